@@ -1,0 +1,1 @@
+"""The runner behind `make`: sync, run and check the chapters of the book."""
