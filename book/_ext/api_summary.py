@@ -1,0 +1,43 @@
+"""``{api-summary}``: a table of a module's public names, taken from its ``__all__``.
+
+The list in the package and the list in the book would drift apart if somebody had
+to keep both. This directive is autosummary with its content read from the module,
+so that a name added to ``__all__`` appears in the book with the next build.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.ext.autosummary import Autosummary
+
+
+class ApiSummary(Autosummary):
+    """Summarize the public names of the module given as the argument."""
+
+    required_arguments = 1
+    has_content = False
+
+    def run(self) -> list[nodes.Node]:
+        """Fill the content of autosummary and let it work."""
+        module_name = self.arguments[0]
+        try:
+            public = import_module(module_name).__all__
+        except (ImportError, AttributeError) as error:
+            message = f"{module_name}: no importable module with __all__ ({error})"
+            return [self.state.document.reporter.warning(message, line=self.lineno)]
+        # "~" shows the last part of the name only.
+        self.content = StringList(
+            [f"~{module_name}.{name}" for name in public], source=module_name
+        )
+        return super().run()
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
+    app.setup_extension("sphinx.ext.autosummary")
+    app.add_directive("api-summary", ApiSummary)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
