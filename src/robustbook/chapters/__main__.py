@@ -1,0 +1,16 @@
+"""``python -m robustbook.chapters``: the commands on chapters alone."""
+
+import typer
+
+from .commands import register
+
+app = typer.Typer(
+    help="Sync, run, publish and check the chapters of the book.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+register(app)
+
+if __name__ == "__main__":
+    app(prog_name="python -m robustbook.chapters")

@@ -1,0 +1,175 @@
+"""The commands on chapters, for ``robustbook`` and ``python -m robustbook.chapters``.
+
+What they need to run is imported when they run: a plain ``robustbook --help``
+answers at once, and works without the extra ``book``.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+__all__ = ["register"]
+
+
+class Profile(StrEnum):
+    """How much a chapter computes."""
+
+    quick = "quick"
+    full = "full"
+
+
+Root = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the book; else the nearest at or above this one."),
+]
+ProfileOption = Annotated[
+    Profile, typer.Option(help="quick computes all; full loads what is expensive.")
+]
+Seed = Annotated[int | None, typer.Option(help="Seed; else the chapter's own.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto.")]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Any other one."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands on chapters to a command line."""
+    for command in (run, publish, sync, check):
+        app.command()(command)
+
+
+@contextmanager
+def _readable_errors() -> Iterator[None]:
+    """Turn what a person can mend into a message and exit status 1."""
+    try:
+        from .layout import BookError
+        from .source import Source  # noqa: F401  (needs the extra)
+    except ModuleNotFoundError as error:
+        _fail(f'{error.name} is not installed; pip install "robustbook[book]"')
+    try:
+        yield
+    except BookError as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> None:
+    print(f"robustbook: {message}", file=sys.stderr)
+    raise typer.Exit(1)
+
+
+def _parse(given: list[str] | None, **common: Any) -> dict[str, Any]:
+    """Read NAME=VALUE, where a value is a Python literal or else text."""
+    from .layout import BookError
+
+    values = {name: value for name, value in common.items() if value is not None}
+    for item in given or []:
+        name, equals, text = item.partition("=")
+        if not equals or not name.isidentifier():
+            raise BookError(f"--parameter {item}: expected NAME=VALUE")
+        try:
+            values[name] = ast.literal_eval(text)
+        except (SyntaxError, ValueError):
+            values[name] = text
+    return values
+
+
+def run(
+    chapter: Annotated[str, typer.Argument(help="Name or number, such as 08.")],
+    profile: ProfileOption = Profile.quick,
+    seed: Seed = None,
+    device: Device = "auto",
+    parameter: Parameters = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Else _build/rerun/CHAPTER_PROFILE.ipynb.")
+    ] = None,
+    root: Root = None,
+) -> None:
+    """Run a chapter for yourself; the published one stays as it is."""
+    with _readable_errors():
+        from .layout import find_chapter, find_root
+        from .publish import rerun
+
+        values = _parse(parameter, profile=profile.value, seed=seed, device=device)
+        found = find_chapter(root or find_root(), chapter)
+        print(rerun(found, parameters=values, output=output))
+
+
+def publish(
+    chapters: Annotated[
+        list[str] | None, typer.Argument(help="Names or numbers; all if left out.")
+    ] = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Only those whose inputs changed.")
+    ] = False,
+    profile: ProfileOption = Profile.full,
+    device: Device = "cpu",
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many at a time; else the cores.")
+    ] = None,
+    root: Root = None,
+) -> None:
+    """Execute chapters for the site, all or nothing each."""
+    with _readable_errors():
+        from .layout import find_chapter, find_root, list_chapters
+        from .publish import publish as publish_chapters
+        from .stamps import staleness
+
+        folder = root or find_root()
+        chosen = (
+            [find_chapter(folder, name) for name in chapters]
+            if chapters
+            else list_chapters(folder)
+        )
+        if stale:
+            chosen = [chapter for chapter in chosen if staleness(chapter)]
+        if not chosen:
+            print("no chapter is stale")
+            return
+        failures = publish_chapters(
+            chosen,
+            parameters=_parse(None, profile=profile.value, device=device),
+            jobs=jobs,
+        )
+        if failures:
+            _fail("\n\nrobustbook: ".join(map(str, failures)))
+
+
+def sync(root: Root = None) -> None:
+    """Write the Jupyter notebooks and the status page from their sources."""
+    with _readable_errors():
+        from .layout import find_root, list_chapters
+        from .source import sync as sync_chapter
+        from .status import status_page, write_status
+
+        folder = root or find_root()
+        written = [c.pair for c in list_chapters(folder) if sync_chapter(c)]
+        if write_status(folder):
+            written.append(status_page(folder))
+        for path in written:
+            print(f"wrote {path.relative_to(folder)}")
+        if not written:
+            print("all in step")
+
+
+def check(root: Root = None) -> None:
+    """Check that the book is in step, complete and readable."""
+    with _readable_errors():
+        from .checks import check as check_book
+        from .layout import find_root, list_chapters
+
+        folder = root or find_root()
+        problems = check_book(folder)
+        for problem in problems:
+            print(problem)
+        if problems:
+            _fail(f"{len(problems)} problems")
+        print(f"{len(list_chapters(folder))} chapters: all in step, nothing stale")

@@ -1,0 +1,263 @@
+"""Execute one chapter with papermill, into a notebook whose bytes repeat."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import AsyncKernelManager
+from nbformat import NotebookNode
+from papermill.exceptions import PapermillExecutionError, strip_color
+
+from .layout import BookError
+from .source import METADATA, Source, cell_tags, parameter_values
+
+__all__ = ["ChapterError", "Execution", "execute"]
+
+# The tail of a traceback that is shown: the cell's own frame and the error.
+_TRACEBACK_LINES = 25
+
+# One thread: sums come out the same on a machine with more cores.
+_ONE_THREAD = {
+    "MKL_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+_PAPERMILL_TAG = "injected-parameters"
+
+
+class ChapterError(BookError):
+    """A chapter did not run to its end, or wrote a warning."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """An executed chapter and how long it took."""
+
+    notebook: NotebookNode
+    seconds: float
+
+
+def execute(
+    source: Source,
+    *,
+    parameters: Mapping[str, Any],
+    repeatable: bool = True,
+    warnings_fail: bool = True,
+    progress: bool = False,
+) -> Execution:
+    """Execute a chapter from top to bottom in a kernel of this Python.
+
+    Parameters
+    ----------
+    source : Source
+        The chapter.
+    parameters : mapping
+        Values that replace those of its parameters cell.
+    repeatable : bool, default True
+        Compute with one thread, so that numbers do not depend on the machine's
+        cores.
+    warnings_fail : bool, default True
+        Count anything on standard error as a failure.
+    progress : bool, default False
+        Show a progress bar over the cells, on a terminal.
+
+    Returns
+    -------
+    Execution
+        The notebook has no trace of when, where or how fast it ran.
+
+    Raises
+    ------
+    ChapterError
+        If a cell raises, or writes to standard error.
+    BookError
+        If the chapter has no parameter of a given name.
+    """
+    name = source.chapter.name
+    known = parameter_values(source.notebook)
+    for parameter in parameters:
+        if parameter not in known:
+            raise BookError(
+                f"{name} has no parameter {parameter!r}; "
+                f"it has {', '.join(known) or 'none'}"
+            )
+    started = time.perf_counter()
+    with _kernel_manager(source.chapter.root, repeatable=repeatable) as manager:
+        try:
+            executed = papermill.execute_notebook(
+                nbformat.from_dict(source.notebook),
+                None,
+                dict(parameters),
+                kernel_name=METADATA["kernelspec"]["name"],
+                language="python",
+                progress_bar=_cell_bar(name) if progress else False,
+                kernel_manager_class=manager,
+                # Not papermill's `cwd`, which moves this whole process: chapters
+                # run side by side in threads.
+                resources={"metadata": {"path": str(source.chapter.root)}},
+            )
+        except PapermillExecutionError as error:
+            raise ChapterError(_describe(source, error, bool(parameters))) from None
+    notebook = _normalize(source, executed)
+    if warnings_fail:
+        _refuse_stderr(source, notebook)
+    return Execution(notebook, time.perf_counter() - started)
+
+
+def _cell_bar(name: str) -> dict[str, Any]:
+    # disable=None: only on a terminal.
+    return {"desc": name, "leave": False, "disable": None}
+
+
+@contextmanager
+def _kernel_manager(
+    root: Path, *, repeatable: bool
+) -> Iterator[type[AsyncKernelManager]]:
+    """Yield a kernel manager that starts this very Python, in a clean setting.
+
+    Whatever kernels are registered on the machine under the name python3, the
+    chapters run with the packages of the environment that runs the runner. The
+    user's IPython configuration, history and plotting backend stay out.
+    """
+    with tempfile.TemporaryDirectory(prefix="robustbook-") as folder:
+        env = {
+            "IPYTHONDIR": folder,
+            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+            "PATH": os.pathsep.join(
+                [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+            ),
+            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+            "PYTHONHASHSEED": "0",
+            # Dates in vector figures.
+            "SOURCE_DATE_EPOCH": "0",
+        }
+        if (root / "src").is_dir():
+            # The package that is stamped is the package that runs.
+            env["PYTHONPATH"] = str(root / "src")
+        if repeatable:
+            env |= _ONE_THREAD
+        spec = KernelSpec(
+            argv=[
+                *(sys.executable, "-m", "ipykernel_launcher"),
+                *("-f", "{connection_file}", "--HistoryManager.enabled=False"),
+                # No notice about its local sockets.
+                "--log-level=ERROR",
+            ],
+            env=env,
+            interrupt_mode="signal",
+            **{
+                key: METADATA["kernelspec"][key] for key in ("display_name", "language")
+            },
+        )
+
+        class ThisPython(AsyncKernelManager):
+            @property
+            def kernel_spec(self) -> KernelSpec:
+                return spec
+
+        # papermill logs each parameter and each cell.
+        logging.getLogger("papermill").setLevel(logging.ERROR)
+        yield ThisPython
+
+
+def _describe(
+    source: Source, error: PapermillExecutionError, has_parameters: bool
+) -> str:
+    """Say which cell failed, with its code and the tail of the traceback."""
+    index = error.cell_index
+    if has_parameters:
+        index = _written_index(source, index)
+    traceback = strip_color("\n".join(error.traceback)).splitlines()
+    tail = "\n".join(traceback[-_TRACEBACK_LINES:])
+    return (
+        f"{source.chapter.name} failed in the cell at {source.place(index)}:\n\n"
+        f"{textwrap.indent(error.source, '    ')}\n\n{tail}"
+    )
+
+
+def _written_index(source: Source, index: int) -> int:
+    """Undo the shift of the cell that papermill adds after the parameters."""
+    for position, cell in enumerate(source.notebook.cells):
+        if "parameters" in cell_tags(cell):
+            return index if index <= position else index - 1
+    return index - 1
+
+
+def _normalize(source: Source, executed: NotebookNode) -> NotebookNode:
+    """Return the executed chapter with the cells and the ids of its source.
+
+    The values that papermill injects go to the end of the parameters cell, so that
+    the chapter reads, and runs, as it was executed.
+    """
+    cells: list[NotebookNode] = []
+    count = 0
+    for cell in executed.cells:
+        if _PAPERMILL_TAG in cell_tags(cell):
+            given = cell.source.removeprefix("# Parameters\n")
+            cells[-1].source += f"\n\n# Executed with:\n{given.rstrip()}"
+            continue
+        cell = nbformat.from_dict(cell)
+        cell.id = source.notebook.cells[len(cells)].id
+        cell.metadata = source.notebook.cells[len(cells)].metadata
+        if cell.cell_type == "code":
+            count += 1
+            cell.execution_count = count
+            cell.outputs = [_normalize_output(o, count) for o in _merge(cell.outputs)]
+        cells.append(cell)
+    return nbformat.from_dict(
+        {
+            "cells": cells,
+            "metadata": METADATA,
+            "nbformat": source.notebook.nbformat,
+            "nbformat_minor": source.notebook.nbformat_minor,
+        }
+    )
+
+
+def _merge(outputs: list[NotebookNode]) -> Iterator[NotebookNode]:
+    """Join neighboring pieces of one stream: where it breaks is a matter of time."""
+    last: NotebookNode | None = None
+    for output in outputs:
+        if (
+            last is not None
+            and output.output_type == last.output_type == "stream"
+            and output.name == last.name
+        ):
+            last.text += output.text
+            continue
+        if last is not None:
+            yield last
+        last = output
+    if last is not None:
+        yield last
+
+
+def _normalize_output(output: NotebookNode, count: int) -> NotebookNode:
+    if output.output_type == "execute_result":
+        output.execution_count = count
+    return output
+
+
+def _refuse_stderr(source: Source, notebook: NotebookNode) -> None:
+    for index, cell in enumerate(notebook.cells):
+        for output in cell.get("outputs", []):
+            if output.output_type == "stream" and output.name == "stderr":
+                raise ChapterError(
+                    f"{source.chapter.name}: the cell at {source.place(index)} wrote "
+                    "to standard error, and a warning counts as a failure:\n\n"
+                    f"{textwrap.indent(output.text.rstrip(), '    ')}"
+                )

@@ -1,0 +1,180 @@
+"""Run chapters: for a reader into a scratch folder, or for the site."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+from nbformat import NotebookNode
+from tqdm import tqdm
+
+from .execute import Execution, execute
+from .layout import BookError, Chapter
+from .source import Source, parameter_values, read_source, render, sync, write_whole
+from .stamps import STAMP, input_hashes, package_versions
+from .status import record_timing, write_status
+
+__all__ = ["PUBLISHED", "publish", "rerun"]
+
+# What the site shows: everything, on the processor that every reader has.
+PUBLISHED: Mapping[str, Any] = {"profile": "full", "device": "cpu"}
+
+
+def rerun(
+    chapter: Chapter,
+    *,
+    parameters: Mapping[str, Any],
+    output: Path | None = None,
+    progress: bool = True,
+) -> Path:
+    """Run a chapter for yourself; what is published stays as it is.
+
+    Parameters
+    ----------
+    chapter : Chapter
+        Which one.
+    parameters : mapping
+        Values that replace those of its parameters cell.
+    output : Path, optional
+        Where the executed notebook goes; by default
+        ``_build/rerun/<chapter>_<profile>.ipynb`` in the book.
+    progress : bool, default True
+        Show a progress bar over the cells, on a terminal.
+
+    Returns
+    -------
+    Path
+        The executed notebook.
+
+    Raises
+    ------
+    ChapterError
+        If a cell raises.
+    BookError
+        If the chapter has no parameter of a given name.
+    """
+    source = read_source(chapter)
+    execution = execute(
+        source,
+        parameters=parameters,
+        repeatable=False,
+        warnings_fail=False,
+        progress=progress,
+    )
+    if output is None:
+        profile = {**parameter_values(source.notebook), **parameters}.get(
+            "profile", "run"
+        )
+        folder = chapter.root / "_build" / "rerun"
+        output = folder / f"{chapter.name}_{profile}.ipynb"
+    write_whole(output, render(execution.notebook))
+    return output
+
+
+def publish(
+    chapters: Sequence[Chapter],
+    *,
+    parameters: Mapping[str, Any] = PUBLISHED,
+    jobs: int | None = None,
+    progress: bool = True,
+) -> list[BookError]:
+    """Execute chapters and publish each one that runs to its end.
+
+    Parameters
+    ----------
+    chapters : sequence of Chapter
+        Which ones, all of one book.
+    parameters : mapping
+        Values that replace those of their parameters cells.
+    jobs : int, optional
+        How many run at a time; as many as there are cores if left out, at most 4.
+    progress : bool, default True
+        Show progress bars, on a terminal.
+
+    Returns
+    -------
+    list of BookError
+        One for each chapter that failed. What is published of it stays as it was.
+    """
+    if not chapters:
+        return []
+    workers = min(jobs or min(os.cpu_count() or 1, 4), len(chapters))
+    failures: list[BookError] = []
+    with ThreadPoolExecutor(workers) as pool:
+        for chapter, result in _execute_all(pool, chapters, parameters, progress):
+            if isinstance(result, BookError):
+                failures.append(result)
+                tqdm.write(f"{chapter.name}: failed", file=sys.stderr)
+                continue
+            source, execution, hashes = result
+            if hashes != input_hashes(chapter):
+                failures.append(
+                    BookError(f"{chapter.name}: its inputs changed while it ran; again")
+                )
+                continue
+            stamped = _stamp(source, execution, hashes, parameters)
+            write_whole(chapter.published, render(stamped))
+            record_timing(chapter, execution.seconds)
+            tqdm.write(f"{chapter.name}: {execution.seconds:.1f} s", file=sys.stderr)
+    write_status(chapters[0].root)
+    return failures
+
+
+_Done = tuple[Source, Execution, dict[str, str]]
+
+
+def _execute_all(
+    pool: ThreadPoolExecutor,
+    chapters: Sequence[Chapter],
+    parameters: Mapping[str, Any],
+    progress: bool,
+) -> Iterator[tuple[Chapter, _Done | BookError]]:
+    """Yield each chapter with what came of it, in the order in which they end."""
+
+    def one(chapter: Chapter) -> _Done:
+        sync(chapter)
+        hashes = input_hashes(chapter)
+        source = read_source(chapter)
+        return source, execute(source, parameters=parameters, progress=progress), hashes
+
+    futures = {pool.submit(one, chapter): chapter for chapter in chapters}
+    bar = tqdm(
+        as_completed(futures),
+        total=len(futures),
+        desc="chapters",
+        unit="chapter",
+        disable=None if progress else True,
+    )
+    for future in bar:
+        try:
+            yield futures[future], future.result()
+        except BookError as error:
+            yield futures[future], error
+
+
+def _stamp(
+    source: Source,
+    execution: Execution,
+    hashes: Mapping[str, str],
+    parameters: Mapping[str, Any],
+) -> NotebookNode:
+    values = {**parameter_values(source.notebook), **parameters}
+    execution.notebook.metadata[STAMP] = {
+        **hashes,
+        "device": _device(values.get("device", "cpu")),
+        "parameters": values,
+        "versions": package_versions(),
+    }
+    return execution.notebook
+
+
+def _device(wanted: Any) -> str:
+    if wanted not in ("auto", "cuda"):
+        return str(wanted)
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,173 @@
+"""Chapters as notebooks: read from MyST text, written with stable bytes."""
+
+from __future__ import annotations
+
+import ast
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jupytext.myst
+import nbformat
+from nbformat import NotebookNode
+
+from .layout import BookError, Chapter
+
+__all__ = [
+    "Source",
+    "cell_tags",
+    "parameter_values",
+    "read_source",
+    "render",
+    "sync",
+    "write_whole",
+]
+
+# What Jupyter, Colab and the site's highlighter need to know, and no version.
+METADATA = {
+    "kernelspec": {
+        "display_name": "Python 3",
+        "language": "python",
+        "name": "python3",
+    },
+    "language_info": {"name": "python", "pygments_lexer": "ipython3"},
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A chapter as it was written.
+
+    Attributes
+    ----------
+    chapter : Chapter
+        Which one.
+    notebook : NotebookNode
+        Its cells, without outputs, with stable ids.
+    lines : tuple of int
+        For each cell, the line of the text where it starts, from 1.
+    """
+
+    chapter: Chapter
+    notebook: NotebookNode
+    lines: tuple[int, ...]
+
+    def place(self, index: int) -> str:
+        """Return where cell ``index`` is, as editors and terminals link it."""
+        return f"{self.chapter.show(self.chapter.source)}:{self.lines[index]}"
+
+
+def read_source(chapter: Chapter) -> Source:
+    """Read a chapter's MyST text.
+
+    Parameters
+    ----------
+    chapter : Chapter
+        Which one.
+
+    Returns
+    -------
+    Source
+        Cell ids are ``<chapter>-<index>``, so that the same text always gives the
+        same bytes.
+
+    Raises
+    ------
+    BookError
+        If the text is no MyST notebook.
+    """
+    text = chapter.source.read_text(encoding="utf-8")
+    try:
+        notebook = jupytext.myst.myst_to_notebook(text, add_source_map=True)
+    except Exception as error:  # jupytext and YAML raise many kinds
+        raise BookError(f"{chapter.show(chapter.source)}: {error}") from error
+    lines = tuple(line + 1 for line in notebook.metadata.pop("source_map"))
+    notebook.metadata = nbformat.from_dict(METADATA)
+    for index, cell in enumerate(notebook.cells):
+        cell.id = f"{chapter.name}-{index:03d}"
+    return Source(chapter, notebook, lines)
+
+
+def cell_tags(cell: NotebookNode) -> list[str]:
+    """Return the tags of a cell."""
+    return list(cell.metadata.get("tags", []))
+
+
+def parameter_values(notebook: NotebookNode) -> dict[str, Any]:
+    """Return the chapter's parameters and their default values.
+
+    They are the names that the cell tagged ``parameters`` assigns; a value that is
+    not a literal is given as its source.
+    """
+    values: dict[str, Any] = {}
+    for cell in notebook.cells:
+        if "parameters" not in cell_tags(cell):
+            continue
+        for statement in ast.parse(cell.source).body:
+            if isinstance(statement, ast.Assign):
+                targets, value = statement.targets, statement.value
+            elif isinstance(statement, ast.AnnAssign) and statement.value:
+                targets, value = [statement.target], statement.value
+            else:
+                continue
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    values[target.id] = _literal(value)
+    return values
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return ast.unparse(node)
+
+
+def render(notebook: NotebookNode) -> str:
+    """Return a notebook as text: sorted keys, final newline, checked."""
+    nbformat.validate(notebook)
+    return str(nbformat.writes(notebook)).rstrip("\n") + "\n"
+
+
+def write_whole(path: Path, text: str) -> bool:
+    """Write ``text`` to ``path`` all at once or, on an error, not at all.
+
+    Returns
+    -------
+    bool
+        Whether the file changed; one that did not keeps its time, so that the site
+        builder does not read it again.
+    """
+    content = text.encode("utf-8")
+    if path.is_file() and path.read_bytes() == content:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return True
+
+
+def sync(chapter: Chapter) -> bool:
+    """Write a chapter's Jupyter notebook from its text.
+
+    Parameters
+    ----------
+    chapter : Chapter
+        Which one.
+
+    Returns
+    -------
+    bool
+        Whether it was out of step.
+    """
+    return write_whole(chapter.pair, render(read_source(chapter).notebook))
