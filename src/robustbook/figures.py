@@ -1,0 +1,502 @@
+"""One figure style for the whole book, and the few plots that recur.
+
+Importing this module changes nothing: matplotlib is imported and configured only
+when :func:`use_style` or a helper is called.
+
+Examples
+--------
+>>> from robustbook.figures import COLORS
+>>> COLORS["clean"], COLORS["shifted"]
+('#0072B2', '#D55E00')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "COLORS",
+    "MARKERS",
+    "PALETTE",
+    "band",
+    "color_of",
+    "image_grid",
+    "label_line",
+    "mark_maximum",
+    "marker_of",
+    "style_parameters",
+    "use_style",
+]
+
+#: The palette of Okabe and Ito (2008), which people with any of the common
+#: forms of color blindness can tell apart. The yellow is left for fills: it is
+#: too light for a line on white.
+PALETTE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "black": "#000000",
+        "orange": "#E69F00",
+        "sky": "#56B4E9",
+        "green": "#009E73",
+        "yellow": "#F0E442",
+        "blue": "#0072B2",
+        "vermilion": "#D55E00",
+        "purple": "#CC79A7",
+        "gray": "#666666",
+    }
+)
+
+#: One color for each role and each model, the same in every chapter.
+COLORS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # roles
+        "clean": PALETTE["blue"],
+        "shifted": PALETTE["vermilion"],
+        "pa": PALETTE["blue"],
+        "accuracy": PALETTE["orange"],
+        "afr_true": PALETTE["orange"],
+        "afr_pred": PALETTE["green"],
+        "bound": PALETTE["gray"],
+        "adam": PALETTE["purple"],
+        "hard": PALETTE["sky"],
+        "confidence": PALETTE["purple"],
+        "curve": PALETTE["black"],
+        "muted": PALETTE["gray"],
+        # the three classifiers of chapter 1
+        "perfect": PALETTE["green"],
+        "constant": PALETTE["sky"],
+        "random": PALETTE["vermilion"],
+        # trained models
+        "linear": PALETTE["orange"],
+        "cnn": PALETTE["blue"],
+        "cnn-noise": PALETTE["green"],
+    }
+)
+
+#: One marker for each model or role, so that color is never the only cue.
+MARKERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "clean": "o",
+        "shifted": "s",
+        "pa": "o",
+        "accuracy": "s",
+        "afr_true": "s",
+        "afr_pred": "^",
+        "adam": "v",
+        "hard": "D",
+        "confidence": "P",
+        "perfect": "o",
+        "constant": "s",
+        "random": "X",
+        "linear": "s",
+        "cnn": "o",
+        "cnn-noise": "^",
+    }
+)
+
+_CYCLE: Final = ("blue", "vermilion", "green", "orange", "purple", "sky", "black")
+
+
+def _without_dataset(name: str) -> str:
+    """Strip the data set in front and the training seed behind."""
+    for prefix in ("digits-", "mnist-", "fashion-mnist-", "fashion-", "cifar10-"):
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            break
+    head, _, tail = name.rpartition("-")
+    if head and tail[:1] == "s" and tail[1:].isdigit():
+        name = head
+    return name
+
+
+def color_of(name: str) -> str:
+    """Return the color of a role or of a model, whatever its data set and seed.
+
+    Parameters
+    ----------
+    name : str
+        A role ("clean", "pa", ...) or a model name ("digits-cnn-s3").
+
+    Returns
+    -------
+    str
+        A hexadecimal color.
+
+    Raises
+    ------
+    KeyError
+        If no color is reserved for the name.
+
+    Examples
+    --------
+    >>> color_of("digits-cnn-s3") == COLORS["cnn"]
+    True
+    """
+    return _reserved(COLORS, name, "color")
+
+
+def marker_of(name: str) -> str:
+    """Return the marker of a role or of a model, as :func:`color_of` does.
+
+    Parameters
+    ----------
+    name : str
+        A role or a model name.
+
+    Returns
+    -------
+    str
+        A matplotlib marker.
+
+    Raises
+    ------
+    KeyError
+        If no marker is reserved for the name.
+
+    Examples
+    --------
+    >>> marker_of("digits-linear")
+    's'
+    """
+    return _reserved(MARKERS, name, "marker")
+
+
+def _reserved(table: Mapping[str, str], name: str, what: str) -> str:
+    for key in (name, _without_dataset(name)):
+        if key in table:
+            return table[key]
+    raise KeyError(
+        f"no {what} is reserved for {name!r}; known names: {', '.join(sorted(table))}"
+    )
+
+
+def style_parameters() -> dict[str, Any]:
+    """Return the matplotlib parameters of the book.
+
+    Returns
+    -------
+    dict
+        What :func:`use_style` passes to ``matplotlib.rcParams.update``.
+
+    Examples
+    --------
+    >>> style_parameters()["figure.figsize"]
+    (7.0, 3.6)
+    """
+    from cycler import cycler
+
+    return {
+        "figure.figsize": (7.0, 3.6),
+        "figure.dpi": 144,
+        "figure.facecolor": "white",
+        "figure.constrained_layout.use": True,
+        "figure.titlesize": 13,
+        "savefig.dpi": 144,
+        "savefig.facecolor": "white",
+        "savefig.bbox": "tight",
+        "axes.facecolor": "white",
+        "axes.edgecolor": "#444444",
+        "axes.labelcolor": "#222222",
+        "axes.labelsize": 12,
+        "axes.titlesize": 12.5,
+        "axes.titlelocation": "left",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.prop_cycle": cycler(color=[PALETTE[name] for name in _CYCLE]),
+        "grid.color": "#E2E2E2",
+        "grid.linewidth": 0.8,
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+        "font.size": 12,
+        "mathtext.fontset": "dejavusans",
+        "legend.fontsize": 11,
+        "legend.frameon": False,
+        "lines.linewidth": 2.0,
+        "lines.markersize": 6.0,
+        "errorbar.capsize": 3.0,
+        "xtick.labelsize": 11,
+        "ytick.labelsize": 11,
+        "xtick.color": "#444444",
+        "ytick.color": "#444444",
+        "image.cmap": "gray_r",
+        "image.interpolation": "nearest",
+        "svg.hashsalt": "robustbook",
+    }
+
+
+def use_style() -> None:
+    """Configure matplotlib for the book: call once, at the top of a chapter.
+
+    In Jupyter, PNG figures are written without the name and version of the
+    software, so that two runs give the same bytes.
+
+    Examples
+    --------
+    >>> import matplotlib as mpl
+    >>> with mpl.rc_context():
+    ...     use_style()
+    ...     mpl.rcParams["axes.spines.top"]
+    False
+    """
+    import matplotlib as mpl
+    import seaborn as sns
+
+    sns.set_theme(style="white", rc=style_parameters())
+    parameters: Any = style_parameters()
+    mpl.rcParams.update(parameters)  # rcParams that seaborn's theme does not pass on
+    _strip_notebook_metadata()
+
+
+def _strip_notebook_metadata() -> None:
+    """Leave the Software entry out of the PNG files of a notebook."""
+    try:
+        from IPython.core.getipython import get_ipython
+        from matplotlib_inline.config import InlineBackend
+    except ImportError:
+        return
+    shell = get_ipython()
+    if shell is None:
+        return
+    backend = InlineBackend.instance(parent=shell)
+    options: dict[str, Any] = dict(backend.print_figure_kwargs)
+    options["metadata"] = {**options.get("metadata", {}), "Software": None}
+    backend.print_figure_kwargs = options
+
+
+def band(
+    ax: Axes,
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    err: npt.ArrayLike,
+    *,
+    color: str,
+    label: str | None = None,
+    marker: str | None = "o",
+    alpha: float = 0.2,
+    **line: Any,
+) -> None:
+    """Draw a line with a band of ``y - err`` to ``y + err`` around it.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Where to draw.
+    x, y, err : array_like, shape (n,)
+        Abscissae, values, and half widths of the band; `err` may be one number.
+    color : str
+        Color of line and band.
+    label : str, optional
+        Entry in the legend.
+    marker : str, optional
+        Marker of the points.
+    alpha : float, default 0.2
+        Opacity of the band.
+    **line
+        Further options of ``Axes.plot``.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().add_subplot()
+    >>> band(ax, [0, 1], [1.0, 2.0], 0.1, color=COLORS["pa"], label="PA")
+    >>> len(ax.lines), len(ax.collections)
+    (1, 1)
+    """
+    x, y, err = (np.asarray(values, dtype=float) for values in (x, y, err))
+    ax.fill_between(x, y - err, y + err, color=color, alpha=alpha, linewidth=0)
+    ax.plot(x, y, color=color, label=label, marker=marker, **line)
+
+
+def mark_maximum(
+    ax: Axes,
+    x: float,
+    y: float,
+    *,
+    label: str,
+    color: str = COLORS["shifted"],
+    offset: tuple[float, float] = (10.0, 10.0),
+) -> None:
+    """Mark a point, usually the maximum of a curve, and write beside it.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Where to draw.
+    x, y : float
+        The point, in data coordinates.
+    label : str
+        What to write.
+    color : str
+        Color of the mark and the words.
+    offset : (float, float), default (10, 10)
+        Place of the words, in points from the mark. Words to the left of the
+        mark end there; words to the right begin there.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().add_subplot()
+    >>> mark_maximum(ax, 1.0, 2.0, label="PA")
+    >>> [text.get_text() for text in ax.texts]
+    ['PA']
+    """
+    ax.plot(
+        [x],
+        [y],
+        marker="o",
+        markersize=8,
+        color=color,
+        markeredgecolor="white",
+        linestyle="none",
+        zorder=5,
+    )
+    ax.annotate(
+        label,
+        (x, y),
+        xytext=offset,
+        textcoords="offset points",
+        color=color,
+        ha="left" if offset[0] >= 0 else "right",
+        va="bottom" if offset[1] >= 0 else "top",
+    )
+
+
+def label_line(
+    ax: Axes,
+    x: float,
+    y: float,
+    text: str,
+    *,
+    color: str,
+    offset: tuple[float, float] = (6.0, 0.0),
+) -> None:
+    """Write a label at the end of a line, in the line's color.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Where to draw.
+    x, y : float
+        The end of the line, in data coordinates.
+    text : str
+        The label.
+    color : str
+        Color of the line.
+    offset : (float, float), default (6, 0)
+        Distance from the end of the line, in points.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().add_subplot()
+    >>> label_line(ax, 1.0, 2.0, "CNN", color=COLORS["cnn"])
+    >>> ax.texts[0].get_color() == COLORS["cnn"]
+    True
+    """
+    ax.annotate(
+        text,
+        (x, y),
+        xytext=offset,
+        textcoords="offset points",
+        color=color,
+        va="center",
+        ha="left" if offset[0] >= 0 else "right",
+        annotation_clip=False,
+    )
+
+
+def image_grid(
+    images: Any,
+    *,
+    titles: Sequence[str] | None = None,
+    row_labels: Sequence[str] | None = None,
+    columns: int = 8,
+    size: float = 0.9,
+) -> Figure:
+    """Show images in rows and columns.
+
+    Parameters
+    ----------
+    images : array_like, shape (n, C, H, W) or (n, H, W)
+        Images in [0, 1], with C = 1 (shown as ink on white) or 3. Torch tensors
+        are accepted.
+    titles : sequence of str, optional
+        A title for each image.
+    row_labels : sequence of str, optional
+        A label in front of each row.
+    columns : int, default 8
+        Images in a row.
+    size : float, default 0.9
+        Side of an image in inches.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, made with pyplot.
+
+    Raises
+    ------
+    ValueError
+        If the images have another shape, or the labels another number.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> fig = image_grid(np.zeros((6, 1, 8, 8)), columns=3)
+    >>> len(fig.axes)
+    6
+    >>> plt.close(fig)
+    """
+    import matplotlib.pyplot as plt
+
+    pixels = np.asarray(images, dtype=float)
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    if pixels.ndim != 4 or pixels.shape[1] not in (1, 3) or len(pixels) == 0:
+        raise ValueError(
+            "images: expected shape (n, C, H, W) with n > 0 and C = 1 or 3, "
+            f"or (n, H, W); got {np.shape(images)}"
+        )
+    rows = -(-len(pixels) // columns)
+    for name, labels, expected in (
+        ("titles", titles, len(pixels)),
+        ("row_labels", row_labels, rows),
+    ):
+        if labels is not None and len(labels) != expected:
+            raise ValueError(f"{name}: expected {expected} labels, got {len(labels)}")
+    extra = 0.3 if titles is not None else 0.05
+    left = 1.1 if row_labels is not None else 0.0
+    fig, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(columns * size + left, rows * (size + extra)),
+        squeeze=False,
+    )
+    for index, ax in enumerate(axes.flat):
+        if index >= len(pixels):
+            ax.remove()
+            continue
+        image = np.clip(pixels[index].transpose(1, 2, 0), 0.0, 1.0)
+        ax.imshow(image.squeeze(), vmin=0.0, vmax=1.0, cmap="gray_r")
+        ax.set(xticks=[], yticks=[])
+        ax.grid(visible=False)
+        for spine in ax.spines.values():
+            spine.set(visible=True, color="#BBBBBB", linewidth=0.8)
+        if titles is not None:
+            ax.set_title(titles[index], fontsize=11, loc="center")
+        if row_labels is not None and index % columns == 0:
+            ax.set_ylabel(row_labels[index // columns], rotation=0, ha="right")
+            ax.yaxis.label.set_verticalalignment("center")
+    return fig

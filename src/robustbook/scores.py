@@ -1,0 +1,186 @@
+"""Accuracy-based scores: what Posterior Agreement is compared with.
+
+All of them look at predictions, the class with the largest logit, and at nothing
+else: how large the logit is does not enter. Where classes tie, the first of them
+is the prediction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+from torch import Tensor
+
+from robustbook._validation import check_labels, check_logit_pair, check_logits
+
+__all__ = ["accuracy", "afr_pred", "afr_true", "predictions"]
+
+ArrayLike = Tensor | npt.NDArray[Any]
+
+
+def predictions(logits: ArrayLike) -> Tensor:
+    """Return the predicted classes, the first of the largest logits.
+
+    Parameters
+    ----------
+    logits : Tensor or ndarray, shape (N, K)
+        Logits; any strictly increasing function of them, such as
+        log-probabilities, gives the same classes.
+
+    Returns
+    -------
+    Tensor, shape (N,)
+        Predicted classes, int64.
+
+    Raises
+    ------
+    TypeError
+        If the logits are not floating-point numbers.
+    ValueError
+        If the shape is not (N, K) or a logit is not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> predictions(torch.tensor([[0.1, 2.0], [1.0, 1.0]])).tolist()
+    [1, 0]
+    """
+    return check_logits("logits", logits).argmax(dim=1)
+
+
+def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
+    """Return the share of samples that are classified correctly.
+
+    Parameters
+    ----------
+    logits : Tensor or ndarray, shape (N, K)
+        Logits of the samples.
+    labels : Tensor or ndarray, shape (N,)
+        True classes, integers from 0 to K - 1.
+
+    Returns
+    -------
+    float
+        A share in [0, 1].
+
+    Raises
+    ------
+    TypeError
+        If the logits are not floating-point numbers or the labels not integers.
+    ValueError
+        If shapes do not match, a logit is not finite or a label is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 1.0]])
+    >>> round(accuracy(logits, torch.tensor([0, 1, 1])), 3)
+    0.667
+    """
+    return _share_correct("logits", logits, labels)
+
+
+def afr_true(shifted_logits: ArrayLike, labels: ArrayLike) -> float:
+    r"""Return the attack failure rate by the true labels, AFR_T.
+
+    The share of shifted inputs that are classified correctly,
+
+    .. math:: \mathrm{AFR}_T = \frac1N \sum_i [\hat y''_i = y_i],
+
+    that is, the accuracy on the shifted sample. A sample that the model got
+    wrong before the shift counts against it here, although the shift changed
+    nothing: it measures the task as much as the shift.
+
+    Parameters
+    ----------
+    shifted_logits : Tensor or ndarray, shape (N, K)
+        Logits of the shifted inputs.
+    labels : Tensor or ndarray, shape (N,)
+        True classes, integers from 0 to K - 1.
+
+    Returns
+    -------
+    float
+        A share in [0, 1].
+
+    Raises
+    ------
+    TypeError
+        If the logits are not floating-point numbers or the labels not integers.
+    ValueError
+        If shapes do not match, a logit is not finite or a label is out of range.
+
+    See Also
+    --------
+    afr_pred : The same against the model's own clean predictions.
+
+    References
+    ----------
+    PA paper, section 4.1; PA thesis, section 4.2, definition of the attack
+    failure rate. Chapter 8 of this book.
+
+    Examples
+    --------
+    >>> import torch
+    >>> shifted = torch.tensor([[2.0, 0.0], [0.5, 1.0]])
+    >>> afr_true(shifted, torch.tensor([0, 0]))
+    0.5
+    """
+    return _share_correct("shifted_logits", shifted_logits, labels)
+
+
+def afr_pred(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
+    r"""Return the attack failure rate by the predictions, AFR_P.
+
+    The share of pairs whose two predictions agree,
+
+    .. math:: \mathrm{AFR}_P = \frac1N \sum_i [\hat y''_i = \hat y'_i] = 1 - m,
+
+    with :math:`m` the mismatch rate. No label is needed.
+
+    Parameters
+    ----------
+    logits, shifted_logits : Tensor or ndarray, shape (N, K)
+        Logits of the clean and of the shifted inputs, row by row the same pairs.
+
+    Returns
+    -------
+    float
+        A share in [0, 1].
+
+    Raises
+    ------
+    TypeError
+        If the logits are not floating-point numbers.
+    ValueError
+        If the shapes differ or are not (N, K), or a logit is not finite.
+
+    See Also
+    --------
+    afr_true : The same against the true labels.
+
+    References
+    ----------
+    PA thesis, section 4.2, definition of the attack failure rate. Chapters 7 and
+    8 of this book.
+
+    Examples
+    --------
+    >>> import torch
+    >>> clean = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+    >>> afr_pred(clean, clean.flip(0))
+    0.0
+    """
+    clean, shifted = check_logit_pair(logits, shifted_logits)
+    agree = clean.argmax(dim=1) == shifted.argmax(dim=1)
+    return float(agree.double().mean())
+
+
+def _share_correct(name: str, logits: ArrayLike, labels: ArrayLike) -> float:
+    checked = check_logits(name, logits)
+    num_samples, num_classes = checked.shape
+    truth = check_labels(
+        "labels", labels, length=num_samples, num_classes=num_classes
+    ).to(checked.device)
+    return float((checked.argmax(dim=1) == truth).double().mean())

@@ -1,0 +1,345 @@
+"""Plain training, and the command that retrains the committed checkpoints.
+
+``python -m robustbook.training digits`` trains every digits model with every
+training seed and writes ``data/checkpoints``. On one machine with one version
+of torch the result is the same to the last bit; elsewhere the rounding of sums
+may differ, which moves weights in their last digits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+from robustbook.datasets import Dataset, data_directory, load_dataset
+from robustbook.models import (
+    build_model,
+    logits_of,
+    resolve_device,
+    save_checkpoint,
+)
+from robustbook.scores import accuracy
+
+__all__ = ["RECIPES", "Recipe", "add_gaussian_noise", "train_classifier"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a committed model is trained.
+
+    Attributes
+    ----------
+    model : str
+        Name of the model.
+    arch : str
+        Its architecture.
+    epochs : int
+        Passes over the training set.
+    lr : float
+        Peak learning rate of Adam.
+    noise_std : float
+        Standard deviation of the noise that is added to the training images.
+    """
+
+    model: str
+    arch: str
+    epochs: int
+    lr: float
+    noise_std: float = 0.0
+
+
+#: What ``python -m robustbook.training NAME`` trains.
+RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
+    "digits": (
+        Recipe("digits-linear", "linear", epochs=60, lr=0.01),
+        Recipe("digits-cnn", "small-cnn", epochs=40, lr=0.003),
+        Recipe("digits-cnn-noise", "small-cnn", epochs=40, lr=0.003, noise_std=0.3),
+    )
+}
+
+_TRAINING_SEEDS: Final = 5
+
+
+def add_gaussian_noise(
+    images: Tensor, std: float, *, generator: torch.Generator, clip: bool = True
+) -> Tensor:
+    """Add independent Gaussian noise to every pixel.
+
+    Parameters
+    ----------
+    images : Tensor, shape (n, C, H, W)
+        Images with pixels in [0, 1].
+    std : float
+        Standard deviation of the noise before clipping, in pixel units.
+    generator : torch.Generator
+        Source of the noise.
+    clip : bool, default True
+        Clip the result to [0, 1], so that it is an image again. On a black or
+        white pixel this takes away half of the noise.
+
+    Returns
+    -------
+    Tensor, shape (n, C, H, W)
+        The noisy images.
+
+    Raises
+    ------
+    ValueError
+        If `std` is negative.
+
+    Examples
+    --------
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> noisy = add_gaussian_noise(torch.zeros(1, 1, 2, 2), 0.1, generator=generator)
+    >>> bool(((noisy >= 0) & (noisy <= 1)).all())
+    True
+    """
+    if not std >= 0:
+        raise ValueError(f"std: expected a number >= 0, got {std}")
+    noise = torch.randn(
+        images.shape, generator=generator, dtype=images.dtype, device=generator.device
+    )
+    noisy = images + std * noise.to(images.device)
+    return noisy.clamp(0.0, 1.0) if clip else noisy
+
+
+def train_classifier(
+    model: nn.Module,
+    dataset: Dataset,
+    *,
+    epochs: int,
+    lr: float,
+    seed: int,
+    noise_std: float = 0.0,
+    batch_size: int = 64,
+    device: str = "cpu",
+    progress: bool = True,
+) -> list[float]:
+    """Train a classifier by minimizing the mean cross-entropy.
+
+    Adam, with a learning rate that falls to zero along half a cosine. The order
+    of the samples and the noise come from a generator of their own: the result
+    depends on the model's initial weights, on `seed` and on the options, not on
+    the state of the global generator.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, changed in place; in evaluation mode afterwards.
+    dataset : Dataset
+        Training images and labels.
+    epochs : int
+        Passes over the data.
+    lr : float
+        Learning rate at the start.
+    seed : int
+        Seed of the order and of the noise.
+    noise_std : float, default 0.0
+        Standard deviation of Gaussian noise added to every training image,
+        drawn anew each time; the result is clipped to [0, 1].
+    batch_size : int, default 64
+        Samples in a step.
+    device : str, default "cpu"
+        Where to train; "auto" means a CUDA device if there is one.
+    progress : bool, default True
+        Show a progress bar, where tqdm is installed.
+
+    Returns
+    -------
+    list of float
+        The mean training loss of each epoch, in nats.
+
+    Raises
+    ------
+    ValueError
+        If `epochs`, `lr` or `batch_size` is not positive or `noise_std` is
+        negative.
+
+    Examples
+    --------
+    >>> data = load_dataset("digits", "train").subset(range(256))
+    >>> model = build_model("linear", seed=0)
+    >>> losses = train_classifier(
+    ...     model, data, epochs=3, lr=0.01, seed=0, progress=False
+    ... )
+    >>> len(losses), losses[-1] < losses[0], model.training
+    (3, True, False)
+    """
+    for name, value in (("epochs", epochs), ("lr", lr), ("batch_size", batch_size)):
+        if not value > 0:
+            raise ValueError(f"{name}: expected a positive number, got {value}")
+    if not noise_std >= 0:
+        raise ValueError(f"noise_std: expected a number >= 0, got {noise_std}")
+    target = resolve_device(device)
+    generator = torch.Generator().manual_seed(seed)
+    model.to(target).train()
+    images, labels = dataset.images, dataset.labels
+    steps = epochs * -(-len(dataset) // batch_size)
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+    losses = []
+    for _ in _progress(range(epochs), show=progress):
+        total = 0.0
+        order = torch.randperm(len(dataset), generator=generator)
+        for first in range(0, len(dataset), batch_size):
+            index = order[first : first + batch_size]
+            batch = images[index]
+            if noise_std > 0:
+                batch = add_gaussian_noise(batch, noise_std, generator=generator)
+            loss = F.cross_entropy(model(batch.to(target)), labels[index].to(target))
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+            optimizer.step()
+            schedule.step()
+            total += loss.item() * len(index)
+        losses.append(total / len(dataset))
+    model.eval()
+    return losses
+
+
+def _progress(epochs: range, *, show: bool) -> Any:
+    if not show:
+        return epochs
+    try:
+        from tqdm.auto import tqdm
+    except ImportError:
+        return epochs
+    return tqdm(epochs, desc="training", unit="epoch", leave=False)
+
+
+# --------------------------------------------------------------------- command
+
+
+def retrain(
+    name: str,
+    *,
+    output: Path | None = None,
+    num_seeds: int = _TRAINING_SEEDS,
+    epochs: int | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Train all checkpoints of a data set and write them with their registry.
+
+    Parameters
+    ----------
+    name : str
+        A key of :data:`RECIPES`.
+    output : Path, optional
+        Folder to write to; the project's ``data/checkpoints`` by default.
+    num_seeds : int, default 5
+        Training seeds 0, 1, ... for each model.
+    epochs : int, optional
+        Fewer epochs than the recipes say, for a trial.
+    progress : bool, default True
+        Show a progress bar and one line for each checkpoint.
+
+    Returns
+    -------
+    dict
+        The registry that was written. Entries of other data sets are kept.
+
+    Raises
+    ------
+    ValueError
+        If there are no recipes of that name.
+    """
+    if name not in RECIPES:
+        raise ValueError(f"name: expected one of {', '.join(RECIPES)}; got {name!r}")
+    folder = data_directory() / "checkpoints" if output is None else output
+    folder.mkdir(parents=True, exist_ok=True)
+    train, test = load_dataset(name, "train"), load_dataset(name, "test")
+    command = f"python -m robustbook.training {name}"
+    if num_seeds != _TRAINING_SEEDS:
+        command += f" --seeds {num_seeds}"
+    if epochs is not None:
+        command += f" --epochs {epochs}"
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+
+    registry_path = folder / "registry.json"
+    entries: dict[str, Any] = {}
+    if registry_path.is_file():
+        content = json.loads(registry_path.read_text(encoding="utf-8"))
+        entries = {
+            run: entry
+            for run, entry in content["checkpoints"].items()
+            if entry["dataset"] != name
+        }
+    for recipe in RECIPES[name]:
+        for seed in range(num_seeds):
+            run = f"{recipe.model}-s{seed}"
+            model = build_model(recipe.arch, seed=seed)
+            losses = train_classifier(
+                model,
+                train,
+                epochs=recipe.epochs if epochs is None else epochs,
+                lr=recipe.lr,
+                seed=seed,
+                noise_std=recipe.noise_std,
+                progress=progress,
+            )
+            entry: dict[str, Any] = {
+                "model": recipe.model,
+                "arch": recipe.arch,
+                "options": {},
+                "dataset": name,
+                "seed": seed,
+                "recipe": asdict(recipe),
+                "command": command,
+                "train_loss": round(losses[-1], 6),
+                "test_accuracy": round(
+                    accuracy(logits_of(model, test.images), test.labels), 6
+                ),
+                "versions": versions,
+            }
+            path = folder / f"{run}.safetensors"
+            sha256 = save_checkpoint(model, path, description=entry)
+            entries[run] = {
+                "file": path.name,
+                "sha256": sha256,
+                "bytes": path.stat().st_size,
+                **entry,
+            }
+            if progress:
+                print(f"{run}: test accuracy {entry['test_accuracy']:.4f}")
+    content = {"schema": 1, "checkpoints": dict(sorted(entries.items()))}
+    registry_path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return content
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Retrain checkpoints: the command line of this module.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Words of the command line; those of the process by default.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m robustbook.training",
+        description="Retrain the project's checkpoints and write their registry.",
+    )
+    parser.add_argument("name", choices=list(RECIPES))
+    parser.add_argument("--output", type=Path, help="default: data/checkpoints")
+    parser.add_argument("--seeds", type=int, default=_TRAINING_SEEDS)
+    parser.add_argument("--epochs", type=int, help="fewer, for a trial")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)  # the order of sums must not depend on the cores
+    retrain(
+        options.name,
+        output=options.output,
+        num_seeds=options.seeds,
+        epochs=options.epochs,
+    )
+
+
+if __name__ == "__main__":
+    main()
