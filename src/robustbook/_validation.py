@@ -1,0 +1,233 @@
+"""Checks that every public function shares: one message style, one place.
+
+A message says what was expected, what was got and how to mend it. Nothing
+here allocates memory of the size of its input.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: Logits beyond this are refused: their squares, summed, could overflow.
+LARGEST_LOGIT = 1e100
+
+
+def as_tensor(name: str, value: Any) -> Tensor:
+    """Turn a tensor, NumPy array or nested list into a detached tensor."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, np.ndarray) and not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))
+    if isinstance(value, np.ndarray) and any(s < 0 for s in value.strides):
+        value = value.copy()
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"{name}: expected a torch tensor or a numeric NumPy array, got "
+            f"{type(value).__name__} ({error})."
+        ) from None
+
+
+def check_logits(name: str, value: Any, *, min_classes: int = 2) -> Tensor:
+    """Return ``value`` as an ``(N, K)`` tensor of finite real logits.
+
+    Parameters
+    ----------
+    name : str
+        Name of the argument, for the message.
+    value : tensor or array, shape (N, K)
+    min_classes : int
+
+    Raises
+    ------
+    TypeError
+        If the values are not real floating-point numbers.
+    ValueError
+        If the rank, the sizes or an entry is wrong; for NaN and infinite
+        entries the first offending index is named.
+    """
+    logits = as_tensor(name, value)
+    if not logits.is_floating_point():
+        raise TypeError(
+            f"{name}: expected floating-point logits, got dtype {logits.dtype}; "
+            f"pass real scores (for integers: `{name}.double()`)."
+        )
+    if logits.ndim != 2:
+        raise ValueError(
+            f"{name}: expected shape (N, K), samples by classes, got "
+            f"{tuple(logits.shape)}."
+        )
+    num_samples, num_classes = logits.shape
+    if num_samples == 0:
+        raise ValueError(
+            f"{name}: expected at least one sample, got shape {tuple(logits.shape)}."
+        )
+    if num_classes < min_classes:
+        raise ValueError(
+            f"{name}: expected at least {min_classes} classes, got shape "
+            f"{tuple(logits.shape)}; for a single binary score z pass the two "
+            f"logits (0, z)."
+        )
+    if logits.device.type == "meta":
+        raise ValueError(f"{name}: expected a tensor with data, got a meta tensor.")
+    low, high = (float(bound) for bound in logits.aminmax())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(_first_not_finite(name, logits))
+    if max(-low, high) > LARGEST_LOGIT:
+        raise ValueError(
+            f"{name}: expected logits within ±{LARGEST_LOGIT:g}, got "
+            f"{low if -low > high else high:g}; divide all logits by one constant "
+            f"first (posterior agreement does not change)."
+        )
+    return logits
+
+
+def check_logit_pair(
+    logits: Any,
+    shifted_logits: Any,
+    *,
+    names: tuple[str, str] = ("logits", "shifted_logits"),
+) -> tuple[Tensor, Tensor]:
+    """Check two paired logit arrays: each by itself, then against each other."""
+    first = check_logits(names[0], logits)
+    second = check_logits(names[1], shifted_logits)
+    if first.shape != second.shape:
+        raise ValueError(
+            f"{names[1]}: expected the shape of {names[0]}, {tuple(first.shape)} "
+            f"(row i of both must be the same sample), got {tuple(second.shape)}."
+        )
+    if first.device != second.device:
+        raise ValueError(
+            f"{names[1]}: expected device {first.device}, as {names[0]}, got "
+            f"{second.device}; move one of them."
+        )
+    return first, second
+
+
+def check_prior(prior: Any, num_classes: int, device: torch.device) -> Tensor | None:
+    """Return the class prior as a float64 tensor of shape (K,), or None."""
+    if prior is None:
+        return None
+    weights = as_tensor("prior", prior)
+    if weights.is_complex() or weights.dtype == torch.bool:
+        raise TypeError(f"prior: expected real probabilities, got {weights.dtype}.")
+    if weights.shape != (num_classes,):
+        raise ValueError(
+            f"prior: expected shape ({num_classes},), one probability a class, got "
+            f"{tuple(weights.shape)}."
+        )
+    weights = weights.to(device=device, dtype=torch.float64)
+    if not bool(torch.isfinite(weights).all()):
+        raise ValueError(_first_not_finite("prior", weights))
+    if not bool((weights > 0).all()):
+        index = int((weights <= 0).nonzero()[0])
+        raise ValueError(
+            f"prior: expected positive probabilities, got {float(weights[index]):g} "
+            f"at index {index}; leave out classes that cannot occur."
+        )
+    if float(weights.min()) < 1e-100:
+        raise ValueError(
+            f"prior: expected probabilities of at least 1e-100, got "
+            f"{float(weights.min()):g}."
+        )
+    total = math.fsum(weights.tolist())
+    # Single-precision priors sum to 1 only within their own rounding.
+    if abs(total - 1.0) > 1e-6:
+        raise ValueError(
+            f"prior: expected probabilities that sum to 1, got a sum of {total:g}; "
+            f"divide by it."
+        )
+    return weights / total
+
+
+def check_positive(name: str, value: Any) -> float:
+    """Return ``value`` as a positive finite float."""
+    number = check_real(name, value)
+    if not number > 0 or math.isinf(number):
+        raise ValueError(f"{name}: expected a positive finite number, got {number:g}.")
+    return number
+
+
+def check_non_negative(name: str, value: Any, *, infinite: bool = False) -> float:
+    """Return ``value`` as a float at least zero; infinite only if allowed."""
+    number = check_real(name, value)
+    if not number >= 0 or (math.isinf(number) and not infinite):
+        kind = "a number" if infinite else "a finite number"
+        raise ValueError(f"{name}: expected {kind} of at least 0, got {number:g}.")
+    return number
+
+
+def check_fraction(name: str, value: Any) -> float:
+    """Return ``value`` as a float in [0, 1]."""
+    number = check_real(name, value)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{name}: expected a number in [0, 1], got {number:g}.")
+    return number
+
+
+def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
+    """Return ``value`` as an integer of at least ``minimum``."""
+    integral = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not integral:
+        raise TypeError(f"{name}: expected an integer, got {value!r}.")
+    if value < minimum:
+        raise ValueError(f"{name}: expected at least {minimum}, got {value}.")
+    return int(value)
+
+
+def check_labels(
+    name: str, value: Any, *, length: int, num_classes: int | None = None
+) -> Tensor:
+    """Return ``value`` as int64 labels of shape (length,)."""
+    labels = as_tensor(name, value)
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"{name}: expected integer labels, got dtype {labels.dtype}.")
+    if labels.shape != (length,):
+        raise ValueError(
+            f"{name}: expected shape ({length},), one label a sample, got "
+            f"{tuple(labels.shape)}."
+        )
+    labels = labels.to(torch.int64)
+    if num_classes is not None and length:
+        low, high = (int(bound) for bound in labels.aminmax())
+        if low < 0 or high >= num_classes:
+            raise ValueError(
+                f"{name}: expected labels from 0 to {num_classes - 1}, got "
+                f"{low if low < 0 else high}."
+            )
+    return labels
+
+
+def check_real(name: str, value: Any) -> float:
+    """Return ``value`` as a float that is not NaN."""
+    if isinstance(value, (bool, str, complex)):
+        raise TypeError(f"{name}: expected a real number, got {value!r}.")
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"{name}: expected a real number, got {value!r}.") from None
+    if math.isnan(number):
+        raise ValueError(f"{name}: expected a number, got NaN.")
+    return number
+
+
+def _first_not_finite(name: str, values: Tensor) -> str:
+    """Say where the first NaN or infinity is, row by row to save memory."""
+    for row, entries in enumerate(values):
+        bad = (~torch.isfinite(entries)).nonzero()
+        if len(bad):
+            place = (row, *(int(i) for i in bad[0]))
+            entry = float(values[place])
+            shown = place[0] if len(place) == 1 else place
+            kind = "NaN" if math.isnan(entry) else f"{entry}"
+            return (
+                f"{name}: expected finite numbers, got {kind} at index {shown}; "
+                f"remove such samples from both arrays or mend the model."
+            )
+    raise AssertionError("every entry is finite")

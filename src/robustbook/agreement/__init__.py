@@ -1,0 +1,52 @@
+"""Posterior agreement: the measure, solved exactly, and what belongs to it.
+
+Start with :func:`posterior_agreement`. The theory is in Chapters 2 to 5, the
+solver in Chapter 6, hard decisions in Chapter 7.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from robustbook.agreement._adam import AdamTrace, adam_agreement
+from robustbook.agreement._measure import (
+    agreement_curve,
+    agreement_search,
+    compare_agreement,
+    gibbs_posterior,
+    posterior_agreement,
+    symmetric_channel_capacity,
+)
+from robustbook.agreement._pairing import pair_by_label, pair_nearest, pair_optimal
+from robustbook.agreement._result import Agreement, AgreementComparison
+from robustbook.agreement._search import CertificateError, SearchTrace, Step
+
+if TYPE_CHECKING:
+    from robustbook.agreement._metric import PosteriorAgreement
+
+__all__ = [
+    "AdamTrace",
+    "Agreement",
+    "AgreementComparison",
+    "CertificateError",
+    "PosteriorAgreement",
+    "SearchTrace",
+    "Step",
+    "adam_agreement",
+    "agreement_curve",
+    "agreement_search",
+    "compare_agreement",
+    "gibbs_posterior",
+    "pair_by_label",
+    "pair_nearest",
+    "pair_optimal",
+    "posterior_agreement",
+    "symmetric_channel_capacity",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the metric when it is asked for: torchmetrics takes seconds."""
+    if name == "PosteriorAgreement":
+        from robustbook.agreement._metric import PosteriorAgreement
+
+        return PosteriorAgreement
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

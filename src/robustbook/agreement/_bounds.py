@@ -1,0 +1,119 @@
+"""Upper bounds on J over an interval, from the evaluations at its two ends.
+
+Three bounds, each valid on its own; the search uses the smallest:
+
+chord/tangent
+    C lies under its chord, D over its tangents at both ends, so J lies under the
+    minimum of two straight lines.
+curvature
+    The power sums are monotone in beta, so their values at the two ends bound
+    J'' from above by some M on the whole interval. Then J lies under the minimum
+    of two parabolas. Where M < 0 the kernel is proven concave there, and the
+    bound is tight to the third order in the width.
+tail
+    Beyond the last evaluation C falls at least as steeply as its asymptote, and
+    D stays over its tangent and over its limit.
+
+Every bound adds a slack for the rounding of the evaluations it is made of.
+"""
+
+from __future__ import annotations
+
+import math
+
+from robustbook.agreement._kernel import Evaluation, Kernel, PowerSums
+
+
+def interval_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
+    """Smallest proven upper bound on J over [left.beta, right.beta]."""
+    bound = min(chord_tangent_bound(left, right), kernel.cap)
+    if right.beta - left.beta <= left.beta or left.beta == 0.0:
+        bound = min(bound, curvature_bound(kernel, left, right))
+    return bound
+
+
+def chord_tangent_bound(left: Evaluation, right: Evaluation) -> float:
+    """Bound from the chord of C and the tangents of D, with rounding slack."""
+    width = right.beta - left.beta
+    chord = (right.convex - left.convex) / width
+    rise = chord - left.concave_slope
+    fall = chord - right.concave_slope
+    slack = left.rounding + right.rounding
+    if rise <= 0.0:
+        return left.value + slack + width * left.slope_rounding
+    if fall >= 0.0:
+        return right.value + slack + width * right.slope_rounding
+    # The two lines meet where D's tangents cross.
+    step = (right.value - left.value - fall * width) / (rise - fall)
+    step = min(max(step, 0.0), width)
+    slack += step * left.slope_rounding + (width - step) * right.slope_rounding
+    # Each line is a bound by itself, so either value at the crossing will do;
+    # the larger one covers the rounding of the crossing.
+    from_left = left.value + rise * step
+    from_right = right.value - fall * (width - step)
+    return max(from_left, from_right) + 2.0 * slack
+
+
+def curvature_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
+    """Bound from an upper bound on J'' over the interval, with rounding slack."""
+    width = right.beta - left.beta
+    most = largest_curvature(kernel, left, right)
+    if not math.isfinite(most):
+        return math.inf
+
+    def envelope(step: float) -> float:
+        back = width - step
+        return min(
+            left.value + left.slope * step + 0.5 * most * step**2,
+            right.value - right.slope * back + 0.5 * most * back**2,
+        )
+
+    # The minimum of two parabolas of equal curvature peaks at an end, at one of
+    # their tops or where they cross (their difference is linear).
+    steps = [0.0, width]
+    if most < 0.0:
+        steps += [-left.slope / most, width - right.slope / most]
+    tilt = left.slope - right.slope + most * width
+    if tilt != 0.0:
+        offset = right.value - right.slope * width + 0.5 * most * width**2 - left.value
+        steps.append(offset / tilt)
+    bound = max(envelope(min(max(step, 0.0), width)) for step in steps)
+    slack = left.rounding + right.rounding
+    slack += width * (left.slope_rounding + right.slope_rounding)
+    return bound + 2.0 * slack
+
+
+def largest_curvature(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
+    """Upper bound on J'' over the interval, by monotone power sums."""
+    highest = _variance_above(left.joint, right.joint)
+    lowest = _variance_below(left.clean, right.clean)
+    lowest += _variance_below(left.shifted, right.shifted)
+    sizes = left.joint.second / right.joint.zeroth
+    rounding = 8.0 * kernel.relative_error * float(sizes.sum())
+    total = float((highest - lowest).sum()) + rounding
+    return total / kernel.num_samples
+
+
+def tail_bound(kernel: Kernel, last: Evaluation) -> float:
+    """Upper bound on J over [last.beta, infinity)."""
+    slack = 2.0 * last.rounding
+    fastest = -last.concave_slope
+    if fastest <= kernel.depth:
+        bound = last.value
+    else:
+        # D reaches its limit along its tangent; C has fallen by then.
+        step = max(last.concave - kernel.concave_limit, 0.0) / fastest
+        bound = last.convex - kernel.depth * step - kernel.concave_limit
+    return min(bound + slack, kernel.cap)
+
+
+def _variance_above(left: PowerSums, right: PowerSums):  # type: ignore[no-untyped-def]
+    """Upper bound on the variance between the ends, per sample."""
+    mean = right.first / left.zeroth
+    return left.second / right.zeroth - mean * mean
+
+
+def _variance_below(left: PowerSums, right: PowerSums):  # type: ignore[no-untyped-def]
+    """Lower bound on the variance between the ends, per sample."""
+    mean = left.first / right.zeroth
+    return (right.second / left.zeroth - mean * mean).clamp_min(0.0)

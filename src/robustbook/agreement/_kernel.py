@@ -1,0 +1,284 @@
+"""The agreement kernel J = C - D, evaluated in chunks with proven accuracy.
+
+With logits shifted so that the largest of each sample is 0
+(x' = F' - max F', x'' = F'' - max F''), prior pi and inverse temperature beta,
+
+    C_i(beta) = log sum_j exp(beta (x'_ij + x''_ij)) / pi_j      (convex)
+    D_i(beta) = log sum_j exp(beta x'_ij) + log sum_j exp(beta x''_ij)  (convex)
+    J(beta)   = mean_i [C_i(beta) - D_i(beta)]
+
+One pass over the data takes two exponentials per class and sample: the joint
+term is their product. A pass returns the values, the slopes and the power sums
+from which :mod:`robustbook.agreement._bounds` builds its upper bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: Unit roundoff of float64: every operation is exact up to this relative error.
+UNIT_ROUNDOFF = 2.0**-53
+#: Entries per work buffer. On CPU the five buffers together stay in the cache.
+CHUNK_ENTRIES = {"cpu": 2**15, "cuda": 2**22}
+#: Problems of at most this many entries keep their shifted logits in float64.
+KEPT_ENTRIES = 2**21
+#: Below this, the product of two exponentials may have lost its leading term.
+SMALLEST_PRODUCT = 1e-250
+
+
+@dataclass(frozen=True, eq=False)
+class PowerSums:
+    """Sums over classes of x^k exp(beta x), k = 0, 1, 2, for each sample.
+
+    All x are at most 0, so as functions of beta the zeroth and second sums fall
+    and the first one rises to 0: monotone, which makes interval bounds easy.
+    """
+
+    zeroth: Tensor
+    first: Tensor
+    second: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """Expectation of x under weights exp(beta x), shape (N,)."""
+        return self.first / self.zeroth
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of x under weights exp(beta x), shape (N,)."""
+        mean = self.mean
+        return (self.second / self.zeroth - mean * mean).clamp_min(0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """The kernel at one inverse temperature; means over samples unless per-sample.
+
+    ``joint``, ``clean`` and ``shifted`` are the power sums of the product
+    posterior and of the two posteriors.
+    """
+
+    beta: float
+    value: float
+    slope: float
+    curvature: float
+    convex: float
+    convex_slope: float
+    concave: float
+    concave_slope: float
+    rounding: float
+    slope_rounding: float
+    per_sample: Tensor
+    joint: PowerSums
+    clean: PowerSums
+    shifted: PowerSums
+
+
+class Kernel:
+    """J for one pair of logit arrays: statistics once, then :meth:`evaluate`.
+
+    Parameters
+    ----------
+    logits, shifted_logits : Tensor, shape (N, K)
+        Checked, finite, any floating-point dtype, on one device.
+    prior : Tensor, shape (K,), optional
+        Checked class prior, float64; uniform if None.
+    """
+
+    def __init__(
+        self, logits: Tensor, shifted_logits: Tensor, prior: Tensor | None = None
+    ) -> None:
+        self.logits = logits
+        self.shifted_logits = shifted_logits
+        self.num_samples, self.num_classes = logits.shape
+        self.uniform = prior is None
+        device = logits.device
+        ones = torch.ones(self.num_classes, dtype=torch.float64, device=device)
+        self._ones = ones
+        self._weights = ones * self.num_classes if prior is None else 1.0 / prior
+        #: No sample's contribution exceeds this, at any beta.
+        self.cap = math.log(float(self._weights.max()))
+        #: J(0): both posteriors are uniform. Zero without a prior, never below.
+        total = math.fsum(self._weights.tolist())
+        self.value_at_zero = math.log(total / self.num_classes**2)
+        entries = CHUNK_ENTRIES.get(device.type, CHUNK_ENTRIES["cuda"])
+        self._rows = min(self.num_samples, max(1, entries // self.num_classes))
+        self._buffers = torch.empty(
+            (6, self._rows, self.num_classes), dtype=torch.float64, device=device
+        )
+        # Small problems are shifted once and for all; large ones chunk by chunk,
+        # at every pass, so that no copy of the input is ever held.
+        self._kept: tuple[Tensor, Tensor] | None = None
+        if logits.numel() <= KEPT_ENTRIES:
+            first, second = logits.double(), shifted_logits.double()
+            self._kept = (
+                first - first.amax(1, keepdim=True),
+                second - second.amax(1, keepdim=True),
+            )
+        self._collect()
+
+    def _collect(self) -> None:
+        """One pass without exponentials: maxima, ranges, ties, mismatches."""
+        columns = torch.empty(
+            (8, self.num_samples), dtype=torch.float64, device=self.logits.device
+        )
+        self._top, self._shifted_top = columns[0], columns[1]
+        self._depth = columns[2]
+        clean_ties, shifted_ties, joint_limit = columns[3], columns[4], columns[5]
+        extent, shifted_extent = columns[6], columns[7]
+        mismatches = 0
+        for rows in self._chunks():
+            clean, shifted = self.logits[rows], self.shifted_logits[rows]
+            self._top[rows] = clean.amax(1)
+            self._shifted_top[rows] = shifted.amax(1)
+            x, y, _, _, joint, _ = self._load(rows)
+            torch.add(x, y, out=joint)
+            self._depth[rows] = -joint.amax(1)
+            extent[rows] = -x.amin(1)
+            shifted_extent[rows] = -y.amin(1)
+            # Only entries that equal the maximum exactly are 0 after the shift.
+            clean_ties[rows] = (x == 0).sum(1).double()
+            shifted_ties[rows] = (y == 0).sum(1).double()
+            meets = ((x == 0) & (y == 0)).double()
+            joint_limit[rows] = torch.mv(meets, self._weights)
+            mismatches += int((clean.argmax(1) != shifted.argmax(1)).sum())
+        #: Share of samples whose predictions (first argmax) differ.
+        self.mismatch = mismatches / self.num_samples
+        #: The slope of C, and so of J, for beta to infinity is minus this.
+        self.depth = self.mean(self._depth)
+        # A sample with constant logits contributes exactly 0 at every beta when
+        # the prior is uniform: its two convex parts are equal. Leave it out.
+        idle = (extent == 0) | (shifted_extent == 0)
+        self._active = ~idle if self.uniform and bool(idle.any()) else None
+        limit = clean_ties.log() + shifted_ties.log()
+        if self._active is not None:
+            limit = limit * self._active
+        #: The floor that D falls to for beta to infinity.
+        self.concave_limit = self.mean(limit)
+        #: J at infinity, per sample; None where the supremum is not there.
+        self.limit: Tensor | None = None
+        if not bool((self._depth > 0).any()):
+            per_sample = joint_limit.log() - limit
+            if self._active is not None:
+                per_sample = torch.where(self._active, per_sample, 0.0)
+            self.limit = per_sample
+        self.everything_idle = bool(idle.all()) and self.uniform
+        spread = extent + shifted_extent
+        live = spread[spread > 0]
+        #: A first guess of where things happen: the scale of a typical sample.
+        self.scale = float(live.median()) if len(live) else 1.0
+
+    def evaluate(self, beta: float) -> Evaluation:
+        """Value, slope, curvature and power sums of J at a finite beta >= 0."""
+        new = torch.empty(
+            (10, self.num_samples), dtype=torch.float64, device=self.logits.device
+        )
+        per_sample, sums = new[0], new[1:]
+        totals: list[Tensor] = []
+        for rows in self._chunks():
+            x, y, ex, ey, product, term = self._load(rows)
+            torch.mul(x, beta, out=ex).exp_()
+            torch.mul(y, beta, out=ey).exp_()
+            torch.mul(ex, ey, out=product)
+            depth = self._depth[rows]
+            part = sums[:, rows]
+            self._power_sums(x, ex, self._ones, term, part[0:3])
+            self._power_sums(y, ey, self._ones, term, part[3:6])
+            joint = torch.add(x, y, out=ex).add_(depth[:, None])
+            # The joint weights peak at exp(-beta depth); lift them back to 1.
+            lost = depth * beta > -math.log(SMALLEST_PRODUCT)
+            if bool(lost.any()):
+                product[lost] = (joint[lost] * beta).exp()
+            log_lift = torch.where(lost, 0.0, depth * beta)
+            self._power_sums(joint, product, self._weights, term, part[6:9])
+            part[6:9] *= log_lift.exp()
+            convex = part[6].log() - beta * depth
+            concave = part[0].log() + part[3].log()
+            slope_c = part[7] / part[6] - depth
+            slope_d = part[1] / part[0] + part[4] / part[3]
+            if self._active is not None:
+                keep = self._active[rows]
+                for column in (convex, concave, slope_c, slope_d):
+                    column *= keep
+                # Weights of a point mass: no spread, nothing to bound.
+                part[:, ~keep] = 0.0
+                part[0::3, ~keep] = 1.0
+            torch.sub(convex, concave, out=per_sample[rows])
+            columns = (convex, concave, slope_c, slope_d, convex.abs())
+            totals.append(torch.stack(columns).sum(1))
+        # Chunk sums are added exactly, so only the sums inside a chunk round.
+        c, d, slope_of_c, slope_of_d, size = (
+            math.fsum(column) / self.num_samples
+            for column in torch.stack(totals).T.tolist()
+        )
+        value = self.mean(per_sample)
+        joint_sums = PowerSums(sums[6], sums[7], sums[8])
+        clean_sums = PowerSums(sums[0], sums[1], sums[2])
+        shifted_sums = PowerSums(sums[3], sums[4], sums[5])
+        variances = joint_sums.variance - clean_sums.variance - shifted_sums.variance
+        unit = self.relative_error
+        return Evaluation(
+            beta=beta,
+            value=value,
+            slope=slope_of_c - slope_of_d,
+            curvature=self.mean(variances),
+            convex=c,
+            convex_slope=slope_of_c,
+            concave=d,
+            concave_slope=slope_of_d,
+            rounding=unit * (1.0 + size + d),
+            slope_rounding=unit * (abs(slope_of_c) + abs(slope_of_d)),
+            per_sample=per_sample,
+            joint=joint_sums,
+            clean=clean_sums,
+            shifted=shifted_sums,
+        )
+
+    def per_sample_at_zero(self) -> Tensor:
+        """Contributions at beta = 0: the same number for every sample."""
+        return torch.full_like(self._depth, self.value_at_zero)
+
+    @property
+    def relative_error(self) -> float:
+        """Bound on the relative rounding error of every sum that a pass takes.
+
+        All sums have terms of one sign. A term x^k exp(beta x) that does not
+        underflow has beta |x| <= 745, so its argument, rounded twice, costs
+        1490 u, the exponential and the factors 10 u more; terms that underflow
+        are below 1e-307 and are covered by the same figure. Adding K terms in
+        any order costs K u, adding the rows of a chunk one u a row; chunks are
+        added exactly. Three sums over classes make one J_i. Here u = 2^-53.
+        """
+        return UNIT_ROUNDOFF * (3 * (self.num_classes + 1500) + self._rows + 100)
+
+    def _chunks(self) -> Iterator[slice]:
+        for start in range(0, self.num_samples, self._rows):
+            yield slice(start, min(start + self._rows, self.num_samples))
+
+    def _load(self, rows: slice) -> tuple[Tensor, ...]:
+        """Shifted logits of one chunk, then four scratch buffers of its shape."""
+        x, y, *scratch = self._buffers[:, : rows.stop - rows.start]
+        if self._kept is not None:
+            return self._kept[0][rows], self._kept[1][rows], *scratch
+        x.copy_(self.logits[rows]).sub_(self._top[rows, None])
+        y.copy_(self.shifted_logits[rows]).sub_(self._shifted_top[rows, None])
+        return x, y, *scratch
+
+    @staticmethod
+    def _power_sums(
+        x: Tensor, weight: Tensor, classes: Tensor, term: Tensor, out: Tensor
+    ) -> None:
+        torch.mv(weight, classes, out=out[0])
+        torch.mul(weight, x, out=term)
+        torch.mv(term, classes, out=out[1])
+        torch.mv(term.mul_(x), classes, out=out[2])
+
+    def mean(self, column: Tensor) -> float:
+        """Mean of a per-sample column: chunks summed by torch, then exactly."""
+        parts = [column[rows].sum() for rows in self._chunks()]
+        return math.fsum(torch.stack(parts).tolist()) / self.num_samples

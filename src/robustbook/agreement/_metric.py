@@ -1,0 +1,128 @@
+"""Posterior agreement as a torchmetrics metric: batches in, exact measure out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustbook._compat import mend_torchvision
+from robustbook._validation import check_logit_pair, check_positive
+from robustbook.agreement._measure import posterior_agreement
+from robustbook.agreement._result import Agreement
+
+mend_torchvision()
+from torchmetrics import Metric  # noqa: E402
+
+
+class PosteriorAgreement(Metric):
+    """Posterior agreement over batches and processes.
+
+    The measure needs all pairs at once (its temperature is shared), so the logits
+    are kept and, under distributed data parallelism, gathered; unequal shards are
+    fine.
+
+    Parameters
+    ----------
+    prior : tensor or array, shape (K,), optional
+        Class prior; uniform if left out.
+    tol : float
+        Largest accepted gap, as in :func:`posterior_agreement`.
+    **kwargs
+        Passed to :class:`torchmetrics.Metric`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        By :meth:`update` and :meth:`compute`, as :func:`posterior_agreement`.
+
+    Notes
+    -----
+    Source: the thesis, section 3.6.3, with the exact solver of Chapter 6 in place
+    of Adam.
+
+    Examples
+    --------
+    >>> import torch
+    >>> metric = PosteriorAgreement()
+    >>> metric.update(torch.eye(3), torch.eye(3))
+    >>> metric.update(torch.eye(3), torch.eye(3)[[1, 0, 2]])
+    >>> round(float(metric.compute()["pa"]), 4)
+    0.231
+    """
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+
+    logits: list[Tensor]
+    shifted_logits: list[Tensor]
+
+    def __init__(self, *, prior: Any = None, tol: float = 1e-9, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tol = check_positive("tol", tol)
+        self.prior = prior
+        self.add_state("logits", default=[], dist_reduce_fx="cat")
+        self.add_state("shifted_logits", default=[], dist_reduce_fx="cat")
+
+    def update(self, logits: Any, shifted_logits: Any) -> None:
+        """Add a batch of paired logits, shapes (n, K).
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the batch is not as :func:`posterior_agreement` wants it, or has
+            another number of classes than the batches before.
+        """
+        first, second = check_logit_pair(logits, shifted_logits)
+        if isinstance(self.logits, list) and self.logits:
+            known = self.logits[0].shape[1]
+            if first.shape[1] != known:
+                raise ValueError(
+                    f"logits: expected {known} classes, as in earlier batches, got "
+                    f"{first.shape[1]}."
+                )
+        self.logits.append(first)
+        self.shifted_logits.append(second)
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the measure as scalar tensors, for loggers.
+
+        Returns
+        -------
+        dict
+            ``pa``, ``beta``, ``standard_error``, ``hard_part`` and
+            ``confidence_part``, float64, in nats (``beta`` in 1/logit).
+        """
+        result = self._solve()
+        names = ("pa", "beta", "standard_error", "hard_part", "confidence_part")
+        return {
+            name: torch.tensor(
+                getattr(result, name), dtype=torch.float64, device=self.device
+            )
+            for name in names
+        }
+
+    def agreement(self) -> Agreement:
+        """Return the full :class:`Agreement` of what was gathered so far."""
+        with self.sync_context(
+            dist_sync_fn=self.dist_sync_fn,
+            should_sync=self._to_sync,
+            should_unsync=self._should_unsync,
+        ):
+            return self._solve()
+
+    def _solve(self) -> Agreement:
+        if len(self.logits) == 0:
+            raise ValueError(
+                "PosteriorAgreement: expected at least one update before compute, "
+                "got none."
+            )
+        both = (_concatenate(self.logits), _concatenate(self.shifted_logits))
+        return posterior_agreement(*both, prior=self.prior, tol=self.tol)
+
+
+def _concatenate(batches: list[Tensor] | Tensor) -> Tensor:
+    """A synchronized state is one tensor already."""
+    return batches if isinstance(batches, Tensor) else torch.cat(batches)

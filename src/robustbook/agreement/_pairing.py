@@ -1,0 +1,238 @@
+"""Pairing of samples that come unpaired: which clean sample meets which shifted.
+
+Posterior agreement needs pairs. Where clean and shifted data are separate
+collections, a pairing has to be chosen; each function returns two index tensors
+of the same length.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+from sklearn.neighbors import NearestNeighbors
+from torch import Tensor
+
+from robustbook._validation import as_tensor, check_count, check_labels
+
+
+def pair_by_label(
+    labels: Any, shifted_labels: Any, *, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Pair samples of the same class at random, without repetition.
+
+    Parameters
+    ----------
+    labels : tensor or array, shape (N,)
+    shifted_labels : tensor or array, shape (M,)
+        Integer classes of the two collections.
+    seed : int
+        Of the random order within a class.
+
+    Returns
+    -------
+    index, shifted_index : Tensor, shape (P,)
+        Pair p joins clean sample ``index[p]`` and shifted sample
+        ``shifted_index[p]``. P is the sum over classes of the smaller count;
+        sorted by ``index``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If labels are not integer vectors, or no class is in both.
+
+    Notes
+    -----
+    Source: the thesis, section 3.6.3 (label matching); Chapter 8.
+
+    Examples
+    --------
+    >>> pair_by_label([0, 1, 1], [1, 0, 0])[0].tolist()
+    [0, 1]
+    """
+    first, second = _label_pair(labels, shifted_labels)
+    generator = np.random.default_rng(check_count("seed", seed, minimum=0))
+    left: list[np.ndarray] = []
+    right: list[np.ndarray] = []
+    for label in np.intersect1d(first, second):
+        mine = generator.permutation(np.flatnonzero(first == label))
+        other = generator.permutation(np.flatnonzero(second == label))
+        count = min(len(mine), len(other))
+        left.append(mine[:count])
+        right.append(other[:count])
+    if not left:
+        raise ValueError(
+            "shifted_labels: expected at least one class in common with labels, got "
+            "none."
+        )
+    return _sorted_pairs(np.concatenate(left), np.concatenate(right))
+
+
+def pair_nearest(
+    features: Any,
+    shifted_features: Any,
+    *,
+    labels: Any = None,
+    shifted_labels: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """Pair every clean sample with its nearest shifted sample.
+
+    A shifted sample may serve several clean ones.
+
+    Parameters
+    ----------
+    features : tensor or array, shape (N, d)
+    shifted_features : tensor or array, shape (M, d)
+        Coordinates in which closeness is meant (Euclidean), such as the
+        penultimate layer.
+    labels, shifted_labels : tensor or array, shapes (N,) and (M,), optional
+        If given (both), only samples of the same class are paired.
+
+    Returns
+    -------
+    index, shifted_index : Tensor, shape (P,)
+        P = N without labels; with labels, clean samples whose class is missing
+        among the shifted ones are left out. Sorted by ``index``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arrays do not fit together.
+
+    Notes
+    -----
+    Source: the thesis, section 3.6.3 (nearest-neighbor matching); the search is
+    scikit-learn's.
+
+    Examples
+    --------
+    >>> pair_nearest([[0.0], [1.0]], [[0.9], [0.2]])[1].tolist()
+    [1, 0]
+    """
+    first, second = _feature_pair(features, shifted_features)
+
+    def nearest(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        search = NearestNeighbors(n_neighbors=1).fit(right)
+        return np.arange(len(left)), search.kneighbors(left)[1][:, 0]
+
+    return _within_classes(nearest, first, second, labels, shifted_labels)
+
+
+def pair_optimal(
+    features: Any,
+    shifted_features: Any,
+    *,
+    labels: Any = None,
+    shifted_labels: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """Pair one to one so that the sum of distances is least.
+
+    Parameters
+    ----------
+    features, shifted_features, labels, shifted_labels
+        As in :func:`pair_nearest`.
+
+    Returns
+    -------
+    index, shifted_index : Tensor, shape (P,)
+        P = min(N, M), within each class if labels are given. Sorted by ``index``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arrays do not fit together.
+
+    Notes
+    -----
+    Source: the optimal assignment problem, solved by scipy; takes memory N x M.
+
+    Examples
+    --------
+    >>> pair_optimal([[0.0], [1.0]], [[0.6], [0.9]])[1].tolist()
+    [0, 1]
+    """
+    first, second = _feature_pair(features, shifted_features)
+
+    def assign(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        rows, columns = linear_sum_assignment(cdist(left, right))
+        return rows, columns
+
+    return _within_classes(assign, first, second, labels, shifted_labels)
+
+
+def _within_classes(
+    rule: Any, first: np.ndarray, second: np.ndarray, labels: Any, shifted_labels: Any
+) -> tuple[Tensor, Tensor]:
+    """Apply a pairing rule to everything, or class by class."""
+    if (labels is None) != (shifted_labels is None):
+        missing = "labels" if labels is None else "shifted_labels"
+        raise ValueError(f"{missing}: expected labels for both collections or none.")
+    if labels is None:
+        return _sorted_pairs(*rule(first, second))
+    mine, other = _label_pair(labels, shifted_labels)
+    for name, got, expected in (
+        ("labels", mine, first),
+        ("shifted_labels", other, second),
+    ):
+        if len(got) != len(expected):
+            raise ValueError(
+                f"{name}: expected shape ({len(expected)},), got {got.shape}."
+            )
+    left: list[np.ndarray] = []
+    right: list[np.ndarray] = []
+    for label in np.intersect1d(mine, other):
+        rows, columns = np.flatnonzero(mine == label), np.flatnonzero(other == label)
+        chosen, partner = rule(first[rows], second[columns])
+        left.append(rows[chosen])
+        right.append(columns[partner])
+    if not left:
+        raise ValueError(
+            "shifted_labels: expected at least one class in common with labels, got "
+            "none."
+        )
+    return _sorted_pairs(np.concatenate(left), np.concatenate(right))
+
+
+def _label_pair(labels: Any, shifted_labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    pair = []
+    for name, value in (("labels", labels), ("shifted_labels", shifted_labels)):
+        tensor = as_tensor(name, value)
+        checked = check_labels(name, tensor, length=tensor.numel())
+        pair.append(checked.cpu().numpy())
+    return pair[0], pair[1]
+
+
+def _feature_pair(features: Any, shifted: Any) -> tuple[np.ndarray, np.ndarray]:
+    pair = []
+    for name, value in (("features", features), ("shifted_features", shifted)):
+        tensor = as_tensor(name, value)
+        if not tensor.is_floating_point():
+            raise TypeError(
+                f"{name}: expected floating-point features, got {tensor.dtype}."
+            )
+        if tensor.ndim != 2 or 0 in tensor.shape:
+            raise ValueError(
+                f"{name}: expected shape (samples, features), at least one of each, "
+                f"got {tuple(tensor.shape)}."
+            )
+        if not bool(torch.isfinite(tensor).all()):
+            place = tuple(int(i) for i in (~torch.isfinite(tensor)).nonzero()[0])
+            raise ValueError(
+                f"{name}: expected finite features, got {float(tensor[place])} at "
+                f"index {place}."
+            )
+        pair.append(tensor.double().cpu().numpy())
+    if pair[0].shape[1] != pair[1].shape[1]:
+        raise ValueError(
+            f"shifted_features: expected {pair[0].shape[1]} features a sample, as "
+            f"features, got {pair[1].shape[1]}."
+        )
+    return pair[0], pair[1]
+
+
+def _sorted_pairs(left: np.ndarray, right: np.ndarray) -> tuple[Tensor, Tensor]:
+    order = np.argsort(left, kind="stable")
+    return torch.from_numpy(left[order]).long(), torch.from_numpy(right[order]).long()

@@ -1,0 +1,251 @@
+"""Certified global maximum of the agreement kernel by branch and bound.
+
+Evaluated inverse temperatures cut [0, infinity) into intervals; each interval has
+a proven upper bound (:mod:`robustbook.agreement._bounds`). Split the interval
+with the largest bound until none exceeds the best value found by more than the
+tolerance.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from robustbook.agreement._bounds import interval_bound, tail_bound
+from robustbook.agreement._kernel import Evaluation, Kernel
+
+#: Evaluations after which the search gives up and says what is still open.
+MOST_EVALUATIONS = 100_000
+#: The unbounded interval grows by this factor, then by its square, and so on.
+FIRST_GROWTH = 4.0
+LARGEST_GROWTH = 1e8
+LARGEST_BETA = 1e150
+#: Ends further apart than this factor are split at their geometric mean.
+WIDE = 2.5
+
+
+class CertificateError(ArithmeticError):
+    """The gap between the best value and its upper bound could not be closed."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One evaluation of the search and the state of the certificate after it.
+
+    Attributes
+    ----------
+    beta, value, slope : float
+        The inverse temperature evaluated, J there (nats) and its derivative.
+    interval : tuple of float
+        The interval that this evaluation split.
+    lower, upper : float
+        Best value so far and proven upper bound so far (nats).
+    """
+
+    beta: float
+    value: float
+    slope: float
+    interval: tuple[float, float]
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True, eq=False)
+class SearchTrace:
+    """What a search proved, and how.
+
+    Attributes
+    ----------
+    beta, value, upper_bound : float
+        Maximizer found, J there, and the proven upper bound on sup J (nats).
+    per_sample : Tensor, shape (N,)
+        Contributions to J at ``beta``.
+    evaluations : int
+        Passes over the data.
+    steps : list of Step
+        One entry an evaluation, in order; the first pass, at beta = 0, only
+        opens the search and has none.
+    intervals : list of (left, right, bound)
+        The intervals at the end, from left to right, with their upper bounds.
+    """
+
+    beta: float
+    value: float
+    upper_bound: float
+    per_sample: Tensor
+    evaluations: int
+    steps: list[Step]
+    intervals: list[tuple[float, float, float]]
+
+
+@dataclass(eq=False)
+class _Interval:
+    left: Evaluation
+    right: Evaluation | None
+    bound: float
+    growth: float
+    order: int
+
+    def __lt__(self, other: _Interval) -> bool:
+        """Largest bound first; among equals, the one found first."""
+        return (-self.bound, self.order) < (-other.bound, other.order)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        right = math.inf if self.right is None else self.right.beta
+        return self.left.beta, right
+
+
+class _Search:
+    """Best-first search; one instance a problem."""
+
+    def __init__(self, kernel: Kernel, tol: float) -> None:
+        self.kernel = kernel
+        self.tol = tol
+        self.count = 0
+        self.order = itertools.count()
+        self.queue: list[_Interval] = []
+        self.steps: list[Step] = []
+        self.best_beta = math.nan
+        self.best_value = -math.inf
+        self.best_rounding = 0.0
+        self.best_per_sample: Tensor | None = None
+
+    def run(self) -> SearchTrace:
+        kernel = self.kernel
+        # At beta = 0 both posteriors are uniform: J(0) needs no pass.
+        self._offer(0.0, kernel.value_at_zero, kernel.per_sample_at_zero(), 0.0)
+        if kernel.limit is not None:
+            # Every argmax set meets: J has a limit at infinity, a candidate.
+            limit = kernel.mean(kernel.limit)
+            rounding = kernel.relative_error * (1.0 + kernel.cap)
+            self._offer(math.inf, limit, kernel.limit, rounding)
+        if not self._proven(kernel.cap) and not kernel.everything_idle:
+            self._push(self._evaluate(0.0), None)
+        while self.queue and not self._proven(self.queue[0].bound):
+            self._split(heapq.heappop(self.queue))
+        assert self.best_per_sample is not None
+        if self._upper() - self.best_value > self.tol:
+            raise self._refusal((self.best_beta, self.best_beta), self._upper())
+        return SearchTrace(
+            beta=self.best_beta,
+            value=self.best_value,
+            upper_bound=self._upper(),
+            per_sample=self.best_per_sample,
+            evaluations=self.count,
+            steps=self.steps,
+            intervals=sorted((*item.ends, item.bound) for item in self.queue),
+        )
+
+    def _upper(self) -> float:
+        """Proven upper bound on sup J: the open intervals and the best value."""
+        top = self.best_value + 2.0 * self.best_rounding
+        return max(top, self.queue[0].bound) if self.queue else top
+
+    def _proven(self, bound: float) -> bool:
+        return bound <= self.best_value + self.tol
+
+    def _offer(
+        self, beta: float, value: float, per_sample: Tensor, rounding: float
+    ) -> None:
+        if value > self.best_value:
+            self.best_beta, self.best_value = beta, value
+            self.best_per_sample = per_sample
+            self.best_rounding = rounding
+
+    def _evaluate(self, beta: float) -> Evaluation:
+        self.count += 1
+        point = self.kernel.evaluate(beta)
+        self._offer(beta, point.value, point.per_sample, point.rounding)
+        return point
+
+    def _push(
+        self, left: Evaluation, right: Evaluation | None, growth: float = FIRST_GROWTH
+    ) -> None:
+        if right is None:
+            bound = tail_bound(self.kernel, left)
+        else:
+            bound = interval_bound(self.kernel, left, right)
+        # A bound that is not a number proves nothing.
+        bound = self.kernel.cap if math.isnan(bound) else bound
+        item = _Interval(left, right, bound, growth, next(self.order))
+        heapq.heappush(self.queue, item)
+
+    def _split(self, item: _Interval) -> None:
+        left, right = item.left, item.right
+        beta = self._point(item)
+        low, high = item.ends
+        # Where rounding alone keeps the bound up, further splits cannot help.
+        slack = 2.0 * (left.rounding + (left if right is None else right).rounding)
+        stuck = item.bound - slack <= self.best_value
+        if stuck or not low < beta < high or self.count >= MOST_EVALUATIONS:
+            raise self._refusal((low, high), item.bound)
+        point = self._evaluate(beta)
+        growth = min(item.growth**2, LARGEST_GROWTH)
+        self._push(left, point)
+        self._push(point, right, growth if right is None else FIRST_GROWTH)
+        self.steps.append(
+            Step(beta, point.value, point.slope, (low, high), self.best_value,
+                 self._upper())
+        )  # fmt: skip
+
+    def _refusal(self, place: tuple[float, float], bound: float) -> CertificateError:
+        return CertificateError(
+            f"posterior agreement: the gap could not be closed to tol={self.tol:g}. "
+            f"After {self.count} evaluations the best value is {self.best_value:.17g} "
+            f"nats at beta={self.best_beta:g}, but for beta in [{place[0]:g}, "
+            f"{place[1]:g}] the proven upper bound, rounding included, is "
+            f"{bound:.17g}. Set tol above {bound - self.best_value:.1e}."
+        )
+
+    def _point(self, item: _Interval) -> float:
+        """Where to split: outward, geometrically, by Newton's method, or halfway."""
+        left, right = item.left, item.right
+        if right is None:
+            if left.beta == 0.0:
+                return 4.0 / self.kernel.scale
+            beta = left.beta * item.growth
+            return beta if beta < LARGEST_BETA else math.nan
+        low, high = left.beta, right.beta
+        if low == 0.0:
+            return high / FIRST_GROWTH
+        if high > WIDE * low:
+            return math.sqrt(low) * math.sqrt(high)
+        if left.slope > 0.0 > right.slope:
+            newton = self._newton(left, right)
+            if newton is not None:
+                return newton
+        return low + 0.5 * (high - low)
+
+    def _newton(self, left: Evaluation, right: Evaluation) -> float | None:
+        """Newton's step to the top inside the interval, if it would gain anything."""
+        start = left if left.value >= right.value else right
+        if start.curvature >= 0.0:
+            return None
+        step = -start.slope / start.curvature
+        gain = 0.5 * abs(step * start.slope)
+        beta = start.beta + step
+        if gain < 0.1 * self.tol or not left.beta < beta < right.beta:
+            return None
+        return beta
+
+
+def maximize(kernel: Kernel, tol: float) -> SearchTrace:
+    """Certified global maximum of J over beta in [0, infinity].
+
+    Parameters
+    ----------
+    kernel : Kernel
+    tol : float
+        Largest accepted gap between upper bound and value, in nats per sample.
+
+    Raises
+    ------
+    CertificateError
+        If rounding or the limit on evaluations keeps the gap above ``tol``.
+    """
+    return _Search(kernel, tol).run()
