@@ -1,0 +1,102 @@
+# The book and its package. `make help` lists what there is.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+RUN    := $(BIN)/python -m robustbook.chapters
+
+# cpu: the CPU build of torch. cuda: what the package index has, on Linux that is
+# the CUDA build.
+TORCH ?= cpu
+
+# What `make rerun` and `make publish` take.
+CHAPTER ?=
+PROFILE ?= quick
+DEVICE  ?= auto
+PORT    ?= 8000
+
+.DEFAULT_GOAL := help
+.PHONY: help env book site named rerun publish sync serve test check lint bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- environment --------------------------------------------------------------
+
+INSTALLED := $(VENV)/.installed-$(TORCH)
+
+env: $(INSTALLED) ## Make the Python environment in .venv
+
+define CHECK_PYTHON
+import sys
+found = ".".join(map(str, sys.version_info[:2]))
+if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+    sys.exit(
+        f"make: $(PYTHON) is Python {found}, and the book needs 3.11, 3.12 or 3.13; "
+        "name one, for example: make book PYTHON=python3.12"
+    )
+endef
+export CHECK_PYTHON
+
+# Torch goes first and alone, as only its own index has CPU builds for Linux: their
+# version 2.13.0+cpu counts as higher than 2.13.0, so pip prefers them wherever it
+# finds one. Where that index cannot be reached, pip goes on with the others at
+# once. Elsewhere than on Linux, the usual index has CPU builds.
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+TORCH_FROM := $(if $(filter cpu-Linux,$(TORCH)-$(shell uname -s)),--retries 0 --extra-index-url $(CPU_INDEX))
+PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check -qq install
+TORCH_PINS := $(shell grep -E '^torch(vision)?==' constraints.txt)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c "$$CHECK_PYTHON"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	rm -f $(VENV)/.installed-*
+	@echo "Installing what the book runs on; this takes a minute or two."
+	$(PIP_INSTALL) $(TORCH_FROM) $(TORCH_PINS)
+	$(PIP_INSTALL) --constraint constraints.txt --editable '.[book,test,attacks]'
+	@touch $@
+
+# --- the book -----------------------------------------------------------------
+
+book: env ## Execute what is stale, then build the site into _build/html
+	$(RUN) publish --stale
+	@$(MAKE) --no-print-directory site
+
+site: env ## Build the site from the executed chapters, strictly
+	$(BIN)/jupyter-book build -W -n --keep-going .
+
+named:
+	@test -n "$(CHAPTER)" || \
+	  { echo "make: name a chapter, for example: make rerun CHAPTER=08" >&2; exit 2; }
+
+rerun: named env ## Run one chapter yourself: CHAPTER=08 PROFILE=quick|full
+	$(RUN) run $(CHAPTER) --profile $(PROFILE) --device $(DEVICE)
+
+publish: env ## Execute every chapter anew for the site
+	$(RUN) publish
+
+sync: env ## Bring notebooks/*.ipynb and the status page in step
+	$(RUN) sync
+
+serve: book ## Build the book and show it on localhost:8000 (PORT=…)
+	$(BIN)/python -m http.server --directory _build/html --bind 127.0.0.1 $(PORT)
+
+# --- tests --------------------------------------------------------------------
+
+# `site` comes after `check`: a stale chapter is said before it is built.
+test: check lint site ## Run all checks and tests
+	$(BIN)/python -m pytest
+
+check: env
+	$(RUN) check
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: env ## Time the measure against what it replaces
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable -s
+
+clean: ## Remove what `make` made; .venv too
+	rm -rf _build $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,221 @@
+"""The command line ``robustbook``.
+
+Torch and the extras are imported by the commands that need them: ``--help`` and
+mistyped commands answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from robustbook import __version__
+from robustbook.chapters import commands
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Measure the robustness of classifiers; run the book's chapters.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+data = typer.Typer(help="Data sets of the book.", no_args_is_help=True)
+app.add_typer(data, name="data")
+commands.register(app)
+
+# Plain pairs of a label and a value, in the order of the table.
+_Lines = list[tuple[str, str]]
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="robustbook")
+
+
+def _fail(message: str, *, status: int) -> NoReturn:
+    print(f"robustbook: {' '.join(message.split())}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def score(
+    clean: Annotated[
+        Path,
+        typer.Argument(help="Logits of the clean inputs, (N, K): .npy, .npz, .csv."),
+    ],
+    shifted: Annotated[
+        Path, typer.Argument(help="Logits of the same inputs, shifted, in that order.")
+    ],
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="True classes, (N,), integers: adds accuracies and AFR_T."),
+    ] = None,
+    prior: Annotated[
+        Path | None, typer.Option(help="Class prior, (K,); uniform if left out.")
+    ] = None,
+    tol: Annotated[
+        float, typer.Option(help="Largest accepted gap to the upper bound, in nats.")
+    ] = 1e-9,
+    key: Annotated[
+        str | None, typer.Option(help="Name of the logits in .npz files.")
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help='One JSON object; infinite numbers are "inf", undefined ones null.',
+        ),
+    ] = False,
+) -> None:
+    """Posterior agreement of a model between clean and shifted inputs."""
+    from robustbook._files import read_array, read_labels
+    from robustbook.agreement import posterior_agreement
+    from robustbook.scores import accuracy, afr_pred, afr_true
+
+    try:
+        logits = read_array(clean, key=key, default="logits")
+        shifted_logits = read_array(shifted, key=key, default="logits")
+        true = None if labels is None else read_labels(labels)
+        weights = (
+            None if prior is None else read_array(prior, default="prior").squeeze()
+        )
+        agreement = posterior_agreement(logits, shifted_logits, prior=weights, tol=tol)
+        scores = {"afr_pred": afr_pred(logits, shifted_logits)}
+        if true is not None:
+            scores |= {
+                "accuracy": accuracy(logits, true),
+                "shifted_accuracy": accuracy(shifted_logits, true),
+                "afr_true": afr_true(shifted_logits, true),
+            }
+    except (TypeError, ValueError) as error:
+        files = {"logits": clean, "shifted_logits": shifted}
+        optional = {"labels": labels, "prior": prior}
+        _fail(_name_file(str(error), files | optional), status=2)
+    except ArithmeticError as error:
+        _fail(str(error), status=1)
+    if as_json:
+        print(json.dumps(_fields(agreement) | scores, allow_nan=False))
+        return
+    _print_table(_agreement_lines(agreement, uniform=prior is None))
+    _print_table(_score_lines(scores))
+
+
+def _name_file(message: str, files: Mapping[str, Path | None]) -> str:
+    """Say the file's name where the message starts with the argument's."""
+    argument, colon, rest = message.partition(":")
+    path = files.get(argument)
+    return f"{path}{colon}{rest}" if path is not None else message
+
+
+_FIELDS = (
+    "pa",
+    "standard_error",
+    "beta",
+    "upper_bound",
+    "gap",
+    "evaluations",
+    "num_samples",
+    "num_classes",
+    "log_pa",
+    "hard_part",
+    "confidence_part",
+)
+
+
+def _fields(agreement: Any) -> dict[str, Any]:
+    return {name: _strict(getattr(agreement, name)) for name in _FIELDS}
+
+
+def _strict(value: float) -> float | str | None:
+    """JSON has no infinity and no NaN; ``float("inf")`` reads the former back."""
+    if math.isnan(value):
+        return None
+    return value if math.isfinite(value) else str(value)
+
+
+def _agreement_lines(agreement: Any, *, uniform: bool) -> _Lines:
+    most = math.log(agreement.num_classes)
+    beta = "∞" if math.isinf(agreement.beta) else f"{agreement.beta:.6g}"
+    share = f", {agreement.pa / most:.1%} of log K" if uniform else ""
+    error = agreement.standard_error
+    return [
+        ("pairs, classes", f"{agreement.num_samples}, {agreement.num_classes}"),
+        ("posterior agreement", f"{agreement.pa:.6f} nats per sample{share}"),
+        ("  standard error", "—" if math.isnan(error) else f"{error:.6f}"),
+        ("  hard decisions", f"{agreement.hard_part:.6f}"),
+        ("  confidences", f"{agreement.confidence_part:+.6f}"),
+        ("  certified gap", f"{agreement.gap:.1e}"),
+        ("inverse temperature β*", beta),
+        ("log PA, papers' scale", f"{agreement.log_pa:.6g}"),
+    ]
+
+
+def _score_lines(scores: dict[str, float]) -> _Lines:
+    names = {
+        "accuracy": "accuracy, clean",
+        "shifted_accuracy": "accuracy, shifted",
+        "afr_true": "AFR_T, shifted and correct",
+        "afr_pred": "AFR_P, same prediction",
+    }
+    return [(name, f"{scores[k]:.4f}") for k, name in names.items() if k in scores]
+
+
+def _print_table(lines: _Lines) -> None:
+    for name, value in lines:
+        print(f"{name:<28}{value}")
+
+
+@data.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="For example mnist; see data list.")],
+) -> None:
+    """Fetch a data set, or find it in ROBUSTBOOK_DATA, and check its sums."""
+    from robustbook import datasets
+
+    try:
+        for path in datasets.fetch(name):
+            print(path)
+    except ValueError as error:
+        _fail(str(error), status=2)
+    except (datasets.DataUnavailableError, OSError) as error:
+        _fail(str(error), status=1)
+
+
+@data.command(name="list")
+def list_data() -> None:
+    """List the data sets."""
+    from robustbook.datasets import list_datasets
+
+    print(*list_datasets(), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
