@@ -29,10 +29,8 @@ class ApiSummary(Autosummary):
         except (ImportError, AttributeError) as error:
             message = f"{module_name}: no importable module with __all__ ({error})"
             return [self.state.document.reporter.warning(message, line=self.lineno)]
-        # "~" shows the last part of the name only.
-        self.content = StringList(
-            [f"~{module_name}.{name}" for name in public], source=module_name
-        )
+        self.env.ref_context["py:module"] = module_name
+        self.content = StringList(list(public), source=module_name)
         return super().run()
 
 
