@@ -12,6 +12,7 @@ Examples
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -272,7 +273,9 @@ def _strip_notebook_metadata() -> None:
     backend = InlineBackend.instance(parent=shell)
     options: dict[str, Any] = dict(backend.print_figure_kwargs)
     options["metadata"] = {**options.get("metadata", {}), "Software": None}
-    backend.print_figure_kwargs = options
+    with warnings.catch_warnings():  # matplotlib-inline observes in an old way
+        warnings.simplefilter("ignore", DeprecationWarning)
+        backend.print_figure_kwargs = options
 
 
 def band(

@@ -1,0 +1,321 @@
+"""Data sets: fixed splits, checked files, clear words where a file is missing."""
+
+import gzip
+import hashlib
+import io
+import os
+import pickle
+import struct
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from robustbook import datasets
+from robustbook.datasets import DataUnavailableError, load_dataset
+
+FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
+
+
+def needs_folder(name):
+    return pytest.mark.skipif(
+        not (FOLDER and (Path(FOLDER) / name).is_dir()),
+        reason=f"{name} is not in the folder that ROBUSTBOOK_DATA names",
+    )
+
+
+def fingerprint(dataset):
+    content = dataset.images.numpy().tobytes() + dataset.labels.numpy().tobytes()
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def no_network(monkeypatch, tmp_path):
+    """An empty cache, no data folder, and a download that fails."""
+    import pooch
+
+    def refuse(**_):
+        raise ConnectionError("no network")
+
+    monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(pooch, "retrieve", refuse)
+
+
+# ---------------------------------------------------------------------- digits
+
+
+@pytest.mark.parametrize(
+    ("split", "size", "sha256"),
+    [
+        (
+            "train",
+            1201,
+            "db57e507eb4350c8ceb4dd0760cc0315ce74d0351aef2a68152bdab50a997ae8",
+        ),
+        (
+            "test",
+            596,
+            "a0badf9bc21873d5c1553b8daf0397d758d6ef59e48f4ebad2d04f1df7ae318c",
+        ),
+    ],
+)
+def test_digits_never_change(split, size, sha256):
+    data = load_dataset("digits", split)
+    assert len(data) == size
+    assert data.images.shape == (size, 1, 8, 8)
+    assert data.images.dtype == torch.float32
+    assert data.labels.dtype == torch.int64
+    assert (data.name, data.split, data.num_classes) == ("digits", split, 10)
+    assert float(data.images.min()) == 0.0
+    assert float(data.images.max()) == 1.0
+    assert fingerprint(data) == sha256
+
+
+def test_digits_splits_are_a_partition():
+    train, test = datasets._digits_order()
+    assert sorted([*train, *test]) == list(range(1797))
+    digits = load_digits()
+    data = load_dataset("digits", "test")
+    np.testing.assert_array_equal(data.images[:, 0] * 16, digits.images[test])
+    np.testing.assert_array_equal(data.labels, digits.target[test])
+
+
+def test_digits_are_stratified():
+    counts = torch.bincount(torch.as_tensor(load_digits().target))
+    test = torch.bincount(load_dataset("digits", "test").labels)
+    assert torch.equal(test, counts // 3)
+
+
+def test_loading_twice_gives_separate_memory():
+    first = load_dataset("digits", "test")
+    first.images.zero_()
+    assert float(load_dataset("digits", "test").images.max()) == 1.0
+
+
+def test_the_global_generator_is_not_touched():
+    np.random.seed(3)
+    expected = np.random.random()
+    np.random.seed(3)
+    load_dataset("digits", "train")
+    assert np.random.random() == expected
+
+
+def test_subset_takes_every_kind_of_index():
+    data = load_dataset("digits", "test")
+    for index in ([1, 3], range(1, 4, 2), slice(1, 4, 2), torch.tensor([1, 3])):
+        assert torch.equal(data.subset(index).images, data.images[[1, 3]])
+    assert "596 images" in repr(data)
+
+
+def test_dataset_checks_its_shapes():
+    with pytest.raises(ValueError, match="images and labels"):
+        datasets.Dataset(torch.zeros(2, 1, 8, 8), torch.zeros(3), "x", "test", 10)
+
+
+def test_unknown_names_and_splits():
+    with pytest.raises(ValueError, match=r"expected one of digits, mnist.*'oak'"):
+        load_dataset("oak", "test")
+    with pytest.raises(ValueError, match=r"expected one of train, test.*'valid'"):
+        load_dataset("digits", "valid")
+
+
+# ------------------------------------------------------- files and their sources
+
+
+def test_every_file_has_a_sum_and_an_address():
+    for name in datasets.list_datasets():
+        spec = datasets.dataset_spec(name)
+        assert spec.files.keys() == spec.urls.keys()
+        assert all(len(sha256) == 64 for sha256 in spec.files.values())
+        assert spec.licence
+        assert spec.source
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10"])
+def test_missing_files_say_what_helps(no_network, name):
+    with pytest.raises(DataUnavailableError) as caught:
+        load_dataset(name, "test")
+    message = str(caught.value)
+    assert "\n" not in message
+    for words in (
+        name,
+        "not set",
+        f"`robustbook data fetch {name}`",
+        "ConnectionError",
+    ):
+        assert words in message
+
+
+def test_fetch_says_the_same(no_network):
+    with pytest.raises(DataUnavailableError, match="set ROBUSTBOOK_DATA to a folder"):
+        datasets.fetch("mnist", progress=False)
+
+
+def write_idx(path, array):
+    header = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(header + array.tobytes()))
+
+
+def test_idx_files_are_read(tmp_path):
+    array = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
+    write_idx(tmp_path / "x.gz", array)
+    np.testing.assert_array_equal(datasets._read_idx(tmp_path / "x.gz"), array)
+    (tmp_path / "y.gz").write_bytes(gzip.compress(b"\0\0\x0d\x01\0\0\0\0"))
+    with pytest.raises(DataUnavailableError, match="not an IDX file"):
+        datasets._read_idx(tmp_path / "y.gz")
+
+
+@pytest.mark.parametrize("place", ["folder", "cache"])
+def test_a_wrong_file_is_refused(no_network, monkeypatch, tmp_path, place):
+    if place == "folder":
+        monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path / "cache"))
+    name = "t10k-images-idx3-ubyte.gz"
+    write_idx(tmp_path / "cache" / "mnist" / name, np.zeros((2, 28, 28), np.uint8))
+    with pytest.raises(
+        DataUnavailableError, match=r"expected sha256 .* fetch it again"
+    ):
+        load_dataset("mnist", "test")
+
+
+def test_a_download_is_checked_and_quiet(monkeypatch, tmp_path, capfd):
+    """A download goes through pooch with the sum of the registry."""
+    import pooch
+
+    served = tmp_path / "served"
+    target = tmp_path / "cache"
+    for stem, array in (
+        ("images-idx3", np.full((10000, 28, 28), 255, np.uint8)),
+        ("labels-idx1", np.ones(10000, np.uint8)),
+    ):
+        write_idx(served / f"t10k-{stem}-ubyte.gz", array)
+    files = {path.name: datasets.sha256_of(path) for path in served.iterdir()}
+
+    def copy(url, output_file, _):
+        name = url.rpartition("/")[2]
+        Path(output_file).write_bytes((served / name).read_bytes())
+
+    spec = datasets.dataset_spec("mnist")
+    monkeypatch.setitem(
+        datasets._REGISTRY,
+        "mnist",
+        datasets.DatasetSpec(**{**vars(spec), "files": files}),
+    )
+    monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda _: target)
+    monkeypatch.setattr(pooch.core, "choose_downloader", lambda *_, **__: copy)
+    data = load_dataset("mnist", "test")
+    assert float(data.images.min()) == 1.0
+    assert data.labels.tolist() == [1] * 10000
+    paths = datasets.fetch("mnist", progress=False)
+    assert {path.name for path in paths} == files.keys()
+    assert all(path.parent == target / "mnist" for path in paths)
+    assert capfd.readouterr().err == ""
+
+
+def cifar_archive(path, batches):
+    """Write an archive with the layout of the public one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for name, (images, labels) in batches.items():
+            content = pickle.dumps(
+                {b"data": images.reshape(len(images), -1), b"labels": labels.tolist()}
+            )
+            member = tarfile.TarInfo(f"cifar-10-batches-py/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def use_archive(monkeypatch, folder, batches, **changes):
+    """Put an archive into a data folder and its sum into the registry."""
+    path = folder / "cifar10" / "cifar-10-python.tar.gz"
+    cifar_archive(path, batches)
+    spec = datasets.dataset_spec("cifar10")
+    changes["files"] = {path.name: datasets.sha256_of(path)}
+    monkeypatch.setitem(
+        datasets._REGISTRY,
+        "cifar10",
+        datasets.DatasetSpec(**{**vars(spec), **changes}),
+    )
+    monkeypatch.setenv("ROBUSTBOOK_DATA", str(folder))
+
+
+def test_cifar10_archive_is_read_in_order(monkeypatch, tmp_path):
+    random = np.random.default_rng(0)
+    names = ["test_batch", *(f"data_batch_{i}" for i in (2, 1, 3, 5, 4))]
+    batches = {
+        name: (
+            random.integers(0, 256, (4, 3, 32, 32), dtype=np.uint8),
+            random.integers(0, 10, 4),
+        )
+        for name in names
+    }
+    use_archive(
+        monkeypatch,
+        tmp_path,
+        batches,
+        split_sizes={"train": 20, "test": 4, "test1000": 3},
+    )
+    data = load_dataset("cifar10", "train")
+    ordered = [batches[f"data_batch_{i}"] for i in range(1, 6)]
+    pixels = (data.images * 255).round().to(torch.uint8).numpy()
+    np.testing.assert_array_equal(pixels, np.concatenate([b[0] for b in ordered]))
+    np.testing.assert_array_equal(data.labels, np.concatenate([b[1] for b in ordered]))
+    whole, first = load_dataset("cifar10", "test"), load_dataset("cifar10", "test1000")
+    assert torch.equal(whole.images[:3], first.images)
+
+
+@needs_folder("cifar10")
+def test_cifar10_archive_and_pictures_give_equal_arrays(monkeypatch, tmp_path):
+    first = load_dataset("cifar10", "test1000")
+    pixels = (first.images * 255).round().to(torch.uint8).numpy()
+    batch = np.tile(pixels, (10, 1, 1, 1)), np.tile(first.labels.numpy(), 10)
+    use_archive(monkeypatch, tmp_path, {"test_batch": batch})
+    again = load_dataset("cifar10", "test1000")
+    assert torch.equal(again.images, first.images)
+    assert torch.equal(again.labels, first.labels)
+    assert len(load_dataset("cifar10", "test")) == 10000
+
+
+# --------------------------------------------------------------- the real files
+
+
+@pytest.mark.parametrize(
+    ("name", "mean"),
+    [
+        pytest.param("mnist", 0.1307, marks=needs_folder("mnist")),
+        pytest.param("fashion-mnist", 0.2860, marks=needs_folder("fashion-mnist")),
+    ],
+)
+def test_mnist_files(name, mean):
+    train, test = load_dataset(name, "train"), load_dataset(name, "test")
+    assert (len(train), len(test)) == (60000, 10000)
+    assert train.images.shape[1:] == (1, 28, 28)
+    assert float(train.images.mean()) == pytest.approx(mean, abs=5e-5)
+    assert torch.bincount(test.labels).min() >= 892
+    if name == "mnist":
+        assert train.labels[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]
+
+
+@needs_folder("cifar10")
+def test_cifar10_files():
+    train = load_dataset("cifar10", "train")
+    assert train.images.shape == (50000, 3, 32, 32)
+    assert torch.bincount(train.labels).tolist() == [5000] * 10
+    means = train.images.double().mean((0, 2, 3)).tolist()
+    assert means == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)
+    test = load_dataset("cifar10", "test1000")
+    assert test.labels[:10].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]
+
+
+def test_data_card_lists_every_file():
+    card = (datasets.data_directory() / "README.md").read_text(encoding="utf-8")
+    for name in datasets.list_datasets():
+        spec = datasets.dataset_spec(name)
+        assert f"| `{name}` |" in card
+        for file, sha256 in spec.files.items():
+            assert f"[{file}]({spec.urls[file]}) | `{sha256}` |" in card

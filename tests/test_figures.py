@@ -1,0 +1,128 @@
+"""The figure style: nothing at import, reproducible bytes, readable colors."""
+
+import io
+import subprocess
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from robustbook import figures
+
+
+@pytest.fixture(autouse=True)
+def _keep_style():
+    with mpl.rc_context():
+        yield
+
+
+def test_import_does_not_load_matplotlib():
+    code = (
+        "import sys, robustbook.figures\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "assert 'seaborn' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_style_holds_what_the_chapters_need():
+    figures.use_style()
+    rc = mpl.rcParams
+    assert tuple(rc["figure.figsize"]) == (7.0, 3.6)
+    assert rc["figure.dpi"] == 144
+    assert rc["figure.facecolor"] == "white"
+    assert min(rc["font.size"], rc["xtick.labelsize"], rc["legend.fontsize"]) >= 11
+    assert not rc["axes.spines.top"]
+    assert not rc["axes.spines.right"]
+    wanted = mpl.RcParams(figures.style_parameters())  # as matplotlib reads them
+    assert {name: rc[name] for name in wanted} == dict(wanted)
+
+
+def test_styled_png_is_deterministic():
+    def draw():
+        figures.use_style()
+        fig = Figure()
+        ax = fig.add_subplot()
+        figures.band(ax, [0, 1, 2], [1, 3, 2], 0.2, color=figures.COLORS["pa"])
+        figures.mark_maximum(ax, 1, 3, label="maximum")
+        buffer = io.BytesIO()
+        fig.savefig(buffer, format="png", metadata={"Software": None})
+        return buffer.getvalue()
+
+    assert draw() == draw()
+
+
+def test_notebook_figures_name_no_software(monkeypatch):
+    pytest.importorskip("matplotlib_inline")
+    from IPython.core.interactiveshell import InteractiveShell
+    from matplotlib_inline.config import InlineBackend
+
+    shell = InteractiveShell.instance()
+    monkeypatch.setattr("IPython.core.getipython.get_ipython", lambda: shell)
+    try:
+        figures.use_style()
+        options = InlineBackend.instance().print_figure_kwargs
+        assert options["metadata"] == {"Software": None}
+    finally:
+        InlineBackend.clear_instance()
+        InteractiveShell.clear_instance()
+
+
+def test_colors_are_of_the_palette_and_models_differ():
+    assert set(figures.COLORS.values()) <= set(figures.PALETTE.values())
+    for group in (
+        ("clean", "shifted"),
+        ("pa", "afr_true", "afr_pred", "bound", "adam"),
+        ("perfect", "constant", "random"),
+        ("linear", "cnn", "cnn-noise"),
+        ("pa", "hard", "confidence"),
+    ):
+        assert len({figures.COLORS[name] for name in group}) == len(group), group
+
+
+def test_every_marker_has_a_color():
+    assert set(figures.MARKERS) <= set(figures.COLORS)
+
+
+@pytest.mark.parametrize(
+    "name", ["cnn-noise", "digits-cnn-noise", "digits-cnn-noise-s4", "mnist-cnn-noise"]
+)
+def test_a_model_keeps_its_color_over_data_sets_and_seeds(name):
+    assert figures.color_of(name) == figures.COLORS["cnn-noise"]
+    assert figures.marker_of(name) == figures.MARKERS["cnn-noise"]
+
+
+def test_unknown_color_names_the_known_ones():
+    with pytest.raises(KeyError, match=r"digits-oak.*accuracy"):
+        figures.color_of("digits-oak")
+
+
+def test_mark_maximum_puts_words_on_the_asked_side():
+    ax = Figure().add_subplot()
+    figures.mark_maximum(ax, 0, 0, label="left", offset=(-5, -5))
+    assert ax.texts[0].get_ha() == "right"
+    assert ax.texts[0].get_va() == "top"
+
+
+@pytest.mark.parametrize(
+    "images",
+    [np.zeros((5, 8, 8)), torch.zeros(5, 1, 8, 8), np.zeros((5, 3, 8, 8))],
+)
+def test_image_grid_shows_each_image_once(images):
+    import matplotlib.pyplot as plt
+
+    fig = figures.image_grid(images, columns=3, titles=list("abcde"))
+    assert [ax.get_title() for ax in fig.axes] == list("abcde")
+    plt.close(fig)
+
+
+def test_image_grid_refuses_other_shapes():
+    with pytest.raises(ValueError, match=r"images: expected shape .* got \(2, 2, 8, 8"):
+        figures.image_grid(np.zeros((2, 2, 8, 8)))
+    with pytest.raises(ValueError, match="titles: expected 2 labels, got 1"):
+        figures.image_grid(np.zeros((2, 8, 8)), titles=["a"])
+    with pytest.raises(ValueError, match="row_labels: expected 1 labels, got 2"):
+        figures.image_grid(np.zeros((2, 8, 8)), row_labels=["a", "b"])

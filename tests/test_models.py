@@ -1,0 +1,194 @@
+"""Architectures and checkpoints: what is committed loads, and is what it says."""
+
+import json
+
+import pytest
+import torch
+
+from robustbook import models
+from robustbook.datasets import (
+    DataUnavailableError,
+    data_directory,
+    load_dataset,
+    sha256_of,
+)
+from robustbook.models import build_model, load_model, logits_of
+from robustbook.scores import accuracy
+
+FOLDER = data_directory() / "checkpoints"
+RUNS = models.list_models()
+FAMILIES = ("digits-linear", "digits-cnn", "digits-cnn-noise")
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """A folder with one checkpoint and its registry, free to be damaged."""
+    for name in ("registry.json", "digits-linear-s0.safetensors"):
+        (tmp_path / name).write_bytes((FOLDER / name).read_bytes())
+    return tmp_path
+
+
+def test_each_model_has_five_training_seeds():
+    for family in FAMILIES:
+        assert models.training_runs(family) == [f"{family}-s{i}" for i in range(5)]
+    assert sorted(RUNS) == sorted(
+        run for family in FAMILIES for run in models.training_runs(family)
+    )
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_checkpoint_is_what_the_registry_says(name):
+    entry = models.checkpoint_entry(name)
+    path = FOLDER / entry["file"]
+    assert sha256_of(path) == entry["sha256"]
+    assert path.stat().st_size == entry["bytes"] < 2_000_000
+    stored = models.checkpoint_metadata(path)
+    assert stored.items() <= entry.items()
+    assert entry["command"] == "python -m robustbook.training digits"
+    model = load_model(name)
+    assert not model.training
+    assert not any(p.requires_grad for p in model.parameters())
+    test = load_dataset("digits", "test")
+    measured = accuracy(logits_of(model, test.images), test.labels)
+    # Rounding differs between machines: allow one near-tie to fall otherwise.
+    assert measured == pytest.approx(entry["test_accuracy"], abs=2 / len(test))
+    assert measured > 0.95
+
+
+def test_folder_and_registry_agree():
+    files = {path.name for path in FOLDER.glob("*.safetensors")}
+    assert files == {models.checkpoint_entry(name)["file"] for name in RUNS}
+
+
+def test_a_model_name_stands_for_its_first_seed():
+    images = load_dataset("digits", "test").images[:20]
+    assert torch.equal(
+        logits_of(load_model("digits-cnn"), images),
+        logits_of(load_model("digits-cnn-s0"), images),
+    )
+
+
+def test_training_seeds_give_different_models():
+    images = load_dataset("digits", "test").images[:20]
+    for family in FAMILIES:
+        logits = [
+            logits_of(load_model(r), images) for r in models.training_runs(family)
+        ]
+        assert not torch.allclose(logits[0], logits[1], atol=1e-3)
+
+
+def test_unknown_model_names_the_known_ones():
+    with pytest.raises(ValueError, match=r"digits-cnn, .*digits-linear.*got 'oak'"):
+        load_model("oak")
+    with pytest.raises(ValueError, match="got 'digits-cnn-s9'"):
+        load_model("digits-cnn-s9")
+    with pytest.raises(ValueError, match="got 'oak'"):
+        models.training_runs("oak")
+
+
+def test_damaged_file_is_refused(copied):
+    path = copied / "digits-linear-s0.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(
+        DataUnavailableError, match=r"expected sha256 .* got .* restore"
+    ):
+        load_model("digits-linear", directory=copied)
+
+
+def test_missing_file_says_how_to_retrain(copied):
+    (copied / "digits-linear-s0.safetensors").unlink()
+    with pytest.raises(DataUnavailableError, match=r"python -m robustbook\.training"):
+        load_model("digits-linear", directory=copied)
+
+
+def test_missing_registry_says_how_to_retrain(tmp_path):
+    with pytest.raises(DataUnavailableError, match=r"python -m robustbook\.training"):
+        load_model("digits-linear", directory=tmp_path)
+
+
+def test_registry_of_another_schema_is_refused(copied):
+    (copied / "registry.json").write_text(json.dumps({"schema": 99}))
+    with pytest.raises(DataUnavailableError, match="expected schema 1, got 99"):
+        load_model("digits-linear", directory=copied)
+
+
+def test_installed_package_carries_its_data(monkeypatch, tmp_path):
+    """Outside a checkout the folder beside the modules is used, or its lack told."""
+    package = tmp_path / "site" / "robustbook"
+    package.mkdir(parents=True)
+    monkeypatch.setattr("robustbook.datasets.__file__", str(package / "datasets.py"))
+    with pytest.raises(DataUnavailableError, match="pip install"):
+        data_directory()
+    (package / "_data" / "checkpoints").mkdir(parents=True)
+    assert data_directory() == package / "_data"
+
+
+def test_saving_twice_gives_the_same_bytes(tmp_path):
+    model = build_model("small-cnn", seed=1)
+    description = {"b": 1, "a": [1.5, "x"], "c": {"d": None}}
+    sums = {
+        models.save_checkpoint(
+            model, tmp_path / f"{i}.safetensors", description=description
+        )
+        for i in range(8)
+    }
+    assert len(sums) == 1
+    assert models.checkpoint_metadata(tmp_path / "0.safetensors") == description
+
+
+@pytest.mark.parametrize("arch", ["linear", "small-cnn"])
+def test_architectures_follow_their_options(arch):
+    options = {"channels": 3, "size": 6, "num_classes": 4}
+    model = build_model(arch, seed=0, options=options)
+    assert model(torch.zeros(2, 3, 6, 6)).shape == (2, 4)
+
+
+def test_build_model_depends_on_the_seed_only():
+    torch.manual_seed(5)
+    first = build_model("small-cnn", seed=3)
+    state = torch.get_rng_state()
+    second = build_model("small-cnn", seed=3)
+    assert torch.equal(state, torch.get_rng_state())
+    other = build_model("small-cnn", seed=4)
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert not torch.equal(first.linear.weight, other.linear.weight)
+
+
+def test_architecture_names_are_checked():
+    with pytest.raises(ValueError, match=r"expected one of linear, small-cnn.*'oak'"):
+        build_model("oak", seed=0)
+    with pytest.raises(ValueError, match="registered already"):
+        models.register_architecture("linear", models.SmallCNN)
+    with pytest.raises(ValueError, match="even number, got 7"):
+        models.SmallCNN(size=7)
+
+
+def test_logits_of_batches_and_keeps_the_mode():
+    model = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, 10)
+    ).train()
+    images = load_dataset("digits", "test").images[:33]
+    whole = logits_of(model, images)
+    parts = logits_of(model, images, batch_size=10)
+    assert model.training
+    assert not whole.requires_grad
+    torch.testing.assert_close(whole, parts)
+
+
+def test_resolve_device():
+    assert models.resolve_device("cpu").type == "cpu"
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    assert models.resolve_device("auto").type == expected
+
+
+def test_data_card_lists_every_checkpoint():
+    card = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    for name in RUNS:
+        entry = models.checkpoint_entry(name)
+        row = f"| `{name}` | {entry['test_accuracy']:.4f} | `{entry['sha256']}` |"
+        assert row in card
+        size = sum(p.numel() for p in load_model(name).parameters())
+        assert f"| {size} |" in card

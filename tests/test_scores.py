@@ -1,0 +1,81 @@
+"""Accuracy, AFR_T and AFR_P against their definitions; bad input is named."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robustbook.scores import accuracy, afr_pred, afr_true, predictions
+
+
+@st.composite
+def problems(draw):
+    seed = draw(st.integers(0, 2**31))
+    num_samples, num_classes = draw(st.integers(1, 40)), draw(st.integers(2, 6))
+    random = np.random.default_rng(seed)
+    # Few distinct values, so that ties are common.
+    clean, shifted = random.integers(-2, 3, (2, num_samples, num_classes))
+    labels = random.integers(0, num_classes, num_samples)
+    return clean.astype(float), shifted.astype(float), labels
+
+
+@given(problems())
+def test_definitions(problem):
+    clean, shifted, labels = problem
+    assert accuracy(clean, labels) == np.mean(clean.argmax(1) == labels)
+    assert afr_true(shifted, labels) == np.mean(shifted.argmax(1) == labels)
+    assert afr_pred(clean, shifted) == np.mean(clean.argmax(1) == shifted.argmax(1))
+    assert predictions(clean).tolist() == clean.argmax(1).tolist()
+
+
+@given(problems())
+def test_relations(problem):
+    clean, shifted, labels = problem
+    assert afr_pred(clean, shifted) == afr_pred(shifted, clean)
+    assert afr_pred(clean, clean) == 1.0
+    # Accuracy cannot fall by more than predictions change.
+    change = abs(accuracy(clean, labels) - afr_true(shifted, labels))
+    assert change <= 1 - afr_pred(clean, shifted) + 1e-12
+
+
+@given(problems(), st.sampled_from([torch.float16, torch.float32, torch.float64]))
+def test_torch_numpy_and_precision_agree(problem, dtype):
+    clean, shifted, labels = problem
+    tensors = (torch.as_tensor(clean, dtype=dtype), torch.as_tensor(shifted).to(dtype))
+    assert afr_pred(*tensors) == afr_pred(clean, shifted)
+    assert accuracy(tensors[0], torch.as_tensor(labels)) == accuracy(clean, labels)
+
+
+def test_result_is_a_plain_float():
+    assert type(accuracy(np.eye(3), np.arange(3))) is float
+
+
+def test_unsigned_labels_are_accepted():
+    assert accuracy(np.eye(3), np.arange(3, dtype=np.uint8)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "error", "message"),
+    [
+        (np.zeros(3), np.zeros(3, int), ValueError, "logits.*shape.*N, K"),
+        (np.zeros((3, 1)), np.zeros(3, int), ValueError, "logits.*2 classes"),
+        (np.zeros((0, 2)), np.zeros(0, int), ValueError, "logits.*at least one"),
+        (np.zeros((3, 2), int), np.zeros(3, int), TypeError, "logits.*floating"),
+        (np.full((3, 2), np.nan), np.zeros(3, int), ValueError, "logits.*NaN"),
+        (np.eye(2), np.zeros(3, int), ValueError, r"labels.*\(2,\).*\(3,\)"),
+        (np.eye(2), np.zeros(2), TypeError, "labels.*integer"),
+        (np.eye(2), np.array([0, 2]), ValueError, "labels.*0 to 1.*2"),
+        (np.eye(2), np.array([-1, 0]), ValueError, "labels.*0 to 1.*-1"),
+    ],
+)
+def test_bad_input_is_named(logits, labels, error, message):
+    with pytest.raises(error, match=message):
+        accuracy(logits, labels)
+
+
+def test_afr_names_its_own_argument():
+    with pytest.raises(ValueError, match="shifted_logits"):
+        afr_true(np.zeros(3), np.zeros(3, int))
+    with pytest.raises(ValueError, match=r"shifted_logits.*\(2, 2\).*\(3, 2\)"):
+        afr_pred(np.zeros((2, 2)), np.zeros((3, 2)))

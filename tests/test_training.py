@@ -1,0 +1,147 @@
+"""Training is plain, leaves the global generator alone, and repeats exactly."""
+
+import json
+
+import pytest
+import torch
+
+from robustbook import training
+from robustbook.datasets import load_dataset
+from robustbook.models import build_model, load_model, logits_of
+from robustbook.scores import accuracy
+from robustbook.training import add_gaussian_noise, train_classifier
+
+
+@pytest.fixture(scope="module")
+def small():
+    return load_dataset("digits", "train").subset(range(300))
+
+
+def trained(data, *, seed=0, noise_std=0.0, arch="small-cnn", epochs=2):
+    model = build_model(arch, seed=seed)
+    losses = train_classifier(
+        model,
+        data,
+        epochs=epochs,
+        lr=0.003,
+        seed=seed,
+        noise_std=noise_std,
+        progress=False,
+    )
+    return model, losses
+
+
+@pytest.mark.parametrize("noise_std", [0.0, 0.3])
+def test_training_repeats_to_the_last_bit(small, noise_std):
+    torch.manual_seed(1)
+    first, losses = trained(small, noise_std=noise_std)
+    torch.manual_seed(2)
+    second, again = trained(small, noise_std=noise_std)
+    assert losses == again
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_global_generator_is_left_alone(small):
+    state = torch.get_rng_state()
+    trained(small, noise_std=0.3, epochs=1)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_seed_and_noise_matter(small):
+    weights = [
+        trained(small, **options)[0].linear.weight
+        for options in ({}, {"seed": 1}, {"noise_std": 0.3})
+    ]
+    assert not torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_training_learns(small):
+    model, losses = trained(small, epochs=20)
+    assert losses[-1] < 0.5 * losses[0]
+    assert not model.training
+    assert accuracy(logits_of(model, small.images), small.labels) > 0.9
+
+
+def test_training_data_is_not_changed(small):
+    before = small.images.clone()
+    trained(small, noise_std=0.5, epochs=1)
+    assert torch.equal(before, small.images)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("epochs", 0), ("lr", 0.0), ("batch_size", -1), ("noise_std", -0.1)],
+)
+def test_bad_options_are_named(small, option, value):
+    options = {"epochs": 1, "lr": 0.1, "seed": 0, "progress": False, option: value}
+    with pytest.raises(ValueError, match=f"{option}: expected"):
+        train_classifier(build_model("linear", seed=0), small, **options)
+
+
+def test_noise_has_the_stated_strength():
+    images = torch.full((200, 1, 8, 8), 0.5)
+    generator = torch.Generator().manual_seed(0)
+    noisy = add_gaussian_noise(images, 0.1, generator=generator, clip=False)
+    assert float((noisy - images).std()) == pytest.approx(0.1, rel=0.02)
+    clipped = add_gaussian_noise(images, 2.0, generator=generator)
+    assert float(clipped.min()) == 0.0
+    assert float(clipped.max()) == 1.0
+    with pytest.raises(ValueError, match="std: expected"):
+        add_gaussian_noise(images, -1.0, generator=generator)
+
+
+def test_noise_zero_changes_nothing():
+    images = load_dataset("digits", "test").images
+    generator = torch.Generator().manual_seed(0)
+    assert torch.equal(add_gaussian_noise(images, 0.0, generator=generator), images)
+
+
+def test_command_repeats_to_the_last_byte(tmp_path, capsys):
+    threads = torch.get_num_threads()
+    words = ["digits", "--seeds", "2", "--epochs", "2", "--output"]
+    try:
+        for folder in ("a", "b"):
+            training.main([*words, str(tmp_path / folder)])
+    finally:
+        torch.set_num_threads(threads)
+    assert "digits-cnn-noise-s1: test accuracy" in capsys.readouterr().out
+    names = {path.name for path in (tmp_path / "a").iterdir()}
+    assert len(names) == 7
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (
+            tmp_path / "b" / name
+        ).read_bytes()
+    registry = json.loads((tmp_path / "a" / "registry.json").read_text())
+    command = registry["checkpoints"]["digits-cnn-s1"]["command"]
+    assert command == "python -m robustbook.training digits --seeds 2 --epochs 2"
+    model = load_model("digits-cnn-s1", directory=tmp_path / "a")
+    assert model(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+def test_retraining_keeps_other_data_sets(tmp_path):
+    other = {"dataset": "mnist", "model": "mnist-cnn", "seed": 0}
+    content = {"schema": 1, "checkpoints": {"mnist-cnn-s0": other}}
+    (tmp_path / "registry.json").write_text(json.dumps(content))
+    written = training.retrain(
+        "digits", output=tmp_path, num_seeds=1, epochs=1, progress=False
+    )
+    assert written["checkpoints"]["mnist-cnn-s0"] == other
+    assert len(written["checkpoints"]) == 4
+
+
+def test_unknown_recipes():
+    with pytest.raises(ValueError, match="expected one of digits; got 'oak'"):
+        training.retrain("oak")
+
+
+@pytest.mark.slow
+def test_committed_checkpoints_can_be_retrained(tmp_path):
+    """Retraining one seed gives the committed accuracies, on any machine."""
+    registry = training.retrain("digits", output=tmp_path, num_seeds=1, progress=False)
+    from robustbook.models import checkpoint_entry
+
+    for name, entry in registry["checkpoints"].items():
+        committed = checkpoint_entry(name)["test_accuracy"]
+        assert entry["test_accuracy"] == pytest.approx(committed, abs=0.015)
