@@ -53,9 +53,7 @@ def redirect_buttons(
             ]
 
 
-def _downloads(
-    app: Sphinx, name: str, context: dict[str, Any]
-) -> list[dict[str, str]]:
+def _downloads(app: Sphinx, name: str, context: dict[str, Any]) -> list[dict[str, str]]:
     """Copy the sources into the site; return the buttons that lead to them."""
     sources_url = context["pathto"]("_sources", 1)
     buttons = []

@@ -50,9 +50,7 @@ class chapter_references(nodes.General, nodes.Element):  # noqa: N801
     """Stands for the list until the citations are resolved."""
 
 
-def fill_chapter_references(
-    app: Sphinx, doctree: nodes.document, docname: str
-) -> None:
+def fill_chapter_references(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Replace the mark by the entries, in the order of the bibliography."""
     marks = list(doctree.findall(chapter_references))
     if not marks:

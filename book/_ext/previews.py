@@ -63,9 +63,7 @@ def _resolve(address: str, href: str) -> str | None:
     if not anchor:
         return None
     page = posixpath.normpath(
-        posixpath.join(posixpath.dirname(address), unquote(path))
-        if path
-        else address
+        posixpath.join(posixpath.dirname(address), unquote(path)) if path else address
     )
     return f"{page}#{unquote(anchor)}"
 

@@ -1,0 +1,322 @@
+"""What can be seen in the pages' HTML, without a browser."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from itertools import pairwise
+from typing import Any
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+import yaml
+
+from .conftest import ROOT, Page, Site
+
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+REPOSITORY = CONFIG["repository"]["url"]
+PREFIX = CONFIG["sphinx"]["config"]["notfound_urls_prefix"]
+
+# What a browser loads to show a page: (element, attribute).
+LOADS = [
+    ("script", "src"),
+    ("img", "src"),
+    ("img", "srcset"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("video", "src"),
+    ("audio", "src"),
+    ("embed", "src"),
+    ("object", "data"),
+    ("image", "href"),
+    ("use", "href"),
+]
+LOADING_LINKS = {"stylesheet", "icon", "preload", "prefetch", "preconnect", "manifest"}
+
+
+def documents(node: dict[str, Any]) -> list[str]:
+    """Return the documents that the table of contents lists."""
+    found = [node[key] for key in ("root", "file") if key in node]
+    for key in ("parts", "chapters", "sections"):
+        for child in node.get(key, []):
+            found += documents(child)
+    return found
+
+
+def is_external(address: str) -> bool:
+    return urlsplit(address).scheme not in ("", "data") or address.startswith("//")
+
+
+def split_target(page: Page, href: str) -> tuple[str, str]:
+    """Return the page and the anchor that a link of a page leads to."""
+    path, anchor = urldefrag(href)
+    path = unquote(urlsplit(path).path)
+    if path.startswith(PREFIX):
+        path = posixpath.normpath(path.removeprefix(PREFIX) or "index.html")
+    elif path:
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(page.address), path))
+    else:
+        path = page.address
+    return path, unquote(anchor)
+
+
+def test_every_document_of_the_contents_has_a_page(site: Site) -> None:
+    assert {f"{name}.html" for name in documents(TOC)} <= set(site.pages)
+
+
+def test_parts_stand_in_the_left_margin(site: Site) -> None:
+    captions = [part["caption"] for part in TOC["parts"]]
+    for page in site.content:
+        margin = page.soup.select_one(".bd-sidebar-primary")
+        shown = [p.get_text(strip=True) for p in margin.select("p.caption")]
+        assert shown == captions, page.address
+
+
+def test_no_page_loads_an_external_address(site: Site) -> None:
+    loaded = []
+    for page in site.pages.values():
+        for name, attribute in LOADS:
+            for element in page.soup.find_all(name, attrs={attribute: True}):
+                loaded.append((page.address, element[attribute]))
+        for link in page.soup.find_all("link", href=True):
+            if LOADING_LINKS & set(link.get("rel", [])):
+                loaded.append((page.address, link["href"]))
+    assert loaded
+    assert [pair for pair in loaded if is_external(pair[1])] == []
+
+
+def test_no_page_knows_a_content_delivery_network(site: Site) -> None:
+    pattern = re.compile(r"unpkg|jsdelivr|cdnjs|googleapis|gstatic|polyfill\.io")
+    found = [
+        (page.address, match.group())
+        for page in site.pages.values()
+        for script in page.soup.find_all(["script", "style"])
+        if (match := pattern.search(script.get_text()))
+    ]
+    assert found == []
+
+
+def test_no_style_sheet_loads_an_external_address(site: Site) -> None:
+    pattern = re.compile(r"""(?:@import\s+|url\()\s*["']?((?:https?:)?//[^"')\s]+)""")
+    found = [
+        (path.name, match)
+        for path in site.root.rglob("*.css")
+        for match in pattern.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
+def test_every_internal_link_and_anchor_resolves(site: Site) -> None:
+    broken = []
+    for page in site.pages.values():
+        for link in page.soup.find_all("a", href=True):
+            href = link["href"]
+            if is_external(href) or href == "#":
+                continue
+            target, anchor = split_target(page, href)
+            if target in site.pages:
+                if anchor and anchor not in site.pages[target].anchors:
+                    broken.append((page.address, href, "no such anchor"))
+            elif not (site.root / target).is_file():
+                broken.append((page.address, href, "no such file"))
+    assert broken == []
+
+
+def test_everything_a_page_loads_is_there(site: Site) -> None:
+    missing = []
+    for page in site.pages.values():
+        for name, attribute in LOADS:
+            for element in page.soup.find_all(name, attrs={attribute: True}):
+                address = element[attribute]
+                if address.startswith(("data:", "#")):
+                    continue
+                target, _ = split_target(page, address)
+                if not (site.root / target).is_file():
+                    missing.append((page.address, address))
+    assert missing == []
+
+
+def test_every_image_has_alternative_text(site: Site) -> None:
+    without = [
+        (page.address, image.get("src"))
+        for page in site.pages.values()
+        for image in page.soup.find_all("img")
+        if not image.get("alt", "").strip()
+    ]
+    assert without == []
+
+
+def test_alternative_text_of_a_figure_is_a_sentence(site: Site) -> None:
+    short = [
+        (page.address, image["alt"])
+        for page in site.content
+        for image in page.soup.select("article img")
+        if len(image["alt"].split()) < 4
+    ]
+    assert short == []
+
+
+def test_every_page_has_a_title_and_one_main_heading(site: Site) -> None:
+    for page in site.content:
+        title = page.soup.title.get_text(strip=True)
+        headings = page.soup.select("article h1")
+        assert len(headings) == 1, (page.address, headings)
+        assert title.endswith("Robustness, Measured"), (page.address, title)
+        assert len(title) > len("Robustness, Measured"), page.address
+
+
+def test_headings_skip_no_level(site: Site) -> None:
+    jumps = []
+    for page in site.content:
+        levels = [
+            int(heading.name[1])
+            for heading in page.soup.select("article :is(h1, h2, h3, h4, h5, h6)")
+        ]
+        for before, after in pairwise(levels):
+            if after > before + 1:
+                jumps.append((page.address, before, after))
+    assert jumps == []
+
+
+def test_pages_are_chained_by_previous_and_next(site: Site) -> None:
+    order = [f"{name}.html" for name in documents(TOC)]
+    for position, address in enumerate(order):
+        page = site.pages[address]
+        for side, neighbor in (
+            ("left-prev", position - 1),
+            ("right-next", position + 1),
+        ):
+            link = page.soup.select_one(f".prev-next-area a.{side}")
+            if 0 <= neighbor < len(order):
+                assert link is not None, (address, side)
+                assert split_target(page, link["href"])[0] == order[neighbor]
+            else:
+                assert link is None, (address, side)
+
+
+def chapter_name(page: Page) -> str:
+    return posixpath.basename(page.address).removesuffix(".html")
+
+
+def test_launch_buttons_open_the_source_notebook(site: Site) -> None:
+    assert len(site.chapters) >= 8
+    for page in site.chapters:
+        links = [
+            link["href"] for link in page.soup.select(".dropdown-launch-buttons a")
+        ]
+        notebook = f"notebooks/{chapter_name(page)}.ipynb"
+        assert len(links) == 2, page.address
+        assert any(link.startswith("https://mybinder.org/") for link in links)
+        assert any(link.startswith("https://colab.research.google.") for link in links)
+        assert all(link.endswith(notebook) for link in links), links
+        assert (ROOT / notebook).is_file()
+
+
+def test_edit_button_opens_the_edited_form(site: Site) -> None:
+    for page in site.content:
+        link = page.soup.select_one("a.btn-source-edit-button")
+        name = page.address.removesuffix(".html")
+        source = (
+            f"notebooks/{chapter_name(page)}.md" if page.is_chapter else f"{name}.md"
+        )
+        assert link is not None, page.address
+        assert link["href"] == f"{REPOSITORY}/edit/main/{source}"
+        generated = source == "book/status.md"
+        assert generated or (ROOT / source).is_file(), source
+
+
+def test_chapters_can_be_downloaded(site: Site) -> None:
+    for page in site.chapters:
+        for suffix in ("ipynb", "md"):
+            link = page.soup.select_one(f"a.btn-download-{suffix}-button")
+            assert link is not None, (page.address, suffix)
+            path, _ = split_target(page, link["href"])
+            source = ROOT / "notebooks" / f"{chapter_name(page)}.{suffix}"
+            assert (site.root / path).read_bytes() == source.read_bytes()
+        assert page.soup.select_one("a.btn-download-executed-button") is not None
+
+
+def test_social_cards_point_into_the_book(site: Site) -> None:
+    base = CONFIG["html"]["baseurl"]
+    for page in site.content:
+        image = page.soup.find("meta", property="og:image")
+        address = page.soup.find("meta", property="og:url")
+        assert image["content"].startswith(base), page.address
+        assert address["content"] == base + page.address
+        assert (site.root / image["content"].removeprefix(base)).is_file()
+
+
+def test_theorems_are_numbered_once(site: Site) -> None:
+    for page in site.chapters:
+        blocks = page.soup.select("article div.proof > p.admonition-title")
+        numbers = [
+            match.group()
+            for block in blocks
+            if (match := re.search(r"\d+\.\d+", block.get_text()))
+        ]
+        expected = [
+            f"{int(chapter_name(page)[:2])}.{n}" for n in range(1, len(numbers) + 1)
+        ]
+        assert numbers == expected, page.address
+
+
+def test_code_cells_link_to_the_package(site: Site) -> None:
+    linked = [
+        link["href"]
+        for page in site.chapters
+        for link in page.soup.select("a.sphinx-codeautolink-a")
+        if "/api/" in link["href"]
+    ]
+    assert any("posterior_agreement" in href for href in linked)
+
+
+def test_previews_cover_theorems_equations_terms_and_works(site: Site) -> None:
+    text = (site.root / "_static" / "previews-data.js").read_text(encoding="utf-8")
+    body = text.removeprefix("window.bookPreviews = ").rstrip().removesuffix(";")
+    previews = json.loads(body)
+    for part in ("#thm-", "#def-", "#equation-eq-", "#term-", "bibliography.html#"):
+        assert any(part in key for key in previews), part
+    for key in previews:
+        page, _, anchor = key.partition("#")
+        assert anchor in site.pages[page].anchors, key
+    assert not re.search(r"""(?<!-)(?:src|href)=\\"(?!data:)""", text)
+
+
+def test_not_found_page_works_from_any_depth(site: Site) -> None:
+    page = site.pages["404.html"]
+    local = [
+        link["href"]
+        for link in page.soup.find_all("a", href=True)
+        if not is_external(link["href"]) and not link["href"].startswith("#")
+    ]
+    assert local
+    assert [href for href in local if not href.startswith(PREFIX)] == []
+    assert urlsplit(CONFIG["html"]["baseurl"]).path == PREFIX
+
+
+def test_first_page_leads_to_the_preface(site: Site) -> None:
+    refresh = site.pages["index.html"].soup.find("meta", attrs={"http-equiv": True})
+    assert refresh["content"].endswith("url=book/intro.html")
+
+
+@pytest.mark.parametrize("folder", ["book", "_static"])
+def test_no_page_names_the_machine_it_was_built_on(site: Site, folder: str) -> None:
+    found = [
+        path.name
+        for path in (site.root / folder).rglob("*")
+        if path.suffix in (".html", ".js", ".css")
+        and "mathjax" not in path.parts
+        and str(ROOT) + "/" in path.read_text(encoding="utf-8")
+    ]
+    assert found == []
+
+
+def test_vendored_mathjax_is_the_one_described() -> None:
+    import hashlib
+
+    folder = ROOT / "book" / "_static" / "mathjax"
+    digest = hashlib.sha256((folder / "tex-svg-full.js").read_bytes()).hexdigest()
+    assert digest in (folder / "README.md").read_text(encoding="utf-8")
+    assert (folder / "LICENSE").is_file()
