@@ -18,6 +18,8 @@ import nbformat
 import papermill
 from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
+from jupyter_core.utils import ensure_event_loop
+from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError, strip_color
 
@@ -96,7 +98,13 @@ def execute(
                 f"it has {', '.join(known) or 'none'}"
             )
     started = time.perf_counter()
-    with _kernel_manager(source.chapter.root, repeatable=repeatable) as manager:
+    with (
+        tempfile.TemporaryDirectory(
+            prefix="robustbook-", ignore_cleanup_errors=True
+        ) as folder,
+        _event_loop(),
+    ):
+        log = Path(folder, "kernel.log")
         try:
             executed = papermill.execute_notebook(
                 nbformat.from_dict(source.notebook),
@@ -105,13 +113,17 @@ def execute(
                 kernel_name=METADATA["kernelspec"]["name"],
                 language="python",
                 progress_bar=_cell_bar(name) if progress else False,
-                kernel_manager_class=manager,
+                kernel_manager_class=_kernel_manager(
+                    source.chapter.root, log, repeatable=repeatable
+                ),
                 # Not papermill's `cwd`, which moves this whole process: chapters
                 # run side by side in threads.
                 resources={"metadata": {"path": str(source.chapter.root)}},
             )
         except PapermillExecutionError as error:
             raise ChapterError(_describe(source, error, bool(parameters))) from None
+        except (DeadKernelError, RuntimeError) as error:
+            raise ChapterError(f"{name}: {error}\n\n{_tail(log)}") from error
     notebook = _normalize(source, executed)
     if warnings_fail:
         _refuse_stderr(source, notebook)
@@ -124,54 +136,70 @@ def _cell_bar(name: str) -> dict[str, Any]:
 
 
 @contextmanager
+def _event_loop() -> Iterator[None]:
+    """Close the event loop that nbclient makes in this thread and leaves open."""
+    try:
+        yield
+    finally:
+        loop = ensure_event_loop()
+        if not loop.is_running():
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+
 def _kernel_manager(
-    root: Path, *, repeatable: bool
-) -> Iterator[type[AsyncKernelManager]]:
-    """Yield a kernel manager that starts this very Python, in a clean setting.
+    root: Path, log: Path, *, repeatable: bool
+) -> type[AsyncKernelManager]:
+    """Return a kernel manager that starts this very Python, in a clean setting.
 
     Whatever kernels are registered on the machine under the name python3, the
     chapters run with the packages of the environment that runs the runner. The
-    user's IPython configuration, history and plotting backend stay out.
+    user's IPython configuration, history and plotting backend stay out. What the
+    kernel itself says, not its cells, goes to ``log``.
     """
-    with tempfile.TemporaryDirectory(prefix="robustbook-") as folder:
-        env = {
-            "IPYTHONDIR": folder,
-            "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-            "PATH": os.pathsep.join(
-                [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-            ),
-            "PYDEVD_DISABLE_FILE_VALIDATION": "1",
-            "PYTHONHASHSEED": "0",
-            # Dates in vector figures.
-            "SOURCE_DATE_EPOCH": "0",
-        }
-        if (root / "src").is_dir():
-            # The package that is stamped is the package that runs.
-            env["PYTHONPATH"] = str(root / "src")
-        if repeatable:
-            env |= _ONE_THREAD
-        spec = KernelSpec(
-            argv=[
-                *(sys.executable, "-m", "ipykernel_launcher"),
-                *("-f", "{connection_file}", "--HistoryManager.enabled=False"),
-                # No notice about its local sockets.
-                "--log-level=ERROR",
-            ],
-            env=env,
-            interrupt_mode="signal",
-            **{
-                key: METADATA["kernelspec"][key] for key in ("display_name", "language")
-            },
-        )
+    path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    env = {
+        "IPYTHONDIR": str(log.parent),
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "PATH": os.pathsep.join(path),
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        "PYTHONHASHSEED": "0",
+        # Dates in vector figures.
+        "SOURCE_DATE_EPOCH": "0",
+    }
+    if (root / "src").is_dir():
+        # The package that is stamped is the package that runs.
+        env["PYTHONPATH"] = str(root / "src")
+    if repeatable:
+        env |= _ONE_THREAD
+    command = (sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}")
+    spec = KernelSpec(
+        argv=[*command, "--HistoryManager.enabled=False"],
+        env=env,
+        display_name=METADATA["kernelspec"]["display_name"],
+        language=METADATA["kernelspec"]["language"],
+    )
 
-        class ThisPython(AsyncKernelManager):
-            @property
-            def kernel_spec(self) -> KernelSpec:
-                return spec
+    class ThisPython(AsyncKernelManager):
+        @property
+        def kernel_spec(self) -> KernelSpec:
+            return spec
 
-        # papermill logs each parameter and each cell.
-        logging.getLogger("papermill").setLevel(logging.ERROR)
-        yield ThisPython
+        # jupyter_client declares the synchronous signature for both managers.
+        async def start_kernel(  # type: ignore[override]
+            self, **options: Any
+        ) -> None:
+            with log.open("ab") as file:
+                await super().start_kernel(**options, stderr=file)
+
+    # papermill logs each parameter and each cell.
+    logging.getLogger("papermill").setLevel(logging.ERROR)
+    return ThisPython
+
+
+def _tail(log: Path) -> str:
+    text = log.read_text(errors="replace") if log.is_file() else ""
+    return "\n".join(text.splitlines()[-_TRACEBACK_LINES:])
 
 
 def _describe(

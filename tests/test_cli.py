@@ -1,0 +1,354 @@
+"""The command line on files as people have them."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from robustbook import __version__
+from robustbook.agreement import posterior_agreement
+from robustbook.cli import app
+
+Score = Callable[..., Result]
+Arrays = dict[str, np.ndarray]
+
+
+@pytest.fixture
+def arrays() -> Arrays:
+    rng = np.random.default_rng(0)
+    clean = 3 * rng.normal(size=(200, 4))
+    shifted = clean + rng.normal(size=clean.shape)
+    return {"clean": clean, "shifted": shifted, "labels": clean.argmax(axis=1)}
+
+
+@pytest.fixture
+def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Score:
+    """Return ``robustbook score`` in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(app, ["score", *words])
+
+    return run
+
+
+@pytest.fixture
+def files(arrays: Arrays, tmp_path: Path) -> Path:
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    return tmp_path
+
+
+def strict_json(text: str) -> dict[str, Any]:
+    """Read JSON as strict parsers do, without NaN and Infinity."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def failure(result: Result, status: int = 2) -> str:
+    """Return the one line on standard error."""
+    assert result.exit_code == status, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("robustbook: ")
+    return line.removeprefix("robustbook: ")
+
+
+# --- what it prints -----------------------------------------------------------
+
+
+@pytest.mark.usefixtures("files")
+def test_json_is_the_measure(score: Score, arrays: Arrays) -> None:
+    result = score("clean.npy", "shifted.npy", "--json")
+    assert result.exit_code == 0
+    got = strict_json(result.stdout)
+    exact = posterior_agreement(arrays["clean"], arrays["shifted"])
+    for name in ("pa", "beta", "gap", "standard_error", "log_pa", "hard_part"):
+        assert got[name] == getattr(exact, name), name
+    assert got["num_samples"] == 200
+    assert got["num_classes"] == 4
+    same = arrays["clean"].argmax(1) == arrays["shifted"].argmax(1)
+    assert got["afr_pred"] == same.mean()
+    assert "accuracy" not in got
+
+
+@pytest.mark.usefixtures("files")
+def test_labels_add_scores(score: Score, arrays: Arrays) -> None:
+    result = score("clean.npy", "shifted.npy", "--labels", "labels.npy", "--json")
+    got = strict_json(result.stdout)
+    correct = (arrays["shifted"].argmax(1) == arrays["labels"]).mean()
+    assert got["accuracy"] == 1.0
+    assert got["shifted_accuracy"] == got["afr_true"] == correct
+
+
+@pytest.mark.usefixtures("files")
+def test_the_table_is_readable(score: Score, arrays: Arrays) -> None:
+    result = score("clean.npy", "shifted.npy", "--labels", "labels.npy")
+    assert result.exit_code == 0
+    exact = posterior_agreement(arrays["clean"], arrays["shifted"])
+    assert f"{exact.pa:.6f} nats per sample" in result.stdout
+    for words in ("pairs, classes", "standard error", "β*", "AFR_T", "AFR_P"):
+        assert words in result.stdout
+    assert max(map(len, result.stdout.splitlines())) < 80
+
+
+@pytest.mark.usefixtures("files")
+def test_infinite_beta(score: Score) -> None:
+    result = score("clean.npy", "clean.npy", "--json")
+    got = strict_json(result.stdout)
+    assert got["beta"] == "inf"
+    assert math.isinf(float(got["beta"]))
+    assert got["pa"] == pytest.approx(math.log(4))
+    assert "∞" in score("clean.npy", "clean.npy").stdout
+
+
+def test_undefined_standard_error_is_null(score: Score, tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", np.array([[1.0, 0.0]]))
+    got = strict_json(score("one.npy", "one.npy", "--json").stdout)
+    assert got["standard_error"] is None
+    assert "—" in score("one.npy", "one.npy").stdout
+
+
+def test_prior(score: Score, files: Path, arrays: Arrays) -> None:
+    prior = np.array([0.4, 0.3, 0.2, 0.1])
+    np.savetxt(files / "prior.csv", prior[None], delimiter=",")
+    result = score("clean.npy", "shifted.npy", "--prior", "prior.csv", "--json")
+    exact = posterior_agreement(arrays["clean"], arrays["shifted"], prior=prior)
+    assert strict_json(result.stdout)["pa"] == pytest.approx(exact.pa, abs=1e-9)
+
+
+def test_tol(score: Score, files: Path) -> None:
+    loose = score("clean.npy", "shifted.npy", "--tol", "0.1", "--json")
+    tight = score("clean.npy", "shifted.npy", "--json")
+    assert (
+        strict_json(loose.stdout)["evaluations"]
+        < strict_json(tight.stdout)["evaluations"]
+    )
+    assert "tol" in failure(score("clean.npy", "shifted.npy", "--tol", "0"))
+
+
+# --- what it reads ------------------------------------------------------------
+
+
+def csv_text(array: np.ndarray, header: str = "") -> str:
+    rows = "".join(",".join(map(repr, row)) + "\n" for row in array.tolist())
+    return header + rows
+
+
+@pytest.mark.parametrize("header", ["", "a,b,c,d\n", "0,1,2,3\n", "\ufeffa,b,c,d\n"])
+def test_csv(score: Score, files: Path, arrays: Arrays, header: str) -> None:
+    for name in ("clean", "shifted"):
+        (files / f"{name}.csv").write_text(
+            csv_text(arrays[name], header), encoding="utf-8"
+        )
+    (files / "labels.csv").write_text(
+        "label\n" + "\n".join(map(str, arrays["labels"])), encoding="utf-8"
+    )
+    from_csv = score("clean.csv", "shifted.csv", "--labels", "labels.csv", "--json")
+    from_npy = score("clean.npy", "shifted.npy", "--labels", "labels.npy", "--json")
+    assert from_csv.exit_code == 0, from_csv.stderr
+    assert from_csv.stdout == from_npy.stdout
+
+
+def test_csv_of_whole_numbers_is_no_header(score: Score, files: Path) -> None:
+    (files / "a.csv").write_text("0,1\n1,0\n2,5\n")
+    got = strict_json(score("a.csv", "a.csv", "--json").stdout)
+    assert got["num_samples"] == 3
+
+
+def test_npz(score: Score, files: Path, arrays: Arrays) -> None:
+    np.savez(files / "clean.npz", logits=arrays["clean"], labels=arrays["labels"])
+    np.savez_compressed(files / "shifted.npz", scores=arrays["shifted"])
+    expected = score("clean.npy", "shifted.npy", "--labels", "labels.npy", "--json")
+    words = ("clean.npz", "shifted.npz", "--labels", "clean.npz", "--json")
+    assert score(*words).stdout == expected.stdout
+    keyed = score("clean.npz", "clean.npz", "--key", "labels")
+    assert "clean.npz: expected" in failure(keyed)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8", "f2"])
+def test_number_formats(score: Score, files: Path, arrays: Arrays, dtype: str) -> None:
+    np.save(files / "other.npy", arrays["clean"].astype(dtype))
+    result = score("other.npy", "shifted.npy", "--json")
+    exact = posterior_agreement(arrays["clean"], arrays["shifted"])
+    assert strict_json(result.stdout)["pa"] == pytest.approx(exact.pa, abs=1e-3)
+
+
+# --- what it refuses ----------------------------------------------------------
+
+
+def bad_npy(array: np.ndarray) -> Callable[[Path], None]:
+    return lambda path: np.save(path, array, allow_pickle=True)
+
+
+def bad_text(text: str) -> Callable[[Path], None]:
+    return lambda path: path.write_text(text, encoding="utf-8")
+
+
+def bad_bytes(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+def truncated(path: Path) -> None:
+    np.save(path, np.zeros((200, 4)))
+    path.write_bytes(path.read_bytes()[:500])
+
+
+HOLE = np.zeros((200, 4))
+HOLE[3, 2] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "message"),
+    [
+        ("missing.npy", lambda path: None, "no such file"),
+        ("folder.npy", Path.mkdir, "not a file"),
+        ("bad.pt", bad_bytes(b"PK"), "expected a file that ends in .npy, .npz or"),
+        ("bad.npy", bad_bytes(b""), "the file is empty"),
+        ("bad.npz", bad_bytes(b""), "the file is empty"),
+        ("bad.csv", bad_bytes(b""), "the file is empty"),
+        ("bad.csv", bad_text("\n \n"), "the file is empty"),
+        ("bad.csv", bad_text("a,b\n"), "a header line and no rows"),
+        ("bad.npy", bad_text("1,2\n3,4\n"), "not a .npy file"),
+        ("bad.npz", bad_text("1,2\n3,4\n"), "not a .npz file"),
+        ("bad.npy", truncated, "cannot be read"),
+        ("bad.npy", bad_npy(np.array([{}, []], dtype=object)), "pickled Python obj"),
+        ("bad.npy", bad_npy(np.array([["a", "b"]])), "expected numbers, got dtype"),
+        ("bad.npy", bad_npy(np.zeros(200)), "(200,)"),
+        ("bad.npy", bad_npy(np.zeros((200, 4, 1))), "(200, 4, 1)"),
+        ("bad.npy", bad_npy(np.zeros((0, 4))), "(0, 4)"),
+        ("bad.npy", bad_npy(np.zeros((200, 1))), "(200, 1)"),
+        ("bad.npy", bad_npy(np.zeros((199, 4))), "(199, 4)"),
+        ("bad.npy", bad_npy(np.zeros((200, 4), dtype=int)), "int64"),
+        ("bad.npy", bad_npy(np.zeros((200, 4), dtype=complex)), "complex128"),
+        ("bad.npy", bad_npy(HOLE), "(3, 2)"),
+        ("bad.csv", bad_text("1,2\n3,x\n"), "line 2, column 2: expected a number"),
+        ("bad.csv", bad_text("1,2\n\n3,\n"), "line 3, column 2: expected a number"),
+        ("bad.csv", bad_text("a,b\n1,2\n1,2,3\n"), "line 3: expected 2 columns, got"),
+        ("bad.csv", bad_text("1,x\n1,2\n"), "line 1, column 2: expected a number"),
+        ("bad.csv", bad_text(",a,b\n0,1,2\n"), "row numbers"),
+        ("bad.csv", bad_text("1;2\n3;4\n"), "expected a number"),
+        ("bad.csv", bad_bytes(b"\xff\xfe\x00"), "not text in UTF-8"),
+    ],
+)
+@pytest.mark.parametrize("which", ["clean", "shifted"])
+@pytest.mark.usefixtures("files")
+def test_bad_logits(
+    score: Score,
+    tmp_path: Path,
+    name: str,
+    write: Callable[[Path], None],
+    message: str,
+    which: str,
+) -> None:
+    write(tmp_path / name)
+    words = [name, "shifted.npy"] if which == "clean" else ["clean.npy", name]
+    line = failure(score(*words))
+    # Two shapes that differ are the fault of either file.
+    if "(199, 4)" not in message:
+        assert line.startswith(f"{name}: ")
+    assert message in line
+
+
+def test_npz_of_several_arrays(score: Score, files: Path, arrays: Arrays) -> None:
+    np.savez(files / "two.npz", a=arrays["clean"], b=arrays["shifted"])
+    line = failure(score("two.npz", "shifted.npy"))
+    assert line == (
+        "two.npz: expected an array named 'logits', got 'a', 'b'; name one with --key"
+    )
+    assert score("two.npz", "two.npz", "--key", "b").exit_code == 0
+
+
+def test_npz_of_objects(score: Score, files: Path) -> None:
+    np.savez(files / "bad.npz", logits=np.array([{}], dtype=object))
+    assert "pickled" in failure(score("bad.npz", "shifted.npy"))
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "message"),
+    [
+        ("bad.npy", bad_npy(np.zeros(7, dtype=int)), "(7,)"),
+        ("bad.npy", bad_npy(np.zeros(200)), "float64"),
+        ("bad.npy", bad_npy(np.full(200, 4)), "4"),
+        ("bad.npy", bad_npy(np.full(200, -1)), "-1"),
+        ("bad.csv", bad_text("1\n0.5\n"), "whole numbers, got 0.5 at sample 1"),
+        ("bad.csv", bad_text("1,2\n3,4\n"), "one column of labels, got 2"),
+        ("bad.csv", bad_text("1\nnan\n"), "whole numbers, got nan at sample 1"),
+    ],
+)
+@pytest.mark.usefixtures("files")
+def test_bad_labels(
+    score: Score,
+    tmp_path: Path,
+    name: str,
+    write: Callable[[Path], None],
+    message: str,
+) -> None:
+    write(tmp_path / name)
+    line = failure(score("clean.npy", "shifted.npy", "--labels", name))
+    assert line.startswith(f"{name}: ")
+    assert message in line
+
+
+def test_bad_prior(score: Score, files: Path) -> None:
+    np.save(files / "prior.npy", np.array([0.5, 0.5]))
+    line = failure(score("clean.npy", "shifted.npy", "--prior", "prior.npy"))
+    assert line.startswith("prior.npy: ")
+
+
+# --- the program --------------------------------------------------------------
+
+
+def program(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "robustbook", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_version() -> None:
+    assert program("--version").stdout == f"{__version__}\n"
+
+
+def test_score_as_a_program(files: Path) -> None:
+    clean, shifted = str(files / "clean.npy"), str(files / "shifted.npy")
+    done = program("score", clean, shifted, "--json")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert strict_json(done.stdout)["num_samples"] == 200
+    missing = program("score", clean, str(files / "gone.npy"))
+    assert missing.returncode == 2
+    assert missing.stderr.count("\n") == 1
+
+
+def test_help_imports_no_torch() -> None:
+    code = (
+        "import sys, robustbook.cli\n"
+        "heavy = {'torch', 'numpy', 'jupytext', 'papermill'} & set(sys.modules)\n"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    words = program("--help").stdout
+    for command in ("score", "run", "publish", "sync", "check", "data"):
+        assert command in words
+
+
+def test_data_commands() -> None:
+    names = CliRunner().invoke(app, ["data", "list"]).stdout.split()
+    assert "digits" in names
+    unknown = CliRunner().invoke(app, ["data", "fetch", "no-such-set"])
+    assert "no-such-set" in failure(unknown)
