@@ -21,12 +21,14 @@ def as_tensor(name: str, value: Any) -> Tensor:
     """Turn a tensor, NumPy array or nested list into a detached tensor."""
     if isinstance(value, Tensor):
         return value.detach()
-    if isinstance(value, np.ndarray) and not value.dtype.isnative:
-        value = value.astype(value.dtype.newbyteorder("="))
-    if isinstance(value, np.ndarray) and any(s < 0 for s in value.strides):
-        value = value.copy()
     try:
-        return torch.as_tensor(value)
+        # Lists become float64; a torch.as_tensor of them would round to float32.
+        array = np.asarray(value)
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        if not array.flags.writeable or any(step < 0 for step in array.strides):
+            array = array.copy()
+        return torch.from_numpy(array)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"{name}: expected a torch tensor or a numeric NumPy array, got "

@@ -58,14 +58,15 @@ def curvature_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> floa
     """Bound from an upper bound on J'' over the interval, with rounding slack."""
     width = right.beta - left.beta
     most = largest_curvature(kernel, left, right)
-    if not math.isfinite(most):
+    bend = 0.5 * most * width * width
+    if not math.isfinite(bend):
         return math.inf
 
     def envelope(step: float) -> float:
         back = width - step
         return min(
-            left.value + left.slope * step + 0.5 * most * step**2,
-            right.value - right.slope * back + 0.5 * most * back**2,
+            left.value + left.slope * step + 0.5 * most * step * step,
+            right.value - right.slope * back + 0.5 * most * back * back,
         )
 
     # The minimum of two parabolas of equal curvature peaks at an end, at one of
@@ -75,7 +76,7 @@ def curvature_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> floa
         steps += [-left.slope / most, width - right.slope / most]
     tilt = left.slope - right.slope + most * width
     if tilt != 0.0:
-        offset = right.value - right.slope * width + 0.5 * most * width**2 - left.value
+        offset = right.value - right.slope * width + bend - left.value
         steps.append(offset / tilt)
     bound = max(envelope(min(max(step, 0.0), width)) for step in steps)
     slack = left.rounding + right.rounding

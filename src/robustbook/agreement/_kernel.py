@@ -96,7 +96,7 @@ class Kernel:
         self.logits = logits
         self.shifted_logits = shifted_logits
         self.num_samples, self.num_classes = logits.shape
-        self.uniform = prior is None
+        self.uniform = prior is None or bool((prior == prior[0]).all())
         device = logits.device
         ones = torch.ones(self.num_classes, dtype=torch.float64, device=device)
         self._ones = ones

@@ -179,9 +179,8 @@ class _Search:
         left, right = item.left, item.right
         beta = self._point(item)
         low, high = item.ends
-        # Where rounding alone keeps the bound up, further splits cannot help.
-        slack = 2.0 * (left.rounding + (left if right is None else right).rounding)
-        stuck = item.bound - slack <= self.best_value
+        # Two evaluations bound an interval: below eight roundings none can close.
+        stuck = 8.0 * self.best_rounding > self.tol
         if stuck or not low < beta < high or self.count >= MOST_EVALUATIONS:
             raise self._refusal((low, high), item.bound)
         point = self._evaluate(beta)

@@ -1,0 +1,66 @@
+"""The seeds' procedure does what it is said to do, no more."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from robustbook.agreement import adam_agreement, agreement_curve, posterior_agreement
+
+
+def pair():
+    generator = torch.Generator().manual_seed(0)
+    clean = torch.randn(200, 4, generator=generator)
+    return clean, clean + torch.randn(200, 4, generator=generator)
+
+
+def test_it_never_beats_the_certificate():
+    clean, shifted = pair()
+    exact = posterior_agreement(clean, shifted)
+    trace = adam_agreement(clean, shifted, epochs=300)
+    assert float(trace.pa.max()) <= exact.upper_bound
+    assert trace.best_pa == pytest.approx(exact.pa, abs=1e-5)
+
+
+def test_the_trace_is_evaluated_exactly():
+    clean, shifted = pair()
+    trace = adam_agreement(clean, shifted, epochs=5, batch_size=64)
+    assert trace.beta.shape == trace.pa.shape == (6,)
+    assert trace.steps == 5 * math.ceil(200 / 64)
+    assert torch.equal(trace.pa, agreement_curve(clean, shifted, trace.beta))
+    assert trace.final_beta == float(trace.beta[-1])
+    assert trace.best_pa >= trace.final_pa
+
+
+def test_the_first_step_is_the_learning_rate():
+    clean, shifted = pair()
+    trace = adam_agreement(clean, shifted, epochs=1, beta0=1.0, lr=0.25)
+    assert abs(trace.final_beta - 1.0) == pytest.approx(0.25, rel=1e-4)
+
+
+def test_it_finds_the_wrong_maximum():
+    margins = torch.tensor([20.0] * 50 + [1.0] * 10 + [0.03] * 2000)
+    others = torch.tensor([20.0] * 50 + [-1.0] * 10 + [0.03] * 2000)
+    clean = torch.stack([margins / 2, -margins / 2], 1)
+    shifted = torch.stack([others / 2, -others / 2], 1)
+    exact = posterior_agreement(clean, shifted)
+    trace = adam_agreement(clean, shifted, epochs=500)
+    assert trace.best_pa < exact.pa / 5
+    assert trace.best_beta == pytest.approx(0.361, abs=0.01)
+
+
+def test_order_and_seed():
+    clean, shifted = pair()
+    fixed = adam_agreement(clean, shifted, epochs=3, batch_size=16)
+    again = adam_agreement(clean, shifted, epochs=3, batch_size=16)
+    shuffled = adam_agreement(clean, shifted, epochs=3, batch_size=16, seed=1)
+    assert torch.equal(fixed.beta, again.beta)
+    assert not torch.equal(fixed.beta, shuffled.beta)
+
+
+def test_underflowing_pairs_leave_no_nan():
+    clean = torch.tensor([[1000.0, 0.0], [0.0, 1000.0]])
+    trace = adam_agreement(clean, clean.flip(0), epochs=20)
+    assert bool(torch.isfinite(trace.beta).all())

@@ -1,0 +1,316 @@
+"""The certificate on adversarial problems: bounds, invariances, dense grids."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from robustbook.agreement import (
+    CertificateError,
+    agreement_curve,
+    agreement_search,
+    posterior_agreement,
+)
+
+TOL = 1e-9
+SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
+    """Paired logits that are nasty on purpose.
+
+    Groups of samples at scales decades apart (CLAIMS 2), exact ties, near-ties,
+    constant rows, disagreeing and agreeing pairs.
+    """
+    classes = draw(st.integers(2, 6))
+    samples = draw(st.integers(1, 12))
+    entries = st.one_of(
+        st.integers(-3, 3).map(float),
+        st.floats(-5, 5, allow_nan=False).map(lambda x: round(x, 9)),
+        st.sampled_from([0.0, 1.0, 1.0 - 2**-40, 1.0 + 2**-40]),
+    )
+    shape = (samples, classes)
+    first = draw(hnp.arrays(np.float64, shape, elements=entries))
+    if draw(st.booleans()):
+        noise = draw(hnp.arrays(np.float64, shape, elements=entries))
+        second = first + noise
+    else:
+        second = draw(hnp.arrays(np.float64, shape, elements=entries))
+    decades = st.lists(st.integers(-4, 4), min_size=samples, max_size=samples)
+    scale = 10.0 ** np.array(draw(decades), dtype=float)[:, None]
+    return torch.from_numpy(first * scale), torch.from_numpy(second * scale)
+
+
+def two_level(groups: list[tuple[int, float, float]]) -> list[torch.Tensor]:
+    """Binary logits ±m/2 for groups of (count, clean margin, shifted margin)."""
+    counts, clean, shifted = zip(*groups, strict=True)
+    repeat = torch.tensor(counts)
+    pair = []
+    for margins in (clean, shifted):
+        m = torch.tensor(margins, dtype=torch.float64).repeat_interleave(repeat)
+        pair.append(torch.stack([m / 2, -m / 2], 1))
+    return pair
+
+
+def dense_grid(clean: torch.Tensor, shifted: torch.Tensor, points: int = 200):
+    spread = (clean.amax(1) - clean.amin(1)) + (shifted.amax(1) - shifted.amin(1))
+    live = spread[spread > 0]
+    if len(live) == 0:
+        return [0.0, 1.0]
+    low, high = 1e-3 / float(live.max()), 1e3 / float(live.min())
+    return np.geomspace(low, high, points).tolist()
+
+
+@SETTINGS
+@given(problems())
+@example(tuple(two_level([(50, 20, 20), (10, 1, -1), (2000, 0.03, 0.03)])))
+@example(tuple(two_level([(100, 10, 10), (10, 1, -1), (900, 0.05, 0.05)])))
+def test_no_grid_point_exceeds_the_certificate(pair):
+    clean, shifted = pair
+    result = posterior_agreement(clean, shifted, tol=TOL)
+    assert 0 <= result.pa <= math.log(clean.shape[1]) + 1e-12
+    assert 0 <= result.gap <= TOL
+    curve = agreement_curve(clean, shifted, dense_grid(clean, shifted))
+    assert float(curve.max()) <= result.upper_bound
+    assert float(result.per_sample.mean()) == pytest.approx(result.pa, abs=1e-12)
+    if math.isfinite(result.beta):
+        at_beta = agreement_curve(clean, shifted, [result.beta])
+        assert float(at_beta[0]) == pytest.approx(result.pa, abs=1e-12)
+
+
+@SETTINGS
+@given(problems())
+def test_every_interval_bound_holds_inside_its_interval(pair):
+    clean, shifted = pair
+    trace = agreement_search(clean, shifted, tol=TOL)
+    for left, right, bound in trace.intervals:
+        stop = right if math.isfinite(right) else max(1.0, left) * 1e3
+        curve = agreement_curve(clean, shifted, np.linspace(left, stop, 30))
+        assert float(curve.max()) <= bound + 1e-15
+    ends = [interval[:2] for interval in trace.intervals]
+    if trace.evaluations:
+        # The intervals cover [0, infinity) without a hole.
+        assert ends[0][0] == 0.0
+        assert ends[-1][1] == math.inf
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(ends))
+
+
+@SETTINGS
+@given(problems(), st.integers(0, 1000), st.sampled_from([1e-30, 2.0**-20, 3.0, 1e30]))
+def test_invariances(pair, seed, scale):
+    clean, shifted = pair
+    reference = posterior_agreement(clean, shifted, tol=TOL).pa
+    generator = torch.Generator().manual_seed(seed)
+    classes = torch.randperm(clean.shape[1], generator=generator)
+    samples = torch.randperm(len(clean), generator=generator)
+    offset = torch.randn(len(clean), 1, generator=generator).double().round()
+    same = {
+        "symmetry": (shifted, clean),
+        "classes": (clean[:, classes], shifted[:, classes]),
+        "samples": (clean[samples], shifted[samples]),
+        "scale": (clean * scale, shifted * scale),
+        "duplication": (clean.repeat(3, 1), shifted.repeat(3, 1)),
+    }
+    for what, (first, second) in same.items():
+        other = posterior_agreement(first, second, tol=TOL).pa
+        assert other == pytest.approx(reference, abs=2 * TOL), what
+    if float(clean.abs().max()) < 1e3 and float(shifted.abs().max()) < 1e3:
+        # Adding a constant rounds the logits: exact only for moderate ones.
+        shift = posterior_agreement(clean.round() + offset, shifted.round(), tol=TOL).pa
+        plain = posterior_agreement(clean.round(), shifted.round(), tol=TOL).pa
+        assert shift == pytest.approx(plain, abs=2 * TOL)
+
+
+@SETTINGS
+@given(problems())
+def test_a_uniform_prior_changes_nothing(pair):
+    clean, shifted = pair
+    classes = clean.shape[1]
+    prior = torch.full((classes,), 1.0 / classes)
+    plain = posterior_agreement(clean, shifted, tol=TOL)
+    given_prior = posterior_agreement(clean, shifted, prior=prior, tol=TOL)
+    assert given_prior.pa == pytest.approx(plain.pa, abs=2 * TOL)
+
+
+@SETTINGS
+@given(problems(), st.integers(0, 1000))
+def test_the_certificate_holds_under_a_prior(pair, seed):
+    clean, shifted = pair
+    generator = torch.Generator().manual_seed(seed)
+    prior = torch.rand(clean.shape[1], generator=generator).double() + 0.05
+    prior /= prior.sum()
+    result = posterior_agreement(clean, shifted, prior=prior, tol=1e-7)
+    curve = agreement_curve(clean, shifted, dense_grid(clean, shifted), prior=prior)
+    assert float(curve.max()) <= result.upper_bound
+    assert 0 <= result.pa <= -math.log(float(prior.min())) + 1e-12
+    assert result.gap <= 1e-7
+
+
+def test_the_published_counterexamples_are_solved_globally():
+    first = posterior_agreement(
+        *two_level([(50, 20, 20), (10, 1, -1), (2000, 0.03, 0.03)])
+    )
+    assert first.beta == pytest.approx(75.5, abs=0.1)
+    assert first.pa == pytest.approx(0.14860, abs=1e-5)
+    second = posterior_agreement(
+        *two_level([(100, 10, 10), (10, 1, -1), (900, 0.05, 0.05)])
+    )
+    assert second.beta == pytest.approx(37.2, abs=0.1)
+    assert second.pa == pytest.approx(0.09518, abs=1e-5)
+
+
+def test_disagreeing_predictions_may_still_agree_for_three_classes():
+    result = posterior_agreement(
+        torch.tensor([[2.0, 1.9, -5.0]]).double(),
+        torch.tensor([[1.9, 2.0, -5.0]]).double(),
+    )
+    assert result.mismatch == 1.0
+    assert result.pa == pytest.approx(0.40204, abs=1e-5)
+    assert result.beta == pytest.approx(1.036, abs=1e-3)
+
+
+def test_all_agree_is_log_k_at_infinity():
+    logits = torch.randn(50, 7, generator=torch.Generator().manual_seed(0))
+    result = posterior_agreement(logits, 3 * logits)
+    assert result.beta == math.inf
+    assert result.pa == pytest.approx(math.log(7), abs=1e-15)
+    assert result.evaluations == 0
+    assert result.log_pa == pytest.approx(0.0, abs=1e-12)
+
+
+def test_ties_are_counted_at_infinity():
+    # Argmax sets {0, 1} and {0}: the overlap tends to 1/2, times K = 3.
+    clean = torch.tensor([[1.0, 1.0, 0.0]])
+    shifted = torch.tensor([[1.0, 0.0, -1.0]])
+    result = posterior_agreement(clean, shifted)
+    assert result.beta == math.inf
+    assert result.pa == pytest.approx(math.log(3 / 2), abs=1e-9)
+
+
+def test_near_ties_that_disagree_are_no_ties():
+    clean = torch.tensor([[1.0, 1.0 - 1e-12]], dtype=torch.float64)
+    result = posterior_agreement(clean, clean.flip(1))
+    assert result.pa == pytest.approx(0.0, abs=1e-9)
+    assert result.beta == 0.0
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_constant_rows_contribute_nothing(side):
+    generator = torch.Generator().manual_seed(1)
+    rows = [torch.randn(30, 5, generator=generator).double(), torch.zeros(30, 5)]
+    result = posterior_agreement(rows[side], rows[1 - side].double())
+    assert result.pa == 0.0
+    assert result.gap <= TOL
+
+
+def test_constant_rows_dilute_the_rest():
+    logits = torch.randn(40, 5, generator=torch.Generator().manual_seed(2)).double()
+    shifted = logits + 1.0 * torch.randn(
+        40, 5, generator=torch.Generator().manual_seed(3)
+    )
+    alone = posterior_agreement(logits, shifted)
+    zeros = torch.zeros(40, 5, dtype=torch.float64)
+    diluted = posterior_agreement(
+        torch.cat([logits, zeros]), torch.cat([shifted, shifted])
+    )
+    assert diluted.pa == pytest.approx(alone.pa / 2, abs=2 * TOL)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e30])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extreme_scales(scale, dtype):
+    generator = torch.Generator().manual_seed(4)
+    clean = torch.randn(200, 10, generator=generator).to(dtype)
+    shifted = clean + 0.5 * torch.randn(200, 10, generator=generator).to(dtype)
+    reference = posterior_agreement(clean, shifted)
+    scaled = posterior_agreement(clean * scale, shifted * scale)
+    assert scaled.pa == pytest.approx(reference.pa, abs=1e-6)
+    assert scaled.beta * scale == pytest.approx(reference.beta, rel=1e-3)
+
+
+def test_sixty_decades_in_one_problem():
+    generator = torch.Generator().manual_seed(5)
+    large, small = torch.randn(2, 60, 4, generator=generator).double()
+    clean = torch.cat([large * 1e30, small * 1e-30])
+    shifted = torch.cat([large.roll(1, 0) * 1e30, small * 1e-30])
+    result = posterior_agreement(clean, shifted)
+    assert math.isfinite(result.pa)
+    assert result.gap <= TOL
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_summed_in_double(dtype):
+    generator = torch.Generator().manual_seed(6)
+    clean = torch.randn(500, 10, generator=generator).to(dtype)
+    shifted = (clean.float() + torch.randn(500, 10, generator=generator)).to(dtype)
+    exact = posterior_agreement(clean.double(), shifted.double())
+    assert posterior_agreement(clean, shifted).pa == pytest.approx(exact.pa, abs=1e-12)
+
+
+def test_large_problems_are_shifted_chunk_by_chunk(monkeypatch):
+    from robustbook.agreement import _kernel
+
+    generator = torch.Generator().manual_seed(7)
+    clean = torch.randn(3000, 11, generator=generator)
+    shifted = clean + torch.randn(3000, 11, generator=generator)
+    kept = posterior_agreement(clean, shifted)
+    monkeypatch.setattr(_kernel, "KEPT_ENTRIES", 0)
+    monkeypatch.setattr(_kernel, "CHUNK_ENTRIES", {"cpu": 1000, "cuda": 1000})
+    streamed = posterior_agreement(clean, shifted)
+    assert streamed.pa == pytest.approx(kept.pa, abs=1e-12)
+    assert streamed.beta == pytest.approx(kept.beta, rel=1e-6)
+
+
+def test_a_tolerance_below_rounding_is_refused_with_a_remedy():
+    generator = torch.Generator().manual_seed(8)
+    clean = torch.randn(100, 10, generator=generator)
+    shifted = clean + torch.randn(100, 10, generator=generator)
+    with pytest.raises(CertificateError, match="Set tol above"):
+        posterior_agreement(clean, shifted, tol=1e-15)
+    with pytest.raises(CertificateError, match="Set tol above"):
+        posterior_agreement(clean, clean, tol=1e-16)
+
+
+def test_few_evaluations_on_an_ordinary_problem():
+    generator = torch.Generator().manual_seed(9)
+    labels = torch.randint(0, 10, (10_000,), generator=generator)
+    clean = 2 * torch.randn(10_000, 10, generator=generator)
+    clean[torch.arange(10_000), labels] += 6
+    shifted = clean + 2 * torch.randn(10_000, 10, generator=generator)
+    result = posterior_agreement(clean, shifted)
+    assert result.gap <= 1e-9
+    assert result.evaluations <= 40
+
+
+def test_numpy_and_views_are_accepted():
+    rng = np.random.default_rng(0)
+    clean, shifted = rng.normal(size=(2, 30, 4))
+    expected = posterior_agreement(torch.tensor(clean), torch.tensor(shifted)).pa
+    assert posterior_agreement(clean, shifted).pa == expected
+    assert posterior_agreement(clean[::-1], shifted[::-1]).pa == pytest.approx(expected)
+    wide = torch.tensor(np.stack([clean, clean], 2))
+    assert posterior_agreement(wide[:, :, 0], shifted).pa == pytest.approx(expected)
+    # Inputs are read, never written.
+    before = clean.copy()
+    posterior_agreement(clean, shifted)
+    np.testing.assert_array_equal(clean, before)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+def test_cuda_agrees_with_cpu():
+    generator = torch.Generator().manual_seed(10)
+    clean = torch.randn(2000, 10, generator=generator)
+    shifted = clean + torch.randn(2000, 10, generator=generator)
+    cpu = posterior_agreement(clean, shifted)
+    gpu = posterior_agreement(clean.cuda(), shifted.cuda())
+    assert gpu.pa == pytest.approx(cpu.pa, abs=1e-9)
+    assert gpu.per_sample.is_cuda

@@ -1,0 +1,85 @@
+"""Pairings: indices, classes, ties of size, optimality."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from robustbook.agreement import pair_by_label, pair_nearest, pair_optimal
+
+
+@pytest.fixture
+def clouds():
+    rng = np.random.default_rng(0)
+    labels, others = rng.integers(0, 3, 40), rng.integers(0, 3, 30)
+    return rng.normal(size=(40, 2)), rng.normal(size=(30, 2)), labels, others
+
+
+def test_by_label_pairs_within_classes_without_repetition(clouds):
+    _, _, labels, others = clouds
+    index, shifted = pair_by_label(labels, others)
+    assert (labels[index] == others[shifted]).all()
+    assert len(set(index.tolist())) == len(index) == len(set(shifted.tolist()))
+    expected = sum(min((labels == k).sum(), (others == k).sum()) for k in range(3))
+    assert len(index) == expected
+    assert index.tolist() == sorted(index.tolist())
+    assert not torch.equal(shifted, pair_by_label(labels, others, seed=1)[1])
+
+
+def test_nearest_is_nearest(clouds):
+    clean, shifted, labels, others = clouds
+    index, partner = pair_nearest(clean, shifted)
+    distance = np.linalg.norm(clean[:, None] - shifted[None], axis=2)
+    assert (partner.numpy() == distance.argmin(1)).all()
+    assert index.tolist() == list(range(40))
+    index, partner = pair_nearest(clean, shifted, labels=labels, shifted_labels=others)
+    same = np.where(labels[:, None] == others[None], distance, np.inf)
+    assert (partner.numpy() == same.argmin(1)).all()
+
+
+def test_optimal_is_optimal(clouds):
+    clean, shifted = clouds[0][:5], clouds[1][:5]
+    index, partner = pair_optimal(clean, shifted)
+    cost = np.linalg.norm(clean[:, None] - shifted[None], axis=2)
+    best = min(
+        cost[range(5), list(order)].sum() for order in itertools.permutations(range(5))
+    )
+    assert cost[index, partner].sum() == pytest.approx(best)
+
+
+def test_optimal_takes_the_smaller_collection(clouds):
+    clean, shifted, labels, others = clouds
+    assert len(pair_optimal(clean, shifted)[0]) == 30
+    index, partner = pair_optimal(clean, shifted, labels=labels, shifted_labels=others)
+    assert (labels[index] == others[partner]).all()
+
+
+@pytest.mark.parametrize("pair", [pair_nearest, pair_optimal])
+def test_bad_features(pair):
+    good = torch.randn(4, 2)
+    with pytest.raises(ValueError, match="expected 2 features"):
+        pair(good, torch.randn(4, 3))
+    with pytest.raises(TypeError, match="features: expected floating-point"):
+        pair(good.int(), good)
+    with pytest.raises(ValueError, match="finite"):
+        pair(good, good / 0)
+    with pytest.raises(ValueError, match="shifted_labels: expected labels for both"):
+        pair(good, good, labels=[0, 1, 2, 3])
+    with pytest.raises(ValueError, match=r"labels: expected shape \(4,\)"):
+        pair(good, good, labels=[0, 1], shifted_labels=[0, 1, 2, 3])
+    with pytest.raises(ValueError, match="at least one class in common"):
+        pair(good, good, labels=[0] * 4, shifted_labels=[1] * 4)
+    with pytest.raises(ValueError, match="expected shape"):
+        pair(good[0], good)
+
+
+def test_bad_labels():
+    with pytest.raises(TypeError, match="labels: expected integer labels"):
+        pair_by_label([0.5], [1])
+    with pytest.raises(ValueError, match="at least one class in common"):
+        pair_by_label([0, 0], [1, 1])
+    with pytest.raises(ValueError, match="labels: expected shape"):
+        pair_by_label([[0, 0]], [1, 1])
