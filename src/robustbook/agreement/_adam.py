@@ -117,19 +117,42 @@ def adam_agreement(
     50
     """
     first, second = check_logit_pair(logits, shifted_logits)
-    start = check_non_negative("beta0", beta0)
-    rate = check_positive("lr", lr)
-    passes = check_count("epochs", epochs)
-    size = len(first) if batch_size is None else check_count("batch_size", batch_size)
-    generator = None
-    if seed is not None:
-        generator = torch.Generator().manual_seed(check_count("seed", seed, minimum=0))
+    betas, steps = adam_steps(
+        first,
+        second,
+        beta0=check_non_negative("beta0", beta0),
+        lr=check_positive("lr", lr),
+        epochs=check_count("epochs", epochs),
+        batch_size=None
+        if batch_size is None
+        else check_count("batch_size", batch_size),
+        seed=None if seed is None else check_count("seed", seed, minimum=0),
+    )
+    return AdamTrace(
+        beta=torch.tensor(betas, dtype=torch.float64),
+        pa=agreement_curve(first, second, betas).cpu(),
+        steps=steps,
+    )
 
-    clean, shifted = first.float(), second.float()
-    beta = torch.tensor([start], device=clean.device, requires_grad=True)
-    optimizer = torch.optim.Adam([beta], lr=rate)
-    betas, steps = [start], 0
-    for _ in range(passes):
+
+def adam_steps(
+    logits: Tensor,
+    shifted_logits: Tensor,
+    *,
+    beta0: float = 1.0,
+    lr: float = 0.1,
+    epochs: int = 500,
+    batch_size: int | None = None,
+    seed: int | None = None,
+) -> tuple[list[float], int]:
+    """Beta at the start and after every epoch, and the number of steps."""
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    clean, shifted = logits.float(), shifted_logits.float()
+    size = len(clean) if batch_size is None else batch_size
+    beta = torch.tensor([beta0], device=clean.device, requires_grad=True)
+    optimizer = torch.optim.Adam([beta], lr=lr)
+    betas, steps = [beta0], 0
+    for _ in range(epochs):
         order = None
         if generator is not None:
             order = torch.randperm(len(clean), generator=generator).to(clean.device)
@@ -139,11 +162,7 @@ def adam_agreement(
             _step(optimizer, beta, clean[rows], shifted[rows])
             steps += 1
         betas.append(float(beta.detach()))
-    return AdamTrace(
-        beta=torch.tensor(betas, dtype=torch.float64),
-        pa=agreement_curve(first, second, betas).cpu(),
-        steps=steps,
-    )
+    return betas, steps
 
 
 def _step(
