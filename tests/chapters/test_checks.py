@@ -109,6 +109,23 @@ def test_a_long_cell_may_be_tagged(make_book: MakeBook) -> None:
     assert faults(chapter) == []
 
 
+def test_code_that_is_not_shown_may_be_long(make_book: MakeBook) -> None:
+    body = ":tags: [remove-cell]\n\n" + "print(seed)\n" * 16
+    chapter = make_book(text=swap("print(profile, seed)", body)(complete()))
+    pretend_publish(chapter)
+    assert faults(chapter) == []
+
+
+def test_a_wide_line_is_named(make_book: MakeBook) -> None:
+    wide = f"x = '{'y' * 80}'"
+    chapter = make_book(text=swap("print(profile, seed)", f"1\n{wide}")(complete()))
+    pretend_publish(chapter)
+    line = chapter.source.read_text().splitlines().index(wide) + 1
+    assert faults(chapter) == [
+        f"notebooks/01_small.md:{line}: a line of 86 columns; at most 78"
+    ]
+
+
 def test_a_problem_names_its_line(make_book: MakeBook) -> None:
     chapter = make_book(text=swap("print(profile, seed)", "x = 1\n" * 16)(complete()))
     pretend_publish(chapter)

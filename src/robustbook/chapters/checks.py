@@ -26,6 +26,9 @@ MAX_LINES = 15
 # A cell with this tag may be longer than MAX_LINES.
 LONG = "long"
 
+# Cells whose code no reader of the site sees.
+_UNSEEN = {"remove-cell", "remove-input"}
+
 # What every chapter has, in these words; see the chapter format in the preface.
 _PARTS = (
     ("what you will be able to do", r"able to do"),
@@ -160,21 +163,20 @@ def _check_cells(source: Source) -> Iterator[Problem]:
             yield Problem(
                 source.place(index), "a picture without alt text", "say what it shows"
             )
-        if cell.cell_type != "code":
+        if cell.cell_type != "code" or _UNSEEN & set(cell_tags(cell)):
             continue
-        lines = cell.source.splitlines()
-        longest = max(map(len, lines), default=0)
-        if longest > MAX_COLUMNS:
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        longest = max(lines, key=len, default="")
+        if len(longest) > MAX_COLUMNS:
             yield Problem(
-                source.place(index),
-                f"a line of {longest} columns in this cell",
+                source.place(index, longest),
+                f"a line of {len(longest)} columns",
                 f"at most {MAX_COLUMNS}",
             )
-        count = sum(bool(line.strip()) for line in lines)
-        if count > MAX_LINES and LONG not in cell_tags(cell):
+        if len(lines) > MAX_LINES and LONG not in cell_tags(cell):
             yield Problem(
                 source.place(index),
-                f"{count} lines of code in this cell, at most {MAX_LINES}",
+                f"{len(lines)} lines of code in this cell, at most {MAX_LINES}",
                 f"split it, move code to the package, or tag it {LONG}",
             )
 
@@ -216,8 +218,8 @@ def _check_output(
                 "a picture without alt text",
                 "set mystnb: image: alt: in the cell's metadata",
             )
-    hidden = "remove-cell" in cell_tags(cell) or "remove-output" in cell_tags(cell)
-    if _ADDRESS.search(text) and not hidden:
+    unseen = {"remove-cell", "remove-output"} & set(cell_tags(cell))
+    if _ADDRESS.search(text) and not unseen:
         yield Problem(
             place,
             "shows a memory address, different in each run",

@@ -54,9 +54,26 @@ class Source:
     notebook: NotebookNode
     lines: tuple[int, ...]
 
-    def place(self, index: int) -> str:
-        """Return where cell ``index`` is, as editors and terminals link it."""
-        return f"{self.chapter.show(self.chapter.source)}:{self.lines[index]}"
+    def place(self, index: int, containing: str = "") -> str:
+        """Return where a cell is, as editors and terminals link it.
+
+        Parameters
+        ----------
+        index : int
+            The number of the cell.
+        containing : str, optional
+            A line of the cell, to name that line and not the first.
+
+        Returns
+        -------
+        str
+            Such as ``notebooks/08_first_measurement.md:57``.
+        """
+        number = self.lines[index]
+        if containing:
+            text = self.chapter.source.read_text(encoding="utf-8").splitlines()
+            number += text[number - 1 :].index(containing)
+        return f"{self.chapter.show(self.chapter.source)}:{number}"
 
 
 def read_source(chapter: Chapter) -> Source:
