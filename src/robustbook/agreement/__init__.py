@@ -7,7 +7,9 @@ solver in Chapter 6, hard decisions in Chapter 7.
 from typing import TYPE_CHECKING, Any
 
 from robustbook.agreement._adam import AdamTrace, adam_agreement
+from robustbook.agreement._bounds import IntervalBounds
 from robustbook.agreement._measure import (
+    agreement_bounds,
     agreement_curve,
     agreement_search,
     compare_agreement,
@@ -27,10 +29,12 @@ __all__ = [
     "Agreement",
     "AgreementComparison",
     "CertificateError",
+    "IntervalBounds",
     "PosteriorAgreement",
     "SearchTrace",
     "Step",
     "adam_agreement",
+    "agreement_bounds",
     "agreement_curve",
     "agreement_search",
     "compare_agreement",

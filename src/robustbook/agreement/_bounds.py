@@ -20,8 +20,33 @@ Every bound adds a slack for the rounding of the evaluations it is made of.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+
+from torch import Tensor
 
 from robustbook.agreement._kernel import Evaluation, Kernel, PowerSums
+
+
+@dataclass(frozen=True)
+class IntervalBounds:
+    """Upper bounds on J over one interval, in nats per sample; see Chapter 6.
+
+    Attributes
+    ----------
+    chord_tangent, curvature : float
+        For a bounded interval; ``inf`` where the bound says nothing.
+    tail : float
+        For an interval without end.
+    """
+
+    chord_tangent: float = math.inf
+    curvature: float = math.inf
+    tail: float = math.inf
+
+    @property
+    def best(self) -> float:
+        """The smallest of them."""
+        return min(self.chord_tangent, self.curvature, self.tail)
 
 
 def interval_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
@@ -108,13 +133,13 @@ def tail_bound(kernel: Kernel, last: Evaluation) -> float:
     return min(bound + slack, kernel.cap)
 
 
-def _variance_above(left: PowerSums, right: PowerSums):  # type: ignore[no-untyped-def]
+def _variance_above(left: PowerSums, right: PowerSums) -> Tensor:
     """Upper bound on the variance between the ends, per sample."""
     mean = right.first / left.zeroth
     return left.second / right.zeroth - mean * mean
 
 
-def _variance_below(left: PowerSums, right: PowerSums):  # type: ignore[no-untyped-def]
+def _variance_below(left: PowerSums, right: PowerSums) -> Tensor:
     """Lower bound on the variance between the ends, per sample."""
     mean = left.first / right.zeroth
     return (right.second / left.zeroth - mean * mean).clamp_min(0.0)

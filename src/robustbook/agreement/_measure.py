@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,6 +17,12 @@ from robustbook._validation import (
     check_non_negative,
     check_positive,
     check_prior,
+)
+from robustbook.agreement._bounds import (
+    IntervalBounds,
+    chord_tangent_bound,
+    curvature_bound,
+    tail_bound,
 )
 from robustbook.agreement._kernel import Kernel
 from robustbook.agreement._result import Agreement, AgreementComparison, compare
@@ -120,6 +127,62 @@ def agreement_search(
     first, second = check_logit_pair(logits, shifted_logits)
     weights = check_prior(prior, first.shape[1], first.device)
     return maximize(Kernel(first, second, weights), check_positive("tol", tol))
+
+
+def agreement_bounds(
+    logits: Any,
+    shifted_logits: Any,
+    left: float,
+    right: float,
+    *,
+    prior: Any = None,
+) -> IntervalBounds:
+    """Proven upper bounds on the agreement kernel J over an interval.
+
+    Parameters
+    ----------
+    logits, shifted_logits, prior
+        As in :func:`posterior_agreement`.
+    left, right : float
+        Ends of the interval of inverse temperatures, 0 <= left < right; ``right``
+        may be ``inf``.
+
+    Returns
+    -------
+    IntervalBounds
+        ``chord_tangent`` and ``curvature`` (nats per sample); for an unbounded
+        interval ``tail`` instead. Bounds that do not apply are ``inf``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in :func:`posterior_agreement`, and for ends that are no interval.
+
+    Notes
+    -----
+    Source: Chapter 6, where each bound is derived.
+
+    Examples
+    --------
+    >>> import torch
+    >>> agreement_bounds(torch.eye(2), torch.eye(2), 0.0, 1.0).chord_tangent < 0.7
+    True
+    """
+    first, second = check_logit_pair(logits, shifted_logits)
+    weights = check_prior(prior, first.shape[1], first.device)
+    low = check_non_negative("left", left)
+    high = check_non_negative("right", right, infinite=True)
+    if not low < high:
+        raise ValueError(f"right: expected more than left={low:g}, got {high:g}.")
+    kernel = Kernel(first, second, weights)
+    start = kernel.evaluate(low)
+    if math.isinf(high):
+        return IntervalBounds(tail=tail_bound(kernel, start))
+    stop = kernel.evaluate(high)
+    return IntervalBounds(
+        chord_tangent=chord_tangent_bound(start, stop),
+        curvature=curvature_bound(kernel, start, stop),
+    )
 
 
 def agreement_curve(

@@ -1,0 +1,155 @@
+"""How long posterior agreement takes: exact, by Adam, and the bare arithmetic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from robustbook.agreement import posterior_agreement
+from robustbook.agreement._adam import adam_steps
+from robustbook.agreement._kernel import Kernel
+from robustbook.results import write_results
+
+#: Epochs of the papers' procedure, which takes batches of 16.
+PAPER_EPOCHS = 500
+PAPER_BATCH = 16
+MEASURED_EPOCHS = 5
+
+Row = dict[str, Any]
+
+
+def ordinary_problem(samples: int, classes: int, seed: int = 0) -> tuple[Tensor, ...]:
+    """Logits of a fairly accurate model, and of the same model under noise."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, classes, (samples,), generator=generator)
+    clean = 2 * torch.randn(samples, classes, generator=generator)
+    clean[torch.arange(samples), labels] += 6
+    shifted = 2 * torch.randn(samples, classes, generator=generator)
+    return clean, shifted.add_(clean)
+
+
+def shortest(action: Callable[[], object], repeat: int = 1) -> float:
+    """Shortest of ``repeat`` runs, in seconds."""
+    best = float("inf")
+    for _ in range(repeat):
+        start = time.perf_counter()
+        action()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def exact_row(samples: int, classes: int, *, repeat: int, seed: int = 0) -> Row:
+    """The certified solver on an ordinary problem."""
+    pair = ordinary_problem(samples, classes, seed)
+    result = posterior_agreement(*pair)
+    return {
+        "what": "exact",
+        "samples": samples,
+        "classes": classes,
+        "seconds": shortest(lambda: posterior_agreement(*pair), repeat),
+        "evaluations": result.evaluations,
+        "gap": result.gap,
+    }
+
+
+def adam_row(
+    samples: int,
+    classes: int,
+    *,
+    epochs: int,
+    measured: int,
+    batch_size: int | None,
+    seed: int = 0,
+) -> Row:
+    """Gradient steps alone, ``measured`` epochs extrapolated to ``epochs``."""
+    pair = ordinary_problem(samples, classes, seed)
+    adam_steps(*pair, epochs=1)  # the first step of a process loads autograd
+    spent = shortest(lambda: adam_steps(*pair, epochs=measured, batch_size=batch_size))
+    return {
+        "what": "adam-full-batch" if batch_size is None else "adam-minibatches",
+        "samples": samples,
+        "classes": classes,
+        "seconds": spent * epochs / measured,
+        "epochs": epochs,
+        "measured_epochs": measured,
+        "batch_size": samples if batch_size is None else batch_size,
+    }
+
+
+def arithmetic_row(samples: int, classes: int, *, repeat: int, seed: int = 0) -> Row:
+    """One evaluation of the kernel, and only its exponentials."""
+    pair = ordinary_problem(samples, classes, seed)
+    kernel = Kernel(*pair)
+    evaluation = shortest(lambda: kernel.evaluate(0.5), repeat)
+    values = -20 * torch.rand(2 * samples * classes, dtype=torch.float64)
+    out = torch.empty_like(values)
+    bare = shortest(lambda: torch.exp(values, out=out), repeat)
+    return {
+        "what": "arithmetic",
+        "samples": samples,
+        "classes": classes,
+        "seconds": evaluation,
+        "exponentials": len(values),
+        "exponentials_seconds": bare,
+        "statistics_seconds": shortest(lambda: Kernel(*pair), repeat),
+    }
+
+
+def agreement_speed(
+    *, profile: str = "full", seed: int = 0, directory: Path | None = None
+) -> list[Row]:
+    """Time the solver and what it replaces; store the rows if a folder is given.
+
+    Parameters
+    ----------
+    profile : {"quick", "full"}
+        ``full`` takes a few minutes and includes N = 50 000, K = 1000.
+    seed : int
+        Of the synthetic logits.
+    directory : Path, optional
+        Where to store ``agreement_speed.json``.
+
+    Returns
+    -------
+    list of dict
+        One row a measurement; seconds are the shortest of several runs.
+    """
+    started = datetime.now(UTC)
+    full = profile == "full"
+    samples, repeat = (10_000, 30) if full else (500, 2)
+    large = 50_000 if full else 200
+    adam = {"seed": seed}
+    tasks: list[Callable[[], Row]] = [
+        lambda: exact_row(samples, 10, repeat=repeat, seed=seed),
+        lambda: arithmetic_row(samples, 10, repeat=repeat, seed=seed),
+        lambda: adam_row(
+            samples, 10, epochs=500, measured=500 if full else 5, batch_size=None,
+            **adam,
+        ),
+        lambda: adam_row(
+            samples, 10, epochs=PAPER_EPOCHS, measured=MEASURED_EPOCHS if full else 1,
+            batch_size=PAPER_BATCH, **adam,
+        ),
+        lambda: exact_row(large, 1000, repeat=1, seed=seed),
+    ]  # fmt: skip
+    rows = [task() for task in tqdm(tasks, desc="agreement_speed", disable=None)]
+    if directory is not None:
+        write_results(
+            "agreement_speed",
+            rows,
+            experiment="agreement_speed",
+            profile=profile,
+            seed=seed,
+            device="cpu",
+            modules=["robustbook.agreement"],
+            started=started,
+            directory=directory,
+        )
+    return rows
