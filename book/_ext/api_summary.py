@@ -13,6 +13,10 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.ext.autosummary import Autosummary
+from sphinx.pycode import ModuleAnalyzer
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
 
 
 class ApiSummary(Autosummary):
@@ -25,10 +29,27 @@ class ApiSummary(Autosummary):
         """Fill the content of autosummary and let it work."""
         module_name = self.arguments[0]
         try:
-            public = import_module(module_name).__all__
+            module = import_module(module_name)
+            public = module.__all__
+            # A name that is imported when first asked for would be missing from
+            # dir(), and with it from the automodule that follows.
+            for name in public:
+                setattr(module, name, getattr(module, name))
         except (ImportError, AttributeError) as error:
             message = f"{module_name}: no importable module with __all__ ({error})"
             return [self.state.document.reporter.warning(message, line=self.lineno)]
+        documented = ModuleAnalyzer.for_module(module_name).find_attr_docs()
+        for name, value in ((name, getattr(module, name)) for name in public):
+            described = callable(value) or ("", name) in documented
+            if not described:
+                logger.warning(
+                    "%s.%s is public, and no comment that starts with `#:` says "
+                    "what it is",
+                    module_name,
+                    name,
+                    location=(self.env.docname, self.lineno),
+                    type="api_summary",
+                )
         self.env.ref_context["py:module"] = module_name
         self.content = StringList(list(public), source=module_name)
         return super().run()

@@ -106,8 +106,9 @@ def site_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if built is not None:
         return built
     target = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "jupyter_book", "build", "-W", "-n"]
-    command += ["--keep-going", "--path-output", str(target), str(ROOT)]
+    start = "from jupyter_book.cli.main import main; main()"
+    command = [sys.executable, "-c", start, "build", "-W", "-n", "--keep-going"]
+    command += ["--path-output", str(target), str(ROOT)]
     environment = os.environ | {"NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     # The local extensions' folder is on sys.path in the build only.
     done = subprocess.run(

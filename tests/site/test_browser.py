@@ -37,8 +37,11 @@ OVERFLOW = """
 () => {
   const edge = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth <= edge) return [];
-  return [...document.querySelectorAll("article *")]
+  const scrolls = (e) => e && e !== document.body &&
+    (getComputedStyle(e).overflowX !== "visible" || scrolls(e.parentElement));
+  return [...document.querySelectorAll("body *")]
     .filter((e) => e.getBoundingClientRect().right > edge + 1)
+    .filter((e) => !scrolls(e.parentElement))
     .slice(0, 5)
     .map((e) => e.tagName + "." + e.className);
 }
