@@ -20,7 +20,7 @@ from .status import record_timing, write_status
 
 __all__ = ["PUBLISHED", "publish", "rerun"]
 
-# What the site shows: everything, on the processor that every reader has.
+#: What the site shows: all of a chapter, on the processor that every reader has.
 PUBLISHED: Mapping[str, Any] = {"profile": "full", "device": "cpu"}
 
 
