@@ -130,7 +130,7 @@ class _Search:
             self._split(heapq.heappop(self.queue))
         assert self.best_per_sample is not None
         if self._upper() - self.best_value > self.tol:
-            raise self._refusal((self.best_beta, self.best_beta), self._upper())
+            raise self._refusal(None, 2.0 * self.best_rounding)
         return SearchTrace(
             beta=self.best_beta,
             value=self.best_value,
@@ -152,6 +152,8 @@ class _Search:
     def _offer(
         self, beta: float, value: float, per_sample: Tensor, rounding: float
     ) -> None:
+        # No value exceeds the cap; rounding may, by an ulp.
+        value = min(value, self.kernel.cap)
         if value > self.best_value:
             self.best_beta, self.best_value = beta, value
             self.best_per_sample = per_sample
@@ -182,7 +184,8 @@ class _Search:
         # Two evaluations bound an interval: below eight roundings none can close.
         stuck = 8.0 * self.best_rounding > self.tol
         if stuck or not low < beta < high or self.count >= MOST_EVALUATIONS:
-            raise self._refusal((low, high), item.bound)
+            excess = item.bound - self.best_value
+            raise self._refusal(item, 8.0 * self.best_rounding if stuck else excess)
         point = self._evaluate(beta)
         growth = min(item.growth**2, LARGEST_GROWTH)
         self._push(left, point)
@@ -192,14 +195,20 @@ class _Search:
                  self._upper())
         )  # fmt: skip
 
-    def _refusal(self, place: tuple[float, float], bound: float) -> CertificateError:
-        return CertificateError(
+    def _refusal(self, item: _Interval | None, allowed: float) -> CertificateError:
+        """Say what is known, what is still open and which tolerance can be had."""
+        message = (
             f"posterior agreement: the gap could not be closed to tol={self.tol:g}. "
-            f"After {self.count} evaluations the best value is {self.best_value:.17g} "
-            f"nats at beta={self.best_beta:g}, but for beta in [{place[0]:g}, "
-            f"{place[1]:g}] the proven upper bound, rounding included, is "
-            f"{bound:.17g}. Set tol above {bound - self.best_value:.1e}."
+            f"After {self.count} evaluations the best value is {self.best_value:.12g} "
+            f"nats at beta={self.best_beta:g}"
         )
+        if item is not None:
+            low, high = item.ends
+            message += (
+                f", and for beta in [{low:g}, {high:g}] the proven upper bound is "
+                f"{item.bound:.12g}"
+            )
+        return CertificateError(f"{message}. Set tol above {allowed:.1e}.")
 
     def _point(self, item: _Interval) -> float:
         """Where to split: outward, geometrically, by Newton's method, or halfway."""
