@@ -19,6 +19,7 @@ from robustbook.experiments.agreement_speed import (
     arithmetic_row,
     exact_row,
     ordinary_problem,
+    papers_row,
 )
 
 
@@ -49,7 +50,10 @@ def test_exact_against_the_papers_procedure(timed, benchmark, capsys):
             f"\nN={samples}, K=10: exact {exact['seconds'] * 1e3:.1f} ms, "
             f"{exact['evaluations']} evaluations, gap {exact['gap']:.1e}"
         )
-        for row in (full, batches):
+        papers = papers_row(
+            samples, 10, epochs=PAPER_EPOCHS, measured=MEASURED_EPOCHS if timed else 1
+        )
+        for row in (full, batches, papers):
             print(
                 f"  {row['what']}, {row['epochs']} epochs (extrapolated from "
                 f"{row['measured_epochs']}): {row['seconds']:.2f} s, "
@@ -96,5 +100,6 @@ def test_the_experiment_stores_its_rows(tmp_path):
     rows = agreement_speed(profile="quick", directory=tmp_path)
     assert {row["what"] for row in rows} == {
         "exact", "arithmetic", "adam-full-batch", "adam-minibatches",
+        "papers-procedure",
     }  # fmt: skip
     assert (tmp_path / "agreement_speed.json").is_file()

@@ -23,8 +23,8 @@ from torch import Tensor
 
 #: Unit roundoff of float64: every operation is exact up to this relative error.
 UNIT_ROUNDOFF = 2.0**-53
-#: Entries per work buffer. On CPU the five buffers together stay in the cache.
-CHUNK_ENTRIES = {"cpu": 2**15, "cuda": 2**22}
+#: Entries per work buffer: on CPU the six of them fit into a shared cache.
+CHUNK_ENTRIES = {"cpu": 2**17, "cuda": 2**22}
 #: Problems of at most this many entries keep their shifted logits in float64.
 KEPT_ENTRIES = 2**21
 #: Below this, the product of two exponentials may have lost its leading term.
@@ -42,17 +42,6 @@ class PowerSums:
     zeroth: Tensor
     first: Tensor
     second: Tensor
-
-    @property
-    def mean(self) -> Tensor:
-        """Expectation of x under weights exp(beta x), shape (N,)."""
-        return self.first / self.zeroth
-
-    @property
-    def variance(self) -> Tensor:
-        """Variance of x under weights exp(beta x), shape (N,)."""
-        mean = self.mean
-        return (self.second / self.zeroth - mean * mean).clamp_min(0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,55 +112,65 @@ class Kernel:
         self._collect()
 
     def _collect(self) -> None:
-        """One pass without exponentials: maxima, ranges, ties, mismatches."""
+        """One pass without exponentials: maxima, ties, mismatches, scales."""
         columns = torch.empty(
-            (8, self.num_samples), dtype=torch.float64, device=self.logits.device
+            (7, self.num_samples), dtype=torch.float64, device=self.logits.device
         )
-        self._top, self._shifted_top = columns[0], columns[1]
-        self._depth = columns[2]
-        clean_ties, shifted_ties, joint_limit = columns[3], columns[4], columns[5]
-        extent, shifted_extent = columns[6], columns[7]
+        self._top, self._shifted_top, self._depth = columns[:3]
+        clean_ties, shifted_ties, joint_limit, spread = columns[3:]
         mismatches = 0
         for rows in self._chunks():
-            clean, shifted = self.logits[rows], self.shifted_logits[rows]
-            self._top[rows] = clean.amax(1)
-            self._shifted_top[rows] = shifted.amax(1)
-            x, y, _, _, joint, _ = self._load(rows)
+            if self._kept is None:
+                self._top[rows] = self.logits[rows].amax(1)
+                self._shifted_top[rows] = self.shifted_logits[rows].amax(1)
+            x, y, first, second, both, joint = self._load(rows)
             torch.add(x, y, out=joint)
-            self._depth[rows] = -joint.amax(1)
-            extent[rows] = -x.amin(1)
-            shifted_extent[rows] = -y.amin(1)
+            self._depth[rows] = joint.amax(1).neg_()
+            torch.mv(joint, self._ones, out=spread[rows])
             # Only entries that equal the maximum exactly are 0 after the shift.
-            clean_ties[rows] = (x == 0).sum(1).double()
-            shifted_ties[rows] = (y == 0).sum(1).double()
-            meets = ((x == 0) & (y == 0)).double()
-            joint_limit[rows] = torch.mv(meets, self._weights)
-            mismatches += int((clean.argmax(1) != shifted.argmax(1)).sum())
+            torch.eq(x, 0.0, out=first)
+            torch.eq(y, 0.0, out=second)
+            torch.mul(first, second, out=both)
+            torch.mv(first, self._ones, out=clean_ties[rows])
+            torch.mv(second, self._ones, out=shifted_ties[rows])
+            torch.mv(both, self._weights, out=joint_limit[rows])
+            mismatches += self._mismatches(rows, clean_ties, shifted_ties)
         #: Share of samples whose predictions (first argmax) differ.
         self.mismatch = mismatches / self.num_samples
         #: The slope of C, and so of J, for beta to infinity is minus this.
         self.depth = self.mean(self._depth)
         # A sample with constant logits contributes exactly 0 at every beta when
         # the prior is uniform: its two convex parts are equal. Leave it out.
-        idle = (extent == 0) | (shifted_extent == 0)
-        self._active = ~idle if self.uniform and bool(idle.any()) else None
-        limit = clean_ties.log() + shifted_ties.log()
+        idle = (clean_ties == self.num_classes) | (shifted_ties == self.num_classes)
+        some_idle = self.uniform and bool(idle.any())
+        self._active = ~idle if some_idle else None
+        self.everything_idle = some_idle and bool(idle.all())
+        limit = (clean_ties * shifted_ties).log_()
         if self._active is not None:
-            limit = limit * self._active
+            limit *= self._active
         #: The floor that D falls to for beta to infinity.
         self.concave_limit = self.mean(limit)
         #: J at infinity, per sample; None where the supremum is not there.
         self.limit: Tensor | None = None
-        if not bool((self._depth > 0).any()):
-            per_sample = joint_limit.log() - limit
+        if self.depth == 0.0:
+            per_sample = joint_limit.log_() - limit
             if self._active is not None:
                 per_sample = torch.where(self._active, per_sample, 0.0)
             self.limit = per_sample
-        self.everything_idle = bool(idle.all()) and self.uniform
-        spread = extent + shifted_extent
-        live = spread[spread > 0]
-        #: A first guess of where things happen: the scale of a typical sample.
-        self.scale = float(live.median()) if len(live) else 1.0
+        live = spread[spread < 0.0]
+        #: Mean distance of a logit from the largest, in a typical sample: a first
+        #: guess of where things happen.
+        self.scale = -float(live.median()) / self.num_classes if len(live) else 1.0
+
+    def _mismatches(self, rows: slice, ties: Tensor, shifted_ties: Tensor) -> int:
+        """Pairs of a chunk whose first argmax differ."""
+        # Without ties, predictions agree exactly if the joint maximum is 0.
+        tied = (ties[rows] > 1.0) | (shifted_ties[rows] > 1.0)
+        differ = self._depth[rows] > 0.0
+        if bool(tied.any()):
+            clean, shifted = self.logits[rows][tied], self.shifted_logits[rows][tied]
+            differ[tied] = clean.argmax(1) != shifted.argmax(1)
+        return int(differ.sum())
 
     def evaluate(self, beta: float) -> Evaluation:
         """Value, slope, curvature and power sums of J at a finite beta >= 0."""
@@ -197,46 +196,44 @@ class Kernel:
             log_lift = torch.where(lost, 0.0, depth * beta)
             self._power_sums(joint, product, self._weights, term, part[6:9])
             part[6:9] *= log_lift.exp()
-            convex = part[6].log() - beta * depth
-            concave = part[0].log() + part[3].log()
-            slope_c = part[7] / part[6] - depth
-            slope_d = part[1] / part[0] + part[4] / part[3]
+            concave = (part[0] * part[3]).log_()
+            convex = part[6].log().sub_(depth, alpha=beta)
+            moments = part[[1, 2, 4, 5, 7, 8]] / part[[0, 0, 3, 3, 6, 6]]
+            slope_c = moments[4] - depth
+            slope_d = moments[0] + moments[2]
+            spreads = moments[1::2] - moments[0::2] * moments[0::2]
+            bend = spreads[2] - spreads[0] - spreads[1]
             if self._active is not None:
                 keep = self._active[rows]
-                for column in (convex, concave, slope_c, slope_d):
+                for column in (convex, concave, slope_c, slope_d, bend):
                     column *= keep
                 # Weights of a point mass: no spread, nothing to bound.
                 part[:, ~keep] = 0.0
                 part[0::3, ~keep] = 1.0
             torch.sub(convex, concave, out=per_sample[rows])
-            columns = (convex, concave, slope_c, slope_d, convex.abs())
+            columns = (per_sample[rows], concave, slope_c, slope_d, bend, convex.abs_())
             totals.append(torch.stack(columns).sum(1))
         # Chunk sums are added exactly, so only the sums inside a chunk round.
-        c, d, slope_of_c, slope_of_d, size = (
+        value, d, slope_of_c, slope_of_d, curvature, size = (
             math.fsum(column) / self.num_samples
             for column in torch.stack(totals).T.tolist()
         )
-        value = self.mean(per_sample)
-        joint_sums = PowerSums(sums[6], sums[7], sums[8])
-        clean_sums = PowerSums(sums[0], sums[1], sums[2])
-        shifted_sums = PowerSums(sums[3], sums[4], sums[5])
-        variances = joint_sums.variance - clean_sums.variance - shifted_sums.variance
         unit = self.relative_error
         return Evaluation(
             beta=beta,
             value=value,
             slope=slope_of_c - slope_of_d,
-            curvature=self.mean(variances),
-            convex=c,
+            curvature=curvature,
+            convex=value + d,
             convex_slope=slope_of_c,
             concave=d,
             concave_slope=slope_of_d,
             rounding=unit * (1.0 + size + d),
             slope_rounding=unit * (abs(slope_of_c) + abs(slope_of_d)),
             per_sample=per_sample,
-            joint=joint_sums,
-            clean=clean_sums,
-            shifted=shifted_sums,
+            joint=PowerSums(sums[6], sums[7], sums[8]),
+            clean=PowerSums(sums[0], sums[1], sums[2]),
+            shifted=PowerSums(sums[3], sums[4], sums[5]),
         )
 
     def per_sample_at_zero(self) -> Tensor:

@@ -51,7 +51,9 @@ def posterior_agreement(
         sample. Any floating-point type; CPU or CUDA. Log-probabilities do as well:
         a constant added to the logits of one sample changes nothing.
     prior : tensor or array, shape (K,), optional
-        Class prior, positive, summing to 1. Uniform if left out.
+        Class prior, positive, summing to 1. Uniform if left out. Under a prior that
+        is not uniform, J(0) > 0: agreement by chance no longer counts zero
+        (Chapter 4 shows when to use one).
     tol : float
         Largest gap accepted between ``upper_bound`` and ``pa``, in nats per
         sample. The rounding of double precision allows about 1e-11.

@@ -24,8 +24,8 @@ MOST_EVALUATIONS = 100_000
 FIRST_GROWTH = 4.0
 LARGEST_GROWTH = 1e8
 LARGEST_BETA = 1e150
-#: Ends further apart than this factor are split at their geometric mean.
-WIDE = 2.5
+#: A peak between ends within this factor is interpolated.
+WIDE = 20.0
 
 
 class CertificateError(ArithmeticError):
@@ -221,25 +221,44 @@ class _Search:
         low, high = left.beta, right.beta
         if low == 0.0:
             return high / FIRST_GROWTH
-        if high > WIDE * low:
+        if left.slope > 0.0 > right.slope and high <= WIDE * low:
+            top = _interpolated_top(left, right)
+            if self._worth(left, right, top):
+                return top
+        if high > 2.5 * low:
             return math.sqrt(low) * math.sqrt(high)
-        if left.slope > 0.0 > right.slope:
-            newton = self._newton(left, right)
-            if newton is not None:
-                return newton
         return low + 0.5 * (high - low)
 
-    def _newton(self, left: Evaluation, right: Evaluation) -> float | None:
-        """Newton's step to the top inside the interval, if it would gain anything."""
-        start = left if left.value >= right.value else right
-        if start.curvature >= 0.0:
-            return None
-        step = -start.slope / start.curvature
-        gain = 0.5 * abs(step * start.slope)
-        beta = start.beta + step
-        if gain < 0.1 * self.tol or not left.beta < beta < right.beta:
-            return None
-        return beta
+    def _worth(self, left: Evaluation, right: Evaluation, top: float) -> bool:
+        """Whether evaluating at ``top`` may raise the best value noticeably."""
+        near = left if top - left.beta < right.beta - top else right
+        gain = 0.5 * abs((top - near.beta) * near.slope)
+        return left.beta < top < right.beta and gain >= 0.1 * self.tol
+
+
+def _interpolated_top(left: Evaluation, right: Evaluation) -> float:
+    """Zero of dJ/d(log beta), interpolated by a cubic between the two ends.
+
+    In log beta a peak has the same shape at every scale. Slopes and curvatures at
+    both ends fix the cubic; its sign change is found by bisection.
+    """
+    width = math.log(right.beta / left.beta)
+    starts = left.beta * left.slope
+    stops = right.beta * right.slope
+    rise = width * (starts + left.beta**2 * left.curvature)
+    fall = width * (stops + right.beta**2 * right.curvature)
+
+    def slope(t: float) -> float:
+        s = 1.0 - t
+        return s * s * ((1.0 + 2.0 * t) * starts + t * rise) + t * t * (
+            (3.0 - 2.0 * t) * stops - s * fall
+        )
+
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if slope(middle) > 0.0 else (low, middle)
+    return left.beta * math.exp(low * width)
 
 
 def maximize(kernel: Kernel, tol: float) -> SearchTrace:
