@@ -113,3 +113,24 @@ def test_write_whole_or_not_at_all(
         write_whole(chapter.pair, "new")
     assert chapter.pair.read_bytes() == before
     assert [path.name for path in chapter.pair.parent.glob(".*")] == []
+
+
+def test_the_pair_installs_the_package_where_it_is_missing(
+    make_book: MakeBook,
+) -> None:
+    chapter = make_book()
+    (chapter.root / "_config.yml").write_text(
+        "repository:\n  url: https://example.org/book\n  branch: main\n",
+        encoding="utf-8",
+    )
+    sync(chapter)
+    first, *rest = nbformat.read(chapter.pair, as_version=4).cells
+    assert "git+https://example.org/book@main" in first.source
+    assert first.metadata["tags"] == ["remove-cell", "install"]
+    assert [cell.id for cell in rest] == [
+        cell.id for cell in read_source(chapter).notebook.cells
+    ]
+    # Where the package is there, the cell does nothing, and needs no network.
+    guard, _, body = first.source.rpartition("is None:")
+    assert "find_spec" in guard
+    assert body.strip().startswith("%pip install")

@@ -280,7 +280,9 @@ def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
     The K-ary symmetric channel changes its input to one of the K - 1 other
     letters, each with probability mismatch / (K - 1). One-hot logits with this
     share of mismatched predictions have exactly its capacity as their posterior
-    agreement, as long as mismatch < (K - 1) / K, and 0 beyond.
+    agreement, as long as mismatch < (K - 1) / K, and 0 beyond. (Shannon's capacity
+    rises again there: a channel that is wrong on purpose can be used. Agreement
+    cannot: no temperature turns a mismatch into a match.)
 
     Parameters
     ----------

@@ -72,7 +72,8 @@ class Agreement:
         first order: the standard error is that of the mean of ``per_sample``.
         Zero when all contributions are equal (for instance when every prediction
         agrees): then nothing was *seen* to vary, which is no proof that nothing
-        does. NaN for a single pair.
+        does. Too small near chance, where the maximizer touches 0 (Chapter 7).
+        NaN for a single pair.
         """
         return _standard_error(self.per_sample)
 

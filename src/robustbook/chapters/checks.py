@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 
 from .layout import BookError, Chapter, list_chapters
 from .publish import PUBLISHED
-from .source import Source, cell_tags, read_source, render
+from .source import Source, cell_tags, pair_text, read_source
 from .stamps import read_stamp, staleness
 from .status import render_status, status_page
 
@@ -95,9 +95,7 @@ def check(root: Path) -> list[Problem]:
 
 def _check_pair(source: Source) -> Iterator[Problem]:
     pair = source.chapter.pair
-    if not pair.is_file() or pair.read_text(encoding="utf-8") != render(
-        source.notebook
-    ):
+    if not pair.is_file() or pair.read_text(encoding="utf-8") != pair_text(source):
         yield Problem(
             source.chapter.show(pair), "out of step with its text", "robustbook sync"
         )

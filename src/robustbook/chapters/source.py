@@ -11,6 +11,7 @@ from typing import Any
 
 import jupytext.myst
 import nbformat
+import yaml
 from nbformat import NotebookNode
 
 from .layout import BookError, Chapter
@@ -18,6 +19,7 @@ from .layout import BookError, Chapter
 __all__ = [
     "Source",
     "cell_tags",
+    "pair_text",
     "parameter_values",
     "read_source",
     "render",
@@ -174,6 +176,47 @@ def write_whole(path: Path, text: str) -> bool:
     return True
 
 
+# A clean runtime, such as Colab's, has neither the package nor the book's glue.
+INSTALL = """\
+# In a fresh runtime, such as Colab: install what this chapter runs on.
+import importlib.util
+
+if importlib.util.find_spec("robustbook") is None:
+    %pip install -q "robustbook[book] @ git+{repository}@{branch}"
+"""
+
+
+def pair_text(source: Source) -> str:
+    """Return the Jupyter notebook of a chapter, as text.
+
+    It is the chapter with one more cell in front, which installs the package where
+    it is missing; the text and the executed chapter do without.
+    """
+    chapter = source.chapter
+    place = _repository(chapter)
+    cells = source.notebook.cells
+    if place is not None:
+        install = nbformat.v4.new_code_cell(INSTALL.format(**place).rstrip("\n"))
+        install.id = f"{chapter.name}-install"
+        install.metadata["tags"] = ["remove-cell", "install"]
+        cells = [install, *cells]
+    notebook = nbformat.from_dict({**source.notebook, "cells": cells})
+    return render(notebook)
+
+
+def _repository(chapter: Chapter) -> dict[str, str] | None:
+    """The address of the book's repository, as ``_config.yml`` states it."""
+    config = chapter.root / "_config.yml"
+    if not config.is_file():
+        return None
+    stated = (yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get(
+        "repository", {}
+    )
+    if "url" not in stated:
+        return None
+    return {"repository": stated["url"], "branch": stated.get("branch", "main")}
+
+
 def sync(chapter: Chapter) -> bool:
     """Write a chapter's Jupyter notebook from its text.
 
@@ -187,4 +230,4 @@ def sync(chapter: Chapter) -> bool:
     bool
         Whether it was out of step.
     """
-    return write_whole(chapter.pair, render(read_source(chapter).notebook))
+    return write_whole(chapter.pair, pair_text(read_source(chapter)))
