@@ -6,6 +6,8 @@ the ratios. Nothing here asserts a time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from robustbook.agreement import adam_agreement, posterior_agreement
@@ -18,15 +20,17 @@ from robustbook.experiments.agreement_speed import (
     agreement_speed,
     arithmetic_row,
     exact_row,
+    one_thread,
     ordinary_problem,
     papers_row,
 )
 
 
 @pytest.fixture
-def timed(benchmark) -> bool:
-    """Whether this is a timing run (`make bench`) or a quick check."""
-    return benchmark.enabled
+def timed(benchmark) -> Iterator[bool]:
+    """Whether this is a timing run (`make bench`) or a quick check; one thread."""
+    with one_thread():
+        yield benchmark.enabled
 
 
 def test_exact_against_the_papers_procedure(timed, benchmark, capsys):

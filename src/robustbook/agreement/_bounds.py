@@ -49,10 +49,17 @@ class IntervalBounds:
         return min(self.chord_tangent, self.curvature, self.tail)
 
 
-def interval_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
-    """Smallest proven upper bound on J over [left.beta, right.beta]."""
+def interval_bound(
+    kernel: Kernel, left: Evaluation, right: Evaluation, enough: float = -math.inf
+) -> float:
+    """Smallest proven upper bound on J over [left.beta, right.beta].
+
+    The curvature bound is left out where the other is ``enough`` already, and
+    where the interval is so wide that it says nothing.
+    """
     bound = min(chord_tangent_bound(left, right), kernel.cap)
-    if right.beta - left.beta <= left.beta or left.beta == 0.0:
+    narrow = right.beta - left.beta <= left.beta or left.beta == 0.0
+    if bound > enough and narrow:
         bound = min(bound, curvature_bound(kernel, left, right))
     return bound
 

@@ -198,10 +198,12 @@ class Kernel:
             part[6:9] *= log_lift.exp()
             concave = (part[0] * part[3]).log_()
             convex = part[6].log().sub_(depth, alpha=beta)
-            moments = part[[1, 2, 4, 5, 7, 8]] / part[[0, 0, 3, 3, 6, 6]]
-            slope_c = moments[4] - depth
-            slope_d = moments[0] + moments[2]
-            spreads = moments[1::2] - moments[0::2] * moments[0::2]
+            # Rows: the clean, the shifted and the joint weights.
+            zeroth, first, second = part[0::3], part[1::3], part[2::3]
+            means = first / zeroth
+            spreads = (second / zeroth).addcmul_(means, means, value=-1.0)
+            slope_c = means[2] - depth
+            slope_d = means[0] + means[1]
             bend = spreads[2] - spreads[0] - spreads[1]
             if self._active is not None:
                 keep = self._active[rows]

@@ -171,7 +171,8 @@ class _Search:
         if right is None:
             bound = tail_bound(self.kernel, left)
         else:
-            bound = interval_bound(self.kernel, left, right)
+            enough = self.best_value + self.tol
+            bound = interval_bound(self.kernel, left, right, enough)
         # A bound that is not a number proves nothing.
         bound = self.kernel.cap if math.isnan(bound) else bound
         item = _Interval(left, right, bound, growth, next(self.order))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,17 @@ def ordinary_problem(samples: int, classes: int, seed: int = 0) -> tuple[Tensor,
     clean[torch.arange(samples), labels] += 6
     shifted = 2 * torch.randn(samples, classes, generator=generator)
     return clean, shifted.add_(clean)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Time on a single thread: small steps gain nothing from more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def shortest(action: Callable[[], object], repeat: int = 1) -> float:
@@ -165,25 +177,29 @@ def agreement_speed(
     full = profile == "full"
     samples, repeat = (10_000, 30) if full else (500, 2)
     large = 50_000 if full else 200
-    adam = {"seed": seed}
+    few = MEASURED_EPOCHS if full else 1
     tasks: list[Callable[[], Row]] = [
         lambda: exact_row(samples, 10, repeat=repeat, seed=seed),
         lambda: arithmetic_row(samples, 10, repeat=repeat, seed=seed),
         lambda: adam_row(
             samples, 10, epochs=500, measured=500 if full else 5, batch_size=None,
-            **adam,
+            seed=seed,
         ),
         lambda: adam_row(
-            samples, 10, epochs=PAPER_EPOCHS, measured=MEASURED_EPOCHS if full else 1,
-            batch_size=PAPER_BATCH, **adam,
+            samples, 10, epochs=PAPER_EPOCHS, measured=few, batch_size=PAPER_BATCH,
+            seed=seed,
         ),
         lambda: papers_row(
-            samples, 10, epochs=PAPER_EPOCHS, measured=MEASURED_EPOCHS if full else 1,
-            **adam,
+            samples, 10, epochs=PAPER_EPOCHS, measured=few, seed=seed
         ),
-        lambda: exact_row(large, 1000, repeat=1, seed=seed),
     ]  # fmt: skip
-    rows = [task() for task in tqdm(tasks, desc="agreement_speed", disable=None)]
+    with one_thread():
+        rows = [
+            {**task(), "threads": 1}
+            for task in tqdm(tasks, desc="agreement_speed", disable=None)
+        ]
+    threads = torch.get_num_threads()
+    rows.append({**exact_row(large, 1000, repeat=1, seed=seed), "threads": threads})
     if directory is not None:
         write_results(
             "agreement_speed",
