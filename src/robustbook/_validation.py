@@ -7,6 +7,7 @@ here allocates memory of the size of its input.
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,29 @@ from torch import Tensor
 
 #: Logits beyond this are refused: their squares, summed, could overflow.
 LARGEST_LOGIT = 1e100
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def as_tensor(name: str, value: Any) -> Tensor:
     """Turn a tensor, NumPy array or nested list into a detached tensor."""
     if isinstance(value, Tensor):
         return value.detach()
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name}: expected plain numbers, got a masked array; leave out the masked "
+            f"samples or fill them."
+        )
     try:
         # Lists become float64; a torch.as_tensor of them would round to float32.
         array = np.asarray(value)
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
-        if not array.flags.writeable or any(step < 0 for step in array.strides):
+        if any(step < 0 for step in array.strides):
             array = array.copy()
-        return torch.from_numpy(array)
+        with warnings.catch_warnings():
+            # Torch warns of read-only memory (a memory map, say). We only read.
+            warnings.filterwarnings("ignore", "The given NumPy array is not writ")
+            return torch.from_numpy(array)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"{name}: expected a torch tensor or a numeric NumPy array, got "
@@ -55,10 +65,15 @@ def check_logits(name: str, value: Any, *, min_classes: int = 2) -> Tensor:
         entries the first offending index is named.
     """
     logits = as_tensor(name, value)
-    if not logits.is_floating_point():
+    if logits.dtype not in DTYPES:
         raise TypeError(
-            f"{name}: expected floating-point logits, got dtype {logits.dtype}; "
-            f"pass real scores (for integers: `{name}.double()`)."
+            f"{name}: expected floating-point logits of 16, 32 or 64 bits, got dtype "
+            f"{logits.dtype}; pass real scores (for integers: `{name}.double()`)."
+        )
+    if logits.layout != torch.strided:
+        raise TypeError(
+            f"{name}: expected a dense tensor, got layout {logits.layout}; pass "
+            f"`{name}.to_dense()`."
         )
     if logits.ndim != 2:
         raise ValueError(

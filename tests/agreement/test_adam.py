@@ -64,3 +64,21 @@ def test_underflowing_pairs_leave_no_nan():
     clean = torch.tensor([[1000.0, 0.0], [0.0, 1000.0]])
     trace = adam_agreement(clean, clean.flip(0), epochs=20)
     assert bool(torch.isfinite(trace.beta).all())
+
+
+def test_it_needs_no_gradient_mode():
+    clean, shifted = pair()
+    expected = adam_agreement(clean, shifted, epochs=2).final_beta
+    with torch.no_grad():
+        assert adam_agreement(clean, shifted, epochs=2).final_beta == expected
+    with torch.inference_mode():
+        again = adam_agreement(clean.clone(), shifted.clone(), epochs=2)
+    assert again.final_beta == expected
+
+
+def test_what_single_precision_cannot_hold_is_refused():
+    clean, shifted = pair()
+    with pytest.raises(ValueError, match=r"logits: expected at most 1e\+30"):
+        adam_agreement(clean.double() * 1e39, shifted.double())
+    with pytest.raises(ValueError, match=r"beta0: expected at most 1e\+30"):
+        adam_agreement(clean, shifted, beta0=1e39)

@@ -314,3 +314,46 @@ def test_cuda_agrees_with_cpu():
     gpu = posterior_agreement(clean.cuda(), shifted.cuda())
     assert gpu.pa == pytest.approx(cpu.pa, abs=1e-9)
     assert gpu.per_sample.is_cuda
+
+
+def test_tiny_scales_are_solved_or_refused():
+    pair = two_level([(50, 20, 20), (10, 1, -1), (2000, 0.03, 0.03)])
+    reference = posterior_agreement(*pair)
+    tiny = posterior_agreement(*(part * 1e-120 for part in pair))
+    assert tiny.pa == pytest.approx(reference.pa, abs=2e-9)
+    for scale in (1e-155, 1e-200, 1e-300):
+        with pytest.raises(ValueError, match="differences of at least"):
+            posterior_agreement(*(part * scale for part in pair))
+
+
+def test_a_rare_class_may_lead_by_its_weight():
+    clean = torch.tensor([[-374.0, 0.0, -600.0]], dtype=torch.float64)
+    shifted = torch.tensor([[-374.0, -570.0, 0.0]], dtype=torch.float64)
+    prior = torch.tensor([1e-99, 0.5, 0.5], dtype=torch.float64)
+    # In logarithms: -748 + 99 log 10 beats -570 + log 2 and -600 + log 2.
+    expected = math.log(math.exp(-748 + 570 + 99 * math.log(10)) + 2) - 570
+    value = agreement_curve(clean, shifted, [1.0], prior=prior)
+    assert float(value[0]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_flat_kernel_is_certified_and_keeps_no_evaluations():
+    # Independent bits: J is 0 at every beta, the hardest case for the bounds.
+    clean = torch.tensor([[0.0, 1.0, 0.0, 1.0]])
+    shifted = torch.tensor([[0.0, 0.0, 1.0, 1.0]])
+    result = posterior_agreement(clean, shifted, tol=1e-7)
+    assert abs(result.pa) <= 1e-7
+    assert result.gap <= 1e-7
+
+
+def test_many_classes_at_the_default_tolerance():
+    generator = torch.Generator().manual_seed(0)
+    clean, other = torch.randn(2, 20, 20_000, generator=generator)
+    result = posterior_agreement(clean, clean + other)
+    assert result.gap <= 1e-9
+
+
+def test_read_only_arrays_are_read_without_a_warning(tmp_path):
+    rng = np.random.default_rng(1)
+    np.save(tmp_path / "logits.npy", rng.normal(size=(20, 3)))
+    mapped = np.load(tmp_path / "logits.npy", mmap_mode="r")
+    assert posterior_agreement(mapped, mapped).beta == math.inf

@@ -44,6 +44,9 @@ BAD_PAIRS = [
     (GOOD, GOOD.to(torch.complex64), TypeError, "complex64"),
     ("logits", GOOD, TypeError, "logits: expected a torch tensor"),
     (None, GOOD, TypeError, "logits: expected a torch tensor"),
+    (np.ma.masked_array([[1.0, 2.0]]), GOOD, TypeError, "masked array"),
+    (GOOD.to_sparse(), GOOD, TypeError, "expected a dense tensor"),
+    (GOOD.to(torch.float8_e4m3fn), GOOD, TypeError, "float8"),
     (np.array([["a", "b"]]), GOOD, TypeError, "logits: expected a torch tensor"),
 ]
 
@@ -150,3 +153,15 @@ def test_comparison_needs_the_same_samples():
         compare_agreement(GOOD, GOOD, GOOD, GOOD[:1])
     with pytest.raises(ValueError, match="level"):
         compare_agreement(GOOD, GOOD, GOOD, GOOD, level=1.0)
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 1 - 1e-16, 2.0])
+def test_bad_levels(level):
+    with pytest.raises(ValueError, match="level"):
+        compare_agreement(GOOD, GOOD, GOOD, GOOD, level=level)
+
+
+def test_capacity_of_very_many_classes():
+    ours = symmetric_channel_capacity(0.1, 10**12)
+    entropy = -0.1 * math.log(0.1) - 0.9 * math.log(0.9)
+    assert ours == pytest.approx(12 * math.log(10) * 0.9 - entropy)

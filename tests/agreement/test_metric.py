@@ -90,14 +90,17 @@ start = sum(sizes[:rank])
 metric = PosteriorAgreement()
 for low in range(start, start + sizes[rank], 20):
     high = min(low + 20, start + sizes[rank])
-    metric.update(clean[low:high], shifted[low:high])
+    # Shards may come in different precisions.
+    both = (part[low:high].to(torch.float64 if rank else torch.float32)
+            for part in (clean, shifted))
+    metric.update(*both)
 pa = float(metric.compute()["pa"])
 print(json.dumps([pa, metric.agreement().num_samples]))
 torch.distributed.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("sizes", [[70, 31], [100, 1]])
+@pytest.mark.parametrize("sizes", [[70, 31], [101, 0], [0, 101]])
 def test_two_processes_with_unequal_shards(sizes):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -117,3 +120,27 @@ def test_two_processes_with_unequal_shards(sizes):
         pa, samples = json.loads(output)
         assert samples == 101
         assert pa == pytest.approx(expected.pa, abs=1e-12)
+
+
+def test_updates_keep_copies():
+    clean, shifted = pair(60)
+    metric = PosteriorAgreement()
+    buffer = [torch.empty(20, 4), torch.empty(20, 4)]
+    for low in range(0, 60, 20):
+        for place, part in zip(buffer, (clean, shifted), strict=True):
+            place.copy_(part[low : low + 20])
+        metric.update(*buffer)
+    assert float(metric.compute()["pa"]) == posterior_agreement(clean, shifted).pa
+
+
+def test_empty_batches_are_accepted():
+    clean, shifted = pair()
+    metric = PosteriorAgreement()
+    metric.update(clean[:0], shifted[:0])
+    metric.update(clean, shifted)
+    assert float(metric.compute()["pa"]) == posterior_agreement(clean, shifted).pa
+
+
+def test_a_bad_prior_is_refused_at_once():
+    with pytest.raises(ValueError, match=r"prior: .*sum to 1"):
+        PosteriorAgreement(prior=[0.5, 0.6])

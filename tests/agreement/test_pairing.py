@@ -83,3 +83,13 @@ def test_bad_labels():
         pair_by_label([0, 0], [1, 1])
     with pytest.raises(ValueError, match="labels: expected shape"):
         pair_by_label([[0, 0]], [1, 1])
+
+
+def test_nearest_survives_offsets_and_scales():
+    rng = np.random.default_rng(1)
+    clean, shifted = rng.normal(size=(2, 50, 40))
+    expected = pair_nearest(clean, shifted)[1]
+    for offset, scale in ((1e6, 1.0), (0.0, 1e-100), (0.0, 1e100)):
+        moved = [scale * part + offset for part in (clean, shifted)]
+        assert torch.equal(pair_nearest(*moved)[1], expected)
+        assert len(pair_optimal(*moved)[0]) == 50

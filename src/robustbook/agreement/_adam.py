@@ -21,6 +21,8 @@ from robustbook.agreement._measure import agreement_curve
 
 #: The reference implementation keeps the overlap of a pair above this.
 SMALLEST_OVERLAP = 1e-44
+#: Single precision ends at 3.4e38.
+LARGEST_NUMBER = 1e30
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,16 +119,31 @@ def adam_agreement(
     50
     """
     first, second = check_logit_pair(logits, shifted_logits)
+    beta0, lr = check_non_negative("beta0", beta0), check_positive("lr", lr)
+    if batch_size is not None:
+        batch_size = check_count("batch_size", batch_size)
+    if seed is not None:
+        seed = check_count("seed", seed, minimum=0)
+    sizes = {
+        "logits": float(first.abs().max()),
+        "shifted_logits": float(second.abs().max()),
+        "beta0": beta0,
+        "lr": lr,
+    }
+    for name, size in sizes.items():
+        if size > LARGEST_NUMBER:
+            raise ValueError(
+                f"{name}: expected at most {LARGEST_NUMBER:g} in size, as this "
+                f"procedure works in single precision, got {size:g}."
+            )
     betas, steps = adam_steps(
         first,
         second,
-        beta0=check_non_negative("beta0", beta0),
-        lr=check_positive("lr", lr),
+        beta0=beta0,
+        lr=lr,
         epochs=check_count("epochs", epochs),
-        batch_size=None
-        if batch_size is None
-        else check_count("batch_size", batch_size),
-        seed=None if seed is None else check_count("seed", seed, minimum=0),
+        batch_size=batch_size,
+        seed=seed,
     )
     return AdamTrace(
         beta=torch.tensor(betas, dtype=torch.float64),
@@ -146,8 +163,22 @@ def adam_steps(
     seed: int | None = None,
 ) -> tuple[list[float], int]:
     """Beta at the start and after every epoch, and the number of steps."""
+    # Gradients are wanted whatever the caller has switched off.
+    with torch.inference_mode(False), torch.enable_grad():
+        return _ascend(logits, shifted_logits, beta0, lr, epochs, batch_size, seed)
+
+
+def _ascend(
+    logits: Tensor,
+    shifted_logits: Tensor,
+    beta0: float,
+    lr: float,
+    epochs: int,
+    batch_size: int | None,
+    seed: int | None,
+) -> tuple[list[float], int]:
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    clean, shifted = logits.float(), shifted_logits.float()
+    clean, shifted = logits.float().clone(), shifted_logits.float().clone()
     size = len(clean) if batch_size is None else batch_size
     beta = torch.tensor([beta0], device=clean.device, requires_grad=True)
     optimizer = torch.optim.Adam([beta], lr=lr)

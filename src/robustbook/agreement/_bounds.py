@@ -113,7 +113,8 @@ def curvature_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> floa
     bound = max(envelope(min(max(step, 0.0), width)) for step in steps)
     slack = left.rounding + right.rounding
     slack += width * (left.slope_rounding + right.slope_rounding)
-    return bound + 2.0 * slack
+    bound += 2.0 * slack
+    return math.inf if math.isnan(bound) else bound
 
 
 def largest_curvature(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:

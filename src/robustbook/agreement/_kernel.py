@@ -27,8 +27,11 @@ UNIT_ROUNDOFF = 2.0**-53
 CHUNK_ENTRIES = {"cpu": 2**17, "cuda": 2**22}
 #: Problems of at most this many entries keep their shifted logits in float64.
 KEPT_ENTRIES = 2**21
-#: Below this, the product of two exponentials may have lost its leading term.
-SMALLEST_PRODUCT = 1e-250
+#: A product of two exponentials of at least exp(-this) has kept its leading terms:
+#: what underflows (below exp(-745)) is smaller by exp(-170) at least.
+LARGEST_EXPONENT = 575.0
+#: Logits of a typical sample must differ by this: their squares must not underflow.
+SMALLEST_SCALE = 1e-130
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +93,9 @@ class Kernel:
         ones = torch.ones(self.num_classes, dtype=torch.float64, device=device)
         self._ones = ones
         self._weights = ones * self.num_classes if prior is None else 1.0 / prior
+        # A rare class may lead by its weight where its product is far smaller.
+        ratio = float(self._weights.max() / self._weights.min())
+        self._largest_exponent = LARGEST_EXPONENT - math.log(ratio)
         #: No sample's contribution exceeds this, at any beta.
         self.cap = math.log(float(self._weights.max()))
         #: J(0): both posteriors are uniform. Zero without a prior, never below.
@@ -161,6 +167,12 @@ class Kernel:
         #: Mean distance of a logit from the largest, in a typical sample: a first
         #: guess of where things happen.
         self.scale = -float(live.median()) / self.num_classes if len(live) else 1.0
+        if self.scale < SMALLEST_SCALE:
+            raise ValueError(
+                f"logits: expected differences of at least {SMALLEST_SCALE:g} within a "
+                f"typical sample, got {self.scale:g}; multiply all logits by one "
+                f"constant first (posterior agreement does not change)."
+            )
 
     def _mismatches(self, rows: slice, ties: Tensor, shifted_ties: Tensor) -> int:
         """Pairs of a chunk whose first argmax differ."""
@@ -190,7 +202,7 @@ class Kernel:
             self._power_sums(y, ey, self._ones, term, part[3:6])
             joint = torch.add(x, y, out=ex).add_(depth[:, None])
             # The joint weights peak at exp(-beta depth); lift them back to 1.
-            lost = depth * beta > -math.log(SMALLEST_PRODUCT)
+            lost = depth * beta > self._largest_exponent
             if bool(lost.any()):
                 product[lost] = (joint[lost] * beta).exp()
             log_lift = torch.where(lost, 0.0, depth * beta)
@@ -230,7 +242,7 @@ class Kernel:
             convex_slope=slope_of_c,
             concave=d,
             concave_slope=slope_of_d,
-            rounding=unit * (1.0 + size + d),
+            rounding=self._rounding(size + d),
             slope_rounding=unit * (abs(slope_of_c) + abs(slope_of_d)),
             per_sample=per_sample,
             joint=PowerSums(sums[6], sums[7], sums[8]),
@@ -238,22 +250,37 @@ class Kernel:
             shifted=PowerSums(sums[3], sums[4], sums[5]),
         )
 
+    def limit_rounding(self) -> float:
+        """Bound on the rounding error of the limit at infinity."""
+        return self._rounding(self.cap)
+
     def per_sample_at_zero(self) -> Tensor:
         """Contributions at beta = 0: the same number for every sample."""
         return torch.full_like(self._depth, self.value_at_zero)
 
     @property
     def relative_error(self) -> float:
-        """Bound on the relative rounding error of every sum that a pass takes.
+        """Bound on the relative rounding error of a sum over classes and a chunk.
 
         All sums have terms of one sign. A term x^k exp(beta x) that does not
         underflow has beta |x| <= 745, so its argument, rounded twice, costs
         1490 u, the exponential and the factors 10 u more; terms that underflow
         are below 1e-307 and are covered by the same figure. Adding K terms in
         any order costs K u, adding the rows of a chunk one u a row; chunks are
-        added exactly. Three sums over classes make one J_i. Here u = 2^-53.
+        added exactly. Up to three sums over classes meet. Here u = 2^-53.
         """
         return UNIT_ROUNDOFF * (3 * (self.num_classes + 1500) + self._rows + 100)
+
+    def _rounding(self, size: float) -> float:
+        """Bound on the rounding error of a value of J; ``size`` is mean |C| + D.
+
+        The relative errors of the three sums over classes become absolute errors
+        of their logarithms. The logarithms themselves and the sum over the rows of
+        a chunk round relative to their sizes.
+        """
+        sums = 3 * (self.num_classes + 1500) + 100
+        rows = (self._rows + 20) * (1.0 + self.cap + size)
+        return UNIT_ROUNDOFF * (sums + rows)
 
     def _chunks(self) -> Iterator[slice]:
         for start in range(0, self.num_samples, self._rows):

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from robustbook._compat import mend_torchvision
-from robustbook._validation import check_logit_pair, check_positive
+from robustbook._validation import (
+    as_tensor,
+    check_logit_pair,
+    check_positive,
+    check_prior,
+)
 from robustbook.agreement._measure import posterior_agreement
 from robustbook.agreement._result import Agreement
 
 mend_torchvision()
 from torchmetrics import Metric  # noqa: E402
+
+NOTHING = "PosteriorAgreement: expected at least one update before compute, got none."
 
 
 class PosteriorAgreement(Metric):
@@ -62,12 +70,15 @@ class PosteriorAgreement(Metric):
     def __init__(self, *, prior: Any = None, tol: float = 1e-9, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.tol = check_positive("tol", tol)
+        if prior is not None:
+            known = as_tensor("prior", prior)
+            prior = check_prior(known, known.numel(), known.device)
         self.prior = prior
         self.add_state("logits", default=[], dist_reduce_fx="cat")
         self.add_state("shifted_logits", default=[], dist_reduce_fx="cat")
 
     def update(self, logits: Any, shifted_logits: Any) -> None:
-        """Add a batch of paired logits, shapes (n, K).
+        """Add a batch of paired logits, shapes (n, K); n may be 0.
 
         Raises
         ------
@@ -75,7 +86,13 @@ class PosteriorAgreement(Metric):
             If the batch is not as :func:`posterior_agreement` wants it, or has
             another number of classes than the batches before.
         """
-        first, second = check_logit_pair(logits, shifted_logits)
+        both = [
+            as_tensor("logits", logits),
+            as_tensor("shifted_logits", shifted_logits),
+        ]
+        if all(batch.ndim == 2 and len(batch) == 0 for batch in both):
+            return  # an empty batch, as a last shard may be
+        first, second = check_logit_pair(*both)
         if isinstance(self.logits, list) and self.logits:
             known = self.logits[0].shape[1]
             if first.shape[1] != known:
@@ -83,8 +100,9 @@ class PosteriorAgreement(Metric):
                     f"logits: expected {known} classes, as in earlier batches, got "
                     f"{first.shape[1]}."
                 )
-        self.logits.append(first)
-        self.shifted_logits.append(second)
+        # Copies: the caller may fill the same buffer with the next batch.
+        self.logits.append(first.clone())
+        self.shifted_logits.append(second.clone())
 
     def compute(self) -> dict[str, Tensor]:
         """Return the measure as scalar tensors, for loggers.
@@ -113,16 +131,43 @@ class PosteriorAgreement(Metric):
         ):
             return self._solve()
 
+    def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
+        """Agree on shape and type before the tensors are gathered.
+
+        A gather takes the bytes as they come: shards without samples, or in another
+        precision, would be misread or hang.
+        """
+        group = kwargs.get("process_group", self.process_group)
+        mine = [(batch.shape[1], batch.dtype) for batch in _batches(self.logits)]
+        mine += [
+            (batch.shape[1], batch.dtype) for batch in _batches(self.shifted_logits)
+        ]
+        everyone: list[Any] = [None] * torch.distributed.get_world_size(group)
+        torch.distributed.all_gather_object(everyone, mine, group=group)
+        seen = [entry for shard in everyone for entry in shard]
+        classes = {entry[0] for entry in seen}
+        if len(classes) > 1:
+            raise ValueError(
+                f"logits: expected the same number of classes in every process, got "
+                f"{sorted(classes)}."
+            )
+        if not seen:
+            raise ValueError(NOTHING)
+        widest = functools.reduce(torch.promote_types, (entry[1] for entry in seen))
+        empty = torch.empty((0, classes.pop()), dtype=widest, device=self.device)
+        for name in ("logits", "shifted_logits"):
+            batches = [batch.to(widest) for batch in _batches(getattr(self, name))]
+            setattr(self, name, [torch.cat([empty, *batches])])
+        super()._sync_dist(*args, **kwargs)
+
     def _solve(self) -> Agreement:
         if len(self.logits) == 0:
-            raise ValueError(
-                "PosteriorAgreement: expected at least one update before compute, "
-                "got none."
-            )
-        both = (_concatenate(self.logits), _concatenate(self.shifted_logits))
-        return posterior_agreement(*both, prior=self.prior, tol=self.tol)
+            raise ValueError(NOTHING)
+        first = torch.cat(_batches(self.logits))
+        second = torch.cat(_batches(self.shifted_logits))
+        return posterior_agreement(first, second, prior=self.prior, tol=self.tol)
 
 
-def _concatenate(batches: list[Tensor] | Tensor) -> Tensor:
+def _batches(state: list[Tensor] | Tensor) -> list[Tensor]:
     """A synchronized state is one tensor already."""
-    return batches if isinstance(batches, Tensor) else torch.cat(batches)
+    return [state] if isinstance(state, Tensor) else state

@@ -230,7 +230,11 @@ def _feature_pair(features: Any, shifted: Any) -> tuple[np.ndarray, np.ndarray]:
             f"shifted_features: expected {pair[0].shape[1]} features a sample, as "
             f"features, got {pair[1].shape[1]}."
         )
-    return pair[0], pair[1]
+    # Distances keep their order; large offsets and odd scales lose no digits.
+    center = pair[0].mean(0)
+    first, second = pair[0] - center, pair[1] - center
+    size = max(np.abs(first).max(), np.abs(second).max())
+    return (first / size, second / size) if size > 0 else (first, second)
 
 
 def _sorted_pairs(left: np.ndarray, right: np.ndarray) -> tuple[Tensor, Tensor]:

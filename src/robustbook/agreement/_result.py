@@ -61,7 +61,7 @@ class Agreement:
 
     @property
     def log_pa(self) -> float:
-        """The papers' scale: N (pa - log K), in [-N log K, 0]."""
+        """The papers' scale: N (pa - log K), in [-N log K, 0] for a uniform prior."""
         return self.num_samples * (self.pa - math.log(self.num_classes))
 
     @property

@@ -23,7 +23,7 @@ MOST_EVALUATIONS = 100_000
 #: The unbounded interval grows by this factor, then by its square, and so on.
 FIRST_GROWTH = 4.0
 LARGEST_GROWTH = 1e8
-LARGEST_BETA = 1e150
+LARGEST_BETA = 1e140
 #: A peak between ends within this factor is interpolated.
 WIDE = 20.0
 
@@ -99,6 +99,10 @@ class _Interval:
         right = math.inf if self.right is None else self.right.beta
         return self.left.beta, right
 
+    @property
+    def summary(self) -> tuple[float, float, float]:
+        return *self.ends, self.bound
+
 
 class _Search:
     """Best-first search; one instance a problem."""
@@ -109,6 +113,9 @@ class _Search:
         self.count = 0
         self.order = itertools.count()
         self.queue: list[_Interval] = []
+        #: Intervals that are done: their evaluations are not kept.
+        self.closed: list[tuple[float, float, float]] = []
+        self.closed_bound = -math.inf
         self.steps: list[Step] = []
         self.best_beta = math.nan
         self.best_value = -math.inf
@@ -122,8 +129,7 @@ class _Search:
         if kernel.limit is not None:
             # Every argmax set meets: J has a limit at infinity, a candidate.
             limit = kernel.mean(kernel.limit)
-            rounding = kernel.relative_error * (1.0 + kernel.cap)
-            self._offer(math.inf, limit, kernel.limit, rounding)
+            self._offer(math.inf, limit, kernel.limit, kernel.limit_rounding())
         if not self._proven(kernel.cap) and not kernel.everything_idle:
             self._push(self._evaluate(0.0), None)
         while self.queue and not self._proven(self.queue[0].bound):
@@ -138,13 +144,14 @@ class _Search:
             per_sample=self.best_per_sample,
             evaluations=self.count,
             steps=self.steps,
-            intervals=sorted((*item.ends, item.bound) for item in self.queue),
+            intervals=sorted(self.closed + [item.summary for item in self.queue]),
         )
 
     def _upper(self) -> float:
         """Proven upper bound on sup J: the open intervals and the best value."""
         top = self.best_value + 2.0 * self.best_rounding
-        return max(top, self.queue[0].bound) if self.queue else top
+        bounds = [self.closed_bound, *(item.bound for item in self.queue[:1])]
+        return max(top, *bounds)
 
     def _proven(self, bound: float) -> bool:
         return bound <= self.best_value + self.tol
@@ -176,14 +183,22 @@ class _Search:
         # A bound that is not a number proves nothing.
         bound = self.kernel.cap if math.isnan(bound) else bound
         item = _Interval(left, right, bound, growth, next(self.order))
-        heapq.heappush(self.queue, item)
+        if self._proven(bound):
+            # The best value only rises, so this stays proven.
+            self.closed.append(item.summary)
+            self.closed_bound = max(self.closed_bound, bound)
+        else:
+            heapq.heappush(self.queue, item)
 
     def _split(self, item: _Interval) -> None:
         left, right = item.left, item.right
         beta = self._point(item)
         low, high = item.ends
-        # Two evaluations bound an interval: below eight roundings none can close.
-        stuck = 8.0 * self.best_rounding > self.tol
+        # Where the slack for rounding is all that keeps the bound up, and is as small
+        # as it gets, a split cannot help.
+        slack = 2.0 * (left.rounding + (left if right is None else right).rounding)
+        stuck = item.bound - slack <= self.best_value
+        stuck = stuck and slack <= 16.0 * self.best_rounding
         if stuck or not low < beta < high or self.count >= MOST_EVALUATIONS:
             excess = item.bound - self.best_value
             raise self._refusal(item, 8.0 * self.best_rounding if stuck else excess)
@@ -215,9 +230,8 @@ class _Search:
         """Where to split: outward, geometrically, by Newton's method, or halfway."""
         left, right = item.left, item.right
         if right is None:
-            if left.beta == 0.0:
-                return 4.0 / self.kernel.scale
-            beta = left.beta * item.growth
+            start = 4.0 / self.kernel.scale
+            beta = left.beta * item.growth if left.beta > 0.0 else start
             return beta if beta < LARGEST_BETA else math.nan
         low, high = left.beta, right.beta
         if low == 0.0:
