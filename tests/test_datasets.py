@@ -15,7 +15,10 @@ import torch
 from sklearn.datasets import load_digits
 
 from robustbook import datasets
-from robustbook.datasets import DataUnavailableError, load_dataset
+from robustbook._store import sha256_of
+from robustbook.datasets import DataUnavailableError, _registry, load_dataset
+from robustbook.datasets._digits import digits_order
+from robustbook.datasets._mnist import read_idx
 
 FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
 
@@ -76,7 +79,7 @@ def test_digits_never_change(split, size, sha256):
 
 
 def test_digits_splits_are_a_partition():
-    train, test = datasets._digits_order()
+    train, test = digits_order()
     assert sorted([*train, *test]) == list(range(1797))
     digits = load_digits()
     data = load_dataset("digits", "test")
@@ -109,6 +112,35 @@ def test_subset_takes_every_kind_of_index():
     for index in ([1, 3], range(1, 4, 2), slice(1, 4, 2), torch.tensor([1, 3])):
         assert torch.equal(data.subset(index).images, data.images[[1, 3]])
     assert "596 images" in repr(data)
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_subset_takes_masks(kind):
+    data = load_dataset("digits", "test")
+    chosen = data.subset(kind((data.labels == 3).tolist()))
+    assert len(chosen) == int((data.labels == 3).sum())
+    assert chosen.labels.unique().tolist() == [3]
+    assert len(data.subset([])) == 0
+    assert torch.equal(
+        data.subset(np.array([2, 1], np.uint8)).labels, data.labels[[2, 1]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "message"),
+    [
+        ([0.0, 1.7], TypeError, "index: expected positions .* float64"),
+        (torch.tensor([1.0]), TypeError, "index: expected positions"),
+        (["a"], TypeError, "index: expected positions"),
+        ([True, False], ValueError, "a mask of 596 bools, .* got 2"),
+        (3, ValueError, "one dimension"),
+        ([[1, 2]], ValueError, "one dimension"),
+        ([596], IndexError, "596"),
+    ],
+)
+def test_subset_refuses_what_is_no_index(index, error, message):
+    with pytest.raises(error, match=message):
+        load_dataset("digits", "test").subset(index)
 
 
 def test_dataset_checks_its_shapes():
@@ -164,10 +196,10 @@ def write_idx(path, array):
 def test_idx_files_are_read(tmp_path):
     array = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
     write_idx(tmp_path / "x.gz", array)
-    np.testing.assert_array_equal(datasets._read_idx(tmp_path / "x.gz"), array)
+    np.testing.assert_array_equal(read_idx(tmp_path / "x.gz"), array)
     (tmp_path / "y.gz").write_bytes(gzip.compress(b"\0\0\x0d\x01\0\0\0\0"))
     with pytest.raises(DataUnavailableError, match="not an IDX file"):
-        datasets._read_idx(tmp_path / "y.gz")
+        read_idx(tmp_path / "y.gz")
 
 
 @pytest.mark.parametrize("place", ["folder", "cache"])
@@ -193,7 +225,7 @@ def test_a_download_is_checked_and_quiet(monkeypatch, tmp_path, capfd):
         ("labels-idx1", np.ones(10000, np.uint8)),
     ):
         write_idx(served / f"t10k-{stem}-ubyte.gz", array)
-    files = {path.name: datasets.sha256_of(path) for path in served.iterdir()}
+    files = {path.name: sha256_of(path) for path in served.iterdir()}
 
     def copy(url, output_file, _):
         name = url.rpartition("/")[2]
@@ -201,7 +233,7 @@ def test_a_download_is_checked_and_quiet(monkeypatch, tmp_path, capfd):
 
     spec = datasets.dataset_spec("mnist")
     monkeypatch.setitem(
-        datasets._REGISTRY,
+        _registry._REGISTRY,
         "mnist",
         datasets.DatasetSpec(**{**vars(spec), "files": files}),
     )
@@ -235,9 +267,9 @@ def use_archive(monkeypatch, folder, batches, **changes):
     path = folder / "cifar10" / "cifar-10-python.tar.gz"
     cifar_archive(path, batches)
     spec = datasets.dataset_spec("cifar10")
-    changes["files"] = {path.name: datasets.sha256_of(path)}
+    changes["files"] = {path.name: sha256_of(path)}
     monkeypatch.setitem(
-        datasets._REGISTRY,
+        _registry._REGISTRY,
         "cifar10",
         datasets.DatasetSpec(**{**vars(spec), **changes}),
     )

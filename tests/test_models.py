@@ -10,12 +10,8 @@ import pytest
 import torch
 
 from robustbook import models
-from robustbook.datasets import (
-    DataUnavailableError,
-    data_directory,
-    load_dataset,
-    sha256_of,
-)
+from robustbook._store import sha256_of
+from robustbook.datasets import DataUnavailableError, data_directory, load_dataset
 from robustbook.models import build_model, load_model, logits_of
 from robustbook.scores import accuracy
 
@@ -114,15 +110,43 @@ def test_missing_registry_says_how_to_retrain(tmp_path):
 
 def test_registry_of_another_schema_is_refused(copied):
     (copied / "registry.json").write_text(json.dumps({"schema": 99}))
-    with pytest.raises(DataUnavailableError, match="expected schema 1, got 99"):
+    with pytest.raises(DataUnavailableError, match="of schema 1, got 99"):
         load_model("digits-linear", directory=copied)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "of schema 1"),
+        ('{"schema": 1}', "expected a table of checkpoints"),
+        ('{"schema": 1, "checkpoints": {"a-s0": {"model": "a"}}}', "a-s0 lacks arch"),
+        ('{"schema": 1, "checkpoints": {"a-s0": 3}}', "a-s0 lacks arch"),
+    ],
+)
+def test_corrupt_registry_is_refused(copied, content, message):
+    (copied / "registry.json").write_text(content)
+    with pytest.raises(DataUnavailableError, match=f"{message}.*; restore"):
+        models.list_models(directory=copied)
+
+
+def test_entries_are_copies():
+    models.checkpoint_entry("digits-cnn")["options"]["width"] = 99
+    models.checkpoint_entry("digits-cnn")["seed"] = 99
+    assert models.checkpoint_entry("digits-cnn")["options"] == {}
+    assert models.training_runs("digits-cnn")[0] == "digits-cnn-s0"
+
+
+def test_directory_may_be_text(copied):
+    assert models.list_models(directory=str(copied)) == RUNS
+    assert load_model("digits-linear", directory=str(copied)) is not None
 
 
 def test_installed_package_carries_its_data(monkeypatch, tmp_path):
     """Outside a checkout the folder beside the modules is used, or its lack told."""
     package = tmp_path / "site" / "robustbook"
     package.mkdir(parents=True)
-    monkeypatch.setattr("robustbook.datasets.__file__", str(package / "datasets.py"))
+    monkeypatch.setattr("robustbook._store.__file__", str(package / "_store.py"))
     with pytest.raises(DataUnavailableError, match="pip install"):
         data_directory()
     (package / "_data" / "checkpoints").mkdir(parents=True)
@@ -201,6 +225,23 @@ def test_logits_of_batches_and_keeps_the_mode():
     assert model.training
     assert not whole.requires_grad
     torch.testing.assert_close(whole, parts)
+
+
+def test_logits_of_keeps_the_mode_of_each_module():
+    model = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 10)
+    ).train()
+    model[1].eval()  # frozen, as for fine-tuning
+    logits_of(model, torch.zeros(2, 1, 8, 8))
+    assert [module.training for module in model.modules()] == [True, True, False, True]
+
+
+def test_logits_of_refuses_no_images_and_empty_batches():
+    model = build_model("linear", seed=0)
+    with pytest.raises(ValueError, match=r"images: .* got shape \(0, 1, 8, 8\)"):
+        logits_of(model, torch.zeros(0, 1, 8, 8))
+    with pytest.raises(ValueError, match="batch_size: expected at least 1, got 0"):
+        logits_of(model, torch.zeros(1, 1, 8, 8), batch_size=0)
 
 
 def test_resolve_device():

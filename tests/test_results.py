@@ -4,9 +4,12 @@ import json
 import math
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
+import torch
 
 from robustbook import results
+from robustbook._code import imported_modules
 from robustbook.datasets import DataUnavailableError, data_directory
 from robustbook.results import code_sha256, load_reported, stale_results
 
@@ -73,6 +76,8 @@ def test_rows_come_back(tmp_path):
         ({"rows": [{1: 2.0}]}, "expected str keys"),
         ({"modules": ["robustbook.oak"]}, "modules: expected .* 'robustbook.oak'"),
         ({"modules": ["numpy"]}, "modules: expected"),
+        ({"seed": -1}, "seed: expected at least 0"),
+        ({"started": datetime.now(UTC) + timedelta(hours=1)}, "started: .* past"),
     ],
 )
 def test_bad_results_are_refused(tmp_path, changes, message):
@@ -82,9 +87,57 @@ def test_bad_results_are_refused(tmp_path, changes, message):
 
 
 def test_numpy_numbers_are_refused(tmp_path):
-    np = pytest.importorskip("numpy")
     with pytest.raises(ValueError, match="float64; convert with float"):
         write(tmp_path, rows=[{"pa": np.float64(1.0)}])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": [("pa", 1.0)]}, "row 0: expected a dictionary, got tuple"),
+        ({"seed": 1.0}, "seed: expected an integer"),
+    ],
+)
+def test_other_types_are_refused(tmp_path, changes, message):
+    with pytest.raises(TypeError, match=message):
+        write(tmp_path, **changes)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_experiments_have_at_hand_is_taken(tmp_path):
+    write(
+        str(tmp_path),
+        seed=np.int64(3),
+        device=torch.device("cpu"),
+        data_sha256={tmp_path / "a.npy": "0" * 64},
+    )
+    provenance = results.read_results("noise", directory=str(tmp_path)).provenance
+    assert provenance["seed"] == 3
+    assert provenance["device"] == "cpu"
+    assert provenance["data_sha256"] == {str(tmp_path / "a.npy"): "0" * 64}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rows": None},
+        {"rows": [1, 2]},
+        {"rows": {}},
+        {"experiment": None},
+        {"provenance": []},
+        {"provenance": {"code": None, "code_sha256": ""}},
+        {"provenance": {"code": [1], "code_sha256": ""}},
+        {"provenance": {"code": [], "code_sha256": None}},
+    ],
+)
+def test_incomplete_results_are_no_results(tmp_path, damage):
+    (tmp_path / "data" / "results").mkdir(parents=True)
+    path = write(tmp_path / "data" / "results")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    with pytest.raises(DataUnavailableError, match=r"noise\.json: expected experiment"):
+        results.read_results("noise", directory=path.parent)
+    (stale,) = stale_results(tmp_path)
+    assert "run its experiment again" in str(stale)
 
 
 def test_missing_or_foreign_results(tmp_path):
@@ -141,7 +194,7 @@ def store(project, modules):
 
 
 def test_imports_are_followed(project):
-    found = results.imported_modules(["robustbook.training"], source=project / "src")
+    found = imported_modules(["robustbook.training"], source=project / "src")
     assert found == [
         "robustbook._validation",
         "robustbook.agreement",

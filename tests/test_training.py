@@ -1,6 +1,8 @@
 """Training is plain, leaves the global generator alone, and repeats exactly."""
 
+import dataclasses
 import json
+import math
 
 import pytest
 import torch
@@ -129,6 +131,43 @@ def test_retraining_keeps_other_data_sets(tmp_path):
     )
     assert written["checkpoints"]["mnist-cnn-s0"] == other
     assert len(written["checkpoints"]) == 4
+
+
+def test_no_seeds_are_refused(tmp_path, capsys):
+    with pytest.raises(ValueError, match="num_seeds: expected at least 1, got 0"):
+        training.retrain("digits", output=tmp_path, num_seeds=0)
+    with pytest.raises(SystemExit, match="2"):
+        training.main(["digits", "--seeds", "0", "--output", str(tmp_path)])
+    assert "num_seeds: expected at least 1" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupted_training_replaces_nothing(tmp_path, monkeypatch):
+    options = {"output": tmp_path, "num_seeds": 1, "progress": False}
+    training.retrain("digits", epochs=1, **options)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    save = training.save_checkpoint
+
+    def interrupt(model, path, **words):
+        if "cnn-noise" in path.name:
+            raise KeyboardInterrupt
+        return save(model, path, **words)
+
+    monkeypatch.setattr(training, "save_checkpoint", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        training.retrain("digits", epochs=2, **options)
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_no_images_are_refused(small):
+    with pytest.raises(ValueError, match="dataset: expected at least one image"):
+        trained(small.subset([]))
+
+
+def test_divergence_is_told(small):
+    broken = dataclasses.replace(small, images=small.images * math.nan)
+    with pytest.raises(FloatingPointError, match="nan in epoch 1 of 2"):
+        trained(broken)
 
 
 def test_unknown_recipes():

@@ -8,6 +8,7 @@ logits; normalization, where there is any, is a layer of the model.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -17,7 +18,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from robustbook.datasets import DataUnavailableError, data_directory, sha256_of
+from robustbook._store import (
+    DataUnavailableError,
+    data_directory,
+    read_json,
+    sha256_of,
+)
+from robustbook._validation import check_count
 
 __all__ = [
     "LinearClassifier",
@@ -177,37 +184,48 @@ def build_model(
 # ----------------------------------------------------------------- checkpoints
 
 
-@lru_cache(maxsize=8)
-def _read_registry(path: Path, modified: int) -> dict[str, Any]:
-    with path.open(encoding="utf-8") as stream:
-        content: dict[str, Any] = json.load(stream)
-    if content.get("schema") != 1:
-        raise DataUnavailableError(
-            f"{path}: expected schema 1, got {content.get('schema')!r}; it was "
-            "written by another version of robustbook"
-        )
-    return content
+_ENTRY_KEYS: Final = frozenset(
+    ("model", "file", "sha256", "arch", "options", "seed", "command")
+)
 
 
-def _registry(folder: Path) -> dict[str, Any]:
+def _checkpoints(folder: Path) -> dict[str, dict[str, Any]]:
+    """The entries of a registry, which the caller must not change."""
     path = folder / "registry.json"
-    if not path.is_file():
-        raise DataUnavailableError(
-            f"{path} is missing; retrain with `python -m robustbook.training digits`"
-        )
-    return _read_registry(path, path.stat().st_mtime_ns)
+    modified = path.stat().st_mtime_ns if path.is_file() else 0
+    return _read_checkpoints(path, modified)
 
 
-def _folder(directory: Path | None) -> Path:
-    return data_directory() / "checkpoints" if directory is None else directory
+@lru_cache(maxsize=8)
+def _read_checkpoints(path: Path, modified: int) -> dict[str, dict[str, Any]]:
+    remedy = (
+        "restore it from the repository, or retrain with "
+        "`python -m robustbook.training digits`"
+    )
+    entries = read_json(path, remedy=remedy).get("checkpoints")
+    if not isinstance(entries, dict):
+        raise DataUnavailableError(f"{path}: expected a table of checkpoints; {remedy}")
+    for run, entry in entries.items():
+        missing = _ENTRY_KEYS - (entry.keys() if isinstance(entry, dict) else set())
+        if missing:
+            raise DataUnavailableError(
+                f"{path}: {run} lacks {', '.join(sorted(missing))}; {remedy}"
+            )
+    return entries
 
 
-def list_models(*, directory: Path | None = None) -> list[str]:
+def _folder(directory: Path | str | None) -> Path:
+    if directory is None:
+        return data_directory() / "checkpoints"
+    return Path(directory)
+
+
+def list_models(*, directory: Path | str | None = None) -> list[str]:
     """Return the names of all checkpoints.
 
     Parameters
     ----------
-    directory : Path, optional
+    directory : Path or str, optional
         A folder of checkpoints with its registry.json; the project's by default.
 
     Returns
@@ -220,17 +238,17 @@ def list_models(*, directory: Path | None = None) -> list[str]:
     >>> list_models()[:2]
     ['digits-cnn-noise-s0', 'digits-cnn-noise-s1']
     """
-    return sorted(_registry(_folder(directory))["checkpoints"])
+    return sorted(_checkpoints(_folder(directory)))
 
 
-def training_runs(name: str, *, directory: Path | None = None) -> list[str]:
+def training_runs(name: str, *, directory: Path | str | None = None) -> list[str]:
     """Return the checkpoints of one model that differ in the training seed only.
 
     Parameters
     ----------
     name : str
         A model without a seed: "digits-linear", "digits-cnn", "digits-cnn-noise".
-    directory : Path, optional
+    directory : Path or str, optional
         A folder of checkpoints with its registry.json; the project's by default.
 
     Returns
@@ -248,7 +266,7 @@ def training_runs(name: str, *, directory: Path | None = None) -> list[str]:
     >>> training_runs("digits-cnn")[:3]
     ['digits-cnn-s0', 'digits-cnn-s1', 'digits-cnn-s2']
     """
-    checkpoints = _registry(_folder(directory))["checkpoints"]
+    checkpoints = _checkpoints(_folder(directory))
     runs = [run for run, entry in checkpoints.items() if entry["model"] == name]
     if not runs:
         models = sorted({entry["model"] for entry in checkpoints.values()})
@@ -256,7 +274,9 @@ def training_runs(name: str, *, directory: Path | None = None) -> list[str]:
     return sorted(runs, key=lambda run: int(checkpoints[run]["seed"]))
 
 
-def checkpoint_entry(name: str, *, directory: Path | None = None) -> dict[str, Any]:
+def checkpoint_entry(
+    name: str, *, directory: Path | str | None = None
+) -> dict[str, Any]:
     """Return what the registry says of a checkpoint.
 
     Parameters
@@ -264,7 +284,7 @@ def checkpoint_entry(name: str, *, directory: Path | None = None) -> dict[str, A
     name : str
         A checkpoint ("digits-cnn-s3"), or a model ("digits-cnn"), which stands
         for its first training seed.
-    directory : Path, optional
+    directory : Path or str, optional
         A folder of checkpoints with its registry.json; the project's by default.
 
     Returns
@@ -284,7 +304,7 @@ def checkpoint_entry(name: str, *, directory: Path | None = None) -> dict[str, A
     'digits-cnn-s0'
     """
     folder = _folder(directory)
-    checkpoints = _registry(folder)["checkpoints"]
+    checkpoints = _checkpoints(folder)
     run = name
     if name not in checkpoints:
         models = sorted({entry["model"] for entry in checkpoints.values()})
@@ -294,11 +314,11 @@ def checkpoint_entry(name: str, *, directory: Path | None = None) -> dict[str, A
                 f"training seeds, such as {models[0]}-s1; got {name!r}"
             )
         run = training_runs(name, directory=directory)[0]
-    return {"name": run, **checkpoints[run]}
+    return {"name": run, **copy.deepcopy(checkpoints[run])}
 
 
 def load_model(
-    name: str, *, device: str = "cpu", directory: Path | None = None
+    name: str, *, device: str = "cpu", directory: Path | str | None = None
 ) -> nn.Module:
     """Load a trained model, ready to be evaluated.
 
@@ -310,7 +330,7 @@ def load_model(
         seed.
     device : str, default "cpu"
         Where to put it; "auto" means a CUDA device if there is one.
-    directory : Path, optional
+    directory : Path or str, optional
         A folder of checkpoints with its registry.json; the project's by default.
 
     Returns
@@ -436,8 +456,8 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
     Parameters
     ----------
     model : torch.nn.Module
-        A classifier. It is evaluated in evaluation mode and left in the mode
-        in which it was.
+        A classifier. It is evaluated in evaluation mode, and each of its modules
+        is left in the mode in which it was.
     images : Tensor, shape (n, C, H, W)
         Images with pixels in [0, 1], on any device.
     batch_size : int, default 1024
@@ -448,14 +468,24 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
     Tensor, shape (n, K)
         Logits, on the CPU.
 
+    Raises
+    ------
+    ValueError
+        If there is no image or `batch_size` is less than 1.
+
     Examples
     --------
     >>> logits_of(load_model("digits-linear"), torch.zeros(3, 1, 8, 8)).shape
     torch.Size([3, 10])
     """
+    check_count("batch_size", batch_size)
+    if len(images) == 0:
+        raise ValueError(
+            f"images: expected at least one image, got shape {tuple(images.shape)}"
+        )
     parameter = next(model.parameters(), None)
     device = images.device if parameter is None else parameter.device
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         return torch.cat(
@@ -465,4 +495,5 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
             ]
         )
     finally:
-        model.train(was_training)
+        for module, training in modes:
+            module.training = training

@@ -8,8 +8,6 @@ that measured them. When that code changes, :func:`stale_results` says so.
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import json
 import math
 import os
@@ -23,7 +21,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
-from robustbook.datasets import DataUnavailableError, data_directory
+from robustbook._code import code_sha256, package_source
+from robustbook._store import SCHEMA, DataUnavailableError, data_directory, read_json
+from robustbook._validation import check_count
 
 __all__ = [
     "Reported",
@@ -35,13 +35,6 @@ __all__ = [
     "stale_results",
     "write_results",
 ]
-
-SCHEMA: Final = 1
-
-#: Modules that only present results: a change to them makes nothing stale.
-_PRESENTATION: Final = frozenset(
-    f"robustbook.{name}" for name in ("chapters", "cli", "figures", "results")
-)
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
@@ -201,128 +194,6 @@ def _select(rows: Iterable[dict[str, Any]], where: Row) -> list[dict[str, Any]]:
     ]
 
 
-# ------------------------------------------------------------------------- code
-
-
-def _module_files(module: str, source: Path) -> list[Path]:
-    """The files of a module, all of them if it is a package."""
-    base = source.joinpath(*module.split("."))
-    if base.with_suffix(".py").is_file():
-        return [base.with_suffix(".py")]
-    if (base / "__init__.py").is_file():
-        return sorted(base.rglob("*.py"))
-    return []
-
-
-def _imports(path: Path, module: str) -> set[str]:
-    """Modules of robustbook that a file imports, at any depth of its code."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = package.split(".")
-                parents = parts[: len(parts) - node.level + 1]
-                base = ".".join([*parents, base] if base else parents)
-            found.add(base)
-            found.update(f"{base}.{alias.name}" for alias in node.names)
-    return {name for name in found if name.startswith("robustbook.")}
-
-
-def _top(module: str) -> str:
-    """Modules are counted whole: robustbook.agreement._search is agreement."""
-    return ".".join(module.split(".")[:2])
-
-
-def imported_modules(modules: Sequence[str], *, source: Path) -> list[str]:
-    """Return modules of robustbook with all that they import, presentation aside.
-
-    Parameters
-    ----------
-    modules : sequence of str
-        Where to begin: full names, "robustbook.agreement".
-    source : Path
-        The folder that holds the package ``robustbook``.
-
-    Returns
-    -------
-    list of str
-        Full names, sorted. A package is counted whole.
-
-    Raises
-    ------
-    ValueError
-        If one of `modules` does not exist.
-    """
-    for module in modules:
-        if not module.startswith("robustbook.") or not _module_files(module, source):
-            raise ValueError(
-                "modules: expected modules of robustbook, such as "
-                f"'robustbook.agreement'; got {module!r}"
-            )
-    pending = {_top(module) for module in modules}
-    closed: set[str] = set()
-    while pending:
-        module = pending.pop()
-        closed.add(module)
-        for path in _module_files(module, source):
-            relative = path.relative_to(source).with_suffix("")
-            parts = relative.parts[:-1] if path.stem == "__init__" else relative.parts
-            for name in _imports(path, ".".join(parts)):
-                top = _top(name)
-                if (
-                    top not in closed
-                    and top not in _PRESENTATION
-                    and _module_files(top, source)
-                ):
-                    pending.add(top)
-    return sorted(closed)
-
-
-def code_sha256(modules: Sequence[str], *, source: Path | None = None) -> str:
-    """Return the sha256 of modules and of all that they import from robustbook.
-
-    Parameters
-    ----------
-    modules : sequence of str
-        Full names of modules, "robustbook.agreement".
-    source : Path, optional
-        The folder that holds the package ``robustbook``; that of the running
-        package by default.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits. Line endings do not matter; modules that only
-        present results (figures, chapters, cli, results) do not count.
-
-    Raises
-    ------
-    ValueError
-        If one of `modules` does not exist.
-
-    Examples
-    --------
-    >>> len(code_sha256(["robustbook.scores"]))
-    64
-    """
-    source = _source() if source is None else source
-    digest = hashlib.sha256()
-    for module in imported_modules(modules, source=source):
-        for path in _module_files(module, source):
-            content = path.read_bytes().replace(b"\r\n", b"\n")
-            name = path.relative_to(source).as_posix()
-            digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()
-
-
-def _source() -> Path:
-    return Path(__file__).resolve().parents[1]
-
-
 # ------------------------------------------------------------- write and read
 
 
@@ -333,11 +204,11 @@ def write_results(
     experiment: str,
     profile: str,
     seed: int,
-    device: str,
+    device: object,
     modules: Sequence[str],
     started: datetime,
-    data_sha256: Mapping[str, str] | None = None,
-    directory: Path | None = None,
+    data_sha256: Mapping[Any, str] | None = None,
+    directory: Path | str | None = None,
 ) -> Path:
     """Write the rows of an experiment with their provenance.
 
@@ -353,16 +224,16 @@ def write_results(
     profile : str
         "quick" or "full".
     seed : int
-        The seed that it was given.
-    device : str
-        Where it ran, in words.
+        The seed, 0 or more, that it was given.
+    device : str or torch.device
+        Where it ran.
     modules : sequence of str
         Modules of robustbook that it ran; what they import is added.
     started : datetime
         When it began, with its time zone; the duration runs until now.
-    data_sha256 : mapping of str to str, optional
+    data_sha256 : mapping of str or Path to str, optional
         Sums of the data files and checkpoints that were used.
-    directory : Path, optional
+    directory : Path or str, optional
         Where to write; the project's ``data/results`` by default.
 
     Returns
@@ -373,7 +244,9 @@ def write_results(
     Raises
     ------
     ValueError
-        If the name, the profile, the time or a row is not of this kind.
+        If the name, the profile, the seed, the time or a row is not of this kind.
+    TypeError
+        If the seed is no integer or a row is no mapping.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(
@@ -385,9 +258,12 @@ def write_results(
     if started.tzinfo is None:
         raise ValueError("started: expected a time with its zone, datetime.now(UTC)")
     table = [_checked_row(row, index) for index, row in enumerate(rows)]
+    seconds = (datetime.now(UTC) - started).total_seconds()
+    if seconds < 0:
+        raise ValueError(f"started: expected a time that is past, got {started}")
     if not table:
         raise ValueError("rows: expected at least one row, got none")
-    source = _source()
+    source = package_source()
     commit, dirty = _git_state(source)
     content = {
         "schema": SCHEMA,
@@ -397,18 +273,18 @@ def write_results(
         "provenance": {
             "commit": commit,
             "dirty": dirty,
-            "device": device,
+            "device": str(device),
             "cpu_count": os.cpu_count(),
             "versions": _versions(),
-            "seed": seed,
+            "seed": check_count("seed", seed, minimum=0),
             "started": started.astimezone(UTC).isoformat(timespec="seconds"),
-            "seconds": round((datetime.now(UTC) - started).total_seconds(), 3),
-            "data_sha256": dict(data_sha256 or {}),
+            "seconds": round(seconds, 3),
+            "data_sha256": {str(k): v for k, v in (data_sha256 or {}).items()},
             "code": list(modules),
             "code_sha256": code_sha256(modules, source=source),
         },
     }
-    folder = data_directory() / "results" if directory is None else directory
+    folder = _folder(directory)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
     temporary = path.with_suffix(".json.tmp")
@@ -419,14 +295,14 @@ def write_results(
     return path
 
 
-def read_results(name: str, *, directory: Path | None = None) -> Results:
+def read_results(name: str, *, directory: Path | str | None = None) -> Results:
     """Read the stored results of an experiment.
 
     Parameters
     ----------
     name : str
         Name of the file, without its ending.
-    directory : Path, optional
+    directory : Path or str, optional
         Where to look; the project's ``data/results`` by default.
 
     Returns
@@ -437,20 +313,39 @@ def read_results(name: str, *, directory: Path | None = None) -> Results:
     Raises
     ------
     DataUnavailableError
-        If there is no such file, or it is of another schema.
+        If there is no such file, or it is no stored result.
     """
-    folder = data_directory() / "results" if directory is None else directory
-    path = folder / f"{name}.json"
-    content = _read_json(path, "run its experiment first")
-    return Results(
-        name=name,
-        experiment=content["experiment"],
-        profile=content["profile"],
-        rows=tuple(
-            {key: _decoded(value) for key, value in row.items()}
-            for row in content["rows"]
-        ),
-        provenance=content["provenance"],
+    return _read_stored(_folder(directory) / f"{name}.json")
+
+
+def _folder(directory: Path | str | None) -> Path:
+    return data_directory() / "results" if directory is None else Path(directory)
+
+
+def _read_stored(path: Path) -> Results:
+    remedy = "run its experiment again"
+    content = read_json(path, remedy=remedy)
+    match content:
+        case {
+            "experiment": str(experiment),
+            "profile": str(profile),
+            "rows": [*rows],
+            "provenance": {"code": [*code], "code_sha256": str()} as provenance,
+        } if all(isinstance(row, dict) for row in rows) and all(
+            isinstance(module, str) for module in code
+        ):
+            return Results(
+                name=path.stem,
+                experiment=experiment,
+                profile=profile,
+                rows=tuple(
+                    {key: _decoded(value) for key, value in row.items()} for row in rows
+                ),
+                provenance=provenance,
+            )
+    raise DataUnavailableError(
+        f"{path}: expected experiment, profile, rows (a list of objects) and "
+        f"provenance with code and code_sha256; {remedy}"
     )
 
 
@@ -475,8 +370,9 @@ def stale_results(root: Path) -> list[StaleResult]:
     []
     """
     stale = []
-    for path in sorted((Path(root) / "data" / "results").glob("*.json")):
-        reason = _staleness(path, Path(root) / "src")
+    root = Path(root)
+    for path in sorted((root / "data" / "results").glob("*.json")):
+        reason = _staleness(path, root / "src")
         if reason is not None:
             stale.append(StaleResult(path.stem, path, reason))
     return stale
@@ -484,44 +380,31 @@ def stale_results(root: Path) -> list[StaleResult]:
 
 def _staleness(path: Path, source: Path) -> str | None:
     try:
-        content = _read_json(path, "write it anew")
-        provenance = content["provenance"]
-        stored = provenance["code_sha256"]
-        modules = provenance["code"]
-        experiment = content["experiment"]
-    except (DataUnavailableError, KeyError, TypeError) as error:
-        return f"not a stored result ({error}); run its experiment again"
+        stored = _read_stored(path)
+    except DataUnavailableError as error:
+        return f"not a stored result: {error}"
+    modules = stored.provenance["code"]
     try:
         present = code_sha256(modules, source=source)
     except ValueError as error:
-        return f"its code is gone ({error}); run {experiment} again"
-    if present != stored:
-        commit = str(provenance.get("commit") or "an unknown commit")[:10]
+        return f"its code is gone ({error}); run {stored.experiment} again"
+    if present != stored.provenance["code_sha256"]:
+        commit = str(stored.provenance.get("commit") or "an unknown commit")[:10]
         return (
             f"the code that measured it changed since {commit} "
-            f"({', '.join(modules)}); run {experiment} again"
+            f"({', '.join(modules)}); run {stored.experiment} again"
         )
     return None
-
-
-def _read_json(path: Path, remedy: str) -> dict[str, Any]:
-    if not path.is_file():
-        raise DataUnavailableError(f"{path} is missing; {remedy}")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataUnavailableError(f"{path}: not JSON ({error})") from error
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise DataUnavailableError(
-            f"{path}: expected a JSON object of schema {SCHEMA}; {remedy}"
-        )
-    return content
 
 
 _INFINITIES: Final = {math.inf: "inf", -math.inf: "-inf"}
 
 
 def _checked_row(row: Row, index: int) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise TypeError(
+            f"rows: row {index}: expected a dictionary, got {type(row).__name__}"
+        )
     checked: dict[str, Any] = {}
     for key, value in row.items():
         if not isinstance(key, str):
@@ -603,7 +486,7 @@ def load_reported(name: str) -> Reported:
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in folder.glob("*.json")))
         raise ValueError(f"name: expected one of {known}; got {name!r}")
-    content = _read_json(path, "restore it from the repository")
+    content = read_json(path, remedy="restore it from the repository")
     return Reported(
         name=name,
         title=content["title"],

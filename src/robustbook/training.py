@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import platform
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,7 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from robustbook.datasets import Dataset, data_directory, load_dataset
+from robustbook._store import SCHEMA, data_directory, read_json
+from robustbook._validation import check_count, check_non_negative, check_positive
+from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import (
     build_model,
     logits_of,
@@ -161,8 +165,11 @@ def train_classifier(
     Raises
     ------
     ValueError
-        If `epochs`, `lr` or `batch_size` is not positive or `noise_std` is
-        negative.
+        If `epochs`, `lr` or `batch_size` is not positive, `noise_std` is
+        negative, or there is no image.
+    FloatingPointError
+        If the loss is no longer a finite number; what is left of the model is of
+        no use.
 
     Examples
     --------
@@ -174,11 +181,12 @@ def train_classifier(
     >>> len(losses), losses[-1] < losses[0], model.training
     (3, True, False)
     """
-    for name, value in (("epochs", epochs), ("lr", lr), ("batch_size", batch_size)):
-        if not value > 0:
-            raise ValueError(f"{name}: expected a positive number, got {value}")
-    if not noise_std >= 0:
-        raise ValueError(f"noise_std: expected a number >= 0, got {noise_std}")
+    check_count("epochs", epochs)
+    check_count("batch_size", batch_size)
+    check_positive("lr", lr)
+    check_non_negative("noise_std", noise_std)
+    if len(dataset) == 0:
+        raise ValueError(f"dataset: expected at least one image, got {dataset!r}")
     target = resolve_device(device)
     generator = torch.Generator().manual_seed(seed)
     model.to(target).train()
@@ -187,7 +195,7 @@ def train_classifier(
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
     losses = []
-    for _ in _progress(range(epochs), show=progress):
+    for epoch in _progress(range(epochs), show=progress):
         total = 0.0
         order = torch.randperm(len(dataset), generator=generator)
         for first in range(0, len(dataset), batch_size):
@@ -201,6 +209,12 @@ def train_classifier(
             optimizer.step()
             schedule.step()
             total += loss.item() * len(index)
+        if not math.isfinite(total):
+            raise FloatingPointError(
+                f"the training loss is {total} in epoch {epoch + 1} of {epochs}; "
+                f"expected a finite number: try an lr below {lr:g}, and look whether "
+                "all images are finite"
+            )
         losses.append(total / len(dataset))
     model.eval()
     return losses
@@ -229,6 +243,8 @@ def retrain(
 ) -> dict[str, Any]:
     """Train all checkpoints of a data set and write them with their registry.
 
+    Nothing is replaced before the last one is trained.
+
     Parameters
     ----------
     name : str
@@ -250,11 +266,12 @@ def retrain(
     Raises
     ------
     ValueError
-        If there are no recipes of that name.
+        If there are no recipes of that name, or `num_seeds` is less than 1.
     """
+    check_count("num_seeds", num_seeds)
     if name not in RECIPES:
         raise ValueError(f"name: expected one of {', '.join(RECIPES)}; got {name!r}")
-    folder = data_directory() / "checkpoints" if output is None else output
+    folder = data_directory() / "checkpoints" if output is None else Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     train, test = load_dataset(name, "train"), load_dataset(name, "test")
     command = f"python -m robustbook.training {name}"
@@ -264,54 +281,61 @@ def retrain(
         command += f" --epochs {epochs}"
     versions = {"python": platform.python_version(), "torch": torch.__version__}
 
-    registry_path = folder / "registry.json"
+    registry = folder / "registry.json"
     entries: dict[str, Any] = {}
-    if registry_path.is_file():
-        content = json.loads(registry_path.read_text(encoding="utf-8"))
+    if registry.is_file():
+        present = read_json(registry, remedy="delete it, and all are trained anew")
         entries = {
             run: entry
-            for run, entry in content["checkpoints"].items()
+            for run, entry in present.get("checkpoints", {}).items()
             if entry["dataset"] != name
         }
-    for recipe in RECIPES[name]:
-        for seed in range(num_seeds):
-            run = f"{recipe.model}-s{seed}"
-            model = build_model(recipe.arch, seed=seed)
-            losses = train_classifier(
-                model,
-                train,
-                epochs=recipe.epochs if epochs is None else epochs,
-                lr=recipe.lr,
-                seed=seed,
-                noise_std=recipe.noise_std,
-                progress=progress,
-            )
-            entry: dict[str, Any] = {
-                "model": recipe.model,
-                "arch": recipe.arch,
-                "options": {},
-                "dataset": name,
-                "seed": seed,
-                "recipe": asdict(recipe),
-                "command": command,
-                "train_loss": round(losses[-1], 6),
-                "test_accuracy": round(
-                    accuracy(logits_of(model, test.images), test.labels), 6
-                ),
-                "versions": versions,
-            }
-            path = folder / f"{run}.safetensors"
-            sha256 = save_checkpoint(model, path, description=entry)
-            entries[run] = {
-                "file": path.name,
-                "sha256": sha256,
-                "bytes": path.stat().st_size,
-                **entry,
-            }
-            if progress:
-                print(f"{run}: test accuracy {entry['test_accuracy']:.4f}")
-    content = {"schema": 1, "checkpoints": dict(sorted(entries.items()))}
-    registry_path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    # Beside what they replace: an interrupted training must not leave new weights
+    # under old sums.
+    with tempfile.TemporaryDirectory(prefix=".training-", dir=folder) as temporary:
+        scratch = Path(temporary)
+        for recipe in RECIPES[name]:
+            for seed in range(num_seeds):
+                run = f"{recipe.model}-s{seed}"
+                model = build_model(recipe.arch, seed=seed)
+                losses = train_classifier(
+                    model,
+                    train,
+                    epochs=recipe.epochs if epochs is None else epochs,
+                    lr=recipe.lr,
+                    seed=seed,
+                    noise_std=recipe.noise_std,
+                    progress=progress,
+                )
+                measured = accuracy(logits_of(model, test.images), test.labels)
+                description: dict[str, Any] = {
+                    "model": recipe.model,
+                    "arch": recipe.arch,
+                    "options": {},
+                    "dataset": name,
+                    "seed": seed,
+                    "recipe": asdict(recipe),
+                    "command": command,
+                    "train_loss": round(losses[-1], 6),
+                    "test_accuracy": round(measured, 6),
+                    "versions": versions,
+                }
+                path = scratch / f"{run}.safetensors"
+                sha256 = save_checkpoint(model, path, description=description)
+                entries[run] = {
+                    "file": path.name,
+                    "sha256": sha256,
+                    "bytes": path.stat().st_size,
+                    **description,
+                }
+                if progress:
+                    print(f"{run}: test accuracy {measured:.4f}")
+        content = {"schema": SCHEMA, "checkpoints": dict(sorted(entries.items()))}
+        (scratch / registry.name).write_text(
+            json.dumps(content, indent=1) + "\n", encoding="utf-8"
+        )
+        for path in sorted(scratch.iterdir()):
+            path.replace(folder / path.name)
     return content
 
 
@@ -333,12 +357,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, help="fewer, for a trial")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the order of sums must not depend on the cores
-    retrain(
-        options.name,
-        output=options.output,
-        num_seeds=options.seeds,
-        epochs=options.epochs,
-    )
+    try:
+        retrain(
+            options.name,
+            output=options.output,
+            num_seeds=options.seeds,
+            epochs=options.epochs,
+        )
+    except ValueError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,23 @@
+"""Image data sets: one that is embedded, and public ones that are fetched.
+
+"digits" ships inside scikit-learn and needs nothing. The others are looked for
+in the folder that the environment variable ``ROBUSTBOOK_DATA`` names, then in
+the cache of pooch, and are downloaded from their public address last; wherever a
+file comes from, its sha256 is checked.
+"""
+
+from robustbook._store import DataUnavailableError, data_directory
+
+from ._registry import dataset_spec, fetch, list_datasets, load_dataset
+from ._types import Dataset, DatasetSpec
+
+__all__ = [
+    "DataUnavailableError",
+    "Dataset",
+    "DatasetSpec",
+    "data_directory",
+    "dataset_spec",
+    "fetch",
+    "list_datasets",
+    "load_dataset",
+]

@@ -1,0 +1,244 @@
+"""The data sets that are known, and how to get one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+
+from robustbook._store import DataUnavailableError
+
+from ._cifar10 import ARCHIVE, read_cifar10
+from ._digits import read_digits
+from ._mnist import read_mnist
+from ._obtain import obtain
+from ._types import Dataset, DatasetSpec
+
+__all__ = ["dataset_spec", "fetch", "list_datasets", "load_dataset"]
+
+_MNIST_URL: Final = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+_FASHION_URL: Final = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+_CIFAR_URL: Final = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
+
+_MNIST_FILES: Final = {
+    "train-images-idx3-ubyte.gz": (
+        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"
+    ),
+    "train-labels-idx1-ubyte.gz": (
+        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"
+    ),
+    "t10k-images-idx3-ubyte.gz": (
+        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"
+    ),
+    "t10k-labels-idx1-ubyte.gz": (
+        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"
+    ),
+}
+
+_FASHION_FILES: Final = {
+    "train-images-idx3-ubyte.gz": (
+        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
+    ),
+    "train-labels-idx1-ubyte.gz": (
+        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"
+    ),
+    "t10k-images-idx3-ubyte.gz": (
+        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
+    ),
+    "t10k-labels-idx1-ubyte.gz": (
+        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
+    ),
+}
+
+_REGISTRY: Final[dict[str, DatasetSpec]] = {
+    spec.name: spec
+    for spec in (
+        DatasetSpec(
+            name="digits",
+            num_classes=10,
+            image_shape=(1, 8, 8),
+            split_sizes={"train": 1201, "test": 596},
+            licence="CC BY 4.0 (UCI); the copy in scikit-learn: BSD-3-Clause",
+            source="scikit-learn, sklearn.datasets.load_digits",
+            files={},
+            urls={},
+            read=read_digits,
+        ),
+        DatasetSpec(
+            name="mnist",
+            num_classes=10,
+            image_shape=(1, 28, 28),
+            split_sizes={"train": 60000, "test": 10000},
+            licence="CC BY-SA 3.0",
+            source="LeCun, Cortes, Burges",
+            files=_MNIST_FILES,
+            urls={file: _MNIST_URL + file for file in _MNIST_FILES},
+            read=read_mnist,
+        ),
+        DatasetSpec(
+            name="fashion-mnist",
+            num_classes=10,
+            image_shape=(1, 28, 28),
+            split_sizes={"train": 60000, "test": 10000},
+            licence="MIT",
+            source="Zalando Research",
+            files=_FASHION_FILES,
+            urls={file: _FASHION_URL + file for file in _FASHION_FILES},
+            read=read_mnist,
+        ),
+        DatasetSpec(
+            name="cifar10",
+            num_classes=10,
+            image_shape=(3, 32, 32),
+            split_sizes={"train": 50000, "test": 10000, "test1000": 1000},
+            licence="none stated; published for research",
+            source="Krizhevsky, University of Toronto",
+            files={
+                ARCHIVE: (
+                    "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
+                )
+            },
+            urls={ARCHIVE: _CIFAR_URL},
+            read=read_cifar10,
+        ),
+    )
+}
+
+
+def list_datasets() -> list[str]:
+    """Return the names that :func:`load_dataset` knows.
+
+    Returns
+    -------
+    list of str
+        Names.
+
+    Examples
+    --------
+    >>> list_datasets()
+    ['digits', 'mnist', 'fashion-mnist', 'cifar10']
+    """
+    return list(_REGISTRY)
+
+
+def dataset_spec(name: str) -> DatasetSpec:
+    """Return what the registry knows of a data set.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`list_datasets`.
+
+    Returns
+    -------
+    DatasetSpec
+        Its entry.
+
+    Raises
+    ------
+    ValueError
+        If there is no such data set.
+
+    Examples
+    --------
+    >>> dataset_spec("digits").split_sizes
+    {'train': 1201, 'test': 596}
+    """
+    if name not in _REGISTRY:
+        raise ValueError(f"name: expected one of {', '.join(_REGISTRY)}; got {name!r}")
+    return _REGISTRY[name]
+
+
+def load_dataset(name: str, split: str) -> Dataset:
+    """Load a split of a data set.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`list_datasets`. "digits" needs no file and no network.
+    split : str
+        "train" or "test". CIFAR-10 has "test1000" too, the first 1000 test
+        images, which need not the whole archive.
+
+    Returns
+    -------
+    Dataset
+        float32 images in [0, 1] and int64 labels.
+
+    Raises
+    ------
+    ValueError
+        If there is no such data set or split.
+    DataUnavailableError
+        If a file is neither found nor downloaded, or its sha256 is wrong.
+
+    Notes
+    -----
+    The split of "digits" is fixed: one third of every class, drawn once with a
+    frozen generator, is "test" (596 images), the rest "train" (1201), and both
+    are shuffled. The same 13 writers are in both parts, so the test part holds
+    new images, not new hands.
+
+    Examples
+    --------
+    >>> load_dataset("digits", "train")
+    Dataset('digits', 'train', 1201 images of 1x8x8, 10 classes)
+    """
+    spec = dataset_spec(name)
+    if split not in spec.split_sizes:
+        raise ValueError(
+            f"split: expected one of {', '.join(spec.split_sizes)} for {name}; "
+            f"got {split!r}"
+        )
+    images, labels = spec.read(spec, split)
+    if images.dtype == np.uint8:
+        images = images.astype(np.float32) / np.float32(255.0)
+    expected = (spec.split_sizes[split], *spec.image_shape)
+    if images.shape != expected:
+        raise DataUnavailableError(
+            f"{name}, {split}: expected images of shape {expected}, "
+            f"got {images.shape}; the files are not those of the registry"
+        )
+    return Dataset(
+        images=torch.from_numpy(np.ascontiguousarray(images)),
+        labels=torch.from_numpy(labels.astype(np.int64)),
+        name=name,
+        split=split,
+        num_classes=spec.num_classes,
+    )
+
+
+def fetch(name: str, *, progress: bool = True) -> list[Path]:
+    """Make sure that the files of a data set are on this machine.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`list_datasets`.
+    progress : bool, default True
+        Show a progress bar while downloading, where tqdm is installed.
+
+    Returns
+    -------
+    list of Path
+        The verified files; empty for "digits", which ships with scikit-learn.
+
+    Raises
+    ------
+    ValueError
+        If there is no such data set.
+    DataUnavailableError
+        If a file can be neither found nor downloaded.
+
+    Examples
+    --------
+    >>> fetch("digits")
+    []
+    """
+    from importlib.util import find_spec
+
+    spec = dataset_spec(name)
+    bar = progress and find_spec("tqdm") is not None
+    return [obtain(spec, file, progress=bar) for file in spec.files]

@@ -1,0 +1,151 @@
+"""What a data set is, and what the registry knows of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+__all__ = ["Arrays", "Dataset", "DatasetSpec"]
+
+Arrays = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images with their labels.
+
+    Attributes
+    ----------
+    images : Tensor, shape (n, C, H, W)
+        float32 pixels in [0, 1].
+    labels : Tensor, shape (n,)
+        int64 classes from 0 to `num_classes` - 1.
+    name, split : str
+        Where they come from.
+    num_classes : int
+        The number of classes K.
+
+    Examples
+    --------
+    >>> from robustbook.datasets import load_dataset
+    >>> test = load_dataset("digits", "test")
+    >>> len(test), test.subset(range(10)).images.shape
+    (596, torch.Size([10, 1, 8, 8]))
+    """
+
+    images: Tensor
+    labels: Tensor
+    name: str
+    split: str
+    num_classes: int
+
+    def __post_init__(self) -> None:
+        if self.images.ndim != 4 or self.labels.shape != self.images.shape[:1]:
+            raise ValueError(
+                "images and labels: expected shapes (n, C, H, W) and (n,), got "
+                f"{tuple(self.images.shape)} and {tuple(self.labels.shape)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.name!r}, {self.split!r}, {len(self)} images of "
+            f"{'x'.join(map(str, self.images.shape[1:]))}, "
+            f"{self.num_classes} classes)"
+        )
+
+    def subset(self, index: npt.ArrayLike | Tensor | slice) -> Dataset:
+        """Return the samples of an index, in its order.
+
+        Parameters
+        ----------
+        index : sequence of int, slice, Tensor or ndarray
+            Positions in this data set, or a mask of one bool for each sample.
+
+        Returns
+        -------
+        Dataset
+            The chosen samples.
+
+        Raises
+        ------
+        TypeError
+            If the index is neither a slice nor integers nor bools.
+        ValueError
+            If it is not one-dimensional, or a mask of another length.
+
+        Examples
+        --------
+        >>> from robustbook.datasets import load_dataset
+        >>> load_dataset("digits", "test").subset([4, 2]).labels.shape
+        torch.Size([2])
+        """
+        chosen = index if isinstance(index, slice) else self._positions(index)
+        return Dataset(
+            images=self.images[chosen],
+            labels=self.labels[chosen],
+            name=self.name,
+            split=self.split,
+            num_classes=self.num_classes,
+        )
+
+    def _positions(self, index: npt.ArrayLike | Tensor) -> Tensor:
+        array = np.asarray(index.cpu() if isinstance(index, Tensor) else index)
+        if array.ndim != 1:
+            raise ValueError(f"index: expected one dimension, got shape {array.shape}")
+        if array.dtype == bool:
+            if len(array) != len(self):
+                raise ValueError(
+                    f"index: expected a mask of {len(self)} bools, one for each "
+                    f"sample, got {len(array)}"
+                )
+            array = np.flatnonzero(array)
+        elif array.dtype.kind not in "iu" and len(array):
+            raise TypeError(
+                "index: expected positions (integers) or a mask (bools), got dtype "
+                f"{array.dtype}"
+            )
+        return torch.from_numpy(array.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """What the registry knows of a data set.
+
+    Attributes
+    ----------
+    name : str
+        The name that :func:`load_dataset` takes.
+    num_classes : int
+        The number of classes.
+    image_shape : (int, int, int)
+        Channels, height, width.
+    split_sizes : dict of str to int
+        The splits and their numbers of images.
+    licence, source : str
+        For the data card.
+    files : dict of str to str
+        Downloadable files and their sha256; empty where nothing is downloaded.
+    urls : dict of str to str
+        The public address of each file.
+    read : callable
+        Reads a split into arrays of images and labels.
+    """
+
+    name: str
+    num_classes: int
+    image_shape: tuple[int, int, int]
+    split_sizes: dict[str, int]
+    licence: str
+    source: str
+    files: dict[str, str]
+    urls: dict[str, str]
+    read: Callable[[DatasetSpec, str], Arrays]
