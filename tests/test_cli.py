@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -111,14 +113,14 @@ def test_infinite_beta(score: Score) -> None:
     assert got["beta"] == "inf"
     assert math.isinf(float(got["beta"]))
     assert got["pa"] == pytest.approx(math.log(4))
-    assert "∞" in score("clean.npy", "clean.npy").stdout
+    assert "infinite" in score("clean.npy", "clean.npy").stdout
 
 
 def test_undefined_standard_error_is_null(score: Score, tmp_path: Path) -> None:
     np.save(tmp_path / "one.npy", np.array([[1.0, 0.0]]))
     got = strict_json(score("one.npy", "one.npy", "--json").stdout)
     assert got["standard_error"] is None
-    assert "—" in score("one.npy", "one.npy").stdout
+    assert "undefined" in score("one.npy", "one.npy").stdout
 
 
 def test_prior(score: Score, files: Path, arrays: Arrays) -> None:
@@ -147,7 +149,9 @@ def csv_text(array: np.ndarray, header: str = "") -> str:
     return header + rows
 
 
-@pytest.mark.parametrize("header", ["", "a,b,c,d\n", "0,1,2,3\n", "\ufeffa,b,c,d\n"])
+@pytest.mark.parametrize(
+    "header", ["", "a,b,c,d\n", "0,1,2,3\n", "1,2,3,4\n", "\ufeffa,b,c,d\n"]
+)
 def test_csv(score: Score, files: Path, arrays: Arrays, header: str) -> None:
     for name in ("clean", "shifted"):
         (files / f"{name}.csv").write_text(
@@ -163,9 +167,10 @@ def test_csv(score: Score, files: Path, arrays: Arrays, header: str) -> None:
 
 
 def test_csv_of_whole_numbers_is_no_header(score: Score, files: Path) -> None:
-    (files / "a.csv").write_text("0,1\n1,0\n2,5\n")
-    got = strict_json(score("a.csv", "a.csv", "--json").stdout)
-    assert got["num_samples"] == 3
+    for first in ("0,1", "1,2"):
+        (files / "a.csv").write_text(f"{first}\n1,0\n2,5\n")
+        got = strict_json(score("a.csv", "a.csv", "--json").stdout)
+        assert got["num_samples"] == 3
 
 
 def test_npz(score: Score, files: Path, arrays: Arrays) -> None:
@@ -206,6 +211,37 @@ def truncated(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:500])
 
 
+def npy_header(header: bytes) -> Callable[[Path], object]:
+    """Return what writes a .npy file of this header and of no data."""
+    start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+    return lambda path: path.write_bytes(start + header)
+
+
+def huge_npy(path: Path) -> None:
+    npy_header(
+        b"{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000000,), }\n"
+    )(path)
+
+
+def damaged_npz(place: str) -> Callable[[Path], None]:
+    """Return what writes a .npz file with one wrong field, or with noise as data."""
+
+    def write(path: Path) -> None:
+        np.savez_compressed(path, logits=np.zeros((200, 4)))
+        content = bytearray(path.read_bytes())
+        entry = content.index(b"PK\x01\x02")
+        if place == "data":
+            content[60:64] = b"\xff\xff\xff\xff"
+        elif place == "method":
+            content[8:10] = content[entry + 10 : entry + 12] = b"\x63\x00"
+        else:
+            content[6] |= 1
+            content[entry + 8] |= 1
+        path.write_bytes(content)
+
+    return write
+
+
 HOLE = np.zeros((200, 4))
 HOLE[3, 2] = np.nan
 
@@ -224,6 +260,15 @@ HOLE[3, 2] = np.nan
         ("bad.npy", bad_text("1,2\n3,4\n"), "not a .npy file"),
         ("bad.npz", bad_text("1,2\n3,4\n"), "not a .npz file"),
         ("bad.npy", truncated, "cannot be read"),
+        ("bad.npy", npy_header(b"{'descr': '<f8', ((("), "cannot be read"),
+        ("bad.npy", npy_header(b"\xff\xfe\n"), "cannot be read"),
+        ("bad.npy", npy_header(b"[1]\n"), "cannot be read"),
+        ("bad.npy", huge_npy, "cannot be read"),
+        ("bad.npz", damaged_npz("data"), "cannot be read"),
+        ("bad.npz", damaged_npz("method"), "cannot be read (That compression"),
+        ("bad.npz", damaged_npz("flag"), "is encrypted"),
+        ("bad.csv", bad_text("1,2\n3," + 140_000 * "x" + "\n"), "field limit"),
+        ("bad.csv", bad_text("1,2\n3," + 1000 * "x" + "\n"), "...xxx"),
         ("bad.npy", bad_npy(np.array([{}, []], dtype=object)), "pickled Python obj"),
         ("bad.npy", bad_npy(np.array([["a", "b"]])), "expected numbers, got dtype"),
         ("bad.npy", bad_npy(np.zeros(200)), "(200,)"),
@@ -283,9 +328,11 @@ def test_npz_of_objects(score: Score, files: Path) -> None:
         ("bad.npy", bad_npy(np.zeros(200)), "float64"),
         ("bad.npy", bad_npy(np.full(200, 4)), "4"),
         ("bad.npy", bad_npy(np.full(200, -1)), "-1"),
-        ("bad.csv", bad_text("1\n0.5\n"), "whole numbers, got 0.5 at sample 1"),
+        ("bad.csv", bad_text("1\n0.5\n"), "class numbers, got 0.5 at sample 1"),
+        ("bad.csv", bad_text("1\ninf\n"), "class numbers, got inf at sample 1"),
+        ("bad.csv", bad_text("1\n1e30\n"), "class numbers, got 1e+30 at sample 1"),
         ("bad.csv", bad_text("1,2\n3,4\n"), "one column of labels, got 2"),
-        ("bad.csv", bad_text("1\nnan\n"), "whole numbers, got nan at sample 1"),
+        ("bad.csv", bad_text("1\nnan\n"), "class numbers, got nan at sample 1"),
     ],
 )
 @pytest.mark.usefixtures("files")
@@ -311,12 +358,13 @@ def test_bad_prior(score: Score, files: Path) -> None:
 # --- the program --------------------------------------------------------------
 
 
-def program(*words: str) -> subprocess.CompletedProcess[str]:
+def program(*words: str, **setting: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "robustbook", *words],
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, **setting},
     )
 
 
@@ -335,6 +383,42 @@ def test_score_as_a_program(files: Path) -> None:
     assert missing.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
+def test_other_encodings(files: Path, encoding: str) -> None:
+    clean = str(files / "clean.npy")
+    done = program("score", clean, clean, PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "inverse temperature ?*      infinite" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["data", "list"]])
+def test_a_full_disk_is_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "robustbook", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == f"robustbook: {os.strerror(errno.ENOSPC)}\n"
+
+
+def test_a_reader_that_left_is_no_error(files: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "robustbook", "--version"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert done.stderr == b""
+
+
 def test_help_imports_no_torch() -> None:
     code = (
         "import sys, robustbook.cli\n"
@@ -350,5 +434,9 @@ def test_help_imports_no_torch() -> None:
 def test_data_commands() -> None:
     names = CliRunner().invoke(app, ["data", "list"]).stdout.split()
     assert "digits" in names
+    embedded = CliRunner().invoke(app, ["data", "fetch", "digits"])
+    assert embedded.exit_code == 0
+    assert embedded.stdout == ""
+    assert "digits needs no file: scikit-learn" in embedded.stderr
     unknown = CliRunner().invoke(app, ["data", "fetch", "no-such-set"])
     assert "no-such-set" in failure(unknown)

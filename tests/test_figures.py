@@ -119,6 +119,47 @@ def test_image_grid_shows_each_image_once(images):
     plt.close(fig)
 
 
+@pytest.mark.parametrize(
+    "pixels",
+    [
+        torch.full((1, 1, 2, 2), 0.5, requires_grad=True),
+        torch.full((1, 1, 2, 2), 0.5, dtype=torch.bfloat16),
+        np.full((1, 2, 2), 127.5 / 255),
+        np.full((1, 2, 2), 128, np.uint8),
+    ],
+)
+def test_image_grid_shows_the_same_whatever_the_type(pixels):
+    import matplotlib.pyplot as plt
+
+    fig = figures.image_grid(pixels, columns=1)
+    shown = fig.axes[0].images[0].get_array()
+    np.testing.assert_allclose(shown, 0.5, atol=1 / 255)
+    plt.close(fig)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        torch.tensor([1.0, 2.0], requires_grad=True),
+        torch.tensor([1.0, 2.0], dtype=torch.bfloat16),
+        [1, 2],
+    ],
+)
+def test_band_takes_tensors(values):
+    ax = Figure().add_subplot()
+    figures.band(ax, values, values, values, color="black")
+    assert ax.lines[0].get_ydata().tolist() == [1.0, 2.0]
+
+
+def test_image_grid_refuses_integers_and_no_columns():
+    with pytest.raises(
+        TypeError, match=r"images: expected floats in \[0, 1\] or uint8"
+    ):
+        figures.image_grid(np.zeros((1, 2, 2), int))
+    with pytest.raises(ValueError, match="columns: expected at least 1, got 0"):
+        figures.image_grid(np.zeros((1, 2, 2)), columns=0)
+
+
 def test_image_grid_refuses_other_shapes():
     with pytest.raises(ValueError, match=r"images: expected shape .* got \(2, 2, 8, 8"):
         figures.image_grid(np.zeros((2, 2, 8, 8)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import reprlib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,8 +77,15 @@ def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
         if path.suffix.lower() == ".npz":
             return _native(path, _read_npz(path, key, default))
         return _native(path, _read_npy(path))
+    except FileError:
+        raise
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from error
+    except Exception as error:
+        # NumPy and the readers below it name no set of errors for damaged files:
+        # zlib.error, RuntimeError, TokenError, MemoryError for a header that
+        # claims too much, and more have been seen.
+        raise _unreadable(path, error) from error
 
 
 def read_labels(path: Path, *, key: str | None = None) -> Array:
@@ -96,11 +104,12 @@ def read_labels(path: Path, *, key: str | None = None) -> Array:
             f"{path}: expected one column of labels, got {labels.shape[1]} columns"
         )
     labels = labels.ravel()
-    fractional = np.flatnonzero(labels != np.trunc(labels))
-    if len(fractional):
-        first = int(fractional[0])
+    # A float64 holds whole numbers up to 2**53; NaN fails both comparisons.
+    whole = (labels == np.trunc(labels)) & (np.abs(labels) <= 2**53)
+    if not whole.all():
+        first = int(np.flatnonzero(~whole)[0])
         raise FileError(
-            f"{path}: expected whole numbers, got {labels[first]} at sample {first}"
+            f"{path}: expected class numbers, got {labels[first]} at sample {first}"
         )
     return labels.astype(np.int64)
 
@@ -120,26 +129,16 @@ def _read_npy(path: Path) -> Array:
             raise FileError(
                 f"{path}: not a .npy file; write one with numpy.save(path, array)"
             )
-    try:
-        return np.asarray(np.load(path, allow_pickle=False))
-    except ValueError as error:
-        raise _unreadable(path, error) from error
+    return np.asarray(np.load(path, allow_pickle=False))
 
 
 def _read_npz(path: Path, key: str | None, default: str) -> Array:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise FileError(f"{path}: not a .npz file but a .npy file; rename it")
-            return np.asarray(archive[_choose(path, archive.files, key, default)])
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, FileError):
-            raise
-        if not zipfile.is_zipfile(path):
-            raise FileError(
-                f"{path}: not a .npz file; write one with numpy.savez(path, logits=…)"
-            ) from error
-        raise _unreadable(path, error) from error
+    if not zipfile.is_zipfile(path):
+        raise FileError(
+            f"{path}: not a .npz file; write one with numpy.savez(path, logits=...)"
+        )
+    with np.load(path, allow_pickle=False) as archive:
+        return np.asarray(archive[_choose(path, archive.files, key, default)])
 
 
 def _choose(path: Path, names: list[str], key: str | None, default: str) -> str:
@@ -159,7 +158,7 @@ def _unreadable(path: Path, error: Exception) -> FileError:
             f"{path}: it holds pickled Python objects, which are not loaded as they "
             "may run code; save a numeric array"
         )
-    reason = " ".join(str(error).split())
+    reason = " ".join(str(error).split()) or type(error).__name__
     return FileError(f"{path}: cannot be read ({reason}); save it again")
 
 
@@ -185,9 +184,9 @@ def _read_csv(path: Path) -> Array:
         )
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: not text in UTF-8, so not a .csv file") from error
-    except (ValueError, csv.Error) as error:
-        if isinstance(error, FileError):
-            raise
+    except FileError:
+        raise
+    except ValueError as error:
         raise FileError(f"{path}: {_first_fault(path) or error}") from error
 
 
@@ -208,8 +207,12 @@ def _is_header(path: Path, first: list[str], second: list[str]) -> bool:
     if not all(map(_is_number, first)):
         # A faulty row is no header: that one has names throughout.
         return not any(map(_is_number, first))
-    # pandas names unnamed columns 0, 1, 2, ...: no sample, though they are numbers.
-    numbered = len(first) > 1 and first == [str(i) for i in range(len(first))]
+    # pandas names unnamed columns 0, 1, 2, ..., others 1, 2, 3, ...: no sample,
+    # though they are numbers.
+    width = len(first)
+    numbered = width > 1 and any(
+        first == [str(start + i) for i in range(width)] for start in (0, 1)
+    )
     return numbered and not all(cell.lstrip("+-").isdecimal() for cell in second)
 
 
@@ -233,6 +236,6 @@ def _first_fault(path: Path) -> str | None:
                 continue
             for column, cell in enumerate(row, start=1):
                 if not _is_number(cell):
-                    got = repr(cell) if cell else "nothing"
+                    got = reprlib.repr(cell) if cell else "nothing"
                     return f"line {line}, column {column}: expected a number, got {got}"
     return None

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from robustbook import __version__
+from robustbook import __version__, _terminal
 from robustbook.chapters import commands
 
 __all__ = ["app", "main"]
@@ -36,12 +36,11 @@ _Lines = list[tuple[str, str]]
 
 def main() -> None:
     """Run the command line."""
-    app(prog_name="robustbook")
+    _terminal.run(app, name="robustbook")
 
 
 def _fail(message: str, *, status: int) -> NoReturn:
-    print(f"robustbook: {' '.join(message.split())}", file=sys.stderr)
-    raise typer.Exit(status)
+    _terminal.fail(" ".join(message.split()), status=status)
 
 
 def _show_version(wanted: bool) -> None:
@@ -163,13 +162,13 @@ def _strict(value: float) -> float | str | None:
 
 def _agreement_lines(agreement: Any, *, uniform: bool) -> _Lines:
     most = math.log(agreement.num_classes)
-    beta = "∞" if math.isinf(agreement.beta) else f"{agreement.beta:.6g}"
+    beta = "infinite" if math.isinf(agreement.beta) else f"{agreement.beta:.6g}"
     share = f", {agreement.pa / most:.1%} of log K" if uniform else ""
     error = agreement.standard_error
     return [
         ("pairs, classes", f"{agreement.num_samples}, {agreement.num_classes}"),
         ("posterior agreement", f"{agreement.pa:.6f} nats per sample{share}"),
-        ("  standard error", "—" if math.isnan(error) else f"{error:.6f}"),
+        ("  standard error", "undefined" if math.isnan(error) else f"{error:.6f}"),
         ("  hard decisions", f"{agreement.hard_part:.6f}"),
         ("  confidences", f"{agreement.confidence_part:+.6f}"),
         ("  certified gap", f"{agreement.gap:.1e}"),
@@ -201,7 +200,11 @@ def fetch(
     from robustbook import datasets
 
     try:
-        for path in datasets.fetch(name):
+        files = datasets.fetch(name)
+        if not files:
+            source = datasets.dataset_spec(name).source
+            print(f"{name} needs no file: {source}", file=sys.stderr)
+        for path in files:
             print(path)
     except ValueError as error:
         _fail(str(error), status=2)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from torch import Tensor
 
 __all__ = [
     "COLORS",
@@ -280,9 +281,9 @@ def _strip_notebook_metadata() -> None:
 
 def band(
     ax: Axes,
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
-    err: npt.ArrayLike,
+    x: npt.ArrayLike | Tensor,
+    y: npt.ArrayLike | Tensor,
+    err: npt.ArrayLike | Tensor,
     *,
     color: str,
     label: str | None = None,
@@ -296,7 +297,7 @@ def band(
     ----------
     ax : matplotlib.axes.Axes
         Where to draw.
-    x, y, err : array_like, shape (n,)
+    x, y, err : array_like or Tensor, shape (n,)
         Abscissae, values, and half widths of the band; `err` may be one number.
     color : str
         Color of line and band.
@@ -317,9 +318,16 @@ def band(
     >>> len(ax.lines), len(ax.collections)
     (1, 1)
     """
-    x, y, err = (np.asarray(values, dtype=float) for values in (x, y, err))
+    x, y, err = _floats("x", x), _floats("y", y), _floats("err", err)
     ax.fill_between(x, y - err, y + err, color=color, alpha=alpha, linewidth=0)
     ax.plot(x, y, color=color, label=label, marker=marker, **line)
+
+
+def _floats(name: str, values: Any) -> npt.NDArray[np.float64]:
+    """Arrays and tensors of any precision, device and history, for matplotlib."""
+    from robustbook._validation import as_tensor  # imports torch
+
+    return as_tensor(name, values).double().cpu().numpy()
 
 
 def mark_maximum(
@@ -421,7 +429,7 @@ def label_line(
 
 
 def image_grid(
-    images: Any,
+    images: npt.ArrayLike | Tensor,
     *,
     titles: Sequence[str] | None = None,
     row_labels: Sequence[str] | None = None,
@@ -432,9 +440,9 @@ def image_grid(
 
     Parameters
     ----------
-    images : array_like, shape (n, C, H, W) or (n, H, W)
-        Images in [0, 1], with C = 1 (shown as ink on white) or 3. Torch tensors
-        are accepted.
+    images : array_like or Tensor, shape (n, C, H, W) or (n, H, W)
+        Images in [0, 1], or from 0 to 255 if their type is uint8, with C = 1
+        (shown as ink on white) or 3.
     titles : sequence of str, optional
         A title for each image.
     row_labels : sequence of str, optional
@@ -452,7 +460,10 @@ def image_grid(
     Raises
     ------
     ValueError
-        If the images have another shape, or the labels another number.
+        If the images have another shape, or the labels another number, or
+        `columns` is less than 1.
+    TypeError
+        If the images are integers other than uint8.
 
     Examples
     --------
@@ -464,13 +475,24 @@ def image_grid(
     """
     import matplotlib.pyplot as plt
 
-    pixels = np.asarray(images, dtype=float)
+    from robustbook._validation import as_tensor, check_count  # imports torch
+
+    check_count("columns", columns)
+    given = as_tensor("images", images)
+    pixels = _floats("images", given)
+    if str(given.dtype) == "torch.uint8":
+        pixels /= 255.0
+    elif not given.is_floating_point():
+        raise TypeError(
+            f"images: expected floats in [0, 1] or uint8, got {given.dtype}; "
+            "divide by the largest value that a pixel can have"
+        )
     if pixels.ndim == 3:
         pixels = pixels[:, None]
     if pixels.ndim != 4 or pixels.shape[1] not in (1, 3) or len(pixels) == 0:
         raise ValueError(
             "images: expected shape (n, C, H, W) with n > 0 and C = 1 or 3, "
-            f"or (n, H, W); got {np.shape(images)}"
+            f"or (n, H, W); got {tuple(given.shape)}"
         )
     rows = -(-len(pixels) // columns)
     for name, labels, expected in (

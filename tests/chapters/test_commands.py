@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from robustbook.chapters import commands
+
 from .conftest import MakeBook
 
 
@@ -75,17 +77,48 @@ def test_sync(make_book: MakeBook) -> None:
     [
         (["run", "7"], "no chapter '7'; this book has 01_small"),
         (["run", "1", "-p", "seed"], "--parameter seed: expected NAME=VALUE"),
+        (
+            ["run", "1", "--device", "foo"],
+            "--device foo: expected auto, cpu, cuda, cuda:N (a number) or mps",
+        ),
+        (
+            ["run", "1", "--output", "notebooks"],
+            "notebooks: a folder; name a file, such as notebooks/run.ipynb",
+        ),
+        (
+            ["run", "1", "--output", "intro.md/run.ipynb"],
+            "intro.md/run.ipynb: cannot be written: File exists",
+        ),
     ],
 )
 def test_mistakes_are_one_line(
     make_book: MakeBook, words: list[str], message: str
 ) -> None:
-    done = command(make_book().root, *words)
-    assert done.returncode == 1
+    done = command(make_book("1 / 0").root, *words)
+    assert done.returncode == 2
     assert done.stderr == f"robustbook: {message}\n"
 
 
 def test_no_book(tmp_path: Path) -> None:
     done = command(tmp_path, "check")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("robustbook: no book at or above ")
+
+
+@pytest.mark.parametrize("word", ["check", "sync", "publish", "run"])
+@pytest.mark.parametrize("name", ["here", "gone"])
+def test_no_book_in_the_named_folder(tmp_path: Path, word: str, name: str) -> None:
+    (tmp_path / "here").mkdir()
+    words = [word, "--root", name, *(["1"] if word == "run" else [])]
+    done = command(tmp_path, *words)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"robustbook: no book in {name}: expected a folder with notebooks/ and "
+        "_toc.yml\n"
+    )
+    assert not list((tmp_path / "here").iterdir())
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1", "mps"])
+def test_devices(device: str) -> None:
+    assert commands._parse(None, device=device) == {"device": device}

@@ -2,6 +2,8 @@
 
 import typer
 
+from robustbook import _terminal
+
 from .commands import register
 
 app = typer.Typer(
@@ -13,4 +15,4 @@ app = typer.Typer(
 register(app)
 
 if __name__ == "__main__":
-    app(prog_name="python -m robustbook.chapters")
+    _terminal.run(app, name="python -m robustbook.chapters")

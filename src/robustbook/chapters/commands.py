@@ -7,7 +7,7 @@ answers at once, and works without the extra ``book``.
 from __future__ import annotations
 
 import ast
-import sys
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from robustbook._terminal import fail
 
 __all__ = ["register"]
 
@@ -34,11 +36,14 @@ ProfileOption = Annotated[
     Profile, typer.Option(help="quick computes all; full loads what is expensive.")
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed; else the chapter's own.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, or auto.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 Parameters = Annotated[
     list[str] | None,
     typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Any other one."),
 ]
+
+
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
 def register(app: typer.Typer) -> None:
@@ -49,21 +54,16 @@ def register(app: typer.Typer) -> None:
 
 @contextmanager
 def _readable_errors() -> Iterator[None]:
-    """Turn what a person can mend into a message and exit status 1."""
+    """Turn what a person can mend into a message and an exit status."""
     try:
         from .layout import BookError
         from .source import Source  # noqa: F401  (needs the extra)
     except ModuleNotFoundError as error:
-        _fail(f'{error.name} is not installed; pip install "robustbook[book]"')
+        fail(f'{error.name} is not installed; pip install "robustbook[book]"', status=1)
     try:
         yield
     except BookError as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> None:
-    print(f"robustbook: {message}", file=sys.stderr)
-    raise typer.Exit(1)
+        fail(str(error), status=error.status)
 
 
 def _parse(given: list[str] | None, **common: Any) -> dict[str, Any]:
@@ -79,6 +79,11 @@ def _parse(given: list[str] | None, **common: Any) -> dict[str, Any]:
             values[name] = ast.literal_eval(text)
         except (SyntaxError, ValueError):
             values[name] = text
+    device = str(values.get("device", "auto"))
+    if not _DEVICE.fullmatch(device):
+        raise BookError(
+            f"--device {device}: expected auto, cpu, cuda, cuda:N (a number) or mps"
+        )
     return values
 
 
@@ -95,11 +100,11 @@ def run(
 ) -> None:
     """Run a chapter for yourself; the published one stays as it is."""
     with _readable_errors():
-        from .layout import find_chapter, find_root
+        from .layout import book_root, find_chapter
         from .publish import rerun
 
         values = _parse(parameter, profile=profile.value, seed=seed, device=device)
-        found = find_chapter(root or find_root(), chapter)
+        found = find_chapter(book_root(root), chapter)
         print(rerun(found, parameters=values, output=output))
 
 
@@ -119,11 +124,11 @@ def publish(
 ) -> None:
     """Execute chapters for the site, all or nothing each."""
     with _readable_errors():
-        from .layout import find_chapter, find_root, list_chapters
+        from .layout import book_root, find_chapter, list_chapters
         from .publish import publish as publish_chapters
         from .stamps import staleness
 
-        folder = root or find_root()
+        folder = book_root(root)
         chosen = (
             [find_chapter(folder, name) for name in chapters]
             if chapters
@@ -140,17 +145,17 @@ def publish(
             jobs=jobs,
         )
         if failures:
-            _fail("\n\nrobustbook: ".join(map(str, failures)))
+            fail("\n\nrobustbook: ".join(map(str, failures)), status=1)
 
 
 def sync(root: Root = None) -> None:
     """Write the Jupyter notebooks and the status page from their sources."""
     with _readable_errors():
-        from .layout import find_root, list_chapters
+        from .layout import book_root, list_chapters
         from .source import sync as sync_chapter
         from .status import status_page, write_status
 
-        folder = root or find_root()
+        folder = book_root(root)
         written = [c.pair for c in list_chapters(folder) if sync_chapter(c)]
         if write_status(folder):
             written.append(status_page(folder))
@@ -164,12 +169,12 @@ def check(root: Root = None) -> None:
     """Check that the book is in step, complete and readable."""
     with _readable_errors():
         from .checks import check as check_book
-        from .layout import find_root, list_chapters
+        from .layout import book_root, list_chapters
 
-        folder = root or find_root()
+        folder = book_root(root)
         problems = check_book(folder)
         for problem in problems:
             print(problem)
         if problems:
-            _fail(f"{len(problems)} problems")
+            fail(f"{len(problems)} problems", status=1)
         print(f"{len(list_chapters(folder))} chapters: all in step, nothing stale")

@@ -44,6 +44,8 @@ _PAPERMILL_TAG = "injected-parameters"
 class ChapterError(BookError):
     """A chapter did not run to its end, or wrote a warning."""
 
+    status = 1
+
 
 @dataclass(frozen=True)
 class Execution:

@@ -6,7 +6,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BookError", "Chapter", "find_chapter", "find_root", "list_chapters"]
+__all__ = [
+    "BookError",
+    "Chapter",
+    "book_root",
+    "find_chapter",
+    "find_root",
+    "list_chapters",
+]
 
 # Also what a cell id may hold, since ids start with the chapter's name.
 _NAME = re.compile(r"\d\d_[a-z0-9_]{1,50}")
@@ -14,6 +21,9 @@ _NAME = re.compile(r"\d\d_[a-z0-9_]{1,50}")
 
 class BookError(Exception):
     """What a person at the command line did or has that the runner cannot use."""
+
+    #: The exit status that tells it: 2 as for every misuse of a command.
+    status = 2
 
 
 @dataclass(frozen=True, order=True)
@@ -71,12 +81,33 @@ def find_root(start: Path | None = None) -> Path:
     """
     start = (start or Path.cwd()).resolve()
     for folder in (start, *start.parents):
-        if (folder / "notebooks").is_dir() and (folder / "_toc.yml").is_file():
+        if _is_book(folder):
             return folder
     raise BookError(
         f"no book at or above {start}: expected a folder with notebooks/ and _toc.yml; "
         "go to a clone of the book, or name one with --root"
     )
+
+
+def book_root(named: Path | None) -> Path:
+    """Return the folder of the book: the one that is named, else the nearest.
+
+    Raises
+    ------
+    BookError
+        If it holds no book.
+    """
+    if named is None:
+        return find_root()
+    if not _is_book(named):
+        raise BookError(
+            f"no book in {named}: expected a folder with notebooks/ and _toc.yml"
+        )
+    return named.resolve()
+
+
+def _is_book(folder: Path) -> bool:
+    return (folder / "notebooks").is_dir() and (folder / "_toc.yml").is_file()
 
 
 def list_chapters(root: Path) -> list[Chapter]:

@@ -14,7 +14,15 @@ from tqdm import tqdm
 
 from .execute import Execution, execute
 from .layout import BookError, Chapter
-from .source import Source, parameter_values, read_source, render, sync, write_whole
+from .source import (
+    Source,
+    check_writable,
+    parameter_values,
+    read_source,
+    render,
+    sync,
+    write_whole,
+)
 from .stamps import STAMP, input_hashes, package_versions
 from .status import record_timing, write_status
 
@@ -55,9 +63,17 @@ def rerun(
     ChapterError
         If a cell raises.
     BookError
-        If the chapter has no parameter of a given name.
+        If the chapter has no parameter of a given name, or the output cannot be
+        written.
     """
     source = read_source(chapter)
+    if output is None:
+        profile = {**parameter_values(source.notebook), **parameters}.get(
+            "profile", "run"
+        )
+        folder = chapter.root / "_build" / "rerun"
+        output = folder / f"{chapter.name}_{profile}.ipynb"
+    check_writable(output)
     execution = execute(
         source,
         parameters=parameters,
@@ -65,12 +81,6 @@ def rerun(
         warnings_fail=False,
         progress=progress,
     )
-    if output is None:
-        profile = {**parameter_values(source.notebook), **parameters}.get(
-            "profile", "run"
-        )
-        folder = chapter.root / "_build" / "rerun"
-        output = folder / f"{chapter.name}_{profile}.ipynb"
     write_whole(output, render(execution.notebook))
     return output
 

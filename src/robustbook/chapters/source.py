@@ -19,6 +19,7 @@ from .layout import BookError, Chapter
 __all__ = [
     "Source",
     "cell_tags",
+    "check_writable",
     "pair_text",
     "parameter_values",
     "read_source",
@@ -174,6 +175,24 @@ def write_whole(path: Path, text: str) -> bool:
         temporary.unlink(missing_ok=True)
         raise
     return True
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path that :func:`write_whole` could not write, before work is done.
+
+    Raises
+    ------
+    BookError
+        If it is a folder, or its folder cannot be made or written to.
+    """
+    if path.is_dir():
+        raise BookError(f"{path}: a folder; name a file, such as {path / 'run.ipynb'}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise BookError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 # A clean runtime, such as Colab's, has neither the package nor the book's glue.
