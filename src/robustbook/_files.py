@@ -137,7 +137,8 @@ def _read_npz(path: Path, key: str | None, default: str) -> Array:
         raise FileError(
             f"{path}: not a .npz file; write one with numpy.savez(path, logits=...)"
         )
-    with np.load(path, allow_pickle=False) as archive:
+    # NumPy leaves a file that it opened itself open where the archive is damaged.
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return np.asarray(archive[_choose(path, archive.files, key, default)])
 
 
