@@ -106,6 +106,17 @@ def test_the_table_is_readable(score: Score, arrays: Arrays) -> None:
     assert max(map(len, result.stdout.splitlines())) < 80
 
 
+def test_probabilities_are_remarked(score: Score, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    likely = rng.dirichlet(np.ones(3), size=20)
+    np.save(tmp_path / "likely.npy", likely)
+    np.save(tmp_path / "logarithms.npy", np.log(likely))
+    result = score("likely.npy", "logarithms.npy")
+    assert result.exit_code == 0
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("robustbook: likely.npy: rows are not negative")
+
+
 @pytest.mark.usefixtures("files")
 def test_infinite_beta(score: Score) -> None:
     result = score("clean.npy", "clean.npy", "--json")

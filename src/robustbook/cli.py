@@ -120,11 +120,23 @@ def score(
         _fail(_name_file(str(error), files | optional), status=2)
     except ArithmeticError as error:
         _fail(str(error), status=1)
+    for path, array in ((clean, logits), (shifted, shifted_logits)):
+        if _are_probabilities(array):
+            print(
+                f"robustbook: {path}: rows are not negative and sum to 1, as "
+                "probabilities are; scored as logits they give another number than "
+                "their logarithms",
+                file=sys.stderr,
+            )
     if as_json:
         print(json.dumps(_fields(agreement) | scores, allow_nan=False))
         return
     _print_table(_agreement_lines(agreement, uniform=prior is None))
     _print_table(_score_lines(scores))
+
+
+def _are_probabilities(array: Any) -> bool:
+    return bool((array >= 0).all() and (abs(array.sum(1) - 1) < 1e-3).all())
 
 
 def _name_file(message: str, files: Mapping[str, Path | None]) -> str:

@@ -1,4 +1,4 @@
-"""The seeds' procedure: ascend J by Adam and keep the best epoch.
+"""The papers' procedure: ascend J by Adam and keep the best epoch.
 
 It is here for comparison only. Chapter 6 shows what it does.
 """
@@ -55,7 +55,7 @@ class AdamTrace:
 
     @property
     def best_beta(self) -> float:
-        """Inverse temperature of the best epoch: what the seeds report."""
+        """Inverse temperature of the best epoch: what the papers report."""
         return float(self.beta[1:][int(self.pa[1:].argmax())])
 
     @property

@@ -53,8 +53,9 @@ def posterior_agreement(
         a constant added to the logits of one sample changes nothing.
     prior : tensor or array, shape (K,), optional
         Class prior, positive, summing to 1. Uniform if left out. Under a prior that
-        is not uniform, J(0) > 0: agreement by chance no longer counts zero
-        (Chapter 4 shows when to use one).
+        is not uniform, a model that says nothing scores J(0) > 0, and can outscore a
+        perfect one; Chapter 4 shows when a prior is of use, and how repeating the
+        columns of common classes puts the zero back.
     tol : float
         Largest gap accepted between ``upper_bound`` and ``pa``, in nats per
         sample. The rounding of double precision allows about 1e-11, times K / 1000

@@ -227,7 +227,7 @@ class _Search:
         return CertificateError(f"{message}. Set tol above {allowed:.1e}.")
 
     def _point(self, item: _Interval) -> float:
-        """Where to split: outward, geometrically, by Newton's method, or halfway."""
+        """Where to split: outward, at an interpolated peak, or in the middle."""
         left, right = item.left, item.right
         if right is None:
             start = 4.0 / self.kernel.scale
@@ -245,7 +245,11 @@ class _Search:
         return low + 0.5 * (high - low)
 
     def _worth(self, left: Evaluation, right: Evaluation, top: float) -> bool:
-        """Whether evaluating at ``top`` may raise the best value noticeably."""
+        """Whether evaluating at ``top`` may raise the best value noticeably.
+
+        As slopes are bounded, it also keeps cuts from crowding at an end: the
+        search stops after finitely many (Chapter 6).
+        """
         near = left if top - left.beta < right.beta - top else right
         gain = 0.5 * abs((top - near.beta) * near.slope)
         return left.beta < top < right.beta and gain >= 0.1 * self.tol

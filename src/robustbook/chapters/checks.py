@@ -13,6 +13,7 @@ import yaml
 from nbformat import NotebookNode
 
 from .layout import BookError, Chapter, list_chapters
+from .picture import picture_bytes, picture_path
 from .publish import PUBLISHED
 from .source import Source, cell_tags, pair_text, read_source
 from .stamps import read_stamp, staleness
@@ -89,6 +90,7 @@ def check(root: Path) -> list[Problem]:
     problems += _check_strays(root, chapters)
     problems += _check_toc(root, chapters)
     problems += _check_status(root, chapters)
+    problems += _check_picture(root)
     problems += _check_results(root)
     return problems
 
@@ -277,6 +279,18 @@ def _check_status(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
         yield Problem(
             page.relative_to(root).as_posix(),
             "out of step with the executed chapters",
+            "robustbook sync",
+        )
+
+
+def _check_picture(root: Path) -> Iterator[Problem]:
+    picture, expected = picture_path(root), picture_bytes(root)
+    if expected is not None and (
+        not picture.is_file() or picture.read_bytes() != expected
+    ):
+        yield Problem(
+            picture.relative_to(root).as_posix(),
+            "out of step with the figure of its chapter",
             "robustbook sync",
         )
 

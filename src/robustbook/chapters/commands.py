@@ -149,9 +149,10 @@ def publish(
 
 
 def sync(root: Root = None) -> None:
-    """Write the Jupyter notebooks and the status page from their sources."""
+    """Write the notebooks, the status page and README's picture from their sources."""
     with _readable_errors():
         from .layout import book_root, list_chapters
+        from .picture import picture_path, write_picture
         from .source import sync as sync_chapter
         from .status import status_page, write_status
 
@@ -159,6 +160,8 @@ def sync(root: Root = None) -> None:
         written = [c.pair for c in list_chapters(folder) if sync_chapter(c)]
         if write_status(folder):
             written.append(status_page(folder))
+        if write_picture(folder):
+            written.append(picture_path(folder))
         for path in written:
             print(f"wrote {path.relative_to(folder)}")
         if not written:

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from .execute import Execution, execute
 from .layout import BookError, Chapter
+from .picture import write_picture
 from .source import (
     Source,
     check_writable,
@@ -131,6 +132,7 @@ def publish(
             record_timing(chapter, execution.seconds)
             tqdm.write(f"{chapter.name}: {execution.seconds:.1f} s", file=sys.stderr)
     write_status(chapters[0].root)
+    write_picture(chapters[0].root)
     return failures
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "read_source",
     "render",
     "sync",
+    "write_bytes",
     "write_whole",
 ]
 
@@ -160,7 +161,11 @@ def write_whole(path: Path, text: str) -> bool:
         Whether the file changed; one that did not keeps its time, so that the site
         builder does not read it again.
     """
-    content = text.encode("utf-8")
+    return write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> bool:
+    """Write ``content`` to ``path``, as :func:`write_whole` writes text."""
     if path.is_file() and path.read_bytes() == content:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
