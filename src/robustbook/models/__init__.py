@@ -1,0 +1,62 @@
+"""Classifiers: the project's checkpoints, public ones, and RobustBench's.
+
+:func:`load_model` takes a name of any of the three kinds. All models take images
+with pixels in [0, 1] and return logits; normalization, where there is any, is a
+layer of the model.
+
+The project's checkpoints live in ``data/checkpoints`` as safetensors files beside
+``registry.json``, which holds the sha256 of each, the command that trained it
+and its test accuracy.
+"""
+
+from ._architectures import (
+    CifarResNet,
+    ConvNet,
+    LinearClassifier,
+    Normalized,
+    PlainResNet,
+    PooledConvNet,
+    SmallCNN,
+    build_model,
+    register_architecture,
+)
+from ._defenses import JPEGReverseSigmoid, jpeg_compress, reverse_sigmoid
+from ._evaluate import logits_of, resolve_device
+from ._load import load_model
+from ._project import (
+    checkpoint_entry,
+    checkpoint_metadata,
+    list_models,
+    save_checkpoint,
+    training_runs,
+)
+from ._public import PublicModel, Source, list_public_models, public_model
+from ._robustbench import load_robustbench
+
+__all__ = [
+    "CifarResNet",
+    "ConvNet",
+    "JPEGReverseSigmoid",
+    "LinearClassifier",
+    "Normalized",
+    "PlainResNet",
+    "PooledConvNet",
+    "PublicModel",
+    "SmallCNN",
+    "Source",
+    "build_model",
+    "checkpoint_entry",
+    "checkpoint_metadata",
+    "jpeg_compress",
+    "list_models",
+    "list_public_models",
+    "load_model",
+    "load_robustbench",
+    "logits_of",
+    "public_model",
+    "register_architecture",
+    "resolve_device",
+    "reverse_sigmoid",
+    "save_checkpoint",
+    "training_runs",
+]

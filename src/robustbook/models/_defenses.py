@@ -1,0 +1,264 @@
+"""Defenses that wrap a model: JPEG before it, Reverse Sigmoid after it."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+from robustbook._validation import check_count, check_non_negative
+
+__all__ = ["JPEGReverseSigmoid", "jpeg_compress", "reverse_sigmoid"]
+
+#: Probabilities are kept this far from 0 and 1, where log-odds are infinite.
+_SMALLEST: Final = 1e-9
+_LARGEST_LOG_ODDS: Final = math.log((1 - _SMALLEST) / _SMALLEST)
+
+_MODES: Final = {1: "L", 3: "RGB"}
+
+
+def _with_gradient_of(value: Tensor, other: Tensor, *, scale: float = 1.0) -> Tensor:
+    """`value`, whose gradient is `scale` times that of `other`."""
+    return value.detach() + scale * (other - other.detach())
+
+
+def jpeg_compress(
+    images: Tensor, *, quality: int = 50, straight_through: bool = True
+) -> Tensor:
+    """Compress images with JPEG and decompress them again.
+
+    Parameters
+    ----------
+    images : Tensor, shape (n, C, H, W)
+        Gray (C = 1) or RGB (C = 3) images with pixels in [0, 1]; pixels are
+        clipped to that and rounded to 256 levels first.
+    quality : int, default 50
+        JPEG quality from 1 to 95, as Pillow defines it (with its chroma
+        subsampling). Das et al. try a range; 50 is the default of the Adversarial
+        Robustness Toolbox.
+    straight_through : bool, default True
+        Take the gradient to be that of the identity, so that attacks see through
+        the compression. Otherwise it is what it is: zero almost everywhere.
+
+    Returns
+    -------
+    Tensor, shape (n, C, H, W)
+        The images that are left, on the device and in the dtype of `images`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the images are not gray or RGB, not floats or not finite, or the quality
+        is not from 1 to 95.
+
+    References
+    ----------
+    N. Das et al., *Keeping the bad guys out: protecting and vaccinating deep
+    learning with JPEG compression*, arXiv:1705.02900, 2017.
+
+    Examples
+    --------
+    >>> torch.manual_seed(0)
+    <torch._C.Generator object at ...>
+    >>> images = torch.rand(1, 3, 32, 32)
+    >>> rough = jpeg_compress(images, quality=10)
+    >>> fine = jpeg_compress(images, quality=90)
+    >>> bool((rough - images).norm() > (fine - images).norm())
+    True
+    """
+    from PIL import Image
+
+    quality = check_count("quality", quality)
+    if quality > 95:
+        raise ValueError(f"quality: expected at most 95, got {quality}")
+    if not images.is_floating_point():
+        raise TypeError(f"images: expected floats in [0, 1], got dtype {images.dtype}")
+    if images.ndim != 4 or images.shape[1] not in _MODES:
+        raise ValueError(
+            "images: expected shape (n, 1, H, W) or (n, 3, H, W), got "
+            f"{tuple(images.shape)}"
+        )
+    if not bool(torch.isfinite(images).all()):
+        raise ValueError("images: expected finite pixels in [0, 1], got NaN or inf")
+    mode = _MODES[images.shape[1]]
+    levels = (images.detach().clamp(0, 1) * 255).round().to(torch.uint8)
+    pixels = levels.permute(0, 2, 3, 1).cpu().numpy()
+    compressed = np.empty_like(pixels)
+    for index, picture in enumerate(pixels):
+        buffer = io.BytesIO()
+        Image.fromarray(picture[:, :, 0] if mode == "L" else picture).save(
+            buffer, "JPEG", quality=quality
+        )
+        with Image.open(buffer) as decoded:
+            compressed[index] = np.asarray(decoded).reshape(picture.shape)
+    result = torch.from_numpy(compressed).permute(0, 3, 1, 2).to(images) / 255
+    return _with_gradient_of(result, images, scale=1.0 if straight_through else 0.0)
+
+
+def reverse_sigmoid(
+    logits: Tensor,
+    *,
+    beta: float = 1.0,
+    gamma: float = 0.1,
+    straight_through: bool = True,
+) -> Tensor:
+    r"""Perturb a model's probabilities deceptively, and return their logarithms.
+
+    Every probability :math:`y_i` loses
+    :math:`\beta\,(\sigma(\gamma\,\sigma^{-1}(y_i)) - 1/2)`, where σ is the
+    logistic sigmoid; then all are divided by their sum. So large probabilities
+    shrink and small ones grow, and confidence is low whatever the input.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (n, K)
+        Logits of the model.
+    beta : float, default 1.0
+        Magnitude of the perturbation; 0 leaves the probabilities alone.
+    gamma : float, default 0.1
+        How fast the perturbation saturates; depends on data set and model, say
+        Lee et al. Both defaults are those of the Adversarial Robustness Toolbox.
+    straight_through : bool, default True
+        Take the gradient to be that of the unperturbed log-probabilities, so that
+        attacks see through the perturbation.
+
+    Returns
+    -------
+    Tensor, shape (n, K)
+        Logarithms of the perturbed probabilities: logits whose softmax they are.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the logits are not finite floats of shape (n, K) with K ≥ 2, or a
+        parameter is negative.
+
+    Notes
+    -----
+    Log-odds are computed from the logits in float64 and clipped as if
+    probabilities were kept within [1e-9, 1 - 1e-9]. From probabilities in float32
+    they would be infinite for every confident prediction, and the perturbed
+    probabilities would tie.
+
+    With the default parameters a prediction stays where its probability is above
+    1/2: before the division it stays above 1/2 then, and all others below. A less
+    confident prediction may change, as a probability near zero rises to 0.39.
+
+    References
+    ----------
+    T. Lee, B. Edwards, I. Molloy, D. Su, *Defending against neural network model
+    stealing attacks using deceptive perturbations*, arXiv:1806.00054, 2018.
+
+    Examples
+    --------
+    >>> logits = torch.tensor([[8.0, 0.0, 0.0]])
+    >>> [[round(y, 2) for y in logits.softmax(1)[0].tolist()],
+    ...  [round(y, 2) for y in reverse_sigmoid(logits).softmax(1)[0].tolist()]]
+    [[1.0, 0.0, 0.0], [0.68, 0.16, 0.16]]
+    """
+    beta = check_non_negative("beta", beta)
+    gamma = check_non_negative("gamma", gamma)
+    if not logits.is_floating_point():
+        raise TypeError(f"logits: expected floats, got dtype {logits.dtype}")
+    if logits.ndim != 2 or logits.shape[1] < 2:
+        raise ValueError(
+            "logits: expected shape (n, K) with at least 2 classes, got "
+            f"{tuple(logits.shape)}"
+        )
+    if not bool(torch.isfinite(logits).all()):
+        raise ValueError("logits: expected finite numbers, got NaN or inf")
+    log_y = F.log_softmax(logits.double(), dim=1)
+    log_odds = (log_y - _log_complement(log_y)).clamp(
+        -_LARGEST_LOG_ODDS, _LARGEST_LOG_ODDS
+    )
+    lost = beta * (torch.sigmoid(gamma * log_odds) - 0.5)
+    perturbed = (torch.sigmoid(log_odds) - lost).clamp(_SMALLEST, 1.0)
+    result = perturbed.log() - perturbed.sum(1, keepdim=True).log()
+    if straight_through:
+        result = _with_gradient_of(result, log_y)
+    return result.to(logits.dtype)
+
+
+def _log_complement(log_y: Tensor) -> Tensor:
+    """log(1 - y) of log y; exact also where y rounds to one."""
+    top = log_y.argmax(1, keepdim=True)
+    others = log_y.scatter(1, top, -math.inf).logsumexp(1, keepdim=True)
+    # All but the largest are at most 1/2, where this is accurate.
+    small = log_y.scatter(1, top, -1.0)
+    return torch.log(-torch.expm1(small)).scatter(1, top, others)
+
+
+class JPEGReverseSigmoid(nn.Module):
+    """A model behind JPEG compression, its outputs behind a Reverse Sigmoid.
+
+    A weak defense, to be recognized as one. It hides the gradient and the
+    confidence of a model, and changes little of what the model computes.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Takes gray or RGB images with pixels in [0, 1], returns logits.
+    quality : int, default 50
+        Of the compression, see :func:`jpeg_compress`.
+    beta, gamma : float, default 1.0 and 0.1
+        Of the Reverse Sigmoid, see :func:`reverse_sigmoid`.
+    straight_through : bool, default True
+        Let gradients pass as if neither were there, so that attacks see through
+        the defense (Athalye et al. 2018). If false, the true gradient with respect
+        to the images is returned, which is zero: gradient attacks then fail
+        without the model being robust.
+
+    References
+    ----------
+    N. Das et al., arXiv:1705.02900, 2017; T. Lee et al., arXiv:1806.00054, 2018;
+    A. Athalye, N. Carlini, D. Wagner, *Obfuscated gradients give a false sense of
+    security*, ICML 2018.
+
+    Examples
+    --------
+    >>> from robustbook.models import load_model
+    >>> defended = JPEGReverseSigmoid(load_model("digits-cnn"), quality=75)
+    >>> defended(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+    >>> defended
+    JPEGReverseSigmoid(
+      quality=75, beta=1, gamma=0.1, straight_through=True
+      (model): SmallCNN(...
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        quality: int = 50,
+        beta: float = 1.0,
+        gamma: float = 0.1,
+        straight_through: bool = True,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.quality = check_count("quality", quality)
+        if self.quality > 95:
+            raise ValueError(f"quality: expected at most 95, got {self.quality}")
+        self.beta = check_non_negative("beta", beta)
+        self.gamma = check_non_negative("gamma", gamma)
+        self.straight_through = bool(straight_through)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return log-probabilities (n, K) of images (n, C, H, W) in [0, 1]."""
+        options: dict[str, Any] = {"straight_through": self.straight_through}
+        rough = jpeg_compress(images, quality=self.quality, **options)
+        logits = self.model(rough)
+        return reverse_sigmoid(logits, beta=self.beta, gamma=self.gamma, **options)
+
+    def extra_repr(self) -> str:
+        """The parameters, for ``repr``."""
+        return (
+            f"quality={self.quality}, beta={self.beta:g}, gamma={self.gamma:g}, "
+            f"straight_through={self.straight_through}"
+        )

@@ -1,0 +1,95 @@
+"""One function that loads every kind of model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from ._evaluate import resolve_device
+from ._project import checkpoint_entry, load_checkpoint
+from ._public import list_public_models, load_public
+from ._robustbench import PREFIX, load_robustbench
+
+__all__ = ["load_model"]
+
+
+def load_model(
+    name: str, *, device: str = "cpu", directory: Path | str | None = None
+) -> nn.Module:
+    """Load a trained model, ready to be evaluated.
+
+    Parameters
+    ----------
+    name : str
+        One of these:
+
+        - a checkpoint of this project ("digits-cnn-s3"), or a model
+          ("digits-linear", "digits-cnn", "digits-cnn-noise"), which stands for
+          its first training seed;
+        - a public checkpoint, one of :func:`list_public_models`
+          ("cifar10-resnet20");
+        - "robustbench:NAME", a model of RobustBench, or
+          "robustbench:DATASET/THREAT/NAME"; see :func:`load_robustbench`.
+    device : str, default "cpu"
+        Where to put it; "auto" means a CUDA device if there is one.
+    directory : Path or str, optional
+        Where to look first. For this project's checkpoints: a folder with its
+        registry.json, instead of the project's. For a public one: a folder that
+        holds NAME/FILE. For RobustBench: its ``model_dir``.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model in evaluation mode, its parameters frozen. It takes images
+        with pixels in [0, 1] and returns logits.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model.
+    DataUnavailableError
+        If the file is neither found nor downloaded, or is not what it should be:
+        sha256 for the first two kinds, a file of weights for the third.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = load_model("digits-cnn")
+    >>> model.training, model(torch.zeros(1, 1, 8, 8)).shape
+    (False, torch.Size([1, 10]))
+    """
+    if name.startswith(PREFIX):
+        zoo, threat_model, rest = _robustbench_name(name)
+        return load_robustbench(
+            rest,
+            dataset=zoo,
+            threat_model=threat_model,
+            directory=directory,
+            device=device,
+        )
+    if name in list_public_models():
+        model = load_public(name, directory=directory)
+    else:
+        try:
+            checkpoint_entry(name, directory=directory)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; or name a public checkpoint (list_public_models()) or "
+                f"{PREFIX}NAME"
+            ) from None
+        model = load_checkpoint(name, directory=directory)
+    return model.requires_grad_(False).eval().to(resolve_device(device))
+
+
+def _robustbench_name(name: str) -> tuple[str, str, str]:
+    """Split robustbench:NAME or robustbench:DATASET/THREAT/NAME."""
+    parts = name.removeprefix(PREFIX).split("/")
+    if len(parts) == 1:
+        return "cifar10", "Linf", parts[0]
+    if len(parts) == 3:
+        return parts[0], parts[1], parts[2]
+    raise ValueError(
+        f"name: expected {PREFIX}NAME or {PREFIX}DATASET/THREAT/NAME, such as "
+        f"{PREFIX}imagenet/Linf/Wong2020Fast; got {name!r}"
+    )

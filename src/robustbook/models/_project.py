@@ -1,0 +1,237 @@
+"""The project's own checkpoints: ``data/checkpoints`` and their registry."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from torch import nn
+
+from robustbook._store import (
+    DataUnavailableError,
+    data_directory,
+    read_json,
+    sha256_of,
+)
+
+from ._architectures import build_model
+
+__all__ = [
+    "checkpoint_entry",
+    "checkpoint_metadata",
+    "list_models",
+    "load_checkpoint",
+    "save_checkpoint",
+    "training_runs",
+]
+
+_METADATA_KEY: Final = "robustbook"
+
+_ENTRY_KEYS: Final = frozenset(
+    ("model", "file", "sha256", "arch", "options", "seed", "command")
+)
+
+
+def _checkpoints(folder: Path) -> dict[str, dict[str, Any]]:
+    """The entries of a registry, which the caller must not change."""
+    path = folder / "registry.json"
+    modified = path.stat().st_mtime_ns if path.is_file() else 0
+    return _read_checkpoints(path, modified)
+
+
+@lru_cache(maxsize=8)
+def _read_checkpoints(path: Path, modified: int) -> dict[str, dict[str, Any]]:
+    remedy = (
+        "restore it from the repository, or retrain with "
+        "`python -m robustbook.training digits`"
+    )
+    entries = read_json(path, remedy=remedy).get("checkpoints")
+    if not isinstance(entries, dict):
+        raise DataUnavailableError(f"{path}: expected a table of checkpoints; {remedy}")
+    for run, entry in entries.items():
+        missing = _ENTRY_KEYS - (entry.keys() if isinstance(entry, dict) else set())
+        if missing:
+            raise DataUnavailableError(
+                f"{path}: {run} lacks {', '.join(sorted(missing))}; {remedy}"
+            )
+    return entries
+
+
+def _folder(directory: Path | str | None) -> Path:
+    if directory is None:
+        return data_directory() / "checkpoints"
+    return Path(directory)
+
+
+def list_models(*, directory: Path | str | None = None) -> list[str]:
+    """Return the names of the project's own checkpoints.
+
+    Parameters
+    ----------
+    directory : Path or str, optional
+        A folder of checkpoints with its registry.json; the project's by default.
+
+    Returns
+    -------
+    list of str
+        Names with their training seed, such as "digits-cnn-s0".
+
+    Examples
+    --------
+    >>> list_models()[:2]
+    ['digits-cnn-noise-s0', 'digits-cnn-noise-s1']
+    """
+    return sorted(_checkpoints(_folder(directory)))
+
+
+def training_runs(name: str, *, directory: Path | str | None = None) -> list[str]:
+    """Return the checkpoints of one model that differ in the training seed only.
+
+    Parameters
+    ----------
+    name : str
+        A model without a seed: "digits-linear", "digits-cnn", "digits-cnn-noise".
+    directory : Path or str, optional
+        A folder of checkpoints with its registry.json; the project's by default.
+
+    Returns
+    -------
+    list of str
+        Their names, by seed.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model.
+
+    Examples
+    --------
+    >>> training_runs("digits-cnn")[:3]
+    ['digits-cnn-s0', 'digits-cnn-s1', 'digits-cnn-s2']
+    """
+    checkpoints = _checkpoints(_folder(directory))
+    runs = [run for run, entry in checkpoints.items() if entry["model"] == name]
+    if not runs:
+        models = sorted({entry["model"] for entry in checkpoints.values()})
+        raise ValueError(f"name: expected one of {', '.join(models)}; got {name!r}")
+    return sorted(runs, key=lambda run: int(checkpoints[run]["seed"]))
+
+
+def checkpoint_entry(
+    name: str, *, directory: Path | str | None = None
+) -> dict[str, Any]:
+    """Return what the registry says of a checkpoint.
+
+    Parameters
+    ----------
+    name : str
+        A checkpoint ("digits-cnn-s3"), or a model ("digits-cnn"), which stands
+        for its first training seed.
+    directory : Path or str, optional
+        A folder of checkpoints with its registry.json; the project's by default.
+
+    Returns
+    -------
+    dict
+        Keys name, model, file, sha256, bytes, arch, options, dataset, seed,
+        recipe, command, test_accuracy, versions.
+
+    Raises
+    ------
+    ValueError
+        If there is no such checkpoint.
+
+    Examples
+    --------
+    >>> checkpoint_entry("digits-cnn")["name"]
+    'digits-cnn-s0'
+    """
+    folder = _folder(directory)
+    checkpoints = _checkpoints(folder)
+    run = name
+    if name not in checkpoints:
+        models = sorted({entry["model"] for entry in checkpoints.values()})
+        if name not in models:
+            raise ValueError(
+                f"name: expected a model ({', '.join(models)}) or one of its "
+                f"training seeds, such as {models[0]}-s1; got {name!r}"
+            )
+        run = training_runs(name, directory=directory)[0]
+    return {"name": run, **copy.deepcopy(checkpoints[run])}
+
+
+def load_checkpoint(name: str, *, directory: Path | str | None = None) -> nn.Module:
+    """Load one of the project's own checkpoints; see :func:`load_model`."""
+    from safetensors.torch import load_file
+
+    entry = checkpoint_entry(name, directory=directory)
+    path = _folder(directory) / entry["file"]
+    if not path.is_file():
+        raise DataUnavailableError(
+            f"{entry['name']}: {path} is missing; restore it from the repository, "
+            f"or retrain with `{entry['command']}`"
+        )
+    actual = sha256_of(path)
+    if actual != entry["sha256"]:
+        raise DataUnavailableError(
+            f"{entry['name']}: {path}: expected sha256 {entry['sha256'][:12]}..., "
+            f"got {actual[:12]}...; restore the file from the repository"
+        )
+    model = build_model(entry["arch"], seed=0, options=entry["options"])
+    model.load_state_dict(load_file(path))
+    return model
+
+
+def save_checkpoint(
+    model: nn.Module, path: Path, *, description: Mapping[str, Any]
+) -> str:
+    """Write a model to a safetensors file; the same model gives the same bytes.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model.
+    path : Path
+        Where to write.
+    description : mapping
+        What to store beside the weights; must be JSON.
+
+    Returns
+    -------
+    str
+        The sha256 of the file.
+    """
+    from safetensors.torch import save_file
+
+    state = {
+        key: value.detach().cpu().contiguous()
+        for key, value in model.state_dict().items()
+    }
+    # One metadata key: safetensors writes several in no fixed order.
+    metadata = {_METADATA_KEY: json.dumps(dict(description), sort_keys=True)}
+    save_file(state, path, metadata=metadata)
+    return sha256_of(path)
+
+
+def checkpoint_metadata(path: Path) -> dict[str, Any]:
+    """Read what :func:`save_checkpoint` stored beside the weights.
+
+    Parameters
+    ----------
+    path : Path
+        A file that :func:`save_checkpoint` wrote.
+
+    Returns
+    -------
+    dict
+        The description.
+    """
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        content: dict[str, Any] = json.loads(file.metadata()[_METADATA_KEY])
+    return content

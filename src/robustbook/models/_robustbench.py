@@ -1,0 +1,245 @@
+"""Models of RobustBench, through its own loader."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from torch import nn
+
+from robustbook._store import DataUnavailableError, sha256_of
+from robustbook.datasets._obtain import data_folder
+
+from ._evaluate import resolve_device
+from ._robustbench_compat import import_robustbench
+
+__all__ = ["PREFIX", "load_robustbench"]
+
+#: What a name begins with to mean a model of RobustBench.
+PREFIX: Final = "robustbench:"
+
+
+def load_robustbench(
+    name: str,
+    *,
+    dataset: str = "cifar10",
+    threat_model: str = "Linf",
+    directory: Path | str | None = None,
+    sha256: str | None = None,
+    device: str = "cpu",
+) -> nn.Module:
+    """Load a model of RobustBench with RobustBench's own ``load_model``.
+
+    Needs ``robustbook[attacks]``. The weights are read from
+    ``DIRECTORY/DATASET/THREAT_MODEL/NAME.pt``; RobustBench downloads them from
+    Google Drive where that file is not there.
+
+    Parameters
+    ----------
+    name : str
+        A name in RobustBench's zoo: "Wang2023Better_WRN-28-10".
+    dataset : str, default "cifar10"
+        "cifar10", "cifar100" or "imagenet".
+    threat_model : str, default "Linf"
+        "Linf", "L2", "corruptions" or "corruptions_3d".
+    directory : Path or str, optional
+        RobustBench's ``model_dir``. By default the folder ``robustbench`` in
+        ROBUSTBOOK_DATA if there is one, else in the cache of pooch.
+    sha256 : str, optional
+        Of the file. RobustBench publishes no sums: note that of a file that you
+        trust, and give it here.
+    device : str, default "cpu"
+        Where to put the model; "auto" means a CUDA device if there is one.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model in evaluation mode, its parameters frozen. It takes images with
+        pixels in [0, 1] and returns logits.
+
+    Raises
+    ------
+    ImportError
+        If RobustBench is not installed.
+    ValueError
+        If RobustBench knows no such model.
+    DataUnavailableError
+        If there is no file and no download, or the file does not hold weights of
+        this model: a web page, a download cut short, another sum.
+
+    References
+    ----------
+    F. Croce et al., *RobustBench: a standardized adversarial robustness
+    benchmark*, NeurIPS Datasets and Benchmarks 2021.
+
+    Examples
+    --------
+    >>> try:
+    ...     load_robustbench("Wang2032Better_WRN-28-10")
+    ... except (ImportError, ValueError):
+    ...     print("not installed, or no such model")
+    not installed, or no such model
+    """
+    robustbench = import_robustbench()
+    entry, threat_folder = _zoo_entry(name, dataset, threat_model)
+    folder = _model_directory(directory)
+    ids = entry["gdrive_id"] if entry is not None else None
+    base = folder / dataset / threat_folder / f"{name}.pt"
+    files = (
+        {base.with_name(f"{base.name}_m{i}.pt"): one for i, one in enumerate(ids)}
+        if isinstance(ids, list)
+        else {base: ids}
+    )
+    if sha256 is not None and len(files) > 1:
+        raise ValueError(
+            f"sha256: expected None, as {name} is an ensemble of {len(files)} files; "
+            f"got {sha256!r}"
+        )
+    present = [path for path in files if path.is_file()]
+    for path in present:
+        _check_weights(path, name, files[path], sha256)
+    try:
+        with _tensors_only(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.simplefilter("ignore", FutureWarning)
+            model: nn.Module = robustbench.load_model(
+                name, model_dir=folder, dataset=dataset, threat_model=threat_model
+            )
+    except Exception as error:  # whatever gdown, requests, torch or the model raise
+        for path, gdrive_id in files.items():
+            if path.is_file() and path not in present:
+                try:
+                    _check_weights(path, name, gdrive_id, sha256)
+                except DataUnavailableError:
+                    path.unlink()  # or it would stand in the way of the next attempt
+                    raise
+        raise _explained(error, name, files) from error
+    for path, gdrive_id in files.items():
+        if path.is_file() and path not in present:
+            _check_weights(path, name, gdrive_id, sha256)
+    return model.requires_grad_(False).eval().to(resolve_device(device))
+
+
+def _zoo_entry(
+    name: str, dataset: str, threat_model: str
+) -> tuple[dict[str, Any] | None, str]:
+    """RobustBench's entry, if it is not a model of timm, and its folder's name."""
+    from robustbench.model_zoo import model_dicts
+
+    timm = importlib.import_module("timm")  # it has no type hints
+    zoos = {key.value: zoo for key, zoo in model_dicts.items()}
+    if dataset not in zoos:
+        raise ValueError(f"dataset: expected one of {', '.join(zoos)}; got {dataset!r}")
+    threats = {key.value: entries for key, entries in zoos[dataset].items()}
+    # RobustBench keeps the models for both kinds of corruptions in one place.
+    folder = threat_model.replace("_3d", "")
+    if folder not in threats:
+        raise ValueError(
+            f"threat_model: expected one of {', '.join(threats)} for {dataset}; "
+            f"got {threat_model!r}"
+        )
+    entries = threats[folder]
+    timm_name = f"{name.lower().replace('-', '_')}_{dataset}_{folder.lower()}"
+    if timm.is_model(timm_name):
+        return None, folder
+    if name not in entries:
+        close = difflib.get_close_matches(name, entries, n=3, cutoff=0.4)
+        hint = f"did you mean {' or '.join(close)}?" if close else "see robustbench.org"
+        raise ValueError(
+            f"name: expected a model of RobustBench for {dataset}, {threat_model} "
+            f"({len(entries)} are known); got {name!r}; {hint}"
+        )
+    return entries[name], folder
+
+
+def _model_directory(directory: Path | str | None) -> Path:
+    import pooch
+
+    if directory is not None:
+        return Path(directory)
+    folder = data_folder()
+    if folder is not None and (folder / "robustbench").is_dir():
+        return folder / "robustbench"
+    return Path(pooch.os_cache("robustbook")) / "robustbench"
+
+
+@contextmanager
+def _tensors_only() -> Iterator[None]:
+    """Have torch.load read tensors only; before torch 2.6 it runs any code."""
+    variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(variable)
+    os.environ[variable] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[variable]
+        else:
+            os.environ[variable] = before
+
+
+def _source(gdrive_id: str | None) -> str:
+    return f"https://drive.google.com/file/d/{gdrive_id}" if gdrive_id else "its source"
+
+
+def _check_weights(
+    path: Path, name: str, gdrive_id: str | None, sha256: str | None
+) -> None:
+    """Refuse a file that cannot hold weights, before torch is asked to read it."""
+    with path.open("rb") as stream:
+        head = stream.read(512)
+    if head.lstrip()[:1] == b"<":
+        problem = (
+            "an HTML page, not weights (Google Drive sends one where it wants a "
+            "confirmation or its quota is used up)"
+        )
+    elif head[:2] == b"PK" and not zipfile.is_zipfile(path):
+        problem = "a file of weights that was cut short"
+    elif head[:2] != b"PK" and head[:1] != b"\x80":
+        problem = "not a file that torch.save wrote"
+    elif sha256 is not None and sha256_of(path) != sha256.lower():
+        problem = (
+            f"a file whose sha256 is {sha256_of(path)[:12]}..., where "
+            f"{sha256.lower()[:12]}... was expected"
+        )
+    else:
+        return
+    raise DataUnavailableError(
+        f"{name}: {path} ({path.stat().st_size} bytes) is {problem}; delete it and "
+        f"put there what a browser downloads from {_source(gdrive_id)}"
+    )
+
+
+def _explained(
+    error: Exception, name: str, files: dict[Path, str | None]
+) -> DataUnavailableError:
+    """One line on why RobustBench's loader failed."""
+    reason = type(error).__name__
+    if detail := str(error).strip():
+        detail = detail.splitlines()[0]
+        reason += f": {detail if len(detail) <= 80 else detail[:77] + '...'}"
+    for path, gdrive_id in files.items():
+        if not gdrive_id:
+            return DataUnavailableError(
+                f"{name}: RobustBench could not get it ({reason}); its weights are not "
+                "on Google Drive but come with timm or torchvision, so this needs a "
+                "network"
+            )
+        if not path.is_file():
+            return DataUnavailableError(
+                f"{name}: there is no {path}, and RobustBench's download failed "
+                f"({reason}); put there what a browser downloads from "
+                f"{_source(gdrive_id)}, or try again with a network"
+            )
+    places = ", ".join(f"{path} ({path.stat().st_size} bytes)" for path in files)
+    return DataUnavailableError(
+        f"{name}: {places} does not load as weights of this model ({reason}); it is "
+        "the file of another model, or holds more than tensors"
+    )

@@ -1,0 +1,188 @@
+"""JPEG and Reverse Sigmoid: what they compute, and what attacks see of them."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from robustbook.datasets import load_dataset
+from robustbook.models import (
+    JPEGReverseSigmoid,
+    jpeg_compress,
+    load_model,
+    logits_of,
+    reverse_sigmoid,
+)
+
+
+@pytest.fixture
+def images():
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(4, 3, 16, 16, generator=generator)
+
+
+def naive_reverse_sigmoid(logits, beta, gamma):
+    """Lee et al.'s formula from probabilities, in NumPy."""
+    y = np.exp(logits - logits.max(1, keepdims=True))
+    y = np.clip(y / y.sum(1, keepdims=True), 1e-9, 1 - 1e-9)
+    lost = beta * (1 / (1 + np.exp(-gamma * np.log(y / (1 - y)))) - 0.5)
+    perturbed = np.clip(y - lost, 1e-9, 1)
+    return perturbed / perturbed.sum(1, keepdims=True)
+
+
+# -------------------------------------------------------------------------- JPEG
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jpeg_is_pillows(images, channels):
+    images = images[:, :channels]
+    result = jpeg_compress(images, quality=30)
+    for image, compressed in zip(images, result, strict=True):
+        pixels = (image.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+        buffer = io.BytesIO()
+        picture = Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels)
+        picture.save(buffer, "JPEG", quality=30)
+        expected = np.asarray(Image.open(buffer)).reshape(pixels.shape) / 255
+        np.testing.assert_allclose(compressed.permute(1, 2, 0), expected, atol=1e-7)
+
+
+def test_jpeg_keeps_dtype_and_clips(images):
+    result = jpeg_compress(images.double() * 3 - 1)
+    assert result.dtype == torch.float64
+    assert 0 <= float(result.min()) <= float(result.max()) <= 1
+    torch.testing.assert_close(
+        result, jpeg_compress((images.double() * 3 - 1).clamp(0, 1))
+    )
+    assert jpeg_compress(images[:0]).shape == (0, 3, 16, 16)
+
+
+@pytest.mark.parametrize(("straight_through", "slope"), [(True, 1.0), (False, 0.0)])
+def test_jpeg_gradient(images, straight_through, slope):
+    images.requires_grad_()
+    result = jpeg_compress(images, straight_through=straight_through)
+    (gradient,) = torch.autograd.grad(result.sum(), images)
+    assert torch.equal(gradient, torch.full_like(images, slope))
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "error", "message"),
+    [
+        (lambda x: x[:, :2], {}, ValueError, r"expected shape .* got \(4, 2, 16, 16\)"),
+        (lambda x: x[0], {}, ValueError, "expected shape"),
+        (lambda x: (x * 255).to(torch.uint8), {}, TypeError, r"dtype torch\.uint8"),
+        (lambda x: x * float("nan"), {}, ValueError, "NaN or inf"),
+        (lambda x: x, {"quality": 0}, ValueError, "at least 1, got 0"),
+        (lambda x: x, {"quality": 96}, ValueError, "at most 95, got 96"),
+        (lambda x: x, {"quality": 7.5}, TypeError, "expected an integer"),
+    ],
+)
+def test_jpeg_refuses(images, change, options, error, message):
+    with pytest.raises(error, match=message):
+        jpeg_compress(change(images), **options)
+
+
+# --------------------------------------------------------------- Reverse Sigmoid
+
+
+@pytest.mark.parametrize(("beta", "gamma"), [(1.0, 0.1), (0.7, 0.2), (0.0, 0.1)])
+def test_reverse_sigmoid_is_the_formula(beta, gamma):
+    logits = torch.randn(50, 7, generator=torch.Generator().manual_seed(0)) * 5
+    result = reverse_sigmoid(logits.double(), beta=beta, gamma=gamma)
+    expected = naive_reverse_sigmoid(logits.double().numpy(), beta, gamma)
+    np.testing.assert_allclose(result.exp().numpy(), expected, rtol=1e-6)
+
+
+def test_reverse_sigmoid_of_saturated_float32_keeps_the_prediction():
+    logits = torch.tensor([[0.0, 500.0, 3.0], [-90.0, 10.0, 100.0]])
+    result = reverse_sigmoid(logits)
+    assert result.dtype == torch.float32
+    assert result.argmax(1).tolist() == [1, 2]
+    torch.testing.assert_close(result.exp().sum(1), torch.ones(2))
+
+
+@given(st.lists(st.floats(-50, 50), min_size=2, max_size=12))
+def test_confident_predictions_stay(row):
+    logits = torch.tensor([row], dtype=torch.float64)
+    y, prediction = logits.softmax(1).max(1)
+    result = reverse_sigmoid(logits)
+    assert torch.isfinite(result).all()
+    if float(y) > 0.5 + 1e-9:
+        assert result.argmax(1).equal(prediction)
+
+
+def test_an_unsure_prediction_may_change():
+    y = torch.tensor([[0.34, 0.33, 0.33 - 1e-9, 1e-9]], dtype=torch.float64)
+    assert reverse_sigmoid(y.log()).argmax(1).item() == 3
+
+
+def test_reverse_sigmoid_gradients():
+    logits = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda z: reverse_sigmoid(z, straight_through=False), logits
+    )
+    weights = torch.randn(6, 5, dtype=torch.float64)
+    (seen,) = torch.autograd.grad((reverse_sigmoid(logits) * weights).sum(), logits)
+    (true,) = torch.autograd.grad((logits.log_softmax(1) * weights).sum(), logits)
+    torch.testing.assert_close(seen, true)
+    saturated = torch.tensor([[100.0, 0.0]], requires_grad=True)
+    hidden = reverse_sigmoid(saturated, straight_through=False)[0, 1]
+    (gradient,) = torch.autograd.grad(hidden, saturated)
+    assert torch.equal(gradient, torch.zeros(1, 2))
+    (gradient,) = torch.autograd.grad(reverse_sigmoid(saturated)[0, 1], saturated)
+    torch.testing.assert_close(gradient, torch.tensor([[-1.0, 1.0]]))
+
+
+@pytest.mark.parametrize(
+    ("logits", "options", "error", "message"),
+    [
+        (torch.zeros(3, 2, dtype=torch.int64), {}, TypeError, "dtype torch.int64"),
+        (torch.zeros(3, 1), {}, ValueError, "at least 2 classes"),
+        (torch.full((3, 2), float("inf")), {}, ValueError, "NaN or inf"),
+        (torch.zeros(3, 2), {"beta": -1}, ValueError, "beta: .* got -1"),
+        (torch.zeros(3, 2), {"gamma": -1}, ValueError, "gamma: .* got -1"),
+    ],
+)
+def test_reverse_sigmoid_refuses(logits, options, error, message):
+    with pytest.raises(error, match=message):
+        reverse_sigmoid(logits, **options)
+
+
+# --------------------------------------------------------------------- the wrapper
+
+
+def test_wrapper_is_both_around_the_model():
+    model = load_model("digits-cnn")
+    test = load_dataset("digits", "test").subset(range(50))
+    defended = JPEGReverseSigmoid(model, quality=80, beta=0.8, gamma=0.2)
+    inner = logits_of(model, jpeg_compress(test.images, quality=80))
+    expected = reverse_sigmoid(inner, beta=0.8, gamma=0.2)
+    torch.testing.assert_close(logits_of(defended, test.images), expected)
+    confidence = logits_of(defended, test.images).softmax(1).amax(1)
+    assert confidence.mean() < 0.5 * inner.softmax(1).amax(1).mean()
+
+
+def test_attacks_see_through_the_wrapper_or_not():
+    model = load_model("digits-cnn")
+    test = load_dataset("digits", "test").subset(range(50))
+    found = {}
+    for straight_through in (True, False):
+        defended = JPEGReverseSigmoid(model, straight_through=straight_through)
+        images = test.images.clone().requires_grad_()
+        logits = defended(images)
+        loss = torch.nn.functional.cross_entropy(logits, test.labels)
+        (gradient,) = torch.autograd.grad(loss, images)
+        shifted = (images.detach() + 0.25 * gradient.sign()).clamp(0, 1)
+        right = logits_of(defended, shifted).argmax(1) == test.labels
+        found[straight_through] = float(right.double().mean())
+    assert found[True] < 0.5 < 0.8 < found[False]
+
+
+def test_wrapper_refuses_at_once():
+    with pytest.raises(ValueError, match="at most 95"):
+        JPEGReverseSigmoid(torch.nn.Identity(), quality=100)
+    with pytest.raises(ValueError, match="beta"):
+        JPEGReverseSigmoid(torch.nn.Identity(), beta=-1)

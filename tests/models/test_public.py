@@ -1,0 +1,248 @@
+"""Public checkpoints: their accuracies are the published ones, their files checked."""
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from robustbook import models
+from robustbook._store import sha256_of
+from robustbook.datasets import DataUnavailableError, data_directory, load_dataset
+from robustbook.models import _public, load_model, logits_of, public_model
+from robustbook.scores import accuracy
+
+FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
+NAMES = models.list_public_models()
+
+needs_folder = pytest.mark.skipif(
+    not (FOLDER and (Path(FOLDER) / "models").is_dir()),
+    reason="models is not in the folder that ROBUSTBOOK_DATA names",
+)
+
+
+@lru_cache
+def first_test_images(dataset):
+    if not (Path(FOLDER) / dataset).is_dir():
+        pytest.skip(f"{dataset} is not in the folder that ROBUSTBOOK_DATA names")
+    split = "test1000" if dataset == "cifar10" else "test"
+    return load_dataset(dataset, split).subset(range(1000))
+
+
+@pytest.fixture
+def no_network(monkeypatch, tmp_path):
+    """An empty cache, no data folder, and a download that fails."""
+    import pooch
+
+    def refuse(**_):
+        raise ConnectionError("no network")
+
+    monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(pooch, "retrieve", refuse)
+
+
+@pytest.fixture
+def registered(monkeypatch, tmp_path):
+    """Register a small checkpoint under the name "tiny", from a state to store."""
+
+    def register(content, file="weights.pt"):
+        path = tmp_path / "given" / "tiny" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(content, path)
+        options = {"channels": 1, "size": 8, "convolutions": [], "linear": [10]}
+        source = models.Source("owner/name", "0123456789ab", "folder/", "MIT")
+        entry = models.PublicModel(
+            "tiny",
+            "digits",
+            "conv-net",
+            options,
+            (0.5,),
+            (0.25,),
+            0.1,
+            source,
+            "tiny.pt",
+            file,
+            sha256_of(path),
+        )
+        monkeypatch.setitem(_public._REGISTRY, "tiny", entry)
+        return path
+
+    return register
+
+
+@pytest.fixture
+def layer():
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        return nn.Linear(64, 10)
+
+
+def state_of(layer):
+    return {"1.weight": layer.weight.detach(), "1.bias": layer.bias.detach()}
+
+
+# --------------------------------------------------------------- the real files
+
+
+@needs_folder
+@pytest.mark.parametrize("name", NAMES)
+def test_accuracy_is_that_of_the_registry(name):
+    entry = public_model(name)
+    data = first_test_images(entry.dataset)
+    model = load_model(name)
+    assert not model.training
+    assert not any(p.requires_grad for p in model.parameters())
+    measured = accuracy(logits_of(model, data.images), data.labels)
+    assert measured == pytest.approx(entry.accuracy, abs=0.002)
+
+
+@needs_folder
+def test_every_checkpoint_of_the_folder_is_known():
+    here = {path.name for path in (Path(FOLDER) / "models").iterdir() if path.is_dir()}
+    assert here == set(NAMES)
+
+
+@needs_folder
+def test_normalization_is_inside_and_in_the_gradient():
+    model = load_model("cifar10-cnn_a_adv")
+    images = torch.rand(2, 3, 32, 32, requires_grad=True)
+    outside = model.model((images - model.mean) / model.std)
+    torch.testing.assert_close(model(images), outside)
+    (inside,) = torch.autograd.grad(model(images).sum(), images)
+    (expected,) = torch.autograd.grad(outside.sum(), images)
+    torch.testing.assert_close(inside, expected)
+
+
+# --------------------------------------------------------------------- registry
+
+
+def test_registry_is_complete():
+    assert len(NAMES) == 24
+    assert len({public_model(name).sha256 for name in NAMES}) == 24
+    for name in NAMES:
+        entry = public_model(name)
+        assert name.startswith(entry.dataset.removesuffix("-mnist"))
+        assert len(entry.sha256) == 64
+        channels = 3 if entry.dataset == "cifar10" else 1
+        assert len(entry.mean) == len(entry.std) == channels
+        assert entry.url.startswith("https://raw.githubusercontent.com/")
+        assert entry.source.commit in entry.url
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_architectures_take_images_of_their_data_set(name):
+    entry = public_model(name)
+    model = models.build_model(entry.arch, seed=0, options=entry.options)
+    shape = (3, 32, 32) if entry.dataset == "cifar10" else (1, 28, 28)
+    assert model.eval()(torch.zeros(2, *shape)).shape == (2, 10)
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match=r"expected one of cifar10-.*got 'oak'"):
+        public_model("oak")
+
+
+def test_normalized_checks_its_numbers():
+    with pytest.raises(ValueError, match="as many means as positive"):
+        models.Normalized(nn.Identity(), mean=[0.5], std=[0.5, 0.5])
+    with pytest.raises(ValueError, match="as many means as positive"):
+        models.Normalized(nn.Identity(), mean=[0.5], std=[0.0])
+
+
+def test_data_card_lists_every_checkpoint():
+    card = (data_directory() / "README.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        entry = public_model(name)
+        assert (
+            f"| [`{name}`]({entry.url}) | {entry.accuracy:.3f} | `{entry.sha256}` |"
+        ) in card
+        source = entry.source
+        assert (
+            f"| [{source.repository}](https://github.com/{source.repository}/tree/"
+            f"{source.commit}) | {source.licence} |"
+        ) in card
+
+
+# ----------------------------------------------------------------------- loading
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda state: state,
+        lambda state: {"state_dict": state, "acc": 0.5},
+        lambda state: {"state_dict": [state], "err": [0.1]},
+        lambda state: [state],
+        lambda state: {f"module.{key}": value for key, value in state.items()},
+    ],
+)
+def test_wrapped_weights_are_unwrapped(registered, layer, wrap):
+    path = registered(wrap(state_of(layer)))
+    images = torch.rand(3, 1, 8, 8)
+    expected = layer((images.flatten(1) - 0.5) / 0.25)
+    model = load_model("tiny", directory=path.parents[1])
+    torch.testing.assert_close(model(images), expected.detach())
+
+
+def test_a_file_of_other_bytes_is_refused(registered, layer):
+    path = registered(state_of(layer))
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(DataUnavailableError, match=r"expected sha256 .* got "):
+        load_model("tiny", directory=path.parents[1])
+
+
+def test_code_in_a_file_is_not_run(registered, tmp_path):
+    import pickle
+
+    class Harmful:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "touched",))
+
+    path = registered({"state_dict": Harmful()})
+    with pytest.raises(pickle.UnpicklingError):
+        load_model("tiny", directory=path.parents[1])
+    assert not (tmp_path / "touched").exists()
+
+
+def test_without_file_and_network_one_line_says_what_helps(no_network):
+    with pytest.raises(DataUnavailableError) as caught:
+        load_model("cifar10-resnet20")
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in (
+        "cifar10-resnet20: weights.th",
+        "raw.githubusercontent.com/akamaster/pytorch_resnet_cifar10/",
+        "ConnectionError",
+        "models/cifar10-resnet20/weights.th",
+    ):
+        assert part in message
+
+
+def test_a_file_in_the_cache_is_found(no_network, registered, layer, tmp_path):
+    path = registered(state_of(layer))
+    cached = tmp_path / "cache" / "models" / "tiny" / "weights.pt"
+    cached.parent.mkdir(parents=True)
+    path.rename(cached)
+    assert load_model("tiny")(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+def test_a_download_goes_to_the_cache(monkeypatch, registered, layer, tmp_path):
+    import pooch
+
+    path = registered(state_of(layer))
+    asked = {}
+
+    def retrieve(**options):
+        asked.update(options)
+        return str(path)
+
+    monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(pooch, "retrieve", retrieve)
+    load_model("tiny")
+    assert asked["url"].endswith("owner/name/0123456789ab/folder/tiny.pt")
+    assert asked["known_hash"] == f"sha256:{public_model('tiny').sha256}"
+    assert asked["path"] == tmp_path / "cache" / "models" / "tiny"

@@ -1,0 +1,285 @@
+"""RobustBench's models, through its own loader and with files in its format."""
+
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from robustbook._store import sha256_of
+from robustbook.datasets import DataUnavailableError, load_dataset
+from robustbook.models import load_model, load_robustbench
+from robustbook.models._robustbench_compat import (
+    _AutoAttack,
+    _resource_filename,
+    import_robustbench,
+)
+
+try:
+    robustbench = import_robustbench()
+except ImportError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+NAME = "Wong2020Fast"
+
+
+class Tiny(nn.Module):
+    """A custom entry of the zoo."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3 * 4 * 4, 10)
+
+    def forward(self, images):
+        return self.linear(images.flatten(1))
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path):
+    """Enter a tiny model in the zoo; return a state and the path of its file."""
+    from robustbench.model_zoo import model_dicts
+    from robustbench.model_zoo.enums import BenchmarkDataset, ThreatModel
+
+    entries = model_dicts[BenchmarkDataset.cifar_10][ThreatModel.Linf]
+    monkeypatch.setitem(entries, "Tiny2026", {"model": Tiny, "gdrive_id": "drive-id"})
+    ids = ["drive-a", "drive-b"]
+    monkeypatch.setitem(entries, "Pair2026", {"model": Tiny, "gdrive_id": ids})
+    path = tmp_path / "cifar10" / "Linf" / "Tiny2026.pt"
+    path.parent.mkdir(parents=True)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Tiny().state_dict(), path
+
+
+def load(path, **options):
+    return load_robustbench(path.stem, directory=path.parents[2], **options)
+
+
+@pytest.fixture
+def download(monkeypatch):
+    """Replace the download: nothing comes, or the bytes that are put here."""
+    content = []
+
+    def pretend(gdrive_id, path):
+        if not content:
+            raise ConnectionError("no network\nat all")
+        path.write_bytes(content[0])
+
+    monkeypatch.setattr("robustbench.utils.download_gdrive_new", pretend)
+    return content
+
+
+# --------------------------------------------------------------------- loading
+
+
+def test_a_model_of_the_zoo_loads_from_a_file(tmp_path, download):
+    from robustbench.model_zoo import model_dicts
+    from robustbench.model_zoo.enums import BenchmarkDataset, ThreatModel
+
+    zoo = model_dicts[BenchmarkDataset.cifar_10][ThreatModel.Linf]
+    original = zoo[NAME]["model"]().eval()
+    path = tmp_path / "cifar10" / "Linf" / f"{NAME}.pt"
+    path.parent.mkdir(parents=True)
+    torch.save(original.state_dict(), path)
+    model = load_model(f"robustbench:{NAME}", directory=tmp_path)
+    images = torch.rand(2, 3, 32, 32)
+    assert not model.training
+    assert not any(p.requires_grad for p in model.parameters())
+    torch.testing.assert_close(model(images), original(images).detach())
+
+
+def test_wrapped_weights_load(tiny, download):
+    state, path = tiny
+    renamed = {f"module.{key}": value for key, value in state.items()}
+    torch.save({"state_dict": renamed}, path)
+    name = f"robustbench:cifar10/Linf/{path.stem}"
+    model = load_model(name, directory=str(path.parents[2]))
+    assert torch.equal(model.linear.weight, state["linear.weight"])
+    assert load(path, sha256=sha256_of(path).upper()) is not None
+
+
+def test_a_download_is_used(tiny, download):
+    state, path = tiny
+    torch.save(state, path)
+    download.append(path.read_bytes())
+    path.unlink()
+    assert torch.equal(load(path).linear.bias, state["linear.bias"])
+    path.unlink()
+    with pytest.raises(DataUnavailableError, match=r"sha256 is .* 000000000000\.\.\."):
+        load(path, sha256="0" * 64)
+
+
+def test_the_default_folder_is_that_of_the_data(tiny, download, monkeypatch, tmp_path):
+    import pooch
+
+    state, path = tiny
+    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path / "data"))
+    with pytest.raises(DataUnavailableError, match="cache"):
+        load_model("robustbench:Tiny2026")
+    (tmp_path / "data" / "robustbench" / "cifar10" / "Linf").mkdir(parents=True)
+    place = tmp_path / "data" / "robustbench" / "cifar10" / "Linf" / path.name
+    torch.save(state, place)
+    assert load_model("robustbench:Tiny2026") is not None
+
+
+# --------------------------------------------------------------- what goes wrong
+
+
+def one_line(caught):
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_without_file_and_network_one_line_says_what_helps(tiny, download):
+    _, path = tiny
+    with pytest.raises(DataUnavailableError) as caught:
+        load(path)
+    message = one_line(caught)
+    assert f"there is no {path}" in message
+    assert "ConnectionError: no network" in message
+    assert "https://drive.google.com/file/d/drive-id" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\n<!DOCTYPE html><html>quota</html>", r"\(34 bytes\) is an HTML page"),
+        (b"", r"\(0 bytes\) is not a file that torch\.save wrote"),
+        (b"not weights", "not a file that torch"),
+        (b"PK\x03\x04" + bytes(999), r"\(1003 bytes\) is a file .* cut short"),
+    ],
+)
+@pytest.mark.parametrize("downloaded", [False, True])
+def test_what_holds_no_weights_is_refused(tiny, download, content, problem, downloaded):
+    _, path = tiny
+    if downloaded:
+        download.append(content)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(DataUnavailableError, match=problem) as caught:
+        load(path)
+    assert "drive-id" in one_line(caught)
+    # A bad download must not stand in the way; a file of the user's is left.
+    assert path.exists() != downloaded
+
+
+def test_another_models_weights_are_refused(tiny, download):
+    _, path = tiny
+    torch.save({"other": torch.zeros(3)}, path)
+    with pytest.raises(
+        DataUnavailableError, match="does not load as weights"
+    ) as caught:
+        load(path)
+    assert "RuntimeError" in one_line(caught)
+
+
+def test_code_in_a_file_is_not_run(tiny, download, tmp_path):
+    from pathlib import Path
+
+    class Harmful:
+        def __reduce__(self):
+            return (Path.touch, (tmp_path / "touched",))
+
+    _, path = tiny
+    torch.save({"state_dict": Harmful()}, path)
+    with pytest.raises(DataUnavailableError, match="holds more than tensors"):
+        load(path)
+    assert not (tmp_path / "touched").exists()
+
+
+def test_another_sum_is_refused(tiny, download):
+    state, path = tiny
+    torch.save(state, path)
+    with pytest.raises(DataUnavailableError, match="where abcabcabcabc"):
+        load(path, sha256="abc" * 21 + "a")
+
+
+def test_an_ensemble_names_the_missing_part(tiny, download):
+    state, path = tiny
+    torch.save(state, path.with_name("Pair2026.pt_m0.pt"))
+    with pytest.raises(DataUnavailableError, match=r"Pair2026\.pt_m1\.pt.*drive-b"):
+        load(path.with_name("Pair2026.pt"))
+    with pytest.raises(ValueError, match="ensemble of 2 files"):
+        load(path.with_name("Pair2026.pt"), sha256="0" * 64)
+
+
+def test_weights_from_elsewhere_are_told_apart(tiny, download, monkeypatch):
+    from robustbench.model_zoo import model_dicts
+    from robustbench.model_zoo.enums import BenchmarkDataset, ThreatModel
+
+    _, path = tiny
+    entries = model_dicts[BenchmarkDataset.cifar_10][ThreatModel.Linf]
+    monkeypatch.setitem(entries, "Tiny2026", {"model": Tiny, "gdrive_id": None})
+    with pytest.raises(DataUnavailableError, match="come with timm or torchvision"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("robustbench:Wang2023Beter_WRN-28-10", "mean Wang2023Better_WRN-28-10"),
+        ("robustbench:zzz", "got 'zzz'; see robustbench.org"),
+        ("robustbench:svhn/Linf/Wong2020Fast", "expected one of cifar10.*'svhn'"),
+        ("robustbench:cifar10/L7/Wong2020Fast", "expected one of Linf, L2.*'L7'"),
+        ("robustbench:cifar10/Wong2020Fast", "DATASET/THREAT/NAME"),
+    ],
+)
+def test_unknown_names(name, message):
+    with pytest.raises(ValueError, match=message):
+        load_model(name)
+
+
+# ---------------------------------------------------------------- compatibility
+
+
+def test_benchmarks_attack_runs():
+    """RobustBench's evaluation calls autoattack by names that it no longer has."""
+    from robustbench import eval as evaluation
+
+    if evaluation.AutoAttack is not _AutoAttack:
+        pytest.skip("autoattack itself is installed")
+    data = load_dataset("digits", "test").subset(range(6))
+    attack = evaluation.AutoAttack(
+        load_model("digits-linear"),
+        norm="Linf",
+        eps=0.2,
+        version="custom",
+        attacks_to_run=["apgd-ce"],
+        seed=0,
+        device="cpu",
+        log_path=None,
+    )
+    with torch.random.fork_rng():
+        found = attack.run_standard_evaluation(
+            data.images, data.labels, bs=6, state_path=None
+        )
+        pair = attack.run_standard_evaluation(
+            data.images, data.labels, return_labels=True
+        )
+    assert found.shape == data.images.shape
+    assert 0 < float((found - data.images).abs().max()) <= 0.2 + 1e-6
+    assert len(pair) == 2
+    with pytest.raises(NotImplementedError):
+        _AutoAttack(nn.Identity(), is_tf_model=True)
+
+
+def test_resource_filename_is_beside_the_module():
+    from pathlib import Path
+
+    import robustbench.loaders
+
+    path = _resource_filename("robustbench.loaders", "helper_files")
+    assert path == str(Path(robustbench.loaders.__file__).parent / "helper_files")
+
+
+def test_importing_again_gives_the_same_module():
+    assert import_robustbench() is sys.modules["robustbench"]
+
+
+def test_its_absence_is_told(monkeypatch):
+    monkeypatch.delitem(sys.modules, "robustbench")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ImportError, match=r"pip install 'robustbook\[attacks\]'"):
+        load_model("robustbench:Wong2020Fast")
