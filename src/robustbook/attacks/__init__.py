@@ -1,0 +1,35 @@
+"""Attacks: one signature over the libraries that implement them.
+
+Every attack is called as ``attack(model, images, labels=None, *, ...)`` and returns
+an :class:`AttackResult`. Images are in [0, 1], and so are all sizes of
+perturbations: an ℓ∞ size of 8/255 is eight gray levels. The model is any callable
+that returns logits; normalization belongs inside of it.
+
+With labels, an attack succeeds where the model is wrong in the end, and an input
+on which it is wrong already counts as a success of norm 0. Without labels, the
+model's own predictions on the clean images take their place.
+
+FGSM, PGD and FMN run on foolbox, APGD and FAB on pyautoattack; both come with
+``pip install "robustbook[attacks]"``. Chapter 9 shows what each of them does.
+"""
+
+from robustbook.attacks._apgd import apgd
+from robustbook.attacks._bisection import bisect_result
+from robustbook.attacks._fab import fab
+from robustbook.attacks._fgsm import fgsm
+from robustbook.attacks._fmn import fmn
+from robustbook.attacks._noise import gaussian_noise
+from robustbook.attacks._pgd import pgd
+from robustbook.attacks._result import AttackResult, smallest
+
+__all__ = [
+    "AttackResult",
+    "apgd",
+    "bisect_result",
+    "fab",
+    "fgsm",
+    "fmn",
+    "gaussian_noise",
+    "pgd",
+    "smallest",
+]

@@ -1,0 +1,196 @@
+"""APGD with three losses, by pyautoattack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+import torch
+from torch import Tensor
+
+from robustbook._validation import check_count, check_positive
+from robustbook.attacks._classifier import Model
+from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
+from robustbook.attacks._result import AttackResult, Norm
+
+if TYPE_CHECKING:
+    from robustbook.attacks._pyautoattack import ZeroGradients
+
+#: Each loss, with the number of classes from which it is defined.
+LOSSES: Final = {"ce": 2, "dlr": 3, "targeted": 4}
+
+
+def apgd(
+    model: Model,
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    eps: float,
+    loss: Literal["ce", "dlr", "targeted"] = "ce",
+    steps: int = 100,
+    restarts: int = 1,
+    targets: int = 9,
+    norm: Norm = "linf",
+    batch_size: int = 256,
+    seed: int = 0,
+    progress: bool = True,
+    device: str | torch.device | None = None,
+) -> AttackResult:
+    """Attack with gradient steps that choose their own size: APGD.
+
+    The cross-entropy ("ce") of very confident models has a gradient of zero in
+    float32: APGD-CE then reports robustness that is not there. The difference of
+    logits ratio ("dlr") does not change with the scale of the logits, so always
+    look at both. "targeted" goes for one class after the other by the targeted DLR
+    loss; it is slower, and the strongest.
+
+    Parameters
+    ----------
+    model : callable
+        Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in
+        evaluation mode. Its parameters and their gradients are left alone.
+    images : Tensor or ndarray, shape (N, ...)
+        Images in [0, 1], float32 or float64.
+    labels : Tensor or ndarray, shape (N,), optional
+        True classes, integers from 0 to K - 1; the model's predictions by default.
+    eps : float
+        Largest size of the perturbation, in [0, 1] pixel units.
+    loss : {"ce", "dlr", "targeted"}, default "ce"
+        What to maximize. "dlr" needs three classes, "targeted" four.
+    steps : int, default 100
+        Gradient steps in a run.
+    restarts : int, default 1
+        Runs from different random starts, until one succeeds.
+    targets : int, default 9
+        For "targeted": how many of the likeliest other classes to try, all of them
+        if there are fewer.
+    norm : {"linf", "l2"}, default "linf"
+        What size means: the largest change of a pixel, or the root of the sum of
+        squares.
+    batch_size : int, default 256
+        Images at once; the result does not depend on it, rounding apart.
+    seed : int, default 0
+        Seed of the random starts; each image has its own.
+    progress : bool, default True
+        Show a progress bar, on a terminal.
+    device : str or torch.device, optional
+        Where to run, "auto" for a CUDA device if there is one; where the model is
+        by default. The result is where the images are.
+
+    Returns
+    -------
+    AttackResult
+        Images within `eps`; those of the highest loss where the attack failed, and
+        the clean ones where the model is wrong already.
+
+    Raises
+    ------
+    TypeError
+        If the images are not floating-point numbers or the labels not integers.
+    ValueError
+        If shapes do not match, a label is no class, or an option is out of range.
+    ModuleNotFoundError
+        If pyautoattack is not installed.
+
+    Warns
+    -----
+    UserWarning
+        If the model is in training mode, or pixels are outside [0, 1], or
+        gradients of zero stop the DLR loss.
+
+    References
+    ----------
+    Croce and Hein, "Reliable evaluation of adversarial robustness with an ensemble
+    of diverse parameter-free attacks", ICML 2020. Chapters 9 and 12 of this book.
+
+    Examples
+    --------
+    >>> from robustbook.models import load_model
+    >>> images = torch.full((1, 1, 8, 8), 0.5)
+    >>> model = load_model("digits-linear")
+    >>> apgd(model, images, eps=0.5, loss="dlr", steps=5).success.tolist()
+    [True]
+    """
+    check_positive("eps", eps)
+    check_count("steps", steps)
+    check_count("restarts", restarts)
+    check_count("targets", targets)
+    if loss not in LOSSES:
+        raise ValueError(f"loss: expected one of {', '.join(LOSSES)}; got {loss!r}.")
+    from robustbook.attacks._pyautoattack import ZeroGradients
+
+    log = ZeroGradients()
+
+    def perturb(batch: Batch) -> Tensor:
+        num_classes = batch.logits.shape[1]
+        if num_classes < LOSSES[loss]:
+            raise ValueError(
+                f"loss: expected at least {LOSSES[loss]} classes for {loss!r}, got "
+                f"{num_classes}; use loss='ce'."
+            )
+        goals: list[Tensor | None] = [None]
+        if loss == "targeted":
+            goals = list(batch.ranked_classes(min(targets, num_classes - 1)))
+        return _runs(
+            batch,
+            goals * restarts,
+            loss=loss,
+            norm=norm,
+            eps=eps,
+            steps=steps,
+            log=log,
+        )
+
+    settings = Settings(f"apgd-{loss}", norm, batch_size, seed, progress, device)
+    result = run_attack(perturb, model, images, labels, settings)
+    log.report()
+    return result
+
+
+def _runs(
+    batch: Batch,
+    goals: list[Tensor | None],
+    *,
+    loss: str,
+    norm: Norm,
+    eps: float,
+    steps: int,
+    log: ZeroGradients,
+) -> Tensor:
+    """Run after run, each on the images that no run before it succeeded on."""
+    from robustbook.attacks._pyautoattack import run_apgd
+
+    found = batch.images.clone()
+    highest = torch.full((len(batch),), -torch.inf, device=found.device)
+    left = torch.arange(len(batch), device=found.device)
+    for number, goal in enumerate(goals):
+        part = batch[left]
+        images, fooled, value = run_apgd(
+            part.model,
+            part.images,
+            part.labels,
+            target=None if goal is None else goal[left],
+            loss=loss,
+            norm=norm,
+            eps=eps,
+            steps=steps,
+            start=_start(part, number, norm, eps),
+            log=log,
+        )
+        better = fooled | (value > highest[left])
+        found[left[better]] = images[better]
+        highest[left] = torch.maximum(highest[left], value)
+        left = left[~fooled]
+        if len(left) == 0:
+            break
+    return found
+
+
+def _start(batch: Batch, number: int, norm: Norm, eps: float) -> Tensor:
+    """A random point on the surface of the ball, as APGD draws it."""
+    if norm == "linf":
+        direction = batch.uniform(number).flatten(1)
+        size = direction.abs().amax(dim=1, keepdim=True)
+    else:
+        direction = batch.normal(number)
+        size = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
+    return batch.images + eps * (direction / size).reshape(batch.images.shape)

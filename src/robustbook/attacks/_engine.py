@@ -1,0 +1,248 @@
+"""What all attacks share: checks, batches, seeds, and the check of the result."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from robustbook._validation import (
+    as_tensor,
+    check_count,
+    check_labels,
+    check_logits,
+)
+from robustbook.attacks._classifier import (
+    Classifier,
+    Model,
+    find_device,
+    warn_of_training,
+)
+from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
+
+ArrayLike = Tensor | npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options that every attack takes."""
+
+    attack: str
+    norm: Norm
+    batch_size: int
+    seed: int
+    progress: bool
+    device: str | torch.device | None
+    #: Look for the smallest perturbation; where none is found, give the clean image.
+    minimal: bool = False
+    #: Leave inputs alone on which the model is wrong already.
+    skip_errors: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The samples that an attack gets at once: float32, in [0, 1], contiguous."""
+
+    model: Classifier
+    images: Tensor
+    labels: Tensor
+    logits: Tensor
+    indices: Tensor
+    seed: int
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, chosen: Tensor) -> Batch:
+        return replace(
+            self,
+            images=self.images[chosen].contiguous(),
+            labels=self.labels[chosen],
+            logits=self.logits[chosen],
+            indices=self.indices[chosen.to(self.indices.device)],
+        )
+
+    def fools(self, images: Tensor) -> Tensor:
+        """Whether the model is wrong on these images, one for each sample."""
+        predicted: Tensor = self.model(images).argmax(dim=1)
+        return predicted != self.labels
+
+    def column(self, values: Tensor) -> Tensor:
+        """One value a sample, in a shape that broadcasts against the images."""
+        return values.reshape(-1, *[1] * (self.images.ndim - 1))
+
+    def uniform(self, run: int = 0) -> Tensor:
+        """Numbers in [-1, 1) for each pixel, the same for a sample in any batch."""
+        drawn = [
+            2 * random.random(self._pixels, np.float32) - 1
+            for random in self._random(run)
+        ]
+        return self._gather(drawn).reshape(self.images.shape)
+
+    def normal(self, run: int = 0, *, extra: int = 0) -> Tensor:
+        """Standard normal numbers (n, pixels + extra), likewise."""
+        return self._gather(
+            [
+                random.standard_normal(self._pixels + extra, np.float32)
+                for random in self._random(run)
+            ]
+        )
+
+    def ranked_classes(self, targets: int) -> list[Tensor]:
+        """The most likely other classes on the clean images, best first."""
+        scores = self.logits.clone()
+        scores[torch.arange(len(self)), self.labels] = -torch.inf
+        order = scores.argsort(dim=1, descending=True, stable=True)
+        return list(order[:, :targets].T.contiguous())
+
+    @property
+    def _pixels(self) -> int:
+        return self.images[0].numel()
+
+    def _random(self, run: int) -> Iterator[np.random.Generator]:
+        for index in self.indices.tolist():
+            yield np.random.default_rng([self.seed, run, index])
+
+    def _gather(self, drawn: list[npt.NDArray[np.float32]]) -> Tensor:
+        return torch.from_numpy(np.stack(drawn)).to(self.images.device)
+
+
+def run_attack(
+    perturb: Callable[[Batch], Tensor],
+    model: Model,
+    images: ArrayLike,
+    labels: ArrayLike | None,
+    settings: Settings,
+) -> AttackResult:
+    """Attack batch by batch, then ask the model what came of it."""
+    if not callable(model):
+        raise TypeError(
+            f"model: expected a callable that returns logits, got "
+            f"{type(model).__name__}."
+        )
+    if settings.norm not in NORMS:
+        raise ValueError(
+            f"norm: expected one of {', '.join(NORMS)}; got {settings.norm!r}."
+        )
+    check_count("batch_size", settings.batch_size)
+    check_count("seed", settings.seed, minimum=0)
+    clean = _check_images(images)
+    truth = None
+    if labels is not None:
+        truth = check_labels("labels", labels, length=len(clean))
+    warn_of_training(model)
+    device = find_device(model, clean, settings.device)
+    classifier = Classifier(model, clean.dtype)
+    parts = []
+    with (
+        _own_random_state(device, settings.seed),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        tqdm(
+            total=len(clean),
+            desc=settings.attack,
+            unit="image",
+            leave=False,
+            # None: only on a terminal.
+            disable=None if settings.progress else True,
+        ) as bar,
+    ):
+        for start in range(0, len(clean), settings.batch_size):
+            rows = torch.arange(start, min(start + settings.batch_size, len(clean)))
+            # A copy that was not made in inference mode.
+            part = clean[rows].clone().to(device)
+            known = None if truth is None else truth[rows].to(device)
+            parts.append(
+                _attack_batch(perturb, classifier, part, known, rows, settings)
+            )
+            bar.update(len(rows))
+    adversarial, norms, success = (
+        torch.cat(values).to(clean.device) for values in zip(*parts, strict=True)
+    )
+    return AttackResult(adversarial, norms, success, settings.norm, settings.attack)
+
+
+def _attack_batch(
+    perturb: Callable[[Batch], Tensor],
+    model: Classifier,
+    clean: Tensor,
+    labels: Tensor | None,
+    rows: Tensor,
+    settings: Settings,
+) -> tuple[Tensor, Tensor, Tensor]:
+    images = clean.float()
+    logits = check_logits("model's logits", model(images))
+    predicted = logits.argmax(dim=1)
+    if labels is None:
+        labels = predicted
+    check_labels("labels", labels, length=len(images), num_classes=logits.shape[1])
+    everything = Batch(model, images, labels, logits, rows, settings.seed)
+    success = predicted != labels
+    attacked = ~success if settings.skip_errors else torch.ones_like(success)
+    adversarial, norms = clean.clone(), torch.zeros(len(clean), dtype=torch.float64)
+    norms = norms.to(clean.device)
+    if bool(attacked.any()):
+        batch = everything[attacked]
+        found = perturb(batch).detach()
+        # A step along a gradient that is not finite leads nowhere.
+        sane = batch.column(torch.isfinite(found).flatten(1).all(dim=1))
+        found = torch.where(sane, found, batch.images).clamp(0, 1).to(clean.dtype)
+        # Some attacks return the clean image where they fail, with norm 0.
+        fooled = batch.fools(found)
+        if settings.minimal:
+            found = torch.where(batch.column(fooled), found, clean[attacked])
+        sizes = distances(clean[attacked], found, settings.norm)
+        adversarial[attacked], success[attacked] = found, fooled
+        norms[attacked] = torch.where(fooled, sizes, torch.inf)
+    return adversarial, norms, success
+
+
+def _check_images(value: ArrayLike) -> Tensor:
+    images = as_tensor("images", value)
+    if images.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"images: expected float32 or float64 pixels in [0, 1], got "
+            f"{images.dtype}; convert them (for bytes: images.float() / 255)."
+        )
+    if images.ndim < 2 or images.numel() == 0:
+        raise ValueError(
+            f"images: expected shape (N, ...) with at least one image of at least one "
+            f"pixel, got {tuple(images.shape)}."
+        )
+    low, high = (float(bound) for bound in images.aminmax())
+    if not np.isfinite([low, high]).all():
+        raise ValueError(
+            "images: expected finite pixels, got NaN or infinity; remove such images."
+        )
+    if low < 0 or high > 1:
+        # Rounding in a resize or a change of type is nobody's mistake.
+        if low < -1e-5 or high > 1 + 1e-5:
+            warnings.warn(
+                f"images: expected pixels in [0, 1], got [{low:g}, {high:g}]; they "
+                "are clipped first. Put any normalization inside the model.",
+                UserWarning,
+                stacklevel=4,
+            )
+        images = images.clamp(0, 1)
+    return images
+
+
+@contextmanager
+def _own_random_state(device: torch.device, seed: int) -> Iterator[None]:
+    """Seed torch's generators for libraries and random models; restore them."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        # torch.manual_seed would also seed devices that are not restored.
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield

@@ -1,0 +1,116 @@
+"""foolbox 3.3.4, with two mends of its FMN and random starts that are given."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustbook.attacks._classifier import Classifier
+from robustbook.attacks._result import Norm
+
+try:
+    with warnings.catch_warnings():
+        # It imports a name that SciPy has moved.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from eagerpy.astensor import astensor
+        from foolbox.attacks import L2PGD, LinfPGD
+        from foolbox.attacks.fast_minimum_norm import L2FMNAttack, LInfFMNAttack
+        from foolbox.criteria import Misclassification, TargetedMisclassification
+        from foolbox.devutils import atleast_kd
+        from foolbox.models.pytorch import PyTorchModel
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"this attack needs foolbox, and {error.name} is not installed; "
+        'run pip install "robustbook[attacks]".',
+        name=error.name,
+    ) from error
+
+
+class _StartMixin:
+    """Start where it is told to."""
+
+    start: Tensor
+
+    def get_random_start(self, x0: Any, epsilon: float) -> Any:
+        return x0 + epsilon * astensor(self.start)
+
+
+class _LinfPGD(_StartMixin, LinfPGD):
+    pass
+
+
+class _L2PGD(_StartMixin, L2PGD):
+    pass
+
+
+def _nudged(epsilon: Any) -> Any:
+    """A size that is larger by a hair.
+
+    FMN sets the size to its estimate of the distance to the boundary. On models that
+    are linear around the image the estimate is exact, the two logits come out equal,
+    and it stays there for good without having fooled the model: on 1.6 % of the
+    images of a linear model, measured.
+    """
+    return epsilon * (1 + 1e-5) + 1e-6
+
+
+class _LinfFMN(LInfFMNAttack):
+    def project(self, x: Any, x0: Any, epsilon: Any) -> Any:
+        return super().project(x, x0, _nudged(epsilon))
+
+
+class _L2FMN(L2FMNAttack):
+    def project(self, x: Any, x0: Any, epsilon: Any) -> Any:
+        # foolbox divides the norm by itself, which leaves x as it is.
+        factor = _nudged(epsilon) / (x - x0).flatten(1).norms.l2(axis=-1).maximum(1e-12)
+        return x0 + (x - x0) * atleast_kd(factor.minimum(1), x.ndim)
+
+
+def run_pgd(
+    model: Classifier,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    norm: Norm,
+    eps: float,
+    steps: int,
+    step_size: float,
+    start: Tensor | None,
+) -> Tensor:
+    """PGD's last images; ``start`` is inside the unit ball, or None for the center."""
+    kind = _LinfPGD if norm == "linf" else _L2PGD
+    attack = kind(abs_stepsize=step_size, steps=steps, random_start=start is not None)
+    if start is not None:
+        attack.start = start
+    criterion = Misclassification(labels)
+    found: Tensor = attack.run(_wrap(model, images), images, criterion, epsilon=eps)
+    return found
+
+
+def run_fmn(
+    model: Classifier,
+    images: Tensor,
+    classes: Tensor,
+    *,
+    targeted: bool,
+    norm: Norm,
+    steps: int,
+    step_size: float,
+    gamma: float,
+) -> Tensor:
+    """FMN's best images, the clean ones where it found none."""
+    kind = _LinfFMN if norm == "linf" else _L2FMN
+    attack = kind(steps=steps, max_stepsize=step_size, gamma=gamma)
+    criterion: Any = (
+        TargetedMisclassification(classes) if targeted else Misclassification(classes)
+    )
+    found: Tensor = attack.run(_wrap(model, images), images, criterion)
+    return found
+
+
+def _wrap(model: Classifier, images: Tensor) -> Any:
+    device: torch.device = images.device
+    return PyTorchModel(model, bounds=(0, 1), device=device)

@@ -1,0 +1,155 @@
+"""PGD: projected steps along the gradient of the cross-entropy, by foolbox."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from robustbook._validation import check_count, check_positive
+from robustbook.attacks._classifier import Model
+from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
+from robustbook.attacks._result import AttackResult, Norm
+
+
+def pgd(
+    model: Model,
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    eps: float,
+    steps: int = 40,
+    step_size: float | None = None,
+    restarts: int = 1,
+    random_start: bool = True,
+    norm: Norm = "linf",
+    skip_errors: bool = True,
+    batch_size: int = 256,
+    seed: int = 0,
+    progress: bool = True,
+    device: str | torch.device | None = None,
+) -> AttackResult:
+    """Attack with projected gradient steps on the cross-entropy: PGD.
+
+    The last image counts, as in the original. The cross-entropy of very confident
+    models has a gradient of zero in float32, and PGD then reports robustness that is
+    not there; compare with ``apgd(loss="dlr")``.
+
+    Parameters
+    ----------
+    model : callable
+        Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in
+        evaluation mode. Its parameters and their gradients are left alone.
+    images : Tensor or ndarray, shape (N, ...)
+        Images in [0, 1], float32 or float64.
+    labels : Tensor or ndarray, shape (N,), optional
+        True classes, integers from 0 to K - 1; the model's predictions by default.
+    eps : float
+        Largest size of the perturbation, in [0, 1] pixel units.
+    steps : int, default 40
+        Gradient steps.
+    step_size : float, optional
+        Size of a step, in [0, 1] pixel units; 2.5 eps / steps by default.
+        Steps that are too short for their number find less.
+    restarts : int, default 1
+        Runs from different random starts, until one succeeds.
+    random_start : bool, default True
+        Start at a random point of the ball, not at the image.
+    norm : {"linf", "l2"}, default "linf"
+        What size means: the largest change of a pixel, or the root of the sum of
+        squares.
+    skip_errors : bool, default True
+        Leave inputs as they are on which the model is wrong already.
+    batch_size : int, default 256
+        Images at once; the result does not depend on it, rounding apart.
+    seed : int, default 0
+        Seed of the random starts; each image has its own.
+    progress : bool, default True
+        Show a progress bar, on a terminal.
+    device : str or torch.device, optional
+        Where to run, "auto" for a CUDA device if there is one; where the model is
+        by default. The result is where the images are.
+
+    Returns
+    -------
+    AttackResult
+        The last images, also where the attack failed.
+
+    Raises
+    ------
+    TypeError
+        If the images are not floating-point numbers or the labels not integers.
+    ValueError
+        If shapes do not match, a label is no class, or an option is out of range.
+    ModuleNotFoundError
+        If foolbox is not installed.
+
+    Warns
+    -----
+    UserWarning
+        If the model is in training mode, or pixels are outside [0, 1].
+
+    See Also
+    --------
+    apgd : Chooses its steps itself, and is stronger.
+
+    References
+    ----------
+    Madry et al., "Towards deep learning models resistant to adversarial attacks",
+    ICLR 2018. Chapter 9 of this book.
+
+    Examples
+    --------
+    >>> from robustbook.models import load_model
+    >>> images = torch.full((1, 1, 8, 8), 0.5)
+    >>> result = pgd(load_model("digits-linear"), images, eps=0.5, steps=5)
+    >>> result.success.tolist()
+    [True]
+    """
+    check_positive("eps", eps)
+    check_count("steps", steps)
+    check_count("restarts", restarts)
+    if step_size is not None:
+        check_positive("step_size", step_size)
+    if restarts > 1 and not random_start:
+        raise ValueError(
+            f"restarts: expected 1 without a random start, as all runs are the same; "
+            f"got {restarts}."
+        )
+
+    def run(batch: Batch, number: int) -> Tensor:
+        from robustbook.attacks import _foolbox
+
+        start = _start(batch, number, norm) if random_start else None
+        return _foolbox.run_pgd(
+            batch.model,
+            batch.images,
+            batch.labels,
+            norm=norm,
+            eps=eps,
+            steps=steps,
+            step_size=2.5 * eps / steps if step_size is None else step_size,
+            start=start,
+        )
+
+    def perturb(batch: Batch) -> Tensor:
+        found = run(batch, 0)
+        for number in range(1, restarts):
+            left = ~batch.fools(found)
+            if not bool(left.any()):
+                break
+            found[left] = run(batch[left], number)
+        return found
+
+    settings = Settings(
+        "pgd", norm, batch_size, seed, progress, device, skip_errors=skip_errors
+    )
+    return run_attack(perturb, model, images, labels, settings)
+
+
+def _start(batch: Batch, number: int, norm: Norm) -> Tensor:
+    """A random point of the unit ball for each image."""
+    if norm == "linf":
+        return batch.uniform(number)
+    # The first n of n + 2 coordinates of a point on the sphere are uniform in the ball.
+    points = torch.nn.functional.normalize(batch.normal(number, extra=2), dim=1)
+    return points[:, :-2].reshape(batch.images.shape)

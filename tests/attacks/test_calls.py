@@ -1,0 +1,307 @@
+"""What all attacks have in common: labels, seeds, batches, traces, bad input."""
+
+import copy
+import random
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from robustbook.attacks import (
+    apgd,
+    bisect_result,
+    fab,
+    fgsm,
+    fmn,
+    gaussian_noise,
+    pgd,
+)
+
+EPS = 0.1
+ATTACKS = {
+    "fgsm": partial(fgsm, eps=EPS),
+    "pgd": partial(pgd, eps=EPS, steps=10, restarts=2),
+    "apgd-ce": partial(apgd, eps=EPS, steps=10),
+    "apgd-dlr": partial(apgd, eps=EPS, steps=10, loss="dlr", restarts=2),
+    "apgd-targeted": partial(apgd, eps=EPS, steps=5, loss="targeted", targets=3),
+    "fmn": partial(fmn, steps=15),
+    "fab": partial(fab, steps=5),
+    "fab-targeted": partial(fab, steps=5, targets=3, bisections=5),
+    "gaussian_noise": partial(gaussian_noise, sigma=0.3),
+}
+LEAVES_ERRORS = sorted(set(ATTACKS) - {"gaussian_noise"})
+RANDOM = ["pgd", "apgd-ce", "apgd-dlr", "apgd-targeted", "gaussian_noise"]
+every_attack = pytest.mark.parametrize("name", sorted(ATTACKS))
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients_left(digits):
+    """No attack may leave a gradient in the model, whatever else it does."""
+    yield
+    assert all(p.grad is None for p in digits[0].parameters())
+
+
+@every_attack
+def test_result(digits, name):
+    model, images, labels = digits
+    before = images.clone()
+    result = ATTACKS[name](model, images, labels)
+    adversarial = result.adversarial
+    assert torch.equal(images, before)
+    assert result.attack == name.replace("fab-targeted", "fab")
+    assert adversarial.shape == images.shape
+    assert adversarial.dtype == images.dtype
+    assert not adversarial.requires_grad
+    assert 0 <= float(adversarial.min()) <= float(adversarial.max()) <= 1
+    assert torch.equal(result.success, model(adversarial).argmax(1) != labels)
+    assert result.norms.dtype == torch.float64
+    assert torch.equal(torch.isinf(result.norms), ~result.success)
+    assert bool(result.success.any())
+
+
+@every_attack
+def test_same_seed_same_result_in_any_batch(digits, name):
+    model, images, labels = digits
+    first = ATTACKS[name](model, images, labels, seed=3)
+    again = ATTACKS[name](model, images, labels, seed=3)
+    assert torch.equal(first.adversarial, again.adversarial)
+    assert torch.equal(first.norms, again.norms)
+    batched = ATTACKS[name](model, images, labels, seed=3, batch_size=7)
+    # Another batch size rounds differently, which can flip a sign or two.
+    close = (first.adversarial - batched.adversarial).flatten(1).abs().amax(1) < 1e-3
+    assert float(close.double().mean()) > 0.9
+    assert int((first.success != batched.success).sum()) <= 1
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_another_seed_another_start(digits, name):
+    model, images, labels = digits
+    first, other = (ATTACKS[name](model, images, labels, seed=s) for s in (0, 1))
+    assert not torch.equal(first.adversarial, other.adversarial)
+
+
+@every_attack
+def test_global_generators_are_untouched(digits, name):
+    model, images, labels = digits
+    states = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()
+    ATTACKS[name](model, images, labels)
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert random.getstate() == states[2]
+
+
+@every_attack
+def test_parameters_are_untouched(digits, name):
+    """Also those that a callable hides, with a gradient in them already."""
+    source, images, labels = digits
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    with torch.no_grad():
+        model[1].weight.copy_(source.linear.weight[:, :64])
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 7.0)
+    before = [p.detach().clone() for p in model.parameters()]
+    model.eval()
+    for given in (model, lambda x: model(x)):
+        ATTACKS[name](given, images[:8], labels[:8])
+    for parameter, value in zip(model.parameters(), before, strict=True):
+        assert parameter.requires_grad
+        assert torch.equal(parameter, value)
+        assert bool((parameter.grad == 7).all())
+
+
+@every_attack
+def test_without_labels_the_predictions_count(digits, name):
+    model, images, _ = digits
+    predicted = model(images).argmax(1)
+    own = ATTACKS[name](model, images)
+    given = ATTACKS[name](model, images, predicted)
+    assert torch.equal(own.adversarial, given.adversarial)
+    assert torch.equal(own.success, given.success)
+
+
+@pytest.mark.parametrize("name", LEAVES_ERRORS)
+def test_wrong_already(digits, name):
+    """Labels one class off: nothing is left to attack."""
+    model, images, _ = digits
+    wrong = (model(images).argmax(1) + 1) % 10
+    result = ATTACKS[name](model, images, wrong)
+    assert torch.equal(result.adversarial, images)
+    assert bool(result.success.all())
+    assert bool((result.norms == 0).all())
+
+
+@pytest.mark.parametrize("attack", [fgsm, pgd])
+def test_errors_can_be_attacked_too(digits, attack):
+    model, images, _ = digits
+    wrong = (model(images).argmax(1) + 1) % 10
+    result = attack(model, images, wrong, eps=EPS, skip_errors=False)
+    assert bool(((result.adversarial - images).flatten(1).abs().amax(1) > 0).all())
+
+
+@every_attack
+def test_numpy_double_and_gradient_modes(digits, name):
+    model, images, labels = digits
+    plain = ATTACKS[name](model, images[:10], labels[:10])
+    with torch.inference_mode():
+        inside = ATTACKS[name](model, images[:10] * 1, labels[:10].numpy())
+    assert torch.equal(plain.adversarial, inside.adversarial)
+
+    def double(pixels):
+        assert pixels.dtype == torch.float64
+        return model(pixels.float()).double()
+
+    wide = ATTACKS[name](double, images[:10].double().numpy(), labels[:10])
+    assert wide.adversarial.dtype == torch.float64
+    assert torch.equal(wide.success, plain.success)
+
+
+@pytest.mark.parametrize("attack", [fmn, fab])
+def test_failed_samples_are_infinite(attack):
+    """A model that never changes its mind near the images."""
+
+    def stubborn(images):
+        flat = images.flatten(1)
+        return torch.stack([5 + 0 * flat[:, 0], flat.mean(1), flat[:, 0]], dim=1)
+
+    images = torch.full((3, 1, 4, 4), 0.5)
+    result = attack(stubborn, images, steps=10, bisections=5)
+    assert not bool(result.success.any())
+    assert torch.isinf(result.norms).all()
+    assert torch.equal(result.adversarial, images)
+    assert result.robust_accuracy() == 1.0
+    shorter = bisect_result(stubborn, images, result)
+    assert torch.isinf(shorter.norms).all()
+
+
+def test_noise_is_scaled_by_sigma(digits):
+    model, images, _ = digits
+    gray = torch.full_like(images, 0.5)
+    small, large = (
+        gaussian_noise(model, gray, sigma=s).adversarial - 0.5 for s in (0.01, 0.02)
+    )
+    assert torch.allclose(2 * small, large, atol=1e-6)
+    assert float(small.std()) == pytest.approx(0.01, rel=0.05)
+
+
+def test_training_mode_is_named(digits):
+    _, images, labels = digits
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.Dropout())
+    with pytest.warns(UserWarning, match="training mode") as caught:
+        first = pgd(model, images, labels, eps=EPS, steps=2)
+    assert caught[0].filename == __file__
+    assert model.training
+    with pytest.warns(UserWarning, match="training mode"):
+        again = pgd(model, images, labels, eps=EPS, steps=2)
+    assert torch.equal(first.adversarial, again.adversarial)
+
+
+def test_pixels_beyond_the_range_are_named(digits):
+    model, images, labels = digits
+    with pytest.warns(UserWarning, match=r"expected pixels in \[0, 1\], got \[0, 2\]"):
+        result = fgsm(model, images * 2, labels, eps=EPS)
+    assert float(result.adversarial.max()) <= 1
+
+
+def test_zero_gradients_of_dlr_are_named():
+    def flat(images):
+        column = images.flatten(1).sum(1, keepdim=True) * 0
+        return column + torch.tensor([3.0, 2.0, 1.0])
+
+    with pytest.warns(UserWarning, match="gradient of zero"):
+        apgd(flat, torch.full((2, 1, 2, 2), 0.5), eps=EPS, loss="dlr", steps=2)
+
+
+IMAGES = torch.full((3, 1, 4, 4), 0.5)
+
+
+def first_pixels(images):
+    return images.flatten(1)[:, :5]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"model": 3}, TypeError, "model: expected a callable .* got int"),
+        ({"model": lambda x: x}, ValueError, r"logits of shape \(3, K\)"),
+        ({"model": lambda x: x.numpy()}, TypeError, "tensor of logits, got ndarray"),
+        ({"model": lambda x: first_pixels(x.detach())}, ValueError, "differentiated"),
+        ({"model": lambda x: first_pixels(x) / 0}, ValueError, "finite"),
+        ({"images": IMAGES.byte()}, TypeError, r"images.float\(\) / 255"),
+        ({"images": IMAGES * torch.nan}, ValueError, "finite pixels"),
+        ({"images": IMAGES[:0]}, ValueError, "at least one image"),
+        ({"images": IMAGES.flatten()}, ValueError, r"expected shape \(N, ...\)"),
+        ({"labels": torch.tensor([1, 2])}, ValueError, r"expected shape \(3,\)"),
+        ({"labels": torch.tensor([1, 2, 5])}, ValueError, "from 0 to 4, got 5"),
+        ({"labels": torch.tensor([1.0, 2, 3])}, TypeError, "integer labels"),
+        ({"eps": 0}, ValueError, "eps: expected a positive"),
+        ({"steps": 0}, ValueError, "steps: expected at least 1"),
+        ({"step_size": -1}, ValueError, "step_size: expected a positive"),
+        ({"restarts": 2, "random_start": False}, ValueError, "restarts: expected 1"),
+        ({"norm": "l1"}, ValueError, "norm: expected one of linf, l2; got 'l1'"),
+        ({"batch_size": 0}, ValueError, "batch_size: expected at least 1"),
+        ({"seed": -1}, ValueError, "seed: expected at least 0"),
+    ],
+)
+def test_bad_input(change, error, message):
+    arguments = {"model": first_pixels, "images": IMAGES, "labels": None, "eps": 0.1}
+    arguments |= change
+    model, images = arguments.pop("model"), arguments.pop("images")
+    with pytest.raises(error, match=message):
+        pgd(model, images, arguments.pop("labels"), **arguments)
+
+
+def test_bad_options_of_single_attacks():
+    with pytest.raises(ValueError, match="loss: expected one of ce, dlr, targeted"):
+        apgd(first_pixels, IMAGES, eps=0.1, loss="hinge")
+    for loss, classes in (("dlr", 3), ("targeted", 4)):
+        with pytest.raises(ValueError, match=f"at least {classes} classes .* got 2"):
+            apgd(lambda x: first_pixels(x)[:, :2], IMAGES, eps=0.1, loss=loss)
+    for attack in (fmn, fab):
+        with pytest.raises(ValueError, match="targets: expected at least 1"):
+            attack(first_pixels, IMAGES, targets=0)
+        with pytest.raises(ValueError, match="bisections: expected at least 0"):
+            attack(first_pixels, IMAGES, bisections=-1)
+    result = fgsm(first_pixels, IMAGES, eps=0.1)
+    with pytest.raises(ValueError, match="one of these images"):
+        bisect_result(first_pixels, IMAGES[:2], result)
+
+
+def test_model_elsewhere(digits):
+    model, images, _ = digits
+    with pytest.raises(ValueError, match=r"got meta; call model.to\(\"meta\"\)"):
+        fgsm(model, images, eps=0.1, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("attack", "library", "module"),
+    [
+        (partial(fgsm, eps=EPS), "foolbox", "foolbox.attacks"),
+        (fab, "pyautoattack", "pyautoattack.autopgd_base"),
+    ],
+)
+def test_missing_library_is_named(monkeypatch, attack, library, module):
+    import robustbook.attacks
+
+    adapter = f"_{library}"
+    monkeypatch.delitem(sys.modules, f"robustbook.attacks.{adapter}", raising=False)
+    monkeypatch.delattr(robustbook.attacks, adapter, raising=False)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"needs {library}.*\[attacks\]"):
+        attack(first_pixels, IMAGES)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+@every_attack
+def test_cuda(digits, name):
+    source, images, labels = digits
+    model = copy.deepcopy(source).cuda()
+    state = torch.cuda.get_rng_state()
+    result = ATTACKS[name](model, images, labels)
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    assert result.adversarial.device == images.device
+    on_cpu = ATTACKS[name](source, images, labels)
+    assert abs(result.robust_accuracy() - on_cpu.robust_accuracy()) < 0.05

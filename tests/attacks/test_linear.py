@@ -1,0 +1,123 @@
+"""Against linear models, whose exact margins are known."""
+
+import numpy as np
+import pytest
+import torch
+
+from robustbook.attacks import apgd, bisect_result, fab, fgsm, fmn, pgd, smallest
+
+
+def excess(result, margins):
+    """By how much the norms found exceed the exact margins, relatively."""
+    assert bool(result.success.all())
+    return result.norms / margins - 1
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("problem", ["binary", "ten"])
+@pytest.mark.parametrize("attack", [fmn, fab])
+def test_targeted_minimal_attacks_find_the_margin(request, attack, problem, norm):
+    model = request.getfixturevalue(problem)
+    result = attack(model, model.images, steps=30, targets=9, norm=norm)
+    found = excess(result, getattr(model, norm))
+    assert float(found.max()) < 0.01
+    assert float(found.min()) > -1e-3
+
+
+@pytest.mark.parametrize("attack", [fmn, fab])
+@pytest.mark.parametrize("problem", ["binary", "ten", "hundred"])
+def test_untargeted_minimal_attacks(request, attack, problem):
+    """FMN goes for the likeliest class, which is the nearest one only mostly."""
+    model = request.getfixturevalue(problem)
+    found = excess(attack(model, model.images, steps=30), model.linf)
+    assert float(found.median()) < 0.01
+    assert float(found.min()) > -1e-3
+    if attack is fab or problem == "binary":
+        assert float(found.max()) < 0.01
+
+
+@pytest.mark.parametrize("step_size", [1.0, 10.0])
+def test_fmn_does_not_stop_on_the_boundary(ten, step_size):
+    """As foolbox has it, 1 to 3 % of these come back as the clean image."""
+    assert bool(fmn(ten, ten.images, step_size=step_size).success.all())
+
+
+@pytest.mark.parametrize("attack", [fmn, fab])
+def test_bisections_take_the_overshoot_back(ten, attack):
+    plain = attack(ten, ten.images, steps=10, targets=9)
+    options = {"steps": 10, "targets": 9, "bisections": 20}
+    bisected = attack(ten, ten.images, **options)
+    assert bool((bisected.norms <= plain.norms).all())
+    assert float(excess(bisected, ten.linf).max()) < 2e-3
+    later = bisect_result(ten, ten.images, plain, steps=20)
+    assert torch.equal(later.norms, bisected.norms)
+    assert later.attack == plain.attack
+
+
+@pytest.mark.parametrize("attack", [fgsm, pgd, apgd])
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_fixed_size_exact_with_two_classes(binary, attack, norm):
+    """The gradient points straight at the only other class."""
+    margins = getattr(binary, norm)
+    eps = float(margins.median())
+    result = attack(binary, binary.images, eps=eps, norm=norm)
+    # Steps of 2.5 eps in all leave a random start on the sphere 5 degrees away.
+    clear = (margins / eps - 1).abs() > (1e-2 if attack is pgd else 1e-3)
+    assert torch.equal(result.success[clear], (margins < eps)[clear])
+    assert 0 < float(result.success.double().mean()) < 1
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_targeted_apgd_exact_with_many_classes(ten, norm):
+    margins = getattr(ten, norm)
+    eps = float(margins.median())
+    result = apgd(ten, ten.images, eps=eps, loss="targeted", norm=norm)
+    clear = (margins / eps - 1).abs() > 1e-2
+    assert torch.equal(result.success[clear], (margins < eps)[clear])
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize(
+    "attack",
+    [fgsm, pgd, apgd, lambda *a, **k: apgd(*a, loss="dlr", **k)],
+    ids=["fgsm", "pgd", "apgd-ce", "apgd-dlr"],
+)
+def test_no_success_within_the_margin(ten, attack, norm):
+    """Whatever the loss, the size is kept to, and nothing impossible is found."""
+    margins = getattr(ten, norm)
+    eps = float(margins.median())
+    result = attack(ten, ten.images, eps=eps, norm=norm)
+    assert not bool(result.success[margins > eps * 1.001].any())
+    # Even the wrong loss finds most of what there is.
+    assert float(result.success[margins < eps * 0.5].double().mean()) > 0.9
+    moved = (result.adversarial - ten.images).flatten(1)
+    size = torch.linalg.vector_norm(moved, ord=2 if norm == "l2" else torch.inf, dim=1)
+    assert float(size.max()) <= eps * (1 + 1e-5) + 1e-6
+    assert torch.isinf(result.norms[~result.success]).all()
+    found = result.norms[result.success]
+    np.testing.assert_allclose(found, size[result.success], rtol=1e-5)
+
+
+def test_smallest(ten):
+    quick, slow = fmn(ten, ten.images, steps=5), fab(ten, ten.images, steps=5)
+    both = smallest(quick, slow)
+    assert torch.equal(both.norms, torch.minimum(quick.norms, slow.norms))
+    assert both.attack == "fmn+fab"
+    assert torch.equal(both.success, quick.success | slow.success)
+    with pytest.raises(ValueError, match="expected one norm, got linf and l2"):
+        smallest(quick, fmn(ten, ten.images, steps=5, norm="l2"))
+    with pytest.raises(ValueError, match="expected one shape"):
+        smallest(quick, fmn(ten, ten.images[:5], steps=5))
+    with pytest.raises(ValueError, match="at least one"):
+        smallest()
+
+
+def test_robust_accuracy_is_the_share_of_larger_margins(ten):
+    result = fab(ten, ten.images, targets=9, steps=10, bisections=20)
+    for eps in (0.01, 0.05, 0.1):
+        exact = float((ten.linf > eps).double().mean())
+        assert result.robust_accuracy(eps) == pytest.approx(exact, abs=0.01)
+    assert result.robust_accuracy() == 0
+    assert len(result) == len(ten.images)
+    with pytest.raises(ValueError, match="at least 0"):
+        result.robust_accuracy(-1.0)
