@@ -10,7 +10,7 @@ from robustbook.models import load_model
 def problem(digits):
     model = load_model("digits-cnn")
     _, images, labels = digits
-    return model, (lambda x: 1000 * model(x)), images, labels
+    return model, (lambda x: 100 * model(x)), images, labels
 
 
 EPS = 0.12
@@ -21,7 +21,7 @@ def test_large_logits_blind_the_cross_entropy(problem):
     for attack in (pgd, apgd):
         honest = attack(plain, images, labels, eps=EPS).robust_accuracy()
         blind = attack(scaled, images, labels, eps=EPS).robust_accuracy()
-        assert blind > honest + 0.2
+        assert blind > honest + 0.4
 
 
 def test_other_losses_do_not_care(problem):
