@@ -20,6 +20,12 @@ from robustbook.agreement._measure import (
 from robustbook.agreement._pairing import pair_by_label, pair_nearest, pair_optimal
 from robustbook.agreement._result import Agreement, AgreementComparison
 from robustbook.agreement._search import CertificateError, SearchTrace, Step
+from robustbook.agreement._sweep import (
+    AgreementDecomposition,
+    ContributionGroup,
+    decompose_agreement,
+    ratio_sweep,
+)
 
 if TYPE_CHECKING:
     from robustbook.agreement._metric import PosteriorAgreement
@@ -28,7 +34,9 @@ __all__ = [
     "AdamTrace",
     "Agreement",
     "AgreementComparison",
+    "AgreementDecomposition",
     "CertificateError",
+    "ContributionGroup",
     "IntervalBounds",
     "PosteriorAgreement",
     "SearchTrace",
@@ -38,11 +46,13 @@ __all__ = [
     "agreement_curve",
     "agreement_search",
     "compare_agreement",
+    "decompose_agreement",
     "gibbs_posterior",
     "pair_by_label",
     "pair_nearest",
     "pair_optimal",
     "posterior_agreement",
+    "ratio_sweep",
     "symmetric_channel_capacity",
 ]
 

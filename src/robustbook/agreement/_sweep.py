@@ -1,0 +1,231 @@
+"""Agreement when only a part of the samples is shifted, and who contributes what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustbook._validation import (
+    as_tensor,
+    check_count,
+    check_fraction,
+    check_labels,
+    check_logit_pair,
+)
+from robustbook.agreement._measure import gibbs_posterior, posterior_agreement
+from robustbook.agreement._result import Agreement
+
+
+@dataclass(frozen=True)
+class ContributionGroup:
+    """Samples that share whether they were classified correctly and kept.
+
+    Attributes
+    ----------
+    count : int
+        Number of samples.
+    contribution : float
+        Their exact share of ``pa``: the sum of their contributions over N (nats).
+    approximation : float
+        The thesis's approximation of the same share, by one average missing
+        confidence; NaN for the group that the thesis leaves out.
+    """
+
+    count: int
+    contribution: float
+    approximation: float
+
+
+@dataclass(frozen=True)
+class AgreementDecomposition:
+    """Posterior agreement as a sum over four groups of samples.
+
+    Attributes
+    ----------
+    kept_correct, kept_wrong, changed_correct, changed_wrong : ContributionGroup
+        Prediction kept or changed under the shift; clean prediction correct or
+        wrong. The contributions add up to ``pa``.
+    """
+
+    kept_correct: ContributionGroup
+    kept_wrong: ContributionGroup
+    changed_correct: ContributionGroup
+    changed_wrong: ContributionGroup
+
+    @property
+    def total(self) -> float:
+        """Sum of the exact contributions: ``pa``."""
+        groups = (self.kept_correct, self.kept_wrong, self.changed_correct)
+        return math.fsum(g.contribution for g in (*groups, self.changed_wrong))
+
+
+def ratio_sweep(
+    logits: Any,
+    shifted_logits: Any,
+    ratios: Sequence[float],
+    *,
+    norms: Any = None,
+    seed: int = 0,
+    prior: Any = None,
+    tol: float = 1e-9,
+) -> list[Agreement]:
+    """Posterior agreement for growing shares of shifted samples.
+
+    At ratio r, the first round(r N) samples of an order are shifted and the others
+    stay clean. With ``norms`` the order is that of growing perturbation (ties in
+    the order given; ``inf``, not attacked with success, last): the papers'
+    adversarial ratio. Without, it is random.
+
+    Parameters
+    ----------
+    logits, shifted_logits : tensor or array, shape (N, K)
+        Paired logits, all samples shifted in the second.
+    ratios : sequence of float
+        Shares in [0, 1].
+    norms : tensor or array, shape (N,), optional
+        Size of each perturbation, at least 0 or ``inf``.
+    seed : int
+        Of the random order.
+    prior, tol
+        As in :func:`posterior_agreement`.
+
+    Returns
+    -------
+    list of Agreement
+        One a ratio.
+
+    Raises
+    ------
+    TypeError, ValueError, CertificateError
+        As in :func:`posterior_agreement`, and for bad ratios or norms.
+
+    Notes
+    -----
+    Source: the PA paper, section 4.1; the thesis, section 4.2 (adversarial ratio).
+
+    Examples
+    --------
+    >>> import torch
+    >>> clean = torch.eye(4)
+    >>> sweep = ratio_sweep(clean, clean.flip(0), [0.0, 0.5], norms=[1, 2, 3, 4])
+    >>> [round(result.pa, 4) for result in sweep]
+    [1.3863, 0.1438]
+    """
+    clean, shifted = check_logit_pair(logits, shifted_logits)
+    counts = [
+        round(check_fraction(f"ratios[{place}]", ratio) * len(clean))
+        for place, ratio in enumerate(ratios)
+    ]
+    rank = _rank(norms, len(clean), seed).to(clean.device)
+    return [
+        posterior_agreement(
+            clean,
+            torch.where((rank < count)[:, None], shifted, clean),
+            prior=prior,
+            tol=tol,
+        )
+        for count in counts
+    ]
+
+
+def decompose_agreement(
+    result: Agreement, logits: Any, shifted_logits: Any, labels: Any
+) -> AgreementDecomposition:
+    """Split posterior agreement over kept and changed, correct and wrong.
+
+    Beside each exact share stands the thesis's approximation, which puts the
+    average missing confidence of a group at the optimal temperature into one
+    logarithm.
+
+    Parameters
+    ----------
+    result : Agreement
+        From :func:`posterior_agreement` on the same logits, with a uniform prior.
+    logits, shifted_logits : tensor or array, shape (N, K)
+    labels : tensor or array, shape (N,)
+        True classes.
+
+    Returns
+    -------
+    AgreementDecomposition
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arrays do not fit together or to the result.
+
+    Notes
+    -----
+    Source: the thesis, section 4.2 and Theorem B.1.1. There the terms are sums on
+    the scale N (pa - log K); here they are shares of ``pa``, so each approximation
+    has (count / N) log K added.
+
+    Examples
+    --------
+    >>> import torch
+    >>> clean, shifted = torch.eye(4), torch.eye(4)[[0, 1, 2, 0]]
+    >>> result = posterior_agreement(clean, shifted)
+    >>> parts = decompose_agreement(result, clean, shifted, torch.arange(4))
+    >>> parts.kept_correct.count, parts.changed_correct.count
+    (3, 1)
+    >>> abs(parts.total - result.pa) < 1e-12
+    True
+    """
+    clean, shifted = check_logit_pair(logits, shifted_logits)
+    size, classes = clean.shape
+    if (size, classes) != (result.num_samples, result.num_classes):
+        raise ValueError(
+            f"logits: expected shape ({result.num_samples}, {result.num_classes}), as "
+            f"in the result, got {tuple(clean.shape)}."
+        )
+    true = check_labels("labels", labels, length=size, num_classes=classes)
+    before, after = clean.argmax(1), shifted.argmax(1)
+    kept, correct = before == after, before == true.to(before.device)
+    missing = 1.0 - gibbs_posterior(clean, result.beta).amax(1)
+    missing_shifted = 1.0 - gibbs_posterior(shifted, result.beta).amax(1)
+
+    def group(members: Tensor, value: Tensor | None) -> ContributionGroup:
+        count = int(members.sum())
+        exact = float(result.per_sample[members].sum()) / size
+        if value is None:
+            return ContributionGroup(count, exact, math.nan)
+        approximation = count / size * (math.log(classes) + float(value))
+        return ContributionGroup(count, exact, approximation if count else 0.0)
+
+    def kept_value(members: Tensor) -> Tensor:
+        return (1.0 - 2.0 * missing[members].mean()).log()
+
+    fooled = ~kept & correct
+    return AgreementDecomposition(
+        kept_correct=group(kept & correct, kept_value(kept & correct)),
+        kept_wrong=group(kept & ~correct, kept_value(kept & ~correct)),
+        changed_correct=group(fooled, missing_shifted[fooled].mean().log()),
+        changed_wrong=group(~kept & ~correct, None),
+    )
+
+
+def _rank(norms: Any, count: int, seed: int) -> Tensor:
+    """Place of each sample in the order of shifting."""
+    if norms is None:
+        generator = torch.Generator().manual_seed(check_count("seed", seed, minimum=0))
+        return torch.randperm(count, generator=generator)
+    sizes = as_tensor("norms", norms).double().cpu()
+    if sizes.shape != (count,):
+        raise ValueError(
+            f"norms: expected shape ({count},), one a sample, got {tuple(sizes.shape)}."
+        )
+    if bool(sizes.isnan().any()) or bool((sizes < 0).any()):
+        place = int((sizes.isnan() | (sizes < 0)).nonzero()[0])
+        raise ValueError(
+            f"norms: expected numbers of at least 0, got {float(sizes[place]):g} at "
+            f"index {place}."
+        )
+    order = sizes.argsort(stable=True)
+    rank = torch.empty(count, dtype=torch.int64)
+    rank[order] = torch.arange(count)
+    return rank

@@ -1,0 +1,98 @@
+"""Shares of shifted samples, and the decomposition over groups."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from robustbook.agreement import (
+    decompose_agreement,
+    posterior_agreement,
+    ratio_sweep,
+)
+
+
+@pytest.fixture
+def attacked():
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 5, (200,), generator=generator)
+    clean = torch.randn(200, 5, generator=generator)
+    clean[torch.arange(200), labels] += 3
+    shifted = clean + 2 * torch.randn(200, 5, generator=generator)
+    norms = torch.rand(200, generator=generator)
+    return clean, shifted, labels, norms
+
+
+def test_the_ends_of_a_sweep(attacked):
+    clean, shifted, _, norms = attacked
+    none, some, everything = ratio_sweep(clean, shifted, [0, 0.3, 1], norms=norms)
+    assert none.beta == math.inf
+    assert none.pa == pytest.approx(math.log(5))
+    assert everything.pa == posterior_agreement(clean, shifted).pa
+    mixed = clean.clone()
+    chosen = norms.argsort()[:60]
+    mixed[chosen] = shifted[chosen]
+    assert some.pa == posterior_agreement(clean, mixed).pa
+
+
+def test_a_random_order_is_seeded(attacked):
+    clean, shifted, *_ = attacked
+    first = ratio_sweep(clean, shifted, [0.5])[0].pa
+    assert ratio_sweep(clean, shifted, [0.5])[0].pa == first
+    assert ratio_sweep(clean, shifted, [0.5], seed=1)[0].pa != first
+
+
+def test_failed_attacks_come_last(attacked):
+    clean, shifted, _, norms = attacked
+    norms[:10] = math.inf
+    (result,) = ratio_sweep(clean, shifted, [0.95], norms=norms)
+    mixed = shifted.clone()
+    mixed[:10] = clean[:10]
+    assert result.pa == posterior_agreement(clean, mixed).pa
+
+
+def test_the_decomposition_is_exact(attacked):
+    clean, shifted, labels, _ = attacked
+    result = posterior_agreement(clean, shifted)
+    parts = decompose_agreement(result, clean, shifted, labels)
+    assert parts.total == pytest.approx(result.pa, abs=1e-12)
+    groups = (
+        parts.kept_correct,
+        parts.kept_wrong,
+        parts.changed_correct,
+        parts.changed_wrong,
+    )
+    assert sum(group.count for group in groups) == 200
+    changed = parts.changed_correct.count + parts.changed_wrong.count
+    assert changed / 200 == pytest.approx(result.mismatch)
+
+
+def test_the_approximation_is_the_theses(attacked):
+    clean, shifted, labels, _ = attacked
+    result = posterior_agreement(clean, shifted)
+    parts = decompose_agreement(result, clean, shifted, labels)
+    before = (result.beta * clean.double()).softmax(1)
+    kept = (clean.argmax(1) == shifted.argmax(1)) & (clean.argmax(1) == labels)
+    missing = float((1 - before.amax(1))[kept].mean())
+    share = float(kept.double().mean())
+    expected = share * (math.log(5) + math.log(1 - 2 * missing))
+    assert parts.kept_correct.approximation == pytest.approx(expected)
+
+
+def test_bad_input(attacked):
+    clean, shifted, labels, norms = attacked
+    with pytest.raises(ValueError, match=r"ratios\[1\]"):
+        ratio_sweep(clean, shifted, [0.5, 1.5])
+    with pytest.raises(ValueError, match="norms: expected shape"):
+        ratio_sweep(clean, shifted, [0.5], norms=norms[:5])
+    with pytest.raises(ValueError, match="at index 0"):
+        ratio_sweep(
+            clean, shifted, [0.5], norms=norms.index_fill(0, torch.tensor(3), -1)
+        )
+    result = posterior_agreement(clean, shifted)
+    with pytest.raises(ValueError, match="as in the result"):
+        decompose_agreement(result, clean[:5], shifted[:5], labels[:5])
+    with pytest.raises(ValueError, match="labels: expected labels from 0 to 4"):
+        decompose_agreement(result, clean, shifted, labels + 1)
