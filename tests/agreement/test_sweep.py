@@ -87,10 +87,9 @@ def test_bad_input(attacked):
         ratio_sweep(clean, shifted, [0.5, 1.5])
     with pytest.raises(ValueError, match="norms: expected shape"):
         ratio_sweep(clean, shifted, [0.5], norms=norms[:5])
-    with pytest.raises(ValueError, match="at index 0"):
-        ratio_sweep(
-            clean, shifted, [0.5], norms=norms.index_fill(0, torch.tensor(3), -1)
-        )
+    norms[3] = -1
+    with pytest.raises(ValueError, match="at least 0, got -1 at index 3"):
+        ratio_sweep(clean, shifted, [0.5], norms=norms)
     result = posterior_agreement(clean, shifted)
     with pytest.raises(ValueError, match="as in the result"):
         decompose_agreement(result, clean[:5], shifted[:5], labels[:5])
