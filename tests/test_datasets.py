@@ -16,7 +16,12 @@ from sklearn.datasets import load_digits
 
 from robustbook import datasets
 from robustbook._store import sha256_of
-from robustbook.datasets import DataUnavailableError, _registry, load_dataset
+from robustbook.datasets import (
+    DataUnavailableError,
+    _cifar10,
+    _registry,
+    load_dataset,
+)
 from robustbook.datasets._digits import digits_order
 from robustbook.datasets._mnist import read_idx
 
@@ -351,3 +356,12 @@ def test_data_card_lists_every_file():
         assert f"| `{name}` |" in card
         for file, sha256 in spec.files.items():
             assert f"[{file}]({spec.urls[file]}) | `{sha256}` |" in card
+
+
+def test_archive_batches_run_no_code() -> None:
+    arrays = {b"data": np.zeros((2, 3), np.uint8), b"labels": [0, 1]}
+    reader = _cifar10._ArraysOnly(io.BytesIO(pickle.dumps(arrays)), encoding="bytes")
+    assert (reader.load()[b"data"] == 0).all()
+    harmful = io.BytesIO(pickle.dumps(print))
+    with pytest.raises(pickle.UnpicklingError, match=r"got builtins\.print"):
+        _cifar10._ArraysOnly(harmful, encoding="bytes").load()
