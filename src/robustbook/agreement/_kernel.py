@@ -60,7 +60,6 @@ class Evaluation:
     slope: float
     curvature: float
     convex: float
-    convex_slope: float
     concave: float
     concave_slope: float
     rounding: float
@@ -239,7 +238,6 @@ class Kernel:
             slope=slope_of_c - slope_of_d,
             curvature=curvature,
             convex=value + d,
-            convex_slope=slope_of_c,
             concave=d,
             concave_slope=slope_of_d,
             rounding=self._rounding(size + d),
