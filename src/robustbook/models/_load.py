@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from torch import nn
 
+from ._defenses import JPEGReverseSigmoid
 from ._evaluate import resolve_device
 from ._project import checkpoint_entry, load_checkpoint
 from ._public import list_public_models, load_public
 from ._robustbench import PREFIX, load_robustbench
 
 __all__ = ["load_model"]
+
+#: What may follow a name after a plus sign.
+_DEFENSES: Final[dict[str, Callable[[nn.Module], nn.Module]]] = {
+    "jpeg-rs": JPEGReverseSigmoid,
+}
 
 
 def load_model(
@@ -30,7 +38,12 @@ def load_model(
         - a public checkpoint, one of :func:`list_public_models`
           ("cifar10-resnet20");
         - "robustbench:NAME", a model of RobustBench, or
-          "robustbench:DATASET/THREAT/NAME"; see :func:`load_robustbench`.
+          "robustbench:DATASET/THREAT/NAME"; see :func:`load_robustbench`;
+        - any of these, followed by "+jpeg-rs" ("digits-cnn-s0+jpeg-rs"): the model
+          inside of :class:`JPEGReverseSigmoid` with that class's defaults. Its
+          gradients are those of the model without the defense, so attacks see
+          through it; for the true gradient, which is zero, wrap the model yourself
+          with ``straight_through=False``.
     device : str, default "cpu"
         Where to put it; "auto" means a CUDA device if there is one.
     directory : Path or str, optional
@@ -47,7 +60,7 @@ def load_model(
     Raises
     ------
     ValueError
-        If there is no such model.
+        If there is no such model or no such defense.
     DataUnavailableError
         If the file is neither found nor downloaded, or is not what it should be:
         sha256 for the first two kinds, a file of weights for the third.
@@ -58,7 +71,19 @@ def load_model(
     >>> model = load_model("digits-cnn")
     >>> model.training, model(torch.zeros(1, 1, 8, 8)).shape
     (False, torch.Size([1, 10]))
+    >>> type(load_model("digits-cnn+jpeg-rs")).__name__
+    'JPEGReverseSigmoid'
     """
+    plain, plus, suffix = name.rpartition("+")
+    if plus:
+        if not plain or suffix not in _DEFENSES:
+            known = ", ".join(f'"NAME+{defense}"' for defense in _DEFENSES)
+            raise ValueError(
+                f"name: expected a model's name before the last plus sign and a "
+                f"defense behind it ({known}); got {name!r}"
+            )
+        model = load_model(plain, device=device, directory=directory)
+        return _DEFENSES[suffix](model).eval()
     if name.startswith(PREFIX):
         zoo, threat_model, rest = _robustbench_name(name)
         return load_robustbench(
