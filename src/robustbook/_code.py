@@ -94,7 +94,12 @@ def imported_modules(modules: Sequence[str], *, source: Path) -> list[str]:
     return sorted(closed)
 
 
-def code_sha256(modules: Sequence[str], *, source: Path | str | None = None) -> str:
+def code_sha256(
+    modules: Sequence[str],
+    *,
+    source: Path | str | None = None,
+    follow_imports: bool = True,
+) -> str:
     """Return the sha256 of modules and of all that they import from robustbook.
 
     Parameters
@@ -104,6 +109,8 @@ def code_sha256(modules: Sequence[str], *, source: Path | str | None = None) -> 
     source : Path or str, optional
         The folder that holds the package ``robustbook``; that of the running
         package by default.
+    follow_imports : bool, default True
+        Count what the modules import, too.
 
     Returns
     -------
@@ -124,7 +131,8 @@ def code_sha256(modules: Sequence[str], *, source: Path | str | None = None) -> 
     """
     source = package_source() if source is None else Path(source)
     digest = hashlib.sha256()
-    for module in imported_modules(modules, source=source):
+    counted = imported_modules(modules, source=source) if follow_imports else modules
+    for module in counted:
         for path in _module_files(module, source):
             content = path.read_bytes().replace(b"\r\n", b"\n")
             name = path.relative_to(source).as_posix()

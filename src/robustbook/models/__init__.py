@@ -21,7 +21,7 @@ from ._architectures import (
     register_architecture,
 )
 from ._defenses import JPEGReverseSigmoid, jpeg_compress, reverse_sigmoid
-from ._evaluate import logits_of, resolve_device
+from ._evaluate import features_of, logits_of, resolve_device
 from ._load import load_model
 from ._project import (
     checkpoint_entry,
@@ -47,6 +47,7 @@ __all__ = [
     "build_model",
     "checkpoint_entry",
     "checkpoint_metadata",
+    "features_of",
     "jpeg_compress",
     "list_models",
     "list_public_models",

@@ -1,13 +1,15 @@
-"""Using a model: where it runs, and its logits."""
+"""Using a model: where it runs, its logits, and its features."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from robustbook._validation import check_count
 
-__all__ = ["logits_of", "resolve_device"]
+__all__ = ["features_of", "logits_of", "resolve_device"]
 
 
 def resolve_device(device: str) -> torch.device:
@@ -33,7 +35,6 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-@torch.no_grad()
 def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Tensor:
     """Evaluate a model on images, batch by batch.
 
@@ -63,6 +64,68 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
     >>> logits_of(load_model("digits-linear"), torch.zeros(3, 1, 8, 8)).shape
     torch.Size([3, 10])
     """
+    return _evaluated(model, images, batch_size, lambda batch: model(batch))
+
+
+def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Tensor:
+    """Evaluate the features of a model: what its last linear layer receives.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A classifier that ends in a linear layer, possibly inside wrappers. It is
+        evaluated in evaluation mode, and left as it was.
+    images : Tensor, shape (n, C, H, W)
+        Images with pixels in [0, 1], on any device.
+    batch_size : int, default 1024
+        Images evaluated at once.
+
+    Returns
+    -------
+    Tensor, shape (n, D)
+        Features, on the CPU.
+
+    Raises
+    ------
+    ValueError
+        If the model has no linear layer, there is no image, or `batch_size` is
+        less than 1.
+
+    Examples
+    --------
+    >>> from robustbook.models import load_model
+    >>> features_of(load_model("digits-linear"), torch.zeros(3, 1, 8, 8)).shape
+    torch.Size([3, 64])
+    """
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    if not layers:
+        raise ValueError(
+            f"model: expected a linear layer in it, got {type(model).__name__} "
+            "without one"
+        )
+    received: list[Tensor] = []
+    handle = layers[-1].register_forward_pre_hook(
+        lambda _, inputs: received.append(inputs[0].flatten(1))
+    )
+
+    def features(batch: Tensor) -> Tensor:
+        received.clear()
+        model(batch)
+        return received[-1]
+
+    try:
+        return _evaluated(model, images, batch_size, features)
+    finally:
+        handle.remove()
+
+
+@torch.no_grad()
+def _evaluated(
+    model: nn.Module,
+    images: Tensor,
+    batch_size: int,
+    function: Callable[[Tensor], Tensor],
+) -> Tensor:
     check_count("batch_size", batch_size)
     if len(images) == 0:
         raise ValueError(
@@ -75,7 +138,7 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
     try:
         return torch.cat(
             [
-                model(images[start : start + batch_size].to(device)).cpu()
+                function(images[start : start + batch_size].to(device)).cpu()
                 for start in range(0, len(images), batch_size)
             ]
         )
