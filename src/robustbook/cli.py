@@ -214,8 +214,9 @@ def fetch(
     try:
         files = datasets.fetch(name)
         if not files:
-            source = datasets.dataset_spec(name).source
-            print(f"{name} needs no file: {source}", file=sys.stderr)
+            known = name in datasets.list_sentences()
+            spec = datasets.sentences_spec if known else datasets.dataset_spec
+            print(f"{name} needs no file: {spec(name).source}", file=sys.stderr)
         for path in files:
             print(path)
     except ValueError as error:
@@ -227,9 +228,9 @@ def fetch(
 @data.command(name="list")
 def list_data() -> None:
     """List the data sets."""
-    from robustbook.datasets import list_datasets
+    from robustbook.datasets import list_datasets, list_sentences
 
-    print(*list_datasets(), sep="\n")
+    print(*list_datasets(), *list_sentences(), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Image data sets: one that is embedded, and public ones that are fetched.
+"""Images and sentences: embedded ones, and public ones that are fetched.
 
-"digits" ships inside scikit-learn and needs nothing. The others are looked for
+"digits" ships inside scikit-learn and the sentences "template-reviews" are made
+by this package: both need nothing. The others are looked for
 in the folder that the environment variable ``ROBUSTBOOK_DATA`` names, then in
 the cache of pooch, and are downloaded from their public address last; wherever a
 file comes from, its sha256 is checked.
@@ -9,15 +10,27 @@ file comes from, its sha256 is checked.
 from robustbook._store import DataUnavailableError, data_directory
 
 from ._registry import dataset_spec, fetch, list_datasets, load_dataset
+from ._sentences import (
+    Sentences,
+    SentencesSpec,
+    list_sentences,
+    load_sentences,
+    sentences_spec,
+)
 from ._types import Dataset, DatasetSpec
 
 __all__ = [
     "DataUnavailableError",
     "Dataset",
     "DatasetSpec",
+    "Sentences",
+    "SentencesSpec",
     "data_directory",
     "dataset_spec",
     "fetch",
     "list_datasets",
+    "list_sentences",
     "load_dataset",
+    "load_sentences",
+    "sentences_spec",
 ]

@@ -5,15 +5,29 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from robustbook._store import DataUnavailableError, sha256_of
-
-from ._types import DatasetSpec
 
 __all__ = ["data_folder", "obtain", "verify"]
 
 ENVIRONMENT_VARIABLE: Final = "ROBUSTBOOK_DATA"
+
+
+class HasFiles(Protocol):
+    """What this module needs to know of a data set of any kind."""
+
+    @property
+    def name(self) -> str:
+        """The name of the data set."""
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Each file and its sha256."""
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """Each file and its public address."""
 
 
 @lru_cache(maxsize=256)
@@ -40,17 +54,24 @@ def data_folder() -> Path | None:
     return Path(value).expanduser() if value else None
 
 
-def _in_data_folder(dataset: str, file: str) -> Path | None:
+def _in_data_folder(place: str, file: str) -> Path | None:
     folder = data_folder()
     if folder is None:
         return None
-    path = folder / dataset / file
+    path = folder / place / file
     return path if path.is_file() else None
 
 
-def obtain(spec: DatasetSpec, file: str, *, progress: bool = False) -> Path:
-    """Find a file of a data set, or download it; its sum is checked either way."""
-    local = _in_data_folder(spec.name, file)
+def obtain(
+    spec: HasFiles, file: str, *, folder: str | None = None, progress: bool = False
+) -> Path:
+    """Find a file of a data set, or download it; its sum is checked either way.
+
+    ``folder`` says where in the data folder it is looked for, instead of in a
+    folder with the name of the data set.
+    """
+    place = spec.name if folder is None else folder
+    local = _in_data_folder(place, file)
     if local is not None:
         return verify(local, spec.files[file])
     import pooch
@@ -73,12 +94,11 @@ def obtain(spec: DatasetSpec, file: str, *, progress: bool = False) -> Path:
             )
         )
     except Exception as error:  # pooch passes on whatever requests raises
-        folder = data_folder()
-        looked = f"{ENVIRONMENT_VARIABLE} ({folder or 'not set'})"
+        looked = f"{ENVIRONMENT_VARIABLE} ({data_folder() or 'not set'})"
         raise DataUnavailableError(
             f"{spec.name}: {file} is neither in {looked} nor in {cache}, and the "
             f"download from {spec.urls[file]} failed ({type(error).__name__}); "
-            f"set {ENVIRONMENT_VARIABLE} to a folder that holds {spec.name}/{file}, "
+            f"set {ENVIRONMENT_VARIABLE} to a folder that holds {place}/{file}, "
             f"or run `robustbook data fetch {spec.name}` with a network"
         ) from error
     finally:

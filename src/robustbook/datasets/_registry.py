@@ -14,6 +14,7 @@ from ._cifar10 import ARCHIVE, read_cifar10
 from ._digits import read_digits
 from ._mnist import read_mnist
 from ._obtain import obtain
+from ._sentences import fetch_sentences, list_sentences
 from ._types import Dataset, DatasetSpec
 
 __all__ = ["dataset_spec", "fetch", "list_datasets", "load_dataset"]
@@ -216,14 +217,15 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
     Parameters
     ----------
     name : str
-        One of :func:`list_datasets`.
+        One of :func:`list_datasets` or :func:`list_sentences`.
     progress : bool, default True
         Show a progress bar while downloading, where tqdm is installed.
 
     Returns
     -------
     list of Path
-        The verified files; empty for "digits", which ships with scikit-learn.
+        The verified files; empty for what needs none: "digits", which ships with
+        scikit-learn, and "template-reviews", which this package makes.
 
     Raises
     ------
@@ -239,6 +241,11 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
     """
     from importlib.util import find_spec
 
-    spec = dataset_spec(name)
     bar = progress and find_spec("tqdm") is not None
+    if name in list_sentences():
+        return fetch_sentences(name, progress=bar)
+    if name not in _REGISTRY:
+        known = ", ".join((*_REGISTRY, *list_sentences()))
+        raise ValueError(f"name: expected one of {known}; got {name!r}")
+    spec = _REGISTRY[name]
     return [obtain(spec, file, progress=bar) for file in spec.files]

@@ -1,0 +1,198 @@
+"""Sentences: fixed and disjoint splits, checked files, words where one is missing."""
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from robustbook import datasets
+from robustbook.cli import app
+from robustbook.datasets import DataUnavailableError, Sentences, load_sentences
+
+FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
+needs_polarity = pytest.mark.skipif(
+    not (FOLDER and (Path(FOLDER) / "text" / "rt-polarity").is_dir()),
+    reason="text/rt-polarity is not in the folder that ROBUSTBOOK_DATA names",
+)
+PARTS = ("train", "validation", "test")
+COLLECTIONS = [
+    "template-reviews",
+    pytest.param("sentence-polarity", marks=needs_polarity),
+]
+
+
+def fingerprint(data):
+    lines = (f"{y} {x}" for x, y in zip(data.texts, data.labels.tolist(), strict=True))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "size", "sha256"),
+    [
+        (
+            "template-reviews",
+            "train",
+            1200,
+            "ad3fac3093c31555ecef6a9afcf42f4268d7ed8b4d2d212e759addade466d372",
+        ),
+        (
+            "template-reviews",
+            "validation",
+            300,
+            "78a30362670abe16a5bf1a161748d738aa881c18b877fe36b7546246a1a26024",
+        ),
+        (
+            "template-reviews",
+            "test",
+            500,
+            "553dfe0a5eaa5870a240494f436e2c5e39b059789a86e406794740f9a057728e",
+        ),
+        pytest.param(
+            "sentence-polarity",
+            "train",
+            7662,
+            "055d2f14f958f3875934995f0be21383c5833a0b48c7853f0ffb17078f41c89a",
+            marks=needs_polarity,
+        ),
+        pytest.param(
+            "sentence-polarity",
+            "validation",
+            1000,
+            "2494d16d94780ca985392c32de6db246606bfc2a9b7af6cd95ead0e6b386e7d2",
+            marks=needs_polarity,
+        ),
+        pytest.param(
+            "sentence-polarity",
+            "test",
+            2000,
+            "7cb4650bb8dd40cc5c2a35343006dae289a1118374bbf2a34e7ab0f32d47b110",
+            marks=needs_polarity,
+        ),
+    ],
+)
+def test_sentences_never_change(name, split, size, sha256):
+    data = load_sentences(name, split)
+    assert len(data) == size
+    assert (data.name, data.split, data.num_classes) == (name, split, 2)
+    assert data.labels.dtype == torch.int64
+    assert torch.bincount(data.labels).tolist() == [size // 2, size // 2]
+    assert all(text == text.strip() and text for text in data.texts)
+    assert fingerprint(data) == sha256
+
+
+@pytest.mark.parametrize("name", COLLECTIONS)
+def test_splits_are_disjoint(name):
+    parts = [set(load_sentences(name, part).texts) for part in PARTS]
+    sizes = datasets.sentences_spec(name).split_sizes
+    assert [len(part) for part in parts] == [sizes[part] for part in PARTS]
+    assert len(set.union(*parts)) == sum(sizes.values())
+
+
+@needs_polarity
+def test_labels_are_those_of_the_files():
+    folder = Path(FOLDER) / "text" / "rt-polarity"
+    lines = [
+        {
+            line.strip()
+            for line in (folder / f"rt-polarity.{end}")
+            .read_bytes()
+            .decode()
+            .split("\n")
+        }
+        for end in ("neg", "pos")
+    ]
+    for part in PARTS:
+        data = load_sentences("sentence-polarity", part)
+        for text, label in zip(data.texts, data.labels.tolist(), strict=True):
+            assert text in lines[label]
+
+
+def test_the_global_generator_is_not_touched():
+    np.random.seed(3)
+    expected = np.random.random()
+    np.random.seed(3)
+    load_sentences("template-reviews", "train")
+    assert np.random.random() == expected
+
+
+def test_unknown_names_and_splits():
+    with pytest.raises(ValueError, match=r"one of template-reviews, .*'oak'"):
+        load_sentences("oak", "test")
+    with pytest.raises(ValueError, match=r"train, validation, test.*'dev'"):
+        load_sentences("template-reviews", "dev")
+    with pytest.raises(ValueError, match=r"digits, .*sentence-polarity.*'oak'"):
+        datasets.fetch("oak")
+
+
+def test_sentences_check_their_lengths():
+    with pytest.raises(ValueError, match="2 sentences and labels of shape"):
+        Sentences(("a", "b"), torch.zeros(3, dtype=torch.int64), "x", "test")
+
+
+def test_missing_files_say_what_helps(monkeypatch, tmp_path):
+    import pooch
+
+    def refuse(**_):
+        raise ConnectionError("no network")
+
+    monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
+    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(pooch, "retrieve", refuse)
+    for action in (
+        lambda: load_sentences("sentence-polarity", "test"),
+        lambda: datasets.fetch("sentence-polarity", progress=False),
+    ):
+        with pytest.raises(DataUnavailableError) as caught:
+            action()
+        message = str(caught.value)
+        assert "\n" not in message
+        assert "holds text/rt-polarity/rt-polarity.neg" in message
+        assert "`robustbook data fetch sentence-polarity`" in message
+
+
+@pytest.mark.parametrize("place", ["folder", "cache"])
+def test_a_wrong_file_is_refused(monkeypatch, tmp_path, place):
+    import pooch
+
+    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path)
+    if place == "folder":
+        monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path))
+        folder = tmp_path / "text" / "rt-polarity"
+    else:
+        monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
+        folder = tmp_path / "sentence-polarity"
+    folder.mkdir(parents=True)
+    (folder / "rt-polarity.neg").write_text("dull .\n", encoding="utf-8")
+    with pytest.raises(DataUnavailableError, match=r"expected sha256 .* fetch it"):
+        load_sentences("sentence-polarity", "test")
+
+
+def test_sources_are_complete_and_on_the_data_card():
+    card = (datasets.data_directory() / "README.md").read_text(encoding="utf-8")
+    for name in datasets.list_sentences():
+        spec = datasets.sentences_spec(name)
+        assert spec.files.keys() == spec.urls.keys()
+        assert spec.licence
+        assert spec.source
+        assert f"| `{name}` |" in card
+        for file, sha256 in spec.files.items():
+            assert f"[{file}]({spec.urls[file]}) | `{sha256}` |" in card
+
+
+def test_commands_know_sentences():
+    runner = CliRunner()
+    names = runner.invoke(app, ["data", "list"]).stdout.split()
+    assert {"digits", "template-reviews", "sentence-polarity"} <= set(names)
+    embedded = runner.invoke(app, ["data", "fetch", "template-reviews"])
+    assert (embedded.exit_code, embedded.stdout) == (0, "")
+    assert "template-reviews needs no file: generated" in embedded.stderr
+
+
+@needs_polarity
+def test_fetch_finds_the_files():
+    paths = datasets.fetch("sentence-polarity", progress=False)
+    assert [path.name for path in paths] == ["rt-polarity.neg", "rt-polarity.pos"]
