@@ -1,0 +1,474 @@
+"""Discrepancies against closed forms, other libraries and their inequalities."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.linalg import sqrtm
+from scipy.optimize import linprog
+from scipy.spatial.distance import jensenshannon, pdist
+from scipy.special import rel_entr, softmax
+from scipy.stats import wasserstein_distance
+from sklearn.metrics.pairwise import cosine_similarity as sklearn_cosines
+from sklearn.metrics.pairwise import rbf_kernel
+
+from robustbook._compat import mend_torchvision
+from robustbook.discrepancies import (
+    centroid_distance,
+    cosine_similarity,
+    frechet_distance,
+    jensen_shannon,
+    kl_divergence,
+    mmd,
+    total_variation,
+    wasserstein,
+)
+from robustbook.scores import afr_pred
+
+mend_torchvision()
+from torchmetrics.image.fid import _compute_fid  # noqa: E402
+
+PATIENT = settings(deadline=None, max_examples=50)
+
+POSTERIOR = [kl_divergence, jensen_shannon, total_variation, wasserstein]
+FEATURE = [cosine_similarity, centroid_distance, mmd, frechet_distance]
+
+
+@st.composite
+def logit_pairs(draw):
+    random = np.random.default_rng(draw(st.integers(0, 2**31)))
+    shape = draw(st.integers(1, 20)), draw(st.integers(2, 7))
+    scale = draw(st.sampled_from([0.0, 0.1, 1.0, 10.0, 1e4]))
+    beta = draw(st.sampled_from([0.0, 0.3, 1.0, 4.0, math.inf]))
+    return *(scale * random.normal(size=(2, *shape))), beta
+
+
+def posteriors(*logits):
+    return tuple(softmax(x, axis=1) for x in logits)
+
+
+def cloud(count, dimension, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, dimension))
+
+
+# ------------------------------------------------------------------ posteriors
+
+
+@PATIENT
+@given(logit_pairs())
+def test_bounds_and_inequalities(problem):
+    *pair, beta = problem
+    kl = kl_divergence(*pair, beta=beta, reduction="none")
+    tv = total_variation(*pair, beta=beta, reduction="none")
+    js = jensen_shannon(*pair, beta=beta, reduction="none")
+    assert kl.dtype == tv.dtype == js.dtype == torch.float64
+    assert kl.shape == tv.shape == js.shape == (len(pair[0]),)
+    assert (kl >= 0).all()
+    assert ((tv >= 0) & (tv <= 1)).all()
+    assert ((js >= 0) & (js <= math.log(2) + 1e-12)).all()
+    assert (kl >= 2 * tv**2 - 1e-12).all()  # Pinsker
+    assert (js <= math.log(2) * tv + 1e-12).all()
+    assert (js >= 0.5 * tv**2 - 1e-12).all()
+    back = kl_divergence(*reversed(pair), beta=beta, reduction="none")
+    assert (js <= 0.25 * (kl + back) + 1e-9).all()
+
+
+@PATIENT
+@given(logit_pairs())
+def test_identical_logits_give_zero(problem):
+    logits, _, beta = problem
+    for measure in POSTERIOR:
+        assert measure(logits, logits + 3.0, beta=beta) == pytest.approx(0, abs=1e-9)
+    for ground in ("index", "confidence"):
+        assert wasserstein(logits, logits, beta=beta, ground=ground) == 0.0
+
+
+@PATIENT
+@given(logit_pairs())
+def test_symmetry(problem):
+    clean, shifted, beta = problem
+    for measure in (jensen_shannon, total_variation, wasserstein):
+        there, back = (
+            measure(clean, shifted, beta=beta),
+            measure(shifted, clean, beta=beta),
+        )
+        assert there == pytest.approx(back, abs=1e-12)
+
+
+@PATIENT
+@given(logit_pairs())
+def test_mean_is_the_mean_of_the_terms_and_a_plain_float(problem):
+    *pair, beta = problem
+    for measure in POSTERIOR:
+        terms = measure(*pair, beta=beta, reduction="none")
+        mean = measure(*pair, beta=beta)
+        assert type(mean) is float
+        assert mean == float(terms.mean())
+
+
+@PATIENT
+@given(logit_pairs())
+def test_wasserstein_between_unordered_classes_is_total_variation(problem):
+    *pair, beta = problem
+    terms = [
+        measure(*pair, beta=beta, reduction="none")
+        for measure in (wasserstein, total_variation)
+    ]
+    assert torch.equal(*terms)
+
+
+@settings(PATIENT, max_examples=20)
+@given(st.integers(0, 2**31), st.integers(2, 5))
+def test_wasserstein_by_linear_programming(seed, classes):
+    """The definition: the cheapest plan that carries one posterior to the other."""
+    pair = 2 * np.random.default_rng(seed).normal(size=(2, 1, classes))
+    p, q = (x[0] for x in posteriors(*pair))
+    index = np.arange(classes)
+    costs = {
+        "discrete": (index[:, None] != index).astype(float),
+        "index": np.abs(index[:, None] - index).astype(float),
+    }
+    rows = np.kron(np.eye(classes), np.ones(classes))
+    columns = np.kron(np.ones(classes), np.eye(classes))
+    sums = {"A_eq": np.r_[rows, columns], "b_eq": np.r_[p, q]}
+    for ground, cost in costs.items():
+        plan = linprog(cost.ravel(), **sums)
+        assert wasserstein(*pair, ground=ground) == pytest.approx(plan.fun, abs=1e-8)
+
+
+@PATIENT
+@given(logit_pairs())
+def test_against_scipy(problem):
+    *pair, _ = problem
+    p, q = posteriors(*pair)
+    kl = kl_divergence(*pair, reduction="none").numpy()
+    expected = rel_entr(p, q).sum(1)
+    finite = np.isfinite(expected)  # where scipy's posteriors have not underflowed
+    np.testing.assert_allclose(kl[finite], expected[finite], rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(
+        jensen_shannon(*pair, reduction="none"),
+        jensenshannon(p, q, axis=1) ** 2,
+        atol=1e-7,
+    )
+    index = np.arange(p.shape[1])
+    np.testing.assert_allclose(
+        wasserstein(*pair, ground="index", reduction="none"),
+        [wasserstein_distance(index, index, u, v) for u, v in zip(p, q, strict=True)],
+        atol=1e-9,
+    )
+    assert wasserstein(*pair, ground="confidence") == pytest.approx(
+        wasserstein_distance(p.max(1), q.max(1)), abs=1e-12
+    )
+
+
+def test_closed_form_for_two_classes():
+    """Logits log(p / (1 - p)) and 0 give the posterior (p, 1 - p)."""
+    p, q = 0.9, 0.25
+    clean, shifted = ([[math.log(x / (1 - x)), 0.0]] for x in (p, q))
+    kl = p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+    assert kl_divergence(clean, shifted) == pytest.approx(kl, rel=1e-12)
+    assert total_variation(clean, shifted) == pytest.approx(p - q, rel=1e-12)
+    assert wasserstein(clean, shifted, ground="index") == pytest.approx(p - q)
+    # Confidences 0.9 and 0.75.
+    assert wasserstein(clean, shifted, ground="confidence") == pytest.approx(0.15)
+
+
+def test_kl_has_a_direction():
+    clean, shifted = [[5.0, 0.0]], [[0.0, 0.0]]
+    assert kl_divergence(clean, shifted) < math.log(2)
+    assert kl_divergence(shifted, clean) > 1.5
+
+
+def test_kl_stays_exact_where_posteriors_underflow():
+    # (1, ~0) against (~0, 1): the divergence is the margin, 2e4, not inf or NaN.
+    assert kl_divergence([[2e4, 0.0]], [[0.0, 2e4]]) == pytest.approx(2e4)
+    assert kl_divergence([[1e100, 0.0]], [[0.0, 1e100]]) == pytest.approx(1e100)
+
+
+def test_infinite_beta_compares_predictions():
+    clean, shifted = cloud(50, 4, 1), cloud(50, 4, 2)
+    tv = total_variation(clean, shifted, beta=math.inf)
+    assert tv == pytest.approx(1 - afr_pred(clean, shifted), abs=1e-12)
+    assert kl_divergence(clean, shifted, beta=math.inf) == math.inf
+    js = jensen_shannon(clean, shifted, beta=math.inf)
+    assert js == pytest.approx(math.log(2) * tv, rel=1e-12)
+    # A tie has half of the mass on each side: finite in one direction only.
+    tie, sure = [[1.0, 1.0, 0.0]], [[1.0, 0.0, 0.0]]
+    assert kl_divergence(sure, tie, beta=math.inf) == pytest.approx(math.log(2))
+    assert kl_divergence(tie, sure, beta=math.inf) == math.inf
+
+
+def test_huge_finite_beta_does_not_make_nan():
+    pair = [[1.0, 0.5, -3.0]], [[1e10, 2.0, 0.0]]
+    for measure in POSTERIOR:
+        value = measure(*pair, beta=1e305)
+        assert value == pytest.approx(0.0, abs=1e-12)
+
+
+def test_beta_zero_makes_all_posteriors_equal():
+    for measure in POSTERIOR:
+        assert measure(cloud(5, 3, 1), cloud(5, 3, 2), beta=0.0) == 0.0
+
+
+@pytest.mark.parametrize("measure", POSTERIOR)
+def test_posterior_discrepancies_depend_on_the_scale_of_logits(measure):
+    pair = cloud(100, 5, 1), cloud(100, 5, 2)
+    scaled = 10 * pair[0], 10 * pair[1]
+    assert measure(*scaled) > 1.2 * measure(*pair)
+    assert measure(*scaled, beta=0.1) == pytest.approx(measure(*pair), rel=1e-9)
+
+
+def test_index_ground_depends_on_the_numbering_of_classes():
+    pair = cloud(100, 5, 1), cloud(100, 5, 2)
+    order = [4, 0, 3, 1, 2]
+    moved = [x[:, order] for x in pair]
+    assert wasserstein(*moved) == pytest.approx(wasserstein(*pair), rel=1e-12)
+    values = [wasserstein(*x, ground="index") for x in (pair, moved)]
+    assert abs(values[0] - values[1]) > 0.01
+
+
+def test_confidence_ground_forgets_the_samples():
+    logits = cloud(30, 4)
+    assert wasserstein(logits, logits[::-1], ground="confidence") == 0.0
+    assert wasserstein(logits, logits[::-1]) > 0.1
+
+
+# -------------------------------------------------------------------- features
+
+
+def test_frechet_closed_form_of_commuting_covariances():
+    """Diagonal Gaussians: squared differences of means and of deviations."""
+    base = cloud(4000, 3)
+    base = (base - base.mean(0)) @ np.linalg.inv(np.linalg.cholesky(np.cov(base.T))).T
+    first = base * [1.0, 2.0, 0.5] + [0.0, 1.0, 0.0]
+    second = base[::-1] * [3.0, 2.0, 0.0] + [1.0, 1.0, -2.0]
+    expected = (1 + 4) + ((1 - 3) ** 2 + 0 + 0.5**2)
+    assert frechet_distance(first, second) == pytest.approx(expected, rel=1e-9)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 6))
+@settings(PATIENT, max_examples=25)
+def test_frechet_against_torchmetrics_and_scipy(seed, dimension):
+    random = np.random.default_rng(seed)
+    mix = random.normal(size=(2, dimension, dimension)) + 2 * np.eye(dimension)
+    first = random.normal(size=(60, dimension)) @ mix[0]
+    second = random.normal(size=(80, dimension)) @ mix[1] + 1.0
+    ours = frechet_distance(first, second)
+    assert ours >= 0
+    assert ours == pytest.approx(frechet_distance(second, first), rel=1e-6)
+    moments = [
+        (x.mean(0), np.atleast_2d(np.cov(x, rowvar=False))) for x in (first, second)
+    ]
+    tensors = [torch.as_tensor(x) for pair in moments for x in pair]
+    assert ours == pytest.approx(float(_compute_fid(*tensors)), rel=1e-6)
+    (m, s), (n, t) = moments
+    root = sqrtm(s @ t).real
+    expected = np.sum((m - n) ** 2) + np.trace(s + t - 2 * root)
+    assert ours == pytest.approx(expected, rel=1e-6)
+
+
+def test_equal_features_are_at_distance_zero():
+    features = cloud(100, 5)
+    assert frechet_distance(features, features) == pytest.approx(0, abs=1e-9)
+    assert centroid_distance(features, features) == 0.0
+    assert cosine_similarity(features, features) == pytest.approx(1, abs=1e-12)
+    # Without bias: just below 0, as no point meets itself.
+    assert mmd(features, features) == pytest.approx(0, abs=1e-12)
+
+
+@given(st.integers(0, 2**31), st.floats(-1, 1), st.sampled_from([1.0, 1e-9, 1e9]))
+@settings(PATIENT, max_examples=25)
+def test_which_feature_discrepancies_ignore_the_unit(seed, log_scale, huge):
+    random = np.random.default_rng(seed)
+    pair = random.normal(size=(2, 40, 3)) + np.array([0.0, 0.5])[:, None, None]
+    scale = huge * 10**log_scale
+    scaled = scale * pair
+    for measure in (cosine_similarity, mmd):
+        assert measure(*scaled) == pytest.approx(measure(*pair), rel=1e-6, abs=1e-9)
+    for measure, power in ((centroid_distance, 1), (frechet_distance, 2)):
+        expected = scale**power * measure(*pair)
+        assert measure(*scaled) == pytest.approx(expected, rel=1e-6)
+        assert measure(*scaled, relative=True) == pytest.approx(
+            measure(*pair, relative=True), rel=1e-6
+        )
+
+
+def test_relative_divides_by_the_total_variance():
+    first, second = cloud(50, 4, 1), cloud(50, 4, 2) + 1
+    total = np.trace(np.cov(first.T))
+    assert centroid_distance(first, second, relative=True) == pytest.approx(
+        centroid_distance(first, second) / math.sqrt(total)
+    )
+    assert frechet_distance(first, second, relative=True) == pytest.approx(
+        frechet_distance(first, second) / total
+    )
+
+
+def test_cosines_against_sklearn():
+    first, second = cloud(30, 5, 1), cloud(30, 5, 2)
+    expected = np.diag(sklearn_cosines(first, second))
+    found = cosine_similarity(first, second, reduction="none")
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert cosine_similarity(first, second) == pytest.approx(expected.mean())
+    assert cosine_similarity(1e-60 * first, 1e60 * second) == pytest.approx(
+        expected.mean(), abs=1e-12
+    )
+
+
+def _mmd_by_definition(first, second, width):
+    gamma = 1 / (2 * width**2)
+    total, count = 0.0, len(first)
+    xx, yy, xy = (
+        rbf_kernel(u, v, gamma=gamma)
+        for u, v in ((first, first), (second, second), (first, second))
+    )
+    for i in range(count):
+        for k in range(count):
+            if i != k:
+                total += xx[i, k] + yy[i, k] - xy[i, k] - xy[k, i]
+    return total / (count * (count - 1))
+
+
+def test_mmd_by_definition_with_sklearns_kernel():
+    first, second = cloud(40, 3, 1), cloud(40, 3, 2) + 0.5
+    for width in (0.3, 2.0):
+        expected = _mmd_by_definition(first, second, width)
+        assert mmd(first, second, bandwidth=width) == pytest.approx(expected, abs=1e-12)
+    # 80 points: the 3160 distances' lower median.
+    width = np.sort(pdist(np.concatenate([first, second])))[3160 // 2 - 1]
+    expected = _mmd_by_definition(first, second, width)
+    assert mmd(first, second) == pytest.approx(expected, abs=1e-12)
+
+
+def test_mmd_in_blocks_is_the_same(monkeypatch):
+    first, second = cloud(50, 3, 1), cloud(50, 3, 2) + 0.5
+    whole = mmd(first, second, reduction="none")
+    monkeypatch.setattr("robustbook.discrepancies._BLOCK", 16)
+    np.testing.assert_allclose(mmd(first, second, reduction="none"), whole, atol=1e-13)
+
+
+def test_mmd_closed_form_without_bias_for_dependent_pairs():
+    """u normal, v = u + 1: a pair's members depend on each other completely."""
+    width, repeats, count = 1.0, 300, 40
+    # E k(a, b) for a - b normal with mean d and variance 2.
+    attraction = math.sqrt(width**2 / (width**2 + 2))
+    truth = 2 * attraction * (1 - math.exp(-1 / (2 * (width**2 + 2))))
+    found, errors = [], []
+    for seed in range(repeats):
+        first = cloud(count, 1, seed)
+        terms = mmd(first, first + 1, bandwidth=width, reduction="none")
+        found.append(float(terms.mean()))
+        errors.append(2 * float(terms.std()) / math.sqrt(count))
+    spread = np.std(found)
+    assert abs(np.mean(found) - truth) < 4 * spread / math.sqrt(repeats)
+    # The documented standard error is about right.
+    assert 0.8 < np.mean(errors) / spread < 1.25
+
+
+def test_mmd_of_equal_distributions_straddles_zero():
+    found = [mmd(cloud(60, 2, k), cloud(60, 2, 1000 + k)) for k in range(60)]
+    assert 15 < sum(value < 0 for value in found) < 50
+    assert abs(np.mean(found)) < 4 * np.std(found) / math.sqrt(60)
+
+
+def test_centroids_by_hand():
+    assert centroid_distance(cloud(20, 3), cloud(20, 3) + 2.0) == pytest.approx(
+        2 * math.sqrt(3)
+    )
+    # Not paired: sets of different size are fine.
+    assert centroid_distance([[0.0]], [[1.0], [3.0]]) == 2.0
+
+
+# ------------------------------------------------------------------- all of them
+
+
+@pytest.mark.parametrize("measure", POSTERIOR + FEATURE)
+def test_torch_numpy_and_precision_agree(measure):
+    pair = cloud(40, 4, 1).astype(np.float32), cloud(40, 4, 2).astype(np.float32)
+    expected = measure(*(x.astype(np.float64) for x in pair))
+    assert measure(*pair) == pytest.approx(expected, rel=1e-12)
+    assert measure(*map(torch.as_tensor, pair)) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("measure", POSTERIOR + FEATURE)
+def test_does_not_change_its_input(measure):
+    first, second = torch.as_tensor(cloud(40, 4, 1)), torch.as_tensor(cloud(40, 4, 2))
+    copies = first.clone(), second.clone()
+    measure(first, second)
+    assert torch.equal(first, copies[0])
+    assert torch.equal(second, copies[1])
+
+
+@pytest.mark.parametrize("measure", POSTERIOR + FEATURE)
+def test_ten_thousand_samples_are_fast(measure):
+    dimension = 10 if measure in POSTERIOR else 64
+    pair = cloud(10_000, dimension, 1), cloud(10_000, dimension, 2)
+    started = time.perf_counter()
+    measure(*pair)
+    assert time.perf_counter() - started < 60  # a few seconds, for mmd
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: total_variation([[1.0, 0.0]], [[1.0, 0.0]] * 2), ValueError, "shape"),
+        (lambda: kl_divergence([[1.0, -math.inf]], [[1.0, 0]]), ValueError, "finite"),
+        (lambda: kl_divergence([[1.0, 0]], [[1.0, 0]], beta=-1), ValueError, "beta"),
+        (
+            lambda: total_variation([[1.0, 0]], [[1.0, 0]], reduction="sum"),
+            ValueError,
+            "reduction: expected 'mean' or 'none', got 'sum'",
+        ),
+        (
+            lambda: wasserstein([[1.0, 0]], [[1.0, 0]], ground="cosine"),
+            ValueError,
+            "'confidence', got 'cosine'",
+        ),
+        (
+            lambda: wasserstein(
+                [[1.0, 0]], [[1.0, 0]], ground="confidence", reduction="none"
+            ),
+            ValueError,
+            "reduction: expected 'mean' with ground='confidence'",
+        ),
+        (lambda: mmd(cloud(5, 2), cloud(6, 2)), ValueError, r"\(5, 2\).*\(6, 2\)"),
+        (lambda: mmd(cloud(1, 2), cloud(1, 2)), ValueError, "at least 2 samples"),
+        (lambda: mmd(np.ones((5, 2)), np.ones((5, 2))), ValueError, "median.*bandwid"),
+        (lambda: mmd(cloud(5, 2), cloud(5, 2), bandwidth=0), ValueError, "bandwidth"),
+        (
+            lambda: frechet_distance(cloud(4, 4), cloud(9, 4)),
+            ValueError,
+            r"^features: expected more samples than features.*\(4, 4\).*mmd",
+        ),
+        (lambda: frechet_distance(cloud(9, 4), cloud(9, 3)), ValueError, "4 features"),
+        (
+            lambda: cosine_similarity([[1.0, 2.0]] * 2, [[1.0, 1.0], [0.0, 0.0]]),
+            ValueError,
+            "shifted_features.*all zeros at row 1",
+        ),
+        (
+            lambda: centroid_distance(np.ones((3, 2)), cloud(3, 2), relative=True),
+            ValueError,
+            "vary",
+        ),
+        (
+            lambda: centroid_distance(np.zeros((2, 3, 4, 4)), cloud(2, 3)),
+            ValueError,
+            r"flatten",
+        ),
+        (lambda: centroid_distance([[1, 2]], cloud(2, 2)), TypeError, "floating-point"),
+        (
+            lambda: centroid_distance([[1.0, math.nan]], cloud(2, 2)),
+            ValueError,
+            r"nan at index \(0, 1\)",
+        ),
+        (lambda: centroid_distance([[1e200]], [[1.0]]), ValueError, "1e\\+200"),
+    ],
+)
+def test_bad_input_is_named(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
