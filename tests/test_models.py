@@ -17,7 +17,7 @@ from robustbook.scores import accuracy
 
 FOLDER = data_directory() / "checkpoints"
 RUNS = models.list_models()
-FAMILIES = ("digits-linear", "digits-cnn", "digits-cnn-noise")
+FAMILIES = ("digits-linear", "digits-cnn", "digits-cnn-noise", "digits-cnn-adv")
 
 
 @pytest.fixture

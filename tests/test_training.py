@@ -11,7 +11,13 @@ from robustbook import training
 from robustbook.datasets import load_dataset
 from robustbook.models import build_model, load_model, logits_of
 from robustbook.scores import accuracy
-from robustbook.training import add_gaussian_noise, train_classifier
+from robustbook.training import (
+    RECIPES,
+    add_gaussian_noise,
+    adversarial_loss,
+    cross_entropy_loss,
+    train_classifier,
+)
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +25,15 @@ def small():
     return load_dataset("digits", "train").subset(range(300))
 
 
-def trained(data, *, seed=0, noise_std=0.0, arch="small-cnn", epochs=2):
+def trained(
+    data,
+    *,
+    seed=0,
+    noise_std=0.0,
+    arch="small-cnn",
+    epochs=2,
+    loss=cross_entropy_loss,
+):
     model = build_model(arch, seed=seed)
     losses = train_classifier(
         model,
@@ -28,17 +42,22 @@ def trained(data, *, seed=0, noise_std=0.0, arch="small-cnn", epochs=2):
         lr=0.003,
         seed=seed,
         noise_std=noise_std,
+        loss=loss,
         progress=False,
     )
     return model, losses
 
 
-@pytest.mark.parametrize("noise_std", [0.0, 0.3])
-def test_training_repeats_to_the_last_bit(small, noise_std):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"noise_std": 0.3}, {"loss": adversarial_loss(eps=0.1, steps=2)}],
+    ids=["plain", "noise", "adversarial"],
+)
+def test_training_repeats_to_the_last_bit(small, options):
     torch.manual_seed(1)
-    first, losses = trained(small, noise_std=noise_std)
+    first, losses = trained(small, **options)
     torch.manual_seed(2)
-    second, again = trained(small, noise_std=noise_std)
+    second, again = trained(small, **options)
     assert losses == again
     for a, b in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -82,6 +101,119 @@ def test_bad_options_are_named(small, option, value):
         train_classifier(build_model("linear", seed=0), small, **options)
 
 
+def linear_case():
+    """A linear model, images away from black and white, labels, a generator."""
+    generator = torch.Generator().manual_seed(0)
+    model = build_model("linear", seed=0, options={"size": 2, "num_classes": 2})
+    images = 0.4 + 0.2 * torch.rand(40, 1, 2, 2, generator=generator)
+    labels = torch.randint(2, (40,), generator=generator)
+    return model, images, labels, generator
+
+
+def test_adversarial_loss_of_a_linear_model_is_the_worst_one():
+    """With two classes, the worst case is exact: every pixel moves by eps."""
+    model, images, labels, generator = linear_case()
+    eps = 0.125
+    (parameters,) = [p for p in model.parameters() if p.ndim == 2]
+    toward = (parameters[1 - labels] - parameters[labels]).sign()
+    worst = images + eps * toward.reshape(images.shape)
+    expected = cross_entropy_loss(model, worst, labels, generator)
+    value = adversarial_loss(eps=eps, steps=5)(model, images, labels, generator)
+    torch.testing.assert_close(value, expected)
+    assert value > cross_entropy_loss(model, images, labels, generator)
+    few = adversarial_loss(eps=eps, steps=1, step_size=eps / 100)
+    assert few(model, images, labels, generator) < value
+
+
+def test_attacked_images_stay_in_ball_and_box():
+    model, images, labels, generator = linear_case()
+    images = images.round()  # black and white
+    seen = []
+
+    def spy(batch):
+        seen.append(batch.detach().clone())
+        return model(batch)
+
+    adversarial_loss(eps=0.3, steps=4)(spy, images, labels, generator)
+    assert len(seen) == 5
+    for attacked in seen:
+        assert 0 <= float(attacked.min()) <= float(attacked.max()) <= 1
+        assert float((attacked - images).abs().max()) <= 0.3 + 1e-6
+    assert not torch.equal(seen[0], images)  # a random start
+
+
+def test_adversarial_loss_writes_gradients_by_its_own_backward_only():
+    model, images, labels, generator = linear_case()
+    value = adversarial_loss(eps=0.1)(model, images, labels, generator)
+    assert all(p.grad is None for p in model.parameters())
+    value.backward()
+    assert all(p.grad is not None for p in model.parameters())
+    assert images.grad is None
+    assert not images.requires_grad
+
+
+def test_adversarial_training_makes_robust(small):
+    test = load_dataset("digits", "test").subset(range(200))
+    attack = adversarial_loss(eps=0.1, steps=10)
+    values = {}
+    trial = {
+        "plain": cross_entropy_loss,
+        "adversarial": adversarial_loss(eps=0.1, steps=3),
+    }
+    for name, loss in trial.items():
+        model, _ = trained(small, epochs=20, loss=loss)
+        generator = torch.Generator().manual_seed(0)
+        values[name] = attack(model, test.images, test.labels, generator).item()
+    assert values["adversarial"] < 0.7 * values["plain"]
+
+
+def slope(model, images, labels, generator):
+    """Mean norm of the gradient of each image's cross-entropy by its pixels."""
+    images = images.detach().clone().requires_grad_()
+    value = cross_entropy_loss(model, images, labels, generator) * len(images)
+    (gradient,) = torch.autograd.grad(value, images, create_graph=True)
+    return gradient.flatten(1).norm(dim=1).mean()
+
+
+def test_a_loss_of_ones_own(small):
+    def penalized(*arguments):
+        return cross_entropy_loss(*arguments) + 10 * slope(*arguments)
+
+    rough, smooth = (
+        slope(trained(small, epochs=10, loss=loss)[0], small.images, small.labels, None)
+        for loss in (cross_entropy_loss, penalized)
+    )
+    assert smooth.item() < 0.5 * rough.item()
+
+
+@pytest.mark.parametrize("option", ["eps", "steps", "step_size"])
+def test_bad_adversarial_options_are_named(option):
+    with pytest.raises(ValueError, match=f"{option}: expected"):
+        adversarial_loss(**{"eps": 0.1, option: 0})
+
+
+def test_recipes_describe_what_they_use():
+    described = {recipe.model: recipe.described() for recipe in RECIPES["digits"]}
+    assert described["digits-cnn-adv"]["adversarial_eps"] == 0.15
+    assert described["digits-cnn-adv"]["adversarial_steps"] == 10
+    for name in ("digits-linear", "digits-cnn", "digits-cnn-noise"):
+        assert set(described[name]) == {"model", "arch", "epochs", "lr", "noise_std"}
+
+
+def test_committed_adversarial_models_are_the_robust_ones():
+    test = load_dataset("digits", "test").subset(range(200))
+    attack = adversarial_loss(eps=0.15, steps=20)
+    loss = {
+        name: attack(
+            load_model(name), test.images, test.labels, torch.Generator()
+        ).item()
+        for name in ("digits-cnn", "digits-cnn-noise", "digits-cnn-adv")
+    }
+    assert loss["digits-cnn-adv"] < 0.5 * min(
+        loss["digits-cnn"], loss["digits-cnn-noise"]
+    )
+
+
 def test_noise_has_the_stated_strength():
     images = torch.full((200, 1, 8, 8), 0.5)
     generator = torch.Generator().manual_seed(0)
@@ -110,7 +242,7 @@ def test_command_repeats_to_the_last_byte(tmp_path, capsys):
         torch.set_num_threads(threads)
     assert "digits-cnn-noise-s1: test accuracy" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "a").iterdir()}
-    assert len(names) == 7
+    assert len(names) == 9
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (
             tmp_path / "b" / name
@@ -130,7 +262,7 @@ def test_retraining_keeps_other_data_sets(tmp_path):
         "digits", output=tmp_path, num_seeds=1, epochs=1, progress=False
     )
     assert written["checkpoints"]["mnist-cnn-s0"] == other
-    assert len(written["checkpoints"]) == 4
+    assert len(written["checkpoints"]) == 5
 
 
 def test_no_seeds_are_refused(tmp_path, capsys):

@@ -33,8 +33,8 @@ def load_model(
         One of these:
 
         - a checkpoint of this project ("digits-cnn-s3"), or a model
-          ("digits-linear", "digits-cnn", "digits-cnn-noise"), which stands for
-          its first training seed;
+          ("digits-linear", "digits-cnn", "digits-cnn-noise", "digits-cnn-adv"),
+          which stands for its first training seed;
         - a public checkpoint, one of :func:`list_public_models`
           ("cifar10-resnet20");
         - "robustbench:NAME", a model of RobustBench, or

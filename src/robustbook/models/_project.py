@@ -83,7 +83,7 @@ def list_models(*, directory: Path | str | None = None) -> list[str]:
     Examples
     --------
     >>> list_models()[:2]
-    ['digits-cnn-noise-s0', 'digits-cnn-noise-s1']
+    ['digits-cnn-adv-s0', 'digits-cnn-adv-s1']
     """
     return sorted(_checkpoints(_folder(directory)))
 
@@ -94,7 +94,8 @@ def training_runs(name: str, *, directory: Path | str | None = None) -> list[str
     Parameters
     ----------
     name : str
-        A model without a seed: "digits-linear", "digits-cnn", "digits-cnn-noise".
+        A model without a seed: "digits-linear", "digits-cnn", "digits-cnn-noise",
+        "digits-cnn-adv".
     directory : Path or str, optional
         A folder of checkpoints with its registry.json; the project's by default.
 
