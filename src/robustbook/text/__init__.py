@@ -1,0 +1,30 @@
+"""Sentences: three shifts, and a small classifier that is trained in seconds.
+
+The shifts know nothing of a model. Levenshtein edits change characters at random;
+amplification and contradiction add adjectives that agree, or disagree, with the true
+label.
+"""
+
+from robustbook.text._classifier import (
+    SentenceClassifier,
+    sentence_features,
+    train_sentence_classifier,
+)
+from robustbook.text._edits import (
+    NEGATIVE_WORDS,
+    POSITIVE_WORDS,
+    amplify,
+    contradict,
+    levenshtein_edits,
+)
+
+__all__ = [
+    "NEGATIVE_WORDS",
+    "POSITIVE_WORDS",
+    "SentenceClassifier",
+    "amplify",
+    "contradict",
+    "levenshtein_edits",
+    "sentence_features",
+    "train_sentence_classifier",
+]

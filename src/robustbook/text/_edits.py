@@ -1,0 +1,303 @@
+"""Shifts of sentences: random characters, and adjectives that take sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from robustbook._validation import check_count, check_labels
+
+How = Literal["insert", "replace"]
+
+#: Adjectives of praise, twenty of them.
+POSITIVE_WORDS: Final = (
+    "amazing",
+    "beautiful",
+    "brilliant",
+    "charming",
+    "delightful",
+    "enjoyable",
+    "excellent",
+    "fantastic",
+    "funny",
+    "great",
+    "moving",
+    "original",
+    "powerful",
+    "stunning",
+    "superb",
+    "terrific",
+    "thrilling",
+    "touching",
+    "warm",
+    "wonderful",
+)
+#: Adjectives of blame, as many.
+NEGATIVE_WORDS: Final = (
+    "annoying",
+    "awful",
+    "bad",
+    "bland",
+    "boring",
+    "clumsy",
+    "dreadful",
+    "dull",
+    "flat",
+    "forgettable",
+    "horrible",
+    "lame",
+    "pointless",
+    "predictable",
+    "ridiculous",
+    "stupid",
+    "tedious",
+    "terrible",
+    "ugly",
+    "weak",
+)
+_ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz "
+
+
+def levenshtein_edits(
+    texts: Sequence[str], edits: int, *, seed: int = 0
+) -> tuple[str, ...]:
+    """Change every text by random insertions, deletions and substitutions.
+
+    Each edit is one of the three kinds with equal probability, at a uniform place, and
+    inserts or writes one of the 26 letters or a space (a substitution always another
+    character than the one that was there). A text that is empty gets an insertion.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Sentences.
+    edits : int
+        Edits of each text, at least 0.
+    seed : int, default 0
+        Of the edits. The i-th text has a generator of its own, so that its edits do not
+        depend on the other texts.
+
+    Returns
+    -------
+    tuple of str
+        The edited texts. Edits may undo each other: the Levenshtein distance to the
+        original is at most `edits`.
+
+    Raises
+    ------
+    TypeError
+        If `texts` is one string or holds something else, or a number is no integer.
+    ValueError
+        If a number is negative.
+
+    Notes
+    -----
+    The edits are nested: with the same seed, a larger budget begins with the edits of a
+    smaller one.
+
+    References
+    ----------
+    PA thesis, section 4.1, Experiment 3; PA paper, appendix C. Chapter 13 of this book.
+
+    Examples
+    --------
+    >>> levenshtein_edits(["a warm film ."], 0)
+    ('a warm film .',)
+    >>> levenshtein_edits(["a warm film ."], 2, seed=1)
+    ('a wmrm film ',)
+    """
+    check_count("edits", edits, minimum=0)
+    check_count("seed", seed, minimum=0)
+    return tuple(
+        _edited(text, np.random.default_rng([seed, index]).random((edits, 3)))
+        for index, text in enumerate(_checked_texts(texts))
+    )
+
+
+def _edited(text: str, draws: npt.NDArray[np.float64]) -> str:
+    """Apply one edit for each row: which kind, where, and what is written."""
+    characters = list(text)
+    for kind, place, letter in draws.tolist():
+        if not characters or kind < 1 / 3:
+            new = _ALPHABET[int(letter * len(_ALPHABET))]
+            characters.insert(int(place * (len(characters) + 1)), new)
+        elif kind < 2 / 3:
+            del characters[int(place * len(characters))]
+        else:
+            where = int(place * len(characters))
+            others = _ALPHABET.replace(characters[where], "")
+            characters[where] = others[int(letter * len(others))]
+    return "".join(characters)
+
+
+def amplify(
+    texts: Sequence[str],
+    labels: Tensor | npt.NDArray[Any],
+    words: int,
+    *,
+    how: How = "insert",
+    seed: int = 0,
+) -> tuple[str, ...]:
+    """Put adjectives into every text that agree with its true label.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Sentences, words separated by spaces.
+    labels : Tensor or ndarray, shape (n,)
+        True classes, 0 for negative and 1 for positive.
+    words : int
+        Adjectives for each text, at least 0.
+    how : {"insert", "replace"}, default "insert"
+        Put each adjective between two words, or at an end; or write it over a word,
+        chosen without repetition. A text of fewer words than `words` is replaced
+        entirely and does not grow.
+    seed : int, default 0
+        Of places and adjectives.
+
+    Returns
+    -------
+    tuple of str
+        The changed texts.
+
+    Raises
+    ------
+    TypeError
+        If `texts` is one string or holds something else, or a number is no integer.
+    ValueError
+        If a number is negative, there is not one label for each text, a label is
+        neither 0 nor 1, or `how` is another word.
+
+    See Also
+    --------
+    contradict : The same with adjectives of the other sentiment.
+
+    Notes
+    -----
+    Nested as :func:`levenshtein_edits`: with one seed, more words keep those of fewer.
+    :func:`contradict` uses the same places. The text of the PA paper (appendix C) says
+    addition; the captions of its Figure 10 and of the thesis's Figure B.6 say
+    replacement. Hence the option.
+
+    References
+    ----------
+    PA paper, appendix C; PA thesis, Figure B.6. Chapter 13 of this book.
+
+    Examples
+    --------
+    >>> import torch
+    >>> amplify(["the plot is thin ."], torch.tensor([0]), 1, seed=1)
+    ('the plot is weak thin .',)
+    """
+    return _with_adjectives(texts, labels, words, how, seed, flip=False)
+
+
+def contradict(
+    texts: Sequence[str],
+    labels: Tensor | npt.NDArray[Any],
+    words: int,
+    *,
+    how: How = "insert",
+    seed: int = 0,
+) -> tuple[str, ...]:
+    """Put adjectives into every text that disagree with its true label.
+
+    Parameters
+    ----------
+    texts : sequence of str
+        Sentences, words separated by spaces.
+    labels : Tensor or ndarray, shape (n,)
+        True classes, 0 for negative and 1 for positive.
+    words : int
+        Adjectives for each text, at least 0.
+    how : {"insert", "replace"}, default "insert"
+        As for :func:`amplify`.
+    seed : int, default 0
+        Of places and adjectives.
+
+    Returns
+    -------
+    tuple of str
+        The changed texts.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`amplify`.
+
+    See Also
+    --------
+    amplify : The same with adjectives that agree.
+
+    References
+    ----------
+    PA paper, appendix C; PA thesis, Figure B.6. Chapter 13 of this book.
+
+    Examples
+    --------
+    >>> import torch
+    >>> contradict(["the plot is thin ."], torch.tensor([0]), 1, seed=1)
+    ('the plot is wonderful thin .',)
+    """
+    return _with_adjectives(texts, labels, words, how, seed, flip=True)
+
+
+def _with_adjectives(
+    texts: Sequence[str],
+    labels: Tensor | npt.NDArray[Any],
+    words: int,
+    how: How,
+    seed: int,
+    *,
+    flip: bool,
+) -> tuple[str, ...]:
+    checked = _checked_texts(texts)
+    check_count("words", words, minimum=0)
+    check_count("seed", seed, minimum=0)
+    if how not in ("insert", "replace"):
+        raise ValueError(f"how: expected 'insert' or 'replace', got {how!r}.")
+    truth = check_labels("labels", labels, length=len(checked), num_classes=2)
+    if words == 0:
+        return tuple(checked)
+    place = _inserted if how == "insert" else _replaced
+    changed = []
+    for index, (text, label) in enumerate(zip(checked, truth.tolist(), strict=True)):
+        draws = np.random.default_rng([seed, index]).random((words, 2))
+        adjectives = POSITIVE_WORDS if (label == 1) != flip else NEGATIVE_WORDS
+        changed.append(place(text.split(), draws, adjectives))
+    return tuple(changed)
+
+
+def _inserted(
+    tokens: list[str], draws: npt.NDArray[np.float64], adjectives: tuple[str, ...]
+) -> str:
+    for place, word in draws.tolist():
+        new = adjectives[int(word * len(adjectives))]
+        tokens.insert(int(place * (len(tokens) + 1)), new)
+    return " ".join(tokens)
+
+
+def _replaced(
+    tokens: list[str], draws: npt.NDArray[np.float64], adjectives: tuple[str, ...]
+) -> str:
+    left = list(range(len(tokens)))
+    for place, word in draws[: len(tokens)].tolist():
+        where = left.pop(int(place * len(left)))
+        tokens[where] = adjectives[int(word * len(adjectives))]
+    return " ".join(tokens)
+
+
+def _checked_texts(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise TypeError("texts: expected several texts, got one string; pass [text].")
+    checked = list(texts)
+    for index, text in enumerate(checked):
+        if not isinstance(text, str):
+            raise TypeError(
+                f"texts: expected strings, got {type(text).__name__} at index {index}."
+            )
+    return checked

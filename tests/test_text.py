@@ -1,0 +1,287 @@
+"""Shifts of sentences against their definition, and a classifier that learns."""
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robustbook.datasets import Sentences, load_sentences
+from robustbook.scores import accuracy
+from robustbook.text import (
+    NEGATIVE_WORDS,
+    POSITIVE_WORDS,
+    SentenceClassifier,
+    amplify,
+    contradict,
+    levenshtein_edits,
+    sentence_features,
+    train_sentence_classifier,
+)
+
+FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
+TEXTS = ("a warm film .", "dull", "", "the plot , however , is thin .")
+LABELS = torch.tensor([1, 0, 1, 0])
+
+
+def distance(a, b):
+    """Levenshtein distance by the table of Wagner and Fischer."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        before, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            cost = min(row[j] + 1, row[j - 1] + 1, before + (x != y))
+            before, row[j] = row[j], cost
+    return row[-1]
+
+
+def is_subsequence(short, long):
+    rest = iter(long)
+    return all(token in rest for token in short)
+
+
+def test_the_reference_distance_is_right():
+    assert distance("kitten", "sitting") == 3
+    assert distance("", "abc") == 3
+    assert distance("abc", "abc") == 0
+
+
+# ------------------------------------------------------------------ characters
+
+
+@given(
+    st.text(max_size=30), st.integers(0, 12), st.integers(0, 2**31), st.integers(0, 5)
+)
+def test_distance_is_at_most_the_number_of_edits(text, edits, seed, place):
+    texts = ["x"] * place + [text]
+    assert distance(text, levenshtein_edits(texts, edits, seed=seed)[-1]) <= edits
+
+
+def test_one_edit_always_changes_one_character():
+    """A single edit has distance exactly 1: no edit is a sham."""
+    for seed in range(300):
+        for text, edited in zip(
+            TEXTS, levenshtein_edits(TEXTS, 1, seed=seed), strict=True
+        ):
+            assert distance(text, edited) == 1
+
+
+def test_many_edits_rarely_undo_each_other():
+    text = "".join(chr(0x4E00 + i) for i in range(400))  # all different
+    edited = levenshtein_edits([text] * 20, 40)
+    distances = [distance(text, other) for other in edited]
+    assert 34 < np.mean(distances) <= 40
+
+
+def test_kinds_and_places_are_uniform():
+    text = "x" * 9  # no "x" is ever written by a substitution
+    edited = levenshtein_edits([text] * 6000, 1)
+    lengths = np.bincount([len(other) for other in edited], minlength=11)
+    assert lengths.sum() == lengths[8:11].sum() == 6000
+    assert np.abs(lengths[8:11] / 6000 - 1 / 3).max() < 0.03
+    written = [o for o in edited if len(o) == 9]
+    places = np.bincount(
+        [next(i for i, c in enumerate(o) if c != "x") for o in written], minlength=9
+    )
+    assert np.abs(places / len(written) - 1 / 9).max() < 0.03
+    letters = {c for o in written for c in o} - {"x"}
+    assert letters == set("abcdefghijklmnopqrstuvwyz ")
+
+
+def test_edits_are_nested():
+    """A path of edits: neighbors on it have distance at most 1."""
+    steps = [levenshtein_edits(TEXTS, edits, seed=5) for edits in range(30)]
+    for before, after in pairwise(steps):
+        for a, b in zip(before, after, strict=True):
+            assert distance(a, b) == 1
+
+
+def test_edits_depend_on_seed_and_place_only():
+    assert levenshtein_edits(TEXTS, 9, seed=1) == levenshtein_edits(TEXTS, 9, seed=1)
+    assert levenshtein_edits(TEXTS, 9, seed=1) != levenshtein_edits(TEXTS, 9, seed=2)
+    changed = ("other", *TEXTS[1:])
+    assert levenshtein_edits(changed, 9)[1:] == levenshtein_edits(TEXTS, 9)[1:]
+    assert len(set(levenshtein_edits(["same text"] * 50, 9))) > 45
+    assert levenshtein_edits(TEXTS, 0) == TEXTS
+
+
+# ------------------------------------------------------------------ adjectives
+
+
+def test_the_lists_of_words():
+    assert len(set(POSITIVE_WORDS)) == len(set(NEGATIVE_WORDS)) == 20
+    assert not set(POSITIVE_WORDS) & set(NEGATIVE_WORDS)
+    assert all(w.isalpha() and w.islower() for w in POSITIVE_WORDS + NEGATIVE_WORDS)
+
+
+@pytest.mark.parametrize(
+    ("shift", "words_for"),
+    [
+        (amplify, {1: POSITIVE_WORDS, 0: NEGATIVE_WORDS}),
+        (contradict, {1: NEGATIVE_WORDS, 0: POSITIVE_WORDS}),
+    ],
+)
+def test_inserted_words_take_the_right_side(shift, words_for):
+    for text, label, changed in zip(
+        TEXTS, LABELS.tolist(), shift(TEXTS, LABELS, 5, seed=3), strict=True
+    ):
+        old, new = text.split(), changed.split()
+        assert len(new) == len(old) + 5
+        assert is_subsequence(old, new)
+        added = list(new)
+        for token in old:
+            added.remove(token)
+        assert set(added) <= set(words_for[label])
+
+
+@pytest.mark.parametrize("words", [1, 3, 8, 50])
+def test_replaced_words_keep_the_length(words):
+    changed = amplify(TEXTS, LABELS, words, how="replace", seed=3)
+    for text, label, other in zip(TEXTS, LABELS.tolist(), changed, strict=True):
+        old, new = text.split(), other.split()
+        assert len(new) == len(old)
+        differ = [b for a, b in zip(old, new, strict=True) if a != b]
+        expected = POSITIVE_WORDS if label else NEGATIVE_WORDS
+        assert set(differ) <= set(expected)
+        if "dull" not in old:  # an adjective may be written over itself
+            assert len(differ) == min(words, len(old))
+
+
+@pytest.mark.parametrize("shift", [amplify, contradict])
+def test_adjectives_are_nested_and_seeded(shift):
+    for before, after in zip(range(9), range(1, 10), strict=True):
+        fewer, more = (shift(TEXTS, LABELS, w, seed=4) for w in (before, after))
+        for a, b in zip(fewer, more, strict=True):
+            assert is_subsequence(a.split(), b.split())
+        fewer, more = (
+            shift(TEXTS, LABELS, w, seed=4, how="replace") for w in (before, after)
+        )
+        for a, b in zip(fewer, more, strict=True):
+            differ = [x != y for x, y in zip(a.split(), b.split(), strict=True)]
+            assert sum(differ) <= 1
+    assert shift(TEXTS, LABELS, 5) == shift(TEXTS, LABELS, 5)
+    assert shift(TEXTS, LABELS, 5) != shift(TEXTS, LABELS, 5, seed=1)
+    assert shift(TEXTS, LABELS, 0) == TEXTS
+
+
+def test_contradiction_is_amplification_of_the_other_label():
+    flipped = 1 - LABELS
+    for how in ("insert", "replace"):
+        assert contradict(TEXTS, LABELS, 6, how=how) == amplify(
+            TEXTS, flipped, 6, how=how
+        )
+
+
+# ------------------------------------------------------------------ complaints
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: levenshtein_edits("one", 1), TypeError, "one string; pass"),
+        (lambda: levenshtein_edits(["a", 3], 1), TypeError, "got int at index 1"),
+        (lambda: levenshtein_edits(["a"], -1), ValueError, "edits: .* at least 0"),
+        (lambda: levenshtein_edits(["a"], 1.0), TypeError, "edits: .* integer"),
+        (lambda: amplify(["a"], torch.tensor([2]), 1), ValueError, "from 0 to 1"),
+        (lambda: amplify(["a"], torch.tensor([1, 0]), 1), ValueError, r"shape \(1,\)"),
+        (lambda: amplify(["a"], torch.tensor([1.0]), 1), TypeError, "integer labels"),
+        (
+            lambda: contradict(["a"], torch.tensor([1]), 1, how="add"),
+            ValueError,
+            "how: expected 'insert' or 'replace', got 'add'",
+        ),
+        (lambda: sentence_features("one"), TypeError, "one string"),
+        (lambda: SentenceClassifier(width=0), ValueError, "width"),
+        (lambda: SentenceClassifier(num_classes=1), ValueError, "num_classes"),
+    ],
+)
+def test_complaints(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+# ------------------------------------------------------------------ classifier
+
+
+def test_features_see_words_pairs_and_parts_of_words():
+    def same(a, b):
+        x, y = sentence_features([a, b]).toarray()
+        return float(x[:65536] @ y[:65536]), float(x[65536:] @ y[65536:])
+
+    assert same("dull plot", "dull plot") == pytest.approx((1, 1), abs=1e-5)
+    words, parts = same("dull plot", "plot dull")
+    assert words == pytest.approx(2 / 3, abs=1e-5)  # two of three: not the pair
+    assert parts == pytest.approx(1, abs=1e-5)
+    words, parts = same("wonderful", "wonderfal")
+    assert words == 0
+    assert parts > 0.4
+    assert same(".", "!")[0] == 0  # punctuation is seen
+    assert sentence_features(["", "a"]).shape == (2, 131072)
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return [load_sentences("template-reviews", s) for s in ("train", "validation")]
+
+
+@pytest.fixture(scope="module")
+def model(parts):
+    return train_sentence_classifier(*parts, epochs=12)
+
+
+def test_classifier_learns(model):
+    test = load_sentences("template-reviews", "test")
+    assert 0.85 < accuracy(model.logits(test.texts), test.labels) < 0.97
+    assert not model.training
+
+
+def test_classifier_takes_texts_or_features(model):
+    texts = ["the plot is dull .", "", "a superb cast ."]
+    logits = model.logits(texts)
+    assert logits.shape == (3, 2)
+    assert not logits.requires_grad
+    assert torch.equal(logits, model.logits(sentence_features(texts)))
+    assert torch.allclose(logits[1:2], model.logits([""]), atol=1e-6)
+    assert model(texts).requires_grad
+
+
+def test_training_is_seeded_and_leaves_the_global_generator(parts, model):
+    torch.manual_seed(9)
+    expected = torch.rand(1)
+    torch.manual_seed(9)
+    again = train_sentence_classifier(*parts, epochs=12)
+    assert torch.equal(torch.rand(1), expected)
+    other = train_sentence_classifier(*parts, epochs=12, seed=1)
+    texts = parts[1].texts
+    assert torch.equal(again.logits(texts), model.logits(texts))
+    assert not torch.allclose(other.logits(texts), model.logits(texts))
+
+
+def test_the_best_epoch_is_kept():
+    """Labels of the validation part are reversed: the first epoch is the best."""
+    train, held_out = (
+        load_sentences("template-reviews", s) for s in ("train", "validation")
+    )
+    reversed_labels = Sentences(held_out.texts, 1 - held_out.labels, "x", "validation")
+    one = train_sentence_classifier(train, reversed_labels, epochs=1)
+    many = train_sentence_classifier(train, reversed_labels, epochs=4)
+    scores = [
+        accuracy(m.logits(held_out.texts), reversed_labels.labels) for m in (one, many)
+    ]
+    assert scores[1] >= scores[0]
+
+
+@pytest.mark.skipif(
+    not (FOLDER and (Path(FOLDER) / "text" / "rt-polarity").is_dir()),
+    reason="text/rt-polarity is not in the folder that ROBUSTBOOK_DATA names",
+)
+def test_classifier_on_real_sentences():
+    train, validation, test = (
+        load_sentences("sentence-polarity", s) for s in ("train", "validation", "test")
+    )
+    model = train_sentence_classifier(train, validation)
+    assert 0.74 < accuracy(model.logits(test.texts), test.labels) < 0.82
