@@ -77,10 +77,60 @@ def test_colors_are_of_the_palette_and_models_differ():
         ("clean", "shifted"),
         ("pa", "afr_true", "afr_pred", "bound", "adam"),
         ("perfect", "constant", "random"),
-        ("linear", "cnn", "cnn-noise"),
         ("pa", "hard", "confidence"),
     ):
         assert len({figures.COLORS[name] for name in group}) == len(group), group
+
+
+#: Models that share a figure.
+TOGETHER = {
+    "cifar10": [
+        "cifar10-resnet20",
+        "cifar10-resnet4b_adv",
+        "cifar10-cnn_a_adv4",
+        "cifar10-cnn_a_adv_alt",
+        "cifar10-oval_wide_kw",
+        "cifar10-conv_small_pgd",
+        "cifar10-marabou_large+jpeg-rs",
+    ],
+    "mnist": [
+        "mnist-advertorch_lenet5_clean",
+        "mnist-conv_small_nat",
+        "mnist-advertorch_lenet5_adv",
+        "mnist-cnn_a_adv",
+        "mnist-madry_tiny_adv",
+        "mnist-kw",
+    ],
+    "digits": [
+        "digits-linear-s0",
+        "digits-cnn-s0",
+        "digits-cnn-noise-s0",
+        "digits-cnn-adv-s0",
+        "digits-cnn-s0+jpeg-rs",
+    ],
+}
+
+
+@pytest.mark.parametrize("group", TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.parametrize("of", [figures.color_of, figures.marker_of, figures.label_of])
+def test_models_that_share_a_figure_differ(group, of):
+    assert len({of(name) for name in group}) == len(group)
+
+
+def test_roles_of_undefended_and_weakly_defended_models():
+    for name in ("cifar10-resnet20", "mnist-advertorch_lenet5_clean", "digits-cnn"):
+        assert figures.color_of(name) == figures.COLORS["undefended"]
+        assert figures.marker_of(name) == figures.MARKERS["undefended"]
+    for name in ("cifar10-marabou_large+jpeg-rs", "digits-linear-s3+jpeg-rs"):
+        assert figures.color_of(name) == figures.COLORS["jpeg-rs"]
+        assert figures.marker_of(name) == figures.MARKERS["jpeg-rs"]
+    with pytest.raises(KeyError, match="no label is reserved for 'digits-cnn\\+oak'"):
+        figures.label_of("digits-cnn+oak")
+
+
+def test_every_model_has_color_marker_and_a_short_label():
+    assert set(figures.LABELS) <= set(figures.COLORS) & set(figures.MARKERS)
+    assert max(map(len, figures.LABELS.values())) < 20
 
 
 def test_every_marker_has_a_color():
@@ -98,6 +148,14 @@ def test_a_model_keeps_its_color_over_data_sets_and_seeds(name):
 def test_unknown_color_names_the_known_ones():
     with pytest.raises(KeyError, match=r"digits-oak.*accuracy"):
         figures.color_of("digits-oak")
+
+
+def test_band_may_be_wider_above_than_below():
+    ax = Figure().add_subplot()
+    figures.band(ax, [0, 1], [2.0, 3.0], [[0.5, 0.5], [1.0, 2.0]], color="black")
+    corners = ax.collections[0].get_paths()[0].vertices
+    assert corners[:, 1].min() == 1.5
+    assert corners[:, 1].max() == 5.0
 
 
 def test_mark_maximum_puts_words_on_the_asked_side():

@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLORS",
+    "LABELS",
     "MARKERS",
     "PALETTE",
     "band",
     "color_of",
     "image_grid",
     "label_line",
+    "label_of",
     "mark_maximum",
     "marker_of",
     "style_parameters",
@@ -82,6 +84,23 @@ COLORS: Final[Mapping[str, str]] = MappingProxyType(
         "linear": PALETTE["orange"],
         "cnn": PALETTE["blue"],
         "cnn-noise": PALETTE["green"],
+        "cnn-adv": PALETTE["black"],
+        # the models of Part III: undefended, trained against attacks by one way or
+        # another, with a proof (kw), or a plain model behind a weak defense
+        "undefended": PALETTE["blue"],
+        "jpeg-rs": PALETTE["vermilion"],
+        "resnet20": PALETTE["blue"],
+        "resnet4b_adv": PALETTE["green"],
+        "cnn_a_adv4": PALETTE["orange"],
+        "cnn_a_adv_alt": PALETTE["sky"],
+        "oval_wide_kw": PALETTE["purple"],
+        "conv_small_pgd": PALETTE["black"],
+        "advertorch_lenet5_clean": PALETTE["blue"],
+        "conv_small_nat": PALETTE["sky"],
+        "advertorch_lenet5_adv": PALETTE["green"],
+        "cnn_a_adv": PALETTE["orange"],
+        "madry_tiny_adv": PALETTE["black"],
+        "kw": PALETTE["purple"],
     }
 )
 
@@ -103,6 +122,44 @@ MARKERS: Final[Mapping[str, str]] = MappingProxyType(
         "linear": "s",
         "cnn": "o",
         "cnn-noise": "^",
+        "cnn-adv": "v",
+        "undefended": "o",
+        "jpeg-rs": "X",
+        "resnet20": "o",
+        "resnet4b_adv": "^",
+        "cnn_a_adv4": "s",
+        "cnn_a_adv_alt": "D",
+        "oval_wide_kw": "P",
+        "conv_small_pgd": "v",
+        "advertorch_lenet5_clean": "o",
+        "conv_small_nat": "D",
+        "advertorch_lenet5_adv": "^",
+        "cnn_a_adv": "s",
+        "madry_tiny_adv": "v",
+        "kw": "P",
+    }
+)
+
+#: What a model is called in legends and tables, short enough for a phone.
+LABELS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "linear": "logistic regression",
+        "cnn": "CNN",
+        "cnn-noise": "CNN, noise",
+        "cnn-adv": "CNN, PGD",
+        "jpeg-rs": "JPEG + RS",
+        "resnet20": "undefended",
+        "resnet4b_adv": "ResNet-4b, adv",
+        "cnn_a_adv4": "CNN-A, adv 4",
+        "cnn_a_adv_alt": "CNN-A, adv alt",
+        "oval_wide_kw": "wide CNN, KW",
+        "conv_small_pgd": "small CNN, PGD",
+        "advertorch_lenet5_clean": "LeNet-5, clean",
+        "conv_small_nat": "small CNN, clean",
+        "advertorch_lenet5_adv": "LeNet-5, adv",
+        "cnn_a_adv": "CNN-A, adv",
+        "madry_tiny_adv": "tiny CNN, PGD",
+        "kw": "CNN, KW",
     }
 )
 
@@ -110,7 +167,11 @@ _CYCLE: Final = ("blue", "vermilion", "green", "orange", "purple", "sky", "black
 
 
 def _without_dataset(name: str) -> str:
-    """Strip the data set in front and the training seed behind."""
+    """Strip the data set in front and the training seed behind.
+
+    Of a model behind a defense ("NAME+jpeg-rs"), the defense is what is left.
+    """
+    name = name.rpartition("+")[2]
     for prefix in ("digits-", "mnist-", "fashion-mnist-", "fashion-", "cifar10-"):
         if name.startswith(prefix):
             name = name.removeprefix(prefix)
@@ -127,7 +188,8 @@ def color_of(name: str) -> str:
     Parameters
     ----------
     name : str
-        A role ("clean", "pa", ...) or a model name ("digits-cnn-s3").
+        A role ("clean", "pa", ...) or a model name ("digits-cnn-s3"). A model
+        behind a defense ("digits-cnn-s3+jpeg-rs") has the color of the defense.
 
     Returns
     -------
@@ -171,6 +233,32 @@ def marker_of(name: str) -> str:
     's'
     """
     return _reserved(MARKERS, name, "marker")
+
+
+def label_of(name: str) -> str:
+    """Return the short name of a model for legends, as :func:`color_of` does.
+
+    Parameters
+    ----------
+    name : str
+        A model name.
+
+    Returns
+    -------
+    str
+        A few words.
+
+    Raises
+    ------
+    KeyError
+        If no label is reserved for the name.
+
+    Examples
+    --------
+    >>> label_of("digits-cnn-adv-s0"), label_of("cifar10-marabou_large+jpeg-rs")
+    ('CNN, PGD', 'JPEG + RS')
+    """
+    return _reserved(LABELS, name, "label")
 
 
 def _reserved(table: Mapping[str, str], name: str, what: str) -> str:
@@ -291,14 +379,15 @@ def band(
     alpha: float = 0.2,
     **line: Any,
 ) -> None:
-    """Draw a line with a band of ``y - err`` to ``y + err`` around it.
+    """Draw a line with a band around it, ``y - err`` to ``y + err``.
 
     Parameters
     ----------
     ax : matplotlib.axes.Axes
         Where to draw.
     x, y, err : array_like or Tensor, shape (n,)
-        Abscissae, values, and half widths of the band; `err` may be one number.
+        Abscissae, values, and half widths of the band. `err` may be one number, or
+        of shape (2, n) for widths below and above, as ``Axes.errorbar`` takes them.
     color : str
         Color of line and band.
     label : str, optional
@@ -319,7 +408,8 @@ def band(
     (1, 1)
     """
     x, y, err = _floats("x", x), _floats("y", y), _floats("err", err)
-    ax.fill_between(x, y - err, y + err, color=color, alpha=alpha, linewidth=0)
+    below, above = err if err.ndim == 2 else (err, err)
+    ax.fill_between(x, y - below, y + above, color=color, alpha=alpha, linewidth=0)
     ax.plot(x, y, color=color, label=label, marker=marker, **line)
 
 
