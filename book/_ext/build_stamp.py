@@ -24,6 +24,7 @@ SOURCES = (
     "_toc.yml",
     "book/**/*",
     "data/README.md",
+    "data/claims.toml",
     "notebooks/*",
     "src/robustbook/**/*.py",
 )

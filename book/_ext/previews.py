@@ -19,7 +19,7 @@ from bs4 import BeautifulSoup, Tag
 from sphinx.application import Sphinx
 
 MAX_CHARACTERS = 6000
-BLOCKS = ("proof", "exercise", "admonition", "math", "citation", "cell")
+BLOCKS = ("proof", "exercise", "admonition", "math", "citation", "cell", "claim")
 
 
 def write_previews(app: Sphinx, exception: Exception | None) -> None:

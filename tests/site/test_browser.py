@@ -202,3 +202,20 @@ def test_solutions_unfold(browser: Any, site: Site) -> None:
     block.locator("p.admonition-title .toggle-button, .toggle-button").first.click()
     assert body.is_visible()
     tab.context.close()
+
+
+def test_the_ledger_shows_one_verdict_at_a_time(browser: Any, site: Site) -> None:
+    tab = open_page(browser, site, site.pages["book/claims.html"])
+    claims = tab.locator("div.claim")
+    fails = tab.locator("div.claim-fails").count()
+    assert 0 < fails < claims.count()
+    tab.get_by_label("fails (").check()
+    assert tab.locator("div.claim:visible").count() == fails
+    hidden = tab.locator("div.claim:not(.claim-fails)").first
+    assert not hidden.is_visible()
+    # A link from a chapter shows its claim whatever is chosen.
+    tab.evaluate("id => { location.hash = id }", hidden.get_attribute("id"))
+    assert hidden.is_visible()
+    tab.get_by_label("all (").check()
+    assert tab.locator("div.claim:visible").count() == claims.count()
+    tab.context.close()

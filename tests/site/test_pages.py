@@ -320,3 +320,36 @@ def test_vendored_mathjax_is_the_one_described() -> None:
     digest = hashlib.sha256((folder / "tex-svg-full.js").read_bytes()).hexdigest()
     assert digest in (folder / "README.md").read_text(encoding="utf-8")
     assert (folder / "LICENSE").is_file()
+
+
+def test_the_ledger_shows_every_claim_and_its_evidence(site: Site) -> None:
+    from robustbook.chapters.claims import VERDICTS, read_ledger
+
+    page = site.pages["book/claims.html"]
+    claims = read_ledger(ROOT).claims
+    blocks = page.soup.select("article div.claim")
+    assert [block["id"] for block in blocks] == [claim.anchor for claim in claims]
+    for block, claim in zip(blocks, claims, strict=True):
+        assert block.select_one(".claim-verdict").get_text() == claim.verdict
+        evidence = block.select(".claim-evidence")
+        links = [link["href"] for box in evidence for link in box.select("a")]
+        tests = [href for href in links if href.startswith(f"{REPOSITORY}/blob/")]
+        assert len(tests) == len(claim.evidence), claim.id
+        assert len(links) >= 2 * len(claim.evidence), claim.id
+        assert "glue" not in block.get_text()
+    total = page.soup.select("article table tbody tr")[-1].select("td")
+    counted = [
+        sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS
+    ]
+    assert [int(cell.get_text()) for cell in total[1:]] == [*counted, len(claims)]
+
+
+def test_a_link_of_the_ledger_leads_to_a_tested_cell(site: Site) -> None:
+    page = site.pages["book/claims.html"]
+    pattern = re.compile(r".*/(notebooks/\w+\.md)\?plain=1#L(\d+)")
+    for link in page.soup.select(".claim-evidence a[href*='/blob/']"):
+        found = pattern.fullmatch(link["href"])
+        assert found, link["href"]
+        lines = (ROOT / found[1]).read_text(encoding="utf-8").splitlines()
+        around = "\n".join(lines[int(found[2]) - 1 : int(found[2]) + 1])
+        assert re.search(r"tags:.*\btest\b", around), link["href"]

@@ -12,6 +12,7 @@ import nbformat
 import yaml
 from nbformat import NotebookNode
 
+from .claims import ledger_faults
 from .layout import BookError, Chapter, list_chapters
 from .picture import picture_bytes, picture_path
 from .publish import PUBLISHED
@@ -91,6 +92,7 @@ def check(root: Path) -> list[Problem]:
     problems += _check_toc(root, chapters)
     problems += _check_status(root, chapters)
     problems += _check_picture(root)
+    problems += [Problem(*fault) for fault in ledger_faults(root)]
     problems += _check_results(root)
     return problems
 
