@@ -1,20 +1,26 @@
-"""Accuracy-based scores: what Posterior Agreement is compared with.
+"""Accuracy-based scores, and how steadily a score ranks models.
 
-All of them look at predictions, the class with the largest logit, and at nothing
-else: how large the logit is does not enter. Where classes tie, the first of them
-is the prediction.
+Accuracy and the attack failure rates look at predictions, the class with the largest
+logit, and at nothing else: how large the logit is does not enter. Where classes tie,
+the first of them is the prediction.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy.typing as npt
 from torch import Tensor
 
-from robustbook._validation import check_labels, check_logit_pair, check_logits
+from robustbook._validation import (
+    as_tensor,
+    check_labels,
+    check_logit_pair,
+    check_logits,
+)
 
-__all__ = ["accuracy", "afr_pred", "afr_true", "predictions"]
+__all__ = ["accuracy", "afr_pred", "afr_true", "predictions", "rank_concordance"]
 
 ArrayLike = Tensor | npt.NDArray[Any]
 
@@ -175,6 +181,54 @@ def afr_pred(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
     clean, shifted = check_logit_pair(logits, shifted_logits)
     agree = clean.argmax(dim=1) == shifted.argmax(dim=1)
     return float(agree.double().mean())
+
+
+def rank_concordance(scores: ArrayLike) -> float:
+    """Return Kendall's W: how far several conditions rank the same models alike.
+
+    Parameters
+    ----------
+    scores : Tensor or ndarray, shape (conditions, models)
+        One score for each model under each condition. Only the ranks within a
+        condition count; ties get the mean of their ranks.
+
+    Returns
+    -------
+    float
+        1 if all conditions rank the models alike, about 1 / conditions if they rank
+        them at random, NaN if no condition tells any two models apart.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than 2 conditions or 3 models, or a score is not finite.
+
+    References
+    ----------
+    M. G. Kendall and B. Babington Smith, *The problem of m rankings*, Annals of
+    Mathematical Statistics 10, 1939. Chapter 10 of this book.
+
+    Examples
+    --------
+    >>> import torch
+    >>> rank_concordance(torch.tensor([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]]))
+    1.0
+    """
+    from scipy.stats import friedmanchisquare
+
+    table = as_tensor("scores", scores).double().cpu()
+    if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3:
+        raise ValueError(
+            "scores: expected shape (conditions, models) with at least 2 conditions "
+            f"and 3 models, got {tuple(table.shape)}."
+        )
+    if not bool(table.isfinite().all()):
+        raise ValueError("scores: expected finite numbers, got NaN or infinity.")
+    if bool((table == table[:, :1]).all()):
+        return math.nan
+    # Friedman's statistic, which corrects for ties, is W on another scale.
+    statistic = friedmanchisquare(*table.numpy().T).statistic
+    return float(statistic / (len(table) * (table.shape[1] - 1)))
 
 
 def _share_correct(name: str, logits: ArrayLike, labels: ArrayLike) -> float:

@@ -25,6 +25,7 @@ from robustbook.agreement._sweep import (
     ContributionGroup,
     decompose_agreement,
     ratio_sweep,
+    shift_by_ratio,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ __all__ = [
     "pair_optimal",
     "posterior_agreement",
     "ratio_sweep",
+    "shift_by_ratio",
     "symmetric_channel_capacity",
 ]
 

@@ -117,20 +117,56 @@ def ratio_sweep(
     [1.3863, 0.1438]
     """
     clean, shifted = check_logit_pair(logits, shifted_logits)
-    counts = [
-        round(check_fraction(f"ratios[{place}]", ratio) * len(clean))
-        for place, ratio in enumerate(ratios)
-    ]
-    rank = _rank(norms, len(clean), seed).to(clean.device)
     return [
-        posterior_agreement(
-            clean,
-            torch.where((rank < count)[:, None], shifted, clean),
-            prior=prior,
-            tol=tol,
-        )
-        for count in counts
+        posterior_agreement(clean, mixed, prior=prior, tol=tol)
+        for mixed in _mixed(clean, shifted, ratios, norms, seed)
     ]
+
+
+def shift_by_ratio(
+    logits: Any,
+    shifted_logits: Any,
+    ratio: float,
+    *,
+    norms: Any = None,
+    seed: int = 0,
+) -> Tensor:
+    """Logits of the samples when only a part of them is shifted.
+
+    Parameters
+    ----------
+    logits, shifted_logits : tensor or array, shape (N, K)
+        Paired logits, all samples shifted in the second.
+    ratio : float
+        Share of shifted samples, in [0, 1].
+    norms, seed
+        Order of shifting, as in :func:`ratio_sweep`.
+
+    Returns
+    -------
+    Tensor, shape (N, K)
+        The shifted logits of the first round(ratio N) samples of the order, the
+        clean ones of the others.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the logits do not fit together, or for a bad ratio or norms.
+
+    Notes
+    -----
+    Source: the PA paper, section 4.1; the thesis, section 4.2 (adversarial ratio).
+
+    Examples
+    --------
+    >>> import torch
+    >>> clean, shifted = torch.zeros(4, 2), torch.ones(4, 2)
+    >>> shift_by_ratio(clean, shifted, 0.5, norms=[1, 2, 3, 4])[:, 0]
+    tensor([1., 1., 0., 0.])
+    """
+    clean, shifted = check_logit_pair(logits, shifted_logits)
+    (mixed,) = _mixed(clean, shifted, [ratio], norms, seed)
+    return mixed
 
 
 def decompose_agreement(
@@ -207,6 +243,18 @@ def decompose_agreement(
         changed_correct=group(fooled, missing_shifted[fooled].mean().log()),
         changed_wrong=group(~kept & ~correct, None),
     )
+
+
+def _mixed(
+    clean: Tensor, shifted: Tensor, ratios: Sequence[float], norms: Any, seed: int
+) -> list[Tensor]:
+    """Logits at each ratio, in one order of shifting."""
+    counts = [
+        round(check_fraction(f"ratios[{place}]", ratio) * len(clean))
+        for place, ratio in enumerate(ratios)
+    ]
+    rank = _rank(norms, len(clean), seed).to(clean.device)
+    return [torch.where((rank < count)[:, None], shifted, clean) for count in counts]
 
 
 def _rank(norms: Any, count: int, seed: int) -> Tensor:

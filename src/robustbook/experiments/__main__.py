@@ -6,18 +6,20 @@ from pathlib import Path
 
 import typer
 
-from robustbook.experiments.agreement_speed import agreement_speed
+from robustbook._store import DataUnavailableError
+from robustbook.experiments import run_experiment
 
-EXPERIMENTS = {"agreement_speed": agreement_speed}
 RESULTS = Path("data/results")
 
 
-def main(name: str, profile: str = "full", seed: int = 0) -> None:
+def main(name: str, profile: str = "full", seed: int = 0, device: str = "auto") -> None:
     """Run experiment NAME and store its rows in data/results."""
-    if name not in EXPERIMENTS:
-        known = ", ".join(sorted(EXPERIMENTS))
-        raise typer.BadParameter(f"expected one of: {known}; got {name!r}.")
-    EXPERIMENTS[name](profile=profile, seed=seed, directory=RESULTS)
+    try:
+        run_experiment(
+            name, profile=profile, seed=seed, device=device, directory=RESULTS
+        )
+    except (ValueError, DataUnavailableError) as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 if __name__ == "__main__":

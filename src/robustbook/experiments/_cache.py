@@ -110,7 +110,8 @@ def cached_arrays(
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            np.savez_compressed(file, **{_CONFIGURATION: np.array(text)}, **arrays)
+            content: dict[str, Any] = {_CONFIGURATION: np.array(text), **arrays}
+            np.savez_compressed(file, **content)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -66,7 +66,7 @@ SETTINGS = {
     "digits": Setting(
         dataset="digits",
         split="test",
-        samples=300,
+        samples=200,
         models={
             "digits-linear-s0": 1,
             "digits-cnn-s0": 1,
@@ -74,17 +74,17 @@ SETTINGS = {
             "digits-cnn-adv-s0": 1,
             "digits-cnn-s0+jpeg-rs": 1,
         },
-        eps=(0.05, 0.1, 0.2, 0.3),
+        eps=(0.05, 0.1, 0.2),
         focus=0.1,
-        steps={"pgd": 20, "fmn": 30, "apgd-ce": 10, "apgd-dlr": 10, "fab": 5},
-        many=(1, 2, 5, 10, 20, 50),
+        steps={"pgd": 10, "fmn": 20, "apgd-ce": 10, "apgd-dlr": 10, "fab": 4},
+        many=(1, 2, 5, 10, 20),
     ),
     "cifar10": Setting(
         dataset="cifar10",
         split="test1000",
         samples=None,
         models={
-            "cifar10-resnet20": 5,
+            "cifar10-resnet20": 8,
             "cifar10-resnet4b_adv": 1,
             "cifar10-cnn_a_adv4": 1,
             "cifar10-cnn_a_adv_alt": 1,
@@ -94,7 +94,7 @@ SETTINGS = {
         },
         eps=tuple(level / 255 for level in LEVELS),
         focus=8 / 255,
-        steps={"pgd": 200, "fmn": 200, "apgd-ce": 100, "apgd-dlr": 100, "fab": 30},
+        steps={"pgd": 200, "fmn": 200, "apgd-ce": 100, "apgd-dlr": 100, "fab": 40},
         many=(1, 2, 5, 10, 20, 50, 200, 1000),
     ),
     "mnist": Setting(

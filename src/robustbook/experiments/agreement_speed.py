@@ -155,7 +155,12 @@ def arithmetic_row(samples: int, classes: int, *, repeat: int, seed: int = 0) ->
 
 
 def agreement_speed(
-    *, profile: str = "full", seed: int = 0, directory: Path | None = None
+    *,
+    profile: str = "full",
+    seed: int = 0,
+    device: str = "cpu",
+    directory: Path | None = None,
+    name: str = "agreement_speed",
 ) -> list[Row]:
     """Time the solver and what it replaces; store the rows if a folder is given.
 
@@ -165,8 +170,12 @@ def agreement_speed(
         ``full`` takes a few minutes and includes N = 50 000, K = 1000.
     seed : int
         Of the synthetic logits.
+    device : str
+        Not used: what is timed is a single thread of the CPU.
     directory : Path, optional
         Where to store ``agreement_speed.json``.
+    name : str
+        Of the file.
 
     Returns
     -------
@@ -202,7 +211,7 @@ def agreement_speed(
     rows.append({**exact_row(large, 1000, repeat=1, seed=seed), "threads": threads})
     if directory is not None:
         write_results(
-            "agreement_speed",
+            name,
             rows,
             experiment="agreement_speed",
             profile=profile,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from robustbook.datasets import Dataset
 from robustbook.experiments._cache import Arrays, cached_arrays
 from robustbook.models import features_of, load_model, logits_of, resolve_device
 
-__all__ = ["Attack", "AttackedLogits", "attack_model", "model_sha256"]
+__all__ = ["Attack", "AttackedLogits", "attack_model", "data_sha256", "model_sha256"]
 
 Option = str | int | float | bool
 
@@ -69,10 +70,13 @@ class Attack:
         """Attack a model, without a bound if the attack needs none."""
         function, options = _KINDS[self.kind]
         bound: dict[str, Any] = {} if self.unbounded else {"eps": self.eps}
-        result: attacks.AttackResult = getattr(attacks, function)(
-            model, data.images, data.labels,
-            steps=self.steps, seed=seed, **bound, **options,
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            # Chapter 9 shows which models hide their gradients, and from what.
+            warnings.filterwarnings("ignore", message=".*gradient of zero")
+            result: attacks.AttackResult = getattr(attacks, function)(
+                model, data.images, data.labels,
+                steps=self.steps, seed=seed, **bound, **options,
+            )  # fmt: skip
         return result
 
 
@@ -165,7 +169,7 @@ def attack_model(
         "model": name,
         "model_sha256": model_sha256(model),
         "data": f"{data.name} {data.split}",
-        "data_sha256": _tensors_sha256(data.images, data.labels),
+        "data_sha256": data_sha256(data),
         "attack": attack.kind,
         "eps": None if attack.unbounded else attack.eps,
         "steps": attack.steps,
@@ -217,8 +221,26 @@ def model_sha256(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _tensors_sha256(*tensors: Tensor) -> str:
+def data_sha256(data: Dataset) -> str:
+    """Return the sha256 of images and labels.
+
+    Parameters
+    ----------
+    data : Dataset
+        The samples, in their order.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+
+    Examples
+    --------
+    >>> from robustbook.datasets import load_dataset
+    >>> len(data_sha256(load_dataset("digits", "test")))
+    64
+    """
     digest = hashlib.sha256()
-    for tensor in tensors:
+    for tensor in (data.images, data.labels):
         digest.update(tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()
