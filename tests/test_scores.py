@@ -1,12 +1,20 @@
 """Accuracy, AFR_T and AFR_P against their definitions; bad input is named."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robustbook.scores import accuracy, afr_pred, afr_true, predictions
+from robustbook.scores import (
+    accuracy,
+    afr_pred,
+    afr_true,
+    predictions,
+    rank_concordance,
+)
 
 
 @st.composite
@@ -79,3 +87,36 @@ def test_afr_names_its_own_argument():
         afr_true(np.zeros(3), np.zeros(3, int))
     with pytest.raises(ValueError, match=r"shifted_logits.*\(2, 2\).*\(3, 2\)"):
         afr_pred(np.zeros((2, 2)), np.zeros((3, 2)))
+
+
+# ------------------------------------------------------------- rank concordance
+
+
+def test_concordance_is_one_for_one_ranking_and_small_for_opposite_ones() -> None:
+    rising = torch.tensor([1.0, 2.0, 5.0, 9.0])
+    assert rank_concordance(torch.stack([rising, rising.exp(), rising * 3])) == 1.0
+    assert rank_concordance(torch.stack([rising, -rising])) == pytest.approx(0.0)
+
+
+def test_concordance_is_kendalls_formula() -> None:
+    generator = torch.Generator().manual_seed(0)
+    table = torch.rand(7, 5, generator=generator)
+    ranks = table.argsort(1).argsort(1).double() + 1
+    sums = ranks.sum(0)
+    spread = float(((sums - sums.mean()) ** 2).sum())
+    assert rank_concordance(table) == pytest.approx(12 * spread / (7**2 * (5**3 - 5)))
+
+
+def test_concordance_of_nothing_but_ties_is_nan() -> None:
+    assert math.isnan(rank_concordance(torch.ones(4, 3)))
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 3), (3, 2)])
+def test_concordance_needs_conditions_and_models(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="at least 2 conditions"):
+        rank_concordance(torch.rand(shape))
+
+
+def test_concordance_refuses_what_has_no_rank() -> None:
+    with pytest.raises(ValueError, match="expected finite numbers"):
+        rank_concordance(torch.tensor([[1.0, math.nan, 2.0], [1.0, 2.0, 3.0]]))

@@ -122,7 +122,7 @@ def _read(path: Path, text: str) -> Arrays | None:
     if not path.is_file():
         return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             if str(stored[_CONFIGURATION]) != text:
                 return None
             return {name: stored[name] for name in stored if name != _CONFIGURATION}
