@@ -29,6 +29,8 @@ __all__ = [
 #: that tell two experiments of one module apart. Each is called with its name.
 EXPERIMENTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "agreement_speed": ("agreement_speed", {}),
+    "adversarial_groups": ("adversarial_groups", {}),
+    "mnist_groups": ("adversarial_groups", {"larger": "mnist"}),
     "adversarial_sweep": ("adversarial_sweep", {}),
     "stronger_sweep": (
         "adversarial_sweep",
