@@ -56,8 +56,8 @@ def attack_examples(
     started = datetime.now(UTC)
     setting = settings_of(profile)
     rows: list[Row] = []
-    for name in list(setting.models)[:2]:
-        rows += _examples(name, setting, seed, device)
+    for model in list(setting.models)[:2]:
+        rows += _examples(model, setting, seed, device)
     return store(
         name, rows, setting=setting, profile=profile, seed=seed,
         device=device, started=started, directory=directory,
