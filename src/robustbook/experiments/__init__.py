@@ -45,6 +45,7 @@ EXPERIMENTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "boundary": ("boundary", {}),
     "noise": ("noise", {}),
     "norm_quantiles": ("norm_quantiles", {}),
+    "paired_differences": ("paired_differences", {}),
     "pseudo_agreement": ("pseudo_agreement", {}),
     "rank_stability": ("rank_stability", {}),
     "mnist_rank_stability": ("rank_stability", {"larger": "mnist"}),
