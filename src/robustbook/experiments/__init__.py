@@ -38,7 +38,7 @@ EXPERIMENTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     ),
     "mnist_sweep": (
         "adversarial_sweep",
-        {"kinds": ("pgd", "fmn", "apgd-dlr"), "larger": "mnist"},
+        {"kinds": ("pgd", "fmn"), "larger": "mnist"},
     ),
     "attack_convergence": ("attack_convergence", {}),
     "attack_examples": ("attack_examples", {}),
