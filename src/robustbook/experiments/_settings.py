@@ -118,7 +118,6 @@ SETTINGS = {
         split="test",
         samples=None,
         models={
-            "mnist-advertorch_lenet5_clean": 2,
             "mnist-conv_small_nat": 1,
             "mnist-advertorch_lenet5_adv": 2,
             "mnist-cnn_a_adv": 1,
