@@ -48,7 +48,7 @@ EXPERIMENTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "paired_differences": ("paired_differences", {}),
     "pseudo_agreement": ("pseudo_agreement", {}),
     "rank_stability": ("rank_stability", {}),
-    "mnist_rank_stability": ("rank_stability", {"larger": "mnist"}),
+    "mnist_rank_stability": ("rank_stability", {"larger": "mnist", "bootstraps": 50}),
     "text_edits": ("text_edits", {}),
 }
 
