@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -17,6 +18,17 @@ from robustbook.experiments.attacked import Attack, AttackedLogits, attack_model
 from robustbook.experiments.norm_quantiles import steps_of
 
 __all__ = ["boundary"]
+
+#: Columns that need a sample that is misled.
+OF_THE_MISLED: Final = (
+    "overshoot",
+    "overshoot_low",
+    "overshoot_high",
+    "before",
+    "after",
+    "after_se",
+    "drop_se",
+)
 
 
 def boundary(
@@ -55,7 +67,9 @@ def boundary(
         with quartiles ``overshoot_low``, ``overshoot_high``; ``pa`` with its standard
         error; ``limit``, its value for an attack that stops on the boundary itself;
         ``tied``, its value if, for each of the misled, the logits of these two
-        classes are replaced by their mean.
+        classes are replaced by their mean; ``before`` and ``after``, the mean
+        confidence in the prediction on the misled, at inverse temperature 1, with
+        ``after_se`` and the standard error of their difference, ``drop_se``.
     """
     started = datetime.now(UTC)
     setting = settings_of(profile, larger=larger)
@@ -92,8 +106,7 @@ def _at_the_boundary(found: AttackedLogits) -> Row:
         "limit": math.log(classes) - share * math.log(2),
     }
     if not bool(misled.any()):
-        empty = dict.fromkeys(("overshoot", "overshoot_low", "overshoot_high"))
-        return {**row, "tied": result.pa, **empty}
+        return {**row, "tied": result.pa, **dict.fromkeys(OF_THE_MISLED)}
     right = found.labels[misled]
     before = _lead(clean[misled], right)
     after = -_lead(shifted[misled], right)
@@ -101,14 +114,28 @@ def _at_the_boundary(found: AttackedLogits) -> Row:
         float(value)
         for value in (after / before).quantile(torch.tensor([0.25, 0.5, 0.75]).double())
     )
+    confident = [side[misled].softmax(1).amax(1) for side in (clean, shifted)]
     shifted[misled] = _tied(shifted[misled], right)
+    values = (
+        middle,
+        low,
+        high,
+        float(confident[0].mean()),
+        float(confident[1].mean()),
+        standard_error(confident[1]),
+        standard_error(confident[0] - confident[1]),
+    )
     return {
         **row,
         "tied": posterior_agreement(clean, shifted).pa,
-        "overshoot": middle,
-        "overshoot_low": low,
-        "overshoot_high": high,
+        **dict(zip(OF_THE_MISLED, values, strict=True)),
     }
+
+
+def standard_error(values: Tensor) -> float:
+    """Of a mean; 0 for a single value."""
+    count = len(values)
+    return float(values.std(correction=int(count > 1))) / math.sqrt(count)
 
 
 def _lead(logits: Tensor, classes: Tensor) -> Tensor:
