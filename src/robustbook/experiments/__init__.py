@@ -13,7 +13,10 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
+from robustbook._store import DataUnavailableError
+from robustbook._validation import check_count
 from robustbook.experiments.attacked import Attack, AttackedLogits, attack_model
+from robustbook.models import resolve_device
 from robustbook.results import Results, read_results
 
 __all__ = [
@@ -84,7 +87,7 @@ def run_experiment(
     Raises
     ------
     ValueError
-        If there is no such experiment or profile.
+        If there is no such experiment, profile or device, or the seed is negative.
     DataUnavailableError
         If it needs data or weights that are not to be had.
 
@@ -98,11 +101,11 @@ def run_experiment(
     >>> found.profile
     'quick'
     """
-    if name not in EXPERIMENTS:
-        known = ", ".join(sorted(EXPERIMENTS))
-        raise ValueError(f"name: expected one of {known}; got {name!r}")
+    _check_name(name)
     if profile not in ("quick", "full"):
         raise ValueError(f"profile: expected 'quick' or 'full', got {profile!r}")
+    seed = check_count("seed", seed, minimum=0)
+    resolve_device(device)
     module, options = EXPERIMENTS[name]
     function = getattr(importlib.import_module(f"{__name__}.{module}"), module)
     given = {"seed": seed, "device": device, "directory": directory, "name": name}
@@ -143,16 +146,30 @@ def results_for(
     Raises
     ------
     ValueError, DataUnavailableError
-        As :func:`run_experiment` does.
+        As :func:`run_experiment` does; also if what is stored is not of the full
+        profile.
 
     Examples
     --------
     >>> results_for("agreement_speed", profile="full").experiment
     'agreement_speed'
     """
+    _check_name(name)
     if profile == "full" and not recompute:
-        return read_results(name)
+        stored = read_results(name)
+        if stored.profile != "full":
+            raise DataUnavailableError(
+                f"{name}: expected stored rows of the full profile, got "
+                f"{stored.profile!r}; run `python -m robustbook.experiments {name}`"
+            )
+        return stored
     with tempfile.TemporaryDirectory(prefix="robustbook-") as folder:
         return run_experiment(
             name, profile=profile, seed=seed, device=device, directory=Path(folder)
         )
+
+
+def _check_name(name: str) -> None:
+    if name not in EXPERIMENTS:
+        known = ", ".join(sorted(EXPERIMENTS))
+        raise ValueError(f"name: expected one of {known}; got {name!r}")
