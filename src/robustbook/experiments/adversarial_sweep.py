@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import Final
 from torch import Tensor
 from tqdm import tqdm
 
-from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.experiments._rows import Row, share_error, store
+from robustbook.agreement import shift_by_ratio
+from robustbook.experiments._pairs import measure_pair
+from robustbook.experiments._rows import Row, store
 from robustbook.experiments._settings import settings_of
 from robustbook.experiments.attacked import Attack, AttackedLogits, attack_model
-from robustbook.scores import accuracy, afr_pred
 
 __all__ = ["adversarial_sweep"]
 
@@ -120,18 +121,6 @@ def _over_ratios(found: AttackedLogits, attack: Attack, seed: int) -> Iterator[R
 
 
 def _at_ratio(found: AttackedLogits, shifted: Tensor) -> dict[str, float]:
-    result = posterior_agreement(found.logits, shifted)
-    count = result.num_samples
-    true, pred = accuracy(shifted, found.labels), afr_pred(found.logits, shifted)
-    return {
-        "pa": result.pa,
-        "pa_se": result.standard_error,
-        "log_pa": result.log_pa,
-        "beta": result.beta,
-        "hard_part": result.hard_part,
-        "confidence_part": result.confidence_part,
-        "afr_true": true,
-        "afr_true_se": share_error(true, count),
-        "afr_pred": pred,
-        "afr_pred_se": share_error(pred, count),
-    }
+    row: dict[str, float] = measure_pair(found.logits, shifted, found.labels)
+    count, classes = shifted.shape
+    return {**row, "log_pa": count * (row["pa"] - math.log(classes))}

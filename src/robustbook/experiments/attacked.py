@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,7 +185,7 @@ def attack_model(
     seed = check_count("seed", seed, minimum=0)
     model = load_model(name).eval()
     # Minimum-norm attacks run once: a bound only selects from what they found.
-    configuration: Mapping[str, Option | None] = {
+    configuration: dict[str, Option | None] = {
         "model": name,
         "model_sha256": model_sha256(model),
         "data": f"{data.name} {data.split}",
@@ -197,6 +196,10 @@ def attack_model(
         "seed": seed,
         "code_sha256": code_sha256(["robustbook.attacks"], follow_imports=False),
     }
+    if "+" in name:
+        # What is around the network has no weights that would tell versions apart.
+        defenses = code_sha256(["robustbook.models._defenses"], follow_imports=False)
+        configuration["defenses_sha256"] = defenses
 
     def compute() -> Arrays:
         model.to(resolve_device(device))
