@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -12,7 +10,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from robustbook.agreement import posterior_agreement
-from robustbook.experiments._rows import Row, store
+from robustbook.experiments._rows import Row
 from robustbook.experiments._settings import settings_of
 from robustbook.experiments.attacked import Attack, AttackedLogits, attack_model
 from robustbook.experiments.norm_quantiles import steps_of
@@ -36,9 +34,7 @@ def boundary(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
     larger: str = "cifar10",
-    name: str = "boundary",
 ) -> list[Row]:
     """Measure by how much FMN and FAB overshoot, and what agreement makes of it.
 
@@ -50,12 +46,8 @@ def boundary(
         Of the attacks.
     device : str
         Where they run.
-    directory : Path, optional
-        Where to store the rows.
     larger : {"cifar10", "mnist"}
         What "full" takes.
-    name : str
-        Of the file.
 
     Returns
     -------
@@ -71,7 +63,6 @@ def boundary(
         confidence in the prediction on the misled, at inverse temperature 1, with
         ``after_se`` and the standard error of their difference, ``drop_se``.
     """
-    started = datetime.now(UTC)
     setting = settings_of(profile, larger=larger)
     data = setting.data()
     jobs = [
@@ -81,14 +72,11 @@ def boundary(
         if kind in setting.steps
     ]
     rows: list[Row] = []
-    for model, attack in tqdm(jobs, desc=name, disable=None):
+    for model, attack in tqdm(jobs, desc="boundary", disable=None):
         found = attack_model(model, attack, data, seed=seed, device=device)
         key = {"dataset": data.name, "model": model, "attack": attack.kind}
         rows.append({**key, "steps": attack.steps, **_at_the_boundary(found)})
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed, device=device,
-        started=started, directory=directory,
-    )  # fmt: skip
+    return rows
 
 
 def _at_the_boundary(found: AttackedLogits) -> Row:

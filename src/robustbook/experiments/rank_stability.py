@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import product
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -14,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.experiments._rows import Row, store
+from robustbook.experiments._rows import Row
 from robustbook.experiments._settings import Setting, settings_of
 from robustbook.experiments.attacked import AttackedLogits, attack_model
 from robustbook.scores import accuracy, afr_pred, rank_concordance
@@ -37,10 +35,8 @@ def rank_stability(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
     larger: str = "cifar10",
     bootstraps: int = 200,
-    name: str = "rank_stability",
 ) -> list[Row]:
     """Kendall's W of the rankings of models over bounds and adversarial ratios.
 
@@ -55,14 +51,10 @@ def rank_stability(
         Of the attacks, the orders and the bootstrap.
     device : str
         Where the attacks run.
-    directory : Path, optional
-        Where to store the rows.
     larger : {"cifar10", "mnist"}
         What "full" takes.
     bootstraps : int
         Draws that "full" takes.
-    name : str
-        Of the file.
 
     Returns
     -------
@@ -71,7 +63,6 @@ def rank_stability(
         conditions ("bounds and ratios", "ratios" at the bound in focus, "bounds" at
         ratio 1), measure and bootstrap; bootstrap -1 is the sample itself.
     """
-    started = datetime.now(UTC)
     setting = settings_of(profile, larger=larger)
     data = setting.data()
     conditions = list(product(setting.eps, RATIOS))
@@ -93,10 +84,7 @@ def rank_stability(
             {"dataset": data.name, "bootstrap": draw, **row}
             for row in _concordances(scores, setting, conditions)
         ]
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed, device=device,
-        started=started, directory=directory,
-    )  # fmt: skip
+    return rows
 
 
 def _scores(
