@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from robustbook.datasets import Sentences, load_sentences
 from robustbook.scores import accuracy
 from robustbook.text import (
-    NEGATIVE_WORDS,
-    POSITIVE_WORDS,
     SentenceClassifier,
     amplify,
     contradict,
@@ -22,6 +20,7 @@ from robustbook.text import (
     sentence_features,
     train_sentence_classifier,
 )
+from robustbook.text._edits import NEGATIVE_WORDS, POSITIVE_WORDS
 
 FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
 TEXTS = ("a warm film .", "dull", "", "the plot , however , is thin .")

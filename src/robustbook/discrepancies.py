@@ -297,7 +297,7 @@ def wasserstein(
         :math:`\sum_j \min(p'_j, p''_j)` can stay, and that is
         :math:`1 - \frac12 \sum_j |p'_j - p''_j|`.
     ``"index"``
-        Classes j and k are at distance |j - k|: what one gets from
+        Classes j and k are at distance ``abs(j - k)``: what one gets from
         ``scipy.stats.wasserstein_distance(range(K), range(K), p1, p2)``. It depends
         on how the classes happen to be numbered, so it measures nothing by itself.
     ``"confidence"``
