@@ -17,6 +17,7 @@ from ._architectures import (
     PlainResNet,
     PooledConvNet,
     SmallCNN,
+    StridedCNN,
     build_model,
     register_architecture,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "PublicModel",
     "SmallCNN",
     "Source",
+    "StridedCNN",
     "build_model",
     "checkpoint_entry",
     "checkpoint_metadata",

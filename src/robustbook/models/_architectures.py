@@ -6,6 +6,7 @@ their parameters are those in the public files.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
+from robustbook._compat import mend_torchvision
 from robustbook._validation import check_count
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "PlainResNet",
     "PooledConvNet",
     "SmallCNN",
+    "StridedCNN",
     "build_model",
     "register_architecture",
 ]
@@ -368,6 +371,69 @@ class CifarResNet(nn.Module):
         return logits
 
 
+class StridedCNN(nn.Module):
+    """Four 3x3 convolutions with batch normalization, and the mean over the image.
+
+    The first three have stride 2, so the network takes images of any size from 16 on.
+    Small enough to train on a processor in minutes.
+
+    Parameters
+    ----------
+    channels : int
+        Channels of the images.
+    width : int
+        Channels after the first convolution; 2, 4 and 4 times as many after the next.
+    num_classes : int
+        The number of classes K.
+
+    Examples
+    --------
+    >>> StridedCNN(num_classes=2)(torch.zeros(2, 3, 64, 64)).shape
+    torch.Size([2, 2])
+    """
+
+    def __init__(
+        self, *, channels: int = 3, width: int = 16, num_classes: int = 10
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for out, stride in ((width, 2), (2 * width, 2), (4 * width, 2), (4 * width, 1)):
+            layers += [
+                nn.Conv2d(channels, out, 3, stride, padding=1, bias=False),
+                nn.BatchNorm2d(out),
+                nn.ReLU(),
+            ]
+            channels = out
+        self.body = nn.Sequential(*layers)
+        self.linear = nn.Linear(channels, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (n, K) of images (n, C, H, W) in [0, 1]."""
+        # Around the gray of the middle, so that a gray background is zero.
+        hidden = self.body(4.0 * (images - 0.5))
+        logits: Tensor = self.linear(hidden.mean((2, 3)))
+        return logits
+
+
+def _torchvision_resnet(depth: int) -> Callable[..., nn.Module]:
+    """A residual network for photographs, as torchvision has it, untrained."""
+
+    def make(*, num_classes: int = 10) -> nn.Module:
+        if not importlib.util.find_spec("torchvision"):
+            raise ImportError(
+                f"torchvision is not installed, which resnet{depth} needs; "
+                "`pip install 'robustbook[attacks]'` brings it"
+            )
+        mend_torchvision()
+        from torchvision import models
+
+        factory = getattr(models, f"resnet{depth}")
+        network: nn.Module = factory(weights=None, num_classes=num_classes)
+        return Normalized(network, mean=[0.5] * 3, std=[0.25] * 3)
+
+    return make
+
+
 _ARCHITECTURES: Final[dict[str, Callable[..., nn.Module]]] = {
     "linear": LinearClassifier,
     "small-cnn": SmallCNN,
@@ -375,6 +441,9 @@ _ARCHITECTURES: Final[dict[str, Callable[..., nn.Module]]] = {
     "pooled-conv-net": PooledConvNet,
     "plain-resnet": PlainResNet,
     "cifar-resnet": CifarResNet,
+    "strided-cnn": StridedCNN,
+    "resnet18": _torchvision_resnet(18),
+    "resnet50": _torchvision_resnet(50),
 }
 
 
@@ -411,7 +480,8 @@ def build_model(
     ----------
     arch : str
         Name of a registered architecture: "linear", "small-cnn", "conv-net",
-        "pooled-conv-net", "plain-resnet", "cifar-resnet".
+        "pooled-conv-net", "plain-resnet", "cifar-resnet", "strided-cnn"; and
+        "resnet18" and "resnet50", which need torchvision.
     seed : int
         Seed of the initial weights. The global generator is left as it was.
     options : mapping, optional

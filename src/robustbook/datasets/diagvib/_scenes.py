@@ -188,7 +188,13 @@ class Scenes:
         chosen = self if index is None else self.subset(index)
         return render(chosen, size=size, device=device, dtype=dtype)
 
-    def dataset(self, *, size: int = 64, name: str = "diagvib") -> Dataset:
+    def dataset(
+        self,
+        *,
+        size: int = 64,
+        name: str = "diagvib",
+        dtype: torch.dtype = torch.float32,
+    ) -> Dataset:
         """Make all pictures and return them with their labels.
 
         Parameters
@@ -197,6 +203,8 @@ class Scenes:
             Side of a picture, in pixels.
         name : str, default "diagvib"
             Name of the data set.
+        dtype : torch.dtype, default torch.float32
+            As for :meth:`images`.
 
         Returns
         -------
@@ -209,7 +217,7 @@ class Scenes:
         Dataset('diagvib', 'train', 10 images of 3x32x32, 2 classes)
         """
         return Dataset(
-            images=self.images(size=size),
+            images=self.images(size=size, dtype=dtype),
             labels=self.labels,
             name=name,
             split=self.split,
