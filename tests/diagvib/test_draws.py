@@ -137,6 +137,29 @@ def test_disjoint_environments_share_no_digit_but_the_class():
     assert not torch.equal(first.scale, second.scale)
 
 
+def test_environments_can_be_paired_in_groups():
+    # Experiment 5b: the unshifted sample is another one than the shifted ones, which
+    # are the same digits throughout.
+    blue = RED.changed(hue="blue")
+    large = blue.changed(scale="large")
+    first, second, third = draw_all(
+        [RED, blue, large], shapes=(4, 9), count=150, paired=[0, 1, 1]
+    )
+    assert torch.equal(first.labels, second.labels)
+    assert same(second, third, ["labels", "instances", "hue", "lightness", "position"])
+    assert not torch.equal(first.instances, second.instances)
+    for label in (0, 1):
+        mine = first.labels == label
+        assert not set(first.instances[mine].tolist()) & set(
+            second.instances[mine].tolist()
+        )
+    for wrong in ([0, 1], [0, 2, 2], [1, 1, 1]):
+        with pytest.raises(ValueError, match="paired: expected true, false, or 3"):
+            draw_all([RED, blue, large], count=4, paired=wrong)
+    whole = draw_all([RED, blue], count=20, paired=True)
+    assert same(whole[1], draw_all([RED, blue], count=20, paired=[0, 0])[1])
+
+
 def test_digits_are_used_up_before_they_come_again():
     total = count_masks("digits", "train", 4)
     scenes = draw(RED, shapes=[4], count=3 * total)

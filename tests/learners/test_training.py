@@ -54,6 +54,7 @@ def train(data, *, model=None, learner=None, **options):
     chosen = {"epochs": 3, "lr": 0.01, "seed": 0, "batch_size": 16, "progress": False}
     chosen |= data | options
     domains = chosen.pop("domains")
+    learner = chosen.pop("learner", learner)
     model = network() if model is None else model
     return model, train_domains(model, learner or ERM(), domains, **chosen)
 
@@ -240,7 +241,7 @@ torch.save({"rows": history.rows, "model": model.state_dict()}, sys.argv[3])
 
 @pytest.mark.slow
 def test_a_killed_training_loses_nothing(tmp_path):
-    epochs = 300
+    epochs = 40
 
     def start(name):
         arguments = [str(tmp_path / f"{name}.pt"), str(epochs)]

@@ -293,7 +293,7 @@ def draw_all(
     shapes: Sequence[int] = SHAPES,
     count: int,
     split: str = "train",
-    paired: bool = False,
+    paired: bool | Sequence[int] = False,
     source: str = "digits",
     seed: int = 0,
 ) -> tuple[Scenes, ...]:
@@ -305,11 +305,12 @@ def draw_all(
         One or more.
     shapes, count, split, source, seed
         As for :func:`draw`; `count` scenes from each environment.
-    paired : bool, default False
+    paired : bool or sequence of int, default False
         If true, scene i is the same digit in every environment, and a factor with the
         same level in two of them has the same value: nothing differs but the factors
         that are shifted. If false, the environments share no digit, and all values
-        are drawn anew: there is sampling noise between them too.
+        are drawn anew: there is sampling noise between them too. Or a number from 0
+        for each environment: those with the same number are paired.
 
     Returns
     -------
@@ -355,10 +356,10 @@ def draw_all(
     seed = check_count("seed", seed, minimum=0)
     random = _Random(seed, SPLITS.index(split))
     labels = random.labels(count, len(shapes))
-    parts = 1 if paired else len(environments)
+    groups = _groups(paired, len(environments))
+    parts = max(groups) + 1
     drawn = []
-    for number, environment in enumerate(environments):
-        part = 0 if paired else number
+    for part, environment in zip(groups, environments, strict=True):
         instances = np.empty(count, dtype=np.int64)
         for label, shape in enumerate(shapes):
             pool = random.pool(count_masks(source, split, shape), shape, part, parts)
@@ -376,6 +377,19 @@ def draw_all(
             )
         )
     return tuple(drawn)
+
+
+def _groups(paired: bool | Sequence[int], count: int) -> list[int]:
+    """Number of the digits that each environment has."""
+    if isinstance(paired, bool):
+        return [0] * count if paired else list(range(count))
+    groups = [check_count("paired", number, minimum=0) for number in paired]
+    if len(groups) != count or set(groups) != set(range(max(groups, default=-1) + 1)):
+        raise ValueError(
+            f"paired: expected true, false, or {count} numbers from 0 without a gap, "
+            f"one for each environment; got {groups}"
+        )
+    return groups
 
 
 class _Random:
