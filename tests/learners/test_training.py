@@ -21,7 +21,7 @@ from robustbook.learners import (
     History,
     train_domains,
 )
-from robustbook.models import build_model, logits_of
+from robustbook.models import build_model, features_of, logits_of
 from robustbook.scores import accuracy, afr_pred
 from robustbook.selection import pair_scores
 
@@ -99,6 +99,18 @@ def test_the_kept_weights_are_those_of_the_best_epoch(data):
         test = data["tests"]["5"]
         found = accuracy(logits_of(kept, test.images), test.labels)
         assert found == pytest.approx(best["test/5"])
+
+
+def test_what_is_watched_is_seen_after_each_epoch(data, tmp_path):
+    images = data["tests"]["5"].images[:4]
+    watch = {"features": lambda model: features_of(model, images)}
+    model, history = train(data, watch=watch, checkpoint=tmp_path / "run.pt", epochs=3)
+    seen = history.watched["features"]
+    assert [tuple(features.shape) for features in seen] == [(4, 16)] * 3
+    assert torch.equal(seen[-1], features_of(model, images))
+    assert not torch.equal(seen[0], seen[1])
+    _, read = train(data, watch=watch, checkpoint=tmp_path / "run.pt", epochs=3)
+    assert all(map(torch.equal, read.watched["features"], seen))
 
 
 @pytest.mark.parametrize("learner", [ERM(), IRM(), LISA(), LISA(mix="cutmix")])
@@ -205,6 +217,7 @@ def test_a_checkpoint_of_another_training_is_refused(data, tmp_path):
         ({"seed": 1}, "seed"),
         ({"learner": IRM()}, "learner"),
         ({"tests": {}}, "tests"),
+        ({"watch": {"logits": lambda model: torch.zeros(1)}}, "watch"),
         ({"domains": data["domains"][::-1]}, "domains"),
     ):
         with pytest.raises(ValueError, match=f"of another training: {word} differ"):

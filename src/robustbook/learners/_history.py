@@ -51,6 +51,8 @@ class History:
         model, "measure" for the scores of the pairs.
     weights : dict of str to dict
         For each criterion that is kept, the weights of its best epoch.
+    watched : dict of str to list of Tensor
+        For each thing that is watched, what it was after each epoch.
     finished : bool
         Whether training came to its end, by the number of epochs or by early stopping.
 
@@ -66,6 +68,7 @@ class History:
     rows: list[dict[str, float]] = field(default_factory=list)
     seconds: list[dict[str, float]] = field(default_factory=list)
     weights: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    watched: dict[str, list[Tensor]] = field(default_factory=dict)
     finished: bool = False
 
     def best(self, criterion: str, *, ties: str = "first") -> dict[str, float]:

@@ -45,6 +45,7 @@ def train_domains(
     tests: Mapping[str, Dataset] | None = None,
     measure: Measure | None = None,
     keep: Sequence[str] = (),
+    watch: Mapping[str, Callable[[nn.Module], Tensor]] | None = None,
     stop: EarlyStopping | None = None,
     optimizer: str = "adam",
     batch_size: int = 64,
@@ -83,6 +84,9 @@ def train_domains(
         Scores of the pairs; by default "accuracy", the mean over the two samples.
     keep : sequence of str
         Criteria, columns of the history, whose best weights are kept.
+    watch : mapping of str to callable, optional
+        What else to record after each epoch: functions of the model, which is in
+        evaluation mode, such as the features of some images.
     stop : EarlyStopping, optional
         When to stop early.
     optimizer : str, default "adam"
@@ -151,6 +155,7 @@ def train_domains(
         tests=dict(tests or {}),
         measure=measure or _mean_accuracy,
         keep=tuple(keep),
+        watch=dict(watch or {}),
         epochs=check_count("epochs", epochs),
         lr=check_positive("lr", lr),
         seed=check_count("seed", seed, minimum=0),
@@ -190,6 +195,7 @@ class _Run:
     tests: dict[str, Dataset]
     measure: Measure
     keep: tuple[str, ...]
+    watch: dict[str, Callable[[nn.Module], Tensor]]
     epochs: int
     lr: float
     seed: int
@@ -262,6 +268,10 @@ class _Run:
                 "measure": measured - evaluated,
             }
         )
+        with torch.no_grad():
+            for name, look in self.watch.items():
+                seen = look(self.model).detach().cpu().clone()
+                self.history.watched.setdefault(name, []).append(seen)
         for criterion in self.keep:
             if self.history.best(criterion) is row:
                 self.history.weights[criterion] = {
@@ -351,6 +361,7 @@ class _Run:
             "autocast": self.autocast,
             "stop": repr(self.stop),
             "keep": list(self.keep),
+            "watch": list(self.watch),
             "model": str(
                 {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
             ),
@@ -374,6 +385,7 @@ class _Run:
             "rows": self.history.rows,
             "seconds": self.history.seconds,
             "weights": self.history.weights,
+            "watched": self.history.watched,
             "finished": self.history.finished,
         }
         scratch = path.with_name(f".{path.name}.{os.getpid()}")
@@ -408,6 +420,7 @@ class _Run:
         self.history.rows[:] = state["rows"]
         self.history.seconds[:] = state["seconds"]
         self.history.weights.update(state["weights"])
+        self.history.watched.update(state["watched"])
         self.history.finished = state["finished"]
 
 
