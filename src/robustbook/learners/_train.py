@@ -129,6 +129,7 @@ def train_domains(
     Examples
     --------
     >>> from robustbook.datasets import diagvib
+    >>> from robustbook.learners import IRM, train_domains
     >>> from robustbook.models import build_model
     >>> setup = diagvib.DISCRIMINABILITY
     >>> train = diagvib.draw_all(setup.training, shapes=setup.shapes, count=32)

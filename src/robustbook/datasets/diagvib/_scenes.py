@@ -495,7 +495,7 @@ def every_level(
     *,
     shape: int = 4,
     source: str = "digits",
-    seed: int = 0,
+    seed: int = 28,
     size: int = 128,
 ) -> list[tuple[str, list[str], Tensor]]:
     """Make one picture of each level of each factor, with the others unchanged.
