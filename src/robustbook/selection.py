@@ -160,5 +160,5 @@ def worst_group_accuracy(logits: Tensor, labels: Tensor, groups: Tensor) -> floa
     group = check_labels("groups", as_tensor("groups", groups), length=len(logits))
     return min(
         accuracy(logits[group == number], labels[group == number])
-        for number in group.unique()
+        for number in torch.unique(group)
     )

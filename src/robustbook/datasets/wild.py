@@ -167,8 +167,8 @@ def _read_square(file: Path, size: int) -> np.ndarray[Any, Any]:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(file) as picture:
-            picture = picture.convert("RGB")
+        with Image.open(file) as stored:
+            picture = stored.convert("RGB")
     except (OSError, UnidentifiedImageError) as error:
         raise DataUnavailableError(
             f"{file}: expected a picture ({type(error).__name__}); unpack the archive "
