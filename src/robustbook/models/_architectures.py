@@ -372,7 +372,7 @@ class CifarResNet(nn.Module):
 
 
 class StridedCNN(nn.Module):
-    """Four 3x3 convolutions with batch normalization, and the mean over the image.
+    """Four 3x3 convolutions, each normalized, and the mean over the image.
 
     The first three have stride 2, so the network takes images of any size from 16 on.
     Small enough to train on a processor in minutes.
@@ -382,9 +382,13 @@ class StridedCNN(nn.Module):
     channels : int
         Channels of the images.
     width : int
-        Channels after the first convolution; 2, 4 and 4 times as many after the next.
+        Channels after the first convolution, a multiple of 4; 2, 4 and 4 times as many
+        after the next.
     num_classes : int
         The number of classes K.
+    norm : str
+        "batch", or "group": four groups of channels, each normalized within its own
+        image, so that training and evaluation compute the same.
 
     Examples
     --------
@@ -393,14 +397,21 @@ class StridedCNN(nn.Module):
     """
 
     def __init__(
-        self, *, channels: int = 3, width: int = 16, num_classes: int = 10
+        self,
+        *,
+        channels: int = 3,
+        width: int = 16,
+        num_classes: int = 10,
+        norm: str = "batch",
     ) -> None:
         super().__init__()
+        if norm not in ("batch", "group"):
+            raise ValueError(f"norm: expected 'batch' or 'group', got {norm!r}")
         layers: list[nn.Module] = []
         for out, stride in ((width, 2), (2 * width, 2), (4 * width, 2), (4 * width, 1)):
             layers += [
                 nn.Conv2d(channels, out, 3, stride, padding=1, bias=False),
-                nn.BatchNorm2d(out),
+                nn.BatchNorm2d(out) if norm == "batch" else nn.GroupNorm(4, out),
                 nn.ReLU(),
             ]
             channels = out

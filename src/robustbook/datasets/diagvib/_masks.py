@@ -23,7 +23,7 @@ _DIGIT: Final = 28.0
 #: Beyond this brightness, of 255, a pixel belongs to the digit's bounding box.
 _IN_BOX: Final = 100
 #: Beyond this one it belongs to the digit, once that is enlarged.
-_IN_MASK: Final = {"mnist": 150.0, "digits": 127.5}
+_IN_MASK: Final = {"mnist": 150.0, "digits": 100.0}
 
 
 @lru_cache(maxsize=6)
