@@ -470,5 +470,5 @@ class _Bar:
             for key, value in row.items()
             if key == "risk" or key.endswith(("/accuracy", "/pa"))
         }
-        self.bar.set_postfix(shown, refresh=False)
         self.bar.update()
+        self.bar.set_postfix(shown)  # drawn at once, however short an epoch is
