@@ -63,7 +63,11 @@ class Checkpoint:
         return stored
 
     def write(
-        self, images: Tensor, labels: Tensor, logits: Tensor, found: Mapping[str, Tensor]
+        self,
+        images: Tensor,
+        labels: Tensor,
+        logits: Tensor,
+        found: Mapping[str, Tensor],
     ) -> None:
         """Keep the tensors of a batch."""
         path, text = self._place(images, labels)

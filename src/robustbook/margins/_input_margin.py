@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from robustbook._validation import check_count, check_non_negative
+from robustbook._validation import as_tensor, check_count, check_non_negative
 from robustbook.attacks._classifier import Model
 from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
 from robustbook.attacks._result import Norm
@@ -35,8 +35,9 @@ class InputMargins:
     norm : {"linf", "l2"}
         What ``margins`` measures.
     attacks : tuple of str
-        Names: "none" (nothing found, or nothing needed), "fmn", "fab", and "fmn+fmn"
-        and "fab+fmn" where a second run of FMN shortened what the first found.
+        Names: "none" (nothing found, or nothing needed), "fmn", "fab", "line" (where
+        both failed: straight to black, gray, white or the negative), and "fmn+fmn",
+        "fab+fmn", "line+fmn" where a last run of FMN shortened that.
 
     See Also
     --------
@@ -87,12 +88,12 @@ class InputMargins:
 
 def input_margin(
     model: Model,
-    x: ArrayLike,
+    images: ArrayLike,
     labels: ArrayLike | None = None,
     *,
     norm: Norm = "linf",
     targets: int = 3,
-    steps: int = 10,
+    steps: int = 20,
     refine_steps: int = 50,
     bisections: int = 12,
     batch_size: int = 256,
@@ -111,9 +112,9 @@ def input_margin(
     Parameters
     ----------
     model : callable
-        Returns logits (n, K) of inputs (n, ...) in [0, 1]; usually a module in
+        Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in
         evaluation mode. Its parameters and their gradients are left alone.
-    x : Tensor or ndarray, shape (N, ...)
+    images : Tensor or ndarray, shape (N, ...)
         Inputs in [0, 1], float32 or float64.
     labels : Tensor or ndarray, shape (N,), optional
         True classes. Without them, the margin is that of the prediction, right or
@@ -124,7 +125,7 @@ def input_margin(
     targets : int, default 3
         How many classes the first pass goes for, one after the other; all of them
         if there are fewer.
-    steps : int, default 10
+    steps : int, default 20
         Steps of each attack in the first pass.
     refine_steps : int, default 50
         Steps of each attack in the second pass; 0 for no second pass.
@@ -195,7 +196,8 @@ def input_margin(
     )
     configuration = {**asdict(recipe), "seed": seed, "version": VERSION}
     kept = None if checkpoint is None else Checkpoint(checkpoint, configuration, model)
-    found_by = torch.zeros(len(x), dtype=torch.int64)
+    clean = as_tensor("images", images)
+    found_by = torch.zeros(len(clean) if clean.ndim else 0, dtype=torch.int64)
 
     def perturb(batch: Batch) -> Tensor:
         _reseed(seed, batch, "attack")
@@ -203,8 +205,8 @@ def input_margin(
         if kept is not None:
             stored = kept.read(batch.images, batch.labels, batch.logits)
         if stored is None:
-            images, attacks = search(batch, recipe)
-            stored = {"adversarial": images, "found_by": attacks}
+            closest, attacks = search(batch, recipe)
+            stored = {"adversarial": closest, "found_by": attacks}
             if kept is not None:
                 kept.write(batch.images, batch.labels, batch.logits, stored)
         found_by[batch.indices] = stored["found_by"].cpu()
@@ -215,7 +217,7 @@ def input_margin(
     settings = Settings(
         "input_margin", norm, batch_size, seed, progress, device, minimal=True
     )
-    result = run_attack(perturb, model, x, labels, settings)
+    result = run_attack(perturb, model, clean, labels, settings)
     found_by = found_by.to(result.norms.device)
     found_by[torch.isinf(result.norms)] = 0
     return InputMargins(result.norms, result.adversarial, found_by, norm)

@@ -22,7 +22,15 @@ from robustbook.attacks._result import Norm, distances
 VERSION: Final = 1
 
 #: Who found a margin; the first where nobody did. After the plus, who shortened it.
-ATTACKS: Final = ("none", "fmn", "fab", "fmn+fmn", "fab+fmn")
+ATTACKS: Final = (
+    "none",
+    "fmn",
+    "fab",
+    "fmn+fmn",
+    "fab+fmn",
+    "line",
+    "line+fmn",
+)
 
 #: First steps of FMN, as lengths: the long one gets closer on most networks.
 LONG_STEP: Final = 10.0
@@ -79,8 +87,9 @@ class _Best:
         chosen = rows[better]
         self.images[chosen], self.sizes[chosen] = found[better], sizes[better]
         if attack == "fmn-warm":
-            earlier = self.found_by[chosen]
-            self.found_by[chosen] = torch.where(earlier > 2, earlier, earlier + 2)
+            names = [ATTACKS[i].removesuffix("+fmn") for i in self.found_by[chosen]]
+            codes = [ATTACKS.index(f"{name}+fmn") for name in names]
+            self.found_by[chosen] = torch.tensor(codes).to(self.found_by)
         else:
             self.found_by[chosen] = ATTACKS.index(attack)
         return sizes
@@ -105,10 +114,22 @@ def search(batch: Batch, recipe: Recipe) -> tuple[Tensor, Tensor]:
         rows = harder.nonzero()[:, 0]
         found = _fab(batch[rows], target[rows], recipe.refine_steps, recipe.norm)
         best.offer(found, "fab", rows)
+    _lines(batch, best, recipe)
     if recipe.refine_steps:
         for step in (LONG_STEP, SHORT_STEP):
             _warm(batch, best, step, recipe)
     return _finish(batch, best, recipe), best.found_by
+
+
+def _lines(batch: Batch, best: _Best, recipe: Recipe) -> None:
+    """Where all failed: straight to black, gray and white, and to the negative."""
+    rows = torch.isinf(best.sizes).nonzero()[:, 0]
+    if len(rows) == 0:
+        return
+    part = batch[rows]
+    plain = [torch.full_like(part.images, value) for value in (0.0, 0.5, 1.0)]
+    for end in (*plain, 1 - part.images):
+        best.offer(bisect(part, end, steps=recipe.bisections), "line", rows)
 
 
 def nearest_classes(batch: Batch, count: int, norm: Norm) -> list[Tensor]:
