@@ -1,0 +1,196 @@
+"""Robust accuracy from a few measured margins: error, bias and coverage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from scipy.stats import kendalltau
+from torch import Tensor
+from tqdm import tqdm
+
+from robustbook.experiments._margins import (
+    MeasuredMargins,
+    margin_settings,
+    margin_sums,
+    scores_of,
+)
+from robustbook.experiments._rows import Row, share_error
+from robustbook.margins import estimate_robust_accuracy, stratified_sample
+
+__all__ = ["data_sums", "margin_accuracy"]
+
+#: What estimates take as auxiliary variable.
+SCORES: Final = ("logit_margin", "gradient_margin")
+#: Quantiles of the errors, for box plots.
+QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    repeats: int
+    sizes: tuple[int, ...]
+    #: Sizes at other bounds than the usual one.
+    few: tuple[int, ...]
+
+
+_PLANS: Final = {
+    "quick": _Plan(20, (50, 100), (100,)),
+    "full": _Plan(200, (50, 100, 200, 300, 500, 1000), (100, 500)),
+}
+
+
+@dataclass
+class _Draws:
+    """Estimates from one random subset after another."""
+
+    values: list[float]
+    intervals: list[tuple[float, float]]
+    thresholds: list[float]
+
+
+def margin_accuracy(
+    *, profile: str = "full", seed: int = 0, device: str = "auto"
+) -> list[Row]:
+    """Estimate robust accuracy from many random subsets, and compare with all.
+
+    The truth is the share, of all samples, that are classified rightly with a
+    measured margin above ε. Every subset serves all methods, but for the stratified
+    one, which draws as many samples in its own way.
+
+    Parameters
+    ----------
+    profile : {"quick", "full"}
+        "quick" takes digits, "full" CIFAR-10 and MNIST.
+    seed : int
+        Of the attacks and of the subsets.
+    device : str
+        Where the attacks run.
+
+    Returns
+    -------
+    list of dict
+        One row for each model, ``eps``, subset ``size``, ``method`` ("algorithm-1",
+        the paper's; "plain", the share in the subset; "design", the difference
+        estimator; "stratified") and ``score``, what it takes as auxiliary variable:
+        ``truth``; ``bias`` with its standard error ``bias_se``; ``sd``, ``rmse``,
+        ``error_mean`` (of absolute errors), quantiles ``error_q05`` ... of errors;
+        ``coverage`` of the 95 % interval with ``coverage_se`` and its mean
+        ``width`` (None for Algorithm 1, which has none); for Algorithm 1 ``tpr``,
+        the mean share of brittle decisions its threshold finds, and ``tau`` and
+        ``tau_sd`` of the score on the subset.
+
+    Notes
+    -----
+    Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 25 of this book.
+    """
+    plan = _PLANS[profile]
+    rows: list[Row] = []
+    for setting in margin_settings(profile):
+        for model in tqdm(setting.models, desc="margin_accuracy", disable=None):
+            found = setting.margins(model, seed=seed, device=device)
+            for eps in setting.eps:
+                usual = eps == setting.focus
+                key = {"dataset": setting.dataset, "model": model, "eps": eps}
+                rows += [
+                    {**key, "usual": usual, **row}
+                    for size in (plan.sizes if usual else plan.few)
+                    if size <= len(found) // 2
+                    for row in _of_size(found, eps, size, plan.repeats, seed)
+                ]
+    return rows
+
+
+def data_sums(profile: str) -> dict[str, str]:
+    """sha256 of the models and of the images."""
+    return margin_sums(profile)
+
+
+def _of_size(
+    found: MeasuredMargins, eps: float, size: int, repeats: int, seed: int
+) -> Iterator[Row]:
+    correct, bounds = found.correct, found.bounds
+    scores = {name: scores_of(found)[name] for name in SCORES}
+    truth = float((correct & (bounds > eps)).double().mean())
+    keys = [
+        ("plain", None),
+        *((m, s) for m in ("algorithm-1", "design") for s in SCORES),
+    ]
+    stratified = size <= int(correct.sum())
+    if stratified:
+        keys.append(("stratified", "logit_margin"))
+    draws = {key: _Draws([], [], []) for key in keys}
+    taus: dict[str, list[float]] = {name: [] for name in SCORES}
+    random = np.random.default_rng([seed, size, round(1e6 * eps)])
+    for repeat in range(repeats):
+        rows = random.choice(len(found), size=size, replace=False)
+        for name, values in scores.items():
+            one = estimate_robust_accuracy(
+                values, correct, rows, bounds[rows], eps, seed=repeat
+            )
+            draws["algorithm-1", name].values.append(one.estimate)
+            draws["algorithm-1", name].thresholds.append(one.tpr)
+            draws["design", name].values.append(one.design_based.value)
+            draws["design", name].intervals.append(one.design_based.interval)
+            taus[name].append(_tau(values[rows], bounds[rows]))
+        draws["plain", None].values.append(one.plain.value)
+        draws["plain", None].intervals.append(one.plain.interval)
+        if stratified:
+            drawn = stratified_sample(
+                scores["logit_margin"], correct, size, seed=seed + repeat
+            )
+            guess = drawn.robust_accuracy(bounds[drawn.indices], eps)
+            draws["stratified", "logit_margin"].values.append(guess.value)
+            draws["stratified", "logit_margin"].intervals.append(guess.interval)
+    for (method, score), made in draws.items():
+        row = _errors(made, truth)
+        if method == "algorithm-1" and score is not None:
+            row["tau"] = float(np.mean(taus[score]))
+            row["tau_sd"] = float(np.std(taus[score], ddof=1))
+        yield {
+            "size": size,
+            "method": method,
+            "score": score,
+            "samples": len(found),
+            "repeats": repeats,
+            **row,
+        }
+
+
+def _tau(values: Tensor, bounds: Tensor) -> float:
+    return float(kendalltau(values.numpy(), bounds.numpy()).statistic)
+
+
+def _errors(made: _Draws, truth: float) -> Row:
+    values = np.array(made.values)
+    errors = values - truth
+    spread = float(errors.std(ddof=1))
+    row: Row = {
+        "truth": truth,
+        "bias": float(errors.mean()),
+        "bias_se": spread / math.sqrt(len(errors)),
+        "sd": spread,
+        "rmse": float(np.sqrt(np.square(errors).mean())),
+        "error_mean": float(np.abs(errors).mean()),
+        **{
+            f"error_q{100 * share:02.0f}": float(np.quantile(errors, share))
+            for share in QUANTILES
+        },
+        "coverage": None,
+        "coverage_se": None,
+        "width": None,
+        "tpr": float(np.mean(made.thresholds)) if made.thresholds else None,
+        "tau": None,
+        "tau_sd": None,
+    }
+    if made.intervals:
+        low, high = np.array(made.intervals).T
+        # A share of N that is computed twice differs in its last digit.
+        covered = float(((low <= truth + 1e-12) & (truth - 1e-12 <= high)).mean())
+        row["coverage"] = covered
+        row["coverage_se"] = share_error(covered, len(errors))
+        row["width"] = float((high - low).mean())
+    return row
