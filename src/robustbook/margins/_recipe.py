@@ -9,6 +9,7 @@ far. Gradients that vanish stop FMN and not FAB; elsewhere FMN gets closer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final
 
 import torch
@@ -97,6 +98,9 @@ class _Best:
 
 def search(batch: Batch, recipe: Recipe) -> tuple[Tensor, Tensor]:
     """Return the closest images found and who found them (index in ATTACKS)."""
+    # They say what to install where a library is missing.
+    for name in ("_foolbox", "_pyautoattack"):
+        import_module(f"robustbook.attacks.{name}")
     best = _Best(batch, recipe.norm)
     nearest = nearest_classes(batch, recipe.targets, recipe.norm)
     by_fmn, by_fab = [], []
@@ -178,6 +182,8 @@ def _fmn(
 
 def _warm(batch: Batch, best: _Best, step_size: float, recipe: Recipe) -> None:
     """FMN from the best images so far, toward the classes that they are in."""
+    from foolbox.criteria import TargetedMisclassification
+
     from robustbook.attacks import _foolbox
 
     rows = torch.isfinite(best.sizes).nonzero()[:, 0]
@@ -191,7 +197,7 @@ def _warm(batch: Batch, best: _Best, step_size: float, recipe: Recipe) -> None:
         found: Tensor = attack.run(
             _foolbox._wrap(part.model, part.images),
             part.images,
-            _foolbox.TargetedMisclassification(target),
+            TargetedMisclassification(target),
             starting_points=start,
         )
     except AssertionError:
@@ -203,7 +209,11 @@ def _warm(batch: Batch, best: _Best, step_size: float, recipe: Recipe) -> None:
 
 def _fab(batch: Batch, target: Tensor, steps: int, norm: Norm) -> Tensor:
     """FAB toward one class for each sample; the library knows ranks only."""
-    from robustbook.attacks._pyautoattack import _NAMES, FABAttack_PT
+    from pyautoattack.fab_pt import FABAttack_PT
+
+    from robustbook.attacks._pyautoattack import (
+        _NAMES,
+    )
 
     class Targeted(FABAttack_PT):  # type: ignore[misc]
         asked = False
