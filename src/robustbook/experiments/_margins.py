@@ -163,8 +163,7 @@ _SETTINGS: Final = {
                     "resnet4b_adv",
                     "conv_small_pgd",
                     "oval_wide_kw",
-                    "marabou_small",
-                    "marabou_large",
+                        "marabou_large",
                     "captum_lenet",
                 )
             },
@@ -409,7 +408,7 @@ def measure_bounds(
     shares = torch.full_like(bounds, _SHARE)
     for number in range(recipe.rounds):
         order = (bounds * shares).argsort(stable=True)
-        for rows in order.split(_CHUNK):
+        for rows in torch.split(order, _CHUNK):
             eps = float((bounds[rows] * shares[rows]).median().clamp(min=1e-6))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*gradient of zero")

@@ -65,7 +65,8 @@ def margin_consistency(
         "equidistance": distances between the weights of the classes;
         "isometry": how far features move on the way to the boundary, against how
         far inputs do;
-        "bin": the mean score of samples of like input margin;
+        "bin": the mean score of samples of like input margin, and the mean distance
+        of their features from those of the closest image ("feature_distance");
         "across": rank correlation, over models, of τ with robust accuracy.
         Ends of 95 % intervals are in ``_low`` and ``_high``.
 
@@ -144,6 +145,7 @@ def _of_model(found: MeasuredMargins, setting: MarginSetting) -> Iterator[Row]:
             }
         yield from _detection(name, values, bounds, setting)
         yield from _bins(name, values, bounds)
+    yield from _bins("feature_distance", found.feature_shifts, bounds)
     yield from _geometry(found)
 
 
@@ -176,15 +178,18 @@ def _bins(name: str, values: Tensor, bounds: Tensor) -> Iterator[Row]:
     """Mean scores of samples of like input margin, as many in each group."""
     order = bounds.argsort(stable=True)
     for place, rows in enumerate(order.tensor_split(BINS)):
-        part = values[rows].double()
+        part = values[rows]
+        part = part[part.isfinite()]  # not where a gradient is zero
         yield {
             "what": "bin",
             "score": name,
             "bin": place,
-            "count": len(rows),
+            "count": len(part),
             "input_margin": float(bounds[rows].mean()),
-            "value": float(part.mean()),
-            "value_se": float(part.std()) / math.sqrt(len(part)),
+            "value": float(part.mean()) if len(part) else None,
+            "value_se": float(part.std()) / math.sqrt(len(part))
+            if len(part) > 1
+            else None,
         }
 
 
