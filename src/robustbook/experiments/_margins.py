@@ -60,6 +60,10 @@ FEWEST: Final = 5
 
 #: Images measured at once, and kept in one file of the cache.
 _BLOCK: Final = 500
+#: Arrays of a search, and of gradients.
+_SEARCHED: Final = ("logits", "bounds", "found_by", "feature_shifts")
+_FIRST_ORDER: Final = ("gradient_margins", "first_order_margins")
+
 #: Images whose bounds are tightened with one size of the ball.
 _CHUNK: Final = 32
 #: The first size of that ball, as a share of the bound; its root where that fails.
@@ -163,7 +167,7 @@ _SETTINGS: Final = {
                     "resnet4b_adv",
                     "conv_small_pgd",
                     "oval_wide_kw",
-                        "marabou_large",
+                    "marabou_large",
                     "captum_lenet",
                 )
             },
@@ -335,10 +339,9 @@ def margins_of(
         cheap.append(cached_arrays(configuration, compute, directory=directory))
     joined = {
         key: torch.from_numpy(np.concatenate([block[key] for block in blocks]))
-        for blocks in (measured, cheap)
-        for key in blocks[0]
+        for blocks, keys in ((measured, _SEARCHED), (cheap, _FIRST_ORDER))
+        for key in keys
     }
-    joined.pop("slopes", None)
     weights, bias = linear_head(model)
     model.cpu()
     return MeasuredMargins(

@@ -18,7 +18,7 @@ from robustbook.experiments._rows import Row
 __all__ = ["data_sums", "margin_samples"]
 
 #: Images that are shown of each model.
-SHOWN: Final = {"quick": 100, "full": 250}
+SHOWN: Final = {"quick": 100, "full": 200}
 
 
 def margin_samples(
