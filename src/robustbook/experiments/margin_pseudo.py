@@ -53,7 +53,7 @@ _PLANS: Final = {
     ),
     "full": _Plan(
         {
-            "cifar10-captum_lenet": 3000,
+            "cifar10-cnn_a_adv4": 3000,
             "mnist-madry_tiny_adv": 5000,
             "mnist-cnn_a_adv": 4000,
         },
