@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -123,7 +122,7 @@ def margin_consistency(
             )
     tau, error = tau_b(x, y)
     if method == "asymptotic":
-        interval = _fisher(tau, error, level)
+        interval = _fisher(tau, error, len(x), level)
     else:
         interval, error = _bootstrap(x, y, level, resamples, seed)
     # Of ranks: differences of infinite margins are not numbers.
@@ -131,11 +130,11 @@ def margin_consistency(
     return Consistency(tau, interval, error, spearman, len(x), level, method)
 
 
-def _fisher(tau: float, error: float, level: float) -> tuple[float, float]:
+def _fisher(tau: float, error: float, count: int, level: float) -> tuple[float, float]:
     """Symmetric on the scale of atanh, so it stays within [-1, 1]."""
     if abs(tau) == 1 or error == 0:
         return tau, tau
-    half = NormalDist().inv_cdf(0.5 + level / 2) * error / (1 - tau**2)
+    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * error / (1 - tau**2)
     return math.tanh(math.atanh(tau) - half), math.tanh(math.atanh(tau) + half)
 
 

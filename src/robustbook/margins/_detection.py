@@ -34,7 +34,7 @@ class Detection:
     aupr : float
         Average precision. That of a random score is ``prevalence``, not 0.5.
     aupr_interval : tuple of float
-        Percentiles over resamples of all samples.
+        By the spread over resamples of all samples, on the arcsine scale.
     fpr : float
         Share of robust decisions that are flagged when the share `tpr` of brittle
         ones is.
@@ -201,13 +201,14 @@ def _detect(
     false, true, cuts = roc_curve(brittle, -order, drop_intermediate=False)
     place = int(np.argmax(true >= tpr - 1e-12))
     tails = [(1 - level) / 2, (1 + level) / 2]
-    aupr_low, fpr_low, aupr_high, fpr_high = np.nanquantile(drawn, tails, axis=0).flat
+    fpr_low, fpr_high = np.nanquantile(drawn[:, 1], tails)
+    aupr = float(average_precision_score(brittle, -order))
     return Detection(
         eps=eps,
         auroc=auroc,
         auroc_interval=_delong(order, brittle, auroc, level),
-        aupr=float(average_precision_score(brittle, -order)),
-        aupr_interval=(float(aupr_low), float(aupr_high)),
+        aupr=aupr,
+        aupr_interval=_arcsine(aupr, drawn[:, 0], level),
         fpr=float(false[place]),
         fpr_interval=(float(fpr_low), float(fpr_high)),
         threshold=float(values[order == -cuts[place]][0]),
@@ -239,6 +240,19 @@ def _delong(
     half = NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(variance)
     half /= auroc * (1 - auroc)
     return 1 / (1 + math.exp(half - center)), 1 / (1 + math.exp(-half - center))
+
+
+def _arcsine(share: float, drawn: Vector, level: float) -> tuple[float, float]:
+    """Around the estimate, on the scale of the arcsine of the root.
+
+    Percentiles would be too high: a decision that is drawn twice supports itself, so
+    average precision is larger in resamples than in samples.
+    """
+    center = math.asin(math.sqrt(share))
+    spread = float(np.nanstd(np.arcsin(np.sqrt(np.minimum(drawn, 1.0))), ddof=1))
+    half = NormalDist().inv_cdf(0.5 + level / 2) * spread
+    low, high = max(center - half, 0.0), min(center + half, math.pi / 2)
+    return math.sin(low) ** 2, math.sin(high) ** 2
 
 
 def _resample(
