@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, rankdata
+from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
 from tqdm import tqdm
 
@@ -20,11 +21,14 @@ from robustbook.experiments._margins import (
 )
 from robustbook.experiments._rows import Row, share_error
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
+from robustbook.margins._accuracy import _tune as tune_threshold
 
 __all__ = ["data_sums", "margin_accuracy"]
 
 #: What estimates take as auxiliary variable.
 SCORES: Final = ("logit_margin", "gradient_margin")
+#: The lower bound of Algorithm 1 on the share of brittle decisions that it finds.
+_ALPHA: Final = 0.8
 #: Quantiles of the errors, for box plots.
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -39,7 +43,7 @@ class _Plan:
 
 _PLANS: Final = {
     "quick": _Plan(20, (50, 100), (100,)),
-    "full": _Plan(200, (50, 100, 200, 300, 500, 1000), (100, 500)),
+    "full": _Plan(100, (50, 100, 200, 300, 500, 1000), (100, 500)),
 }
 
 
@@ -81,7 +85,14 @@ def margin_accuracy(
         ``coverage`` of the 95 % interval with ``coverage_se`` and its mean
         ``width`` (None for Algorithm 1, which has none); for Algorithm 1 ``tpr``,
         the mean share of brittle decisions its threshold finds, and ``tau`` and
-        ``tau_sd`` of the score on the subset.
+        ``tau_sd`` of the score on the subset. Method "no-alpha" is Algorithm 1
+        without a lower bound on that share. Method "population", of ``size`` N, one
+        for each model and ``eps``, says what theory needs to know: ``truth``,
+        ``accuracy``, ``brittle`` (share of all decisions), ``misjudged`` (share, at
+        the threshold of the logit margin above which as many right predictions lie
+        as are robust, of those that are misjudged), ``tpr`` at that threshold,
+        ``floor`` (what Algorithm 1 is too low by if all samples are measured) and
+        ``explained`` (R² of the isotonic regression among right predictions).
 
     Notes
     -----
@@ -95,6 +106,7 @@ def margin_accuracy(
             for eps in setting.eps:
                 usual = eps == setting.focus
                 key = {"dataset": setting.dataset, "model": model, "eps": eps}
+                rows.append({**key, "usual": usual, **_population(found, eps)})
                 rows += [
                     {**key, "usual": usual, **row}
                     for size in (plan.sizes if usual else plan.few)
@@ -113,12 +125,16 @@ def _of_size(
     found: MeasuredMargins, eps: float, size: int, repeats: int, seed: int
 ) -> Iterator[Row]:
     correct, bounds = found.correct, found.bounds
-    scores = {name: scores_of(found)[name] for name in SCORES}
+    known = scores_of(found)
+    scores = {name: known[name] for name in SCORES}
     truth = float((correct & (bounds > eps)).double().mean())
     keys = [
         ("plain", None),
         *((m, s) for m in ("algorithm-1", "design") for s in SCORES),
+        ("no-alpha", "logit_margin"),
     ]
+    gaps, right = scores["logit_margin"].numpy(), correct.numpy()
+    brittle = (bounds <= eps).numpy()
     stratified = size <= int(correct.sum())
     if stratified:
         keys.append(("stratified", "logit_margin"))
@@ -136,6 +152,12 @@ def _of_size(
             draws["design", name].values.append(one.design_based.value)
             draws["design", name].intervals.append(one.design_based.interval)
             taus[name].append(_tau(values[rows], bounds[rows]))
+        # Algorithm 1 without its lower bound: only the threshold is sought anew.
+        cut, tpr = tune_threshold(gaps[rows], right[rows], brittle[rows], 0.0)
+        draws["no-alpha", "logit_margin"].values.append(
+            float((right & (gaps > cut)).mean())
+        )
+        draws["no-alpha", "logit_margin"].thresholds.append(tpr)
         draws["plain", None].values.append(one.plain.value)
         draws["plain", None].intervals.append(one.plain.interval)
         if stratified:
@@ -158,6 +180,44 @@ def _of_size(
             "repeats": repeats,
             **row,
         }
+
+
+def _population(found: MeasuredMargins, eps: float) -> Row:
+    """What all samples together say of the logit margin at this bound."""
+    right = found.correct.numpy()
+    robust = (found.bounds > eps).numpy()
+    score = scores_of(found)["logit_margin"].numpy()
+    outcome = right & robust
+    ranked = np.append(np.sort(score[right])[::-1], -np.inf)
+    balanced = ranked[outcome.sum()]
+    brittle = np.sort(score[~robust])
+    truth = float(outcome.mean())
+    floor, tpr = 0.0, None
+    if len(brittle):
+        needed = brittle[math.ceil(_ALPHA * len(brittle) - 1e-9) - 1]
+        floor = truth - min(truth, float((right & (score > needed)).mean()))
+        tpr = float((brittle <= balanced).mean())
+    predicted = np.zeros(len(score))
+    if right.any():
+        model = IsotonicRegression()
+        order = rankdata(score[right])
+        predicted[right] = model.fit_transform(order, outcome[right].astype(float))
+    spread = float(outcome.var())
+    return {
+        "size": len(found),
+        "method": "population",
+        "score": "logit_margin",
+        "samples": len(found),
+        "truth": truth,
+        "accuracy": float(right.mean()),
+        "brittle": float((~robust).mean()),
+        "misjudged": float((outcome != (right & (score > balanced))).mean()),
+        "tpr": tpr,
+        "floor": floor,
+        "explained": 1 - float((outcome - predicted).var()) / spread
+        if spread
+        else None,
+    }
 
 
 def _tau(values: Tensor, bounds: Tensor) -> float:
