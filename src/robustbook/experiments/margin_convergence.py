@@ -52,12 +52,11 @@ _PLANS: Final = {
         (
             "cifar10-cnn_a_adv4",
             "cifar10-resnet4b_adv",
-            "cifar10-captum_lenet",
             "mnist-cnn_a_adv",
             "mnist-kw",
-            "mnist-conv_small_nat",
+            "mnist-madry_tiny_adv",
         ),
-        150,
+        100,
     ),
 }
 

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import torch
+from sklearn.linear_model import RidgeCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 from tqdm import tqdm
 
@@ -29,6 +33,8 @@ from robustbook.models import load_model
 
 __all__ = ["data_sums", "margin_pseudo"]
 
+#: Penalties that ridge regression chooses from.
+PENALTIES: Final = np.logspace(-3, 5, 17)
 #: Test images that are shown.
 SHOWN: Final = 200
 
@@ -55,10 +61,9 @@ _PLANS: Final = {
         {
             "cifar10-cnn_a_adv4": 3000,
             "mnist-madry_tiny_adv": 5000,
-            "mnist-cnn_a_adv": 4000,
         },
-        (500, 1000, 2000, 3000, 4000, 5000),
-        5,
+        (500, 1500, 3000, 5000),
+        3,
         {},
     ),
 }
@@ -88,9 +93,10 @@ def margin_pseudo(
         ``tau_difference``, by how much that is more than τ of the logit margin,
         ``spearman``, and ``mae``, the mean absolute error (None for scores that are
         no margins). Methods: "pseudo", five layers of 512 on the features, one row
-        for each ``training_seed``; "isotonic" and "gradient_isotonic", a rising
-        function of one score; and, with nothing learned (``train`` 0), the scores
-        themselves.
+        for each ``training_seed``; "ridge", linear in the features, and "ridge_logits",
+        linear in the sorted gaps of logits; "isotonic" and "gradient_isotonic", a
+        rising function of one score; and, with nothing learned (``train`` 0), the
+        scores themselves.
         "detection": AUROC, AUPR and FPR at 95 % TPR of the same at ``eps``, for the
         largest ``train``;
         "epoch": errors on the training images of one run, learned from and held
@@ -166,6 +172,13 @@ def _of_model(
             values = model.predict(after[score])
             key = {"method": method, "train": size, "training_seed": None}
             yield from _tested(key, values, test, setting, mae=True, detect=last)
+        for method, inputs in (
+            ("ridge", (known.features, test.features)),
+            ("ridge_logits", (_sorted(known.logits), _sorted(test.logits))),
+        ):
+            values = _ridge(inputs[0][:size], known.bounds[:size], inputs[1])
+            key = {"method": method, "train": size, "training_seed": None}
+            yield from _tested(key, values, test, setting, mae=True, detect=last)
         for number in range(plan.seeds):
             network = PseudoMargin(seed=seed + number, **plan.options)
             network.fit(known.features[:size], known.bounds[:size])
@@ -175,6 +188,19 @@ def _of_model(
             if last and number == 0:
                 yield from _epochs(network)
                 yield from _samples(values, after, test, seed)
+
+
+def _sorted(logits: Tensor) -> Tensor:
+    """Gaps of the largest logit to all others, the smallest first."""
+    ordered = logits.double().sort(dim=1, descending=True).values
+    return ordered[:, :1] - ordered[:, 1:]
+
+
+def _ridge(inputs: Tensor, margins: Tensor, others: Tensor) -> Tensor:
+    """A linear function of standardized inputs, its penalty cross-validated."""
+    model = make_pipeline(StandardScaler(), RidgeCV(alphas=PENALTIES))
+    model.fit(inputs.double().numpy(), margins.numpy())
+    return torch.from_numpy(model.predict(others.double().numpy()))
 
 
 def _tested(
