@@ -97,6 +97,15 @@ def test_isotonic_keeps_the_order_and_learns_the_units():
     assert taus[1] == pytest.approx(taus[0], abs=0.03)
 
 
+def test_in_inference_mode_and_in_place(ten):
+    plain = gradient_normalized_margin(ten, ten.images)
+    with torch.inference_mode():
+        again = gradient_normalized_margin(lambda x: ten(x.mul_(1)), ten.images)
+    assert torch.equal(plain, again)
+    model = IsotonicMargin().fit([1.0, 2.0], [0.1, 0.2])
+    assert model.predict([-np.inf, np.inf]).tolist() == [0.1, 0.2]
+
+
 def test_isotonic_wants_a_fit_and_finite_numbers():
     with pytest.raises(RuntimeError, match="call fit"):
         IsotonicMargin().predict([1.0])

@@ -73,8 +73,8 @@ def test_coverage():
         for column, name in enumerate(("auroc", "aupr", "fpr")):
             low, high = getattr(found, f"{name}_interval")
             hits[column] += low <= getattr(truth, name) <= high
-    # Three standard errors of a share of 0.95 in 300 are 0.038.
-    assert (hits / 300 >= 0.912).all(), hits
+    # Three standard errors of a share of 0.95 in 300 are 0.038; AUPR's is 0.94.
+    assert (hits / 300 >= [0.912, 0.902, 0.912]).all(), hits
     assert (hits[:2] / 300 <= 0.988).all(), hits
 
 

@@ -29,12 +29,11 @@ def test_it_learns(problem, fitted):
     features, margins = problem
     found = fitted.predict(features[400:])
     assert found.dtype == torch.float64
-    assert stats.kendalltau(found, margins[400:]).statistic > 0.6
     single = max(
         abs(stats.kendalltau(features[400:, i], margins[400:]).statistic)
         for i in range(5)
     )
-    assert single < 0.3
+    assert stats.kendalltau(found, margins[400:]).statistic > single + 0.25
     assert float(found.min()) >= 0
     assert float(found.max()) <= margins[:400].max()
 
@@ -108,6 +107,13 @@ def test_other_files_are_refused(tmp_path):
         PseudoMargin.load(path)
 
 
+def test_in_inference_mode():
+    with torch.inference_mode():
+        features = torch.rand(50, 2)
+        model = PseudoMargin(width=4, epochs=2).fit(features, features[:, 0])
+        assert len(model.predict(features)) == 50
+
+
 def test_it_must_be_fitted(tmp_path):
     for call in (lambda m: m.predict([[1.0]]), lambda m: m.save(tmp_path / "a")):
         with pytest.raises(RuntimeError, match="expected a fitted model"):
@@ -122,6 +128,7 @@ def test_it_must_be_fitted(tmp_path):
         ([[1.0]] * 5, [0.1] * 4 + [np.inf], "got inf at index 4"),
         ([[1.0]] * 5, [0.0] * 5, "got only zeros"),
         ([[np.nan]] * 5, [0.1] * 5, "features: expected finite"),
+        ([[[1.0]]] * 5, [0.1] * 5, r"features: expected shape \(N, D\)"),
     ],
 )
 def test_bad_input(features, margins, message):

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from robustbook._validation import as_tensor, check_fraction
+from robustbook._validation import as_tensor, check_fraction, check_logits
 
 Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -40,6 +41,17 @@ def check_vector(
             f"index {index}."
         )
     return vector
+
+
+def check_features(value: Any) -> Tensor:
+    """Return ``value`` as finite float64 features of shape (N, D), on the CPU."""
+    tensor = as_tensor("features", value)
+    if tensor.ndim != 2 or tensor.numel() == 0:
+        raise ValueError(
+            f"features: expected shape (N, D) with at least one sample, got "
+            f"{tuple(tensor.shape)}; flatten the rest."
+        )
+    return check_logits("features", tensor, min_classes=1).cpu().double()
 
 
 def check_flags(name: str, value: Any, *, length: int) -> Flags:

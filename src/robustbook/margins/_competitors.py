@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
@@ -104,7 +105,8 @@ def gradient_normalized_margin(
 
 def _distances(model: Model, images: Tensor, norm: Norm, nearest: bool) -> Tensor:
     images.requires_grad_()
-    logits = check_model_logits(model(images), len(images))
+    # A copy, which the model may change in place.
+    logits = check_model_logits(model(images.clone()), len(images))
     check_logits("model's logits", logits)
     if not logits.requires_grad:
         raise ValueError(
@@ -199,4 +201,5 @@ class IsotonicMargin:
         if self._model is None:
             raise RuntimeError("IsotonicMargin: expected a fitted model; call fit.")
         x = check_vector("logit_margin", logit_margin)
-        return torch.from_numpy(self._model.predict(x)).double()
+        inside = np.clip(x, self._model.X_min_, self._model.X_max_)
+        return torch.from_numpy(self._model.predict(inside)).double()

@@ -34,7 +34,9 @@ class Detection:
     aupr : float
         Average precision. That of a random score is ``prevalence``, not 0.5.
     aupr_interval : tuple of float
-        By the spread over resamples of all samples, on the arcsine scale.
+        By the spread over resamples of all samples, on the arcsine scale. With few
+        brittle decisions it covers slightly less often than it says: 94 % with 80
+        of them, in a simulation.
     fpr : float
         Share of robust decisions that are flagged when the share `tpr` of brittle
         ones is.

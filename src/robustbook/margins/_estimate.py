@@ -68,5 +68,5 @@ def clipped(
     value: float, half: float, least: float, most: float
 ) -> tuple[float, float]:
     """Cut an interval to what is possible."""
-    low, high = (min(max(value + d, least), most) for d in (-half, half))
+    low, high = (float(min(max(value + d, least), most)) for d in (-half, half))
     return low, high

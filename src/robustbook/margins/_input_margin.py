@@ -130,9 +130,9 @@ def input_margin(
     refine_steps : int, default 50
         Steps of each attack in the second pass; 0 for no second pass.
     bisections : int, default 12
-        Halvings of the way back to the clean input in the end. With 12, what is
-        found is on the other side of the boundary by about 1/4000 of its size,
-        which rounding in another batch size does not undo.
+        Halvings of the way back to the clean input in the end. After them, the
+        change is stretched by 1/10 000 where that does not make it longer than
+        it was, so that rounding in another batch size does not undo it.
     batch_size : int, default 256
         Inputs at once; the result does not depend on it, rounding apart.
     seed : int, default 0
@@ -140,7 +140,8 @@ def input_margin(
     checkpoint : path, optional
         A folder that keeps each batch as soon as it is done. A later call with the
         same model, inputs and options goes on where an earlier one stopped. All
-        else is measured anew.
+        else is measured anew. Modules are compared by their parameters and logits,
+        other callables by their logits alone.
     progress : bool, default True
         Show a progress bar, on a terminal.
     device : str or torch.device, optional
@@ -197,7 +198,8 @@ def input_margin(
     configuration = {**asdict(recipe), "seed": seed, "version": VERSION}
     kept = None if checkpoint is None else Checkpoint(checkpoint, configuration, model)
     clean = as_tensor("images", images)
-    found_by = torch.zeros(len(clean) if clean.ndim else 0, dtype=torch.int64)
+    with torch.inference_mode(False):
+        found_by = torch.zeros(len(clean) if clean.ndim else 0, dtype=torch.int64)
 
     def perturb(batch: Batch) -> Tensor:
         _reseed(seed, batch, "attack")

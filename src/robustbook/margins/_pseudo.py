@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from robustbook._validation import check_count, check_logits, check_positive
-from robustbook.margins._arrays import check_vector
+from robustbook._validation import check_count, check_positive
+from robustbook.margins._arrays import check_features, check_vector
 
 LAYERS: Final = 5
 WIDTH: Final = 512
@@ -91,6 +91,7 @@ class PseudoMargin:
         self._mean = self._spread = torch.empty(0)
         self._scale = 1.0
 
+    @torch.inference_mode(False)
     def fit(self, features: Any, input_margin: Any) -> PseudoMargin:
         """Learn from measured margins.
 
@@ -199,7 +200,7 @@ class PseudoMargin:
             raise RuntimeError(
                 "PseudoMargin: expected a fitted model; call fit or load."
             )
-        inputs = check_logits("features", features, min_classes=1).cpu().double()
+        inputs = check_features(features)
         if inputs.shape[1] != len(self._mean):
             raise ValueError(
                 f"features: expected {len(self._mean)} a sample, as in the fit, got "
@@ -315,7 +316,7 @@ def _build(features: int, width: int, seed: int) -> nn.Sequential:
 
 
 def _check_pairs(features: Any, input_margin: Any) -> tuple[Tensor, Tensor]:
-    inputs = check_logits("features", features, min_classes=1).cpu().double()
+    inputs = check_features(features).clone()
     margins = check_vector("input_margin", input_margin, length=len(inputs), low=0.0)
     targets = torch.from_numpy(margins.copy())
     if bool(torch.isinf(targets).any()):
