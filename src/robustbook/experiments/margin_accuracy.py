@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -13,7 +16,10 @@ from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
 from tqdm import tqdm
 
+from robustbook._code import code_sha256
+from robustbook.experiments._cache import Arrays, cached_arrays
 from robustbook.experiments._margins import (
+    MarginSetting,
     MeasuredMargins,
     margin_settings,
     margin_sums,
@@ -105,29 +111,64 @@ def margin_accuracy(
     for setting in margin_settings(profile):
         for model in tqdm(setting.models, desc="margin_accuracy", disable=None):
             found = setting.margins(model, seed=seed, device=device)
-            for eps in setting.eps:
-                usual = eps == setting.focus
-                key = {"dataset": setting.dataset, "model": model, "eps": eps}
-                rows.append({**key, "usual": usual, **_population(found, eps)})
-                rows += [
-                    {**key, "usual": usual, **row}
-                    for size in (plan.sizes if usual else plan.few)
-                    if size <= len(found) // 2
-                    for row in _of_size(
-                        found,
-                        eps,
-                        size,
-                        SCORES if usual and size in plan.few else SCORES[:1],
-                        plan.repeats,
-                        seed,
-                    )
-                ]
+            compute = partial(_stored_rows, found, setting, plan, seed)
+            kept = cached_arrays(_configuration(model, found, plan, seed), compute)
+            key = {"dataset": setting.dataset, "model": model}
+            rows += [{**key, **row} for row in json.loads(str(kept["rows"]))]
     return rows
 
 
 def data_sums(profile: str) -> dict[str, str]:
     """sha256 of the models and of the images."""
     return margin_sums(profile)
+
+
+def _configuration(
+    model: str, found: MeasuredMargins, plan: _Plan, seed: int
+) -> dict[str, str | int | float | bool | None]:
+    """All that the rows of a model depend on."""
+    digest = hashlib.sha256()
+    for values in (found.bounds, found.correct, *scores_of(found).values()):
+        digest.update(values.numpy().tobytes())
+    modules = ["robustbook.margins", "robustbook.experiments.margin_accuracy"]
+    return {
+        "what": "robust accuracy from subsets",
+        "model": model,
+        "margins_sha256": digest.hexdigest(),
+        "plan": str(plan),
+        "seed": seed,
+        "code_sha256": code_sha256(modules, follow_imports=False),
+    }
+
+
+def _stored_rows(
+    found: MeasuredMargins, setting: MarginSetting, plan: _Plan, seed: int
+) -> Arrays:
+    return {"rows": np.array(json.dumps(_of_model(found, setting, plan, seed)))}
+
+
+def _of_model(
+    found: MeasuredMargins, setting: MarginSetting, plan: _Plan, seed: int
+) -> list[Row]:
+    rows: list[Row] = []
+    for eps in setting.eps:
+        usual = eps == setting.focus
+        key = {"eps": eps, "usual": usual}
+        rows.append({**key, **_population(found, eps)})
+        rows += [
+            {**key, **row}
+            for size in (plan.sizes if usual else plan.few)
+            if size <= len(found) // 2
+            for row in _of_size(
+                found,
+                eps,
+                size,
+                SCORES if usual and size in plan.few else SCORES[:1],
+                plan.repeats,
+                seed,
+            )
+        ]
+    return rows
 
 
 def _of_size(
