@@ -1,0 +1,30 @@
+"""Average-case robustness: how often a prediction survives Gaussian noise.
+
+Start with :func:`monte_carlo` or, for an error bar at fewer calls,
+:func:`control_variate`. Chapter 19 defines the measure, Chapter 20 derives the
+linearized estimates, Chapter 21 the unbiased one.
+"""
+
+from robustbook.average_case._estimators import (
+    linear_exact,
+    mmse,
+    mv_sigmoid,
+    softmax_proxy,
+    taylor,
+)
+from robustbook.average_case._normal import OrthantProbability, orthant_probability
+from robustbook.average_case._result import Robustness
+from robustbook.average_case._sampling import control_variate, monte_carlo
+
+__all__ = [
+    "OrthantProbability",
+    "Robustness",
+    "control_variate",
+    "linear_exact",
+    "mmse",
+    "monte_carlo",
+    "mv_sigmoid",
+    "orthant_probability",
+    "softmax_proxy",
+    "taylor",
+]
