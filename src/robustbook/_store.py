@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["SCHEMA", "DataUnavailableError", "data_directory", "read_json", "sha256_of"]
+__all__ = [
+    "SCHEMA",
+    "DataUnavailableError",
+    "data_directory",
+    "read_json",
+    "sha256_of",
+    "user_cache",
+]
 
 #: Of every JSON file that the project writes.
 SCHEMA: Final = 1
@@ -49,6 +57,26 @@ def data_directory() -> Path:
         f"looked for in {package.parents[1] / 'data'} and {package / '_data'}; "
         "install robustbook from a checkout of its repository (pip install -e .)"
     )
+
+
+def user_cache(name: str) -> Path:
+    """Return a folder of this user's cache, which need not exist.
+
+    Parameters
+    ----------
+    name : str
+        Of the folder.
+
+    Returns
+    -------
+    Path
+        Where pooch keeps what it downloads for robustbook.
+    """
+    with warnings.catch_warnings():
+        # In a kernel without widgets, the import warns of progress bars.
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        import pooch
+    return Path(pooch.os_cache("robustbook")) / name
 
 
 def sha256_of(path: Path) -> str:

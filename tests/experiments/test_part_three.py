@@ -30,11 +30,11 @@ def test_rows_are_what_the_measure_says(sweep: Results) -> None:
     eps, model = setting.eps[1], "digits-cnn-adv-s0"
     steps = setting.steps["pgd"]
     found = attack_model(model, Attack("pgd", eps, steps), setting.data())
-    (whole,) = sweep.select(model=model, eps=eps, ratio=1.0)
+    (whole,) = sweep.select(attack="pgd", model=model, eps=eps, ratio=1.0)
     exact = posterior_agreement(found.logits, found.shifted_logits)
     assert whole["pa"] == pytest.approx(exact.pa, abs=2e-9)
     assert whole["pa_se"] == pytest.approx(exact.standard_error, rel=1e-3)
-    (half,) = sweep.select(model=model, eps=eps, ratio=0.5)
+    (half,) = sweep.select(attack="pgd", model=model, eps=eps, ratio=0.5)
     several = [
         ratio_sweep(found.logits, found.shifted_logits, [0.5], seed=k)[0].pa
         for k in range(half["orders"])
@@ -53,8 +53,21 @@ def test_nothing_shifted_is_full_agreement(sweep: Results) -> None:
 
 def test_every_model_meets_every_bound(sweep: Results) -> None:
     setting = settings_of("quick")
-    cells = {(row["model"], row["eps"], row["ratio"]) for row in sweep.rows}
-    assert len(cells) == len(sweep.rows) == len(setting.models) * len(setting.eps) * 11
+    rows = sweep.select(attack="pgd")
+    cells = {(row["model"], row["eps"], row["ratio"]) for row in rows}
+    assert len(cells) == len(rows) == len(setting.models) * len(setting.eps) * 11
+
+
+def test_only_the_defended_model_has_a_surrogate_and_it_is_weaker(
+    sweep: Results,
+) -> None:
+    rows = sweep.select(attack="pgd-surrogate", ratio=1.0)
+    assert {row["model"] for row in rows} == {"digits-cnn-s0+jpeg-rs"}
+    for row in rows:
+        (direct,) = sweep.select(
+            attack="pgd", model=row["model"], eps=row["eps"], ratio=1.0
+        )
+        assert row["afr_true"] <= direct["afr_true"]
 
 
 def test_rank_stability_is_reproducible_and_bounded() -> None:
@@ -79,7 +92,10 @@ def test_examples_are_small_pictures() -> None:
     from PIL import Image
 
     rows = results_for("attack_examples", profile="quick").rows
-    assert {row["attack"] for row in rows} == {"clean", *settings_of("quick").steps}
+    assert {row["attack"] for row in rows} == {
+        "clean",
+        *settings_of("quick").steps,
+    } - {"pgd-surrogate"}
     for row in rows[:3]:
         with Image.open(io.BytesIO(base64.b64decode(row["png"]))) as picture:
             assert picture.size == (8, 8)

@@ -181,6 +181,39 @@ def test_attacks_see_through_the_wrapper_or_not():
     assert found[True] < 0.5 < 0.8 < found[False]
 
 
+def test_surrogate_is_all_but_the_reverse_sigmoid():
+    model = load_model("digits-cnn")
+    test = load_dataset("digits", "test").subset(range(60))
+    defended = JPEGReverseSigmoid(model, quality=60).eval()
+    surrogate = defended.surrogate
+    expected = logits_of(model, jpeg_compress(test.images, quality=60))
+    assert torch.equal(logits_of(surrogate, test.images), expected)
+    assert not surrogate.training
+    assert JPEGReverseSigmoid(torch.nn.Identity()).train().surrogate.training
+    sure = expected.softmax(1).amax(1) > 0.5
+    same = logits_of(defended, test.images).argmax(1) == expected.argmax(1)
+    assert same[sure].all()
+    images = test.images.clone().requires_grad_()
+    for hidden in (True, False):
+        defended.straight_through = not hidden
+        (gradient,) = torch.autograd.grad(defended.surrogate(images).sum(), images)
+        assert (gradient != 0).any()
+
+
+def test_attacks_find_more_by_way_of_the_surrogate():
+    attacks = pytest.importorskip("robustbook.attacks")
+    test = load_dataset("digits", "test").subset(range(100))
+    defended = load_model("digits-cnn+jpeg-rs")
+    left = {}
+    for name, attacked in (("direct", defended), ("surrogate", defended.surrogate)):
+        found = attacks.pgd(
+            attacked, test.images, test.labels, eps=0.15, steps=10, progress=False
+        )
+        right = logits_of(defended, found.adversarial).argmax(1) == test.labels
+        left[name] = float(right.double().mean())
+    assert left["surrogate"] < left["direct"] - 0.1
+
+
 def test_wrapper_refuses_at_once():
     with pytest.raises(ValueError, match="at most 95"):
         JPEGReverseSigmoid(torch.nn.Identity(), quality=100)

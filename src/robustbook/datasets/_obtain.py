@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol
 
-from robustbook._store import DataUnavailableError, sha256_of
+from robustbook._store import DataUnavailableError, sha256_of, user_cache
 
 __all__ = ["data_folder", "obtain", "verify"]
 
@@ -74,12 +74,12 @@ def obtain(
     local = _in_data_folder(place, file)
     if local is not None:
         return verify(local, spec.files[file])
-    import pooch
-
-    cache = Path(pooch.os_cache("robustbook")) / spec.name
+    cache = user_cache(spec.name)
     cached = cache / file
     if cached.is_file():
         return verify(cached, spec.files[file])
+    import pooch
+
     logger = pooch.get_logger()
     level = logger.level
     logger.setLevel("WARNING")  # one line on stderr would fail a chapter

@@ -38,11 +38,14 @@ EXPERIMENTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     ),
     "mnist_sweep": (
         "adversarial_sweep",
-        {"kinds": ("pgd", "fmn", "apgd-dlr"), "larger": "mnist"},
+        {"kinds": ("pgd", "fmn"), "larger": "mnist"},
     ),
     "attack_convergence": ("attack_convergence", {}),
     "attack_examples": ("attack_examples", {}),
+    "boundary": ("boundary", {}),
     "noise": ("noise", {}),
+    "norm_quantiles": ("norm_quantiles", {}),
+    "paired_differences": ("paired_differences", {}),
     "pseudo_agreement": ("pseudo_agreement", {}),
     "rank_stability": ("rank_stability", {}),
     "mnist_rank_stability": ("rank_stability", {"larger": "mnist"}),
@@ -102,7 +105,8 @@ def run_experiment(
         raise ValueError(f"profile: expected 'quick' or 'full', got {profile!r}")
     module, options = EXPERIMENTS[name]
     function = getattr(importlib.import_module(f"{__name__}.{module}"), module)
-    function(profile=profile, seed=seed, device=device, directory=directory, **options)
+    given = {"seed": seed, "device": device, "directory": directory, "name": name}
+    function(profile=profile, **given, **options)
     return read_results(name, directory=directory)
 
 

@@ -18,6 +18,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from robustbook._store import user_cache
+
 __all__ = ["Arrays", "Configuration", "cache_directory", "cached_arrays"]
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -43,9 +45,7 @@ def cache_directory() -> Path:
     value = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     if value:
         return Path(value).expanduser().resolve()
-    import pooch
-
-    return Path(pooch.os_cache("robustbook")) / "experiments"
+    return user_cache("experiments")
 
 
 def cached_arrays(

@@ -32,7 +32,7 @@ def adversarial_sweep(
     device: str = "auto",
     directory: Path | None = None,
     larger: str = "cifar10",
-    kinds: Sequence[str] = ("pgd",),
+    kinds: Sequence[str] = ("pgd", "pgd-surrogate"),
     name: str = "adversarial_sweep",
 ) -> list[Row]:
     """Measure every model under every attack, for growing shares of attacked samples.

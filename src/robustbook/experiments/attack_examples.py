@@ -56,8 +56,8 @@ def attack_examples(
     started = datetime.now(UTC)
     setting = settings_of(profile)
     rows: list[Row] = []
-    for name in list(setting.models)[:2]:
-        rows += _examples(name, setting, seed, device)
+    for model in list(setting.models)[:2]:
+        rows += _examples(model, setting, seed, device)
     return store(
         name, rows, setting=setting, profile=profile, seed=seed,
         device=device, started=started, directory=directory,
@@ -73,6 +73,8 @@ def _examples(name: str, setting: Setting, seed: int, device: str) -> list[Row]:
     chosen: Dataset = data.subset(index)
     versions: dict[str, Tensor] = {"clean": chosen.images}
     for kind, steps in setting.steps.items():
+        if kind == "pgd-surrogate":
+            continue  # neither of the two models has one
         eps = None if kind in ("fmn", "fab") else setting.focus
         attack = Attack(kind, eps, min(steps, 100))
         versions[kind] = attack.run(model, chosen, seed=seed).adversarial

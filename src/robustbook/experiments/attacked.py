@@ -25,6 +25,7 @@ Option = str | int | float | bool
 #: Attacks by the name that rows give them: the function, and fixed options.
 _KINDS: dict[str, tuple[str, dict[str, Option]]] = {
     "pgd": ("pgd", {"skip_errors": False}),
+    "pgd-surrogate": ("pgd", {"skip_errors": False}),
     "apgd-ce": ("apgd", {"loss": "ce"}),
     "apgd-dlr": ("apgd", {"loss": "dlr"}),
     "fmn": ("fmn", {}),
@@ -38,8 +39,8 @@ class Attack:
 
     Attributes
     ----------
-    kind : {"pgd", "apgd-ce", "apgd-dlr", "fmn", "fab"}
-        Which attack.
+    kind : {"pgd", "pgd-surrogate", "apgd-ce", "apgd-dlr", "fmn", "fab"}
+        Which attack; "pgd-surrogate" attacks the ``surrogate`` of a defended model.
     eps : float or None
         ℓ∞ bound in [0, 1] pixel units. None, for "fmn" and "fab" only: no bound.
         "fab" with a bound keeps the clean image where it found nothing within it.
@@ -70,11 +71,12 @@ class Attack:
         """Attack a model, without a bound if the attack needs none."""
         function, options = _KINDS[self.kind]
         bound: dict[str, Any] = {} if self.unbounded else {"eps": self.eps}
+        target = model.surrogate if self.kind == "pgd-surrogate" else model
         with warnings.catch_warnings():
             # Chapter 9 shows which models hide their gradients, and from what.
             warnings.filterwarnings("ignore", message=".*gradient of zero")
             result: attacks.AttackResult = getattr(attacks, function)(
-                model, data.images, data.labels,
+                target, data.images, data.labels,
                 steps=self.steps, seed=seed, **bound, **options,
             )  # fmt: skip
         return result

@@ -62,6 +62,7 @@ def noise(
     seed: int = 0,
     device: str = "auto",
     directory: Path | None = None,
+    name: str = "noise",
 ) -> list[Row]:
     """Measure every model under Gaussian noise, clipped to [0, 1].
 
@@ -74,7 +75,9 @@ def noise(
     device : str
         Where the models run.
     directory : Path, optional
-        Where to store ``noise.json``.
+        Where to store the rows.
+    name : str
+        Under which name.
 
     Returns
     -------
@@ -97,15 +100,17 @@ def noise(
     setting = settings_of(profile)
     data = setting.data()
     rows: list[Row] = []
-    for place, name in enumerate(tqdm(setting.models, desc="noise", disable=None)):
-        model = load_model(name).eval().to(resolve_device(device))
-        shared = {"dataset": data.name, "model": name, "samples": len(data)}
+    for place, model_name in enumerate(
+        tqdm(setting.models, desc="noise", disable=None)
+    ):
+        model = load_model(model_name).eval().to(resolve_device(device))
+        shared = {"dataset": data.name, "model": model_name, "samples": len(data)}
         rows += [
             {"what": row.pop("what"), **shared, **row}
             for row in _of_model(model, data, plan, seed, first=place == 0)
         ]
     return store(
-        "noise", rows, setting=setting, profile=profile, seed=seed, device=device,
+        name, rows, setting=setting, profile=profile, seed=seed, device=device,
         started=started, directory=directory,
     )  # fmt: skip
 

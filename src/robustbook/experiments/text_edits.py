@@ -98,6 +98,7 @@ def text_edits(
     seed: int = 0,
     device: str = "auto",
     directory: Path | None = None,
+    name: str = "text_edits",
 ) -> list[Row]:
     """Train sentence classifiers, and measure them under three shifts.
 
@@ -110,7 +111,9 @@ def text_edits(
     device : str
         Where the classifiers are trained.
     directory : Path, optional
-        Where to store ``text_edits.json``.
+        Where to store the rows.
+    name : str
+        Under which name.
 
     Returns
     -------
@@ -172,7 +175,7 @@ def text_edits(
             f"{plan.name} {split}": _fingerprint(part) for split, part in parts.items()
         }
         write_results(
-            "text_edits",
+            name,
             rows,
             experiment="text_edits",
             profile=profile,

@@ -193,6 +193,20 @@ def _log_complement(log_y: Tensor) -> Tensor:
     return torch.log(-torch.expm1(small)).scatter(1, top, others)
 
 
+class _BehindJPEG(nn.Module):
+    """A model that gets compressed images, with the gradient of the identity."""
+
+    def __init__(self, model: nn.Module, quality: int) -> None:
+        super().__init__()
+        self.model = model
+        self.quality = quality
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the model's logits (n, K) of images (n, C, H, W) in [0, 1]."""
+        logits: Tensor = self.model(jpeg_compress(images, quality=self.quality))
+        return logits
+
+
 class JPEGReverseSigmoid(nn.Module):
     """A model behind JPEG compression, its outputs behind a Reverse Sigmoid.
 
@@ -212,6 +226,14 @@ class JPEGReverseSigmoid(nn.Module):
         the defense (Athalye et al. 2018). If false, the true gradient with respect
         to the images is returned, which is zero: gradient attacks then fail
         without the model being robust.
+
+    Notes
+    -----
+    With straight-through gradients, too, attacks find less than there is. Their
+    losses look at the outputs, and there the Reverse Sigmoid gives the least likely
+    classes the largest probabilities after the first: the attacks aim at the wrong
+    class. Attack :attr:`surrogate` instead, and evaluate this model on what was
+    found.
 
     References
     ----------
@@ -255,6 +277,32 @@ class JPEGReverseSigmoid(nn.Module):
         rough = jpeg_compress(images, quality=self.quality, **options)
         logits = self.model(rough)
         return reverse_sigmoid(logits, beta=self.beta, gamma=self.gamma, **options)
+
+    @property
+    def surrogate(self) -> nn.Module:
+        """What an attacker who knows the defense attacks: all but the Reverse Sigmoid.
+
+        The model behind the same compression, with straight-through gradients. With
+        the default parameters, it predicts as the defended model does where a class
+        has more than half of the probability; and its other classes are in their
+        true order.
+
+        Examples
+        --------
+        >>> from robustbook.attacks import pgd
+        >>> from robustbook.datasets import load_dataset
+        >>> from robustbook.models import load_model, logits_of
+        >>> test = load_dataset("digits", "test").subset(range(50))
+        >>> defended = load_model("digits-cnn+jpeg-rs")
+        >>> found = pgd(defended.surrogate, test.images, test.labels, eps=0.2, steps=9)
+        >>> right = logits_of(defended, found.adversarial).argmax(1) == test.labels
+        >>> direct = pgd(defended, test.images, test.labels, eps=0.2, steps=9)
+        >>> float(right.float().mean()) < direct.robust_accuracy()
+        True
+        """
+        surrogate = _BehindJPEG(self.model, self.quality)
+        surrogate.training = self.training  # train() would reach the model inside
+        return surrogate
 
     def extra_repr(self) -> str:
         """The parameters, for ``repr``."""

@@ -41,9 +41,10 @@ def load_model(
           "robustbench:DATASET/THREAT/NAME"; see :func:`load_robustbench`;
         - any of these, followed by "+jpeg-rs" ("digits-cnn-s0+jpeg-rs"): the model
           inside of :class:`JPEGReverseSigmoid` with that class's defaults. Its
-          gradients are those of the model without the defense, so attacks see
-          through it; for the true gradient, which is zero, wrap the model yourself
-          with ``straight_through=False``.
+          gradients are straight-through: those of the model without the defense.
+          For the true gradient, which is zero, wrap the model yourself with
+          ``straight_through=False``. To attack it in earnest, attack its
+          ``surrogate``.
     device : str, default "cpu"
         Where to put it; "auto" means a CUDA device if there is one.
     directory : Path or str, optional

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from robustbook._store import DataUnavailableError
+from robustbook._store import DataUnavailableError, user_cache
 from robustbook.datasets._obtain import data_folder, verify
 
 from ._architectures import Normalized, build_model
@@ -159,16 +159,16 @@ def _all_tensors(state: dict[str, Any]) -> bool:
 
 def _obtain(entry: PublicModel, directory: Path | str | None) -> Path:
     """Find the file of a checkpoint, or download it; its sum is checked."""
-    import pooch
-
     place = Path(entry.name) / entry.file
     given = None if directory is None else Path(directory) / place
     folder = data_folder()
     shared = None if folder is None else folder / "models" / place
-    cache = Path(pooch.os_cache("robustbook")) / "models" / entry.name
+    cache = user_cache("models") / entry.name
     for path in (given, shared, cache / entry.file):
         if path is not None and path.is_file():
             return verify(path, entry.sha256)
+    import pooch  # after user_cache, which silences its import
+
     logger = pooch.get_logger()
     level = logger.level
     logger.setLevel("WARNING")  # one line on stderr would fail a chapter

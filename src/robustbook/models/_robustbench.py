@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from robustbook._store import DataUnavailableError, sha256_of
+from robustbook._store import DataUnavailableError, sha256_of, user_cache
 from robustbook.datasets._obtain import data_folder
 
 from ._evaluate import resolve_device
@@ -160,14 +160,12 @@ def _zoo_entry(
 
 
 def _model_directory(directory: Path | str | None) -> Path:
-    import pooch
-
     if directory is not None:
         return Path(directory)
     folder = data_folder()
     if folder is not None and (folder / "robustbench").is_dir():
         return folder / "robustbench"
-    return Path(pooch.os_cache("robustbook")) / "robustbench"
+    return user_cache("robustbench")
 
 
 @contextmanager
