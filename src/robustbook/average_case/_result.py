@@ -39,7 +39,9 @@ class Robustness:
         Noisy inputs that were counted, where the estimate is a plain share.
     variance_reduction : Tensor, shape (N,) or (S, N), optional
         For a control variate: how many times as many model calls plain Monte Carlo
-        needs for the same variance, not counting those for the linearization.
+        needs for the same variance, not counting those for the linearization. A
+        rough estimate where few disagreements were seen: at most about the number
+        of failures that were.
     """
 
     probability: Tensor = field(repr=False)
@@ -80,7 +82,7 @@ class Robustness:
         z = NormalDist().inv_cdf(0.5 + level / 2)
         center, half = self.probability, z * self.standard_error
         if self.trials is not None:
-            share, count = self.probability, self.trials
+            share, count = self.probability, self.trials.double()
             spread = share * (1 - share) / count + z**2 / (4 * count**2)
             center = (share + z**2 / (2 * count)) / (1 + z**2 / count)
             half = z * spread.sqrt() / (1 + z**2 / count)

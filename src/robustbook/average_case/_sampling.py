@@ -126,17 +126,20 @@ def monte_carlo(
     if precision is not None:
         pilot = torch.full_like(needed, min(_PILOT_SAMPLES, samples))
         kept = _count(problem, pilot, seed, PILOT)
-        share = (kept + _ADDED / 2) / (pilot + _ADDED)
-        wanted = (share * (1 - share) / precision**2).ceil().clamp(1, samples)
+        share = (kept.double() + _ADDED / 2) / (pilot + _ADDED)
+        wanted = (share * (1 - share) / precision**2).ceil()
+        # As many as the standard error needs if none of them fails.
+        fewest = math.ceil(math.sqrt(_ADDED / 2) / precision)
+        wanted = wanted.clamp(min=fewest).clamp(max=samples)
         needed = wanted.long()
         spent = needed + pilot
     kept = _count(problem, needed, seed, MEASURE)
-    share = (kept + _ADDED / 2) / (needed + _ADDED)
+    share = (kept.double() + _ADDED / 2) / (needed + _ADDED)
     error = (share * (1 - share) / (needed + _ADDED)).sqrt()
     home, one = problem.home, problem.sigma
     return Robustness(
         probability=squeeze(kept.double() / needed, one).to(home),
-        standard_error=squeeze(error.double(), one).to(home),
+        standard_error=squeeze(error, one).to(home),
         labels=problem.labels.to(home),
         sigma=one,
         method="monte_carlo",
@@ -196,7 +199,7 @@ def control_variate(
     noise: Kind = "random",
     scrambles: int = 8,
     label: Any = None,
-    points: int = 1024,
+    points: int = 128,
     seed: int = 0,
     batch_size: int | None = None,
     device: str | torch.device | None = None,
@@ -232,7 +235,7 @@ def control_variate(
         Independent scrambles for "sobol", an even number of at least 4.
     label : Tensor or array, shape (N,), optional
         The class whose probability to estimate; the prediction by default.
-    points : int, default 1024
+    points : int, default 128
         Points of each of 8 scrambles for the exact probability.
     seed : int, default 0
         Seed of all that is drawn.
@@ -387,10 +390,11 @@ def _measure(
         variance = (spread * sizes**2).sum(dim=-1) / total**2
     else:
         variance = standard_error_of_means(values).square()
-    # Two disagreements more than were seen.
+    # For the comparison, half an answer more than was seen keeps it finite.
+    share = (model.sum(dim=-1) + 0.5) / (total + 1)
+    reduction = share * (1 - share) / total / (variance + 0.5 / total**2)
+    # For the error, two disagreements more than were seen.
     variance = variance + _ADDED / 2 / total**2
-    share = (model.sum(dim=-1) + _ADDED / 2) / (total + _ADDED)
-    reduction = share * (1 - share) / total / variance
     weight = (coefficient * sizes).sum(dim=-1) / total
     integration = weight * exact.standard_error.cpu()
     return estimate, (variance + integration.square()).sqrt(), reduction
