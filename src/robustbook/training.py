@@ -366,8 +366,8 @@ def gradient_norm_loss(*, weight: float) -> Loss:
     ----------
     weight : float
         λ, in units of (pixel)² / nat: the gradient is of each image's own loss, not
-        of the mean over a batch, so the batch size does not matter. If pixels are
-        divided by s first and the gradient is by those, the same λ means λ / s² here.
+        of the mean over a batch, so the batch size does not matter. Where pixels are
+        divided by s first and the gradient is by those, λ stands for s² λ here.
 
     Returns
     -------
