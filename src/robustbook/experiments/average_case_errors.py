@@ -32,6 +32,8 @@ from robustbook.experiments._rows import Row, share_error
 from robustbook.experiments.attacked import data_sha256, model_sha256
 from robustbook.models import (
     build_model,
+    list_models,
+    list_public_models,
     load_model,
     logits_of,
     resolve_device,
@@ -214,7 +216,10 @@ def average_case_errors(
     groups = _PLANS[profile]
     rows: list[Row] = []
     sums: dict[str, str] = {}
-    jobs = [(group, model) for group in groups for model in group.models]
+    known = {*list_models(), *list_public_models(), *_TRAINED}
+    jobs = [
+        (group, model) for group in groups for model in group.models if model in known
+    ]
     for group, model_name in tqdm(jobs, desc="average_case_errors", disable=None):
         data = load_dataset(group.dataset, group.split)
         data = data.subset(slice(group.images))
