@@ -106,7 +106,7 @@ def test_independent_coordinates_are_exact(dimension):
     result = orthant_probability(mean, torch.eye(dimension, dtype=torch.float64))
     expected = torch.special.ndtr(mean).prod()
     assert float(result.probability) == pytest.approx(float(expected), rel=1e-6)
-    assert float(result.standard_error) < 1e-12
+    assert float(result.standard_error) < 1e-7
 
 
 @pytest.mark.parametrize("dimension", [3, 4, 9, 20, 99])
@@ -200,9 +200,9 @@ def test_repeated_coordinates_change_nothing():
 def test_scaled_coordinates_change_nothing():
     mean, covariance = problems(5, 6, seed=5)
     scale = torch.logspace(-12, 12, 6, dtype=torch.float64)
-    expected = orthant_probability(mean, covariance)
+    expected = orthant_probability(mean, covariance, dtype=torch.float64)
     result = orthant_probability(
-        mean * scale, covariance * scale[:, None] * scale, points=1024
+        mean * scale, covariance * scale[:, None] * scale, dtype=torch.float64
     )
     assert torch.allclose(expected.probability, result.probability, atol=1e-12)
 
@@ -284,7 +284,21 @@ def test_negligible_constraints_are_left_out():
     padded = torch.cat([mean, torch.full((5, 6), 9.0, dtype=torch.float64)], dim=1)
     expected = orthant_probability(mean, covariance)
     result = orthant_probability(padded, wide)
-    assert torch.equal(result.probability, expected.probability)
+    assert torch.allclose(result.probability, expected.probability, atol=1e-12)
+
+
+@pytest.mark.parametrize("dimension", [3, 5, 9, 20, 30, 60])
+def test_single_precision_adds_less_than_it_says(dimension):
+    mean, covariance = problems(60, dimension, seed=13)
+    single = orthant_probability(mean, covariance, points=128, dtype=torch.float32)
+    double = orthant_probability(mean, covariance, points=128, dtype=torch.float64)
+    difference = (single.probability - double.probability).abs()
+    assert 0 < float(difference.max()) < (1e-7 if dimension <= 20 else 5e-7)
+    many = orthant_probability(mean[:2], covariance[:2], points=1 << 14)
+    exact = orthant_probability(
+        mean[:2], covariance[:2], points=1 << 14, dtype=torch.float64
+    )
+    assert torch.equal(many.probability, exact.probability)
 
 
 def test_order_and_batches_do_not_matter():
@@ -294,14 +308,16 @@ def test_order_and_batches_do_not_matter():
     other = orthant_probability(
         mean[:, permuted], covariance[:, permuted][:, :, permuted]
     )
-    assert torch.allclose(whole.probability, other.probability, atol=1e-12)
+    assert torch.allclose(whole.probability, other.probability, atol=1e-7)
     one = orthant_probability(mean[2], covariance[2])
-    assert torch.allclose(one.probability, whole.probability[2], atol=1e-14)
+    assert torch.allclose(one.probability, whole.probability[2], atol=1e-7)
     shaped = orthant_probability(
         mean[:6].reshape(2, 3, 5), covariance[:6].reshape(2, 3, 5, 5)
     )
     assert shaped.probability.shape == (2, 3)
-    assert torch.allclose(shaped.probability.flatten(), whole.probability[:6])
+    assert torch.allclose(
+        shaped.probability.flatten(), whole.probability[:6], atol=1e-7
+    )
     shared = orthant_probability(mean, covariance[0])
     assert shared.probability.shape == (7,)
 
@@ -325,6 +341,8 @@ def test_bad_input():
     good = torch.eye(3)
     with pytest.raises(ValueError, match="power of 2"):
         orthant_probability(torch.zeros(3), good, points=100)
+    with pytest.raises(ValueError, match="dtype"):
+        orthant_probability(torch.zeros(3), good, dtype=torch.int64)
     with pytest.raises(ValueError, match="scrambles"):
         orthant_probability(torch.zeros(3), good, scrambles=1)
     with pytest.raises(ValueError, match=r"shapes \(\.\.\., D\)"):
