@@ -1,7 +1,6 @@
 """The experiments of chapter 20: their rows are complete, and say what they must."""
 
 import json
-import math
 
 import pytest
 

@@ -25,7 +25,7 @@ __all__ = ["average_case_speed"]
 SIGMA: Final = 0.1
 #: Noisy inputs of the paper's gold standard.
 PAPER_SAMPLES: Final = 10_000
-FITS: Final = (1, 5, 10, 25, 50, 100)
+FITS: Final = (1, 5, 10, 25)
 #: Inputs that the model gets at once.
 WAYS: Final = {"serial": 1, "batched": None}
 
@@ -48,7 +48,7 @@ _PLANS: Final[dict[str, tuple[_Case, ...]]] = {
     "full": (
         _Case("mnist-conv_small_nat", "mnist", "test", 20, 10_000, 2_000, 3),
         _Case("cifar10-resnet4b_adv", "cifar10", "test1000", 10, 5_000, 1_000, 3),
-        _Case("cifar10-resnet20", "cifar10", "test1000", 2, 1_000, 200, 2),
+        _Case("cifar10-resnet20", "cifar10", "test1000", 1, 1_000, 100, 1),
     ),
 }
 
@@ -121,6 +121,7 @@ def _time(
     case: _Case, model: nn.Module, images: Tensor, way: str, size: int | None, seed: int
 ) -> list[Row]:
     samples = case.samples if way == "batched" else case.serial_samples
+    softmax_proxy(model, images, batch_size=size)
     tasks: list[tuple[str, int | None, int | None, Callable[[], object]]] = [
         (
             "monte_carlo",
@@ -157,8 +158,9 @@ def _time(
             )  # fmt: skip
     rows: list[Row] = []
     for estimator, stated, measured, action in tasks:
-        action()  # the first call of a process loads and chooses kernels
         repeat = 1 if estimator == "monte_carlo" else case.repeat
+        if estimator != "monte_carlo":
+            action()  # the first call of a process loads and chooses kernels
         seconds = min(_processor_time(action) for _ in range(repeat)) / len(images)
         if stated is not None and measured is not None:
             seconds *= stated / measured
