@@ -98,9 +98,10 @@ def orthant_probability(
         Seed of the scrambles. All problems of a call share the points.
     dtype : {torch.float32, torch.float64}, optional
         What the integrand is computed in; sums are in double precision. Single
-        precision adds less than 1e-7 (5e-7 from 21 dimensions on), which the standard error includes, and is not
-        used where failure or success is rare. By default it is used for up to 65536
-        points in all, whose standard errors are larger by far.
+        precision adds less than 1e-7 (5e-7 from 21 dimensions on), which the
+        standard error includes, and is not used where failure or success is rare.
+        By default it is used for up to 65536 points in all, whose standard errors
+        are larger by far.
 
     Returns
     -------

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
-import torch
 from torch import Tensor
 
 from robustbook._validation import check_fraction
@@ -92,8 +91,3 @@ class Robustness:
 def squeeze(values: Tensor, sigma: Tensor) -> Tensor:
     """Drop the dimension of sigma where one number was given for it."""
     return values[0] if sigma.ndim == 0 else values
-
-
-def zeros_like_errors(values: Tensor) -> Tensor:
-    """The standard error of what was not drawn at random."""
-    return torch.zeros_like(values, dtype=torch.float64)
