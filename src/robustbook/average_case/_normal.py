@@ -486,9 +486,7 @@ def _regular_by_erf(limits: Tensor, lower: Tensor, uniform: Tensor) -> Tensor:
 
 def _singular(factor: _Factor, uniform: Tensor) -> Tensor:
     """Integrand for problems in which rows share their last variable."""
-    count, size = factor.limits.shape
-    num_points = uniform.shape[1]
-    rows = torch.arange(size, device=uniform.device)
+    count, num_points = len(factor.limits), uniform.shape[1]
     slack = factor.limits[:, :, None].expand(-1, -1, num_points).clone()
     product = torch.ones(count, num_points, dtype=torch.float64, device=uniform.device)
     for step in range(int(factor.rank.max())):
@@ -509,5 +507,5 @@ def _singular(factor: _Factor, uniform: Tensor) -> Tensor:
             mass = (start + uniform[step] * width).clamp(_SMALLEST, 1 - 2.0**-53)
             drawn = torch.special.ndtri(mass)
             drawn = torch.where(flip, -drawn, drawn)
-            slack -= torch.where(rows[:, None] >= 0, column, 0.0) * drawn[:, None]
+            slack -= column * drawn[:, None]
     return product
