@@ -174,8 +174,9 @@ def control_variate_gain(
         "cost": for each ``estimator``, number of noisy ``samples`` and model
         ``calls``: the root mean squared error over images and repeats, less what the
         reference itself errs, ``rmse``, its square ``mse`` and the standard error of
-        that, clustered by image, ``mse_se``; the mean ``bias``, for the biased ones
-        too;
+        that, clustered by image, ``mse_se``; the ``ratio`` of Monte Carlo's mean
+        squared error at as many samples to it, with its jackknife error over
+        images; the mean ``bias``, for the biased ones too;
         "coverage": the share of intervals at 95 % that hold the reference, its
         standard error, clustered by image, and their mean ``width``; ``inner`` for
         images whose probability is neither nearly 0 nor nearly 1.
@@ -318,6 +319,7 @@ def _repeats(
 
     reference = cached_arrays({**key, "reference": group.reference}, refer)
     truth, own = reference["probability"], reference["error"] ** 2
+    plain: dict[int, Values] = {}
     for estimator, options in REPEATED.items():
         for samples in group.budgets:
 
@@ -348,9 +350,14 @@ def _repeats(
                 repeat,
             )  # fmt: skip
             common = {**shared, "estimator": estimator, "samples": samples}
+            squares = ((found["probability"] - truth) ** 2).mean(axis=0) - own
+            # Monte Carlo comes first.
+            plain.setdefault(samples, squares)
+            ratio, ratio_se = _ratio(plain[samples], squares)
             yield {
                 "what": "cost", **common, "calls": int(found["calls"].max()),
                 **_errors(found["probability"], truth, own),
+                "ratio": ratio, "ratio_se": ratio_se,
             }  # fmt: skip
             # The reference is unbiased, not cut; what it estimates is in [0, 1].
             known = truth.clip(0, 1)
@@ -402,6 +409,15 @@ def _errors(estimates: Values, truth: Values, own: Values) -> Row:
         "bias": _round((estimates - truth).mean()),
         "bias_se": _round(_error_of_mean((estimates - truth).mean(axis=0))),
     }
+
+
+def _ratio(plain: Values, other: Values) -> tuple[float, float]:
+    """Mean of the one over mean of the other, and its error, images left out."""
+    ratio = plain.mean() / other.mean()
+    left = (plain.sum() - plain) / (other.sum() - other)
+    size = len(left)
+    error = math.sqrt((size - 1) / size * float(((left - left.mean()) ** 2).sum()))
+    return _round(ratio, 4), _round(error, 4)
 
 
 def _error_of_mean(values: Values) -> float:
