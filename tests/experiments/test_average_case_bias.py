@@ -119,6 +119,7 @@ def test_ends_are_those_of_each_class() -> None:
         num_classes=2,
     )
     arrays = {"logits": np.eye(2)[[0, 1] * 6], "counts": np.ones((2, 12, 2))}
+    arrays["first"] = arrays["counts"] / 2
     found = experiment._Found(group, data, arrays, 0)
     index, upper = found.ends(np.arange(12.0))
     assert index[upper == 0].tolist() == [0, 2, 1, 3]
