@@ -148,7 +148,13 @@ _PLANS: Final[dict[str, tuple[_Group, ...]]] = {
         _Group(
             "mnist",
             "test",
-            ("mnist-cnn-s0", "mnist-cnn-grad1-s0", "mnist-madry_tiny_adv"),
+            (
+                "mnist-cnn-s0",
+                "mnist-cnn-s1",
+                "mnist-cnn-grad1-s0",
+                "mnist-cnn-grad1-s1",
+                "mnist-madry_tiny_adv",
+            ),
             (0.2, 0.4),
             draws=16,
             told=("mnist-cnn-s0",),
