@@ -472,3 +472,31 @@ def test_ten_thousand_samples_are_fast(measure):
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1.0, 1e90])
+def test_relative_frechet_distance_has_no_unit(scale):
+    generator = torch.Generator().manual_seed(0)
+    clean = torch.randn(50, 3, generator=generator, dtype=torch.float64)
+    shifted = clean + 0.3
+    expected = frechet_distance(clean, shifted, relative=True)
+    found = frechet_distance(scale * clean, scale * shifted, relative=True)
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_jensen_shannon_keeps_its_bound():
+    generator = torch.Generator().manual_seed(1)
+    clean, shifted = 40 * torch.randn(2, 5000, 4, generator=generator)
+    assert float(jensen_shannon(clean, shifted, reduction="none").max()) <= math.log(2)
+
+
+def test_features_must_be_dense_and_present():
+    with pytest.raises(TypeError, match="expected a dense tensor"):
+        mmd(torch.eye(3).to_sparse(), torch.eye(3))
+    with pytest.raises(TypeError, match="expected a dense tensor"):
+        mmd(torch.empty(3, 3, device="meta"), torch.eye(3))
+
+
+def test_a_bandwidth_far_below_the_features_is_named():
+    with pytest.raises(ValueError, match="bandwidth: expected a number on the scale"):
+        mmd(torch.eye(3) * 1e30, torch.zeros(3, 3), bandwidth=1e-300)

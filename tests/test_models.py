@@ -264,6 +264,11 @@ def test_resolve_device():
     assert models.resolve_device("cpu").type == "cpu"
     expected = "cuda" if torch.cuda.is_available() else "cpu"
     assert models.resolve_device("auto").type == expected
+    with pytest.raises(ValueError, match="device: expected 'auto', 'cpu' or 'cuda'"):
+        models.resolve_device("quantum")
+    if expected == "cpu":
+        with pytest.raises(ValueError, match="torch finds no CUDA device"):
+            models.resolve_device("cuda")
 
 
 def test_data_card_lists_every_checkpoint():

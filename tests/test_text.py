@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from robustbook.datasets import Sentences, load_sentences
 from robustbook.scores import accuracy
 from robustbook.text import (
-    NEGATIVE_WORDS,
-    POSITIVE_WORDS,
     SentenceClassifier,
     amplify,
     contradict,
@@ -22,6 +20,7 @@ from robustbook.text import (
     sentence_features,
     train_sentence_classifier,
 )
+from robustbook.text._edits import NEGATIVE_WORDS, POSITIVE_WORDS
 
 FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
 TEXTS = ("a warm film .", "dull", "", "the plot , however , is thin .")
@@ -285,3 +284,27 @@ def test_classifier_on_real_sentences():
     )
     model = train_sentence_classifier(train, validation)
     assert 0.74 < accuracy(model.logits(test.texts), test.labels) < 0.82
+
+
+def test_empty_parts_and_other_features_are_named():
+    train = load_sentences("template-reviews", "validation")
+    nothing = Sentences((), torch.empty(0, dtype=torch.int64), "none", "train")
+    with pytest.raises(ValueError, match="validation: expected at least one sentence"):
+        train_sentence_classifier(train, nothing)
+    with pytest.raises(ValueError, match="texts: expected at least one sentence"):
+        sentence_features([])
+    with pytest.raises(ValueError, match="inputs: expected features of width"):
+        SentenceClassifier()(sentence_features(["dull ."])[:, :100])
+
+
+def test_a_training_that_diverges_says_so():
+    train = load_sentences("template-reviews", "validation")
+    with pytest.raises(FloatingPointError, match="try an lr below"):
+        train_sentence_classifier(train, train, lr=1e30)
+
+
+def test_labels_of_sentences_are_checked():
+    with pytest.raises(TypeError, match="expected an int64 tensor"):
+        Sentences(("dull .",), torch.zeros(1), "x", "train")
+    with pytest.raises(ValueError, match="expected 0"):
+        Sentences(("dull .",), torch.tensor([2]), "x", "train")

@@ -99,7 +99,7 @@ def test_training_data_is_not_changed(small):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("epochs", 0), ("lr", 0.0), ("batch_size", -1), ("noise_std", -0.1)],
+    [("epochs", 0), ("lr", 0.0), ("batch_size", -1), ("noise_std", -0.1), ("seed", -1)],
 )
 def test_bad_options_are_named(small, option, value):
     options = {"epochs": 1, "lr": 0.1, "seed": 0, "progress": False, option: value}

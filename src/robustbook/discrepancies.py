@@ -194,7 +194,7 @@ def jensen_shannon(
     clean, shifted = _log_posteriors(logits, shifted_logits, beta)
     middle = torch.logaddexp(clean, shifted) - math.log(2.0)
     terms = 0.5 * (_kl(clean, middle) + _kl(shifted, middle))
-    return _reduced(terms, reduction)
+    return _reduced(terms.clamp(0.0, math.log(2.0)), reduction)
 
 
 @overload
@@ -297,7 +297,7 @@ def wasserstein(
         :math:`\sum_j \min(p'_j, p''_j)` can stay, and that is
         :math:`1 - \frac12 \sum_j |p'_j - p''_j|`.
     ``"index"``
-        Classes j and k are at distance |j - k|: what one gets from
+        Classes j and k are at distance ``abs(j - k)``: what one gets from
         ``scipy.stats.wasserstein_distance(range(K), range(K), p1, p2)``. It depends
         on how the classes happen to be numbered, so it measures nothing by itself.
     ``"confidence"``
@@ -553,6 +553,10 @@ def mmd(
     else:
         width = check_positive("bandwidth", bandwidth)
     clean, shifted = clean / width, shifted / width
+    if not bool(clean.isfinite().all() & shifted.isfinite().all()):
+        raise ValueError(
+            f"bandwidth: expected a number on the scale of the features, got {width:g}."
+        )
     sums = torch.zeros(count, dtype=torch.float64, device=clean.device)
     for start in range(0, count, _BLOCK):
         rows = slice(start, start + _BLOCK)
@@ -637,6 +641,10 @@ def frechet_distance(
                 f"no full rank, got shape {(count, dimension)}; take more samples or "
                 f"fewer features (principal components, say), or use mmd."
             )
+    # A power of two, which changes no digit, keeps squares from over- or underflow.
+    largest = float(torch.maximum(clean.abs().amax(), shifted.abs().amax()))
+    unit = 2.0 ** math.frexp(largest)[1]
+    clean, shifted = clean / unit, shifted / unit
     means = (clean.mean(0) - shifted.mean(0)).square().sum()
     first, second = (_covariance(values) for values in (clean, shifted))
     values, vectors = torch.linalg.eigh(first)
@@ -644,7 +652,7 @@ def frechet_distance(
     product = torch.linalg.eigvalsh(root @ second @ root).clamp_min(0.0)
     spread = first.trace() + second.trace() - 2.0 * product.sqrt().sum()
     distance = max(float(means + spread), 0.0)
-    return distance / _total_variance(clean) if relative else distance
+    return distance / _total_variance(clean) if relative else distance * unit * unit
 
 
 # --------------------------------------------------------------------- helpers
@@ -696,6 +704,11 @@ def _check_features(name: str, value: Any) -> Tensor:
     if not given.is_floating_point():
         raise TypeError(
             f"{name}: expected floating-point features, got dtype {given.dtype}."
+        )
+    if given.layout != torch.strided or given.is_meta:
+        raise TypeError(
+            f"{name}: expected a dense tensor with values, got "
+            f"{'a meta tensor' if given.is_meta else given.layout}; use .to_dense()."
         )
     if given.ndim != 2 or 0 in given.shape:
         raise ValueError(

@@ -287,7 +287,7 @@ def write_results(
     folder = _folder(directory)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    temporary = path.with_suffix(".json.tmp")
+    temporary = path.with_suffix(f".json.{os.getpid()}.tmp")
     temporary.write_text(
         json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8"
     )

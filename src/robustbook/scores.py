@@ -228,7 +228,8 @@ def rank_concordance(scores: ArrayLike) -> float:
         return math.nan
     # Friedman's statistic, which corrects for ties, is W on another scale.
     statistic = friedmanchisquare(*table.numpy().T).statistic
-    return float(statistic / (len(table) * (table.shape[1] - 1)))
+    # Rounding can lift it above 1 where there are ties.
+    return min(float(statistic / (len(table) * (table.shape[1] - 1))), 1.0)
 
 
 def _share_correct(name: str, logits: ArrayLike, labels: ArrayLike) -> float:

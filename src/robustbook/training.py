@@ -483,7 +483,7 @@ def train_classifier(
     Raises
     ------
     ValueError
-        If `epochs`, `lr` or `batch_size` is not positive, `noise_std` is
+        If `epochs`, `lr` or `batch_size` is not positive, `noise_std` or `seed` is
         negative, or there is no image.
     FloatingPointError
         If the loss is no longer a finite number; what is left of the model is of
@@ -503,6 +503,7 @@ def train_classifier(
     check_count("batch_size", batch_size)
     check_positive("lr", lr)
     check_non_negative("noise_std", noise_std)
+    seed = check_count("seed", seed, minimum=0)
     if len(dataset) == 0:
         raise ValueError(f"dataset: expected at least one image, got {dataset!r}")
     target = resolve_device(device)

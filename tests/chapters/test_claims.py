@@ -153,6 +153,7 @@ def test_evidence_leads_to_the_tested_cell_that_follows(book: Chapter) -> None:
         (swap("[[document]]", "[[document"), "", "not a TOML file"),
         (swap("[[document]]", "[[documents]]"), "", "unknown table 'documents'"),
         (swap("[[document]]", "[document]"), "", "expected tables [[document]]"),
+        (swap("[[document]]", "[[document]]\ncites = 'x'"), "", "did you mean cite?"),
         (swap('title = "The paper"', ""), "", "title is missing"),
         (swap('place = "Theorem 1"\n', ""), "", "paper-adds: place is missing"),
         (swap('"Theorem 1"', '"  "'), "", "expected text for place"),

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from robustbook import attacks
-from robustbook.datasets import Dataset, load_dataset
-from robustbook.experiments import Attack, attack_model
-from robustbook.experiments.attacked import data_sha256, model_sha256
+from robustbook.datasets import (
+    Dataset,
+    DataUnavailableError,
+    data_directory,
+    load_dataset,
+)
+from robustbook.experiments import Attack, attack_model, results_for
+from robustbook.experiments.attacked import _halved, data_sha256, model_sha256
 from robustbook.models import build_model, features_of, load_model, logits_of
+from robustbook.results import Results
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +124,108 @@ def test_features_give_the_logits_back() -> None:
 def test_features_need_a_linear_layer() -> None:
     with pytest.raises(ValueError, match="expected a linear layer"):
         features_of(torch.nn.Flatten(), torch.zeros(1, 1, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "eps", "steps", "message"),
+    [
+        ("fmn", -1.0, 5, "eps: expected a number of at least 0"),
+        ("fmn", float("nan"), 5, "eps: expected a number, got NaN"),
+        ("pgd", 0.0, 5, "eps: expected a positive"),
+        ("fab", None, 0, "steps: expected at least 1"),
+    ],
+)
+def test_bad_settings_of_attacks_are_refused(
+    kind: str, eps: float | None, steps: int, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Attack(kind, eps, steps)
+
+
+def test_numbers_of_numpy_are_numbers(data: Dataset, tmp_path: Path) -> None:
+    attack = Attack("pgd", np.float64(0.1), np.int64(2))
+    assert attack == Attack("pgd", 0.1, 2)
+    few = data.subset(range(3))
+    one = attack_model(
+        "digits-linear-s0", attack, few, seed=np.int64(1), directory=tmp_path
+    )
+    same = attack_model(
+        "digits-linear-s0", Attack("pgd", 0.1, 2), few, seed=1, directory=tmp_path
+    )
+    assert torch.equal(one.shifted_logits, same.shifted_logits)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_model_without_surrogate_is_named(data: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="with a surrogate for pgd-surrogate"):
+        attack_model(
+            "digits-cnn-s0", Attack("pgd-surrogate", 0.1, 2), data, directory=tmp_path
+        )
+
+
+def test_large_features_stay_finite() -> None:
+    large = torch.tensor([[1e5, 1.0]])
+    assert torch.equal(torch.from_numpy(_halved(large)), large)
+    assert _halved(torch.ones(1, 2)).dtype == np.float16
+
+
+class OutOfOrder(torch.nn.Module):
+    """Its last linear layer comes first among its parts; another is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(3, 2)
+        self.body = torch.nn.Linear(4, 3)
+        self.idle = torch.nn.Linear(5, 2)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.head(input=self.body(images.flatten(1)).relu())
+
+
+def test_features_are_of_the_layer_that_runs_last() -> None:
+    model, images = OutOfOrder(), torch.rand(5, 1, 2, 2)
+    features = features_of(model, images, batch_size=2)
+    assert features.shape == (5, 3)
+    torch.testing.assert_close(model.head(features), model(images))
+    unused = torch.nn.Sequential(torch.nn.Flatten())
+    unused.idle = torch.nn.Linear(2, 2)
+    unused.forward = lambda images: images.flatten(1)  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="to use a linear layer"):
+        features_of(unused, images)
+
+
+def test_names_and_profiles_are_checked_before_results_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ValueError, match="name: expected one of"):
+        results_for("../results/noise", profile="full")
+    with pytest.raises(ValueError, match="seed: expected at least 0"):
+        results_for("agreement_speed", profile="quick", seed=-1)
+    with pytest.raises(ValueError, match="device: expected"):
+        results_for("agreement_speed", profile="quick", device="quantum")
+    quick = Results("noise", "noise", "quick", (), {})
+    monkeypatch.setattr("robustbook.experiments.read_results", lambda _: quick)
+    with pytest.raises(DataUnavailableError, match="expected stored rows of the full"):
+        results_for("noise", profile="full")
+
+
+def test_the_command_keeps_the_full_rows_and_says_what_is_wrong(
+    tmp_path: Path,
+) -> None:
+    def run(*words: str) -> str:
+        ended = subprocess.run(
+            [sys.executable, "-m", "robustbook.experiments", *words],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+            env={**os.environ, "TERM": "dumb", "COLUMNS": "400"},
+        )  # fmt: skip
+        assert ended.returncode == 2, ended.stderr
+        assert "Traceback" not in ended.stderr
+        return ended.stderr
+
+    stored = tmp_path / "data" / "results"
+    stored.mkdir(parents=True)
+    full = data_directory() / "results" / "agreement_speed.json"
+    (stored / full.name).write_bytes(full.read_bytes())
+    assert "full profile" in run("agreement_speed", "--profile", "quick")
+    assert (stored / full.name).read_bytes() == full.read_bytes()
+    assert "device" in run("boundary", "--profile", "quick", "--device", "quantum")

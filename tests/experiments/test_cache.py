@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -90,3 +92,51 @@ def test_the_environment_names_the_cache(
     assert cache_directory() == tmp_path.resolve()
     monkeypatch.delenv("ROBUSTBOOK_CACHE")
     assert cache_directory().name == "experiments"
+
+
+def test_a_file_with_any_bit_flipped_does_not_stop_an_experiment(
+    tmp_path: Path,
+) -> None:
+    compute = Counting(1.0)
+    cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for bit in (1, 4):
+            flipped = bytes([whole[place] ^ bit])
+            path.write_bytes(whole[:place] + flipped + whole[place + 1 :])
+            cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    assert compute.calls > 1
+
+
+def test_a_cache_of_no_use_is_told_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = Counting()
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(file))
+    with pytest.raises(OSError, match="set ROBUSTBOOK_CACHE to a folder"):
+        cached_arrays({"eps": 0.1}, compute)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(OSError, match="not writable"):
+        cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    assert compute.calls == 0
+
+
+def test_two_threads_may_store_the_same(tmp_path: Path) -> None:
+    together = Barrier(2)
+
+    def compute() -> Arrays:
+        together.wait()
+        return {"x": np.arange(300_000.0)}
+
+    def run() -> Arrays:
+        return cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+
+    with ThreadPoolExecutor(2) as pool:
+        for job in [pool.submit(run), pool.submit(run)]:
+            job.result()
+    found = cached_arrays({"eps": 0.1}, Counting(), directory=tmp_path)
+    np.testing.assert_array_equal(found["x"], np.arange(300_000.0))
+    assert [path.suffix for path in tmp_path.iterdir()] == [".npz"]

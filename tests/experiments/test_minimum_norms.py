@@ -97,6 +97,10 @@ def test_overshoot_by_hand():
     row = _at_the_boundary(Found())
     assert row["overshoot"] == pytest.approx(0.25)
     assert (row["wrong"], row["found"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    exp = math.exp
+    assert row["before"] == pytest.approx(exp(3) / (exp(3) + exp(1) + 1))
+    assert row["after"] == pytest.approx(exp(2.5) / (exp(2) + exp(2.5) + 1))
+    assert (row["after_se"], row["drop_se"]) == (0, 0)
     tied = torch.tensor([[2.25, 2.25, 0.0], [0.0, 2.0, 1.0], [1.0, 0.0, 0.0]])
     assert row["tied"] == pytest.approx(
         posterior_agreement(Found.logits, tied).pa, abs=1e-8

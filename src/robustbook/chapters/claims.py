@@ -199,7 +199,7 @@ def read_ledger(root: Path) -> Ledger:
                 f"{place}: unknown table {key!r}; expected [[document]] and [[claim]]"
             )
     documents = tuple(
-        Document(**_strings(row, _DOCUMENT_KEYS, where=f"{place}: [[document]] {n}"))
+        _document(row, where=f"{place}: [[document]] {n}")
         for n, row in enumerate(_tables(content, "document", place), start=1)
     )
     claims = tuple(
@@ -228,6 +228,15 @@ def _strings(
             raise BookError(f"{where}: expected text for {key}, got {row[key]!r}")
         values[key] = row[key].strip()
     return values
+
+
+def _document(row: Mapping[str, Any], *, where: str) -> Document:
+    for key in row:
+        if key not in _DOCUMENT_KEYS:
+            raise BookError(
+                f"{where}: unknown key {key!r}{_nearest(key, _DOCUMENT_KEYS)}"
+            )
+    return Document(**_strings(row, _DOCUMENT_KEYS, where=where))
 
 
 def _claim(row: Mapping[str, Any], number: int, place: str) -> Claim:

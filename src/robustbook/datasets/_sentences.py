@@ -55,6 +55,16 @@ class Sentences:
     split: str
 
     def __post_init__(self) -> None:
+        if not isinstance(self.labels, Tensor) or self.labels.dtype != torch.int64:
+            raise TypeError(
+                "labels: expected an int64 tensor, got "
+                f"{getattr(self.labels, 'dtype', type(self.labels).__name__)}"
+            )
+        if (
+            len(self.labels)
+            and not 0 <= int(self.labels.min()) <= int(self.labels.max()) <= 1
+        ):
+            raise ValueError("labels: expected 0 (negative) or 1 (positive) only")
         if self.labels.shape != (len(self.texts),):
             raise ValueError(
                 f"texts and labels: expected one label a sentence, got "

@@ -1,59 +1,114 @@
-"""Expensive experiments: each computes tidy rows and stores them with provenance.
+"""Expensive experiments: each computes tidy rows; here they are stored.
 
 ``python -m robustbook.experiments NAME`` runs one and writes
-``data/results/NAME.json``; :func:`results_for` is what chapters call. A new
-experiment is a module with a function of its own name, and a line in
-:data:`EXPERIMENTS`.
+``data/results/NAME.json`` with its provenance; :func:`results_for` is what chapters
+call. A new experiment is a module with a function of its own name that returns rows,
+and a line in :data:`EXPERIMENTS`.
 """
 
 from __future__ import annotations
 
 import importlib
 import tempfile
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
+from robustbook._store import DataUnavailableError
+from robustbook._validation import check_count
+from robustbook.experiments._settings import settings_of
 from robustbook.experiments.attacked import Attack, AttackedLogits, attack_model
-from robustbook.results import Results, read_results
+from robustbook.models import resolve_device
+from robustbook.results import Results, read_results, write_results
 
 __all__ = [
     "EXPERIMENTS",
     "Attack",
     "AttackedLogits",
+    "Experiment",
     "attack_model",
     "results_for",
     "run_experiment",
 ]
 
-#: Experiments by name: their module, whose function has its name, and the options
-#: that tell two experiments of one module apart. Each is called with its name.
-EXPERIMENTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "agreement_speed": ("agreement_speed", {}),
-    "adversarial_groups": ("adversarial_groups", {}),
-    "mnist_groups": ("adversarial_groups", {"larger": "mnist"}),
-    "adversarial_sweep": ("adversarial_sweep", {}),
-    "stronger_sweep": (
-        "adversarial_sweep",
-        {"kinds": ("fmn", "fab", "apgd-ce", "apgd-dlr")},
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is run under a name, and what its numbers depend on.
+
+    Attributes
+    ----------
+    module : str
+        Module of this package; its function of the same name returns the rows.
+    options : dict
+        Arguments that tell two experiments of one module apart.
+    measures : tuple of str
+        Modules of robustbook whose change makes the stored rows stale.
+    """
+
+    module: str
+    options: dict[str, Any] = field(default_factory=dict)
+    measures: tuple[str, ...] = ("agreement", "attacks", "scores")
+
+    def rows(self, **given: Any) -> list[dict[str, Any]]:
+        """Compute the rows."""
+        found: list[dict[str, Any]] = getattr(self._imported(), self.module)(
+            **given, **self.options
+        )
+        return found
+
+    def sums(self, profile: str) -> dict[str, str]:
+        """sha256 of models and data: the module's own, or those of Part III."""
+        own = getattr(self._imported(), "data_sums", None)
+        if own is not None:
+            sums: dict[str, str] = own(profile)
+            return sums
+        return settings_of(profile, larger=self.options.get("larger", "cifar10")).sums()
+
+    def _imported(self) -> ModuleType:
+        return importlib.import_module(f"{__name__}.{self.module}")
+
+
+#: Experiments by name.
+EXPERIMENTS: Final[dict[str, Experiment]] = {
+    "agreement_speed": Experiment("agreement_speed", measures=("agreement",)),
+    "adversarial_groups": Experiment(
+        "adversarial_groups",
+        measures=("agreement", "attacks", "discrepancies", "scores"),
     ),
-    "mnist_sweep": (
-        "adversarial_sweep",
-        {"kinds": ("pgd", "fmn"), "larger": "mnist"},
+    "adversarial_sweep": Experiment("adversarial_sweep"),
+    "stronger_sweep": Experiment(
+        "adversarial_sweep", {"kinds": ("fmn", "fab", "apgd-ce", "apgd-dlr")}
     ),
-    "average_case_bias": ("average_case_bias", {}),
-    "average_case_errors": ("average_case_errors", {}),
-    "average_case_speed": ("average_case_speed", {}),
-    "control_variate_gain": ("control_variate_gain", {}),
-    "attack_convergence": ("attack_convergence", {}),
-    "attack_examples": ("attack_examples", {}),
-    "boundary": ("boundary", {}),
-    "noise": ("noise", {}),
-    "norm_quantiles": ("norm_quantiles", {}),
-    "paired_differences": ("paired_differences", {}),
-    "pseudo_agreement": ("pseudo_agreement", {}),
-    "rank_stability": ("rank_stability", {}),
-    "mnist_rank_stability": ("rank_stability", {"larger": "mnist"}),
-    "text_edits": ("text_edits", {}),
+    "mnist_sweep": Experiment(
+        "adversarial_sweep", {"kinds": ("pgd", "fmn"), "larger": "mnist"}
+    ),
+    "attack_convergence": Experiment("attack_convergence"),
+    "attack_examples": Experiment("attack_examples", measures=("attacks",)),
+    "average_case_bias": Experiment(
+        "average_case_bias", measures=("average_case", "training")
+    ),
+    "average_case_errors": Experiment(
+        "average_case_errors", measures=("average_case",)
+    ),
+    "average_case_speed": Experiment("average_case_speed", measures=("average_case",)),
+    "boundary": Experiment("boundary"),
+    "control_variate_gain": Experiment(
+        "control_variate_gain", measures=("average_case",)
+    ),
+    "noise": Experiment("noise"),
+    "norm_quantiles": Experiment("norm_quantiles", measures=("attacks",)),
+    "paired_differences": Experiment("paired_differences"),
+    "pseudo_agreement": Experiment(
+        "pseudo_agreement", measures=("agreement", "scores")
+    ),
+    "rank_stability": Experiment("rank_stability"),
+    "mnist_rank_stability": Experiment(
+        "rank_stability", {"larger": "mnist", "bootstraps": 50}
+    ),
+    "text_edits": Experiment("text_edits", measures=("agreement", "scores", "text")),
 }
 
 
@@ -88,7 +143,7 @@ def run_experiment(
     Raises
     ------
     ValueError
-        If there is no such experiment or profile.
+        If there is no such experiment, profile or device, or the seed is negative.
     DataUnavailableError
         If it needs data or weights that are not to be had.
 
@@ -102,15 +157,25 @@ def run_experiment(
     >>> found.profile
     'quick'
     """
-    if name not in EXPERIMENTS:
-        known = ", ".join(sorted(EXPERIMENTS))
-        raise ValueError(f"name: expected one of {known}; got {name!r}")
+    _check_name(name)
     if profile not in ("quick", "full"):
         raise ValueError(f"profile: expected 'quick' or 'full', got {profile!r}")
-    module, options = EXPERIMENTS[name]
-    function = getattr(importlib.import_module(f"{__name__}.{module}"), module)
-    given = {"seed": seed, "device": device, "directory": directory, "name": name}
-    function(profile=profile, **given, **options)
+    seed = check_count("seed", seed, minimum=0)
+    resolve_device(device)
+    experiment, started = EXPERIMENTS[name], datetime.now(UTC)
+    rows = experiment.rows(profile=profile, seed=seed, device=device)
+    write_results(
+        name,
+        rows,
+        experiment=name,
+        profile=profile,
+        seed=seed,
+        device=resolve_device(device),
+        modules=[f"robustbook.{module}" for module in experiment.measures],
+        started=started,
+        data_sha256=experiment.sums(profile),
+        directory=directory,
+    )
     return read_results(name, directory=directory)
 
 
@@ -147,16 +212,30 @@ def results_for(
     Raises
     ------
     ValueError, DataUnavailableError
-        As :func:`run_experiment` does.
+        As :func:`run_experiment` does; also if what is stored is not of the full
+        profile.
 
     Examples
     --------
     >>> results_for("agreement_speed", profile="full").experiment
     'agreement_speed'
     """
+    _check_name(name)
     if profile == "full" and not recompute:
-        return read_results(name)
+        stored = read_results(name)
+        if stored.profile != "full":
+            raise DataUnavailableError(
+                f"{name}: expected stored rows of the full profile, got "
+                f"{stored.profile!r}; run `python -m robustbook.experiments {name}`"
+            )
+        return stored
     with tempfile.TemporaryDirectory(prefix="robustbook-") as folder:
         return run_experiment(
             name, profile=profile, seed=seed, device=device, directory=Path(folder)
         )
+
+
+def _check_name(name: str) -> None:
+    if name not in EXPERIMENTS:
+        known = ", ".join(sorted(EXPERIMENTS))
+        raise ValueError(f"name: expected one of {known}; got {name!r}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -74,6 +74,8 @@ def cached_arrays(
     ------
     TypeError
         If a value of the configuration is not a plain number or string.
+    OSError
+        If nothing can be written to the cache; said before anything is computed.
 
     Notes
     -----
@@ -103,11 +105,11 @@ def cached_arrays(
     found = _read(path, text)
     if found is not None:
         return found
+    _prepare(folder)
     arrays = compute()
     if _CONFIGURATION in arrays:
         raise ValueError(f"compute: expected no array named {_CONFIGURATION!r}")
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
     try:
         with temporary.open("wb") as file:
             content: dict[str, Any] = {_CONFIGURATION: np.array(text), **arrays}
@@ -118,6 +120,20 @@ def cached_arrays(
     return arrays
 
 
+def _prepare(folder: Path) -> None:
+    """Make the folder, or say that it is of no use."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError("not writable")
+    except OSError as error:
+        raise OSError(
+            f"{folder}: nothing can be written to this cache "
+            f"({error.strerror or error}); set {ENVIRONMENT_VARIABLE} to a folder "
+            "that can be written to"
+        ) from error
+
+
 def _read(path: Path, text: str) -> Arrays | None:
     if not path.is_file():
         return None
@@ -126,5 +142,7 @@ def _read(path: Path, text: str) -> Arrays | None:
             if str(stored[_CONFIGURATION]) != text:
                 return None
             return {name: stored[name] for name in stored if name != _CONFIGURATION}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except Exception:
+        # The readers name no set of errors for damaged files: zlib.error,
+        # NotImplementedError, RuntimeError and more have been seen.
         return None

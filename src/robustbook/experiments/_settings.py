@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.experiments.attacked import Attack
+from robustbook.experiments.attacked import Attack, data_sha256, model_sha256
+from robustbook.models import load_model
 
 __all__ = ["SETTINGS", "Setting", "settings_of"]
 
@@ -50,6 +51,11 @@ class Setting:
         """Load the images."""
         data = load_dataset(self.dataset, self.split)
         return data if self.samples is None else data.subset(slice(self.samples))
+
+    def sums(self) -> dict[str, str]:
+        """sha256 of the models and of the images."""
+        sums = {name: model_sha256(load_model(name)) for name in self.models}
+        return {**sums, f"{self.dataset} {self.split}": data_sha256(self.data())}
 
     def attacks(self, model: str) -> Iterator[Attack]:
         """The attacks on one of the models, each at every bound."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -22,7 +20,7 @@ from robustbook.agreement import (
     gibbs_posterior,
     posterior_agreement,
 )
-from robustbook.experiments._rows import MEASURES, Row, share_error, store
+from robustbook.experiments._rows import Row, share_error
 from robustbook.experiments._settings import Setting, settings_of
 from robustbook.experiments.attacked import Attack, AttackedLogits, attack_model
 from robustbook.scores import accuracy, afr_pred
@@ -46,9 +44,7 @@ def adversarial_groups(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
     larger: str = "cifar10",
-    name: str = "adversarial_groups",
 ) -> list[Row]:
     """Measure who loses agreement: all samples attacked (adversarial ratio 1).
 
@@ -65,12 +61,8 @@ def adversarial_groups(
         Of the attacks and of the bootstrap.
     device : str
         Where the attacks run.
-    directory : Path, optional
-        Where to store the rows.
     larger : {"cifar10", "mnist"}
         What "full" takes.
-    name : str
-        Of the file.
 
     Returns
     -------
@@ -81,7 +73,6 @@ def adversarial_groups(
         Kendall's tau of each measure with PA over the models, attacks in focus;
         ``p`` is its exact two-sided level if the ranking had nothing to do with PA.
     """
-    started = datetime.now(UTC)
     setting = settings_of(profile, larger=larger)
     data = setting.data()
     random = np.random.default_rng([seed, len(data)])
@@ -94,7 +85,7 @@ def adversarial_groups(
     ]
     rows: list[Row] = []
     measured: dict[tuple[str, float | None], list[dict[str, Floats]]] = {}
-    for model, attack in tqdm(jobs, desc=name, disable=None):
+    for model, attack in tqdm(jobs, desc="adversarial_groups", disable=None):
         found = attack_model(model, attack, data, seed=seed, device=device)
         key = {
             "dataset": data.name,
@@ -115,11 +106,7 @@ def adversarial_groups(
             {"table": "rank", "dataset": data.name, "attack": kind, "eps": eps, **row}
             for row in _ranks(models)
         ]
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed, device=device,
-        started=started, directory=directory,
-        modules=[*MEASURES, "robustbook.discrepancies"],
-    )  # fmt: skip
+    return rows
 
 
 def _in_focus(attack: Attack, setting: Setting) -> bool:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
-from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Final
 
 from torch import Tensor
 from tqdm import tqdm
 
-from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.experiments._rows import Row, share_error, store
+from robustbook.agreement import shift_by_ratio
+from robustbook.experiments._pairs import measure_pair
+from robustbook.experiments._rows import Row
 from robustbook.experiments._settings import settings_of
 from robustbook.experiments.attacked import Attack, AttackedLogits, attack_model
-from robustbook.scores import accuracy, afr_pred
 
 __all__ = ["adversarial_sweep"]
 
@@ -30,10 +29,8 @@ def adversarial_sweep(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
     larger: str = "cifar10",
     kinds: Sequence[str] = ("pgd", "pgd-surrogate"),
-    name: str = "adversarial_sweep",
 ) -> list[Row]:
     """Measure every model under every attack, for growing shares of attacked samples.
 
@@ -48,14 +45,10 @@ def adversarial_sweep(
         Of the attacks and of the first order.
     device : str
         Where the attacks run.
-    directory : Path, optional
-        Where to store the rows.
     larger : {"cifar10", "mnist"}
         What "full" takes.
     kinds : sequence of str
         The attacks.
-    name : str
-        Of the file.
 
     Returns
     -------
@@ -65,7 +58,6 @@ def adversarial_sweep(
         (``pa_order_sd``), in nats; ``beta`` of the first order; ``hard_part`` and
         ``confidence_part``; ``afr_true`` and ``afr_pred`` with theirs.
     """
-    started = datetime.now(UTC)
     setting = settings_of(profile, larger=larger)
     data = setting.data()
     jobs = [
@@ -75,7 +67,7 @@ def adversarial_sweep(
         if attack.kind in kinds
     ]
     rows: list[Row] = []
-    for model, attack in tqdm(jobs, desc=name, disable=None):
+    for model, attack in tqdm(jobs, desc="adversarial_sweep", disable=None):
         found = attack_model(model, attack, data, seed=seed, device=device)
         rows += [
             {
@@ -88,10 +80,7 @@ def adversarial_sweep(
             }
             for row in _over_ratios(found, attack, seed)
         ]
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed, device=device,
-        started=started, directory=directory,
-    )  # fmt: skip
+    return rows
 
 
 def _over_ratios(found: AttackedLogits, attack: Attack, seed: int) -> Iterator[Row]:
@@ -120,18 +109,6 @@ def _over_ratios(found: AttackedLogits, attack: Attack, seed: int) -> Iterator[R
 
 
 def _at_ratio(found: AttackedLogits, shifted: Tensor) -> dict[str, float]:
-    result = posterior_agreement(found.logits, shifted)
-    count = result.num_samples
-    true, pred = accuracy(shifted, found.labels), afr_pred(found.logits, shifted)
-    return {
-        "pa": result.pa,
-        "pa_se": result.standard_error,
-        "log_pa": result.log_pa,
-        "beta": result.beta,
-        "hard_part": result.hard_part,
-        "confidence_part": result.confidence_part,
-        "afr_true": true,
-        "afr_true_se": share_error(true, count),
-        "afr_pred": pred,
-        "afr_pred_se": share_error(pred, count),
-    }
+    row: dict[str, float] = measure_pair(found.logits, shifted, found.labels)
+    count, classes = shifted.shape
+    return {**row, "log_pa": count * (row["pa"] - math.log(classes))}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +15,6 @@ from tqdm import tqdm
 from robustbook.agreement import posterior_agreement
 from robustbook.agreement._adam import adam_steps
 from robustbook.agreement._kernel import Kernel
-from robustbook.results import write_results
 
 #: Epochs of the papers' procedure, which takes batches of 16.
 PAPER_EPOCHS = 500
@@ -159,10 +156,8 @@ def agreement_speed(
     profile: str = "full",
     seed: int = 0,
     device: str = "cpu",
-    directory: Path | None = None,
-    name: str = "agreement_speed",
 ) -> list[Row]:
-    """Time the solver and what it replaces; store the rows if a folder is given.
+    """Time the solver and what it replaces.
 
     Parameters
     ----------
@@ -172,17 +167,12 @@ def agreement_speed(
         Of the synthetic logits.
     device : str
         Not used: what is timed is a single thread of the CPU.
-    directory : Path, optional
-        Where to store ``agreement_speed.json``.
-    name : str
-        Of the file.
 
     Returns
     -------
     list of dict
         One row a measurement; seconds are the shortest of several runs.
     """
-    started = datetime.now(UTC)
     full = profile == "full"
     samples, repeat = (10_000, 30) if full else (500, 2)
     large = 50_000 if full else 200
@@ -209,16 +199,9 @@ def agreement_speed(
         ]
     threads = torch.get_num_threads()
     rows.append({**exact_row(large, 1000, repeat=1, seed=seed), "threads": threads})
-    if directory is not None:
-        write_results(
-            name,
-            rows,
-            experiment="agreement_speed",
-            profile=profile,
-            seed=seed,
-            device="cpu",
-            modules=["robustbook.agreement"],
-            started=started,
-            directory=directory,
-        )
     return rows
+
+
+def data_sums(profile: str) -> dict[str, str]:
+    """Nothing: the logits are synthetic."""
+    return {}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from pathlib import Path
-
 from tqdm import tqdm
 
 from robustbook.agreement import posterior_agreement
-from robustbook.experiments._rows import Row, share_error, store
+from robustbook.experiments._rows import Row, share_error
 from robustbook.experiments._settings import settings_of
 from robustbook.experiments.attacked import Attack, attack_model
 from robustbook.scores import accuracy
@@ -21,8 +18,6 @@ def attack_convergence(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
-    name: str = "attack_convergence",
 ) -> list[Row]:
     """Attack every model at one bound with more and more steps of PGD.
 
@@ -34,10 +29,6 @@ def attack_convergence(
         Of the attacks.
     device : str
         Where they run.
-    directory : Path, optional
-        Where to store the rows.
-    name : str
-        Of the file.
 
     Returns
     -------
@@ -46,7 +37,6 @@ def attack_convergence(
         their standard errors. Models that are attacked with fewer steps elsewhere
         stop earlier here, too.
     """
-    started = datetime.now(UTC)
     setting = settings_of(profile)
     data = setting.data()
     jobs = [
@@ -74,7 +64,4 @@ def attack_convergence(
                 "pa_se": result.standard_error,
             }
         )
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed,
-        device=device, started=started, directory=directory,
-    )  # fmt: skip
+    return rows

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from robustbook.datasets import Dataset
-from robustbook.experiments._rows import Row, store
+from robustbook.experiments._rows import Row
 from robustbook.experiments._settings import Setting, settings_of
 from robustbook.experiments.attacked import Attack
 from robustbook.models import load_model, logits_of, resolve_device
@@ -28,8 +26,6 @@ def attack_examples(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
-    name: str = "attack_examples",
 ) -> list[Row]:
     """Attack the first images that the undefended and a defended model get right.
 
@@ -41,10 +37,6 @@ def attack_examples(
         Of the attacks.
     device : str
         Where they run.
-    directory : Path, optional
-        Where to store the rows.
-    name : str
-        Of the file.
 
     Returns
     -------
@@ -53,16 +45,11 @@ def attack_examples(
         image in base64; ``label``, ``predicted``, ``confidence``; ``norm``, the
         ℓ∞ size of the perturbation.
     """
-    started = datetime.now(UTC)
     setting = settings_of(profile)
     rows: list[Row] = []
     for model in list(setting.models)[:2]:
         rows += _examples(model, setting, seed, device)
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed,
-        device=device, started=started, directory=directory,
-        modules=("robustbook.attacks",),
-    )  # fmt: skip
+    return rows
 
 
 def _examples(name: str, setting: Setting, seed: int, device: str) -> list[Row]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from robustbook import attacks
 from robustbook._code import code_sha256
+from robustbook._validation import check_count, check_non_negative, check_positive
 from robustbook.datasets import Dataset
 from robustbook.experiments._cache import Arrays, cached_arrays
 from robustbook.models import features_of, load_model, logits_of, resolve_device
@@ -59,6 +60,12 @@ class Attack:
             )
         if self.eps is None and not self.unbounded:
             raise ValueError(f"eps: expected a bound for {self.kind}, got None")
+        if self.unbounded and self.eps is not None:
+            eps = check_non_negative("eps", self.eps, infinite=True)
+            object.__setattr__(self, "eps", eps)
+        elif self.eps is not None:
+            object.__setattr__(self, "eps", check_positive("eps", self.eps))
+        object.__setattr__(self, "steps", check_count("steps", self.steps))
 
     @property
     def unbounded(self) -> bool:
@@ -71,7 +78,14 @@ class Attack:
         """Attack a model, without a bound if the attack needs none."""
         function, options = _KINDS[self.kind]
         bound: dict[str, Any] = {} if self.unbounded else {"eps": self.eps}
-        target = model.surrogate if self.kind == "pgd-surrogate" else model
+        target: Any = model
+        if self.kind == "pgd-surrogate":
+            target = getattr(model, "surrogate", None)
+            if target is None:
+                raise ValueError(
+                    "model: expected a defended model with a surrogate for "
+                    f"{self.kind}, got {type(model).__name__}; attack it with pgd"
+                )
         with warnings.catch_warnings():
             # Chapter 9 shows which models hide their gradients, and from what.
             warnings.filterwarnings("ignore", message=".*gradient of zero")
@@ -155,7 +169,10 @@ def attack_model(
     Raises
     ------
     ValueError, DataUnavailableError
-        If there is no such model, or its weights are not to be had.
+        If there is no such model, its weights are not to be had, or it has no
+        surrogate for "pgd-surrogate".
+    OSError
+        If nothing can be written to the cache.
 
     Examples
     --------
@@ -165,9 +182,10 @@ def attack_model(
     >>> attack_model("digits-linear", attack, data).shifted_logits.shape
     torch.Size([8, 10])
     """
+    seed = check_count("seed", seed, minimum=0)
     model = load_model(name).eval()
     # Minimum-norm attacks run once: a bound only selects from what they found.
-    configuration: Mapping[str, Option | None] = {
+    configuration: dict[str, Option | None] = {
         "model": name,
         "model_sha256": model_sha256(model),
         "data": f"{data.name} {data.split}",
@@ -178,6 +196,10 @@ def attack_model(
         "seed": seed,
         "code_sha256": code_sha256(["robustbook.attacks"], follow_imports=False),
     }
+    if "+" in name:
+        # What is around the network has no weights that would tell versions apart.
+        defenses = code_sha256(["robustbook.models._defenses"], follow_imports=False)
+        configuration["defenses_sha256"] = defenses
 
     def compute() -> Arrays:
         model.to(resolve_device(device))
@@ -188,8 +210,8 @@ def attack_model(
             "labels": data.labels.numpy(),
             "norms": result.norms.numpy(),
             # Features serve comparisons, not the measure: half the digits will do.
-            "features": features_of(model, data.images).half().numpy(),
-            "shifted_features": features_of(model, result.adversarial).half().numpy(),
+            "features": _halved(features_of(model, data.images)),
+            "shifted_features": _halved(features_of(model, result.adversarial)),
         }
 
     arrays = cached_arrays(configuration, compute, directory=directory)
@@ -197,6 +219,12 @@ def attack_model(
     for key in ("features", "shifted_features"):
         tensors[key] = tensors[key].float()
     return AttackedLogits(**tensors).within(attack.eps if attack.unbounded else None)
+
+
+def _halved(features: Tensor) -> npt.NDArray[Any]:
+    """In float16, unless a feature is too large for it."""
+    half = features.half()
+    return (half if bool(half.isfinite().all()) else features).numpy()
 
 
 def model_sha256(model: nn.Module) -> str:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
-from pathlib import Path
+from typing import Final
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
 from robustbook.agreement import posterior_agreement
-from robustbook.experiments._rows import Row, store
+from robustbook.experiments._rows import Row
 from robustbook.experiments._settings import settings_of
 from robustbook.experiments.attacked import Attack, AttackedLogits, attack_model
 from robustbook.experiments.norm_quantiles import steps_of
 
 __all__ = ["boundary"]
+
+#: Columns that need a sample that is misled.
+OF_THE_MISLED: Final = (
+    "overshoot",
+    "overshoot_low",
+    "overshoot_high",
+    "before",
+    "after",
+    "after_se",
+    "drop_se",
+)
 
 
 def boundary(
@@ -24,9 +34,7 @@ def boundary(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
     larger: str = "cifar10",
-    name: str = "boundary",
 ) -> list[Row]:
     """Measure by how much FMN and FAB overshoot, and what agreement makes of it.
 
@@ -38,12 +46,8 @@ def boundary(
         Of the attacks.
     device : str
         Where they run.
-    directory : Path, optional
-        Where to store the rows.
     larger : {"cifar10", "mnist"}
         What "full" takes.
-    name : str
-        Of the file.
 
     Returns
     -------
@@ -55,9 +59,10 @@ def boundary(
         with quartiles ``overshoot_low``, ``overshoot_high``; ``pa`` with its standard
         error; ``limit``, its value for an attack that stops on the boundary itself;
         ``tied``, its value if, for each of the misled, the logits of these two
-        classes are replaced by their mean.
+        classes are replaced by their mean; ``before`` and ``after``, the mean
+        confidence in the prediction on the misled, at inverse temperature 1, with
+        ``after_se`` and the standard error of their difference, ``drop_se``.
     """
-    started = datetime.now(UTC)
     setting = settings_of(profile, larger=larger)
     data = setting.data()
     jobs = [
@@ -67,14 +72,11 @@ def boundary(
         if kind in setting.steps
     ]
     rows: list[Row] = []
-    for model, attack in tqdm(jobs, desc=name, disable=None):
+    for model, attack in tqdm(jobs, desc="boundary", disable=None):
         found = attack_model(model, attack, data, seed=seed, device=device)
         key = {"dataset": data.name, "model": model, "attack": attack.kind}
         rows.append({**key, "steps": attack.steps, **_at_the_boundary(found)})
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed, device=device,
-        started=started, directory=directory,
-    )  # fmt: skip
+    return rows
 
 
 def _at_the_boundary(found: AttackedLogits) -> Row:
@@ -92,8 +94,7 @@ def _at_the_boundary(found: AttackedLogits) -> Row:
         "limit": math.log(classes) - share * math.log(2),
     }
     if not bool(misled.any()):
-        empty = dict.fromkeys(("overshoot", "overshoot_low", "overshoot_high"))
-        return {**row, "tied": result.pa, **empty}
+        return {**row, "tied": result.pa, **dict.fromkeys(OF_THE_MISLED)}
     right = found.labels[misled]
     before = _lead(clean[misled], right)
     after = -_lead(shifted[misled], right)
@@ -101,14 +102,28 @@ def _at_the_boundary(found: AttackedLogits) -> Row:
         float(value)
         for value in (after / before).quantile(torch.tensor([0.25, 0.5, 0.75]).double())
     )
+    confident = [side[misled].softmax(1).amax(1) for side in (clean, shifted)]
     shifted[misled] = _tied(shifted[misled], right)
+    values = (
+        middle,
+        low,
+        high,
+        float(confident[0].mean()),
+        float(confident[1].mean()),
+        standard_error(confident[1]),
+        standard_error(confident[0] - confident[1]),
+    )
     return {
         **row,
         "tied": posterior_agreement(clean, shifted).pa,
-        "overshoot": middle,
-        "overshoot_low": low,
-        "overshoot_high": high,
+        **dict(zip(OF_THE_MISLED, values, strict=True)),
     }
+
+
+def standard_error(values: Tensor) -> float:
+    """Of a mean; 0 for a single value."""
+    count = len(values)
+    return float(values.std(correction=int(count > 1))) / math.sqrt(count)
 
 
 def _lead(logits: Tensor, classes: Tensor) -> Tensor:

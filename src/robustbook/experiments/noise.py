@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -20,7 +18,7 @@ from robustbook.agreement import (
 )
 from robustbook.datasets import Dataset
 from robustbook.experiments._pairs import confidence, measure_pair
-from robustbook.experiments._rows import Row, share_error, store
+from robustbook.experiments._rows import Row, share_error
 from robustbook.experiments._settings import settings_of
 from robustbook.models import load_model, logits_of, resolve_device
 from robustbook.scores import accuracy
@@ -61,8 +59,6 @@ def noise(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
-    name: str = "noise",
 ) -> list[Row]:
     """Measure every model under Gaussian noise, clipped to [0, 1].
 
@@ -74,10 +70,6 @@ def noise(
         Of the first noise and of the first order of the images.
     device : str
         Where the models run.
-    directory : Path, optional
-        Where to store the rows.
-    name : str
-        Under which name.
 
     Returns
     -------
@@ -95,7 +87,6 @@ def noise(
     Experiment 2 of the PA thesis (section 4.1, Figures 4.3 and 4.4). Chapter 13 of this
     book.
     """
-    started = datetime.now(UTC)
     plan = _PLANS[profile]
     setting = settings_of(profile)
     data = setting.data()
@@ -109,10 +100,7 @@ def noise(
             {"what": row.pop("what"), **shared, **row}
             for row in _of_model(model, data, plan, seed, first=place == 0)
         ]
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed, device=device,
-        started=started, directory=directory,
-    )  # fmt: skip
+    return rows
 
 
 def _of_model(

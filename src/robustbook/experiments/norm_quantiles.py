@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -13,7 +11,7 @@ from scipy.stats import binom
 from torch import Tensor
 from tqdm import tqdm
 
-from robustbook.experiments._rows import Row, store
+from robustbook.experiments._rows import Row
 from robustbook.experiments._settings import Setting, settings_of
 from robustbook.experiments.attacked import Attack, attack_model
 
@@ -28,9 +26,7 @@ def norm_quantiles(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
     larger: str = "cifar10",
-    name: str = "norm_quantiles",
 ) -> list[Row]:
     """Measure how large the smallest perturbations are that FMN and FAB find.
 
@@ -45,12 +41,8 @@ def norm_quantiles(
         Of the attacks.
     device : str
         Where they run.
-    directory : Path, optional
-        Where to store the rows.
     larger : {"cifar10", "mnist"}
         What "full" takes.
-    name : str
-        Of the file.
 
     Returns
     -------
@@ -62,12 +54,11 @@ def norm_quantiles(
         as the model was wrong before; ``found``, that with a perturbation that
         misleads. Where nothing was found, the norm is infinite.
     """
-    started = datetime.now(UTC)
     setting = settings_of(profile, larger=larger)
     data = setting.data()
     kinds = [kind for kind in ("fmn", "fab") if kind in setting.steps]
     rows: list[Row] = []
-    for model in tqdm(setting.models, desc=name, disable=None):
+    for model in tqdm(setting.models, desc="norm_quantiles", disable=None):
         norms: dict[str, Tensor] = {}
         for kind in kinds:
             attack = Attack(kind, None, steps_of(setting, kind, model))
@@ -78,10 +69,7 @@ def norm_quantiles(
         for attacked_by, values in norms.items():
             key = {"dataset": data.name, "model": model, "attack": attacked_by}
             rows += [{**key, **row} for row in _quantiles(values)]
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed, device=device,
-        started=started, directory=directory, modules=("robustbook.attacks",),
-    )  # fmt: skip
+    return rows
 
 
 def steps_of(setting: Setting, kind: str, model: str) -> int:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import combinations, product
-from pathlib import Path
 from typing import Final
 
 from torch import Tensor
 from tqdm import tqdm
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.experiments._rows import Row, store
+from robustbook.experiments._rows import Row
 from robustbook.experiments._settings import settings_of
 from robustbook.experiments.attacked import AttackedLogits, attack_model
 
@@ -28,9 +26,7 @@ def paired_differences(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
     larger: str = "cifar10",
-    name: str = "paired_differences",
 ) -> list[Row]:
     """Differences between any two models under PGD, with paired standard errors.
 
@@ -47,12 +43,8 @@ def paired_differences(
         Of the attacks and of the order.
     device : str
         Where the attacks run.
-    directory : Path, optional
-        Where to store the rows.
     larger : {"cifar10", "mnist"}
         What "full" takes.
-    name : str
-        Of the file.
 
     Returns
     -------
@@ -61,7 +53,6 @@ def paired_differences(
         ``pa``, ``afr_true`` and ``afr_pred`` of the first less that of the second,
         and their standard errors, ``pa_se`` and so on.
     """
-    started = datetime.now(UTC)
     setting = settings_of(profile, larger=larger)
     data = setting.data()
     found: dict[float | None, dict[str, AttackedLogits]] = {}
@@ -73,15 +64,14 @@ def paired_differences(
                 )
     rows: list[Row] = [
         {"dataset": data.name, "eps": eps, "ratio": ratio, **row}
-        for eps, ratio in tqdm(list(product(found, RATIOS)), desc=name, disable=None)
+        for eps, ratio in tqdm(
+            list(product(found, RATIOS)), desc="paired_differences", disable=None
+        )
         for row in _differences(
             {model: _terms(one, ratio, seed) for model, one in found[eps].items()}
         )
     ]
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed, device=device,
-        started=started, directory=directory,
-    )  # fmt: skip
+    return rows
 
 
 def _terms(found: AttackedLogits, ratio: float, seed: int) -> dict[str, Tensor]:

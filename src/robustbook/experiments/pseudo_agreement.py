@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from robustbook.agreement import adam_agreement, posterior_agreement
-from robustbook.experiments._rows import Row, share_error, store
+from robustbook.experiments._rows import Row, share_error
 from robustbook.experiments._settings import settings_of
 from robustbook.models import load_model, logits_of, resolve_device
 from robustbook.scores import accuracy
@@ -30,8 +28,6 @@ def pseudo_agreement(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
-    name: str = "pseudo_agreement",
 ) -> list[Row]:
     """Run the papers' optimization on identical logits, where PA is log K.
 
@@ -43,10 +39,6 @@ def pseudo_agreement(
         Kept with the rows; nothing here is random.
     device : str
         Where the models run.
-    directory : Path, optional
-        Where to store the rows.
-    name : str
-        Of the file.
 
     Returns
     -------
@@ -55,7 +47,6 @@ def pseudo_agreement(
         stops (``beta``, ``pa`` in nats, ``log_pa``), the certified ``exact_pa``,
         clean accuracy, and mean confidence of the model.
     """
-    started = datetime.now(UTC)
     setting = settings_of(profile)
     data = setting.data()
     rows: list[Row] = []
@@ -89,8 +80,4 @@ def pseudo_agreement(
                         ),
                     }
                 )
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed,
-        device=device, started=started, directory=directory,
-        modules=("robustbook.agreement", "robustbook.scores"),
-    )  # fmt: skip
+    return rows

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from itertools import product
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -14,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.experiments._rows import Row, store
+from robustbook.experiments._rows import Row
 from robustbook.experiments._settings import Setting, settings_of
 from robustbook.experiments.attacked import AttackedLogits, attack_model
 from robustbook.scores import accuracy, afr_pred, rank_concordance
@@ -24,7 +22,8 @@ __all__ = ["rank_stability"]
 MEASURES: Final = ("pa", "afr_true", "afr_pred")
 #: At ratio 0 nothing is shifted: PA is log K and AFR_P is 1 for every model.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))
-BOOTSTRAPS: Final = {"quick": 10, "full": 200}
+#: Draws in the quick profile; in "full" as many as are asked for.
+QUICK_DRAWS: Final = 10
 #: Certified to this, in nats: ranks do not need more.
 TOLERANCE: Final = 1e-6
 
@@ -36,9 +35,8 @@ def rank_stability(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
     larger: str = "cifar10",
-    name: str = "rank_stability",
+    bootstraps: int = 200,
 ) -> list[Row]:
     """Kendall's W of the rankings of models over bounds and adversarial ratios.
 
@@ -53,12 +51,10 @@ def rank_stability(
         Of the attacks, the orders and the bootstrap.
     device : str
         Where the attacks run.
-    directory : Path, optional
-        Where to store the rows.
     larger : {"cifar10", "mnist"}
         What "full" takes.
-    name : str
-        Of the file.
+    bootstraps : int
+        Draws that "full" takes.
 
     Returns
     -------
@@ -67,7 +63,6 @@ def rank_stability(
         conditions ("bounds and ratios", "ratios" at the bound in focus, "bounds" at
         ratio 1), measure and bootstrap; bootstrap -1 is the sample itself.
     """
-    started = datetime.now(UTC)
     setting = settings_of(profile, larger=larger)
     data = setting.data()
     conditions = list(product(setting.eps, RATIOS))
@@ -79,7 +74,7 @@ def rank_stability(
     }
     rows: list[Row] = []
     random = np.random.default_rng([seed, len(data)])
-    draws = range(-1, BOOTSTRAPS[profile])
+    draws = range(-1, QUICK_DRAWS if profile == "quick" else bootstraps)
     for draw in tqdm(draws, desc="rank_stability", disable=None):
         index = np.arange(len(data))
         if draw >= 0:
@@ -89,10 +84,7 @@ def rank_stability(
             {"dataset": data.name, "bootstrap": draw, **row}
             for row in _concordances(scores, setting, conditions)
         ]
-    return store(
-        name, rows, setting=setting, profile=profile, seed=seed, device=device,
-        started=started, directory=directory,
-    )  # fmt: skip
+    return rows
 
 
 def _scores(

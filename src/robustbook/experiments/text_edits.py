@@ -6,10 +6,8 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Final
 
 import torch
@@ -20,7 +18,6 @@ from robustbook.datasets import Sentences, load_sentences, sentences_spec
 from robustbook.experiments._pairs import confidence, measure_pair
 from robustbook.experiments._rows import Row, share_error
 from robustbook.models import resolve_device
-from robustbook.results import write_results
 from robustbook.scores import accuracy
 from robustbook.text import (
     SentenceClassifier,
@@ -97,8 +94,6 @@ def text_edits(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
-    directory: Path | None = None,
-    name: str = "text_edits",
 ) -> list[Row]:
     """Train sentence classifiers, and measure them under three shifts.
 
@@ -110,10 +105,6 @@ def text_edits(
         Of the first training and the first edits; the others follow.
     device : str
         Where the classifiers are trained.
-    directory : Path, optional
-        Where to store the rows.
-    name : str
-        Under which name.
 
     Returns
     -------
@@ -130,7 +121,6 @@ def text_edits(
     (appendix C), with a small n-gram classifier and sentences instead of DistilBERT
     and IMDB reviews. Chapter 13 of this book.
     """
-    started = datetime.now(UTC)
     plan = _PLANS[profile]
     parts = {
         split: load_sentences(plan.name, split)
@@ -170,23 +160,17 @@ def text_edits(
             }
             for run, model in models.items()
         ]
-    if directory is not None:
-        sums = {
-            f"{plan.name} {split}": _fingerprint(part) for split, part in parts.items()
-        }
-        write_results(
-            name,
-            rows,
-            experiment="text_edits",
-            profile=profile,
-            seed=seed,
-            device=resolve_device(device),
-            modules=["robustbook.agreement", "robustbook.scores", "robustbook.text"],
-            started=started,
-            data_sha256={**sentences_spec(plan.name).files, **sums},
-            directory=directory,
-        )
     return rows
+
+
+def data_sums(profile: str) -> dict[str, str]:
+    """sha256 of the sentences that a profile takes, and of the files behind them."""
+    name = _PLANS[profile].name
+    sums = {
+        f"{name} {split}": _fingerprint(load_sentences(name, split))
+        for split in ("train", "validation", "test")
+    }
+    return {**sentences_spec(name).files, **sums}
 
 
 def _model_row(run: int, model: SentenceClassifier, parts: dict[str, Sentences]) -> Row:

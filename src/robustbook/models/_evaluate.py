@@ -25,6 +25,11 @@ def resolve_device(device: str) -> torch.device:
     torch.device
         The device.
 
+    Raises
+    ------
+    ValueError
+        If torch knows no such device, or there is no CUDA device here.
+
     Examples
     --------
     >>> resolve_device("cpu")
@@ -32,7 +37,18 @@ def resolve_device(device: str) -> torch.device:
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"device: expected 'auto', 'cpu' or 'cuda', got {device!r}"
+        ) from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f"device: got {device!r}, but torch finds no CUDA device; pass 'cpu' or "
+            "'auto'"
+        )
+    return chosen
 
 
 def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Tensor:
@@ -88,8 +104,13 @@ def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> 
     Raises
     ------
     ValueError
-        If the model has no linear layer, there is no image, or `batch_size` is
-        less than 1.
+        If the model has or uses no linear layer, there is no image, or
+        `batch_size` is less than 1.
+
+    Notes
+    -----
+    The last linear layer is the one that runs last, whatever the order in which
+    the model holds its layers.
 
     Examples
     --------
@@ -104,19 +125,31 @@ def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> 
             "without one"
         )
     received: list[Tensor] = []
-    handle = layers[-1].register_forward_pre_hook(
-        lambda _, inputs: received.append(inputs[0].flatten(1))
-    )
+
+    def keep(
+        _: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]
+    ) -> None:
+        received[:] = [(inputs[0] if inputs else named["input"]).flatten(1)]
+
+    handles = [
+        layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers
+    ]
 
     def features(batch: Tensor) -> Tensor:
         received.clear()
         model(batch)
-        return received[-1]
+        if not received:
+            raise ValueError(
+                f"model: expected {type(model).__name__} to use a linear layer, and "
+                "none of those in it received anything"
+            )
+        return received[0]
 
     try:
         return _evaluated(model, images, batch_size, features)
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 @torch.no_grad()

@@ -11,16 +11,12 @@ from robustbook.text._classifier import (
     train_sentence_classifier,
 )
 from robustbook.text._edits import (
-    NEGATIVE_WORDS,
-    POSITIVE_WORDS,
     amplify,
     contradict,
     levenshtein_edits,
 )
 
 __all__ = [
-    "NEGATIVE_WORDS",
-    "POSITIVE_WORDS",
     "SentenceClassifier",
     "amplify",
     "contradict",

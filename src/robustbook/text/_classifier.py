@@ -42,6 +42,8 @@ def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
     ------
     TypeError
         If `texts` is one string or holds something else.
+    ValueError
+        If there is no sentence.
 
     Notes
     -----
@@ -70,6 +72,8 @@ def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
     )  # punctuation counts as a word: these sentences have spaces around it
     characters = HashingVectorizer(analyzer="char_wb", ngram_range=(3, 5), **options)
     checked = _checked_texts(texts)
+    if not checked:
+        raise ValueError("texts: expected at least one sentence, got none.")
     halves = [kind.transform(checked) for kind in (words, characters)]
     return sparse.csr_matrix(sparse.hstack(halves))
 
@@ -116,6 +120,11 @@ class SentenceClassifier(nn.Module):
 
     def forward(self, inputs: Sequence[str] | sparse.csr_matrix) -> Tensor:
         """Return logits (n, K) of texts, or of their features."""
+        if isinstance(inputs, sparse.csr_matrix) and inputs.shape[1] != 2 * _BUCKETS:
+            raise ValueError(
+                f"inputs: expected features of width {2 * _BUCKETS}, as "
+                f"sentence_features makes them, got shape {inputs.shape}."
+            )
         features = (
             inputs
             if isinstance(inputs, sparse.csr_matrix)
@@ -169,7 +178,7 @@ def train_sentence_classifier(
     seed : int, default 0
         Of the initial weights and of the order of the batches of 64.
     device : str or torch.device, default "cpu"
-        Where to train.
+        Where to train; "auto" means a CUDA device if there is one.
 
     Returns
     -------
@@ -179,7 +188,9 @@ def train_sentence_classifier(
     Raises
     ------
     TypeError, ValueError
-        If `epochs`, `lr` or `seed` is not a number of its kind.
+        If `epochs`, `lr` or `seed` is not a number of its kind, or a part is empty.
+    FloatingPointError
+        If the loss is no longer a finite number.
 
     Notes
     -----
@@ -201,6 +212,11 @@ def train_sentence_classifier(
     check_count("epochs", epochs)
     check_positive("lr", lr)
     check_count("seed", seed, minimum=0)
+    for name, part in (("train", train), ("validation", validation)):
+        if len(part) == 0:
+            raise ValueError(f"{name}: expected at least one sentence, got none.")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = SentenceClassifier().to(device)
@@ -218,6 +234,11 @@ def train_sentence_classifier(
     for _ in range(epochs):
         for batch in order:
             loss = F.cross_entropy(model(features[batch]), labels[batch])
+            if not bool(loss.isfinite()):
+                raise FloatingPointError(
+                    f"the training loss is {loss.item()}; expected a finite number: "
+                    f"try an lr below {lr:g}"
+                )
             for optimizer in optimizers:
                 optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

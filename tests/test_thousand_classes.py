@@ -1,0 +1,146 @@
+"""ImageNet has a thousand classes: every attack, and the measure, with K = 1000.
+
+The images are small and the models random, so that it takes seconds. With a linear
+model the smallest perturbation is known exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robustbook.agreement import (
+    decompose_agreement,
+    posterior_agreement,
+    ratio_sweep,
+    shift_by_ratio,
+)
+from robustbook.attacks import apgd, bisect_result, fab, fgsm, fmn, pgd, smallest
+from robustbook.models import logits_of
+from robustbook.scores import accuracy, afr_pred, afr_true
+
+CLASSES, COUNT = 1000, 64
+EPS = 0.05
+ATTACKS = {
+    "fgsm": partial(fgsm, eps=EPS),
+    "pgd": partial(pgd, eps=EPS, steps=10),
+    "apgd-ce": partial(apgd, eps=EPS, steps=10),
+    "apgd-dlr": partial(apgd, eps=EPS, steps=10, loss="dlr"),
+    "apgd-targeted": partial(apgd, eps=EPS, steps=10, loss="targeted", targets=9),
+    "fmn": partial(fmn, steps=30),
+    "fmn-targeted": partial(fmn, steps=30, targets=5),
+    "fab": partial(fab, steps=2),
+    "fab-targeted": partial(fab, steps=6, targets=5),
+}
+MINIMAL = ("fmn", "fmn-targeted", "fab", "fab-targeted")
+
+
+def images_of(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """Images, and labels that the model gets wrong on every eighth of them."""
+    generator = torch.Generator().manual_seed(2)
+    images = 0.3 + 0.4 * torch.rand(COUNT, 3, 8, 8, generator=generator)
+    labels = logits_of(model, images).argmax(1)
+    labels[::8] = (labels[::8] + 1) % CLASSES
+    return images, labels
+
+
+@pytest.fixture(scope="module")
+def linear() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).eval()
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(512, 64),
+        nn.ReLU(),
+        nn.Linear(64, CLASSES),
+    ).eval()
+
+
+def exact_margins(model: nn.Module, images: Tensor) -> Tensor:
+    """The smallest ratio of gap to 1-norm of the weights' difference."""
+    weight, logits = model[1].weight.detach(), logits_of(model, images)
+    top = logits.argmax(1)
+    gaps = logits.gather(1, top[:, None]) - logits
+    norms = (weight[top][:, None] - weight[None]).abs().sum(2)
+    return (gaps / norms).scatter(1, top[:, None], math.inf).amin(1)
+
+
+@pytest.mark.parametrize("name", sorted(ATTACKS))
+def test_every_attack(network: nn.Module, name: str) -> None:
+    images, labels = images_of(network)
+    clean = logits_of(network, images)
+    found = ATTACKS[name](network, images, labels, progress=False)
+    shifted = logits_of(network, found.adversarial)
+    assert shifted.shape == (COUNT, CLASSES)
+    if name in MINIMAL:
+        sizes = (found.adversarial - images).flatten(1).abs().amax(1).double()
+        assert torch.allclose(sizes[found.success], found.norms[found.success])
+    else:
+        assert float((found.adversarial - images).abs().max()) <= EPS + 1e-6
+    right = clean.argmax(1) == labels
+    assert bool(found.success[~right].all())
+    assert float(found.success[right].double().mean()) > 0.5
+    true = afr_true(shifted, labels)
+    assert true == pytest.approx(1 - float(found.success.double().mean()), abs=0.02)
+    assert afr_pred(clean, shifted) <= 1 - accuracy(clean, labels) + true + 1e-9
+    result = posterior_agreement(clean, shifted)
+    limit = math.log(CLASSES) - result.mismatch * math.log(2)
+    assert 0 < result.pa <= limit + 1e-9
+    assert result.gap <= 1e-9
+    parts = decompose_agreement(result, clean, shifted, labels)
+    assert parts.total == pytest.approx(result.pa, abs=1e-9)
+
+
+def test_smallest_perturbations_are_those_of_the_linear_model(
+    linear: nn.Module,
+) -> None:
+    images, _ = images_of(linear)
+    exact = exact_margins(linear, images)
+    # A wrong target costs untargeted FMN a few per cent, so several are tried.
+    by_fmn = fmn(linear, images, steps=30, targets=5, progress=False)
+    by_fab = fab(linear, images, steps=10, targets=5, progress=False)
+    found = bisect_result(
+        linear, images, smallest(by_fmn, by_fab), steps=12, progress=False
+    )
+    excess = found.norms / exact - 1
+    assert float(excess.min()) > -1e-3
+    assert float(excess.median()) < 0.01
+
+
+def test_growing_ratio_by_norm(linear: nn.Module) -> None:
+    images, labels = images_of(linear)
+    clean = logits_of(linear, images)
+    found = fmn(linear, images, labels, steps=30, targets=3, progress=False)
+    assert bool(found.success.all())
+    shifted = logits_of(linear, found.adversarial)
+    ratios = [0.0, 0.125, 0.25, 0.5, 1.0]
+    sweep = ratio_sweep(clean, shifted, ratios, norms=found.norms)
+    wrong = 1 - accuracy(clean, labels)
+    for ratio, result in zip(ratios, sweep, strict=True):
+        mixed = shift_by_ratio(clean, shifted, ratio, norms=found.norms)
+        assert afr_pred(clean, mixed) == 1 - max(ratio - wrong, 0)
+        assert result.pa <= math.log(CLASSES) - result.mismatch * math.log(2) + 1e-9
+    assert sweep[0].pa == pytest.approx(math.log(CLASSES))
+    assert [one.pa for one in sweep] == sorted((one.pa for one in sweep), reverse=True)
+
+
+def test_hard_decisions_have_the_capacity_of_a_thousand_letters() -> None:
+    first = torch.arange(COUNT) % CLASSES
+    second = torch.where(torch.arange(COUNT) < 16, (first + 1) % CLASSES, first)
+    eye = torch.eye(CLASSES)
+    m = 16 / COUNT
+    entropy = -m * math.log(m) - (1 - m) * math.log(1 - m)
+    capacity = math.log(CLASSES) - entropy - m * math.log(CLASSES - 1)
+    result = posterior_agreement(eye[first], eye[second])
+    assert result.pa == pytest.approx(capacity, abs=2e-9)
