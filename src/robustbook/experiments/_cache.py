@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 import uuid
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +30,20 @@ Configuration = Mapping[str, str | int | float | bool | None]
 
 ENVIRONMENT_VARIABLE: Final = "ROBUSTBOOK_CACHE"
 _CONFIGURATION: Final = "configuration"
+
+#: What numpy, zipfile and zlib raise for damaged files: cut, flipped, overwritten.
+_DAMAGED: Final = (
+    EOFError,
+    KeyError,
+    NotImplementedError,  # a flipped bit names another compression
+    OSError,
+    RuntimeError,  # or encryption
+    SyntaxError,  # in the header of an array
+    ValueError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def cache_directory() -> Path:
@@ -142,7 +159,7 @@ def _read(path: Path, text: str) -> Arrays | None:
             if str(stored[_CONFIGURATION]) != text:
                 return None
             return {name: stored[name] for name in stored if name != _CONFIGURATION}
-    except Exception:
-        # The readers name no set of errors for damaged files: zlib.error,
-        # NotImplementedError, RuntimeError and more have been seen.
+    except PermissionError:
+        raise  # a file that is there and must not be read is no damaged one
+    except _DAMAGED:
         return None
