@@ -181,6 +181,8 @@ def test_sigmoid_and_softmax():
         mv_sigmoid([0.0, float("nan")])
     with pytest.raises(ValueError, match="single number"):
         mv_sigmoid(1.0)
+    with pytest.raises(ValueError, match="scale"):
+        mv_sigmoid([1.0], scale=0)
     for value in (0, -1, [1.0, 0.0]):
         with pytest.raises(ValueError, match="temperature"):
             softmax_proxy(identity, X, temperature=value)
@@ -213,4 +215,5 @@ def test_it_imports_no_other_part_of_the_package():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "['robustbook._validation']"
+    names = "['robustbook._classifier', 'robustbook._validation']"
+    assert done.stdout.strip() == names

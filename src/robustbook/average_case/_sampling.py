@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robustbook._classifier import Model
 from robustbook._validation import check_count, check_positive, check_real
-from robustbook.average_case._classifier import Model
 from robustbook.average_case._estimators import mmse_linearizations
 from robustbook.average_case._linearize import (
     Linearization,
@@ -225,7 +225,8 @@ def control_variate(
     linearization : {"taylor", "mmse"}, default "taylor"
         The linear model. One of "taylor" serves all sigmas.
     linearization_samples : int, default 10
-        Noisy inputs of each fit for "mmse"; their noise is not used again.
+        Noisy inputs of each fit for "mmse", in pairs of opposite noise; their noise
+        is not used again.
     coefficient : float, optional
         A fixed c; estimated by default.
     noise : {"random", "sobol"}, default "random"
@@ -298,7 +299,12 @@ def control_variate(
         for position, value in enumerate(problem.sigmas.tolist()):
             one = problem.sigmas[position : position + 1]
             fits = mmse_linearizations(
-                problem, value, linearization_samples, seed, keep=True
+                problem,
+                value,
+                linearization_samples,
+                seed,
+                antithetic=True,
+                keep=True,
             )
             parts = [_measure(problem, part, one, options) for part in fits]
             rows.append([torch.cat(v, dim=1) for v in zip(*parts, strict=True)])
