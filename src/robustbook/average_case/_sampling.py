@@ -15,6 +15,7 @@ from torch import Tensor
 from robustbook._classifier import Model
 from robustbook._validation import check_count, check_positive, check_real
 from robustbook.average_case._estimators import mmse_linearizations
+from robustbook.average_case._integrate import sobol_engine
 from robustbook.average_case._linearize import (
     Linearization,
     linear_probability,
@@ -27,7 +28,7 @@ from robustbook.average_case._noise import (
     draw_normal,
     random_bits,
 )
-from robustbook.average_case._normal import sobol_engine, standard_error_of_means
+from robustbook.average_case._normal import standard_error_of_means
 from robustbook.average_case._problem import Problem, memory_budget, set_up, spans
 from robustbook.average_case._result import Robustness, squeeze
 
