@@ -106,7 +106,7 @@ _PLANS: Final[dict[str, tuple[_Group, ...]]] = {
             ("mnist-conv_small_nat", "mnist-kw", "mnist-madry_tiny_adv"),
             (0.1, 0.2, 0.4, 0.8),
             repeated="mnist-conv_small_nat",
-            focus=0.4,
+            focus=0.6,
         ),
         _Group(
             "cifar10",
