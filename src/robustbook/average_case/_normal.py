@@ -17,6 +17,8 @@ from robustbook.average_case._integrate import Rule, factorize, integrate
 #: Constraints whose failures together have at most this share of the probability of
 #: the most likely failure are left out.
 NEGLIGIBLE: Final = 1e-7
+#: From 3 constraints on, a probability of failure below this counts as 0.
+CERTAIN: Final = 1e-12
 _SMALLEST: Final = 1e-300
 
 
@@ -63,7 +65,8 @@ def orthant_probability(
     error. Coordinates that are functions of others make the covariance singular:
     their constraints bound the last variable that they depend on. A coordinate
     without variance counts as 1 or 0. Constraints that cannot matter are left out:
-    together they change the probability of failure by less than 1e-7 of it.
+    together they change the probability of failure by less than 1e-7 of it, or by
+    less than 1e-12.
 
     Parameters
     ----------
@@ -235,6 +238,7 @@ def _standardize(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tens
     failures = torch.special.ndtr(-limits)
     from_here = failures.flip(1).cumsum(1).flip(1)
     counts = (from_here > NEGLIGIBLE * failures[:, :1]).sum(dim=1)
+    counts[(counts > 2) & (from_here[:, 0] < CERTAIN)] = 0
     counts[limits[:, 0] == -torch.inf] = -1
     return limits, correlation, counts
 

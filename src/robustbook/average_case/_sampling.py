@@ -130,7 +130,7 @@ def monte_carlo(
         share = (kept.double() + _ADDED / 2) / (pilot + _ADDED)
         wanted = (share * (1 - share) / precision**2).ceil()
         # As many as the standard error needs if none of them fails.
-        fewest = math.ceil(math.sqrt(_ADDED / 2) / precision)
+        fewest = min(samples, math.ceil(math.sqrt(_ADDED / 2) / precision))
         wanted = wanted.clamp(min=fewest).clamp(max=samples)
         needed = wanted.long()
         spent = needed + pilot
