@@ -188,6 +188,22 @@ def test_sigmoid_and_softmax():
             softmax_proxy(identity, X, temperature=value)
 
 
+def test_extremes():
+    """Tiny weights, no margins, an unreachable precision."""
+    weights, bias = torch.eye(3).double(), torch.zeros(3).double()
+    expected = linear_exact(weights, bias, X, 0.3).probability
+    for scale in (1e-200, 1e90):
+        found = linear_exact(scale * weights, bias, X, 0.3).probability
+        assert torch.allclose(found, expected, atol=1e-9)
+    flat = linear_exact(0 * weights, bias + torch.tensor([0, 1.0, 0]), X, 0.3)
+    assert flat.probability.tolist() == [1.0] * 4
+    assert mv_sigmoid(torch.zeros(2, 0)).tolist() == [1.0, 1.0]
+    capped = monte_carlo(identity, X, 0.1, precision=1e-300, samples=300)
+    assert capped.trials.tolist() == [300] * 4
+    with pytest.raises(TypeError, match="antithetic"):
+        mmse(identity, X, 0.1, antithetic="no")
+
+
 def test_levels():
     result = monte_carlo(identity, X, 0.1, samples=10)
     with pytest.raises(ValueError, match="level"):

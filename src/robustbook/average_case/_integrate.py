@@ -17,7 +17,7 @@ from robustbook.average_case._problem import spans
 
 #: Numbers at once: for each thread of a CPU what its cache holds, for a GPU what
 #: keeps it busy.
-_CPU_CHUNK: Final = 1 << 15
+_CPU_CHUNK: Final = 1 << 16
 _CUDA_CHUNK: Final = 1 << 24
 #: Points of one problem at once, where there are many problems: they stay in the
 #: cache from problem to problem.

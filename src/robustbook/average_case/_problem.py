@@ -60,6 +60,14 @@ class Problem:
         """D, the number of coordinates of one input."""
         return self.inputs[0].numel()
 
+    def keeps(self, images: Tensor, noise: Tensor) -> Tensor:
+        """Whether the inputs `images` keep the label under noise (units, n, D)."""
+        where = images.to(self.inputs.device)
+        shift = noise.reshape(*noise.shape[:2], *self.inputs.shape[1:])
+        noisy = self.inputs[where][:, None] + shift
+        predictions = self.predict(noisy.flatten(0, 1)).reshape(noise.shape[:2])
+        return predictions == self.labels[where][:, None]
+
     def predict(self, inputs: Tensor) -> Tensor:
         """Predictions on noisy inputs, in batches."""
         with torch.no_grad():
