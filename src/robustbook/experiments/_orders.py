@@ -26,7 +26,7 @@ __all__ = [
 Values = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-PERMUTATIONS: Final = 1999
+PERMUTATIONS: Final = 4999
 
 
 def class_differences(
