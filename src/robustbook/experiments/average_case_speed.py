@@ -45,7 +45,7 @@ _PLANS: Final[dict[str, tuple[_Case, ...]]] = {
     "full": (
         _Case("mnist-conv_small_nat", "mnist", "test", 20, 10_000, 2_000, 3),
         _Case("cifar10-resnet4b_adv", "cifar10", "test1000", 10, 5_000, 1_000, 3),
-        _Case("cifar10-resnet20", "cifar10", "test1000", 1, 1_000, 100, 1),
+        _Case("cifar10-resnet20", "cifar10", "test1000", 8, 500, 100, 1),
     ),
 }
 
