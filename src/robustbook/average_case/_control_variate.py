@@ -195,7 +195,9 @@ class _Options:
         check_count("points", self.points)
         check_count("seed", self.seed, minimum=0)
         if self.coefficient is not None:
-            check_real("coefficient", self.coefficient)
+            value = check_real("coefficient", self.coefficient)
+            if not math.isfinite(value):
+                raise ValueError(f"coefficient: expected a finite number, got {value}.")
         if self.linearization not in ("taylor", "mmse"):
             raise ValueError(
                 "linearization: expected one of taylor, mmse; got "

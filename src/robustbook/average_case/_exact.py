@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from robustbook._validation import as_tensor, check_labels, check_logits
+from robustbook._validation import check_labels, check_logits
 from robustbook.average_case._cdf import (
     Cdf,
     apply_cdf,
@@ -16,7 +16,7 @@ from robustbook.average_case._cdf import (
     summarize,
 )
 from robustbook.average_case._linearize import break_ties, margins_of, other_classes
-from robustbook.average_case._problem import check_inputs, check_sigmas
+from robustbook.average_case._problem import as_real, check_inputs, check_sigmas
 from robustbook.average_case._result import Robustness
 
 #: Its square is a normal number.
@@ -91,13 +91,13 @@ def linear_exact(
     """
     inputs = check_inputs(x)
     flat = inputs.flatten(1).double()
-    matrix = as_tensor("weights", weights).double()
+    matrix = as_real("weights", weights)
     if matrix.ndim != 2 or len(matrix) < 2 or matrix.shape[1] != flat.shape[1]:
         raise ValueError(
             f"weights: expected shape (K, {flat.shape[1]}), as x has coordinates, "
             f"with K of at least 2, got {tuple(matrix.shape)}."
         )
-    offset = as_tensor("bias", bias).double()
+    offset = as_real("bias", bias)
     if offset.shape != matrix.shape[:1]:
         raise ValueError(
             f"bias: expected shape ({len(matrix)},), got {tuple(offset.shape)}."
@@ -144,7 +144,7 @@ def linear_exact(
 
 
 def _check_covariance(value: Any, flat: Tensor) -> Tensor:
-    spread = as_tensor("covariance", value).to(flat)
+    spread = as_real("covariance", value).to(flat)
     size = flat.shape[1]
     if spread.shape not in ((size,), (size, size)):
         raise ValueError(

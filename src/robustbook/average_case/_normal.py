@@ -97,8 +97,8 @@ def orthant_probability(
     TypeError
         If an array does not hold floating-point numbers.
     ValueError
-        If shapes do not match, an entry is NaN, or a covariance is not symmetric
-        and positive semidefinite.
+        If shapes do not match, an entry is NaN, or a covariance is not symmetric,
+        or not positive semidefinite as far as the result depends on it.
 
     References
     ----------
@@ -212,6 +212,13 @@ def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
     if bool(((covariances - covariances.mT).abs() > bound).any()):
         raise ValueError(
             "covariance: expected a symmetric matrix; symmetrize it: (C + C.mT) / 2."
+        )
+    # In two dimensions that is all; in more, what matters shows in the factorization.
+    limit = (1 + 1e-6) * scale[..., :, None] * scale[..., None, :]
+    if bool((covariances.abs() > limit).any()):
+        raise ValueError(
+            "covariance: expected a positive semidefinite matrix, got a covariance "
+            "larger than its two variances allow."
         )
     return (
         means.expand(*shape, dimension),

@@ -27,6 +27,10 @@ _CUDA_SHARE: Final = 0.25
 _LARGEST_BATCH: Final = {"cpu": 2048, "cuda": 1 << 16}
 
 
+#: Instead of sigma, where no noise is wanted.
+NO_NOISE: Final = object()
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """A model, the inputs to perturb, and the classes that should be kept."""
@@ -107,8 +111,7 @@ def set_up(
     """Check everything that can be checked before the work begins."""
     check_model(model)
     given = check_inputs(x)
-    # None: no noise is wanted.
-    sigmas = torch.ones(0) if sigma is None else check_sigmas(sigma)
+    sigmas = torch.ones(0) if sigma is NO_NOISE else check_sigmas(sigma)
     if batch_size is not None:
         check_count("batch_size", batch_size)
     if label is not None:
@@ -145,6 +148,14 @@ def set_up(
     )
 
 
+def as_real(name: str, value: Any) -> Tensor:
+    """Return numbers as a float64 tensor; complex ones are refused."""
+    numbers = as_tensor(name, value)
+    if numbers.is_complex():
+        raise TypeError(f"{name}: expected real numbers, got dtype {numbers.dtype}.")
+    return numbers.double()
+
+
 def check_inputs(value: Any) -> Tensor:
     """Return inputs as a tensor (N, ...) of finite numbers."""
     inputs = as_tensor("x", value)
@@ -167,7 +178,7 @@ def check_inputs(value: Any) -> Tensor:
 
 def check_sigmas(value: Any) -> Tensor:
     """Return sigma as float64 of shape () or (S,): positive and finite."""
-    if isinstance(value, (bool, str)):
+    if value is None or isinstance(value, (bool, str)):
         raise TypeError(f"sigma: expected a positive number or several, got {value!r}.")
     sigmas = as_tensor("sigma", value)
     if sigmas.is_complex() or sigmas.dtype == torch.bool:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from robustbook._classifier import Model
-from robustbook._validation import as_tensor, check_positive
+from robustbook._validation import check_positive
 from robustbook.average_case._linearize import margins_of
-from robustbook.average_case._problem import set_up
+from robustbook.average_case._problem import NO_NOISE, as_real, set_up
 from robustbook.average_case._result import squeeze
 
 
@@ -62,7 +62,7 @@ def mv_sigmoid(values: Any, *, scale: float = 1.0) -> Tensor:
     [0.7311, 0.8458]
     """
     check_positive("scale", scale)
-    margins = as_tensor("values", values).double() * scale
+    margins = as_real("values", values) * scale
     if margins.ndim == 0:
         raise ValueError("values: expected shape (..., D), got a single number.")
     if bool(margins.isnan().any()):
@@ -121,7 +121,7 @@ def softmax_proxy(
     >>> softmax_proxy(lambda x: x, x).round(decimals=3)
     tensor([0.7870], dtype=torch.float64)
     """
-    temperatures = as_tensor("temperature", temperature).double().cpu()
+    temperatures = as_real("temperature", temperature).cpu()
     for value in temperatures.reshape(-1).tolist():
         check_positive("temperature", value)
     if temperatures.ndim > 1 or not temperatures.numel():
@@ -129,7 +129,7 @@ def softmax_proxy(
             "temperature: expected one number or a sequence of them, got shape "
             f"{tuple(temperatures.shape)}."
         )
-    problem = set_up(model, x, None, label, batch_size, device)
+    problem = set_up(model, x, NO_NOISE, label, batch_size, device)
     margins = margins_of(problem.logits, problem.labels)
     scale = temperatures.reshape(-1, 1, 1).to(margins.device)
     return squeeze(mv_sigmoid(margins / scale), temperatures).to(problem.home)

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from robustbook._code import code_sha256
 from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
 from robustbook.average_case._linearize import linearize
-from robustbook.average_case._problem import set_up
+from robustbook.average_case._problem import NO_NOISE, set_up
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.experiments._cache import Arrays, cached_arrays
 from robustbook.experiments._rows import (
@@ -330,7 +330,7 @@ def _estimate(
 def _correlations(model: nn.Module, data: Dataset) -> Values:
     """Mean correlation of the linearized margins, for each image."""
     means = []
-    for part in linearize(set_up(model, data.images, None, None, None, None)):
+    for part in linearize(set_up(model, data.images, NO_NOISE, None, None, None)):
         norms = part.gram.diagonal(dim1=1, dim2=2).sqrt()
         matrix = part.gram / (norms[:, :, None] * norms[:, None, :])
         size = norms.shape[1]
