@@ -1,5 +1,7 @@
 """Input margins: exact on linear models, never below the truth, resumable."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -328,3 +330,26 @@ def test_the_folder_must_be_of_use(ten, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="checkpoint: expected a folder"):
         input_margin(ten, ten.images[:2], checkpoint=tmp_path / "file" / "folder")
+
+
+@pytest.mark.parametrize("name", ["adversarial", "found_by"])
+def test_a_damaged_checkpoint_is_not_believed(ten, tmp_path, name):
+    options = {"steps": 3, "refine_steps": 0, "checkpoint": tmp_path}
+    first = input_margin(ten, ten.images[:4], **options)
+    (path,) = tmp_path.iterdir()
+    content = bytearray(path.read_bytes())
+    length = int.from_bytes(content[:8], "little")
+    start, end = json.loads(content[8 : 8 + length])[name]["data_offsets"]
+    for place in range(8 + length + start, 8 + length + end):
+        content[place] ^= 0x41
+    path.write_bytes(content)
+    again = input_margin(ten, ten.images[:4], **options)
+    assert torch.equal(again.margins, first.margins)
+    assert again.attack == first.attack
+
+
+def test_a_seed_of_numpy_can_be_kept(ten, tmp_path):
+    options = {"steps": 2, "refine_steps": 0, "checkpoint": tmp_path}
+    input_margin(ten, ten.images[:2], seed=np.int64(3), **options)
+    input_margin(ten, ten.images[:2], seed=3, **options)
+    assert len(list(tmp_path.iterdir())) == 1

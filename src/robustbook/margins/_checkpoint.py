@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 _KEY: Final = "configuration"
+_SUM: Final = "sum"
 
 #: Logits of one model, on one machine or another, agree this well.
 _TOLERANCE: Final = 1e-3
@@ -49,10 +50,14 @@ class Checkpoint:
         path, text = self._place(images, labels)
         try:
             with safe_open(path, framework="pt") as file:
-                if (file.metadata() or {}).get(_KEY) != text:
+                metadata = file.metadata() or {}
+                if metadata.get(_KEY) != text:
                     return None
                 stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (FileNotFoundError, SafetensorError):
+        except (OSError, SafetensorError):
+            return None
+        # The format knows no checksum of its own.
+        if metadata.get(_SUM) != _content_sum(stored):
             return None
         known = stored.pop("logits", None)
         if known is None or known.shape != logits.shape:
@@ -74,8 +79,9 @@ class Checkpoint:
         content = {**found, "logits": logits}
         content = {k: v.detach().cpu().contiguous() for k, v in content.items()}
         temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
+        metadata = {_KEY: text, _SUM: _content_sum(content)}
         try:
-            save_file(content, temporary, metadata={_KEY: text})
+            save_file(content, temporary, metadata=metadata)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -89,6 +95,12 @@ class Checkpoint:
         text = json.dumps(configuration, sort_keys=True)
         name = hashlib.sha256(text.encode()).hexdigest()[:32]
         return self._folder / f"{name}.safetensors", text
+
+
+def _content_sum(tensors: Mapping[str, Tensor]) -> str:
+    """The sha256 of named tensors."""
+    parts = [f"{name} {tensor_sum(tensors[name])}" for name in sorted(tensors)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def tensor_sum(values: Tensor) -> str:

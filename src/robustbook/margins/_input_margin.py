@@ -195,6 +195,7 @@ def input_margin(
         refine_steps=check_count("refine_steps", refine_steps, minimum=0),
         bisections=check_count("bisections", bisections, minimum=0),
     )
+    seed = check_count("seed", seed, minimum=0)
     configuration = {**asdict(recipe), "seed": seed, "version": VERSION}
     kept = None if checkpoint is None else Checkpoint(checkpoint, configuration, model)
     clean = as_tensor("images", images)
