@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from scipy import stats
 
 from robustbook.margins import PseudoMargin
@@ -143,3 +144,40 @@ def test_bad_options_and_shapes(fitted):
         PseudoMargin(width=0)
     with pytest.raises(ValueError, match="features: expected 6 a sample"):
         fitted.predict([[1.0, 2.0]])
+
+
+def test_a_fit_that_fails_changes_nothing(problem):
+    features, margins = problem
+    model = PseudoMargin(width=4, epochs=2).fit(features[:50], margins[:50])
+    before, history = model.predict(features[:9]), list(model.history)
+    model.learning_rate = 1e30
+    with pytest.raises(ValueError, match="learning_rate"):
+        model.fit(10 * features[:50], 1000 * margins[:50])
+    assert torch.equal(model.predict(features[:9]), before)
+    assert model.history == history
+
+
+@pytest.mark.parametrize("damage", ["settings", "fit", "mean", "weight", "nan"])
+def test_damaged_files_are_refused(problem, tmp_path, damage):
+    features, margins = problem
+    path = tmp_path / "margin.safetensors"
+    PseudoMargin(width=4, epochs=2).fit(features[:50], margins[:50]).save(path)
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata())
+    tensors = load_file(path)
+    if damage in metadata:
+        metadata[damage] = "null" if damage == "fit" else "{"
+    elif damage == "nan":
+        tensors["network.0.weight"][0, 0] = torch.nan
+    else:
+        del tensors["mean" if damage == "mean" else "network.0.weight"]
+    save_file(tensors, path, metadata=metadata)
+    with pytest.raises(ValueError, match="damaged"):
+        PseudoMargin.load(path)
+
+
+def test_folders_are_no_files(fitted, tmp_path):
+    with pytest.raises(ValueError, match="expected a file"):
+        PseudoMargin.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="make the folder first"):
+        fitted.save(tmp_path / "none" / "margin.safetensors")

@@ -124,15 +124,20 @@ class PseudoMargin:
         generator = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(count, generator=generator)
         known, rest = order[held:], order[:held]
-        self._mean = inputs[known].mean(dim=0)
+        mean = inputs[known].mean(dim=0)
         spread = inputs[known].std(dim=0, correction=0)
         # Features that do not vary say nothing.
-        self._spread = torch.where(spread > 1e-6 * self._mean.abs(), spread, torch.inf)
-        self._scale = float(targets.max())
-        inputs, targets = self._standardize(inputs), (targets / self._scale).float()
+        spread = torch.where(spread > 1e-6 * mean.abs(), spread, torch.inf)
+        scale = float(targets.max())
+        inputs, targets = ((inputs - mean) / spread).float(), (targets / scale).float()
         network = _build(inputs.shape[1], self.width, self.seed)
-        self._train(network, inputs, targets, known, rest, generator)
-        self._network = network.eval()
+        history, best_epoch = self._train(
+            network, inputs, targets, known, rest, generator
+        )
+        # All at once: a fit that fails leaves the one before it as it was.
+        self._mean, self._spread, self._scale = mean, spread, scale
+        self.history = [(a * scale, b * scale) for a, b in history]
+        self.best_epoch, self._network = best_epoch, network.eval()
         return self
 
     def _train(
@@ -143,9 +148,11 @@ class PseudoMargin:
         known: Tensor,
         rest: Tensor,
         generator: torch.Generator,
-    ) -> None:
+    ) -> tuple[list[tuple[float, float]], int]:
+        """Train; return the history, in units of the sigmoid, and the best epoch."""
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
-        self.history, best, kept = [], torch.inf, {}
+        history: list[tuple[float, float]] = []
+        best, best_epoch, kept = torch.inf, -1, {}
         for epoch in range(self.epochs):
             shuffled = known[torch.randperm(len(known), generator=generator)]
             total = 0.0
@@ -162,12 +169,11 @@ class PseudoMargin:
                 error = float(
                     nn.functional.mse_loss(network(inputs[rest])[:, 0], targets[rest])
                 )
-            roots = ((total / len(known)) ** 0.5, error**0.5)
-            self.history.append((roots[0] * self._scale, roots[1] * self._scale))
+            history.append(((total / len(known)) ** 0.5, error**0.5))
             if error < best:
-                best, self.best_epoch = error, epoch
+                best, best_epoch = error, epoch
                 kept = {k: v.clone() for k, v in network.state_dict().items()}
-            elif epoch - self.best_epoch >= self.patience:
+            elif epoch - best_epoch >= self.patience:
                 break
         if not kept:
             raise ValueError(
@@ -175,6 +181,7 @@ class PseudoMargin:
                 f"are not finite; try less than {self.learning_rate:g}."
             )
         network.load_state_dict(kept)
+        return history, best_epoch
 
     def predict(self, features: Any) -> Tensor:
         """Predict margins.
@@ -228,9 +235,16 @@ class PseudoMargin:
         ------
         RuntimeError
             If it was not fitted.
+        OSError
+            If nothing can be written there.
         """
         if self._network is None:
             raise RuntimeError("PseudoMargin: expected a fitted model; call fit first.")
+        if not Path(path).absolute().parent.is_dir():
+            raise FileNotFoundError(
+                f"path: expected a file in a folder that exists, got {path}; make "
+                "the folder first."
+            )
         tensors = {f"network.{k}": v for k, v in self._network.state_dict().items()}
         tensors |= {"mean": self._mean, "spread": self._spread}
         settings = {name: getattr(self, name) for name in _SETTINGS}
@@ -267,8 +281,10 @@ class PseudoMargin:
         FileNotFoundError
             If there is no such file.
         ValueError
-            If it is no such file.
+            If it is no such file, or a damaged one.
         """
+        if Path(path).is_dir():
+            raise ValueError(f"path: expected a file of PseudoMargin.save, got {path}.")
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
@@ -281,6 +297,22 @@ class PseudoMargin:
             raise ValueError(
                 f"path: expected a file of PseudoMargin.save ({_FORMAT}), got {path}."
             )
+        try:
+            return cls._restore(metadata, tensors)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"path: expected a file of PseudoMargin.save, got a damaged one, "
+                f"{path} ({type(error).__name__}: {error}); fit and save again."
+            ) from None
+
+    @classmethod
+    def _restore(
+        cls, metadata: dict[str, str], tensors: dict[str, Tensor]
+    ) -> PseudoMargin:
+        for name, values in tensors.items():
+            # A feature that does not vary has an infinite spread.
+            if bool((values.isnan() if name == "spread" else ~values.isfinite()).any()):
+                raise ValueError(f"{name} is not finite")
         model = cls(**json.loads(metadata["settings"]))
         fitted = json.loads(metadata["fit"])
         model._scale, model.best_epoch = fitted["scale"], fitted["best_epoch"]
