@@ -201,7 +201,8 @@ def _detect(
 ) -> Detection:
     auroc = float(roc_auc_score(brittle, -order))
     false, true, cuts = roc_curve(brittle, -order, drop_intermediate=False)
-    place = int(np.argmax(true >= tpr - 1e-12))
+    # The first flags nothing: it finds no share, however small.
+    place = max(1, int(np.argmax(true >= tpr - 1e-12)))
     tails = [(1 - level) / 2, (1 + level) / 2]
     fpr_low, fpr_high = np.nanquantile(drawn[:, 1], tails)
     aupr = float(average_precision_score(brittle, -order))
