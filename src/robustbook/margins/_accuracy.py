@@ -84,7 +84,8 @@ def estimate_robust_accuracy(
         Whether predictions are right, bool, of all samples.
     indices : Tensor or array, shape (n,)
         The samples whose input margins were measured: drawn uniformly at random,
-        without replacement.
+        without replacement, in the order drawn. Where they were sorted, the
+        difference estimator is unbiased on average over `seed` only.
     input_margin : Tensor or array, shape (n,)
         Their input margins, in the order of `indices`; those of the predictions or
         0 where they are wrong, which makes no difference to robust accuracy.
