@@ -214,7 +214,7 @@ RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
         Recipe(
             "cifar10-preact-adv",
             "preact-resnet",
-            epochs=40,
+            epochs=32,
             lr=0.1,
             adversarial_eps=8 / 255,
             adversarial_steps=1,
