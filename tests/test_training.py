@@ -9,7 +9,13 @@ import torch
 
 from robustbook import training
 from robustbook.datasets import load_dataset
-from robustbook.models import build_model, load_model, logits_of
+from robustbook.models import (
+    build_model,
+    checkpoint_entry,
+    list_models,
+    load_model,
+    logits_of,
+)
 from robustbook.scores import accuracy
 from robustbook.training import (
     RECIPES,
@@ -253,18 +259,59 @@ def test_recipes_describe_what_they_use():
     assert larger["mnist-cnn"]["batch_size"] == 128
 
 
+def test_recipes_say_how_many_seeds_are_trained(tmp_path):
+    twice = {r.model for r in RECIPES["fashion-mnist"] if r.seeds == 2}
+    assert twice == {"fashion-mnist-cnn", "fashion-mnist-cnn-grad1e-1"}
+    assert {r.seeds for r in RECIPES["digits"]} == {5}
+    written = training.retrain(
+        "digits", models=["digits-linear"], output=tmp_path, epochs=1, progress=False
+    )
+    assert list(written["checkpoints"]) == [f"digits-linear-s{k}" for k in range(5)]
+    assert written["checkpoints"]["digits-linear-s0"]["command"] == (
+        "python -m robustbook.training digits --epochs 1"
+    )
+
+
 def test_recipes_of_a_family_differ_in_the_penalty_only():
     for name, recipes in RECIPES.items():
         if name == "cifar10-adversarial":
             continue
         plain = next(r for r in recipes if r.model.endswith("-cnn"))
         family = [r for r in recipes if "-grad" in r.model]
-        assert bool(family) == (plain.model != "fashion-mnist-cnn")
+        assert [recipe.gradient_penalty for recipe in family] == [
+            1e-4,
+            1e-3,
+            1e-2,
+            1e-1,
+            1,
+        ]
         for recipe in family:
-            same = dataclasses.replace(recipe, model=plain.model, gradient_penalty=0.0)
+            same = dataclasses.replace(
+                recipe, model=plain.model, gradient_penalty=0.0, seeds=plain.seeds
+            )
             assert same == plain
             weight = recipe.model.removeprefix(f"{plain.model}-grad")
             assert float(weight) == recipe.gradient_penalty
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_is_committed_is_what_the_command_trains(name):
+    """Every checkpoint of every recipe, and no other; as the recipe says."""
+    recipes = {
+        f"{recipe.model}-s{seed}": recipe
+        for recipe in RECIPES[name]
+        for seed in range(recipe.seeds)
+    }
+    entries = {run: checkpoint_entry(run) for run in list_models()}
+    committed = {run: e for run, e in entries.items() if e["dataset"] == name}
+    assert set(committed) == set(recipes)
+    for run, entry in committed.items():
+        recipe = recipes[run]
+        assert entry["recipe"] == recipe.described()
+        options = json.loads(json.dumps(dict(recipe.options)))
+        assert (entry["arch"], entry["options"]) == (recipe.arch, options)
+        assert entry["command"] == f"python -m robustbook.training {name}"
+        assert run == f"{entry['model']}-s{entry['seed']}"
 
 
 def test_committed_adversarial_models_are_the_robust_ones():
@@ -395,8 +442,6 @@ def test_unknown_recipes():
 def test_committed_checkpoints_can_be_retrained(tmp_path):
     """Retraining one seed gives the committed accuracies, on any machine."""
     registry = training.retrain("digits", output=tmp_path, num_seeds=1, progress=False)
-    from robustbook.models import checkpoint_entry
-
     for name, entry in registry["checkpoints"].items():
         committed = checkpoint_entry(name)["test_accuracy"]
         assert entry["test_accuracy"] == pytest.approx(committed, abs=0.015)

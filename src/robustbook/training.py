@@ -81,6 +81,8 @@ class Recipe:
         Samples in a step.
     options : tuple of (str, value)
         Options of the architecture.
+    seeds : int
+        Training seeds 0, 1, ... of the committed models: as many.
     long : LongTraining, optional
         What a training of hours has beyond a plain one.
     """
@@ -95,6 +97,7 @@ class Recipe:
     gradient_penalty: float = 0.0
     batch_size: int = 64
     options: tuple[tuple[str, Any], ...] = ()
+    seeds: int = 2
     long: LongTraining | None = None
 
     @property
@@ -123,6 +126,7 @@ class Recipe:
         if self.long is None:
             del fields["long"]
         del fields["options"]  # a field of the checkpoint itself
+        del fields["seeds"]
         return fields
 
 
@@ -147,56 +151,52 @@ GRADIENT_PENALTIES: Final = {
 }
 
 
-def _penalized(plain: Recipe, *suffixes: str) -> tuple[Recipe, ...]:
-    """The same model without and with gradient-norm penalties; all by default."""
+def _family(plain: Recipe, *, twice: Sequence[str] | None = None) -> tuple[Recipe, ...]:
+    """The same model without and with each gradient-norm penalty.
+
+    ``twice`` names the suffixes with the plain model's number of seeds; the others
+    are trained once. All have that number by default.
+    """
     return plain, *(
-        replace(plain, model=f"{plain.model}-{suffix}", gradient_penalty=weight)
+        replace(
+            plain,
+            model=f"{plain.model}-{suffix}",
+            gradient_penalty=weight,
+            seeds=plain.seeds if twice is None or suffix in twice else 1,
+        )
         for suffix, weight in GRADIENT_PENALTIES.items()
-        if not suffixes or suffix in suffixes
     )
 
 
-_DIGITS: Final = Recipe("digits-cnn", "small-cnn", epochs=40, lr=0.003)
+_DIGITS: Final = Recipe("digits-cnn", "small-cnn", epochs=40, lr=0.003, seeds=5)
+_GRAY: Final = Recipe(
+    "mnist-cnn",
+    "conv-net",
+    epochs=3,
+    lr=0.003,
+    batch_size=128,
+    options=_convolutions(1, 28),
+)
 
 #: What ``python -m robustbook.training NAME`` trains.
 RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
     "digits": (
-        Recipe("digits-linear", "linear", epochs=60, lr=0.01),
+        Recipe("digits-linear", "linear", epochs=60, lr=0.01, seeds=5),
         _DIGITS,
-        Recipe("digits-cnn-noise", "small-cnn", epochs=40, lr=0.003, noise_std=0.3),
-        Recipe(
-            "digits-cnn-adv",
-            "small-cnn",
-            epochs=40,
-            lr=0.003,
+        replace(_DIGITS, model="digits-cnn-noise", noise_std=0.3),
+        replace(
+            _DIGITS,
+            model="digits-cnn-adv",
             adversarial_eps=0.15,
             adversarial_steps=10,
         ),
-        *_penalized(_DIGITS)[1:],
+        *_family(_DIGITS)[1:],
     ),
-    "mnist": _penalized(
-        Recipe(
-            "mnist-cnn",
-            "conv-net",
-            epochs=3,
-            lr=0.003,
-            batch_size=128,
-            options=_convolutions(1, 28),
-        ),
-        "grad1e-1",
-        "grad1",
+    "mnist": _family(_GRAY),
+    "fashion-mnist": _family(
+        replace(_GRAY, model="fashion-mnist-cnn"), twice=["grad1e-1"]
     ),
-    "fashion-mnist": (
-        Recipe(
-            "fashion-mnist-cnn",
-            "conv-net",
-            epochs=3,
-            lr=0.003,
-            batch_size=128,
-            options=_convolutions(1, 28),
-        ),
-    ),
-    "cifar10": _penalized(
+    "cifar10": _family(
         Recipe(
             "cifar10-cnn",
             "conv-net",
@@ -204,11 +204,7 @@ RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
             lr=0.003,
             batch_size=128,
             options=_convolutions(3, 32),
-        ),
-        "grad1e-3",
-        "grad1e-2",
-        "grad1e-1",
-        "grad1",
+        )
     ),
     "cifar10-adversarial": (
         Recipe(
@@ -221,21 +217,13 @@ RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
             batch_size=128,
             options=(("widths", [48, 96, 128]), ("blocks", [1, 1, 1])),
             long=LongTraining(step_size=10 / 255),
+            seeds=1,
         ),
     ),
 }
 
 #: Data sets of recipes with another name.
 _DATASETS: Final = {"cifar10-adversarial": "cifar10"}
-
-#: Training seeds of each data set, from 0.
-_TRAINING_SEEDS: Final = {
-    "digits": 5,
-    "mnist": 2,
-    "fashion-mnist": 1,
-    "cifar10": 1,
-    "cifar10-adversarial": 1,
-}
 
 #: Where accuracy is measured, if not on the whole test part: what all loaders have.
 _TEST_SPLITS: Final = {"cifar10": "test1000"}
@@ -605,8 +593,8 @@ def retrain(
         Models to train, without their seeds; the others are left as they are. All
         by default.
     num_seeds : int, optional
-        Training seeds 0, 1, ... for each model; by default those of the project's
-        checkpoints: five for digits, one or two for the larger data sets.
+        Training seeds 0, 1, ... for each model; by default those of its recipe:
+        five for digits, one or two for the larger data sets.
     epochs : int, optional
         Fewer epochs than the recipes say, for a trial.
     progress : bool, default True
@@ -638,9 +626,8 @@ def retrain(
     train = load_dataset(dataset, "train")
     test = load_dataset(dataset, _TEST_SPLITS.get(dataset, "test"))
     command = f"python -m robustbook.training {name}"
-    seeds = _TRAINING_SEEDS[name] if num_seeds is None else num_seeds
-    if seeds != _TRAINING_SEEDS[name]:
-        command += f" --seeds {seeds}"
+    if num_seeds is not None:
+        command += f" --seeds {num_seeds}"
     if epochs is not None:
         command += f" --epochs {epochs}"
     versions = {"python": platform.python_version(), "torch": torch.__version__}
@@ -661,7 +648,7 @@ def retrain(
         for recipe in RECIPES[name]:
             if recipe.model not in chosen:
                 continue
-            for seed in range(seeds):
+            for seed in _seeds_of(recipe, num_seeds):
                 run = f"{recipe.model}-s{seed}"
                 arch = dict(recipe.options)
                 model = build_model(recipe.arch, seed=seed, options=arch)
@@ -728,6 +715,10 @@ def retrain(
 
 def _tell(line: str) -> None:
     print(line, flush=True)
+
+
+def _seeds_of(recipe: Recipe, num_seeds: int | None) -> range:
+    return range(recipe.seeds if num_seeds is None else num_seeds)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,8 @@ from robustbook.average_case import (
     mmse,
     monte_carlo,
     mv_sigmoid,
+    orthant_probability,
+    printed_bound,
     softmax_proxy,
     taylor,
 )
@@ -36,7 +40,7 @@ def test_sigma_must_be_positive(estimate, sigma):
 
 @ESTIMATES
 def test_sigma_must_be_numbers(estimate):
-    for sigma in (True, "0.1"):
+    for sigma in (None, True, "0.1"):
         with pytest.raises(TypeError, match="sigma"):
             estimate(identity, X, sigma)
     for sigma in ([], [[0.1]]):
@@ -181,9 +185,27 @@ def test_sigmoid_and_softmax():
         mv_sigmoid([0.0, float("nan")])
     with pytest.raises(ValueError, match="single number"):
         mv_sigmoid(1.0)
+    with pytest.raises(ValueError, match="scale"):
+        mv_sigmoid([1.0], scale=0)
     for value in (0, -1, [1.0, 0.0]):
         with pytest.raises(ValueError, match="temperature"):
             softmax_proxy(identity, X, temperature=value)
+
+
+def test_extremes():
+    """Tiny weights, no margins, an unreachable precision."""
+    weights, bias = torch.eye(3).double(), torch.zeros(3).double()
+    expected = linear_exact(weights, bias, X, 0.3).probability
+    for scale in (1e-200, 1e90):
+        found = linear_exact(scale * weights, bias, X, 0.3).probability
+        assert torch.allclose(found, expected, atol=1e-9)
+    flat = linear_exact(0 * weights, bias + torch.tensor([0, 1.0, 0]), X, 0.3)
+    assert flat.probability.tolist() == [1.0] * 4
+    assert mv_sigmoid(torch.zeros(2, 0)).tolist() == [1.0, 1.0]
+    capped = monte_carlo(identity, X, 0.1, precision=1e-300, samples=300)
+    assert capped.trials.tolist() == [300] * 4
+    with pytest.raises(TypeError, match="antithetic"):
+        mmse(identity, X, 0.1, antithetic="no")
 
 
 def test_levels():
@@ -213,4 +235,31 @@ def test_it_imports_no_other_part_of_the_package():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "['robustbook._validation']"
+    names = "['robustbook._classifier', 'robustbook._validation']"
+    assert done.stdout.strip() == names
+
+
+@pytest.mark.parametrize("coefficient", [float("inf"), float("-inf")])
+def test_an_infinite_coefficient_is_refused(coefficient):
+    with pytest.raises(ValueError, match="coefficient"):
+        control_variate(lambda x: x, torch.eye(3), 0.1, coefficient=coefficient)
+
+
+def test_complex_numbers_are_refused():
+    weights = torch.eye(3, dtype=torch.complex64)
+    with pytest.raises(TypeError, match="weights: expected real"):
+        linear_exact(weights, torch.zeros(3), torch.eye(3), 0.1)
+    with pytest.raises(TypeError, match="values: expected real"):
+        mv_sigmoid(weights)
+
+
+def test_a_covariance_beyond_its_variances_is_refused():
+    indefinite = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
+    with pytest.raises(ValueError, match="positive semidefinite"):
+        orthant_probability(torch.zeros(2), indefinite)
+
+
+def test_the_printed_bound_is_infinite_for_dependent_gradients():
+    first = torch.tensor([1.0, 0.3, 0.7], dtype=torch.float64)
+    curved = torch.ones(2, 3)
+    assert printed_bound(curved, torch.stack([first, 3 * first]), 0.1) == math.inf

@@ -14,9 +14,12 @@ from robustbook.average_case import (
     mmse,
     monte_carlo,
     mv_sigmoid,
+    orthant_probability,
     softmax_proxy,
     taylor,
 )
+from robustbook.datasets import load_dataset
+from robustbook.models import load_model
 
 from .conftest import Curved, linear
 
@@ -84,14 +87,63 @@ def test_full_covariance():
 @pytest.mark.parametrize("estimate", [taylor, mmse])
 @pytest.mark.parametrize("cdf", ["mvn", "mv_sigmoid"])
 def test_linear_models_are_exact(estimate, cdf):
+    """MMSE too, as what is linear cancels in a pair of opposite noise."""
     model = linear(5)
-    options = {"samples": 20_000} if estimate is mmse else {}
+    options = {"samples": 4} if estimate is mmse else {}
     expected = linear_exact(model.weights, model.bias, model.x, [0.2, 0.9], cdf=cdf)
     result = estimate(model, model.x, [0.2, 0.9], cdf=cdf, points=1024, **options)
-    slack = 0.02 if estimate is mmse else 1e-9
-    assert torch.allclose(result.probability, expected.probability, atol=slack)
+    assert torch.allclose(result.probability, expected.probability, atol=1e-9)
     assert result.probability.shape == (2, 8)
     assert bool((result.calls == options.get("samples", 1) * 5).all())
+
+
+def test_independent_noise_leaves_chance_in_the_value():
+    """Standardized margins of a linear model have a variance of 1 / samples."""
+    model = linear(2)
+    x = model.x[:1].repeat(2000, 1)
+    expected = float(linear_exact(model.weights, model.bias, x[:1], 0.9).probability)
+    score = torch.special.ndtri(torch.tensor(expected).double())
+    for samples in (1, 10):
+        found = mmse(model, x, 0.9, samples=samples, antithetic=False).probability
+        spread = torch.special.ndtri(found) - score
+        assert float(spread.mean()) == pytest.approx(0, abs=4 / (2000 * samples) ** 0.5)
+        assert float(spread.var() * samples) == pytest.approx(1, rel=0.13)
+    many = mmse(model, x[:1], 0.9, samples=20_000, antithetic=False).probability
+    assert float(many) == pytest.approx(expected, abs=0.02)
+
+
+def test_an_odd_number_leaves_one_input_without_a_partner(network, images):
+    """The noise of n pairs and one more is that of n + 1 pairs, but for the last."""
+    seen = []
+
+    def recorded(x: Tensor) -> Tensor:
+        seen.append(x.detach() - images[:1])
+        return network(x)
+
+    for samples in (5, 6):
+        mmse(recorded, images[:1], 0.2, samples=samples)
+        assert len(seen[-1]) == samples
+    odd, even = seen[-1][:5], seen[-1]
+    assert torch.allclose(even[3:], -even[:3], atol=1e-12)
+    assert torch.allclose(odd[3:], -odd[:2], atol=1e-12)
+
+
+def test_pairs_cut_the_error_of_few_samples():
+    """A trained network is nearly linear in moderate noise: several times."""
+    model, images = load_model("digits-cnn"), load_dataset("digits", "test").images[:20]
+    target = mmse(model, images, 0.05, samples=1000).probability
+    errors = {}
+    for pairs in (True, False):
+        found = torch.stack(
+            [
+                mmse(model, images, 0.05, antithetic=pairs, seed=seed).probability
+                for seed in range(1, 9)
+            ]
+        )
+        errors[pairs] = float((found - target).square().mean().sqrt())
+    assert errors[False] > 3 * errors[True]
+    # Chance in the gradients is left.
+    assert errors[True] > 0.001
 
 
 def test_the_jacobian_is_that_of_a_loop(network, images):
@@ -261,6 +313,37 @@ def test_mv_sigmoid_is_the_softmax_of_margins(network, images):
     assert float(mv_sigmoid([1000.0, torch.inf])) == 1
     assert float(mv_sigmoid([-1000.0, 5.0])) == 0
     assert mv_sigmoid(np.zeros((4, 3))).tolist() == [0.25] * 4
+
+
+def test_mv_sigmoid_is_a_probability_of_gumbel_differences():
+    """Which says what is wrong with it: the law of G_t - G_i is not normal(0, 1)."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.tensor([0.3, 1.2, -0.4], dtype=torch.float64)
+    uniform = torch.rand(200_000, 4, generator=generator, dtype=torch.float64)
+    gumbel = -(-uniform.log()).log()
+    for scale in (1.0, 1.702):
+        differences = scale * values + gumbel[:, :1] - gumbel[:, 1:]
+        share = float((differences >= 0).all(dim=1).double().mean())
+        assert float(mv_sigmoid(values, scale=scale)) == pytest.approx(share, abs=0.005)
+
+
+def test_the_scale_makes_it_close_to_the_normal_law():
+    grid = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+    exact = torch.special.ndtr(grid)
+    errors = {
+        scale: float((mv_sigmoid(grid[:, None], scale=scale) - exact).abs().max())
+        for scale in (1.0, 1.702)
+    }
+    assert errors[1.702] < 0.0095 < 0.1 < errors[1.0]
+    # And for four margins with its correlation of 1/2.
+    values = torch.rand(200, 4, generator=torch.Generator().manual_seed(2)).double() * 3
+    covariance = (torch.eye(4, dtype=torch.float64) + 1) / 2
+    truth = orthant_probability(values, covariance).probability
+    errors = {
+        scale: float((mv_sigmoid(values, scale=scale) - truth).square().mean().sqrt())
+        for scale in (1.0, 1.702)
+    }
+    assert errors[1.0] > 4 * errors[1.702]
 
 
 def test_lemma_a4_equal_norms():

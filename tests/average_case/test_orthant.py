@@ -277,6 +277,17 @@ def test_far_limits():
     assert failure == pytest.approx(1 - equicorrelated(rare, 0.3), rel=0.01)
 
 
+def test_certain_success_is_one():
+    """Where failure is below 1e-12 nothing is integrated; above it, it is."""
+    for limit, failure in ((7.3, 5.8e-13), (6.9, 1.04e-11)):
+        mean = torch.full((4,), limit, dtype=torch.float64)
+        result = orthant_probability(mean, matrix(4, 0.3))
+        assert 4 * norm.sf(limit) == pytest.approx(failure, rel=0.02)
+        found = 1 - float(result.probability)
+        expected = failure if failure > 1e-12 else 0
+        assert found == pytest.approx(expected, rel=0.02)
+
+
 def test_negligible_constraints_are_left_out():
     mean, covariance = problems(5, 3, seed=8)
     wide = torch.eye(9, dtype=torch.float64).repeat(5, 1, 1)

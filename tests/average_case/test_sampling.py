@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -148,6 +149,38 @@ def test_choosing_the_number_brings_no_bias(precision):
     assert 0.91 < inside < 0.99
     root = float((result.probability - exact).square().mean().sqrt())
     assert root == pytest.approx(precision, rel=0.2)
+
+
+def test_rare_failures_with_a_precision():
+    """Where the pilot sees two failures or none: coverage, and no bias."""
+    weights = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    x = torch.full((1000, 1), 2.5, dtype=torch.float64)
+    exact = float(torch.special.ndtr(torch.tensor(2.5, dtype=torch.float64)))
+    result = monte_carlo(lambda x: x @ weights.T, x, 1.0, samples=4000, precision=0.004)
+    check_mean(result, exact)
+    low, high = result.interval()
+    inside = float(((low <= exact) & (exact <= high)).double().mean())
+    assert 0.92 < inside < 0.99
+    assert int(result.trials.min()) >= math.sqrt(2) / 0.004
+    assert float(result.standard_error.square().mean().sqrt()) < 1.25 * 0.004
+
+
+def test_stopping_when_the_estimate_looks_precise_would_be_biased():
+    """What `monte_carlo` does not do, at the same precision and for the same case."""
+    exact, precision, block = 0.97, 0.02, 16
+    kept = np.random.default_rng(0).random((4000, 4096)) < exact
+    totals = kept.cumsum(axis=1)[:, block - 1 :: block]
+    counts = block * np.arange(1, totals.shape[1] + 1)
+    share = totals / counts
+    stop = (np.sqrt(share * (1 - share) / counts) <= precision).argmax(axis=1)
+    each = np.arange(len(kept))
+    found, count = share[each, stop], counts[stop]
+    bias = found.mean() - exact
+    assert bias > 5 * found.std() / math.sqrt(len(found))
+    assert bias > precision / 10
+    # 1.96 standard errors of 0.02 or less do not hold the truth in 95 %.
+    error = np.sqrt(found * (1 - found) / count)
+    assert (abs(found - exact) <= 1.96 * error).mean() < 0.85
 
 
 def test_shares_near_one_have_honest_errors():

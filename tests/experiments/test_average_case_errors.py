@@ -1,9 +1,9 @@
 """The experiments of chapter 20: their rows are complete, and say what they must."""
 
-import json
-
 import pytest
 
+from robustbook.experiments import average_case_errors as of_errors
+from robustbook.experiments import average_case_speed as of_speed
 from robustbook.experiments.average_case_errors import average_case_errors
 from robustbook.experiments.average_case_speed import average_case_speed
 from robustbook.results import load_reported
@@ -81,14 +81,19 @@ def test_quantiles_rise(rows):
         assert values == sorted(values)
 
 
-def test_rows_repeat_from_the_cache_and_are_stored(rows, cache, tmp_path, monkeypatch):
+def test_rows_repeat_from_the_cache(rows, cache, monkeypatch):
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(cache))
-    again = average_case_errors(profile="quick", device="cpu", directory=tmp_path)
-    assert again == rows
-    content = (tmp_path / "average_case_errors.json").read_text(encoding="utf-8")
-    stored = json.loads(content)
-    assert len(stored["rows"]) == len(rows)
-    assert "robustbook.average_case" in stored["provenance"]["code"]
+    before = {path.stat().st_mtime_ns for path in cache.iterdir()}
+    assert average_case_errors(profile="quick", device="cpu") == rows
+    assert {path.stat().st_mtime_ns for path in cache.iterdir()} == before
+
+
+@pytest.mark.parametrize("module", [of_errors, of_speed])
+def test_sums_name_every_model_and_the_images(module):
+    sums = module.data_sums("quick")
+    assert "digits-cnn-s0" in sums
+    assert any(name.startswith("digits test ") for name in sums)
+    assert all(len(value) == 64 for value in sums.values())
 
 
 def test_speed_rows():

@@ -10,6 +10,7 @@ import pytest
 from robustbook.average_case import monte_carlo
 from robustbook.datasets import load_dataset
 from robustbook.experiments import results_for
+from robustbook.experiments.control_variate_gain import data_sums
 from robustbook.models import load_model
 from robustbook.results import Results
 
@@ -63,6 +64,26 @@ def test_plain_monte_carlo_errs_as_the_formula_says(gain: Results) -> None:
     for row in rows:
         expected = float((share * (1 - share)).mean()) / row["samples"]
         assert 0.5 < row["mse"] / expected < 2
+
+
+def test_gains_are_counted_at_equal_calls(gain: Results) -> None:
+    for row in gain.select(what="cost", estimator="monte_carlo"):
+        assert row["calls"] == row["samples"]
+        assert abs(row["ratio"] - 1) < 4 * row["ratio_se"]
+    for row in gain.select(what="cost", estimator="control_variate_mmse"):
+        assert row["calls"] == row["samples"] + 10 * 10
+        single = gain.select(
+            what="gain", estimator="control_variate_mmse", samples=row["samples"]
+        )
+        p = np.array([image["probability"] for image in single])
+        mse = np.array([image["mse"] for image in single])
+        expected = (p * (1 - p)).mean() / row["calls"] / mse.mean()
+        assert row["ratio"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_sums_name_the_models_and_the_images() -> None:
+    sums = data_sums("quick")
+    assert {LINEAR, NETWORK, "digits test 40"} <= set(sums)
 
 
 def test_unbiased_estimates_have_no_bias_and_honest_intervals(gain: Results) -> None:

@@ -14,8 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from robustbook._validation import as_tensor
-from robustbook.average_case._problem import check_sigmas
+from robustbook.average_case._problem import as_real, check_sigmas
 from robustbook.average_case._result import squeeze
 
 Estimator = Literal["taylor", "mmse"]
@@ -81,6 +80,8 @@ def printed_bound(
         ratios = (ratios - values.mean(dim=1)).abs()
     unit = vectors / norms[:, None]
     volume = torch.linalg.det(unit @ unit.T).clamp_min(0).sqrt()
+    if int(torch.linalg.matrix_rank(unit)) < count:
+        volume = torch.zeros_like(volume)  # which rounding would hide
     product = (ratios / norms).prod() * _DENSITY**count
     bound = sigmas.reshape(-1) ** count * size ** (count / 2) * product / volume
     bound = torch.where(product == 0, torch.zeros_like(bound), bound)
@@ -100,13 +101,9 @@ def corrected_bound(
     spectral norm, and √(2/π) σ Σ_i (√2 ‖A_i‖_F + 3 ‖A_i‖) / ‖u_i‖ for MMSE.
 
     Estimate and truth differ only where some boundary is on the other side: a union,
-    so the error is at most the sum over i of P[|ĝ_i| ≤ |r_i|], with ĝ_i the linear
-    margin and r_i what it leaves over. Along u_i / ‖u_i‖ the noise is σz, z standard
-    normal, and ĝ_i = σ ‖u_i‖ (a + z). Given the noise across, |r_i| is at most a
-    function h of |z| that increases, and as φ'(τ) = -τ φ(τ),
-    P[|a + z| ≤ h(|z|)] ≤ 2 ∫ τ φ(τ) h(τ) dτ. The mean over the noise across is E|γ|
-    for its quadratic form γ: the nuclear norm, or (less its mean) √2 times the
-    Frobenius norm.
+    so the error is at most the sum over i of the probability that the linear margin
+    is no larger in size than what it leaves over. Chapter 20 proves the bound on
+    each.
 
     Parameters
     ----------
@@ -157,8 +154,8 @@ def corrected_bound(
 def _check(
     eigenvalues: Any, gradients: Any, sigma: Any, estimator: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    values = as_tensor("eigenvalues", eigenvalues).double().cpu()
-    vectors = as_tensor("gradients", gradients).double().cpu()
+    values = as_real("eigenvalues", eigenvalues).cpu()
+    vectors = as_real("gradients", gradients).cpu()
     sigmas = check_sigmas(sigma)
     if estimator not in ("taylor", "mmse"):
         raise ValueError(f"estimator: expected one of taylor, mmse; got {estimator!r}.")

@@ -14,6 +14,8 @@ MEASURE: Final = 0
 PILOT: Final = 1
 LINEARIZE: Final = 2
 SHIFT: Final = 3
+#: Noisy inputs that are drawn from one generator.
+BLOCK: Final = 64
 
 
 def draw_normal(

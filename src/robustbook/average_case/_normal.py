@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import torch
 from scipy.special import owens_t, stdtrit
 from torch import Tensor
-from torch.quasirandom import SobolEngine
 
 from robustbook._validation import DTYPES, as_tensor, check_count
-from robustbook.average_case._problem import spans
+from robustbook.average_case._integrate import Rule, factorize, integrate
 
 #: Constraints whose failures together have at most this share of the probability of
 #: the most likely failure are left out.
 NEGLIGIBLE: Final = 1e-7
-#: Numbers at once: for each thread of a CPU what its cache holds, for a GPU what
-#: keeps it busy.
-_CPU_CHUNK: Final = 1 << 15
-_CUDA_CHUNK: Final = 1 << 24
-#: Where a constraint holds less often than this limit says (one in a million), the
-#: tails are computed with full relative accuracy.
-_QUICK_LIMIT: Final = -4.75
-#: Up to so many points in all, single precision is exact enough: chance changes a
-#: probability by over 1e-6, rounding by less than the second number (the third in
-#: more than 20 dimensions; measured in the tests).
-_SINGLE_POINTS: Final = 1 << 16
-_SINGLE_ROUNDING: Final = 1e-7
-_SINGLE_ROUNDING_LARGE: Final = 5e-7
-#: Largest limit, of either sign, for which it is used: nothing there is rare.
-_MODERATE: Final = 3.0
+#: From 3 constraints on, a probability of failure below this counts as 0.
+CERTAIN: Final = 1e-12
 _SMALLEST: Final = 1e-300
-#: Half the distance of Sobol points: none of them is at 0.
-_HALF_CELL: Final = 2.0**-31
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +65,8 @@ def orthant_probability(
     error. Coordinates that are functions of others make the covariance singular:
     their constraints bound the last variable that they depend on. A coordinate
     without variance counts as 1 or 0. Constraints that cannot matter are left out:
-    together they change the probability of failure by less than 1e-7 of it.
+    together they change the probability of failure by less than 1e-7 of it, or by
+    less than 1e-12.
 
     Parameters
     ----------
@@ -113,8 +97,8 @@ def orthant_probability(
     TypeError
         If an array does not hold floating-point numbers.
     ValueError
-        If shapes do not match, an entry is NaN, or a covariance is not symmetric
-        and positive semidefinite.
+        If shapes do not match, an entry is NaN, or a covariance is not symmetric,
+        or not positive semidefinite as far as the result depends on it.
 
     References
     ----------
@@ -164,9 +148,9 @@ def orthant_probability(
         elif count == 2:
             probability[rows] = _bivariate(limit, correlation[:, 0, 1])
         else:
-            factor = _factorize(limit, correlation, rounding)
-            rule = _Rule(points, scrambles, seed, dtype)
-            values, rounding_error = _integrate(factor, rule)
+            factor = factorize(limit, correlation, rounding)
+            rule = Rule(points, scrambles, seed, dtype)
+            values, rounding_error = integrate(factor, rule)
             probability[rows] = values.mean(dim=1)
             error[rows] = standard_error_of_means(values) + rounding_error
     return OrthantProbability(
@@ -229,6 +213,13 @@ def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
         raise ValueError(
             "covariance: expected a symmetric matrix; symmetrize it: (C + C.mT) / 2."
         )
+    # In two dimensions that is all; in more, what matters shows in the factorization.
+    limit = (1 + 1e-6) * scale[..., :, None] * scale[..., None, :]
+    if bool((covariances.abs() > limit).any()):
+        raise ValueError(
+            "covariance: expected a positive semidefinite matrix, got a covariance "
+            "larger than its two variances allow."
+        )
     return (
         means.expand(*shape, dimension),
         covariances.expand(*shape, dimension, dimension),
@@ -254,6 +245,7 @@ def _standardize(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tens
     failures = torch.special.ndtr(-limits)
     from_here = failures.flip(1).cumsum(1).flip(1)
     counts = (from_here > NEGLIGIBLE * failures[:, :1]).sum(dim=1)
+    counts[(counts > 2) & (from_here[:, 0] < CERTAIN)] = 0
     counts[limits[:, 0] == -torch.inf] = -1
     return limits, correlation, counts
 
@@ -277,235 +269,3 @@ def _bivariate(limits: Tensor, correlation: Tensor) -> Tensor:
     between = (torch.special.ndtr(h) - torch.special.ndtr(-k)).clamp_min(0)
     value = torch.where(same, smaller, torch.where(opposite, between, value))
     return value.to(limits.device)
-
-
-@dataclass(frozen=True, eq=False)
-class _Factor:
-    """Constraints ``lower @ y ≤ limits`` on independent standard normal ``y``.
-
-    Row j of a problem of full rank ends on the diagonal. Otherwise ``last`` says
-    which variable a row ends with.
-    """
-
-    limits: Tensor
-    lower: Tensor
-    last: Tensor
-    rank: Tensor
-
-    def __getitem__(self, rows: Tensor) -> _Factor:
-        return _Factor(
-            self.limits[rows], self.lower[rows], self.last[rows], self.rank[rows]
-        )
-
-
-def _factorize(limits: Tensor, correlation: Tensor, tolerance: float) -> _Factor:
-    """Cholesky factor, at each step of the variable least likely to comply."""
-    count, size = limits.shape
-    every = torch.arange(count, device=limits.device)
-    lower = torch.zeros_like(correlation)
-    variance = correlation.diagonal(dim1=1, dim2=2).clone()
-    remaining = limits.clone()
-    placed = torch.zeros_like(limits, dtype=torch.bool)
-    order = []
-    rank = torch.zeros(count, dtype=torch.int64, device=limits.device)
-    for step in range(size):
-        free = ~placed & (variance > tolerance)
-        spread = torch.where(free, variance, 1.0).sqrt()
-        scores = torch.where(free, remaining / spread, torch.inf)
-        # Where nothing is left to choose, any unplaced coordinate does.
-        scores = torch.where(placed, torch.nan, scores).nan_to_num(nan=torch.inf)
-        chosen = torch.where(
-            free.any(dim=1), scores.argmin(dim=1), (~placed).double().argmax(dim=1)
-        )
-        regular = free[every, chosen]
-        rank += regular
-        order.append(chosen)
-        placed[every, chosen] = True
-        deviation = spread[every, chosen]
-        column = correlation[every, chosen]
-        column = column - (lower[every, chosen][:, None, :] * lower).sum(dim=2)
-        column = torch.where(placed, 0.0, column / deviation[:, None])
-        column[every, chosen] = deviation
-        column = torch.where(regular[:, None], column, 0.0)
-        lower[:, :, step] = column
-        variance = torch.where(placed, variance, variance - column.square())
-        score = scores[every, chosen]
-        expected = -_hazard(torch.where(regular, score, 0.0))
-        remaining = remaining - column * expected[:, None]
-    if bool((variance < -max(1e3 * tolerance, 1e-6)).any()):
-        raise ValueError(
-            "covariance: expected a positive semidefinite matrix, got one with a "
-            "negative eigenvalue."
-        )
-    permutation = torch.stack(order, dim=1)
-    lower = lower.gather(1, permutation[:, :, None].expand(-1, -1, size))
-    # A coefficient that is zero but for rounding does not end a row.
-    relevant = lower.abs() > math.sqrt(tolerance)
-    steps = torch.arange(size, device=limits.device)
-    last = torch.where(relevant, steps, -1).amax(dim=2)
-    return _Factor(limits.gather(1, permutation), lower, last, rank)
-
-
-def _hazard(limit: Tensor) -> Tensor:
-    """phi(t) / Phi(t): minus the mean of a normal variable below t."""
-    log_density = -0.5 * limit.square() - 0.5 * math.log(2 * math.pi)
-    return torch.exp(log_density - torch.special.log_ndtr(limit))
-
-
-def sobol_engine(dimension: int, seed: int) -> SobolEngine:
-    """A scrambled Sobol sequence."""
-    return SobolEngine(dimension, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
-
-
-@lru_cache(maxsize=32)
-def _sobol(
-    dimension: int, points: int, scrambles: int, seed: int, dtype: torch.dtype
-) -> Tensor:
-    """Independently scrambled Sobol points (dimension, scrambles × points)."""
-    seeds = np.random.SeedSequence([seed, 0x50B01]).generate_state(scrambles)
-    drawn = [
-        sobol_engine(dimension, int(number)).draw(points, dtype=torch.float64)
-        for number in seeds
-    ]
-    return (torch.cat(drawn) + _HALF_CELL).T.contiguous().to(dtype)
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """Which points, and in what precision."""
-
-    points: int
-    scrambles: int
-    seed: int
-    dtype: torch.dtype | None
-
-    @property
-    def single(self) -> bool:
-        """Whether single precision will do."""
-        few = self.points * self.scrambles <= _SINGLE_POINTS
-        return self.dtype == torch.float32 or (self.dtype is None and few)
-
-    def uniform(self, dimension: int, dtype: torch.dtype) -> Tensor:
-        """The points (dimension, scrambles × points)."""
-        return _sobol(dimension, self.points, self.scrambles, self.seed, dtype)
-
-
-def _integrate(factor: _Factor, rule: _Rule) -> tuple[Tensor, Tensor]:
-    """Means over each scramble (problems, scrambles), and what rounding may add."""
-    points, scrambles = rule.points, rule.scrambles
-    count, size = factor.limits.shape
-    device = factor.limits.device
-    result = torch.empty(count, scrambles, dtype=torch.float64, device=device)
-    regular = factor.rank == size
-    # The probability is at most that of the first constraint.
-    first = factor.limits.amin(dim=1)
-    quick = regular & (first.abs() < _MODERATE) & rule.single
-    chunk = _CUDA_CHUNK
-    if device.type == "cpu":
-        chunk = _CPU_CHUNK * torch.get_num_threads()
-    for chosen, integrate, dtype in (
-        (quick, _regular, torch.float32),
-        (regular & ~quick, _regular, torch.float64),
-        (~regular, _singular, torch.float64),
-    ):
-        rows = chosen.nonzero()[:, 0]
-        if not len(rows):
-            continue
-        uniform = rule.uniform(max(size - 1, 1), dtype).to(device)
-        # As many points as fit, and as many problems as fit with them.
-        at_once = min(points, chunk)
-        sums = torch.zeros(len(rows), scrambles, dtype=torch.float64, device=device)
-        for inside in spans(len(rows), max(1, chunk // at_once)):
-            problem = factor[rows[inside]]
-            for part in spans(scrambles * points, at_once):
-                values = integrate(problem, uniform[:, part])
-                # Sums of single-precision products in double precision.
-                total = values.sum(dim=1, dtype=torch.float64)
-                sums[inside, part.start // points] += total
-        result[rows] = sums / points
-    rounding = _SINGLE_ROUNDING if size <= 20 else _SINGLE_ROUNDING_LARGE
-    return result, torch.where(quick, rounding, 0.0)
-
-
-def _regular(factor: _Factor, uniform: Tensor) -> Tensor:
-    """Integrand at the points for problems of full rank: (problems, points)."""
-    scale = factor.lower.diagonal(dim1=1, dim2=2)
-    limits = (factor.limits / scale)[:, :, None]
-    lower = factor.lower / scale[:, :, None]
-    if float(limits[:, 0].min()) > _QUICK_LIMIT:
-        return _regular_by_erf(limits, lower, uniform)
-    count, size = factor.limits.shape
-    variables = uniform.new_empty(count, size - 1, uniform.shape[1])
-    below = torch.special.ndtr(limits[:, 0]).expand(count, uniform.shape[1])
-    product = below.clone()
-    for step in range(1, size):
-        mass = (uniform[step - 1] * below).clamp_(min=_SMALLEST)
-        torch.special.ndtri(mass, out=variables[:, step - 1])
-        bound = torch.baddbmm(
-            limits[:, step : step + 1],
-            lower[:, step : step + 1, :step],
-            variables[:, :step],
-            alpha=-1,
-        )[:, 0]
-        below = torch.special.ndtr(bound)
-        product *= below
-    return product
-
-
-def _regular_by_erf(limits: Tensor, lower: Tensor, uniform: Tensor) -> Tensor:
-    """The same with the error function and its inverse, which take half the time.
-
-    Their rounding is absolute, not relative. It does no harm: the mass that a
-    variable is drawn from is a factor of the product.
-    """
-    count, size = len(limits), limits.shape[1]
-    dtype, eps = uniform.dtype, torch.finfo(uniform.dtype).eps
-    # Variables are kept divided by √2, and masses times 2.
-    limits = (limits / math.sqrt(2)).to(dtype)
-    lower = lower.to(dtype)
-    variables = uniform.new_empty(count, size - 1, uniform.shape[1])
-    # Neither end of the interval (-1, 1) is reached.
-    start = torch.tensor(-1 + eps, dtype=dtype, device=uniform.device)
-    inside = uniform * (1 - 2 * eps)
-    twice = torch.erf(limits[:, 0]).add_(1).expand(count, uniform.shape[1])
-    product = twice.clone()
-    for step in range(1, size):
-        signed = variables[:, step - 1]
-        torch.addcmul(start, inside[step - 1], twice, out=signed)
-        signed.erfinv_()
-        bound = torch.baddbmm(
-            limits[:, step : step + 1],
-            lower[:, step : step + 1, :step],
-            variables[:, :step],
-            alpha=-1,
-        )[:, 0]
-        twice = bound.erf_().add_(1)
-        product *= twice
-    return product * 0.5**size
-
-
-def _singular(factor: _Factor, uniform: Tensor) -> Tensor:
-    """Integrand for problems in which rows share their last variable."""
-    count, num_points = len(factor.limits), uniform.shape[1]
-    slack = factor.limits[:, :, None].expand(-1, -1, num_points).clone()
-    product = torch.ones(count, num_points, dtype=torch.float64, device=uniform.device)
-    for step in range(int(factor.rank.max())):
-        column = factor.lower[:, :, step, None]
-        ends = (factor.last == step)[:, :, None]
-        divisor = torch.where(ends, column, 1.0)
-        bounds = slack / divisor
-        upper = torch.where(ends & (column > 0), bounds, torch.inf).amin(dim=1)
-        under = torch.where(ends & (column < 0), bounds, -torch.inf).amax(dim=1)
-        # Both bounds to the left of 0, where differences keep their digits.
-        flip = under > 0
-        left = torch.where(flip, -upper, under)
-        right = torch.where(flip, -under, upper)
-        start = torch.special.ndtr(left)
-        width = (torch.special.ndtr(right) - start).clamp_min(0)
-        product *= width
-        if step < len(uniform):
-            mass = (start + uniform[step] * width).clamp(_SMALLEST, 1 - 2.0**-53)
-            drawn = torch.special.ndtri(mass)
-            drawn = torch.where(flip, -drawn, drawn)
-            slack -= column * drawn[:, None]
-    return product

@@ -11,20 +11,24 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from robustbook._validation import as_tensor, check_count, check_labels, check_logits
-from robustbook.average_case._classifier import (
+from robustbook._classifier import (
     Model,
     check_model,
     check_model_logits,
     find_device,
     warn_of_training,
 )
+from robustbook._validation import as_tensor, check_count, check_labels, check_logits
 
 #: Bytes for the activations of one batch on a CPU; on a GPU, a share of what is free.
 _CPU_BUDGET: Final = 256 << 20
 _CUDA_SHARE: Final = 0.25
 #: More at once does not pay.
 _LARGEST_BATCH: Final = {"cpu": 2048, "cuda": 1 << 16}
+
+
+#: Instead of sigma, where no noise is wanted.
+NO_NOISE: Final = object()
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +63,14 @@ class Problem:
     def num_pixels(self) -> int:
         """D, the number of coordinates of one input."""
         return self.inputs[0].numel()
+
+    def keeps(self, images: Tensor, noise: Tensor) -> Tensor:
+        """Whether the inputs `images` keep the label under noise (units, n, D)."""
+        where = images.to(self.inputs.device)
+        shift = noise.reshape(*noise.shape[:2], *self.inputs.shape[1:])
+        noisy = self.inputs[where][:, None] + shift
+        predictions = self.predict(noisy.flatten(0, 1)).reshape(noise.shape[:2])
+        return predictions == self.labels[where][:, None]
 
     def predict(self, inputs: Tensor) -> Tensor:
         """Predictions on noisy inputs, in batches."""
@@ -99,8 +111,7 @@ def set_up(
     """Check everything that can be checked before the work begins."""
     check_model(model)
     given = check_inputs(x)
-    # None: no noise is wanted.
-    sigmas = torch.ones(0) if sigma is None else check_sigmas(sigma)
+    sigmas = torch.ones(0) if sigma is NO_NOISE else check_sigmas(sigma)
     if batch_size is not None:
         check_count("batch_size", batch_size)
     if label is not None:
@@ -137,6 +148,14 @@ def set_up(
     )
 
 
+def as_real(name: str, value: Any) -> Tensor:
+    """Return numbers as a float64 tensor; complex ones are refused."""
+    numbers = as_tensor(name, value)
+    if numbers.is_complex():
+        raise TypeError(f"{name}: expected real numbers, got dtype {numbers.dtype}.")
+    return numbers.double()
+
+
 def check_inputs(value: Any) -> Tensor:
     """Return inputs as a tensor (N, ...) of finite numbers."""
     inputs = as_tensor("x", value)
@@ -159,7 +178,7 @@ def check_inputs(value: Any) -> Tensor:
 
 def check_sigmas(value: Any) -> Tensor:
     """Return sigma as float64 of shape () or (S,): positive and finite."""
-    if isinstance(value, (bool, str)):
+    if value is None or isinstance(value, (bool, str)):
         raise TypeError(f"sigma: expected a positive number or several, got {value!r}.")
     sigmas = as_tensor("sigma", value)
     if sigmas.is_complex() or sigmas.dtype == torch.bool:

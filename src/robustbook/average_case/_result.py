@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from statistics import NormalDist
+from typing import Final
 
 from torch import Tensor
 
 from robustbook._validation import check_fraction
+
+#: Half of these failures and half of these successes are added, as Agresti and Coull
+#: do: no share of 0 or 1 has a standard error of 0.
+ADDED: Final = 4
 
 
 @dataclass(frozen=True, eq=False)

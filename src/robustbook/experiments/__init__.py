@@ -91,7 +91,7 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         "average_case_bias", measures=("average_case", "training")
     ),
     "average_case_errors": Experiment(
-        "average_case_errors", measures=("average_case",)
+        "average_case_errors", measures=("average_case", "training")
     ),
     "average_case_speed": Experiment("average_case_speed", measures=("average_case",)),
     "boundary": Experiment("boundary"),

@@ -5,58 +5,46 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.stats import spearmanr
-from torch import Tensor, nn
+from torch import nn
 from tqdm import tqdm
 
-from robustbook.average_case import monte_carlo, mv_sigmoid, softmax_proxy
-from robustbook.average_case._estimators import mmse_linearizations
-from robustbook.average_case._linearize import (
-    Linearization,
-    linear_probability,
-    linearize,
-    standardized_margins,
-)
-from robustbook.average_case._noise import LINEARIZE, input_noise
-from robustbook.average_case._problem import Problem, set_up
+from robustbook._code import code_sha256
+from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
+from robustbook.average_case._linearize import linearize
+from robustbook.average_case._problem import NO_NOISE, set_up
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.experiments._cache import Arrays, cached_arrays
-from robustbook.experiments._rows import Row, share_error
-from robustbook.experiments.attacked import data_sha256, model_sha256
-from robustbook.models import (
-    build_model,
-    list_models,
-    list_public_models,
-    load_model,
-    logits_of,
-    resolve_device,
+from robustbook.experiments._rows import (
+    Row,
+    Values,
+    error_of_mean,
+    rounded,
+    share_error,
 )
-from robustbook.results import write_results
+from robustbook.experiments._sums import first_images, sums_of
+from robustbook.experiments.attacked import data_sha256, model_sha256
+from robustbook.models import build_model, load_model, logits_of, resolve_device
 from robustbook.scores import accuracy
 from robustbook.training import train_classifier
 
 __all__ = ["average_case_errors"]
 
-Values = npt.NDArray[np.float64]
-
 #: The scale at which the logistic function is closest to the normal one; the paper's
 #: source for its sigmoid has it, the paper's formula has not.
 LOGISTIC_SCALE: Final = 1.702
-#: Points of each scramble of the integration.
-POINTS: Final = 256
-POINTS_SEED: Final = 0
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
-
-
-#: The models without and with a penalty on the gradient's norm, in order.
-_PENALTIES: Final = ("", "-grad1e-4", "-grad1e-3", "-grad1e-2", "-grad1e-1", "-grad1")
+#: The estimates that are compared with Monte Carlo.
+ESTIMATORS: Final = (
+    "taylor", "taylor_mvs", "taylor_mvs_scaled",
+    "mmse", "mmse_mvs", "mmse_pairs", "softmax",
+)  # fmt: skip
+#: Weights of a penalty on the gradient's norm, as names of models have them.
+PENALTIES: Final = ("1e-4", "1e-3", "1e-2", "1e-1", "1")
 
 
 @dataclass(frozen=True)
@@ -67,19 +55,36 @@ class _Group:
     split: str
     models: tuple[str, ...]
     sigmas: tuple[float, ...]
-    images: int
+    images: int = 60
     #: Noisy inputs of the MMSE fits.
-    fits: int
-    #: Standard error that Monte Carlo aims at, and the most noisy inputs.
-    precision: float
-    most: int = 10_000
-    #: The noise at which single images are stored.
+    fits: int = 20
+    #: Standard error that Monte Carlo aims at.
+    precision: float = 0.02
+    estimators: tuple[str, ...] = ESTIMATORS
+    #: The noise at which single images are stored, and of which models.
     focus: float = 0.1
-    #: Models whose single images are stored.
     shown: tuple[str, ...] = ()
-    #: Models whose MMSE fits are made with ever more noisy inputs, and how many.
-    converging: tuple[str, ...] = ()
+    #: Noisy inputs of more and more precise MMSE fits, for the last of these models.
     counts: tuple[int, ...] = ()
+
+    def data(self) -> Dataset:
+        """Load the images."""
+        return first_images(self.dataset, self.split, self.images)
+
+
+def _groups(
+    dataset: str,
+    split: str,
+    models: tuple[str, ...],
+    sigmas: tuple[float, ...],
+    **options: Any,
+) -> tuple[_Group, _Group]:
+    """Some models and a CNN, and this CNN trained with penalties."""
+    family = tuple(f"{dataset}-cnn-grad{weight}-s0" for weight in PENALTIES)
+    return (
+        _Group(dataset, split, (*models, f"{dataset}-cnn-s0"), sigmas, **options),
+        _Group(dataset, split, family, sigmas, estimators=("taylor", "mmse_pairs")),
+    )
 
 
 _PLANS: Final[dict[str, tuple[_Group, ...]]] = {
@@ -92,23 +97,18 @@ _PLANS: Final[dict[str, tuple[_Group, ...]]] = {
                 "digits-cnn-s0",
                 "digits-cnn-noise-s0",
                 "digits-cnn-adv-s0",
-                "digits-cnn-grad1e-2-s0",
-                "digits-cnn-grad1e-1-s0",
-                "digits-cnn-grad1-s0",
+                *(f"digits-cnn-grad{weight}-s0" for weight in PENALTIES[2:]),
             ),
             (0.05, 0.1, 0.2, 0.4),
             images=50,
             fits=10,
-            precision=0.02,
-            most=2000,
             focus=0.2,
             shown=("digits-linear-s0", "digits-cnn-s0"),
-            converging=("digits-cnn-s0",),
             counts=(1, 2, 5, 10, 25),
         ),
     ),
     "full": (
-        _Group(
+        *_groups(
             "mnist",
             "test",
             (
@@ -119,71 +119,49 @@ _PLANS: Final[dict[str, tuple[_Group, ...]]] = {
                 "mnist-madry_tiny_adv",
             ),
             (0.1, 0.2, 0.4, 0.6, 1.0),
-            images=200,
-            fits=50,
-            precision=0.01,
             focus=0.4,
             shown=("mnist-linear", "mnist-conv_small_nat"),
-            converging=("mnist-conv_small_nat",),
-            counts=(1, 2, 5, 10, 25, 50, 100, 200),
-        ),
-        _Group(
-            "fashion-mnist",
-            "test",
-            ("fashion-linear",),
-            (0.05, 0.1, 0.2, 0.4, 0.8),
-            images=200,
-            fits=50,
-            precision=0.01,
-            focus=0.2,
-        ),
-        _Group(
-            "fashion-mnist",
-            "test",
-            ("fashion-kw",),
-            (0.05, 0.1, 0.2, 0.4, 0.8),
-            images=100,
-            fits=20,
-            precision=0.01,
-            focus=0.2,
-            shown=("fashion-kw",),
-            converging=("fashion-kw",),
             counts=(1, 2, 5, 10, 25, 50, 100),
         ),
-        _Group(
+        *_groups(
+            "fashion-mnist",
+            "test",
+            ("fashion-linear", "fashion-kw"),
+            (0.05, 0.1, 0.2, 0.4, 0.8),
+            focus=0.2,
+            shown=("fashion-mnist-cnn-s0", "fashion-kw"),
+            counts=(1, 2, 5, 10, 25, 50, 100),
+        ),
+        *_groups(
             "cifar10",
             "test1000",
-            (
-                "cifar10-captum_lenet",
-                "cifar10-cnn_a_adv4",
-                "cifar10-resnet4b_adv",
-                *(f"cifar10-cnn{penalty}-s0" for penalty in _PENALTIES),
-            ),
+            ("cifar10-captum_lenet", "cifar10-cnn_a_adv4", "cifar10-resnet4b_adv"),
             (0.01, 0.02, 0.05, 0.1, 0.2),
-            images=100,
-            fits=20,
-            precision=0.015,
             focus=0.05,
             shown=("cifar10-captum_lenet",),
         ),
     ),
 }
 
-#: Models that are trained here, as the paper's linear models are: the
-#: architecture, its options, epochs and learning rate.
-_TRAINED: Final[dict[str, tuple[str, dict[str, Any], str, int, float]]] = {
-    "mnist-linear": ("linear", {"size": 28}, "mnist", 3, 1e-3),
-    "fashion-linear": ("linear", {"size": 28}, "fashion-mnist", 3, 1e-3),
-}  # fmt: skip
+
+@dataclass(frozen=True)
+class _Recipe:
+    """How a linear model of this experiment is trained, as the paper's are."""
+
+    dataset: str
+    size: int = 28
+    epochs: int = 3
+    lr: float = 1e-3
+
+
+_TRAINED: Final = {
+    "mnist-linear": _Recipe("mnist"),
+    "fashion-linear": _Recipe("fashion-mnist"),
+}
 
 
 def average_case_errors(
-    *,
-    profile: str = "full",
-    seed: int = 0,
-    device: str = "auto",
-    directory: Path | None = None,
-    name: str = "average_case_errors",
+    *, profile: str = "full", seed: int = 0, device: str = "auto"
 ) -> list[Row]:
     """Compare every estimate with Monte Carlo, image by image.
 
@@ -195,10 +173,6 @@ def average_case_errors(
         Of the noise, and of the training of the models that are trained here.
     device : str
         Where the models run.
-    directory : Path, optional
-        Where to store the rows.
-    name : str
-        Under which name.
 
     Returns
     -------
@@ -212,243 +186,211 @@ def average_case_errors(
         difference (``bias``), and the rank correlation;
         "distribution": quantiles of the estimates over the images;
         "cdf": mv-sigmoid against the normal distribution function, at the Taylor
-        margins, as printed and with its argument scaled, and the mean correlation of
-        the margins;
-        "convergence": MMSE with ``fits`` noisy inputs, drawn one by one ("mmse") or
-        as pairs of noise with opposite signs ("mmse_pairs");
+        margins, as printed and with its argument scaled;
+        "convergence": MMSE with ``fits`` noisy inputs, drawn one by one as in the
+        paper ("mmse") or as pairs of noise with opposite signs ("mmse_pairs");
         "image": the estimates of single images.
+        Models trained with a penalty on the gradient's norm have rows of the first
+        two kinds, with Taylor and MMSE in pairs only.
 
     Notes
     -----
     Average-case paper, Figures 1, 2, 5 to 10. Chapter 20 of this book.
     """
-    started = datetime.now(UTC)
-    groups = _PLANS[profile]
     rows: list[Row] = []
-    sums: dict[str, str] = {}
-    known = {*list_models(), *list_public_models(), *_TRAINED}
-    jobs = [
-        (group, model) for group in groups for model in group.models if model in known
-    ]
-    for group, model_name in tqdm(jobs, desc="average_case_errors", disable=None):
-        data = load_dataset(group.dataset, group.split)
-        data = data.subset(slice(group.images))
-        model = trained_or_loaded(model_name, seed).to(resolve_device(device))
-        sums[model_name] = model_sha256(model)
-        sums[f"{group.dataset} {group.split} {group.images}"] = data_sha256(data)
+    jobs = [(group, model) for group in _PLANS[profile] for model in group.models]
+    for group, name in tqdm(jobs, desc="average_case_errors", disable=None):
+        data = group.data()
+        model = _model(name, seed).to(resolve_device(device))
+        counts = group.counts if name in group.shown[-1:] else ()
+
+        def compute(
+            group: _Group = group,
+            model: nn.Module = model,
+            data: Dataset = data,
+            counts: tuple[int, ...] = counts,
+        ) -> Arrays:
+            return _estimates(group, model, data, counts, seed)
+
         arrays = cached_arrays(
             {
                 "what": "average_case_errors",
-                "model": sums[model_name],
+                "code": code_sha256(["robustbook.average_case"]),
+                "device": str(resolve_device(device)),
+                "model": model_sha256(model),
                 "images": data_sha256(data),
                 "sigmas": repr(group.sigmas),
+                "estimators": repr(group.estimators),
                 "fits": group.fits,
-                "counts": repr(_counts(group, model_name)),
+                "counts": repr(counts),
                 "focus": group.focus,
                 "precision": group.precision,
-                "most": group.most,
                 "seed": seed,
             },
-            lambda group=group, name=model_name, model=model, data=data: _estimates(  # type: ignore[misc]
-                group, name, model, data, seed
-            ),
+            compute,
         )
-        shared = {"dataset": group.dataset, "model": model_name, "images": len(data)}
-        for row in _rows(group, model_name, arrays):
+        shared = {"dataset": group.dataset, "model": name, "images": len(data)}
+        for row in _rows(group, name, counts, arrays):
             rows.append({"what": row.pop("what"), **shared, **row})
-    if directory is not None:
-        write_results(
-            name,
-            rows,
-            experiment=name,
-            profile=profile,
-            seed=seed,
-            device=device,
-            modules=["robustbook.average_case"],
-            started=started,
-            data_sha256=sums,
-            directory=directory,
-        )
     return rows
 
 
-def trained_or_loaded(name: str, seed: int) -> nn.Module:
-    """Load a checkpoint, or train one of the small models of this experiment."""
+def data_sums(profile: str) -> dict[str, str]:
+    """sha256 of the images, of the models, and of what the linear ones train on."""
+    sums: dict[str, str] = {}
+    for group in _PLANS[profile]:
+        for name in set(group.models) & set(_TRAINED):
+            dataset = _TRAINED[name].dataset
+            sums[f"{dataset} train"] = data_sha256(load_dataset(dataset, "train"))
+        ready = [name for name in group.models if name not in _TRAINED]
+        models = ((name, load_model(name)) for name in ready)
+        sums |= sums_of(group.dataset, group.split, group.images, models)
+    return sums
+
+
+def _model(name: str, seed: int) -> nn.Module:
+    """Load a checkpoint, or train one of the linear models of this experiment."""
     if name not in _TRAINED:
         return load_model(name).eval()
-    arch, options, dataset, epochs, lr = _TRAINED[name]
+    recipe = _TRAINED[name]
+    model = build_model("linear", seed=seed, options={"size": recipe.size})
+    data = load_dataset(recipe.dataset, "train")
 
     def fit() -> Arrays:
-        model = build_model(arch, seed=seed, options=options)
-        data = load_dataset(dataset, "train")
-        train_classifier(model, data, epochs=epochs, lr=lr, seed=seed, progress=False)
+        train_classifier(
+            model, data, epochs=recipe.epochs, lr=recipe.lr, seed=seed, progress=False
+        )
         return {key: value.numpy() for key, value in model.state_dict().items()}
 
     weights = cached_arrays(
         {
             "what": "average_case_errors model",
-            "arch": arch,
-            "options": repr(options),
-            "dataset": dataset,
-            "epochs": epochs,
-            "lr": lr,
+            "code": code_sha256(["robustbook.training"]),
+            "recipe": repr(recipe),
+            "images": data_sha256(data),
             "seed": seed,
         },
         fit,
     )
-    model = build_model(arch, seed=seed, options=options)
     model.load_state_dict({key: torch.tensor(v) for key, v in weights.items()})
     return model.eval()
 
 
-def _counts(group: _Group, model_name: str) -> tuple[int, ...]:
-    return group.counts if model_name in group.converging else ()
-
-
 def _estimates(
-    group: _Group, model_name: str, model: nn.Module, data: Dataset, seed: int
+    group: _Group, model: nn.Module, data: Dataset, counts: tuple[int, ...], seed: int
 ) -> Arrays:
     """All estimates of one model, each (S, N)."""
-    problem = set_up(model, data.images, list(group.sigmas), None, None, None)
-    logits = logits_of(model, data.images)
-    result: Arrays = {
-        "labels": problem.labels.cpu().numpy(),
-        "accuracy": np.array(accuracy(logits, data.labels)),
-        "softmax": softmax_proxy(model, data.images)
-        .numpy()[None]
-        .repeat(len(group.sigmas), axis=0),
-    }
-    truth = monte_carlo(
-        model,
-        data.images,
-        list(group.sigmas),
-        samples=group.most,
-        precision=group.precision,
-        seed=seed,
-    )
+    x, sigmas = data.images, list(group.sigmas)
+    truth = monte_carlo(model, x, sigmas, precision=group.precision, seed=seed)
     assert truth.trials is not None
-    result["monte_carlo"] = truth.probability.numpy()
-    result["trials"] = truth.trials.numpy()
-    parts = [_read(part, problem) for part in linearize(problem)]
-    for key in parts[0]:
-        result[key] = np.concatenate([part[key] for part in parts], axis=1)
-    for pairs in (False, True):
-        fitted = [
-            _fits(problem, position, group.fits, seed + 1, pairs=pairs)
-            for position in range(len(group.sigmas))
-        ]
-        for key in fitted[0]:
-            found = np.concatenate([part[key] for part in fitted])
-            result[f"{key}_pairs" if pairs else key] = found
-    place = group.sigmas.index(group.focus)
-    for count in _counts(group, model_name):
-        for pairs in (False, True):
-            if count % 2 and pairs:
-                continue
-            name = f"mmse{'_pairs' if pairs else ''} {count}"
-            result[name] = _fits(problem, place, count, seed + 2, pairs=pairs)["mmse"]
+    result: Arrays = {
+        "accuracy": np.array(accuracy(logits_of(model, x), data.labels)),
+        "monte_carlo": truth.probability.numpy(),
+        "trials": truth.trials.numpy(),
+        "correlation": _correlations(model, data),
+    }
+    for estimator in group.estimators:
+        result[estimator] = _estimate(
+            estimator, model, data, sigmas, group.fits, seed + 1
+        )
+    for count in counts:
+        for estimator in ("mmse", "mmse_pairs"):
+            if estimator == "mmse" or count % 2 == 0:
+                result[f"{estimator} {count}"] = _estimate(
+                    estimator, model, data, [group.focus], count, seed + 2
+                )
     return result
 
 
-def _read(part: Linearization, problem: Problem) -> Arrays:
-    """Taylor estimates (S, n) of some of the images."""
-    exact = linear_probability(
-        part.margins, part.gram, problem.sigmas, seed=POINTS_SEED, points=POINTS
-    )
-    margins = standardized_margins(part.margins, part.gram, problem.sigmas)
-    norms = part.gram.diagonal(dim1=1, dim2=2).sqrt()
-    correlation = part.gram / (norms[:, :, None] * norms[:, None, :])
-    size = norms.shape[1]
-    off = (correlation.sum(dim=(1, 2)) - size) / (size * (size - 1))
-    return {
-        "taylor": exact.probability.cpu().numpy(),
-        "taylor_mvs": mv_sigmoid(margins).cpu().numpy(),
-        "taylor_mvs_scaled": mv_sigmoid(LOGISTIC_SCALE * margins).cpu().numpy(),
-        "correlation": off[None].cpu().numpy(),
-    }
+def _estimate(
+    estimator: str,
+    model: nn.Module,
+    data: Dataset,
+    sigmas: list[float],
+    fits: int,
+    seed: int,
+) -> Values:
+    """One estimate (S, N)."""
+    x = data.images
+    if estimator == "softmax":
+        return softmax_proxy(model, x).numpy()[None].repeat(len(sigmas), axis=0)
+    cdf: Any = "mv_sigmoid" if "mvs" in estimator else "mvn"
+    if estimator.startswith("mmse"):
+        found = mmse(
+            model, x, sigmas, samples=fits, cdf=cdf, seed=seed,
+            antithetic=estimator == "mmse_pairs",
+        )  # fmt: skip
+    else:
+        # The margins are divided by sigma: a scale for them is one for 1 / sigma.
+        scale = LOGISTIC_SCALE if estimator.endswith("scaled") else 1.0
+        found = taylor(model, x, [sigma / scale for sigma in sigmas], cdf=cdf)
+    return found.probability.numpy()
 
 
-def _fits(
-    problem: Problem, place: int, count: int, seed: int, *, pairs: bool
-) -> Arrays:
-    """MMSE estimates (1, N) at one sigma; on request from pairs of noise, η and -η."""
-    one = problem.sigmas[place : place + 1]
-
-    def paired_noise(rows: slice) -> Tensor:
-        half = input_noise(seed, LINEARIZE, rows, count // 2, problem.inputs)
-        return float(one) * torch.cat([half, -half], dim=1)
-
-    fits = mmse_linearizations(problem, float(one), count, seed)
-    if pairs:
-        fits = linearize(problem, noise=paired_noise, samples=count)
-    parts = []
-    for part in fits:
-        found = linear_probability(
-            part.margins, part.gram, one, seed=POINTS_SEED, points=POINTS
-        )
-        margins = standardized_margins(part.margins, part.gram, one)
-        parts.append((found.probability.cpu(), mv_sigmoid(margins).cpu()))
-    columns = [torch.cat(column, dim=1).numpy() for column in zip(*parts, strict=True)]
-    return {"mmse": columns[0], "mmse_mvs": columns[1]}
+def _correlations(model: nn.Module, data: Dataset) -> Values:
+    """Mean correlation of the linearized margins, for each image."""
+    means = []
+    for part in linearize(set_up(model, data.images, NO_NOISE, None, None, None)):
+        norms = part.gram.diagonal(dim1=1, dim2=2).sqrt()
+        matrix = part.gram / (norms[:, :, None] * norms[:, None, :])
+        size = norms.shape[1]
+        means.append((matrix.sum(dim=(1, 2)) - size) / (size * (size - 1)))
+    return torch.cat(means).cpu().numpy()
 
 
-def _rows(group: _Group, model_name: str, arrays: Arrays) -> Iterator[Row]:
+def _rows(
+    group: _Group, name: str, counts: tuple[int, ...], arrays: Arrays
+) -> Iterator[Row]:
     share = float(arrays["accuracy"])
     yield {
         "what": "model",
         "accuracy": share,
         "accuracy_se": share_error(share, group.images),
-        "trained_here": model_name in _TRAINED,
+        "trained_here": name in _TRAINED,
         "fits": group.fits,
-        "correlation": _round(arrays["correlation"].mean()),
+        "correlation": rounded(arrays["correlation"].mean()),
     }
+    truth, trials = arrays["monte_carlo"], arrays["trials"]
+    variance = truth * (1 - truth) / np.maximum(trials - 1, 1)
+    every = len(group.estimators) == len(ESTIMATORS)
     for place, sigma in enumerate(group.sigmas):
-        truth = arrays["monte_carlo"][place]
-        variance = truth * (1 - truth) / np.maximum(arrays["trials"][place] - 1, 1)
-        shared = {"sigma": sigma}
-        for estimator in (
-            "taylor", "taylor_mvs", "taylor_mvs_scaled",
-            "mmse", "mmse_mvs", "mmse_pairs", "softmax",
-        ):  # fmt: skip
-            estimate = arrays[estimator][place]
+        for estimator in group.estimators:
+            compared = _compare(arrays[estimator][place], truth[place], variance[place])
             yield {
-                "what": "error", **shared, "estimator": estimator,
-                **_compare(estimate, truth, variance),
+                "what": "error", "sigma": sigma, "estimator": estimator, **compared
             }  # fmt: skip
+        if not every:
+            continue
         for estimator in ("monte_carlo", "taylor", "mmse"):
-            values = np.quantile(arrays[estimator][place], QUANTILES)
+            values = arrays[estimator][place]
             yield {
-                "what": "distribution", **shared, "estimator": estimator,
-                "mean": _round(arrays[estimator][place].mean()),
+                "what": "distribution", "sigma": sigma, "estimator": estimator,
+                "mean": rounded(values.mean()),
                 **{
-                    f"q{round(100 * q):02d}": _round(value)
-                    for q, value in zip(QUANTILES, values, strict=True)
+                    f"q{round(100 * q):02d}": rounded(np.quantile(values, q))
+                    for q in QUANTILES
                 },
             }  # fmt: skip
-        yield {"what": "cdf", **shared, **_compare_cdfs(arrays, place)}
+        yield {"what": "cdf", "sigma": sigma, **_compare_cdfs(arrays, place)}
+    if name not in group.shown:
+        return
     place = group.sigmas.index(group.focus)
-    truth = arrays["monte_carlo"][place]
-    variance = truth * (1 - truth) / np.maximum(arrays["trials"][place] - 1, 1)
-    for count in _counts(group, model_name):
+    for count in counts:
         for estimator in ("mmse", "mmse_pairs"):
             if f"{estimator} {count}" in arrays:
                 estimate = arrays[f"{estimator} {count}"][0]
                 yield {
                     "what": "convergence", "sigma": group.focus, "fits": count,
-                    "estimator": estimator, **_compare(estimate, truth, variance),
+                    "estimator": estimator,
+                    **_compare(estimate, truth[place], variance[place]),
                 }  # fmt: skip
-    if model_name not in group.shown:
-        return
     for index in range(group.images):
         yield {
             "what": "image", "sigma": group.focus, "index": index,
-            "trials": int(arrays["trials"][place, index]),
+            "trials": int(trials[place, index]),
             **{
-                key: _round(arrays[key][place, index])
-                for key in (
-                    "monte_carlo", "taylor", "taylor_mvs", "mmse", "mmse_pairs",
-                    "mmse_mvs", "softmax",
-                )
+                key: rounded(arrays[key][place, index])
+                for key in ("monte_carlo", *group.estimators)
             },
         }  # fmt: skip
 
@@ -458,45 +400,35 @@ def _compare(estimate: Values, truth: Values, variance: Values) -> Row:
     difference = estimate - truth
     square = difference**2 - variance
     constant = np.ptp(estimate) == 0 or np.ptp(truth) == 0
-    rank = math.nan if constant else float(spearmanr(estimate, truth).statistic)
     return {
-        "truth": _round(truth.mean()),
-        "mean_abs": _round(np.abs(difference).mean()),
-        "mean_abs_se": _round(_error(np.abs(difference))),
-        "floor": _round(np.sqrt(2 * variance / math.pi).mean()),
-        "mse": _round(square.mean(), 9),
-        "mse_se": _round(_error(square), 9),
-        "bias": _round(difference.mean()),
-        "bias_se": _round(_error(difference)),
-        "rank": None if math.isnan(rank) else _round(rank),
+        "truth": rounded(truth.mean()),
+        "mean_abs": rounded(np.abs(difference).mean()),
+        "mean_abs_se": rounded(error_of_mean(np.abs(difference))),
+        "floor": rounded(np.sqrt(2 * variance / math.pi).mean()),
+        "mse": rounded(square.mean(), 9),
+        "mse_se": rounded(error_of_mean(square), 9),
+        "bias": rounded(difference.mean()),
+        "bias_se": rounded(error_of_mean(difference)),
+        "rank": None if constant else rounded(spearmanr(estimate, truth).statistic),
     }
 
 
 def _compare_cdfs(arrays: Arrays, place: int) -> Row:
-    normal = arrays["taylor"][place]
-    printed = arrays["taylor_mvs"][place]
-    scaled = arrays["taylor_mvs_scaled"][place]
+    normal, printed, scaled = (
+        arrays[name][place] for name in ("taylor", "taylor_mvs", "taylor_mvs_scaled")
+    )
     constant = np.ptp(normal) == 0 or np.ptp(printed) == 0
-    pearson = None if constant else _round(np.corrcoef(normal, printed)[0, 1])
     # Images that the Taylor estimate calls safe: failure below one in a hundred.
     safe = normal > 0.99
     return {
-        "mean_abs": _round(np.abs(printed - normal).mean()),
-        "mean_abs_se": _round(_error(np.abs(printed - normal))),
-        "largest": _round(np.abs(printed - normal).max()),
-        "bias": _round((printed - normal).mean()),
-        "pearson": pearson,
-        "scaled_mean_abs": _round(np.abs(scaled - normal).mean()),
-        "scaled_mean_abs_se": _round(_error(np.abs(scaled - normal))),
+        "mean_abs": rounded(np.abs(printed - normal).mean()),
+        "mean_abs_se": rounded(error_of_mean(np.abs(printed - normal))),
+        "largest": rounded(np.abs(printed - normal).max()),
+        "bias": rounded((printed - normal).mean()),
+        "pearson": None if constant else rounded(np.corrcoef(normal, printed)[0, 1]),
+        "scaled_mean_abs": rounded(np.abs(scaled - normal).mean()),
+        "scaled_mean_abs_se": rounded(error_of_mean(np.abs(scaled - normal))),
         "safe": int(safe.sum()),
-        "safe_failure": _round(1 - normal[safe].mean()) if safe.any() else None,
-        "safe_failure_mvs": _round(1 - printed[safe].mean()) if safe.any() else None,
+        "safe_failure": rounded(1 - normal[safe].mean()) if safe.any() else None,
+        "safe_failure_mvs": rounded(1 - printed[safe].mean()) if safe.any() else None,
     }
-
-
-def _error(values: Values) -> float:
-    return float(values.std(ddof=1) / math.sqrt(len(values)))
-
-
-def _round(value: float, digits: int = 6) -> float:
-    return round(float(value), digits)

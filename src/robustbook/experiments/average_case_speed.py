@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
-from robustbook.datasets import load_dataset
 from robustbook.experiments._rows import Row
+from robustbook.experiments._sums import first_images, sums_of
 from robustbook.experiments.agreement_speed import one_thread
-from robustbook.experiments.attacked import data_sha256, model_sha256
 from robustbook.models import load_model
-from robustbook.results import write_results
 
 __all__ = ["average_case_speed"]
 
@@ -48,18 +45,13 @@ _PLANS: Final[dict[str, tuple[_Case, ...]]] = {
     "full": (
         _Case("mnist-conv_small_nat", "mnist", "test", 20, 10_000, 2_000, 3),
         _Case("cifar10-resnet4b_adv", "cifar10", "test1000", 10, 5_000, 1_000, 3),
-        _Case("cifar10-resnet20", "cifar10", "test1000", 1, 1_000, 100, 1),
+        _Case("cifar10-resnet20", "cifar10", "test1000", 8, 500, 100, 1),
     ),
 }
 
 
 def average_case_speed(
-    *,
-    profile: str = "full",
-    seed: int = 0,
-    device: str = "cpu",
-    directory: Path | None = None,
-    name: str = "average_case_speed",
+    *, profile: str = "full", seed: int = 0, device: str = "cpu"
 ) -> list[Row]:
     """Time every estimate on a single thread.
 
@@ -71,10 +63,6 @@ def average_case_speed(
         Of the noise.
     device : str
         Not used: what is timed is a single thread of the CPU.
-    directory : Path, optional
-        Where to store the rows.
-    name : str
-        Under which name.
 
     Returns
     -------
@@ -89,95 +77,70 @@ def average_case_speed(
     samples: it is measured with ``measured_samples`` of them and stated for 10 000.
     Chapter 20 of this book.
     """
-    started = datetime.now(UTC)
     rows: list[Row] = []
-    sums: dict[str, str] = {}
     with one_thread():
         for case in tqdm(_PLANS[profile], desc="average_case_speed", disable=None):
-            data = load_dataset(case.dataset, case.split).subset(slice(case.images))
+            images = first_images(case.dataset, case.split, case.images).images
             model = load_model(case.model).eval()
-            sums[case.model] = model_sha256(model)
-            sums[f"{case.dataset} {case.split} {case.images}"] = data_sha256(data)
             for way, size in WAYS.items():
-                images = data.images if way == "batched" else data.images[:1]
-                rows += _time(case, model, images, way, size, seed)
-    if directory is not None:
-        write_results(
-            name,
-            rows,
-            experiment=name,
-            profile=profile,
-            seed=seed,
-            device="cpu",
-            modules=["robustbook.average_case"],
-            started=started,
-            data_sha256=sums,
-            directory=directory,
-        )
+                some = images if way == "batched" else images[:1]
+                rows += _time(case, model, some, way, size, seed)
     return rows
+
+
+def data_sums(profile: str) -> dict[str, str]:
+    """sha256 of the images and of the models."""
+    sums: dict[str, str] = {}
+    for case in _PLANS[profile]:
+        model = (case.model, load_model(case.model))
+        sums |= sums_of(case.dataset, case.split, case.images, [model])
+    return sums
 
 
 def _time(
     case: _Case, model: nn.Module, images: Tensor, way: str, size: int | None, seed: int
-) -> list[Row]:
+) -> Iterator[Row]:
     samples = case.samples if way == "batched" else case.serial_samples
     softmax_proxy(model, images, batch_size=size)
-    tasks: list[tuple[str, int | None, int | None, Callable[[], object]]] = [
-        (
-            "monte_carlo",
-            PAPER_SAMPLES,
-            samples,
-            lambda: monte_carlo(
-                model, images, SIGMA, samples=samples, seed=seed, batch_size=size
-            ),
-        ),
-        ("softmax", None, None, lambda: softmax_proxy(model, images, batch_size=size)),
-    ]
-    for cdf, ending in (("mvn", ""), ("mv_sigmoid", "_mvs")):
-        tasks.append(
-            (
-                f"taylor{ending}",
-                None,
-                None,
-                lambda cdf=cdf: taylor(  # type: ignore[misc]
-                    model, images, SIGMA, cdf=cdf, batch_size=size
-                ),
-            )
-        )
-        for count in FITS if case.repeat > 1 else FITS[:3]:
-            tasks.append(
-                (
-                    f"mmse{ending}",
-                    count,
-                    count,
-                    lambda cdf=cdf, count=count: mmse(  # type: ignore[misc]
-                        model, images, SIGMA,
-                        samples=count, cdf=cdf, seed=seed, batch_size=size,
-                    ),
-                )
-            )  # fmt: skip
-    rows: list[Row] = []
-    for estimator, stated, measured, action in tasks:
-        repeat = 1 if estimator == "monte_carlo" else case.repeat
-        if estimator != "monte_carlo":
+    for estimator, count, action in _tasks(case, model, images, samples, size, seed):
+        sampled = estimator == "monte_carlo"
+        if not sampled:
             action()  # the first call of a process loads and chooses kernels
+        repeat = 1 if sampled else case.repeat
         seconds = min(_processor_time(action) for _ in range(repeat)) / len(images)
-        if stated is not None and measured is not None:
-            seconds *= stated / measured
-        rows.append(
-            {
-                "model": case.model,
-                "way": way,
-                "estimator": estimator,
-                "samples": stated,
-                "measured_samples": measured,
-                "images": len(images),
-                "sigma": SIGMA,
-                "threads": 1,
-                "seconds": seconds,
-            }
-        )
-    return rows
+        yield {
+            "model": case.model,
+            "way": way,
+            "estimator": estimator,
+            "samples": PAPER_SAMPLES if sampled else count,
+            "measured_samples": count,
+            "images": len(images),
+            "sigma": SIGMA,
+            "threads": 1,
+            "seconds": seconds * PAPER_SAMPLES / samples if sampled else seconds,
+        }
+
+
+def _tasks(
+    case: _Case,
+    model: nn.Module,
+    images: Tensor,
+    samples: int,
+    size: int | None,
+    seed: int,
+) -> Iterator[tuple[str, int | None, Callable[[], object]]]:
+    """Estimators, their numbers of noisy inputs, and what to time."""
+    shared: dict[str, Any] = {"batch_size": size}
+    given = (model, images, SIGMA)
+    plain = partial(monte_carlo, *given, samples=samples, seed=seed, **shared)
+    yield "monte_carlo", samples, plain
+    yield "softmax", None, partial(softmax_proxy, model, images, **shared)
+    for cdf, ending in (("mvn", ""), ("mv_sigmoid", "_mvs")):
+        shared["cdf"] = cdf
+        yield f"taylor{ending}", None, partial(taylor, *given, **shared)
+        for count in FITS if case.repeat > 1 else FITS[:3]:
+            fit = partial(mmse, *given, samples=count, seed=seed, **shared)
+            yield f"mmse{ending}", count, fit
 
 
 def _processor_time(action: Callable[[], object]) -> float:

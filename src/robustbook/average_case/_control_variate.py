@@ -1,4 +1,4 @@
-"""Estimates that ask the model: Monte Carlo, plain and with a control variate."""
+"""Monte Carlo with a linearized model as the control variate."""
 
 from __future__ import annotations
 
@@ -12,179 +12,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._validation import check_count, check_positive, check_real
-from robustbook.average_case._classifier import Model
+from robustbook._classifier import Model
+from robustbook._validation import check_count, check_real
 from robustbook.average_case._estimators import mmse_linearizations
+from robustbook.average_case._integrate import sobol_engine
 from robustbook.average_case._linearize import (
     Linearization,
     linear_probability,
     linearize,
 )
 from robustbook.average_case._noise import (
+    BLOCK,
     MEASURE,
-    PILOT,
     SHIFT,
     draw_normal,
     random_bits,
 )
-from robustbook.average_case._normal import sobol_engine, standard_error_of_means
+from robustbook.average_case._normal import standard_error_of_means
 from robustbook.average_case._problem import Problem, memory_budget, set_up, spans
-from robustbook.average_case._result import Robustness, squeeze
+from robustbook.average_case._result import ADDED, Robustness, squeeze
 
-#: Noisy inputs that are drawn from one generator.
-_BLOCK: Final = 64
-#: Noisy inputs that choose how many more are needed; their answers are not used.
-_PILOT_SAMPLES: Final = 256
-#: Half of these failures and half of these successes are added, as Agresti and Coull
-#: do: no share of 0 or 1 has a standard error of 0.
-_ADDED: Final = 4
 #: Weight of the coefficient 1, in samples, against what the data say.
 _PRIOR: Final = 1.0
 
 Kind = Literal["random", "sobol"]
 Linear = Literal["taylor", "mmse"]
-
-
-def monte_carlo(
-    model: Model,
-    x: Any,
-    sigma: Any,
-    *,
-    samples: int = 10_000,
-    precision: float | None = None,
-    label: Any = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-    device: str | torch.device | None = None,
-) -> Robustness:
-    """Share of noisy inputs on which the model keeps its prediction.
-
-    One noise serves all sigmas, scaled. Each input has its own, whatever the batch.
-
-    With a `precision`, the number of samples is chosen for each input and sigma, by
-    256 noisy inputs that are then thrown away. A rule that stops when the estimate
-    itself looks precise would be biased, and its interval too short; this one is
-    unbiased, as the answers that count had no say in their number.
-
-    Parameters
-    ----------
-    model : callable
-        Returns logits (n, K) of inputs (n, ...).
-    x : Tensor or array, shape (N, ...)
-        Inputs, float32 or float64.
-    sigma : float or sequence
-        Standard deviations of the noise, in units of `x`.
-    samples : int, default 10000
-        Noisy inputs for each input and sigma; with a `precision`, the most.
-    precision : float, optional
-        Standard error to aim at.
-    label : Tensor or array, shape (N,), optional
-        The class whose probability to estimate; the prediction by default.
-    seed : int, default 0
-        Seed of the noise.
-    batch_size : int, optional
-        Noisy inputs at once; chosen by memory by default.
-    device : str or torch.device, optional
-        Where to run; where the model is by default. Noise differs between devices.
-
-    Returns
-    -------
-    Robustness
-        Its standard error is never 0: two kept and two lost predictions are added
-        for it (Agresti and Coull). ``interval`` is Wilson's.
-
-    Warns
-    -----
-    UserWarning
-        If the model is in training mode, does not tell classes apart, or `sigma` is
-        lost in rounding.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is not as described, or logits are not finite.
-
-    References
-    ----------
-    Average-case paper, section 3.1. Chapters 19 and 21 of this book.
-
-    Examples
-    --------
-    >>> x = torch.tensor([[0.0, 1.0]])
-    >>> result = monte_carlo(lambda x: x, x, 0.5, samples=2000)
-    >>> low, high = result.interval()
-    >>> bool(low < 0.9214), bool(0.9214 < high)
-    (True, True)
-    """
-    check_count("samples", samples)
-    check_count("seed", seed, minimum=0)
-    if precision is not None:
-        check_positive("precision", precision)
-    problem = set_up(model, x, sigma, label, batch_size, device)
-    needed = torch.full((len(problem.sigmas), len(problem)), samples)
-    spent = needed.clone()
-    if precision is not None:
-        pilot = torch.full_like(needed, min(_PILOT_SAMPLES, samples))
-        kept = _count(problem, pilot, seed, PILOT)
-        share = (kept.double() + _ADDED / 2) / (pilot + _ADDED)
-        wanted = (share * (1 - share) / precision**2).ceil()
-        # As many as the standard error needs if none of them fails.
-        fewest = math.ceil(math.sqrt(_ADDED / 2) / precision)
-        wanted = wanted.clamp(min=fewest).clamp(max=samples)
-        needed = wanted.long()
-        spent = needed + pilot
-    kept = _count(problem, needed, seed, MEASURE)
-    share = (kept.double() + _ADDED / 2) / (needed + _ADDED)
-    error = (share * (1 - share) / (needed + _ADDED)).sqrt()
-    home, one = problem.home, problem.sigma
-    return Robustness(
-        probability=squeeze(kept.double() / needed, one).to(home),
-        standard_error=squeeze(error, one).to(home),
-        labels=problem.labels.to(home),
-        sigma=one,
-        method="monte_carlo",
-        calls=squeeze(spent, one).to(home),
-        trials=squeeze(needed, one).to(home),
-    )
-
-
-def _count(problem: Problem, needed: Tensor, seed: int, stream: int) -> Tensor:
-    """Kept predictions (S, N) among the first `needed` noisy inputs of each."""
-    blocks = (needed.amax(dim=0) + _BLOCK - 1) // _BLOCK
-    keys = [
-        (index, block)
-        for index, count in enumerate(blocks.tolist())
-        for block in range(count)
-    ]
-    kept = torch.zeros_like(needed)
-    place = torch.arange(_BLOCK)
-    for some in spans(len(keys), max(1, problem.batch_size // _BLOCK)):
-        noise = draw_normal(seed, stream, keys[some], _BLOCK, problem.inputs)
-        index = torch.tensor([key[0] for key in keys[some]])
-        start = _BLOCK * torch.tensor([key[1] for key in keys[some]])
-        for position, sigma in enumerate(problem.sigmas.tolist()):
-            left = needed[position, index] - start
-            live = (left > 0).nonzero()[:, 0]
-            if not len(live):
-                continue
-            images = index[live]
-            right = _answers(problem, images, sigma * noise[_like(noise, live)])
-            counted = right.cpu() & (place < left[live, None])
-            kept[position].index_add_(0, images, counted.sum(dim=1))
-    return kept
-
-
-def _answers(problem: Problem, images: Tensor, noise: Tensor) -> Tensor:
-    """Whether noisy inputs (units, n, D) keep the label: (units, n)."""
-    where = images.to(problem.inputs.device)
-    noisy = noise.reshape(*noise.shape[:2], *problem.inputs.shape[1:])
-    noisy = problem.inputs[where][:, None] + noisy
-    predictions = problem.predict(noisy.flatten(0, 1)).reshape(noise.shape[:2])
-    return predictions == problem.labels[where][:, None]
-
-
-def _like(values: Tensor, index: Tensor) -> Tensor:
-    return index.to(values.device)
 
 
 def control_variate(
@@ -225,7 +77,8 @@ def control_variate(
     linearization : {"taylor", "mmse"}, default "taylor"
         The linear model. One of "taylor" serves all sigmas.
     linearization_samples : int, default 10
-        Noisy inputs of each fit for "mmse"; their noise is not used again.
+        Noisy inputs of each fit for "mmse", in pairs of opposite noise; their noise
+        is not used again.
     coefficient : float, optional
         A fixed c; estimated by default.
     noise : {"random", "sobol"}, default "random"
@@ -298,7 +151,12 @@ def control_variate(
         for position, value in enumerate(problem.sigmas.tolist()):
             one = problem.sigmas[position : position + 1]
             fits = mmse_linearizations(
-                problem, value, linearization_samples, seed, keep=True
+                problem,
+                value,
+                linearization_samples,
+                seed,
+                antithetic=True,
+                keep=True,
             )
             parts = [_measure(problem, part, one, options) for part in fits]
             rows.append([torch.cat(v, dim=1) for v in zip(*parts, strict=True)])
@@ -337,7 +195,9 @@ class _Options:
         check_count("points", self.points)
         check_count("seed", self.seed, minimum=0)
         if self.coefficient is not None:
-            check_real("coefficient", self.coefficient)
+            value = check_real("coefficient", self.coefficient)
+            if not math.isfinite(value):
+                raise ValueError(f"coefficient: expected a finite number, got {value}.")
         if self.linearization not in ("taylor", "mmse"):
             raise ValueError(
                 "linearization: expected one of taylor, mmse; got "
@@ -394,7 +254,7 @@ def _measure(
     share = (model.sum(dim=-1) + 0.5) / (total + 1)
     reduction = share * (1 - share) / total / (variance + 0.5 / total**2)
     # For the error, two disagreements more than were seen.
-    variance = variance + _ADDED / 2 / total**2
+    variance = variance + ADDED / 2 / total**2
     weight = (coefficient * sizes).sum(dim=-1) / total
     integration = weight * exact.standard_error.cpu()
     return estimate, (variance + integration.square()).sqrt(), reduction
@@ -430,14 +290,14 @@ def _compare(
         group = torch.tensor([key[1] for key in keys])
         names = [(first + key[0], *key[1:]) for key in keys]
         noise = draw_normal(options.seed, MEASURE, names, length, problem.inputs)
-        local = _like(noise, row)
+        local = row.to(noise.device)
         if basis is not None:
             noise = _along(basis[local], noise, names, options)
         steps = (noise @ part.jacobian[local].to(noise).mT).double()
         margins = part.margins[local][:, None]
         for position, sigma in enumerate(sigmas.tolist()):
             linear = (margins + sigma * steps > 0).all(dim=2).cpu()
-            model = _answers(problem, first + row, sigma * noise).cpu()
+            model = problem.keeps(first + row, sigma * noise).cpu()
             seen = torch.stack([model, linear, model & linear], dim=-1).sum(dim=1)
             result[position].index_put_((row, group), seen, accumulate=True)
     return result
@@ -450,8 +310,8 @@ def _units(
     keys: dict[int, list[tuple[int, int, int]]] = {}
     for row in range(count):
         for group, size in enumerate(sizes):
-            for block, start in enumerate(range(0, size, _BLOCK)):
-                length = min(_BLOCK, size - start)
+            for block, start in enumerate(range(0, size, BLOCK)):
+                length = min(BLOCK, size - start)
                 keys.setdefault(length, []).append((row, group, block))
     assert part.jacobian is not None
     # A unit needs its Jacobian once more.
@@ -483,7 +343,7 @@ def _along(
     length = noise.shape[1]
     parts = []
     for index, group, block in names:
-        start = block * _BLOCK
+        start = block * BLOCK
         points = _digits(rank, each, options.seed, group)[start : start + length]
         # One digital shift for each input and scramble keeps the estimates apart.
         shift = random_bits(options.seed, SHIFT, (index, group), rank)
