@@ -3,9 +3,10 @@
 ``python -m robustbook.training digits`` trains every digits model with every
 training seed and writes ``data/checkpoints``; ``mnist``, ``fashion-mnist`` and
 ``cifar10`` do so for the larger data sets, and ``--models NAME`` trains some models
-only and leaves the others as they are. On one machine with one version
-of torch the result is the same to the last bit; elsewhere the rounding of sums
-may differ, which moves weights in their last digits.
+only and leaves the others as they are. ``cifar10-adversarial`` takes hours; when it
+is cut off, the same command goes on after the last full epoch. On one machine with
+one version of torch the result is the same to the last bit; elsewhere the rounding
+of sums may differ, which moves weights in their last digits.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
+from robustbook._adversarial import LongTraining, train_long
 from robustbook._store import SCHEMA, data_directory, read_json
 from robustbook._validation import check_count, check_non_negative, check_positive
 from robustbook.datasets import Dataset, load_dataset
@@ -81,6 +83,8 @@ class Recipe:
         Options of the architecture.
     seeds : int
         Training seeds 0, 1, ... of the committed models: as many.
+    long : LongTraining, optional
+        What a training of hours has beyond a plain one.
     """
 
     model: str
@@ -94,13 +98,15 @@ class Recipe:
     batch_size: int = 64
     options: tuple[tuple[str, Any], ...] = ()
     seeds: int = 2
+    long: LongTraining | None = None
 
     @property
     def loss(self) -> Loss:
         """What training minimizes."""
         if self.adversarial_eps > 0:
             eps, steps = self.adversarial_eps, self.adversarial_steps
-            return adversarial_loss(eps=eps, steps=steps)
+            step = None if self.long is None else self.long.step_size
+            return adversarial_loss(eps=eps, steps=steps, step_size=step)
         if self.gradient_penalty > 0:
             return gradient_norm_loss(weight=self.gradient_penalty)
         return cross_entropy_loss
@@ -117,6 +123,8 @@ class Recipe:
             del fields["gradient_penalty"]
         if self.batch_size == 64:
             del fields["batch_size"]
+        if self.long is None:
+            del fields["long"]
         del fields["options"]  # a field of the checkpoint itself
         del fields["seeds"]
         return fields
@@ -198,7 +206,24 @@ RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
             options=_convolutions(3, 32),
         )
     ),
+    "cifar10-adversarial": (
+        Recipe(
+            "cifar10-preact-adv",
+            "preact-resnet",
+            epochs=32,
+            lr=0.1,
+            adversarial_eps=8 / 255,
+            adversarial_steps=1,
+            batch_size=128,
+            options=(("widths", [48, 96, 128]), ("blocks", [1, 1, 1])),
+            long=LongTraining(step_size=10 / 255),
+            seeds=1,
+        ),
+    ),
 }
+
+#: Data sets of recipes with another name.
+_DATASETS: Final = {"cifar10-adversarial": "cifar10"}
 
 #: Where accuracy is measured, if not on the whole test part: what all loaders have.
 _TEST_SPLITS: Final = {"cifar10": "test1000"}
@@ -597,8 +622,9 @@ def retrain(
         raise ValueError(f"models: expected some of {', '.join(known)}; got {chosen}")
     folder = data_directory() / "checkpoints" if output is None else Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    train = load_dataset(name, "train")
-    test = load_dataset(name, _TEST_SPLITS.get(name, "test"))
+    dataset = _DATASETS.get(name, name)
+    train = load_dataset(dataset, "train")
+    test = load_dataset(dataset, _TEST_SPLITS.get(dataset, "test"))
     command = f"python -m robustbook.training {name}"
     if num_seeds is not None:
         command += f" --seeds {num_seeds}"
@@ -613,7 +639,7 @@ def retrain(
         entries = {
             run: entry
             for run, entry in present.get("checkpoints", {}).items()
-            if entry["dataset"] != name or entry["model"] not in chosen
+            if entry["dataset"] != dataset or entry["model"] not in chosen
         }
     # Beside what they replace: an interrupted training must not leave new weights
     # under old sums.
@@ -626,23 +652,38 @@ def retrain(
                 run = f"{recipe.model}-s{seed}"
                 arch = dict(recipe.options)
                 model = build_model(recipe.arch, seed=seed, options=arch)
-                losses = train_classifier(
-                    model,
-                    train,
-                    epochs=recipe.epochs if epochs is None else epochs,
-                    lr=recipe.lr,
-                    seed=seed,
-                    noise_std=recipe.noise_std,
-                    loss=recipe.loss,
-                    batch_size=recipe.batch_size,
-                    progress=progress,
-                )
+                common: dict[str, Any] = {
+                    "epochs": recipe.epochs if epochs is None else epochs,
+                    "lr": recipe.lr,
+                    "seed": seed,
+                    "loss": recipe.loss,
+                    "batch_size": recipe.batch_size,
+                }
+                resume = folder / f".{run}.resume"
+                if recipe.long is None:
+                    losses = train_classifier(
+                        model,
+                        train,
+                        noise_std=recipe.noise_std,
+                        progress=progress,
+                        **common,
+                    )
+                else:
+                    losses = train_long(
+                        model,
+                        train,
+                        eps=recipe.adversarial_eps,
+                        options=recipe.long,
+                        resume=resume,
+                        tell=_tell if progress else None,
+                        **common,
+                    )
                 measured = accuracy(logits_of(model, test.images), test.labels)
                 description: dict[str, Any] = {
                     "model": recipe.model,
                     "arch": recipe.arch,
                     "options": arch,
-                    "dataset": name,
+                    "dataset": dataset,
                     "seed": seed,
                     "recipe": recipe.described(),
                     "command": command,
@@ -666,7 +707,14 @@ def retrain(
         )
         for path in sorted(scratch.iterdir()):
             path.replace(folder / path.name)
+    for recipe in RECIPES[name]:
+        for resume in folder.glob(f".{recipe.model}-s*.resume"):
+            resume.unlink()
     return content
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
 
 
 def _seeds_of(recipe: Recipe, num_seeds: int | None) -> range:
