@@ -167,6 +167,7 @@ _SETTINGS: Final = {
                     "resnet4b_adv",
                     "conv_small_pgd",
                     "oval_wide_kw",
+                    "preact-adv-s0",
                     "marabou_large",
                     "captum_lenet",
                 )
