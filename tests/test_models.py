@@ -17,8 +17,8 @@ from robustbook.scores import accuracy
 
 FOLDER = data_directory() / "checkpoints"
 RUNS = models.list_models()
-SEEDS = {"digits": 5, "mnist": 2, "fashion-mnist": 1, "cifar10": 1}
-FAMILIES = tuple(recipe.model for name in SEEDS for recipe in training.RECIPES[name])
+RECIPES = tuple(recipe for chosen in training.RECIPES.values() for recipe in chosen)
+FAMILIES = tuple(recipe.model for recipe in RECIPES)
 
 
 @pytest.fixture
@@ -30,11 +30,9 @@ def copied(tmp_path):
 
 
 def test_each_model_has_its_training_seeds():
-    for name, seeds in SEEDS.items():
-        for recipe in training.RECIPES[name]:
-            model = recipe.model
-            runs = [f"{model}-s{seed}" for seed in range(seeds)]
-            assert models.training_runs(model) == runs
+    for recipe in RECIPES:
+        runs = [f"{recipe.model}-s{seed}" for seed in range(recipe.seeds)]
+        assert models.training_runs(recipe.model) == runs
     assert sorted(RUNS) == sorted(
         run for family in FAMILIES for run in models.training_runs(family)
     )

@@ -303,7 +303,9 @@ def test_what_is_committed_is_what_the_command_trains(name):
         for seed in range(recipe.seeds)
     }
     entries = {run: checkpoint_entry(run) for run in list_models()}
-    committed = {run: e for run, e in entries.items() if e["dataset"] == name}
+    committed = {
+        run: e for run, e in entries.items() if e["command"].split()[3] == name
+    }
     assert set(committed) == set(recipes)
     for run, entry in committed.items():
         recipe = recipes[run]
