@@ -9,13 +9,20 @@ import torch
 
 from robustbook import training
 from robustbook.datasets import load_dataset
-from robustbook.models import build_model, load_model, logits_of
+from robustbook.models import (
+    build_model,
+    checkpoint_entry,
+    list_models,
+    load_model,
+    logits_of,
+)
 from robustbook.scores import accuracy
 from robustbook.training import (
     RECIPES,
     add_gaussian_noise,
     adversarial_loss,
     cross_entropy_loss,
+    gradient_norm_loss,
     train_classifier,
 )
 
@@ -50,8 +57,13 @@ def trained(
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"noise_std": 0.3}, {"loss": adversarial_loss(eps=0.1, steps=2)}],
-    ids=["plain", "noise", "adversarial"],
+    [
+        {},
+        {"noise_std": 0.3},
+        {"loss": adversarial_loss(eps=0.1, steps=2)},
+        {"loss": gradient_norm_loss(weight=0.1)},
+    ],
+    ids=["plain", "noise", "adversarial", "gradient"],
 )
 def test_training_repeats_to_the_last_bit(small, options):
     torch.manual_seed(1)
@@ -186,6 +198,47 @@ def test_a_loss_of_ones_own(small):
     assert smooth.item() < 0.5 * rough.item()
 
 
+def test_gradient_norm_of_a_linear_model_is_the_closed_one():
+    """The gradient of a softmax regression's loss is W^T (p - y)."""
+    model, images, labels, generator = linear_case()
+    weights, bias = model.linear.weight, model.linear.bias
+    error = (images.flatten(1) @ weights.T + bias).softmax(1)
+    error = error - torch.eye(2)[labels]
+    penalty = (error @ weights).square().sum(1).mean()
+    plain = cross_entropy_loss(model, images, labels, generator)
+    value = gradient_norm_loss(weight=3.0)(model, images, labels, generator)
+    torch.testing.assert_close(value, plain + 3 * penalty)
+    (found,) = torch.autograd.grad(value, weights, retain_graph=True)
+    (expected,) = torch.autograd.grad(plain + 3 * penalty, weights)
+    torch.testing.assert_close(found, expected)
+    assert not images.requires_grad
+
+
+def test_gradient_norm_does_not_depend_on_the_batch():
+    model, images, labels, generator = linear_case()
+    loss = gradient_norm_loss(weight=2.0)
+    whole = loss(model, images, labels, generator)
+    halves = [
+        loss(model, images[part], labels[part], generator)
+        for part in (slice(20), slice(20, 40))
+    ]
+    torch.testing.assert_close(whole, sum(halves) / 2)
+
+
+def test_gradient_norm_training_flattens_the_loss(small):
+    rough, smooth = (
+        slope(trained(small, epochs=10, loss=loss)[0], small.images, small.labels, None)
+        for loss in (cross_entropy_loss, gradient_norm_loss(weight=1.0))
+    )
+    assert smooth.item() < 0.7 * rough.item()
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, math.inf])
+def test_bad_weights_of_the_gradient_are_named(weight):
+    with pytest.raises(ValueError, match="weight: expected"):
+        gradient_norm_loss(weight=weight)
+
+
 @pytest.mark.parametrize("option", ["eps", "steps", "step_size"])
 def test_bad_adversarial_options_are_named(option):
     with pytest.raises(ValueError, match=f"{option}: expected"):
@@ -196,8 +249,71 @@ def test_recipes_describe_what_they_use():
     described = {recipe.model: recipe.described() for recipe in RECIPES["digits"]}
     assert described["digits-cnn-adv"]["adversarial_eps"] == 0.15
     assert described["digits-cnn-adv"]["adversarial_steps"] == 10
+    plain = {"model", "arch", "epochs", "lr", "noise_std"}
     for name in ("digits-linear", "digits-cnn", "digits-cnn-noise"):
-        assert set(described[name]) == {"model", "arch", "epochs", "lr", "noise_std"}
+        assert set(described[name]) == plain
+    penalized = described["digits-cnn-grad1e-2"]
+    assert set(penalized) == plain | {"gradient_penalty"}
+    assert penalized["gradient_penalty"] == 0.01
+    larger = {recipe.model: recipe.described() for recipe in RECIPES["mnist"]}
+    assert larger["mnist-cnn"]["batch_size"] == 128
+
+
+def test_recipes_say_how_many_seeds_are_trained(tmp_path):
+    twice = {r.model for r in RECIPES["fashion-mnist"] if r.seeds == 2}
+    assert twice == {"fashion-mnist-cnn", "fashion-mnist-cnn-grad1e-1"}
+    assert {r.seeds for r in RECIPES["digits"]} == {5}
+    written = training.retrain(
+        "digits", models=["digits-linear"], output=tmp_path, epochs=1, progress=False
+    )
+    assert list(written["checkpoints"]) == [f"digits-linear-s{k}" for k in range(5)]
+    assert written["checkpoints"]["digits-linear-s0"]["command"] == (
+        "python -m robustbook.training digits --epochs 1"
+    )
+
+
+def test_recipes_of_a_family_differ_in_the_penalty_only():
+    for name, recipes in RECIPES.items():
+        if name == "cifar10-adversarial":
+            continue
+        plain = next(r for r in recipes if r.model.endswith("-cnn"))
+        family = [r for r in recipes if "-grad" in r.model]
+        assert [recipe.gradient_penalty for recipe in family] == [
+            1e-4,
+            1e-3,
+            1e-2,
+            1e-1,
+            1,
+        ]
+        for recipe in family:
+            same = dataclasses.replace(
+                recipe, model=plain.model, gradient_penalty=0.0, seeds=plain.seeds
+            )
+            assert same == plain
+            weight = recipe.model.removeprefix(f"{plain.model}-grad")
+            assert float(weight) == recipe.gradient_penalty
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_is_committed_is_what_the_command_trains(name):
+    """Every checkpoint of every recipe, and no other; as the recipe says."""
+    recipes = {
+        f"{recipe.model}-s{seed}": recipe
+        for recipe in RECIPES[name]
+        for seed in range(recipe.seeds)
+    }
+    entries = {run: checkpoint_entry(run) for run in list_models()}
+    committed = {
+        run: e for run, e in entries.items() if e["command"].split()[3] == name
+    }
+    assert set(committed) == set(recipes)
+    for run, entry in committed.items():
+        recipe = recipes[run]
+        assert entry["recipe"] == recipe.described()
+        options = json.loads(json.dumps(dict(recipe.options)))
+        assert (entry["arch"], entry["options"]) == (recipe.arch, options)
+        assert entry["command"] == f"python -m robustbook.training {name}"
+        assert run == f"{entry['model']}-s{entry['seed']}"
 
 
 def test_committed_adversarial_models_are_the_robust_ones():
@@ -234,7 +350,8 @@ def test_noise_zero_changes_nothing():
 
 def test_command_repeats_to_the_last_byte(tmp_path, capsys):
     threads = torch.get_num_threads()
-    words = ["digits", "--seeds", "2", "--epochs", "2", "--output"]
+    models = ["digits-cnn", "digits-cnn-noise", "digits-cnn-grad1e-2"]
+    words = ["digits", "--seeds", "2", "--epochs", "2", "--models", *models, "--output"]
     try:
         for folder in ("a", "b"):
             training.main([*words, str(tmp_path / folder)])
@@ -242,7 +359,7 @@ def test_command_repeats_to_the_last_byte(tmp_path, capsys):
         torch.set_num_threads(threads)
     assert "digits-cnn-noise-s1: test accuracy" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "a").iterdir()}
-    assert len(names) == 9
+    assert len(names) == 7
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (
             tmp_path / "b" / name
@@ -262,7 +379,23 @@ def test_retraining_keeps_other_data_sets(tmp_path):
         "digits", output=tmp_path, num_seeds=1, epochs=1, progress=False
     )
     assert written["checkpoints"]["mnist-cnn-s0"] == other
-    assert len(written["checkpoints"]) == 5
+    assert len(written["checkpoints"]) == 1 + len(RECIPES["digits"])
+
+
+def test_retraining_some_models_keeps_the_others(tmp_path):
+    options = {"output": tmp_path, "epochs": 1, "progress": False}
+    training.retrain("digits", models=["digits-linear"], num_seeds=2, **options)
+    linear = (tmp_path / "digits-linear-s1.safetensors").read_bytes()
+    written = training.retrain("digits", models=["digits-cnn"], num_seeds=1, **options)
+    assert list(written["checkpoints"]) == [
+        "digits-cnn-s0",
+        "digits-linear-s0",
+        "digits-linear-s1",
+    ]
+    assert (tmp_path / "digits-linear-s1.safetensors").read_bytes() == linear
+    for models in (["oak"], []):
+        with pytest.raises(ValueError, match="models: expected some of digits-linear"):
+            training.retrain("digits", models=models, **options)
 
 
 def test_no_seeds_are_refused(tmp_path, capsys):
@@ -303,7 +436,7 @@ def test_divergence_is_told(small):
 
 
 def test_unknown_recipes():
-    with pytest.raises(ValueError, match="expected one of digits; got 'oak'"):
+    with pytest.raises(ValueError, match=r"expected one of digits, mnist.*got 'oak'"):
         training.retrain("oak")
 
 
@@ -311,8 +444,6 @@ def test_unknown_recipes():
 def test_committed_checkpoints_can_be_retrained(tmp_path):
     """Retraining one seed gives the committed accuracies, on any machine."""
     registry = training.retrain("digits", output=tmp_path, num_seeds=1, progress=False)
-    from robustbook.models import checkpoint_entry
-
     for name, entry in registry["checkpoints"].items():
         committed = checkpoint_entry(name)["test_accuracy"]
         assert entry["test_accuracy"] == pytest.approx(committed, abs=0.015)

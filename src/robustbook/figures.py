@@ -102,6 +102,9 @@ COLORS: Final[Mapping[str, str]] = MappingProxyType(
         "cnn_a_adv": PALETTE["orange"],
         "madry_tiny_adv": PALETTE["black"],
         "kw": PALETTE["purple"],
+        # more undefended models of Part V
+        "captum_lenet": PALETTE["vermilion"],
+        "marabou_medium": PALETTE["sky"],
     }
 )
 
@@ -138,6 +141,8 @@ MARKERS: Final[Mapping[str, str]] = MappingProxyType(
         "cnn_a_adv": "s",
         "madry_tiny_adv": "v",
         "kw": "P",
+        "captum_lenet": "X",
+        "marabou_medium": "D",
     }
 )
 
@@ -161,6 +166,8 @@ LABELS: Final[Mapping[str, str]] = MappingProxyType(
         "cnn_a_adv": "CNN-A, adv",
         "madry_tiny_adv": "tiny CNN, PGD",
         "kw": "CNN, KW",
+        "captum_lenet": "LeNet, clean",
+        "marabou_medium": "CNN, clean",
     }
 )
 

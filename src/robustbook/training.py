@@ -1,9 +1,12 @@
-"""Plain and adversarial training, and the command behind the committed checkpoints.
+"""Training, plain and for robustness, and the command behind our checkpoints.
 
 ``python -m robustbook.training digits`` trains every digits model with every
-training seed and writes ``data/checkpoints``. On one machine with one version
-of torch the result is the same to the last bit; elsewhere the rounding of sums
-may differ, which moves weights in their last digits.
+training seed and writes ``data/checkpoints``; ``mnist``, ``fashion-mnist`` and
+``cifar10`` do so for the larger data sets, and ``--models NAME`` trains some models
+only and leaves the others as they are. ``cifar10-adversarial`` takes hours; when it
+is cut off, the same command goes on after the last full epoch. On one machine with
+one version of torch the result is the same to the last bit; elsewhere the rounding
+of sums may differ, which moves weights in their last digits.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import math
 import platform
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +25,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
+from robustbook._adversarial import LongTraining, train_long
 from robustbook._store import SCHEMA, data_directory, read_json
 from robustbook._validation import check_count, check_non_negative, check_positive
 from robustbook.datasets import Dataset, load_dataset
@@ -40,6 +44,7 @@ __all__ = [
     "add_gaussian_noise",
     "adversarial_loss",
     "cross_entropy_loss",
+    "gradient_norm_loss",
     "train_classifier",
 ]
 
@@ -69,6 +74,17 @@ class Recipe:
         units; 0 for plain training.
     adversarial_steps : int
         Gradient steps to each of them.
+    gradient_penalty : float
+        Weight of the squared norm of the cross-entropy's gradient by the pixels;
+        0 for none.
+    batch_size : int
+        Samples in a step.
+    options : tuple of (str, value)
+        Options of the architecture.
+    seeds : int
+        Training seeds 0, 1, ... of the committed models: as many.
+    long : LongTraining, optional
+        What a training of hours has beyond a plain one.
     """
 
     model: str
@@ -78,13 +94,22 @@ class Recipe:
     noise_std: float = 0.0
     adversarial_eps: float = 0.0
     adversarial_steps: int = 0
+    gradient_penalty: float = 0.0
+    batch_size: int = 64
+    options: tuple[tuple[str, Any], ...] = ()
+    seeds: int = 2
+    long: LongTraining | None = None
 
     @property
     def loss(self) -> Loss:
         """What training minimizes."""
-        if self.adversarial_eps == 0:
-            return cross_entropy_loss
-        return adversarial_loss(eps=self.adversarial_eps, steps=self.adversarial_steps)
+        if self.adversarial_eps > 0:
+            eps, steps = self.adversarial_eps, self.adversarial_steps
+            step = None if self.long is None else self.long.step_size
+            return adversarial_loss(eps=eps, steps=steps, step_size=step)
+        if self.gradient_penalty > 0:
+            return gradient_norm_loss(weight=self.gradient_penalty)
+        return cross_entropy_loss
 
     def described(self) -> dict[str, Any]:
         """Fields for a checkpoint; those of a procedure that is not used are left out.
@@ -94,27 +119,114 @@ class Recipe:
         fields = asdict(self)
         if self.adversarial_eps == 0:
             del fields["adversarial_eps"], fields["adversarial_steps"]
+        if self.gradient_penalty == 0:
+            del fields["gradient_penalty"]
+        if self.batch_size == 64:
+            del fields["batch_size"]
+        if self.long is None:
+            del fields["long"]
+        del fields["options"]  # a field of the checkpoint itself
+        del fields["seeds"]
         return fields
 
+
+def _convolutions(channels: int, size: int) -> tuple[tuple[str, Any], ...]:
+    """Options of a small network: three convolutions of stride 2, one linear layer."""
+    layers = [[16, 4, 2, 1], [32, 4, 2, 1], [64, 4, 2, 1]]
+    return (
+        ("channels", channels),
+        ("size", size),
+        ("convolutions", layers),
+        ("linear", [10]),
+    )
+
+
+#: Weights of the gradient-norm penalty: those of the average-case paper, and larger.
+GRADIENT_PENALTIES: Final = {
+    "grad1e-4": 1e-4,
+    "grad1e-3": 1e-3,
+    "grad1e-2": 1e-2,
+    "grad1e-1": 1e-1,
+    "grad1": 1.0,
+}
+
+
+def _family(plain: Recipe, *, twice: Sequence[str] | None = None) -> tuple[Recipe, ...]:
+    """The same model without and with each gradient-norm penalty.
+
+    ``twice`` names the suffixes with the plain model's number of seeds; the others
+    are trained once. All have that number by default.
+    """
+    return plain, *(
+        replace(
+            plain,
+            model=f"{plain.model}-{suffix}",
+            gradient_penalty=weight,
+            seeds=plain.seeds if twice is None or suffix in twice else 1,
+        )
+        for suffix, weight in GRADIENT_PENALTIES.items()
+    )
+
+
+_DIGITS: Final = Recipe("digits-cnn", "small-cnn", epochs=40, lr=0.003, seeds=5)
+_GRAY: Final = Recipe(
+    "mnist-cnn",
+    "conv-net",
+    epochs=3,
+    lr=0.003,
+    batch_size=128,
+    options=_convolutions(1, 28),
+)
 
 #: What ``python -m robustbook.training NAME`` trains.
 RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
     "digits": (
-        Recipe("digits-linear", "linear", epochs=60, lr=0.01),
-        Recipe("digits-cnn", "small-cnn", epochs=40, lr=0.003),
-        Recipe("digits-cnn-noise", "small-cnn", epochs=40, lr=0.003, noise_std=0.3),
-        Recipe(
-            "digits-cnn-adv",
-            "small-cnn",
-            epochs=40,
-            lr=0.003,
+        Recipe("digits-linear", "linear", epochs=60, lr=0.01, seeds=5),
+        _DIGITS,
+        replace(_DIGITS, model="digits-cnn-noise", noise_std=0.3),
+        replace(
+            _DIGITS,
+            model="digits-cnn-adv",
             adversarial_eps=0.15,
             adversarial_steps=10,
         ),
-    )
+        *_family(_DIGITS)[1:],
+    ),
+    "mnist": _family(_GRAY),
+    "fashion-mnist": _family(
+        replace(_GRAY, model="fashion-mnist-cnn"), twice=["grad1e-1"]
+    ),
+    "cifar10": _family(
+        Recipe(
+            "cifar10-cnn",
+            "conv-net",
+            epochs=6,
+            lr=0.003,
+            batch_size=128,
+            options=_convolutions(3, 32),
+        )
+    ),
+    "cifar10-adversarial": (
+        Recipe(
+            "cifar10-preact-adv",
+            "preact-resnet",
+            epochs=32,
+            lr=0.1,
+            adversarial_eps=8 / 255,
+            adversarial_steps=1,
+            batch_size=128,
+            options=(("widths", [48, 96, 128]), ("blocks", [1, 1, 1])),
+            long=LongTraining(step_size=10 / 255),
+            seeds=1,
+        ),
+    ),
 }
 
-_TRAINING_SEEDS: Final = 5
+#: Data sets of recipes with another name.
+_DATASETS: Final = {"cifar10-adversarial": "cifar10"}
+
+#: Where accuracy is measured, if not on the whole test part: what all loaders have.
+_TEST_SPLITS: Final = {"cifar10": "test1000"}
 
 
 def add_gaussian_noise(
@@ -268,6 +380,73 @@ def adversarial_loss(
     return loss
 
 
+def gradient_norm_loss(*, weight: float) -> Loss:
+    r"""Make the loss of gradient-norm regularization.
+
+    The mean over the images of :math:`\ell_i + \lambda\,\|\nabla_{x_i}
+    \ell_i\|_2^2`, where :math:`\ell_i` is the cross-entropy of image i in nats and
+    the gradient is by its pixels in [0, 1].
+
+    Parameters
+    ----------
+    weight : float
+        λ, in units of (pixel)² / nat: the gradient is of each image's own loss, not
+        of the mean over a batch, so the batch size does not matter. Where pixels are
+        divided by s first and the gradient is by those, λ stands for s² λ here.
+
+    Returns
+    -------
+    Loss
+        For :func:`train_classifier`. It differentiates twice, which costs two to
+        three times the time of plain training.
+
+    Raises
+    ------
+    ValueError
+        If `weight` is not positive.
+
+    Notes
+    -----
+    What is penalized is the slope of the loss, not of the margin: it is small for
+    every image that is classified with confidence, however near the boundary is.
+
+    References
+    ----------
+    Average-case paper, appendix A.3, which does not print the penalty. H. Drucker,
+    Y. LeCun, *Improving generalization performance using double backpropagation*,
+    IEEE Transactions on Neural Networks 3(6), 1992. Chapters 20 and 22 of this book.
+
+    Examples
+    --------
+    >>> data = load_dataset("digits", "train").subset(range(256))
+    >>> model = build_model("linear", seed=0)
+    >>> losses = train_classifier(
+    ...     model,
+    ...     data,
+    ...     epochs=3,
+    ...     lr=0.01,
+    ...     seed=0,
+    ...     loss=gradient_norm_loss(weight=0.1),
+    ...     progress=False,
+    ... )
+    >>> losses[-1] < losses[0]
+    True
+    """
+    weight = check_positive("weight", weight)
+
+    def loss(
+        model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        images = images.detach().requires_grad_()
+        # Of the sum: what an image's gradient is must not depend on the others.
+        value = F.cross_entropy(model(images), labels, reduction="sum")
+        (gradient,) = torch.autograd.grad(value, images, create_graph=True)
+        total: Tensor = value + weight * gradient.square().sum()
+        return total / len(images)
+
+    return loss
+
+
 def train_classifier(
     model: nn.Module,
     dataset: Dataset,
@@ -305,7 +484,8 @@ def train_classifier(
         drawn anew each time; the result is clipped to [0, 1].
     loss : Loss, default cross_entropy_loss
         What to minimize: a function of model, images, labels and generator. With
-        :func:`adversarial_loss`, this is adversarial training.
+        :func:`adversarial_loss`, this is adversarial training; see also
+        :func:`gradient_norm_loss`.
     batch_size : int, default 64
         Samples in a step.
     device : str, default "cpu"
@@ -394,11 +574,12 @@ def retrain(
     name: str,
     *,
     output: Path | None = None,
-    num_seeds: int = _TRAINING_SEEDS,
+    models: Sequence[str] | None = None,
+    num_seeds: int | None = None,
     epochs: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Train all checkpoints of a data set and write them with their registry.
+    """Train the checkpoints of a data set and write them with their registry.
 
     Nothing is replaced before the last one is trained.
 
@@ -408,8 +589,12 @@ def retrain(
         A key of :data:`RECIPES`.
     output : Path, optional
         Folder to write to; the project's ``data/checkpoints`` by default.
-    num_seeds : int, default 5
-        Training seeds 0, 1, ... for each model.
+    models : sequence of str, optional
+        Models to train, without their seeds; the others are left as they are. All
+        by default.
+    num_seeds : int, optional
+        Training seeds 0, 1, ... for each model; by default those of its recipe:
+        five for digits, one or two for the larger data sets.
     epochs : int, optional
         Fewer epochs than the recipes say, for a trial.
     progress : bool, default True
@@ -418,21 +603,30 @@ def retrain(
     Returns
     -------
     dict
-        The registry that was written. Entries of other data sets are kept.
+        The registry that was written. Entries of other data sets, and of models
+        that were not to be trained, are kept.
 
     Raises
     ------
     ValueError
-        If there are no recipes of that name, or `num_seeds` is less than 1.
+        If there are no recipes of that name, no such model among them, or
+        `num_seeds` is less than 1.
     """
-    check_count("num_seeds", num_seeds)
+    if num_seeds is not None:
+        check_count("num_seeds", num_seeds)
     if name not in RECIPES:
         raise ValueError(f"name: expected one of {', '.join(RECIPES)}; got {name!r}")
+    known = [recipe.model for recipe in RECIPES[name]]
+    chosen = known if models is None else list(models)
+    if not chosen or not set(chosen) <= set(known):
+        raise ValueError(f"models: expected some of {', '.join(known)}; got {chosen}")
     folder = data_directory() / "checkpoints" if output is None else Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    train, test = load_dataset(name, "train"), load_dataset(name, "test")
+    dataset = _DATASETS.get(name, name)
+    train = load_dataset(dataset, "train")
+    test = load_dataset(dataset, _TEST_SPLITS.get(dataset, "test"))
     command = f"python -m robustbook.training {name}"
-    if num_seeds != _TRAINING_SEEDS:
+    if num_seeds is not None:
         command += f" --seeds {num_seeds}"
     if epochs is not None:
         command += f" --epochs {epochs}"
@@ -445,32 +639,51 @@ def retrain(
         entries = {
             run: entry
             for run, entry in present.get("checkpoints", {}).items()
-            if entry["dataset"] != name
+            if entry["dataset"] != dataset or entry["model"] not in chosen
         }
     # Beside what they replace: an interrupted training must not leave new weights
     # under old sums.
     with tempfile.TemporaryDirectory(prefix=".training-", dir=folder) as temporary:
         scratch = Path(temporary)
         for recipe in RECIPES[name]:
-            for seed in range(num_seeds):
+            if recipe.model not in chosen:
+                continue
+            for seed in _seeds_of(recipe, num_seeds):
                 run = f"{recipe.model}-s{seed}"
-                model = build_model(recipe.arch, seed=seed)
-                losses = train_classifier(
-                    model,
-                    train,
-                    epochs=recipe.epochs if epochs is None else epochs,
-                    lr=recipe.lr,
-                    seed=seed,
-                    noise_std=recipe.noise_std,
-                    loss=recipe.loss,
-                    progress=progress,
-                )
+                arch = dict(recipe.options)
+                model = build_model(recipe.arch, seed=seed, options=arch)
+                common: dict[str, Any] = {
+                    "epochs": recipe.epochs if epochs is None else epochs,
+                    "lr": recipe.lr,
+                    "seed": seed,
+                    "loss": recipe.loss,
+                    "batch_size": recipe.batch_size,
+                }
+                resume = folder / f".{run}.resume"
+                if recipe.long is None:
+                    losses = train_classifier(
+                        model,
+                        train,
+                        noise_std=recipe.noise_std,
+                        progress=progress,
+                        **common,
+                    )
+                else:
+                    losses = train_long(
+                        model,
+                        train,
+                        eps=recipe.adversarial_eps,
+                        options=recipe.long,
+                        resume=resume,
+                        tell=_tell if progress else None,
+                        **common,
+                    )
                 measured = accuracy(logits_of(model, test.images), test.labels)
                 description: dict[str, Any] = {
                     "model": recipe.model,
                     "arch": recipe.arch,
-                    "options": {},
-                    "dataset": name,
+                    "options": arch,
+                    "dataset": dataset,
                     "seed": seed,
                     "recipe": recipe.described(),
                     "command": command,
@@ -494,7 +707,18 @@ def retrain(
         )
         for path in sorted(scratch.iterdir()):
             path.replace(folder / path.name)
+    for recipe in RECIPES[name]:
+        for resume in folder.glob(f".{recipe.model}-s*.resume"):
+            resume.unlink()
     return content
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)
+
+
+def _seeds_of(recipe: Recipe, num_seeds: int | None) -> range:
+    return range(recipe.seeds if num_seeds is None else num_seeds)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -511,7 +735,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("name", choices=list(RECIPES))
     parser.add_argument("--output", type=Path, help="default: data/checkpoints")
-    parser.add_argument("--seeds", type=int, default=_TRAINING_SEEDS)
+    parser.add_argument(
+        "--models", nargs="+", metavar="MODEL", help="train these only; default: all"
+    )
+    parser.add_argument("--seeds", type=int, help="training seeds for each model")
     parser.add_argument("--epochs", type=int, help="fewer, for a trial")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the order of sums must not depend on the cores
@@ -519,6 +746,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         retrain(
             options.name,
             output=options.output,
+            models=options.models,
             num_seeds=options.seeds,
             epochs=options.epochs,
         )

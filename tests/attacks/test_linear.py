@@ -112,6 +112,14 @@ def test_smallest(ten):
         smallest()
 
 
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_what_an_attack_of_a_size_found_counts_at_that_size(ten, norm):
+    # Adding the perturbation rounds: some norms are larger than eps by a hair.
+    for eps in (0.3, 8 / 255, 0.7):
+        result = pgd(ten, ten.images, eps=eps, norm=norm, steps=5)
+        assert result.robust_accuracy(eps) == result.robust_accuracy()
+
+
 def test_robust_accuracy_is_the_share_of_larger_margins(ten):
     result = fab(ten, ten.images, targets=9, steps=10, bisections=20)
     for eps in (0.01, 0.05, 0.1):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-Model = Callable[[Tensor], Tensor]
+from robustbook._classifier import Model, check_model_logits
 
 
 class _Isolated(torch.autograd.Function):
@@ -63,45 +61,4 @@ class Classifier(nn.Module):
 
     def _call(self, images: Tensor) -> Tensor:
         model, dtype = self._hidden
-        logits = model(images.to(dtype))
-        if not isinstance(logits, Tensor):
-            raise TypeError(
-                "model: expected a callable that returns a tensor of logits, got "
-                f"{type(logits).__name__}."
-            )
-        if logits.ndim != 2 or len(logits) != len(images) or logits.shape[1] < 2:
-            raise ValueError(
-                f"model: expected logits of shape ({len(images)}, K) with K of at "
-                f"least 2, got {tuple(logits.shape)}."
-            )
-        return logits.float()
-
-
-def find_device(
-    model: Model, images: Tensor, device: str | torch.device | None
-) -> torch.device:
-    """Where to run: as asked, else where the model is, else where the images are."""
-    parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    if device is None:
-        return images.device if parameter is None else parameter.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    # An empty tensor knows which device "cuda" stands for.
-    asked = torch.empty(0, device=device).device
-    if parameter is not None and parameter.device != asked:
-        raise ValueError(
-            f"device: expected that of the model, {parameter.device}, got {asked}; "
-            f'call model.to("{asked}") first.'
-        )
-    return asked
-
-
-def warn_of_training(model: Model) -> None:
-    """Warn of modules whose result depends on the batch or on chance."""
-    if isinstance(model, nn.Module) and any(m.training for m in model.modules()):
-        warnings.warn(
-            "model: it is in training mode, so dropout and batch normalization make "
-            "its logits random or dependent on the batch; call model.eval() first.",
-            UserWarning,
-            stacklevel=4,
-        )
+        return check_model_logits(model(images.to(dtype)), len(images)).float()

@@ -14,18 +14,14 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from robustbook._classifier import Model, check_model, find_device, warn_of_training
 from robustbook._validation import (
     as_tensor,
     check_count,
     check_labels,
     check_logits,
 )
-from robustbook.attacks._classifier import (
-    Classifier,
-    Model,
-    find_device,
-    warn_of_training,
-)
+from robustbook.attacks._classifier import Classifier
 from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
 
 ArrayLike = Tensor | npt.NDArray[Any]
@@ -123,11 +119,7 @@ def run_attack(
     settings: Settings,
 ) -> AttackResult:
     """Attack batch by batch, then ask the model what came of it."""
-    if not callable(model):
-        raise TypeError(
-            f"model: expected a callable that returns logits, got "
-            f"{type(model).__name__}."
-        )
+    check_model(model)
     if settings.norm not in NORMS:
         raise ValueError(
             f"norm: expected one of {', '.join(NORMS)}; got {settings.norm!r}."

@@ -87,7 +87,22 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
     ),
     "attack_convergence": Experiment("attack_convergence"),
     "attack_examples": Experiment("attack_examples", measures=("attacks",)),
+    "average_case_bias": Experiment(
+        "average_case_bias", measures=("average_case", "training")
+    ),
+    "average_case_errors": Experiment(
+        "average_case_errors", measures=("average_case", "training")
+    ),
+    "average_case_speed": Experiment("average_case_speed", measures=("average_case",)),
     "boundary": Experiment("boundary"),
+    "margin_accuracy": Experiment("margin_accuracy", measures=("margins",)),
+    "margin_consistency": Experiment("margin_consistency", measures=("margins",)),
+    "margin_convergence": Experiment("margin_convergence", measures=("margins",)),
+    "margin_pseudo": Experiment("margin_pseudo", measures=("margins",)),
+    "margin_samples": Experiment("margin_samples", measures=("margins",)),
+    "control_variate_gain": Experiment(
+        "control_variate_gain", measures=("average_case",)
+    ),
     "noise": Experiment("noise"),
     "norm_quantiles": Experiment("norm_quantiles", measures=("attacks",)),
     "paired_differences": Experiment("paired_differences"),

@@ -1,0 +1,30 @@
+"""Average-case robustness: how often a prediction survives Gaussian noise.
+
+Start with :func:`monte_carlo` or, for an error bar at fewer calls,
+:func:`control_variate`. Chapter 19 defines the measure, Chapter 20 derives the
+linearized estimates, Chapter 21 the unbiased one.
+"""
+
+from robustbook.average_case._bounds import corrected_bound, printed_bound
+from robustbook.average_case._control_variate import control_variate
+from robustbook.average_case._estimators import mmse, taylor
+from robustbook.average_case._exact import linear_exact
+from robustbook.average_case._monte_carlo import monte_carlo
+from robustbook.average_case._normal import OrthantProbability, orthant_probability
+from robustbook.average_case._result import Robustness
+from robustbook.average_case._sigmoid import mv_sigmoid, softmax_proxy
+
+__all__ = [
+    "OrthantProbability",
+    "Robustness",
+    "control_variate",
+    "corrected_bound",
+    "linear_exact",
+    "mmse",
+    "monte_carlo",
+    "mv_sigmoid",
+    "orthant_probability",
+    "printed_bound",
+    "softmax_proxy",
+    "taylor",
+]

@@ -1,0 +1,362 @@
+"""Monte Carlo with a linearized model as the control variate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robustbook._classifier import Model
+from robustbook._validation import check_count, check_real
+from robustbook.average_case._estimators import mmse_linearizations
+from robustbook.average_case._integrate import sobol_engine
+from robustbook.average_case._linearize import (
+    Linearization,
+    linear_probability,
+    linearize,
+)
+from robustbook.average_case._noise import (
+    BLOCK,
+    MEASURE,
+    SHIFT,
+    draw_normal,
+    random_bits,
+)
+from robustbook.average_case._normal import standard_error_of_means
+from robustbook.average_case._problem import Problem, memory_budget, set_up, spans
+from robustbook.average_case._result import ADDED, Robustness, squeeze
+
+#: Weight of the coefficient 1, in samples, against what the data say.
+_PRIOR: Final = 1.0
+
+Kind = Literal["random", "sobol"]
+Linear = Literal["taylor", "mmse"]
+
+
+def control_variate(
+    model: Model,
+    x: Any,
+    sigma: Any,
+    *,
+    samples: int = 1024,
+    linearization: Linear = "taylor",
+    linearization_samples: int = 10,
+    coefficient: float | None = None,
+    noise: Kind = "random",
+    scrambles: int = 8,
+    label: Any = None,
+    points: int = 128,
+    seed: int = 0,
+    batch_size: int | None = None,
+    device: str | torch.device | None = None,
+) -> Robustness:
+    """Unbiased estimate that asks the model only where its linearization may err.
+
+    Model and linearized model see the same noise. The share of the model, minus c
+    times that of the linearized model, plus c times the exact probability of the
+    linearized model: for every fixed c the mean is the probability wanted, and the
+    variance is that of how far the two disagree. Each half of the samples takes its
+    c from the other half, so that it stays unbiased.
+
+    Parameters
+    ----------
+    model : callable
+        Returns logits (n, K) of inputs (n, ...); must be differentiable.
+    x : Tensor or array, shape (N, ...)
+        Inputs, float32 or float64.
+    sigma : float or sequence
+        Standard deviations of the noise, in units of `x`.
+    samples : int, default 1024
+        Noisy inputs for each input and sigma, at least 4.
+    linearization : {"taylor", "mmse"}, default "taylor"
+        The linear model. One of "taylor" serves all sigmas.
+    linearization_samples : int, default 10
+        Noisy inputs of each fit for "mmse", in pairs of opposite noise; their noise
+        is not used again.
+    coefficient : float, optional
+        A fixed c; estimated by default.
+    noise : {"random", "sobol"}, default "random"
+        "sobol": scrambled Sobol points in the span of the gradients, independent
+        numbers across it. `samples` must then be `scrambles` times a power of 2.
+    scrambles : int, default 8
+        Independent scrambles for "sobol", an even number of at least 4.
+    label : Tensor or array, shape (N,), optional
+        The class whose probability to estimate; the prediction by default.
+    points : int, default 128
+        Points of each of 8 scrambles for the exact probability.
+    seed : int, default 0
+        Seed of all that is drawn.
+    batch_size : int, optional
+        Noisy inputs at once; chosen by memory by default.
+    device : str or torch.device, optional
+        Where to run; where the model is by default. Noise differs between devices.
+
+    Returns
+    -------
+    Robustness
+        The standard error includes that of the exact probability, and is never 0:
+        with two more disagreements than were seen. ``variance_reduction`` compares
+        with plain Monte Carlo; it is about 1 where the linearization is no help.
+
+    Warns
+    -----
+    UserWarning
+        If the model is in training mode, does not tell classes apart, or `sigma` is
+        lost in rounding.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or logits or gradients are not finite.
+
+    References
+    ----------
+    Chapter 21 of this book.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0.0, 1.0]])
+    >>> result = control_variate(lambda x: x, x, 0.5)
+    >>> result.probability.round(decimals=4)
+    tensor([0.9214], dtype=torch.float64)
+    """
+    options = _Options(
+        samples,
+        linearization,
+        linearization_samples,
+        coefficient,
+        noise,
+        scrambles,
+        points,
+        seed,
+    )
+    options.check()
+    problem = set_up(model, x, sigma, label, batch_size, device)
+    classes = problem.num_classes
+    if linearization == "taylor":
+        parts = [
+            _measure(problem, part, problem.sigmas, options)
+            for part in linearize(problem, keep=True)
+        ]
+        estimate = [torch.cat(values, dim=1) for values in zip(*parts, strict=True)]
+        extra = classes
+    else:
+        rows = []
+        for position, value in enumerate(problem.sigmas.tolist()):
+            one = problem.sigmas[position : position + 1]
+            fits = mmse_linearizations(
+                problem,
+                value,
+                linearization_samples,
+                seed,
+                antithetic=True,
+                keep=True,
+            )
+            parts = [_measure(problem, part, one, options) for part in fits]
+            rows.append([torch.cat(v, dim=1) for v in zip(*parts, strict=True)])
+        estimate = [torch.cat(values) for values in zip(*rows, strict=True)]
+        extra = classes * linearization_samples
+    home, given = problem.home, problem.sigma
+    probability, error, reduction = (
+        squeeze(values, given).to(home) for values in estimate
+    )
+    return Robustness(
+        probability=probability,
+        standard_error=error,
+        labels=problem.labels.to(home),
+        sigma=given,
+        method="control_variate",
+        calls=torch.full_like(probability, samples + extra, dtype=torch.int64),
+        variance_reduction=reduction,
+    )
+
+
+@dataclass(frozen=True)
+class _Options:
+    samples: int
+    linearization: Linear
+    linearization_samples: int
+    coefficient: float | None
+    noise: Kind
+    scrambles: int
+    points: int
+    seed: int
+
+    def check(self) -> None:
+        """Refuse what makes no sense."""
+        check_count("samples", self.samples, minimum=4)
+        check_count("linearization_samples", self.linearization_samples)
+        check_count("points", self.points)
+        check_count("seed", self.seed, minimum=0)
+        if self.coefficient is not None:
+            value = check_real("coefficient", self.coefficient)
+            if not math.isfinite(value):
+                raise ValueError(f"coefficient: expected a finite number, got {value}.")
+        if self.linearization not in ("taylor", "mmse"):
+            raise ValueError(
+                "linearization: expected one of taylor, mmse; got "
+                f"{self.linearization!r}."
+            )
+        if self.noise not in ("random", "sobol"):
+            raise ValueError(
+                f"noise: expected one of random, sobol; got {self.noise!r}."
+            )
+        check_count("scrambles", self.scrambles, minimum=4)
+        if self.scrambles % 2:
+            raise ValueError(
+                f"scrambles: expected an even number, got {self.scrambles}."
+            )
+        each, rest = divmod(self.samples, self.scrambles)
+        if self.noise == "sobol" and (rest or each & (each - 1) or not each):
+            raise ValueError(
+                "samples: expected the number of scrambles times a power of 2, for "
+                f"example {self.scrambles * 128}; got {self.samples}."
+            )
+
+    @property
+    def groups(self) -> list[int]:
+        """Sizes of the groups: halves, or scrambles. Odd and even ones are folds."""
+        if self.noise == "random":
+            return [self.samples // 2, self.samples - self.samples // 2]
+        return [self.samples // self.scrambles] * self.scrambles
+
+
+def _measure(
+    problem: Problem, part: Linearization, sigmas: Tensor, options: _Options
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Estimate, standard error and variance reduction, each (S, n)."""
+    exact = linear_probability(
+        part.margins, part.gram, sigmas, seed=options.seed, points=options.points
+    )
+    counts = _compare(problem, part, sigmas, options)
+    sizes = torch.tensor(options.groups, dtype=torch.float64)
+    total = float(sizes.sum())
+    model, linear, both = counts.double().unbind(dim=-1)
+    known = exact.probability.cpu()[..., None]
+    coefficient = _coefficients(counts, sizes, options.coefficient)
+    # (S, n, G): the estimate of each group.
+    values = model / sizes - coefficient * (linear / sizes - known)
+    estimate = (values * sizes).sum(dim=-1) / total
+    if options.noise == "random":
+        square = (model - 2 * coefficient * both + coefficient**2 * linear) / sizes
+        mean = (model - coefficient * linear) / sizes
+        spread = (square - mean.square()).clamp_min(0) / (sizes - 1)
+        variance = (spread * sizes**2).sum(dim=-1) / total**2
+    else:
+        variance = standard_error_of_means(values).square()
+    # For the comparison, half an answer more than was seen keeps it finite.
+    share = (model.sum(dim=-1) + 0.5) / (total + 1)
+    reduction = share * (1 - share) / total / (variance + 0.5 / total**2)
+    # For the error, two disagreements more than were seen.
+    variance = variance + ADDED / 2 / total**2
+    weight = (coefficient * sizes).sum(dim=-1) / total
+    integration = weight * exact.standard_error.cpu()
+    return estimate, (variance + integration.square()).sqrt(), reduction
+
+
+def _coefficients(counts: Tensor, sizes: Tensor, fixed: float | None) -> Tensor:
+    """The coefficient of each group (S, n, G), from the groups of the other fold."""
+    if fixed is not None:
+        return torch.full(counts.shape[:-1], float(fixed), dtype=torch.float64)
+    result = torch.empty(counts.shape[:-1], dtype=torch.float64)
+    for fold in (0, 1):
+        others = counts[:, :, 1 - fold :: 2].sum(dim=2).double()
+        size = float(sizes[1 - fold :: 2].sum())
+        model, linear, both = others.unbind(dim=-1)
+        covariance = both - model * linear / size
+        variance = linear - linear.square() / size
+        found = (covariance + _PRIOR) / (variance + _PRIOR)
+        result[:, :, fold::2] = found[..., None]
+    return result
+
+
+def _compare(
+    problem: Problem, part: Linearization, sigmas: Tensor, options: _Options
+) -> Tensor:
+    """How often the model, its linearization and both keep the label: (S, n, G, 3)."""
+    assert part.jacobian is not None
+    count, sizes = len(part.margins), options.groups
+    result = torch.zeros(len(sigmas), count, len(sizes), 3, dtype=torch.int64)
+    first = part.rows.start
+    basis = _basis(part) if options.noise == "sobol" else None
+    for keys, length in _units(count, sizes, problem, part):
+        row = torch.tensor([key[0] for key in keys])
+        group = torch.tensor([key[1] for key in keys])
+        names = [(first + key[0], *key[1:]) for key in keys]
+        noise = draw_normal(options.seed, MEASURE, names, length, problem.inputs)
+        local = row.to(noise.device)
+        if basis is not None:
+            noise = _along(basis[local], noise, names, options)
+        steps = (noise @ part.jacobian[local].to(noise).mT).double()
+        margins = part.margins[local][:, None]
+        for position, sigma in enumerate(sigmas.tolist()):
+            linear = (margins + sigma * steps > 0).all(dim=2).cpu()
+            model = problem.keeps(first + row, sigma * noise).cpu()
+            seen = torch.stack([model, linear, model & linear], dim=-1).sum(dim=1)
+            result[position].index_put_((row, group), seen, accumulate=True)
+    return result
+
+
+def _units(
+    count: int, sizes: Sequence[int], problem: Problem, part: Linearization
+) -> Iterator[tuple[list[tuple[int, int, int]], int]]:
+    """(input, group, block) triples that go to the model together, and their size."""
+    keys: dict[int, list[tuple[int, int, int]]] = {}
+    for row in range(count):
+        for group, size in enumerate(sizes):
+            for block, start in enumerate(range(0, size, BLOCK)):
+                length = min(BLOCK, size - start)
+                keys.setdefault(length, []).append((row, group, block))
+    assert part.jacobian is not None
+    # A unit needs its Jacobian once more.
+    one = part.jacobian[0].numel() * part.jacobian.element_size()
+    fit = max(1, memory_budget(problem.inputs.device) // (2 * one))
+    for length, same in keys.items():
+        for some in spans(len(same), min(fit, max(1, problem.batch_size // length))):
+            yield same[some], length
+
+
+def _basis(part: Linearization) -> Tensor:
+    """Orthonormal columns (n, D, r) that span the gradients, nearest boundary first."""
+    assert part.jacobian is not None
+    norms = part.gram.diagonal(dim1=1, dim2=2).sqrt()
+    order = (part.margins / norms).nan_to_num(nan=torch.inf).argsort(dim=1)
+    rows = part.jacobian.gather(1, order[:, :, None].expand_as(part.jacobian))
+    return torch.linalg.qr(rows.double().mT).Q
+
+
+def _along(
+    basis: Tensor,
+    noise: Tensor,
+    names: Sequence[tuple[int, int, int]],
+    options: _Options,
+) -> Tensor:
+    """Replace the noise in the span of the gradients by scrambled Sobol points."""
+    rank = basis.shape[2]
+    each = options.samples // options.scrambles
+    length = noise.shape[1]
+    parts = []
+    for index, group, block in names:
+        start = block * BLOCK
+        points = _digits(rank, each, options.seed, group)[start : start + length]
+        # One digital shift for each input and scramble keeps the estimates apart.
+        shift = random_bits(options.seed, SHIFT, (index, group), rank)
+        parts.append(((points ^ shift).double() + 0.5) / 2**30)
+    inside = torch.special.ndtri(torch.stack(parts)).to(basis)
+    wide = noise.double()
+    wide = wide + (inside - wide @ basis) @ basis.mT
+    return wide.to(noise.dtype)
+
+
+@lru_cache(maxsize=64)
+def _digits(dimension: int, count: int, seed: int, scramble: int) -> Tensor:
+    """Scrambled Sobol points as numbers of 30 bits (count, dimension)."""
+    number = np.random.SeedSequence([seed, SHIFT, scramble]).generate_state(1)[0]
+    drawn = sobol_engine(dimension, int(number)).draw(count, dtype=torch.float64)
+    return torch.floor(drawn * math.ldexp(1.0, 30)).long()

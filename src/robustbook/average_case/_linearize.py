@@ -1,0 +1,190 @@
+"""Jacobians of the class differences, and what a linear model makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from robustbook._classifier import Model
+from robustbook.average_case._normal import OrthantProbability, orthant_probability
+from robustbook.average_case._problem import (
+    Problem,
+    activation_bytes,
+    checked_logits,
+    memory_budget,
+    spans,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Linearization:
+    """Margins ``g + J ε`` to the other classes, for some of the inputs."""
+
+    #: Which inputs.
+    rows: slice
+    #: (n, K - 1), float64: f_label - f_i at the center of the expansion.
+    margins: Tensor
+    #: (n, K - 1, K - 1), float64: J Jᵀ.
+    gram: Tensor
+    #: (n, K - 1, D), where it was asked for.
+    jacobian: Tensor | None
+
+
+def other_classes(labels: Tensor, num_classes: int) -> Tensor:
+    """The classes other than the label, in order: (n, K - 1)."""
+    classes = torch.arange(num_classes - 1, device=labels.device)
+    return classes + (classes >= labels[:, None])
+
+
+def margins_of(logits: Tensor, labels: Tensor) -> Tensor:
+    """f_label - f_i for the other classes i: (n, K - 1)."""
+    others = other_classes(labels, logits.shape[1])
+    return logits.gather(1, labels[:, None]) - logits.gather(1, others)
+
+
+def break_ties(margins: Tensor, variances: Tensor, labels: Tensor) -> Tensor:
+    """Replace a margin of 0 that no noise moves by what argmax makes of the tie.
+
+    The first of equal logits is the prediction.
+    """
+    others = other_classes(labels, margins.shape[-1] + 1)
+    winner = torch.where(labels[:, None] < others, 1.0, -1.0).to(margins.dtype)
+    return torch.where((margins == 0) & (variances == 0), winner, margins)
+
+
+def linearize(
+    problem: Problem,
+    *,
+    noise: Callable[[slice], Tensor] | None = None,
+    samples: int = 1,
+    keep: bool = False,
+) -> Iterator[Linearization]:
+    """Linearize at the inputs, or (MMSE) on average over `samples` noisy ones.
+
+    `noise` returns what to add, (n, samples, ...), for a slice of the inputs.
+    """
+    chunk, at_once, products = _sizes(problem, samples, keep)
+    for rows in spans(len(problem), chunk):
+        inputs, labels = problem.inputs[rows], problem.labels[rows]
+        count = len(inputs)
+        others = other_classes(labels, problem.num_classes)
+        added = None if noise is None else noise(rows)
+        logits = torch.zeros_like(problem.logits[rows])
+        total: Tensor | None = None
+        for part in spans(samples, at_once):
+            shift = None if added is None else added[:, part]
+            outputs, jacobian = _differentiate(
+                problem.model, inputs, shift, labels, others, products
+            )
+            share = (part.stop - part.start) / samples
+            logits += share * outputs.double()
+            total = share * jacobian if total is None else total + share * jacobian
+        assert total is not None
+        if not bool(torch.isfinite(total).all()):
+            raise ValueError(
+                "model: expected finite gradients, got NaN or infinity; mend the "
+                "model (a root or a norm at 0 has none), or use monte_carlo."
+            )
+        flat = total.reshape(count, len(others[0]), -1)
+        wide = flat.double()
+        gram = wide @ wide.mT
+        margins = margins_of(
+            logits if noise is not None else problem.logits[rows], labels
+        )
+        variances = gram.diagonal(dim1=1, dim2=2)
+        margins = break_ties(margins, variances, labels)
+        yield Linearization(rows, margins, gram, flat if keep else None)
+
+
+def linear_probability(
+    margins: Tensor, gram: Tensor, sigmas: Tensor, *, seed: int, points: int
+) -> OrthantProbability:
+    """Probability (S, n) that all of ``g + σ J z`` are at least 0 (Lemma 3.1)."""
+    scaled = margins / sigmas.to(margins.device)[:, None, None]
+    return orthant_probability(scaled, gram, points=points, seed=seed)
+
+
+def standardized_margins(margins: Tensor, gram: Tensor, sigmas: Tensor) -> Tensor:
+    """g_i / (σ ‖u_i‖): (S, n, K - 1); infinite where no noise moves a margin."""
+    norms = gram.diagonal(dim1=1, dim2=2).sqrt()
+    return margins / (sigmas.to(margins.device)[:, None, None] * norms)
+
+
+def _sizes(problem: Problem, samples: int, keep: bool) -> tuple[int, int, int]:
+    """Inputs at once, noisy copies of each at once, products at once."""
+    products = problem.num_classes - 1
+    budget = memory_budget(problem.inputs.device)
+    activations = activation_bytes(problem.model, problem.inputs)
+    element = problem.inputs.element_size()
+    # The Jacobian, its sum, and a copy in double precision for the Gram matrix.
+    row = products * problem.num_pixels * (2 * element + 8)
+    # A product in a batch of products needs its own gradients of the activations.
+    products_at_once = max(1, min(products, budget // (2 * activations)))
+    for_one = activations * (1 + products_at_once)
+    copies = max(1, min(samples, problem.batch_size, budget // for_one))
+    noise = samples * problem.num_pixels * element if samples > 1 else 0
+    chunk = budget // (for_one * copies + row + noise)
+    return max(1, min(chunk, problem.batch_size // copies)), copies, products_at_once
+
+
+def _differentiate(
+    model: Model,
+    inputs: Tensor,
+    shift: Tensor | None,
+    labels: Tensor,
+    others: Tensor,
+    products: int,
+) -> tuple[Tensor, Tensor]:
+    """Logits (n, K) and Jacobian of the class differences (n, K - 1, ...).
+
+    With a shift (n, m, ...), of the average over the m shifted copies.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = inputs.clone().requires_grad_()
+        if shift is None:
+            # A copy, as a model may begin with an operation in place.
+            outputs = checked_logits(model, leaf.clone(), "x")
+        else:
+            noisy = (leaf[:, None] + shift).flatten(0, 1)
+            logits = checked_logits(model, noisy, "noisy inputs")
+            outputs = logits.reshape(*shift.shape[:2], -1).mean(dim=1)
+    if not outputs.requires_grad:
+        raise ValueError(
+            "model: expected logits that can be differentiated by the inputs, got "
+            "logits without a gradient; remove torch.no_grad and detach from it, or "
+            "use monte_carlo."
+        )
+    each = torch.arange(len(inputs), device=inputs.device)
+    parts = []
+    for chosen in spans(others.shape[1], products):
+        picked = others[:, chosen].T
+        cotangents = outputs.new_zeros(len(picked), *outputs.shape)
+        cotangents[:, each, labels] = 1
+        cotangents.scatter_(2, picked[:, :, None], -1)
+        parts.append(_products(outputs, leaf, cotangents))
+    return outputs.detach(), torch.cat(parts).transpose(0, 1)
+
+
+def _products(outputs: Tensor, leaf: Tensor, cotangents: Tensor) -> Tensor:
+    """Vector-Jacobian products, all at once where the model's layers allow it."""
+
+    def product(cotangent: Tensor, batched: bool) -> Tensor:
+        (found,) = torch.autograd.grad(
+            outputs,
+            leaf,
+            cotangent,
+            retain_graph=True,
+            is_grads_batched=batched,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+        return found.detach()
+
+    try:
+        return product(cotangents, True)
+    except RuntimeError:
+        # A layer that cannot be batched (a custom backward pass, say): one by one.
+        return torch.stack([product(cotangent, False) for cotangent in cotangents])

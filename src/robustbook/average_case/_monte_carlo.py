@@ -1,0 +1,149 @@
+"""The share of noisy inputs on which a model keeps its prediction."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from robustbook._classifier import Model
+from robustbook._validation import check_count, check_positive
+from robustbook.average_case._noise import BLOCK, MEASURE, PILOT, draw_normal
+from robustbook.average_case._problem import Problem, set_up, spans
+from robustbook.average_case._result import ADDED, Robustness, squeeze
+
+#: Noisy inputs that choose how many more are needed; their answers are not used.
+_PILOT_SAMPLES: Final = 256
+
+
+def monte_carlo(
+    model: Model,
+    x: Any,
+    sigma: Any,
+    *,
+    samples: int = 10_000,
+    precision: float | None = None,
+    label: Any = None,
+    seed: int = 0,
+    batch_size: int | None = None,
+    device: str | torch.device | None = None,
+) -> Robustness:
+    """Share of noisy inputs on which the model keeps its prediction.
+
+    One noise serves all sigmas, scaled. Each input has its own, whatever the batch.
+
+    With a `precision`, the number of samples is chosen for each input and sigma, by
+    256 noisy inputs that are then thrown away. A rule that stops when the estimate
+    itself looks precise would be biased, and its interval too short; this one is
+    unbiased, and its interval has the coverage of a fixed number, as the answers that
+    count had no say in their number. The `precision` is met on average only: where
+    the 256 see too few failures by chance, the standard error is larger, and says so.
+
+    Parameters
+    ----------
+    model : callable
+        Returns logits (n, K) of inputs (n, ...).
+    x : Tensor or array, shape (N, ...)
+        Inputs, float32 or float64.
+    sigma : float or sequence
+        Standard deviations of the noise, in units of `x`.
+    samples : int, default 10000
+        Noisy inputs for each input and sigma; with a `precision`, the most.
+    precision : float, optional
+        Standard error to aim at.
+    label : Tensor or array, shape (N,), optional
+        The class whose probability to estimate; the prediction by default.
+    seed : int, default 0
+        Seed of the noise.
+    batch_size : int, optional
+        Noisy inputs at once; chosen by memory by default.
+    device : str or torch.device, optional
+        Where to run; where the model is by default. Noise differs between devices.
+
+    Returns
+    -------
+    Robustness
+        Its standard error is never 0: two kept and two lost predictions are added
+        for it (Agresti and Coull). ``interval`` is Wilson's.
+
+    Warns
+    -----
+    UserWarning
+        If the model is in training mode, does not tell classes apart, or `sigma` is
+        lost in rounding.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or logits are not finite.
+
+    References
+    ----------
+    Average-case paper, section 3.1. Chapters 19 and 21 of this book.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0.0, 1.0]])
+    >>> result = monte_carlo(lambda x: x, x, 0.5, samples=2000)
+    >>> low, high = result.interval()
+    >>> bool(low < 0.9214), bool(0.9214 < high)
+    (True, True)
+    """
+    check_count("samples", samples)
+    check_count("seed", seed, minimum=0)
+    if precision is not None:
+        check_positive("precision", precision)
+    problem = set_up(model, x, sigma, label, batch_size, device)
+    needed = torch.full((len(problem.sigmas), len(problem)), samples)
+    spent = needed.clone()
+    if precision is not None:
+        pilot = torch.full_like(needed, min(_PILOT_SAMPLES, samples))
+        kept = _count(problem, pilot, seed, PILOT)
+        share = (kept.double() + ADDED / 2) / (pilot + ADDED)
+        wanted = (share * (1 - share) / precision**2).ceil()
+        # As many as the standard error needs if none of them fails.
+        fewest = min(samples, math.ceil(math.sqrt(ADDED / 2) / precision))
+        wanted = wanted.clamp(min=fewest).clamp(max=samples)
+        needed = wanted.long()
+        spent = needed + pilot
+    kept = _count(problem, needed, seed, MEASURE)
+    share = (kept.double() + ADDED / 2) / (needed + ADDED)
+    error = (share * (1 - share) / (needed + ADDED)).sqrt()
+    home, one = problem.home, problem.sigma
+    return Robustness(
+        probability=squeeze(kept.double() / needed, one).to(home),
+        standard_error=squeeze(error, one).to(home),
+        labels=problem.labels.to(home),
+        sigma=one,
+        method="monte_carlo",
+        calls=squeeze(spent, one).to(home),
+        trials=squeeze(needed, one).to(home),
+    )
+
+
+def _count(problem: Problem, needed: Tensor, seed: int, stream: int) -> Tensor:
+    """Kept predictions (S, N) among the first `needed` noisy inputs of each."""
+    blocks = (needed.amax(dim=0) + BLOCK - 1) // BLOCK
+    keys = [
+        (index, block)
+        for index, count in enumerate(blocks.tolist())
+        for block in range(count)
+    ]
+    kept = torch.zeros_like(needed)
+    place = torch.arange(BLOCK)
+    for some in spans(len(keys), max(1, problem.batch_size // BLOCK)):
+        noise = draw_normal(seed, stream, keys[some], BLOCK, problem.inputs)
+        index = torch.tensor([key[0] for key in keys[some]])
+        start = BLOCK * torch.tensor([key[1] for key in keys[some]])
+        for position, sigma in enumerate(problem.sigmas.tolist()):
+            left = needed[position, index] - start
+            live = (left > 0).nonzero()[:, 0]
+            if not len(live):
+                continue
+            images = index[live]
+            right = problem.keeps(images, sigma * noise[live.to(noise.device)])
+            counted = right.cpu() & (place < left[live, None])
+            kept[position].index_add_(0, images, counted.sum(dim=1))
+    return kept

@@ -1,0 +1,277 @@
+"""What every estimator starts with: a checked model, inputs, labels and sigmas."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from robustbook._classifier import (
+    Model,
+    check_model,
+    check_model_logits,
+    find_device,
+    warn_of_training,
+)
+from robustbook._validation import as_tensor, check_count, check_labels, check_logits
+
+#: Bytes for the activations of one batch on a CPU; on a GPU, a share of what is free.
+_CPU_BUDGET: Final = 256 << 20
+_CUDA_SHARE: Final = 0.25
+#: More at once does not pay.
+_LARGEST_BATCH: Final = {"cpu": 2048, "cuda": 1 << 16}
+
+
+#: Instead of sigma, where no noise is wanted.
+NO_NOISE: Final = object()
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A model, the inputs to perturb, and the classes that should be kept."""
+
+    model: Model
+    #: (N, ...), on the device of the computation.
+    inputs: Tensor
+    #: (N,), there too.
+    labels: Tensor
+    #: (N, K), float64: the logits without noise.
+    logits: Tensor
+    #: (S,), float64, on the CPU.
+    sigmas: Tensor
+    #: As it was given: one number or several.
+    sigma: Tensor
+    #: Inputs at once without a gradient.
+    batch_size: int
+    #: The caller's device.
+    home: torch.device
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.logits.shape[1]
+
+    @property
+    def num_pixels(self) -> int:
+        """D, the number of coordinates of one input."""
+        return self.inputs[0].numel()
+
+    def keeps(self, images: Tensor, noise: Tensor) -> Tensor:
+        """Whether the inputs `images` keep the label under noise (units, n, D)."""
+        where = images.to(self.inputs.device)
+        shift = noise.reshape(*noise.shape[:2], *self.inputs.shape[1:])
+        noisy = self.inputs[where][:, None] + shift
+        predictions = self.predict(noisy.flatten(0, 1)).reshape(noise.shape[:2])
+        return predictions == self.labels[where][:, None]
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Predictions on noisy inputs, in batches."""
+        with torch.no_grad():
+            return torch.cat(
+                [
+                    checked_logits(self.model, part, "noisy inputs").argmax(dim=1)
+                    for part in split(inputs, self.batch_size)
+                ]
+            )
+
+
+def checked_logits(model: Model, inputs: Tensor, kind: str) -> Tensor:
+    """Logits of a model, refused where they are not finite."""
+    logits = check_model_logits(model(inputs), len(inputs))
+    return _check_finite(logits, kind)
+
+
+def _check_finite(logits: Tensor, kind: str) -> Tensor:
+    with torch.no_grad():
+        low, high = (float(bound) for bound in logits.aminmax())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(
+            f"model: expected finite logits, got NaN or infinity on {kind}; mend the "
+            "model, or compute in float64."
+        )
+    return logits
+
+
+def set_up(
+    model: Model,
+    x: Any,
+    sigma: Any,
+    label: Any,
+    batch_size: int | None,
+    device: str | torch.device | None,
+) -> Problem:
+    """Check everything that can be checked before the work begins."""
+    check_model(model)
+    given = check_inputs(x)
+    sigmas = torch.ones(0) if sigma is NO_NOISE else check_sigmas(sigma)
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    if label is not None:
+        label = check_labels("label", label, length=len(given))
+    warn_of_training(model)
+    place = find_device(model, given, device)
+    inputs = given.to(place).contiguous()
+    size = batch_size or _choose_batch(model, inputs)
+    with torch.no_grad():
+        logits = torch.cat(
+            [
+                checked_logits(model, part, "x").detach().double()
+                for part in split(inputs, size)
+            ]
+        )
+    check_logits("model's logits", logits)
+    _warn_of_flat_logits(logits)
+    _warn_of_rounding(inputs, sigmas)
+    if label is None:
+        labels = logits.argmax(dim=1)
+    else:
+        labels = check_labels(
+            "label", label, length=len(inputs), num_classes=logits.shape[1]
+        ).to(place)
+    return Problem(
+        model,
+        inputs,
+        labels,
+        logits,
+        sigmas.reshape(-1),
+        sigmas,
+        size,
+        given.device,
+    )
+
+
+def as_real(name: str, value: Any) -> Tensor:
+    """Return numbers as a float64 tensor; complex ones are refused."""
+    numbers = as_tensor(name, value)
+    if numbers.is_complex():
+        raise TypeError(f"{name}: expected real numbers, got dtype {numbers.dtype}.")
+    return numbers.double()
+
+
+def check_inputs(value: Any) -> Tensor:
+    """Return inputs as a tensor (N, ...) of finite numbers."""
+    inputs = as_tensor("x", value)
+    if inputs.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"x: expected float32 or float64 inputs, got {inputs.dtype}; convert them "
+            "(for bytes: x.float() / 255)."
+        )
+    if inputs.ndim < 2 or inputs.numel() == 0:
+        raise ValueError(
+            "x: expected shape (N, ...) with at least one input of at least one "
+            f"coordinate, got {tuple(inputs.shape)}; for a single input: x[None]."
+        )
+    if not bool(torch.isfinite(inputs).all()):
+        raise ValueError(
+            "x: expected finite numbers, got NaN or infinity; remove such inputs."
+        )
+    return inputs
+
+
+def check_sigmas(value: Any) -> Tensor:
+    """Return sigma as float64 of shape () or (S,): positive and finite."""
+    if value is None or isinstance(value, (bool, str)):
+        raise TypeError(f"sigma: expected a positive number or several, got {value!r}.")
+    sigmas = as_tensor("sigma", value)
+    if sigmas.is_complex() or sigmas.dtype == torch.bool:
+        raise TypeError(f"sigma: expected real numbers, got dtype {sigmas.dtype}.")
+    sigmas = sigmas.detach().cpu().double()
+    if sigmas.ndim > 1 or sigmas.numel() == 0:
+        raise ValueError(
+            "sigma: expected one number or a sequence of them, got shape "
+            f"{tuple(sigmas.shape)}."
+        )
+    good = torch.isfinite(sigmas) & (sigmas > 0)
+    if not bool(good.all()):
+        first = float(sigmas.reshape(-1)[(~good).reshape(-1).nonzero()[0, 0]])
+        raise ValueError(
+            f"sigma: expected positive finite standard deviations, got {first:g}; "
+            "without noise the prediction is kept with probability 1."
+        )
+    return sigmas
+
+
+def tied(values: Tensor) -> Tensor:
+    """Which rows of (N, K) logits are the same number throughout."""
+    return values.amax(dim=1) == values.amin(dim=1)
+
+
+def _warn_of_flat_logits(logits: Tensor) -> None:
+    count = int(tied(logits).sum())
+    if count:
+        warnings.warn(
+            f"model: {count} of {len(logits)} inputs have equal logits for all "
+            "classes, so their prediction is class 0 by convention only; do not read "
+            "their robustness.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _warn_of_rounding(inputs: Tensor, sigmas: Tensor) -> None:
+    if not len(sigmas.reshape(-1)):
+        return
+    finest = float(torch.finfo(inputs.dtype).eps * inputs.abs().max())
+    if float(sigmas.min()) < 16 * finest:
+        warnings.warn(
+            f"sigma: {float(sigmas.min()):g} is not much more than the rounding of "
+            f"{inputs.dtype} inputs of this size, {finest:.1g}; what is drawn at "
+            "random is then wrong. Compute in float64.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def memory_budget(device: torch.device) -> int:
+    """Bytes that the activations of one batch may take."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(_CUDA_SHARE * free)
+    return _CPU_BUDGET
+
+
+def activation_bytes(model: Model, inputs: Tensor) -> int:
+    """Bytes that autograd keeps for one input, seen on a small batch."""
+    kept: dict[int, int] = {}
+
+    def pack(value: Tensor) -> Tensor:
+        if not isinstance(value, torch.nn.Parameter):
+            storage = value.untyped_storage()
+            kept[storage.data_ptr()] = storage.nbytes()
+        return value
+
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value),
+    ):
+        sample = inputs[:2].clone().requires_grad_()
+        model(sample.clone())
+    total = sum(kept.values()) // len(sample)
+    return max(total, 16 * inputs[0].numel() * inputs.element_size())
+
+
+def _choose_batch(model: Model, inputs: Tensor) -> int:
+    kind = "cpu" if inputs.device.type == "cpu" else "cuda"
+    size = memory_budget(inputs.device) // activation_bytes(model, inputs)
+    return max(1, min(size, _LARGEST_BATCH[kind]))
+
+
+def split(values: Tensor, size: int) -> Iterator[Tensor]:
+    """Consecutive batches of at most `size` rows."""
+    for part in spans(len(values), size):
+        yield values[part]
+
+
+def spans(count: int, size: int) -> Iterator[slice]:
+    """Consecutive slices of at most `size` that cover `count`."""
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))

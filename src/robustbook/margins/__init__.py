@@ -1,0 +1,42 @@
+"""Margins: distances to the decision boundary, and what a forward pass knows of them.
+
+The input margin is the distance that matters, and it is expensive to measure; the
+logit margin is free. Chapter 23 asks when one tells the other, Chapters 24 and 25 use
+it, Chapter 26 learns a better one.
+"""
+
+from robustbook.margins._accuracy import RobustAccuracy, estimate_robust_accuracy
+from robustbook.margins._competitors import IsotonicMargin, gradient_normalized_margin
+from robustbook.margins._consistency import Consistency, margin_consistency
+from robustbook.margins._detection import Detection, detection_scores
+from robustbook.margins._estimate import Estimate
+from robustbook.margins._input_margin import InputMargins, input_margin
+from robustbook.margins._logits import (
+    ClassDistances,
+    class_distances,
+    feature_margin,
+    logit_margin,
+)
+from robustbook.margins._pseudo import PseudoMargin
+from robustbook.margins._stratified import StratifiedSample, stratified_sample
+
+__all__ = [
+    "ClassDistances",
+    "Consistency",
+    "Detection",
+    "Estimate",
+    "InputMargins",
+    "IsotonicMargin",
+    "PseudoMargin",
+    "RobustAccuracy",
+    "StratifiedSample",
+    "class_distances",
+    "detection_scores",
+    "estimate_robust_accuracy",
+    "feature_margin",
+    "gradient_normalized_margin",
+    "input_margin",
+    "logit_margin",
+    "margin_consistency",
+    "stratified_sample",
+]

@@ -1,0 +1,306 @@
+"""How well a score finds brittle decisions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, overload
+
+import numpy as np
+from scipy.stats import rankdata
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+from robustbook._validation import check_count, check_fraction, check_non_negative
+from robustbook.margins._arrays import Flags, Indices, Vector, check_level, check_vector
+
+#: Numbers of a bootstrap that are held at once.
+BLOCK = 1_000_000
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How well a score finds the decisions that are brittle at one ε.
+
+    Attributes
+    ----------
+    eps : float
+        A decision is brittle if its input margin is at most this.
+    auroc : float
+        Probability that a brittle decision scores lower than a robust one.
+    auroc_interval : tuple of float
+        By DeLong's method, on the logit scale.
+    aupr : float
+        Average precision. That of a random score is ``prevalence``, not 0.5.
+    aupr_interval : tuple of float
+        By the spread over resamples of all samples, on the arcsine scale. With few
+        brittle decisions it covers slightly less often than it says: 91 to 95 %
+        with 80 of them, in simulations.
+    fpr : float
+        Share of robust decisions that are flagged when the share `tpr` of brittle
+        ones is.
+    fpr_interval : tuple of float
+        Percentiles over resamples of all samples. With few brittle decisions it is
+        too short: it covers 82 % with 20 of them and 54 % with 10, in a simulation.
+    threshold : float
+        The score up to which decisions are flagged for that.
+    tpr : float
+        Share of brittle decisions that is asked for.
+    num_brittle, num_samples : int
+        How many decisions are brittle, of how many.
+    level : float
+        Coverage of each interval.
+    """
+
+    eps: float
+    auroc: float
+    auroc_interval: tuple[float, float]
+    aupr: float
+    aupr_interval: tuple[float, float]
+    fpr: float
+    fpr_interval: tuple[float, float]
+    threshold: float
+    tpr: float
+    num_brittle: int
+    num_samples: int
+    level: float
+
+    @property
+    def prevalence(self) -> float:
+        """Share of brittle decisions: the average precision of a random score."""
+        return self.num_brittle / self.num_samples
+
+
+@overload
+def detection_scores(
+    scores: Any,
+    input_margin: Any,
+    eps: float,
+    *,
+    tpr: float = ...,
+    level: float = ...,
+    resamples: int = ...,
+    seed: int = ...,
+) -> Detection: ...
+@overload
+def detection_scores(
+    scores: Any,
+    input_margin: Any,
+    eps: Sequence[float],
+    *,
+    tpr: float = ...,
+    level: float = ...,
+    resamples: int = ...,
+    seed: int = ...,
+) -> list[Detection]: ...
+def detection_scores(
+    scores: Any,
+    input_margin: Any,
+    eps: float | Sequence[float],
+    *,
+    tpr: float = 0.95,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> Detection | list[Detection]:
+    """Score the detection of brittle decisions by a small margin.
+
+    Brittle decisions are the positive class; the lower the score, the more brittle.
+
+    Parameters
+    ----------
+    scores : Tensor or array, shape (N,)
+        A margin that is free: of logits, or any other that is small where decisions
+        are brittle.
+    input_margin : Tensor or array, shape (N,)
+        Measured input margins, at least 0; ``inf`` where none was found.
+    eps : float or sequence of float
+        One threshold or several, in the units of `input_margin`.
+    tpr : float, default 0.95
+        Share of brittle decisions to be found, for the false positive rate.
+    level : float, default 0.95
+        Coverage of each interval, in (0, 1).
+    resamples : int, default 1000
+        For the intervals of AUPR and FPR.
+    seed : int, default 0
+        For the resamples.
+
+    Returns
+    -------
+    Detection or list of Detection
+        One for each `eps`, in the order given.
+
+    Raises
+    ------
+    ValueError
+        If at one of the `eps` all decisions are brittle, or none is; if lengths
+        differ, an entry is NaN or an option is out of range.
+
+    Notes
+    -----
+    Where the score separates the classes, DeLong's interval is a single point: no
+    mistake was seen, which is no proof that there is none.
+
+    References
+    ----------
+    Margin paper, section 2.3. DeLong, DeLong and Clarke-Pearson, "Comparing the areas
+    under two or more correlated receiver operating characteristic curves",
+    Biometrics 1988. Chapter 24 of this book.
+
+    Examples
+    --------
+    >>> scores, margins = [0.1, 0.4, 0.3, 0.8], [0.01, 0.02, 0.05, 0.09]
+    >>> detection_scores(scores, margins, 0.03).auroc
+    0.75
+    """
+    values = check_vector("scores", scores)
+    margins = check_vector("input_margin", input_margin, length=len(values), low=0.0)
+    share = check_fraction("tpr", tpr)
+    if share == 0:
+        raise ValueError("tpr: expected a number in (0, 1], got 0.")
+    check_level(level)
+    check_count("resamples", resamples, minimum=100)
+    check_count("seed", seed, minimum=0)
+    several = not isinstance(eps, (int, float)) and np.ndim(eps) > 0
+    thresholds = list(eps) if several else [eps]  # type: ignore[arg-type]
+    if not thresholds:
+        raise ValueError("eps: expected at least one threshold, got none.")
+    limits = [check_non_negative("eps", one) for one in thresholds]
+    for limit in limits:
+        _check_classes(margins, limit)
+    # Infinite scores are only ever compared.
+    order = rankdata(values, method="dense").astype(np.int64)
+    classes = [margins <= limit for limit in limits]
+    drawn = _resample(order, classes, share, resamples, seed)
+    found = [
+        _detect(values, order, brittle, limit, share, level, part)
+        for brittle, limit, part in zip(classes, limits, drawn, strict=True)
+    ]
+    return found if several else found[0]
+
+
+def _check_classes(margins: Vector, eps: float) -> None:
+    brittle = int((margins <= eps).sum())
+    if brittle in (0, len(margins)):
+        kind = "robust" if brittle == 0 else "brittle"
+        raise ValueError(
+            f"eps: expected brittle and robust decisions, got only {kind} ones at "
+            f"{eps:g}; input margins reach from {margins.min():g} to "
+            f"{margins.max():g}."
+        )
+
+
+def _detect(
+    values: Vector,
+    order: Indices,
+    brittle: Flags,
+    eps: float,
+    tpr: float,
+    level: float,
+    drawn: Vector,
+) -> Detection:
+    auroc = float(roc_auc_score(brittle, -order))
+    false, true, cuts = roc_curve(brittle, -order, drop_intermediate=False)
+    # The first flags nothing: it finds no share, however small.
+    place = max(1, int(np.argmax(true >= tpr - 1e-12)))
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    fpr_low, fpr_high = np.nanquantile(drawn[:, 1], tails)
+    aupr = float(average_precision_score(brittle, -order))
+    return Detection(
+        eps=eps,
+        auroc=auroc,
+        auroc_interval=_delong(order, brittle, auroc, level),
+        aupr=aupr,
+        aupr_interval=_arcsine(aupr, drawn[:, 0], level),
+        fpr=float(false[place]),
+        fpr_interval=(float(fpr_low), float(fpr_high)),
+        threshold=float(values[order == -cuts[place]][0]),
+        tpr=tpr,
+        num_brittle=int(brittle.sum()),
+        num_samples=len(brittle),
+        level=level,
+    )
+
+
+def _delong(
+    order: Indices, brittle: Flags, auroc: float, level: float
+) -> tuple[float, float]:
+    """From the placements: each sample's share of the other class that it beats."""
+    positive, negative = order[brittle], order[~brittle]
+    everyone = rankdata(np.concatenate([positive, negative]))
+    above = everyone[: len(positive)] - rankdata(positive)
+    below = everyone[len(positive) :] - rankdata(negative)
+    parts = (above / len(negative), below / len(positive))
+    variance = sum(
+        float(part.var(ddof=1)) / len(part) if len(part) > 1 else math.nan
+        for part in parts
+    )
+    if math.isnan(variance):
+        return 0.0, 1.0
+    if variance == 0 or auroc in (0.0, 1.0):
+        return auroc, auroc
+    center = math.log(auroc / (1 - auroc))
+    half = NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(variance)
+    half /= auroc * (1 - auroc)
+    return 1 / (1 + math.exp(half - center)), 1 / (1 + math.exp(-half - center))
+
+
+def _arcsine(share: float, drawn: Vector, level: float) -> tuple[float, float]:
+    """Around the estimate, on the scale of the arcsine of the root.
+
+    Percentiles would be too high: a decision that is drawn twice supports itself, so
+    average precision is larger in resamples than in samples.
+    """
+    center = math.asin(math.sqrt(share))
+    spread = float(np.nanstd(np.arcsin(np.sqrt(np.minimum(drawn, 1.0))), ddof=1))
+    half = NormalDist().inv_cdf(0.5 + level / 2) * spread
+    low, high = max(center - half, 0.0), min(center + half, math.pi / 2)
+    return math.sin(low) ** 2, math.sin(high) ** 2
+
+
+def _resample(
+    order: Indices, classes: list[Flags], tpr: float, resamples: int, seed: int
+) -> list[Vector]:
+    """AUPR and FPR of resamples, (resamples, 2) for each way to be brittle.
+
+    NaN where a class is empty. All ways share the resamples.
+    """
+    random = np.random.default_rng(seed)
+    places = np.argsort(order, kind="stable")
+    # The last of equal scores, for each place: only there can a threshold be.
+    ends = np.searchsorted(order[places], order[places], side="right") - 1
+    count = len(order)
+    size = max(1, BLOCK // count)
+    found: list[list[Vector]] = [[] for _ in classes]
+    for start in range(0, resamples, size):
+        rows = min(size, resamples - start)
+        times = np.stack(
+            [
+                np.bincount(random.integers(count, size=count), minlength=count)
+                for _ in range(rows)
+            ]
+        )
+        every = np.cumsum(times, axis=1)
+        for brittle, parts in zip(classes, found, strict=True):
+            where = np.flatnonzero(brittle[places])
+            parts.append(_curve_scores(times[:, where], every, where, ends, tpr))
+    return [np.concatenate(parts) for parts in found]
+
+
+def _curve_scores(
+    times: Indices, every: Indices, where: Indices, ends: Indices, tpr: float
+) -> Vector:
+    """From how often each brittle decision was drawn, in the order of the scores."""
+    last = np.searchsorted(where, ends[where], side="right") - 1
+    true = np.cumsum(times, axis=1)[:, last]
+    flagged = every[:, ends[where]]
+    total = true[:, -1:]
+    negatives = every[:, -1:] - total
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Nothing was drawn where nothing was flagged.
+        aupr = (times * true / np.maximum(flagged, 1)).sum(axis=1) / total[:, 0]
+        place = np.argmax(true >= tpr * total - 1e-9, axis=1)[:, None]
+        fpr = np.take_along_axis(flagged - true, place, axis=1) / negatives
+    empty = (total == 0) | (negatives == 0)
+    return np.where(empty, np.nan, np.stack([aupr, fpr[:, 0]], axis=1))

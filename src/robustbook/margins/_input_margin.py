@@ -1,0 +1,239 @@
+"""Input margins: upper bounds from an ensemble of attacks, batch by batch."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from robustbook._classifier import Model
+from robustbook._validation import as_tensor, check_count, check_non_negative
+from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
+from robustbook.attacks._result import Norm
+from robustbook.margins._checkpoint import Checkpoint
+from robustbook.margins._recipe import ATTACKS, VERSION, Recipe, search
+
+
+@dataclass(frozen=True, eq=False)
+class InputMargins:
+    """What the ensemble of attacks found.
+
+    Attributes
+    ----------
+    margins : Tensor, shape (N,)
+        Upper bounds on the distances to the decision boundary, float64, in [0, 1]
+        pixel units. ``inf`` where no attack found another class; 0 where labels
+        were given and the prediction is wrong.
+    adversarial : Tensor, shape (N, ...)
+        The closest inputs found, in [0, 1], with another prediction; the clean
+        input where ``margins`` is ``inf`` or 0.
+    found_by : Tensor, shape (N,)
+        Which attack found it, int64: an index into ``attacks``.
+    norm : {"linf", "l2"}
+        What ``margins`` measures.
+    attacks : tuple of str
+        Names: "none" (nothing found, or nothing needed), "fmn", "fab", "line" (where
+        both failed: straight to black, gray, white or the negative), and "fmn+fmn",
+        "fab+fmn", "line+fmn" where a last run of FMN shortened that.
+
+    See Also
+    --------
+    input_margin
+    """
+
+    margins: Tensor = field(repr=False)
+    adversarial: Tensor = field(repr=False)
+    found_by: Tensor = field(repr=False)
+    norm: Norm
+    attacks: tuple[str, ...] = ATTACKS
+
+    def __len__(self) -> int:
+        """N, the number of inputs."""
+        return len(self.margins)
+
+    @property
+    def attack(self) -> list[str]:
+        """Name of the attack that found the margin, for each input."""
+        return [self.attacks[index] for index in self.found_by.tolist()]
+
+    @property
+    def failed(self) -> Tensor:
+        """Where no attack found another class, bool (N,)."""
+        return torch.isinf(self.margins)
+
+    def brittle(self, eps: float) -> Tensor:
+        """Where a change of size ``eps`` or less was found, bool (N,).
+
+        Parameters
+        ----------
+        eps : float
+            A size in [0, 1] pixel units.
+
+        Returns
+        -------
+        Tensor, shape (N,)
+            ``margins <= eps``. The rest may be brittle, too: a margin is an upper
+            bound.
+
+        Raises
+        ------
+        ValueError
+            If `eps` is negative.
+        """
+        return self.margins <= check_non_negative("eps", eps)
+
+
+def input_margin(
+    model: Model,
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    norm: Norm = "linf",
+    targets: int = 3,
+    steps: int = 20,
+    refine_steps: int = 50,
+    bisections: int = 12,
+    batch_size: int = 256,
+    seed: int = 0,
+    checkpoint: Path | str | None = None,
+    progress: bool = True,
+    device: str | torch.device | None = None,
+) -> InputMargins:
+    """Measure distances to the decision boundary: the smallest changes found.
+
+    The smallest of several attacks: FMN and FAB, targeted at the classes whose
+    boundaries are nearest to first order; then, for the nearest class found, FAB
+    with more steps and FMN that starts from the best input; then a bisection. What
+    is found is an upper bound on the margin. On linear models it is the margin.
+
+    Parameters
+    ----------
+    model : callable
+        Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in
+        evaluation mode. Its parameters and their gradients are left alone.
+    images : Tensor or ndarray, shape (N, ...)
+        Inputs in [0, 1], float32 or float64.
+    labels : Tensor or ndarray, shape (N,), optional
+        True classes. Without them, the margin is that of the prediction, right or
+        wrong: the paper's. With them, the margin is 0 where the prediction is wrong.
+    norm : {"linf", "l2"}, default "linf"
+        What distance means: the largest change of a pixel, or the root of the sum
+        of squares.
+    targets : int, default 3
+        How many classes the first pass goes for, one after the other; all of them
+        if there are fewer.
+    steps : int, default 20
+        Steps of each attack in the first pass.
+    refine_steps : int, default 50
+        Steps of each attack in the second pass; 0 for no second pass.
+    bisections : int, default 12
+        Halvings of the way back to the clean input in the end. After them, the
+        change is stretched by 1/10 000 where that does not make it longer than
+        it was, so that rounding in another batch size does not undo it.
+    batch_size : int, default 256
+        Inputs at once; the result does not depend on it, rounding apart.
+    seed : int, default 0
+        Seed for models that draw random numbers; the attacks draw none.
+    checkpoint : path, optional
+        A folder that keeps each batch as soon as it is done. A later call with the
+        same model, inputs and options goes on where an earlier one stopped. All
+        else is measured anew. Modules are compared by their parameters and logits,
+        other callables by their logits alone.
+    progress : bool, default True
+        Show a progress bar, on a terminal.
+    device : str or torch.device, optional
+        Where to run, "auto" for a CUDA device if there is one; where the model is
+        by default. The result is where the inputs are.
+
+    Returns
+    -------
+    InputMargins
+        Margins, closest inputs, and which attack found them.
+
+    Raises
+    ------
+    TypeError
+        If the inputs are not floating-point numbers or the labels not integers.
+    ValueError
+        If shapes do not match, a label is no class, or an option is out of range.
+    OSError
+        If nothing can be written to `checkpoint`.
+    ModuleNotFoundError
+        If foolbox or pyautoattack is not installed.
+
+    Warns
+    -----
+    UserWarning
+        If the model is in training mode, or inputs are outside [0, 1].
+
+    See Also
+    --------
+    gradient_normalized_margin, logit_margin
+
+    References
+    ----------
+    Margin paper, equation 1. Chapter 23 of this book.
+
+    Examples
+    --------
+    The margin of a linear model is the smallest gap of two logits over the 1-norm
+    of the difference of their weights:
+
+    >>> import torch
+    >>> weights = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
+    >>> result = input_margin(lambda x: x @ weights.T, torch.tensor([[0.9, 0.1]]))
+    >>> round(float(result.margins[0]), 3)  # (0.9 - 0.3) / (1 + 3)
+    0.15
+    """
+    recipe = Recipe(
+        norm=norm,
+        targets=check_count("targets", targets),
+        steps=check_count("steps", steps),
+        refine_steps=check_count("refine_steps", refine_steps, minimum=0),
+        bisections=check_count("bisections", bisections, minimum=0),
+    )
+    seed = check_count("seed", seed, minimum=0)
+    configuration = {**asdict(recipe), "seed": seed, "version": VERSION}
+    kept = None if checkpoint is None else Checkpoint(checkpoint, configuration, model)
+    clean = as_tensor("images", images)
+    with torch.inference_mode(False):
+        found_by = torch.zeros(len(clean) if clean.ndim else 0, dtype=torch.int64)
+
+    def perturb(batch: Batch) -> Tensor:
+        _reseed(seed, batch, "attack")
+        stored = None
+        if kept is not None:
+            stored = kept.read(batch.images, batch.labels, batch.logits)
+        if stored is None:
+            closest, attacks = search(batch, recipe)
+            stored = {"adversarial": closest, "found_by": attacks}
+            if kept is not None:
+                kept.write(batch.images, batch.labels, batch.logits, stored)
+        found_by[batch.indices] = stored["found_by"].cpu()
+        # As far as if nothing had been read: the next batch must not notice.
+        _reseed(seed, batch, "after")
+        return stored["adversarial"].to(batch.images)
+
+    settings = Settings(
+        "input_margin", norm, batch_size, seed, progress, device, minimal=True
+    )
+    result = run_attack(perturb, model, clean, labels, settings)
+    found_by = found_by.to(result.norms.device)
+    found_by[torch.isinf(result.norms)] = 0
+    return InputMargins(result.norms, result.adversarial, found_by, norm)
+
+
+def _reseed(seed: int, batch: Batch, purpose: str) -> None:
+    """The same random numbers for a batch, whatever was done before it.
+
+    ``run_attack`` restores the state of the generators in the end.
+    """
+    text = f"{seed} {int(batch.indices[0])} {purpose}"
+    number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+    torch.default_generator.manual_seed(number)
+    if batch.images.device.type == "cuda":
+        with torch.cuda.device(batch.images.device):
+            torch.cuda.manual_seed(number)

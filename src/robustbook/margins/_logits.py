@@ -1,0 +1,214 @@
+"""Margins that a forward pass gives: of logits, and in feature space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from robustbook._validation import as_tensor, check_logits
+from robustbook.attacks._result import NORMS, Norm
+
+#: The norm of weights that measures distances in another norm: its dual.
+DUAL: Final = {"linf": 1, "l2": 2}
+
+
+def logit_margin(logits: Any) -> Tensor:
+    """The largest logit minus the second largest.
+
+    Parameters
+    ----------
+    logits : Tensor or array, shape (N, K)
+        Scores of N samples over K classes.
+
+    Returns
+    -------
+    Tensor, shape (N,)
+        Margins of at least 0, float64, in units of the logits; 0 where two classes
+        tie.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `logits` is not a finite floating-point array of shape (N, K).
+
+    See Also
+    --------
+    feature_margin, gradient_normalized_margin
+
+    References
+    ----------
+    Margin paper, equation 4. Chapter 23 of this book.
+
+    Examples
+    --------
+    >>> logit_margin([[3.0, 1.0, 0.5], [0.0, 0.0, -1.0]]).tolist()
+    [2.0, 0.0]
+    """
+    top = check_logits("logits", logits).double().topk(2, dim=1).values
+    return top[:, 0] - top[:, 1]
+
+
+def feature_margin(
+    features: Any, weight: Any, bias: Any = None, *, norm: Norm = "l2"
+) -> Tensor:
+    """Distance in feature space to the nearest class boundary of a linear head.
+
+    Exact, whatever the distances of the classes' weights from each other: the
+    smallest gap of two logits over the dual norm of the difference of their weights.
+    Where all these norms are equal, it is the logit margin divided by that norm.
+
+    Parameters
+    ----------
+    features : Tensor or array, shape (N, D)
+        What the head is applied to.
+    weight : Tensor or array, shape (K, D)
+        Weights of the head.
+    bias : Tensor or array, shape (K,), optional
+        Its biases; 0 by default.
+    norm : {"l2", "linf"}, default "l2"
+        What distance means in feature space.
+
+    Returns
+    -------
+    Tensor, shape (N,)
+        Distances, float64, in units of the features. ``inf`` where no boundary can
+        be reached: all other classes have the weights of the predicted one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an array is not finite, or shapes do not match.
+
+    See Also
+    --------
+    class_distances, logit_margin
+
+    References
+    ----------
+    Margin paper, equations 2 and 3. Chapter 23 of this book.
+
+    Examples
+    --------
+    >>> feature_margin([[2.0, 0.0]], [[1.0, 0.0], [0.0, 0.0], [0.9, 0.0]]).tolist()
+    [2.0]
+    """
+    vectors = check_logits("features", features, min_classes=1).double()
+    rows = _check_weight(weight).to(vectors.device)
+    if rows.shape[1] != vectors.shape[1]:
+        raise ValueError(
+            f"weight: expected shape (K, {vectors.shape[1]}), as the features have, "
+            f"got {tuple(rows.shape)}."
+        )
+    _check_norm(norm)
+    logits = vectors @ rows.T
+    if bias is not None:
+        offsets = as_tensor("bias", bias)
+        if tuple(offsets.shape) != (len(rows),):
+            raise ValueError(
+                f"bias: expected shape ({len(rows)},), got {tuple(offsets.shape)}."
+            )
+        logits = check_logits("logits", logits + offsets.to(logits))
+    top, predicted = logits.max(dim=1)
+    gaps = top[:, None] - logits
+    lengths = _pairwise(rows, norm)[predicted]
+    # 0 / 0: the same weights and biases, so a tie that no step changes.
+    distances = torch.where(gaps > 0, gaps / lengths, 0.0)
+    distances.scatter_(1, predicted[:, None], torch.inf)
+    return distances.amin(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassDistances:
+    """Distances of the classes' weights from each other.
+
+    Attributes
+    ----------
+    distances : Tensor, shape (K, K)
+        Norms of the differences, float64, 0 on the diagonal.
+    mean, smallest, largest : float
+        Over pairs of different classes.
+    variation : float
+        Standard deviation over pairs divided by the mean: 0 for equidistant
+        classes.
+    """
+
+    distances: Tensor = field(repr=False)
+    mean: float
+    smallest: float
+    largest: float
+    variation: float
+
+
+def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
+    """Check whether the classes of a linear head are equidistant.
+
+    Only then is the logit margin proportional to the distance in feature space.
+
+    Parameters
+    ----------
+    weight : Tensor or array, shape (K, D)
+        Weights of the head.
+    norm : {"l2", "linf"}, default "l2"
+        What distance means in feature space; weights are compared in its dual norm.
+
+    Returns
+    -------
+    ClassDistances
+        All distances, and how much they vary.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `weight` is not a finite array of at least two classes.
+
+    See Also
+    --------
+    feature_margin
+
+    References
+    ----------
+    Margin paper, section 2.1 and Figure 13. Chapter 23 of this book.
+
+    Examples
+    --------
+    >>> simplex = class_distances([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> round(simplex.mean, 4), simplex.variation
+    (1.4142, 0.0)
+    """
+    rows = _check_weight(weight)
+    _check_norm(norm)
+    distances = _pairwise(rows, norm)
+    first, second = torch.triu_indices(len(rows), len(rows), offset=1)
+    pairs = distances[first, second]
+    mean = float(pairs.mean())
+    # Several passes over equal numbers round to a spread that is not there.
+    spread = float((pairs - mean).square().mean().sqrt())
+    variation = spread / mean if spread > 1e-12 * mean else 0.0
+    return ClassDistances(
+        distances, mean, float(pairs.min()), float(pairs.max()), variation
+    )
+
+
+def _pairwise(rows: Tensor, norm: Norm) -> Tensor:
+    # Plain differences: the quadratic formula loses half of the digits.
+    return torch.stack(
+        [torch.linalg.vector_norm(rows - row, ord=DUAL[norm], dim=1) for row in rows]
+    )
+
+
+def _check_weight(weight: Any) -> Tensor:
+    rows = check_logits("weight", weight, min_classes=1).double()
+    if len(rows) < 2:
+        raise ValueError(
+            f"weight: expected shape (K, D) with at least two classes, got "
+            f"{tuple(rows.shape)}."
+        )
+    return rows
+
+
+def _check_norm(norm: str) -> None:
+    if norm not in NORMS:
+        raise ValueError(f"norm: expected one of {', '.join(NORMS)}; got {norm!r}.")

@@ -1,0 +1,356 @@
+"""Exact, Taylor and MMSE estimates; mv-sigmoid and softmax."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robustbook.average_case import (
+    linear_exact,
+    mmse,
+    monte_carlo,
+    mv_sigmoid,
+    orthant_probability,
+    softmax_proxy,
+    taylor,
+)
+from robustbook.datasets import load_dataset
+from robustbook.models import load_model
+
+from .conftest import Curved, linear
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 5, 10])
+def test_linear_exact_against_sampling(num_classes):
+    model = linear(num_classes)
+    result = linear_exact(model.weights, model.bias, model.x, [0.3, 1.0])
+    sampled = monte_carlo(model, model.x, [0.3, 1.0], samples=4000)
+    error = (result.standard_error**2 + sampled.standard_error**2).sqrt()
+    assert float(((result.probability - sampled.probability) / error).abs().max()) < 4
+    assert torch.equal(result.labels, model(model.x).argmax(1))
+
+
+def test_two_classes_in_closed_form():
+    model = linear(2)
+    logits = model(model.x)
+    gap = (logits[:, 0] - logits[:, 1]).abs()
+    norm = torch.linalg.vector_norm(model.weights[0] - model.weights[1])
+    result = linear_exact(model.weights, model.bias, model.x, 0.7)
+    expected = torch.special.ndtr(gap / (0.7 * norm))
+    assert torch.allclose(result.probability, expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("num_classes", [2, 4, 10])
+def test_probabilities_of_all_classes_sum_to_one(num_classes):
+    """The classes share the space: a check of every label at once."""
+    model = linear(num_classes)
+    total, variance = torch.zeros(8).double(), torch.zeros(8).double()
+    for label in range(num_classes):
+        labels = torch.full((8,), label)
+        result = linear_exact(model.weights, model.bias, model.x, 0.8, label=labels)
+        total += result.probability
+        variance += result.standard_error**2
+    assert bool(((total - 1).abs() < 5 * variance.sqrt() + 1e-12).all())
+
+
+def test_full_covariance():
+    model = linear(4)
+    root = torch.randn(12, 12, generator=torch.Generator().manual_seed(1)).double() / 4
+    covariance = root @ root.T
+    result = linear_exact(model.weights, model.bias, model.x, covariance=covariance)
+    # The same problem in coordinates in which the noise is isotropic.
+    turned = linear_exact(
+        model.weights @ root,
+        model.bias + 0 * model.bias,
+        torch.linalg.solve(root, model.x.T).T,
+        1.0,
+    )
+    assert torch.allclose(result.probability, turned.probability, atol=1e-9)
+    assert bool(result.sigma.isnan())
+    diagonal = torch.linspace(0.1, 2, 12, dtype=torch.float64)
+    first = linear_exact(model.weights, model.bias, model.x, covariance=diagonal)
+    second = linear_exact(
+        model.weights, model.bias, model.x, covariance=diagonal.diag()
+    )
+    isotropic = linear_exact(
+        model.weights, model.bias, model.x, covariance=0.25 * torch.eye(12)
+    )
+    plain = linear_exact(model.weights, model.bias, model.x, 0.5)
+    assert torch.allclose(first.probability, second.probability, atol=1e-12)
+    assert torch.allclose(isotropic.probability, plain.probability, atol=1e-12)
+
+
+@pytest.mark.parametrize("estimate", [taylor, mmse])
+@pytest.mark.parametrize("cdf", ["mvn", "mv_sigmoid"])
+def test_linear_models_are_exact(estimate, cdf):
+    """MMSE too, as what is linear cancels in a pair of opposite noise."""
+    model = linear(5)
+    options = {"samples": 4} if estimate is mmse else {}
+    expected = linear_exact(model.weights, model.bias, model.x, [0.2, 0.9], cdf=cdf)
+    result = estimate(model, model.x, [0.2, 0.9], cdf=cdf, points=1024, **options)
+    assert torch.allclose(result.probability, expected.probability, atol=1e-9)
+    assert result.probability.shape == (2, 8)
+    assert bool((result.calls == options.get("samples", 1) * 5).all())
+
+
+def test_independent_noise_leaves_chance_in_the_value():
+    """Standardized margins of a linear model have a variance of 1 / samples."""
+    model = linear(2)
+    x = model.x[:1].repeat(2000, 1)
+    expected = float(linear_exact(model.weights, model.bias, x[:1], 0.9).probability)
+    score = torch.special.ndtri(torch.tensor(expected).double())
+    for samples in (1, 10):
+        found = mmse(model, x, 0.9, samples=samples, antithetic=False).probability
+        spread = torch.special.ndtri(found) - score
+        assert float(spread.mean()) == pytest.approx(0, abs=4 / (2000 * samples) ** 0.5)
+        assert float(spread.var() * samples) == pytest.approx(1, rel=0.13)
+    many = mmse(model, x[:1], 0.9, samples=20_000, antithetic=False).probability
+    assert float(many) == pytest.approx(expected, abs=0.02)
+
+
+def test_an_odd_number_leaves_one_input_without_a_partner(network, images):
+    """The noise of n pairs and one more is that of n + 1 pairs, but for the last."""
+    seen = []
+
+    def recorded(x: Tensor) -> Tensor:
+        seen.append(x.detach() - images[:1])
+        return network(x)
+
+    for samples in (5, 6):
+        mmse(recorded, images[:1], 0.2, samples=samples)
+        assert len(seen[-1]) == samples
+    odd, even = seen[-1][:5], seen[-1]
+    assert torch.allclose(even[3:], -even[:3], atol=1e-12)
+    assert torch.allclose(odd[3:], -odd[:2], atol=1e-12)
+
+
+def test_pairs_cut_the_error_of_few_samples():
+    """A trained network is nearly linear in moderate noise: several times."""
+    model, images = load_model("digits-cnn"), load_dataset("digits", "test").images[:20]
+    target = mmse(model, images, 0.05, samples=1000).probability
+    errors = {}
+    for pairs in (True, False):
+        found = torch.stack(
+            [
+                mmse(model, images, 0.05, antithetic=pairs, seed=seed).probability
+                for seed in range(1, 9)
+            ]
+        )
+        errors[pairs] = float((found - target).square().mean().sqrt())
+    assert errors[False] > 3 * errors[True]
+    # Chance in the gradients is left.
+    assert errors[True] > 0.001
+
+
+def test_the_jacobian_is_that_of_a_loop(network, images):
+    """Against scores that are built from one gradient at a time."""
+    result = taylor(network, images, 0.1, cdf="mv_sigmoid")
+    for row in range(len(images)):
+        leaf = images[row : row + 1].clone().requires_grad_()
+        logits = network(leaf)[0]
+        label = int(logits.argmax())
+        scores = []
+        for other in range(5):
+            if other != label:
+                gap = logits[label] - logits[other]
+                (gradient,) = torch.autograd.grad(gap, leaf, retain_graph=True)
+                scores.append(float(gap.detach() / (0.1 * gradient.norm())))
+        expected = 1 / (1 + sum(math.exp(-score) for score in scores))
+        assert float(result.probability[row]) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("samples", [1, 7])
+def test_mmse_is_the_linear_model_of_the_averages(network, images, samples):
+    result = mmse(network, images, 0.2, samples=samples, cdf="mv_sigmoid", seed=4)
+    other = mmse(
+        network, images, 0.2, samples=samples, cdf="mv_sigmoid", seed=4, batch_size=3
+    )
+    assert torch.allclose(result.probability, other.probability, atol=1e-10)
+    assert not torch.equal(
+        result.probability,
+        mmse(network, images, 0.2, samples=samples, cdf="mv_sigmoid").probability,
+    )
+
+
+def test_sigma_to_zero(network, images):
+    tiny = taylor(network, images, [1e-9, 1e-6])
+    assert torch.equal(tiny.probability, torch.ones(2, 7, dtype=torch.float64))
+
+
+def test_sigma_to_infinity():
+    """Far out a linear model forgets the point: Sheppard's cone, 1/3 each."""
+    angles = torch.tensor([0.0, 2.0, 4.0]) * torch.pi / 3
+    weights = torch.stack([angles.cos(), angles.sin()], dim=1).double()
+    x = torch.tensor([[0.3, 0.1]], dtype=torch.float64)
+    result = linear_exact(weights, torch.zeros(3), x, 1e9)
+    assert float(result.probability) == pytest.approx(1 / 3, abs=1e-6)
+
+
+@pytest.mark.parametrize("estimate", [taylor, mmse])
+def test_errors_shrink_with_sigma(estimate):
+    model = Curved()
+    point = torch.tensor([[0.1, 0.2]], dtype=torch.float64)
+    options = {"samples": 4000} if estimate is mmse else {}
+    errors = []
+    for sigma in (0.6, 0.3):
+        result = estimate(model, point, sigma, **options)
+        errors.append(abs(float(result.probability) - model.exact(point[0], sigma)))
+    assert errors[1] < errors[0]
+
+
+def relabelled(model: nn.Module, order: Tensor) -> nn.Module:
+    class Relabelled(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return model(x)[:, order]
+
+    return Relabelled().eval()
+
+
+@pytest.mark.parametrize("estimate", [taylor, mmse])
+def test_invariances(network, images, estimate):
+    expected = estimate(network, images, [0.1, 0.4]).probability
+    order = torch.tensor([3, 0, 4, 1, 2])
+    swapped = estimate(relabelled(network, order), images, [0.1, 0.4]).probability
+    assert torch.allclose(swapped, expected, atol=1e-9)
+    # A shift common to all classes, and a scale of all logits.
+    shifted = estimate(
+        lambda x: 7 * network(x) + x.flatten(1).sum(1, keepdim=True), images, [0.1, 0.4]
+    ).probability
+    assert torch.allclose(shifted, expected, atol=1e-9)
+    # Units of the input.
+    scaled = estimate(lambda x: network(x / 100), 100 * images, [10, 40]).probability
+    if estimate is taylor:
+        assert torch.allclose(scaled, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("estimate", [taylor, mmse, monte_carlo])
+def test_several_sigmas_are_each_sigma(network, images, estimate):
+    options = {} if estimate is taylor else {"samples": 200}
+    both = estimate(network, images, [0.1, 0.3], **options)
+    for row, sigma in enumerate((0.1, 0.3)):
+        one = estimate(network, images, sigma, **options)
+        assert one.probability.shape == (7,)
+        assert torch.allclose(one.probability, both.probability[row], atol=1e-12)
+        assert torch.equal(one.calls, both.calls[row])
+    assert both.sigma.tolist() == [0.1, 0.3]
+
+
+def test_ties_follow_argmax():
+    """Classes 1 and 2 are one: their tie goes to the first, without any noise."""
+    weights = torch.tensor([[0.0], [1.0], [1.0]])
+    x = torch.tensor([[1.0]])
+    first = linear_exact(weights, torch.zeros(3), x, 1.0)
+    assert first.labels.tolist() == [1]
+    expected = float(torch.special.ndtr(torch.tensor(1.0)))
+    assert float(first.probability) == pytest.approx(expected, abs=1e-6)
+    second = linear_exact(weights, torch.zeros(3), x, 1.0, label=torch.tensor([2]))
+    assert float(second.probability) == 0
+    model = lambda x: x @ weights.T  # noqa: E731
+    for label, value in ((1, expected), (2, 0)):
+        found = taylor(model, x, 1.0, label=torch.tensor([label]))
+        sampled = monte_carlo(model, x, 1.0, samples=2000, label=torch.tensor([label]))
+        assert float(found.probability) == pytest.approx(value, abs=1e-6)
+        assert float(sampled.probability) == pytest.approx(value, abs=0.03)
+
+
+def test_saturated_and_flat_gradients():
+    """No gradient: the prediction is kept as far as the linear model can know."""
+
+    def model(x: Tensor) -> Tensor:
+        return torch.stack([x[:, 0].clamp(0, 1) * 1e30, 0 * x[:, 0]], dim=1)
+
+    result = taylor(model, torch.tensor([[3.0, 0.0]]), [0.1, 5])
+    assert result.probability.tolist() == [[1.0], [1.0]]
+    mvs = taylor(model, torch.tensor([[3.0, 0.0]]), 0.1, cdf="mv_sigmoid")
+    assert mvs.probability.tolist() == [1.0]
+
+
+def test_a_label_that_is_not_predicted(network, images):
+    labels = (network(images).argmax(1) + 1) % 5
+    result = taylor(network, images, 0.05, label=labels)
+    assert torch.equal(result.labels, labels)
+    sampled = monte_carlo(network, images, 0.05, label=labels, samples=2000)
+    assert float((result.probability - sampled.probability).abs().max()) < 0.1
+
+
+def test_layers_that_cannot_be_batched(network, images):
+    class Identity(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return torch.from_numpy(gradient.numpy().copy())
+
+    found = taylor(lambda x: network(Identity.apply(x)), images, 0.1)
+    expected = taylor(network, images, 0.1)
+    assert torch.allclose(found.probability, expected.probability, atol=1e-10)
+
+
+def test_no_grad_and_inference_mode(network, images):
+    expected = taylor(network, images, 0.1).probability
+    with torch.no_grad():
+        assert torch.equal(taylor(network, images, 0.1).probability, expected)
+    with torch.inference_mode():
+        found = taylor(network, images + 0, 0.1).probability
+    assert torch.equal(found, expected)
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_mv_sigmoid_is_the_softmax_of_margins(network, images):
+    logits = network(images).detach()
+    labels = logits.argmax(1)
+    proxy = softmax_proxy(network, images, temperature=[1.0, 0.5])
+    expected = torch.softmax(logits / 0.5, dim=1).gather(1, labels[:, None])[:, 0]
+    assert proxy.shape == (2, 7)
+    assert torch.allclose(proxy[1], expected, atol=1e-12)
+    assert softmax_proxy(network, images).shape == (7,)
+    assert float(mv_sigmoid([1000.0, torch.inf])) == 1
+    assert float(mv_sigmoid([-1000.0, 5.0])) == 0
+    assert mv_sigmoid(np.zeros((4, 3))).tolist() == [0.25] * 4
+
+
+def test_mv_sigmoid_is_a_probability_of_gumbel_differences():
+    """Which says what is wrong with it: the law of G_t - G_i is not normal(0, 1)."""
+    generator = torch.Generator().manual_seed(0)
+    values = torch.tensor([0.3, 1.2, -0.4], dtype=torch.float64)
+    uniform = torch.rand(200_000, 4, generator=generator, dtype=torch.float64)
+    gumbel = -(-uniform.log()).log()
+    for scale in (1.0, 1.702):
+        differences = scale * values + gumbel[:, :1] - gumbel[:, 1:]
+        share = float((differences >= 0).all(dim=1).double().mean())
+        assert float(mv_sigmoid(values, scale=scale)) == pytest.approx(share, abs=0.005)
+
+
+def test_the_scale_makes_it_close_to_the_normal_law():
+    grid = torch.linspace(-8, 8, 4001, dtype=torch.float64)
+    exact = torch.special.ndtr(grid)
+    errors = {
+        scale: float((mv_sigmoid(grid[:, None], scale=scale) - exact).abs().max())
+        for scale in (1.0, 1.702)
+    }
+    assert errors[1.702] < 0.0095 < 0.1 < errors[1.0]
+    # And for four margins with its correlation of 1/2.
+    values = torch.rand(200, 4, generator=torch.Generator().manual_seed(2)).double() * 3
+    covariance = (torch.eye(4, dtype=torch.float64) + 1) / 2
+    truth = orthant_probability(values, covariance).probability
+    errors = {
+        scale: float((mv_sigmoid(values, scale=scale) - truth).square().mean().sqrt())
+        for scale in (1.0, 1.702)
+    }
+    assert errors[1.0] > 4 * errors[1.702]
+
+
+def test_lemma_a4_equal_norms():
+    """Softmax at T = σk is the mv-sigmoid estimate where all norms are k."""
+    weights = torch.eye(4, dtype=torch.float64)
+    x = torch.rand(5, 4, generator=torch.Generator().manual_seed(0)).double()
+    sigma = 0.3
+    found = linear_exact(weights, torch.zeros(4), x, sigma, cdf="mv_sigmoid")
+    proxy = softmax_proxy(lambda x: x, x, temperature=sigma * math.sqrt(2))
+    assert torch.allclose(found.probability, proxy, atol=1e-12)

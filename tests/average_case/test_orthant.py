@@ -1,0 +1,374 @@
+"""Orthant probabilities: closed forms, scipy, calibration, singular covariances."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import multivariate_normal, norm
+from torch import Tensor
+
+from robustbook.average_case import orthant_probability
+
+
+def problems(
+    count: int, dimension: int, seed: int = 0, columns: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Margins as a linear classifier has them: differences of random weights."""
+    generator = torch.Generator().manual_seed(seed)
+    columns = columns or 2 * dimension + 2
+    shape = (count, dimension + 1, columns)
+    weights = torch.randn(shape, generator=generator, dtype=torch.float64)
+    steps = weights[:, :1] - weights[:, 1:]
+    covariance = steps @ steps.mT
+    size = torch.rand(count, 1, generator=generator, dtype=torch.float64) * 2
+    mean = torch.randn(count, dimension, generator=generator, dtype=torch.float64)
+    scale = covariance.diagonal(dim1=1, dim2=2).sqrt()
+    return mean.abs() * scale * size, covariance
+
+
+def scipy_probability(mean: Tensor, covariance: Tensor, **options: float) -> float:
+    law = multivariate_normal(
+        np.zeros(len(mean)), covariance.numpy(), allow_singular=True, **options
+    )
+    return float(law.cdf(mean.numpy()))
+
+
+def equicorrelated(limits: Tensor, rho: float) -> float:
+    """One-dimensional integral over the common factor, for rho in (0, 1)."""
+
+    def integrand(z: float) -> float:
+        inner = (limits.numpy() + math.sqrt(rho) * z) / math.sqrt(1 - rho)
+        return float(norm.pdf(z) * np.prod(norm.cdf(inner)))
+
+    return quad(integrand, -12, 12, epsabs=1e-13, limit=400)[0]
+
+
+def matrix(dimension: int, rho: float) -> Tensor:
+    return torch.full((dimension, dimension), rho, dtype=torch.float64).fill_diagonal_(
+        1
+    )
+
+
+def test_one_dimension_is_ndtr():
+    mean = torch.linspace(-9, 9, 50, dtype=torch.float64)[:, None]
+    result = orthant_probability(mean, torch.tensor([[4.0]], dtype=torch.float64))
+    assert torch.equal(result.probability, torch.special.ndtr(mean[:, 0] / 2))
+    assert not result.standard_error.any()
+
+
+@pytest.mark.parametrize("rho", [-1, -0.999, -0.5, 0, 1e-9, 0.3, 0.9, 0.99999, 1])
+def test_two_dimensions_against_a_one_dimensional_integral(rho):
+    for h in (-3.0, -1.0, 0.0, 0.2, 1.5, 5.0):
+        for k in (-2.0, 0.0, 0.2, 1.0, 4.0):
+            result = orthant_probability(
+                torch.tensor([h, k], dtype=torch.float64), matrix(2, rho)
+            )
+            if abs(rho) == 1:
+                low = -np.inf if rho == 1 else -k
+                high = min(h, k) if rho == 1 else h
+                expected = max(norm.cdf(high) - norm.cdf(low), 0)
+            else:
+                root = math.sqrt((1 - rho) * (1 + rho))
+                points = [p for p in (k / rho if rho else 0.0,) if -12 < p < h]
+                expected = quad(
+                    lambda z, k=k, root=root: (
+                        norm.pdf(z) * norm.cdf((k - rho * z) / root)
+                    ),
+                    -12,
+                    h,
+                    epsabs=1e-13,
+                    limit=500,
+                    points=points or None,
+                )[0]
+            assert float(result.probability) == pytest.approx(expected, abs=2e-11)
+
+
+def test_two_and_three_signs():
+    """Sheppard's formulas for means of 0."""
+    for rho in (-0.45, 0.0, 0.2, 0.8):
+        zero2, zero3 = torch.zeros(2).double(), torch.zeros(3).double()
+        two = orthant_probability(zero2, matrix(2, rho))
+        assert float(two.probability) == pytest.approx(
+            0.25 + math.asin(rho) / (2 * math.pi), abs=1e-14
+        )
+        three = orthant_probability(zero3, matrix(3, rho), points=8192)
+        expected = 0.125 + 3 * math.asin(rho) / (4 * math.pi)
+        assert float(three.probability) == pytest.approx(expected, abs=3e-6)
+
+
+@pytest.mark.parametrize("dimension", [3, 5, 9, 40])
+def test_independent_coordinates_are_exact(dimension):
+    mean = torch.linspace(-1, 2, dimension, dtype=torch.float64)
+    result = orthant_probability(mean, torch.eye(dimension, dtype=torch.float64))
+    expected = torch.special.ndtr(mean).prod()
+    assert float(result.probability) == pytest.approx(float(expected), rel=1e-6)
+    assert float(result.standard_error) < 6e-7
+
+
+@pytest.mark.parametrize("dimension", [3, 4, 9, 20, 99])
+@pytest.mark.parametrize("rho", [0.1, 0.5, 0.95])
+def test_equicorrelated(dimension, rho):
+    generator = torch.Generator().manual_seed(dimension)
+    limits = 2 * torch.rand(dimension, generator=generator, dtype=torch.float64)
+    limits += 1.5 * (dimension > 20)
+    result = orthant_probability(limits, matrix(dimension, rho), points=1024)
+    error = abs(float(result.probability) - equicorrelated(limits, rho))
+    assert error < max(4 * float(result.standard_error), 1e-9)
+    assert float(result.standard_error) < 2e-3
+
+
+@pytest.mark.parametrize("dimension", range(3, 10))
+def test_against_scipy(dimension):
+    mean, covariance = problems(4, dimension, seed=dimension)
+    result = orthant_probability(mean, covariance, points=4096)
+    for row in range(len(mean)):
+        tight = {"abseps": 1e-7, "releps": 1e-7, "maxpts": 400_000}
+        expected = scipy_probability(mean[row], covariance[row], **tight)
+        slack = 4 * float(result.standard_error[row]) + 1e-5
+        assert abs(float(result.probability[row]) - expected) < slack
+        assert float(result.standard_error[row]) < 5e-5
+
+
+@pytest.mark.slow
+def test_against_scipy_in_dimension_99():
+    mean, covariance = problems(2, 99, seed=4)
+    mean = mean + 1.5 * covariance.diagonal(dim1=1, dim2=2).sqrt()
+    result = orthant_probability(mean, covariance, points=1024)
+    for row in range(len(mean)):
+        np.random.seed(row)  # scipy's own seed
+        options = {"abseps": 1e-4, "releps": 1e-4, "maxpts": 99 * 1000}
+        expected = scipy_probability(mean[row], covariance[row], **options)
+        slack = 4 * float(result.standard_error[row]) + 1e-3
+        assert abs(float(result.probability[row]) - expected) < slack
+
+
+@pytest.mark.parametrize(
+    ("dimension", "points"), [(3, 64), (9, 64), (9, 512), (99, 128)]
+)
+def test_intervals_hold_the_truth(dimension, points):
+    """Over problems and seeds, ± 1.96 standard errors cover 95 %."""
+    count, seeds = (24, 40) if dimension < 50 else (4, 20)
+    mean, covariance = problems(count, dimension, seed=11)
+    reference = 64 * points if dimension < 50 else 4096
+    exact = orthant_probability(mean, covariance, points=reference, seed=1000)
+    inside, ratios = [], []
+    for seed in range(seeds):
+        result = orthant_probability(mean, covariance, points=points, seed=seed)
+        error = result.probability - exact.probability
+        inside.append(error.abs() <= 1.96 * result.standard_error)
+        ratios.append((error / result.standard_error).square())
+    covered = float(torch.stack(inside).double().mean())
+    # Four standard deviations of a share of so many trials, which are not
+    # independent: the problems share their points.
+    slack = 4 * math.sqrt(0.05 * 0.95 / (count * seeds)) + 0.005
+    assert abs(covered - 0.95) < slack
+    # Not conservative by much either: the root mean square of the ratios.
+    assert 0.7 < float(torch.stack(ratios).mean().sqrt()) < 1.25
+
+
+def test_it_is_unbiased_over_seeds():
+    limits = torch.tensor([0.2, 0.9, 0.5, 1.2], dtype=torch.float64)
+    expected = equicorrelated(limits, 0.5)
+    found = torch.stack(
+        [
+            orthant_probability(
+                limits, matrix(4, 0.5), points=4, scrambles=2, seed=seed
+            ).probability
+            for seed in range(400)
+        ]
+    )
+    error = float(found.std() / math.sqrt(len(found)))
+    assert abs(float(found.mean()) - expected) < 3 * error
+    assert error < 2e-3
+
+
+def test_repeated_coordinates_change_nothing():
+    mean, covariance = problems(5, 4, seed=3)
+    expected = orthant_probability(mean, covariance, points=4096)
+    index = torch.tensor([0, 1, 1, 2, 3, 3, 3])
+    result = orthant_probability(
+        mean[:, index], covariance[:, index][:, :, index], points=4096
+    )
+    slack = 4 * (expected.standard_error + result.standard_error) + 1e-7
+    assert bool(((result.probability - expected.probability).abs() < slack).all())
+
+
+def test_scaled_coordinates_change_nothing():
+    mean, covariance = problems(5, 6, seed=5)
+    scale = torch.logspace(-12, 12, 6, dtype=torch.float64)
+    expected = orthant_probability(mean, covariance, dtype=torch.float64)
+    result = orthant_probability(
+        mean * scale, covariance * scale[:, None] * scale, dtype=torch.float64
+    )
+    assert torch.allclose(expected.probability, result.probability, atol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_singular_covariances_of_low_rank(columns):
+    """Nine constraints on few variables, against plain sampling of those."""
+    generator = torch.Generator().manual_seed(columns)
+    steps = torch.randn(6, 9, columns, generator=generator, dtype=torch.float64)
+    mean = 1.5 * torch.rand(6, 9, generator=generator, dtype=torch.float64)
+    result = orthant_probability(mean, steps @ steps.mT, points=1024)
+    z = torch.randn(200_000, columns, generator=generator, dtype=torch.float64)
+    for row in range(6):
+        share = (mean[row] + z @ steps[row].T >= 0).all(dim=1).double().mean()
+        error = math.sqrt(float(share * (1 - share)) / len(z)) + 1e-5
+        found = float(result.probability[row])
+        slack = 4 * (error + float(result.standard_error[row]))
+        assert abs(found - float(share)) < slack
+
+
+def test_near_singular_covariances_tend_to_singular_ones():
+    steps = torch.tensor([[1.0, 0.0], [0.6, 0.8], [-0.3, 1.0]], dtype=torch.float64)
+    mean = torch.tensor([0.3, 0.5, 0.2], dtype=torch.float64)
+    singular = orthant_probability(mean, steps @ steps.T, points=8192)
+    for tiny in (1e-6, 1e-9, 1e-12, 1e-15):
+        near = steps @ steps.T + tiny * torch.eye(3, dtype=torch.float64)
+        result = orthant_probability(mean, near, points=8192)
+        slack = 4 * float(singular.standard_error + result.standard_error)
+        slack += 2 * math.sqrt(tiny) + 1e-6
+        difference = float(result.probability - singular.probability)
+        assert abs(difference) < slack
+
+
+def test_opposite_constraints():
+    """Z in [-a, b] written as two constraints, beside an independent pair."""
+    steps = torch.tensor(
+        [[1.0, 0, 0], [-1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0]], dtype=torch.float64
+    )
+    mean = torch.tensor([0.4, 0.7, 0.1, -0.2], dtype=torch.float64)
+    result = orthant_probability(mean, steps @ steps.T, points=1024)
+    expected = (norm.cdf(0.7) - norm.cdf(-0.4)) * norm.cdf(0.1) * norm.cdf(-0.2)
+    assert float(result.probability) == pytest.approx(expected, abs=1e-6)
+    empty = orthant_probability(
+        torch.tensor([-0.4, 0.3, 0.1, -0.2], dtype=torch.float64), steps @ steps.T
+    )
+    assert float(empty.probability) == 0
+
+
+def test_coordinates_without_variance_are_indicators():
+    covariance = torch.diag(torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
+    mean = torch.tensor(
+        [[0.0, 2.0, 0.0], [0.0, -2.0, 1.0], [0.0, 1.0, -1e-300]], dtype=torch.float64
+    )
+    result = orthant_probability(mean, covariance)
+    assert result.probability.tolist() == [0.5, 0.0, 0.0]
+
+
+def test_far_limits():
+    """Nothing is lost or NaN where probabilities are tiny or failures are."""
+    covariance = matrix(5, 0.5)
+    far = torch.tensor([[40.0] * 5, [9.0, 40, 40, 40, 40], [torch.inf] * 5]).double()
+    result = orthant_probability(far, covariance)
+    assert result.probability.tolist() == [1.0, 1.0, 1.0]
+    never = torch.tensor([[-40.0] * 5, [-torch.inf, 1, 1, 1, 1], [-9, 1, 1, 1, 1]])
+    result = orthant_probability(never.double(), covariance)
+    assert result.probability[0] == 0
+    assert result.probability[1] == 0
+    assert 0 <= float(result.probability[2]) < 1.2e-19
+    rare = torch.full((4,), 4.5, dtype=torch.float64)
+    result = orthant_probability(rare, matrix(4, 0.3))
+    failure = 1 - float(result.probability)
+    assert failure == pytest.approx(1 - equicorrelated(rare, 0.3), rel=0.01)
+
+
+def test_certain_success_is_one():
+    """Where failure is below 1e-12 nothing is integrated; above it, it is."""
+    for limit, failure in ((7.3, 5.8e-13), (6.9, 1.04e-11)):
+        mean = torch.full((4,), limit, dtype=torch.float64)
+        result = orthant_probability(mean, matrix(4, 0.3))
+        assert 4 * norm.sf(limit) == pytest.approx(failure, rel=0.02)
+        found = 1 - float(result.probability)
+        expected = failure if failure > 1e-12 else 0
+        assert found == pytest.approx(expected, rel=0.02)
+
+
+def test_negligible_constraints_are_left_out():
+    mean, covariance = problems(5, 3, seed=8)
+    wide = torch.eye(9, dtype=torch.float64).repeat(5, 1, 1)
+    wide[:, :3, :3] = covariance
+    padded = torch.cat([mean, torch.full((5, 6), 9.0, dtype=torch.float64)], dim=1)
+    expected = orthant_probability(mean, covariance)
+    result = orthant_probability(padded, wide)
+    assert torch.allclose(result.probability, expected.probability, atol=1e-12)
+
+
+@pytest.mark.parametrize("dimension", [3, 5, 9, 20, 30, 60])
+def test_single_precision_adds_less_than_it_says(dimension):
+    mean, covariance = problems(60, dimension, seed=13)
+    single = orthant_probability(mean, covariance, points=128, dtype=torch.float32)
+    double = orthant_probability(mean, covariance, points=128, dtype=torch.float64)
+    difference = (single.probability - double.probability).abs()
+    assert 0 < float(difference.max()) < (1e-7 if dimension <= 20 else 5e-7)
+    many = orthant_probability(mean[:2], covariance[:2], points=1 << 14)
+    exact = orthant_probability(
+        mean[:2], covariance[:2], points=1 << 14, dtype=torch.float64
+    )
+    assert torch.equal(many.probability, exact.probability)
+
+
+def test_order_and_batches_do_not_matter():
+    mean, covariance = problems(7, 5, seed=6)
+    whole = orthant_probability(mean, covariance)
+    permuted = torch.tensor([3, 1, 4, 0, 2])
+    other = orthant_probability(
+        mean[:, permuted], covariance[:, permuted][:, :, permuted]
+    )
+    assert torch.allclose(whole.probability, other.probability, atol=1e-7)
+    one = orthant_probability(mean[2], covariance[2])
+    assert torch.allclose(one.probability, whole.probability[2], atol=1e-7)
+    shaped = orthant_probability(
+        mean[:6].reshape(2, 3, 5), covariance[:6].reshape(2, 3, 5, 5)
+    )
+    assert shaped.probability.shape == (2, 3)
+    assert torch.allclose(
+        shaped.probability.flatten(), whole.probability[:6], atol=1e-7
+    )
+    shared = orthant_probability(mean, covariance[0])
+    assert shared.probability.shape == (7,)
+
+
+def test_float32_numpy_and_seeds():
+    mean, covariance = problems(3, 5, seed=2)
+    single = orthant_probability(mean.float(), covariance.float())
+    double = orthant_probability(mean.numpy(), covariance.numpy())
+    assert single.probability.dtype == torch.float64
+    assert torch.allclose(single.probability, double.probability, atol=1e-5)
+    again = orthant_probability(mean, covariance)
+    other = orthant_probability(mean, covariance, seed=1)
+    assert torch.equal(again.probability, double.probability)
+    assert not torch.equal(again.probability, other.probability)
+    state = torch.random.get_rng_state()
+    orthant_probability(mean, covariance, seed=99)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_bad_input():
+    good = torch.eye(3)
+    with pytest.raises(ValueError, match="power of 2"):
+        orthant_probability(torch.zeros(3), good, points=100)
+    with pytest.raises(ValueError, match="dtype"):
+        orthant_probability(torch.zeros(3), good, dtype=torch.int64)
+    with pytest.raises(ValueError, match="scrambles"):
+        orthant_probability(torch.zeros(3), good, scrambles=1)
+    with pytest.raises(ValueError, match=r"shapes \(\.\.\., D\)"):
+        orthant_probability(torch.zeros(2), good)
+    with pytest.raises(ValueError, match="broadcast"):
+        orthant_probability(torch.zeros(2, 3), good.expand(3, 3, 3))
+    with pytest.raises(ValueError, match="NaN"):
+        orthant_probability(torch.tensor([0, torch.nan, 0]), good)
+    with pytest.raises(ValueError, match="finite"):
+        orthant_probability(torch.zeros(3), good * torch.inf)
+    with pytest.raises(ValueError, match="symmetric"):
+        orthant_probability(torch.zeros(3), good + torch.ones(3, 3).triu())
+    with pytest.raises(ValueError, match="variances"):
+        orthant_probability(torch.zeros(3), -good)
+    with pytest.raises(ValueError, match="semidefinite"):
+        orthant_probability(torch.zeros(3), matrix(3, -0.9))
+    with pytest.raises(TypeError, match="floating"):
+        orthant_probability(torch.zeros(3), good.long())

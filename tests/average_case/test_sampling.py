@@ -1,0 +1,245 @@
+"""Monte Carlo and the control variate: unbiased, calibrated, reproducible."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from robustbook.average_case import (
+    Robustness,
+    control_variate,
+    linear_exact,
+    monte_carlo,
+)
+
+from .conftest import Curved, linear
+
+POINT = torch.tensor([[0.1, 0.2]], dtype=torch.float64)
+#: One input many times: each copy has noise of its own.
+COPIES = POINT.repeat(400, 1)
+
+
+def check_mean(result: Robustness, exact: float) -> None:
+    """The mean over copies within 3 standard errors, of the copies themselves."""
+    values = result.probability
+    error = float(values.std()) / math.sqrt(len(values))
+    assert abs(float(values.mean()) - exact) < 3 * error
+    # And the test can fail: it would see a bias of a percent.
+    assert error < 0.004
+
+
+def check_errors(result: Robustness, exact: float) -> None:
+    """Stated standard errors are those of the copies; intervals hold the truth."""
+    stated = float(result.standard_error.square().mean().sqrt())
+    assert float(result.probability.std()) == pytest.approx(stated, rel=0.2)
+    low, high = result.interval()
+    inside = float(((low <= exact) & (exact <= high)).double().mean())
+    assert 0.91 < inside < 0.99
+
+
+@pytest.mark.parametrize("sigma", [0.8, 1.5])
+def test_monte_carlo_is_unbiased_and_calibrated(sigma):
+    exact = Curved().exact(POINT[0], sigma)
+    result = monte_carlo(Curved(), COPIES, sigma, samples=300)
+    check_mean(result, exact)
+    check_errors(result, exact)
+    assert bool((result.calls == 300).all())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"noise": "sobol", "samples": 256},
+        {"linearization": "mmse"},
+        {"linearization": "mmse", "noise": "sobol", "samples": 256},
+        {"coefficient": 1.0},
+        {"coefficient": 0.4, "noise": "sobol", "samples": 256},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("sigma", [0.8, 1.5])
+def test_control_variate_is_unbiased_and_calibrated(sigma, options):
+    exact = Curved().exact(POINT[0], sigma)
+    result = control_variate(Curved(), COPIES, sigma, **{"samples": 300, **options})
+    check_mean(result, exact)
+    stated = float(result.standard_error.square().mean().sqrt())
+    # Sobol: 8 scrambles, so that the factor of Student's law widens it by 1.2.
+    assert 0.8 < stated / float(result.probability.std()) < 1.5
+    low, high = result.interval()
+    inside = float(((low <= exact) & (exact <= high)).double().mean())
+    assert 0.91 < inside <= 1
+
+
+def test_few_samples_stay_unbiased():
+    """The coefficient is from the other half: no bias even where it is poor."""
+    exact = Curved().exact(POINT[0], 0.8)
+    result = control_variate(Curved(), POINT.repeat(6000, 1), 0.8, samples=8)
+    check_mean(result, exact)
+
+
+def test_the_variance_is_smaller():
+    plain = monte_carlo(Curved(), COPIES, 0.8, samples=300)
+    better = control_variate(Curved(), COPIES, 0.8, samples=300)
+    ratio = float(plain.probability.var() / better.probability.var())
+    assert ratio > 1.5
+    assert float(better.variance_reduction.median()) == pytest.approx(ratio, rel=0.3)
+
+
+def test_a_useless_linearization_costs_nothing_but_its_calls():
+    """A model whose gradient says nothing of where the boundary is."""
+
+    def model(x):
+        score = torch.sin(40 * x[:, 0]) + 0.3
+        return torch.stack([score, torch.zeros_like(score)], dim=1)
+
+    x = torch.zeros(300, 2, dtype=torch.float64)
+    plain = monte_carlo(model, x, 1.0, samples=300)
+    other = control_variate(model, x, 1.0, samples=300)
+    ratio = float(plain.probability.var() / other.probability.var())
+    assert 0.7 < ratio < 1.4
+    assert 0.85 < float(other.variance_reduction.median()) < 1.15
+
+
+def test_linear_models_need_no_samples():
+    model = linear(5)
+    expected = linear_exact(model.weights, model.bias, model.x, [0.3, 1.0])
+    for noise in ("random", "sobol"):
+        result = control_variate(
+            model, model.x, [0.3, 1.0], samples=64, noise=noise, coefficient=1.0,
+            points=1024,
+        )  # fmt: skip
+        assert torch.allclose(result.probability, expected.probability, atol=1e-9)
+        # It does not claim to know: no disagreement was seen among 64.
+        assert float(result.standard_error.min()) > 0.01
+
+
+def test_the_error_of_the_integration_is_included():
+    model = linear(10)
+    options = {"samples": 4096, "coefficient": 1.0, "points": 1}
+    coarse = control_variate(model, model.x, 1.0, **options)
+    exact = linear_exact(model.weights, model.bias, model.x, 1.0, points=8192)
+    ratio = (coarse.probability - exact.probability) / coarse.standard_error
+    assert float(ratio.abs().max()) < 4
+    assert float(coarse.standard_error.max()) > 0.01
+
+
+def test_precision_chooses_the_number_of_samples():
+    x = torch.cat([POINT, POINT + torch.tensor([[4.0, -4.0]])]).double()
+    result = monte_carlo(Curved(), x, [0.3, 0.8], samples=50_000, precision=0.01)
+    assert float(result.standard_error.max()) < 0.014
+    # The second input is far from any boundary, and cheap.
+    assert bool((result.trials[:, 1] < 300).all())
+    assert int(result.trials[1, 0]) > 1000
+    assert torch.equal(result.calls, result.trials + 256)
+    capped = monte_carlo(Curved(), x, 0.8, samples=500, precision=1e-4)
+    assert int(capped.trials.max()) == 500
+
+
+@pytest.mark.parametrize("precision", [0.02, 0.05])
+def test_choosing_the_number_brings_no_bias(precision):
+    exact = Curved().exact(POINT[0], 0.8)
+    result = monte_carlo(Curved(), COPIES, 0.8, samples=5000, precision=precision)
+    check_mean(result, exact)
+    low, high = result.interval()
+    inside = float(((low <= exact) & (exact <= high)).double().mean())
+    assert 0.91 < inside < 0.99
+    root = float((result.probability - exact).square().mean().sqrt())
+    assert root == pytest.approx(precision, rel=0.2)
+
+
+def test_rare_failures_with_a_precision():
+    """Where the pilot sees two failures or none: coverage, and no bias."""
+    weights = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    x = torch.full((1000, 1), 2.5, dtype=torch.float64)
+    exact = float(torch.special.ndtr(torch.tensor(2.5, dtype=torch.float64)))
+    result = monte_carlo(lambda x: x @ weights.T, x, 1.0, samples=4000, precision=0.004)
+    check_mean(result, exact)
+    low, high = result.interval()
+    inside = float(((low <= exact) & (exact <= high)).double().mean())
+    assert 0.92 < inside < 0.99
+    assert int(result.trials.min()) >= math.sqrt(2) / 0.004
+    assert float(result.standard_error.square().mean().sqrt()) < 1.25 * 0.004
+
+
+def test_stopping_when_the_estimate_looks_precise_would_be_biased():
+    """What `monte_carlo` does not do, at the same precision and for the same case."""
+    exact, precision, block = 0.97, 0.02, 16
+    kept = np.random.default_rng(0).random((4000, 4096)) < exact
+    totals = kept.cumsum(axis=1)[:, block - 1 :: block]
+    counts = block * np.arange(1, totals.shape[1] + 1)
+    share = totals / counts
+    stop = (np.sqrt(share * (1 - share) / counts) <= precision).argmax(axis=1)
+    each = np.arange(len(kept))
+    found, count = share[each, stop], counts[stop]
+    bias = found.mean() - exact
+    assert bias > 5 * found.std() / math.sqrt(len(found))
+    assert bias > precision / 10
+    # 1.96 standard errors of 0.02 or less do not hold the truth in 95 %.
+    error = np.sqrt(found * (1 - found) / count)
+    assert (abs(found - exact) <= 1.96 * error).mean() < 0.85
+
+
+def test_shares_near_one_have_honest_errors():
+    """With no failure seen, the truth may still be three failures in n off."""
+    weights = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    x = torch.full((500, 1), 2.6, dtype=torch.float64)
+    exact = float(torch.special.ndtr(torch.tensor(2.6, dtype=torch.float64)))
+    for result in (
+        monte_carlo(lambda x: x @ weights.T, x, 1.0, samples=300),
+        control_variate(lambda x: x @ weights.T, x, 1.0, samples=300, coefficient=0.0),
+    ):
+        assert float(result.standard_error.min()) > 0
+        error = (result.probability - exact).abs()
+        inside = (error <= 2 * result.standard_error).double().mean()
+        assert 0.93 < float(inside) <= 1
+
+
+@pytest.mark.parametrize(
+    "estimate",
+    [
+        monte_carlo,
+        control_variate,
+        lambda *a, **k: control_variate(*a, noise="sobol", **k),
+        lambda *a, **k: control_variate(*a, linearization="mmse", **k),
+    ],
+)
+def test_noise_depends_on_seed_and_input_only(network, images, estimate):
+    whole = estimate(network, images, [0.2, 0.5], samples=256)
+    again = estimate(network, images, [0.2, 0.5], samples=256, batch_size=5)
+    assert torch.allclose(whole.probability, again.probability, atol=1e-12)
+    other = estimate(network, images, [0.2, 0.5], samples=256, seed=1)
+    assert not torch.equal(whole.probability, other.probability)
+    state = torch.random.get_rng_state()
+    estimate(network, images, 0.2, samples=256)
+    assert torch.equal(state, torch.random.get_rng_state())
+    first = estimate(network, images[:3], [0.2, 0.5], samples=256)
+    assert torch.allclose(whole.probability[:, :3], first.probability, atol=1e-12)
+
+
+def test_inputs_have_noise_of_their_own():
+    result = monte_carlo(Curved(), COPIES[:20], 0.8, samples=200)
+    assert len(set(result.probability.tolist())) > 5
+
+
+def test_more_classes_than_coordinates():
+    model = linear(10, size=2)
+    exact = linear_exact(model.weights, model.bias, model.x, 0.5, points=8192)
+    for noise in ("random", "sobol"):
+        result = control_variate(model, model.x, 0.5, noise=noise, coefficient=1.0)
+        assert torch.allclose(result.probability, exact.probability, atol=1e-3)
+
+
+@pytest.mark.cuda
+def test_on_a_gpu(network, images):
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU: torch.cuda.is_available() is False")
+    here = control_variate(network, images, 0.3, samples=4096)
+    there = control_variate(network.cuda(), images, 0.3, samples=4096)
+    network.cpu()
+    error = (here.standard_error**2 + there.standard_error**2).sqrt()
+    assert there.probability.device.type == "cpu"
+    assert float(((here.probability - there.probability) / error).abs().max()) < 5

@@ -1,0 +1,206 @@
+"""Robust accuracy from a sample: unbiased, and covered as often as it says."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from robustbook.margins import estimate_robust_accuracy, stratified_sample
+
+
+def population(count, *, noise, share, seed=0):
+    """Margins, scores that know them but for noise, correctness, ε, and the truth."""
+    random = np.random.default_rng(seed)
+    margins = random.gamma(2, size=count)
+    scores = margins + noise * random.normal(size=count)
+    eps = float(np.quantile(margins, share))
+    right = random.random(count) < 0.7 + 0.3 * (scores > np.median(scores))
+    return scores, right, margins, eps, float((right & (margins > eps)).mean())
+
+
+def simulate(people, size, repeats):
+    """Algorithm 1, and values and coverages of the three unbiased estimates."""
+    scores, right, margins, eps, truth = people
+    random = np.random.default_rng(1)
+    tuned, values, hits = [], [], []
+    for seed in range(repeats):
+        rows = random.choice(len(scores), size, replace=False)
+        found = estimate_robust_accuracy(
+            scores, right, rows, margins[rows], eps, seed=seed, folds=4
+        )
+        sample = stratified_sample(scores, right, size, seed=seed)
+        third = sample.robust_accuracy(margins[sample.indices.numpy()], eps)
+        tuned.append(found.estimate)
+        parts = (found.plain, found.design_based, third)
+        values.append([part.value for part in parts])
+        hits.append([part.interval[0] <= truth <= part.interval[1] for part in parts])
+    return np.array(tuned), np.array(values), np.mean(hits, axis=0)
+
+
+@pytest.fixture(scope="module")
+def usual():
+    people = population(2000, noise=0.5, share=0.4)
+    return people[-1], *simulate(people, 100, 400)
+
+
+def test_unbiased(usual):
+    truth, _, values, _ = usual
+    error = values.std(axis=0) / np.sqrt(len(values))
+    assert (np.abs(values.mean(axis=0) - truth) < 3.5 * error).all()
+
+
+def test_coverage(usual):
+    _, _, _, hits = usual
+    # Three standard errors of a share of 0.95 in 400 are 0.033.
+    assert (hits >= 0.917).all(), hits
+
+
+def test_logit_margins_make_it_more_precise(usual):
+    _, _, values, _ = usual
+    plain, difference, stratified = values.var(axis=0)
+    assert difference < 0.6 * plain
+    assert stratified < 0.6 * plain
+
+
+def test_exactly_unbiased_over_all_samples():
+    """All 20 samples of 3 out of 6, all equally likely: the mean is the truth."""
+    scores = np.array([0.1, 0.5, 0.2, 0.9, 0.4, 0.7])
+    right = np.array([True, True, True, True, False, True])
+    margins = np.array([0.3, 0.1, 0.4, 0.9, 0.5, 0.6])
+    truth = (right & (margins > 0.35)).mean()
+    values = []
+    for rows in itertools.permutations(range(6), 3):
+        rows = np.array(rows)
+        found = estimate_robust_accuracy(
+            scores, right, rows, margins[rows], 0.35, folds=3
+        )
+        values.append([found.plain.value, found.design_based.value])
+    np.testing.assert_allclose(np.mean(values, axis=0), truth, atol=1e-12)
+
+
+def test_algorithm_one_can_be_biased_where_the_other_is_not():
+    """With a blind score, no threshold that finds 80 % fits."""
+    people = population(2000, noise=50.0, share=0.2)
+    tuned, values, hits = simulate(people, 200, 60)
+    truth = people[-1]
+    assert abs(tuned.mean() - truth) > 0.3
+    assert abs(values[:, 1].mean() - truth) < 0.02
+    assert (hits > 0.88).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_coverage_where_nothing_or_all_is_brittle(share):
+    """Intervals are no points, and still end where they must."""
+    people = population(1000, noise=0.3, share=0.995 if share == 1 else 0.005)
+    _, _, hits = simulate(people, 60, 60)
+    assert (hits >= 0.93).all(), hits
+
+
+def test_all_measured_is_exact():
+    scores, right, margins, eps, truth = population(200, noise=1.0, share=0.5)
+    found = estimate_robust_accuracy(scores, right, np.arange(200), margins, eps)
+    for part in (found.plain, found.design_based):
+        assert part.value == pytest.approx(truth)
+        assert part.interval == pytest.approx((truth, truth))
+        assert part.standard_error == 0
+    sample = stratified_sample(scores, right, int(right.sum()))
+    third = sample.robust_accuracy(margins[sample.indices.numpy()], eps)
+    assert third.value == pytest.approx(truth)
+    assert third.interval == pytest.approx((truth, truth))
+
+
+def test_algorithm_one_by_hand():
+    """Six samples; thresholds are the scores of the four that were measured."""
+    scores = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+    right = np.array([True, True, True, True, True, False])
+    rows, margins = np.array([1, 2, 3, 5]), np.array([0.1, 0.9, 0.2, 0.9])
+    # Right and robust in the sample: one (2). Brittle: 1 and 3. With alpha 0.8 both
+    # must be found: threshold 3 leaves none, threshold 5 none; 3 is the first.
+    found = estimate_robust_accuracy(scores, right, rows, margins, 0.5, folds=2)
+    assert (found.threshold, found.tpr) == (3.0, 1.0)
+    assert found.estimate == pytest.approx(1 / 6)
+    # With alpha 0.5, threshold 2 leaves one: the number that was measured.
+    loose = estimate_robust_accuracy(
+        scores, right, rows, margins, 0.5, folds=2, alpha=0.5
+    )
+    assert (loose.threshold, loose.tpr) == (2.0, 0.5)
+    assert loose.estimate == pytest.approx(2 / 6)
+    assert (loose.num_measured, loose.num_samples) == (4, 6)
+
+
+def test_nothing_brittle_in_the_sample():
+    scores, right = np.arange(10.0), np.ones(10, dtype=bool)
+    found = estimate_robust_accuracy(scores, right, [1, 5, 7], [1.0, 2, 3], 0.5)
+    assert found.estimate == 1
+    assert found.threshold == -np.inf
+
+
+def test_zero_margins_of_wrong_predictions_make_no_difference_by_design():
+    scores, right, margins, eps, _ = population(500, noise=0.5, share=0.4)
+    rows = np.random.default_rng(0).choice(500, 60, replace=False)
+    one = estimate_robust_accuracy(scores, right, rows, margins[rows], eps)
+    zeroed = np.where(right[rows], margins[rows], 0.0)
+    two = estimate_robust_accuracy(scores, right, rows, zeroed, eps)
+    assert one.design_based == two.design_based
+    assert one.plain == two.plain
+
+
+def test_stratified_sample_measures_right_predictions_once():
+    scores, right, _, _, _ = population(500, noise=0.5, share=0.4)
+    sample = stratified_sample(scores, right, 57, strata=8, seed=3)
+    rows = sample.indices.numpy()
+    assert len(sample) == len(set(rows.tolist())) == 57
+    assert right[rows].all()
+    counts = torch.bincount(sample.strata)
+    assert len(counts) == 8
+    assert int(counts.max() - counts.min()) <= 1
+    assert int(sample.sizes.sum()) == right.sum()
+    # Strata are intervals of scores.
+    ends = [scores[rows[sample.strata.numpy() == h]] for h in range(8)]
+    assert all(a.max() <= b.min() for a, b in itertools.pairwise(ends))
+    other = stratified_sample(scores, right, 57, strata=8, seed=4)
+    assert not torch.equal(sample.indices, other.indices)
+    few = stratified_sample(scores, right, 5, strata=8)
+    assert len(few.sizes) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"correct": [1, 0, 1, 1]}, TypeError, "correct: expected booleans"),
+        ({"correct": np.ones(3, bool)}, ValueError, r"correct: expected shape \(4,\)"),
+        ({"indices": [0, 0]}, ValueError, "indices: expected different"),
+        ({"indices": [0, 4]}, ValueError, "indices from 0 to 3, got 4"),
+        ({"indices": [0, -1]}, ValueError, "indices from 0 to 3, got -1"),
+        ({"indices": [0.0, 1.0]}, TypeError, "indices: expected integers"),
+        ({"input_margin": [0.1]}, ValueError, "expected 2 numbers, got 1"),
+        ({"input_margin": [0.1, -1.0]}, ValueError, "at least 0"),
+        ({"indices": [0], "input_margin": [0.1]}, ValueError, "at least two measured"),
+        ({"eps": -0.1}, ValueError, "eps: expected"),
+        ({"alpha": 1.1}, ValueError, "alpha: expected"),
+        ({"folds": 1}, ValueError, "folds: expected at least 2"),
+        ({"level": 0.0}, ValueError, "level: expected"),
+    ],
+)
+def test_bad_input(change, error, message):
+    arguments = {
+        "logit_margin": [0.1, 0.2, 0.3, 0.4],
+        "correct": np.ones(4, bool),
+        "indices": [0, 2],
+        "input_margin": [0.1, 0.2],
+        "eps": 0.15,
+    }
+    estimate_robust_accuracy(**arguments)
+    with pytest.raises(error, match=message):
+        estimate_robust_accuracy(**(arguments | change))
+
+
+def test_bad_sizes():
+    with pytest.raises(ValueError, match="at most the 2 right predictions, got 3"):
+        stratified_sample([0.1, 0.2, 0.3], [True, True, False], 3)
+    with pytest.raises(ValueError, match="size: expected at least 2"):
+        stratified_sample([0.1, 0.2, 0.3], [True, True, False], 1)
+    sample = stratified_sample([0.1, 0.2, 0.3], [True, True, False], 2)
+    with pytest.raises(ValueError, match="input_margin: expected 2 numbers, got 3"):
+        sample.robust_accuracy([0.1, 0.2, 0.3], 0.1)

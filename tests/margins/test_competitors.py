@@ -1,0 +1,115 @@
+"""One backward pass, and a monotone map."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from robustbook.margins import (
+    IsotonicMargin,
+    gradient_normalized_margin,
+    input_margin,
+    logit_margin,
+    margin_consistency,
+)
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_exact_on_linear_models(ten, norm):
+    exact = getattr(ten, norm)
+    nearest = gradient_normalized_margin(ten, ten.images, norm=norm, nearest=True)
+    torch.testing.assert_close(nearest, exact, rtol=1e-4, atol=0)
+    plain = gradient_normalized_margin(ten, ten.images, norm=norm)
+    assert bool((plain >= exact * (1 - 1e-4)).all())
+    assert float((plain > 1.05 * exact).double().mean()) > 0.03
+
+
+def test_one_backward_pass_orders_better_than_logits(ten):
+    """Slopes differ between classes here, and the logit margin does not know."""
+    plain = gradient_normalized_margin(ten, ten.images)
+    one = margin_consistency(plain, ten.linf).tau
+    free = margin_consistency(logit_margin(ten(ten.images)), ten.linf).tau
+    assert one > free + 0.05
+
+
+def test_it_follows_measured_margins_of_a_network(digits):
+    model, images, _ = digits
+    found = gradient_normalized_margin(model, images, batch_size=7)
+    measured = input_margin(model, images, targets=1, steps=10, refine_steps=0)
+    assert stats.spearmanr(found, measured.margins).statistic > 0.8
+    whole = gradient_normalized_margin(model, images)
+    torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-7)
+    # Classes that come nearer can only shorten it.
+    nearest = gradient_normalized_margin(model, images, nearest=True)
+    assert bool((nearest <= whole * (1 + 1e-5)).all())
+
+
+def test_rescaled_logits_make_no_difference(digits):
+    model, images, _ = digits
+    plain = gradient_normalized_margin(model, images)
+    scaled = gradient_normalized_margin(lambda x: 50 * model(x) + 3, images)
+    torch.testing.assert_close(plain, scaled, rtol=1e-3, atol=1e-6)
+
+
+def test_ties_zero_gradients_and_traces():
+    weight = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)
+    image = torch.tensor([[0.5, 0.5]])
+    tied = gradient_normalized_margin(lambda x: x @ weight, image)
+    assert tied.tolist() == [0.0]
+    flat = gradient_normalized_margin(
+        lambda x: x @ weight.detach() * 0 + torch.tensor([0.0, 1.0, 0.5]), image
+    )
+    assert flat.tolist() == [torch.inf]
+    assert weight.grad is None
+    assert not image.requires_grad
+    with torch.no_grad():
+        again = gradient_normalized_margin(lambda x: x @ weight, image)
+    assert again.tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("model", "image", "error", "message"),
+    [
+        (3, torch.rand(1, 2), TypeError, "model: expected a callable"),
+        (lambda x: x, torch.ones(1, 2).long(), TypeError, "images: expected float"),
+        (lambda x: x, torch.rand(2), ValueError, r"images: expected shape \(N, ...\)"),
+        (lambda x: x.detach(), torch.rand(1, 2), ValueError, "without a gradient"),
+        (lambda x: x * torch.nan, torch.rand(1, 2), ValueError, "model's logits"),
+        (lambda x: x[:, 0], torch.rand(1, 2), ValueError, "expected logits of shape"),
+    ],
+)
+def test_bad_input(model, image, error, message):
+    with pytest.raises(error, match=message):
+        gradient_normalized_margin(model, image)
+
+
+def test_isotonic_keeps_the_order_and_learns_the_units():
+    random = np.random.default_rng(0)
+    score = random.gamma(2, size=400)
+    margin = 0.05 * score**2 + 0.02 * random.normal(size=400).clip(-1, 1) + 0.05
+    model = IsotonicMargin().fit(score[:300], margin[:300])
+    found = model.predict(score[300:]).numpy()
+    order = np.argsort(score[300:])
+    assert (np.diff(found[order]) >= 0).all()
+    error = np.square(found - margin[300:]).mean()
+    assert error < 0.2 * margin[300:].var()
+    taus = [margin_consistency(s, margin[300:]).tau for s in (score[300:], found)]
+    assert taus[1] == pytest.approx(taus[0], abs=0.03)
+
+
+def test_in_inference_mode_and_in_place(ten):
+    plain = gradient_normalized_margin(ten, ten.images)
+    with torch.inference_mode():
+        again = gradient_normalized_margin(lambda x: ten(x.mul_(1)), ten.images)
+    assert torch.equal(plain, again)
+    model = IsotonicMargin().fit([1.0, 2.0], [0.1, 0.2])
+    assert model.predict([-np.inf, np.inf]).tolist() == [0.1, 0.2]
+
+
+def test_isotonic_wants_a_fit_and_finite_numbers():
+    with pytest.raises(RuntimeError, match="call fit"):
+        IsotonicMargin().predict([1.0])
+    with pytest.raises(ValueError, match="input_margin: expected finite"):
+        IsotonicMargin().fit([1.0, 2.0], [0.1, np.inf])
+    with pytest.raises(ValueError, match="expected 2 numbers, got 1"):
+        IsotonicMargin().fit([1.0, 2.0], [0.1])

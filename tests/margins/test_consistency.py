@@ -1,0 +1,135 @@
+"""Rank correlations: values by scipy, intervals by simulation."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from robustbook.margins import margin_consistency
+from robustbook.margins._kendall import concordance, ranks, tau_b
+
+small = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=3, max_size=30
+)
+
+
+@settings(deadline=None)
+@given(small)
+def test_counts_by_brute_force(pairs):
+    x, y = (
+        ranks(np.array(part, dtype=np.float64)) for part in zip(*pairs, strict=True)
+    )
+    expected = np.sign(np.subtract.outer(x, x)) * np.sign(np.subtract.outer(y, y))
+    np.testing.assert_array_equal(concordance(x, y), expected.sum(axis=1))
+
+
+@settings(deadline=None)
+@given(small)
+def test_tau_and_rho_are_scipys(pairs):
+    x, y = (np.array(part, dtype=np.float64) for part in zip(*pairs, strict=True))
+    if len(set(x)) == 1 or len(set(y)) == 1:
+        with pytest.raises(ValueError, match="at least two different values"):
+            margin_consistency(x, y)
+        return
+    found = margin_consistency(x, y)
+    assert found.tau == pytest.approx(stats.kendalltau(x, y).statistic)
+    assert found.spearman == pytest.approx(stats.spearmanr(x, y).statistic)
+    low, high = found.interval
+    assert -1 <= low <= found.tau + 1e-12
+    assert found.tau <= high + 1e-12 <= 1 + 1e-12
+    # Only the order counts; the opposite order turns the sign.
+    other = margin_consistency(np.exp(x), 3 * y - 1)
+    assert other.tau == found.tau
+    assert other.standard_error == found.standard_error
+    assert margin_consistency(-x, y).tau == pytest.approx(-found.tau)
+    swapped = margin_consistency(y, x)
+    assert swapped.standard_error == pytest.approx(found.standard_error)
+
+
+def sample(random, count, *, step):
+    """Margins with noise; rounded to `step`, so that there are ties."""
+    x = random.gamma(2, size=count)
+    y = x + random.normal(size=count)
+    return (x, y) if step == 0 else (np.round(x / step), np.round(y / step))
+
+
+@pytest.mark.parametrize("step", [0.0, 0.7])
+def test_standard_error_is_the_spread_over_samples(step):
+    random = np.random.default_rng(0)
+    found = [tau_b(*sample(random, 200, step=step)) for _ in range(600)]
+    taus, errors = np.array(found).T
+    # The standard deviation of 600 is known to 3 %.
+    assert errors.mean() == pytest.approx(taus.std(), rel=0.09)
+
+
+@pytest.mark.parametrize("step", [0.0, 0.7])
+@pytest.mark.parametrize("count", [30, 300])
+def test_coverage(step, count):
+    random = np.random.default_rng(1)
+    truth = tau_b(*sample(random, 100_000, step=step))[0]
+    hits = 0
+    for _ in range(600):
+        low, high = margin_consistency(*sample(random, count, step=step)).interval
+        hits += low <= truth <= high
+    # Three standard errors of a share of 0.95 in 600 are 0.027.
+    assert 0.923 <= hits / 600 <= 0.977
+
+
+def test_ties_change_the_interval():
+    """Were they ignored, these two would be the same."""
+    random = np.random.default_rng(2)
+    x, y = sample(random, 500, step=1.5)
+    jitter = 1e-6 * random.normal(size=(2, 500))
+    assert tau_b(x, y)[0] > 1.05 * tau_b(x + jitter[0], y + jitter[1])[0]
+
+
+def test_bootstrap_agrees():
+    x, y = sample(np.random.default_rng(3), 400, step=0.5)
+    plain = margin_consistency(x, y)
+    drawn = margin_consistency(x, y, method="bootstrap", resamples=400)
+    assert drawn.tau == plain.tau
+    assert drawn.standard_error == pytest.approx(plain.standard_error, rel=0.15)
+    np.testing.assert_allclose(drawn.interval, plain.interval, atol=0.02)
+    again = margin_consistency(x, y, method="bootstrap", resamples=400)
+    assert again == drawn
+    other = margin_consistency(x, y, method="bootstrap", resamples=400, seed=1)
+    assert other.interval != drawn.interval
+
+
+def test_perfect_order_and_infinite_margins():
+    found = margin_consistency(torch.arange(5.0), [0.1, 0.2, 0.3, 0.4, np.inf])
+    assert (found.tau, found.interval, found.spearman) == (1, (1, 1), 1)
+    tied = margin_consistency([1.0, 2, 3, 4], [0.1, 0.2, np.inf, np.inf])
+    assert tied.tau == pytest.approx(stats.kendalltau([1, 2, 3, 4], [1, 2, 3, 3])[0])
+
+
+def test_ten_thousand_in_less_than_a_second():
+    x, y = sample(np.random.default_rng(4), 10_000, step=0.01)
+    margin_consistency(x[:100], y[:100])
+    start = time.process_time()
+    found = margin_consistency(x, y)
+    assert time.process_time() - start < 1
+    assert found.interval[1] - found.interval[0] < 0.03
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (([1.0, 2, 3], [1.0, 2]), {}, "input_margin: expected 3 numbers, got 2"),
+        (([1.0, 2, np.nan], [1.0, 2, 3]), {}, "logit_margin: .* NaN at index 2"),
+        (([1.0, 2], [1.0, 2]), {}, "at least three samples"),
+        (([1.0, 1, 1], [1.0, 2, 3]), {}, "logit_margin: .*different values"),
+        (([], []), {}, "at least one sample"),
+        (([[1.0]], [[1.0]]), {}, r"expected shape \(N,\)"),
+        (([1.0, 2, 3], [1.0, 2, 3]), {"level": 1.0}, r"level: .*\(0, 1\)"),
+        (([1.0, 2, 3], [1.0, 2, 3]), {"method": "exact"}, "method: expected"),
+        (([1.0, 2, 3], [1.0, 2, 3]), {"resamples": 3}, "resamples: expected"),
+    ],
+)
+def test_bad_input(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        margin_consistency(*arguments, **options)

@@ -1,0 +1,140 @@
+"""Detection of brittle decisions: values by scikit-learn, intervals by simulation."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
+
+from robustbook.margins import detection_scores
+
+
+def sample(random, count, *, ties=False):
+    margins = random.gamma(2, size=count)
+    scores = margins + random.normal(size=count)
+    return (np.round(scores), margins) if ties else (scores, margins)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_values_are_those_of_scikit_learn(ties):
+    scores, margins = sample(np.random.default_rng(0), 300, ties=ties)
+    for found in detection_scores(scores, margins, [0.5, 1.0, 2.0], resamples=100):
+        brittle = margins <= found.eps
+        assert found.auroc == pytest.approx(roc_auc_score(brittle, -scores))
+        assert found.aupr == pytest.approx(average_precision_score(brittle, -scores))
+        false, true, _ = roc_curve(brittle, -scores, drop_intermediate=False)
+        assert found.fpr == pytest.approx(false[true >= 0.95].min())
+        flagged = scores <= found.threshold
+        assert flagged[brittle].mean() >= 0.95
+        assert flagged[~brittle].mean() == pytest.approx(found.fpr)
+        assert (scores < found.threshold)[brittle].mean() < 0.95
+        assert found.num_brittle == brittle.sum()
+        assert found.prevalence == brittle.mean()
+
+
+def test_delong_variance_by_hand():
+    """Placements of five samples: 0.5, 1, 1 of the brittle; 1, 2/3 of the robust."""
+    found = detection_scores(
+        [0.0, 1.0, 3.0, 2.0, 4.0], [1.0, 1.0, 1.0, 9.0, 9.0], 5.0, resamples=100
+    )
+    assert found.auroc == pytest.approx(5 / 6)
+    variance = np.var([0.5, 1, 1], ddof=1) / 3 + np.var([1, 2 / 3], ddof=1) / 2
+    half = 1.959964 * np.sqrt(variance) / (5 / 6 * 1 / 6)
+    expected = [1 / (1 + np.exp(-(np.log(5) + d))) for d in (-half, half)]
+    assert found.auroc_interval == pytest.approx(expected, rel=1e-5)
+
+
+def test_resamples_are_those_of_plain_code():
+    """The vectorized scores against scikit-learn on the same resamples."""
+    scores, margins = sample(np.random.default_rng(5), 60, ties=True)
+    found = detection_scores(scores, margins, 1.0, resamples=200, seed=3)
+    random = np.random.default_rng(3)
+    # Resamples are of places in the order of the scores.
+    order = np.argsort(scores, kind="stable")
+    plain = []
+    for _ in range(200):
+        rows = order[random.integers(60, size=60)]
+        brittle, drawn = margins[rows] <= 1.0, -scores[rows]
+        false, true, _ = roc_curve(brittle, drawn, drop_intermediate=False)
+        first = false[np.argmax(true >= 0.95 - 1e-9)]
+        plain.append([average_precision_score(brittle, drawn), first])
+    low, high = np.quantile(plain, [0.025, 0.975], axis=0)
+    assert found.fpr_interval == pytest.approx((low[1], high[1]))
+    scale = np.arcsin(np.sqrt(np.array(plain)[:, 0]))
+    middle = np.arcsin(np.sqrt(found.aupr))
+    ends = np.sin(middle + 1.959964 * scale.std(ddof=1) * np.array([-1, 1])) ** 2
+    assert found.aupr_interval == pytest.approx(tuple(ends), rel=1e-5)
+
+
+def test_coverage():
+    random = np.random.default_rng(6)
+    truth = detection_scores(*sample(random, 200_000), 1.0, resamples=100)
+    hits = np.zeros(3)
+    for _ in range(300):
+        found = detection_scores(*sample(random, 300), 1.0, resamples=200)
+        for column, name in enumerate(("auroc", "aupr", "fpr")):
+            low, high = getattr(found, f"{name}_interval")
+            hits[column] += low <= getattr(truth, name) <= high
+    # Three standard errors of a share of 0.95 in 300 are 0.038; AUPR's is 0.94.
+    assert (hits / 300 >= [0.912, 0.902, 0.912]).all(), hits
+    assert (hits[:2] / 300 <= 0.988).all(), hits
+
+
+def test_only_the_order_counts():
+    scores, margins = sample(np.random.default_rng(7), 100)
+    one = detection_scores(scores, margins, 1.0, resamples=100)
+    two = detection_scores(np.exp(scores), margins, 1.0, resamples=100)
+    assert two.threshold == pytest.approx(np.exp(one.threshold))
+    assert (one.auroc, one.aupr, one.fpr, one.aupr_interval, one.fpr_interval) == (
+        (two.auroc, two.aupr, two.fpr, two.aupr_interval, two.fpr_interval)
+    )
+
+
+def test_a_perfect_score_an_opposite_one_and_a_blind_one():
+    margins = np.linspace(0.01, 1, 50)
+    best = detection_scores(margins, margins, 0.3)
+    assert (best.auroc, best.aupr, best.fpr) == (1, pytest.approx(1), 0)
+    assert best.threshold <= 0.3
+    assert best.auroc_interval == (1, 1)
+    worst = detection_scores(-margins, margins, 0.3)
+    assert (worst.auroc, worst.fpr) == (0, 1)
+    blind = detection_scores(np.zeros(50), margins, 0.3)
+    assert (blind.auroc, blind.fpr) == (0.5, 1)
+    assert blind.aupr == pytest.approx(blind.prevalence)
+
+
+def test_one_eps_and_several():
+    scores, margins = sample(np.random.default_rng(8), 80)
+    several = detection_scores(scores, margins, (1.0, 2.0), resamples=100)
+    alone = detection_scores(scores, margins, np.float64(2.0), resamples=100)
+    assert several[1] == alone
+    assert [one.eps for one in several] == [1.0, 2.0]
+
+
+def test_infinite_margins_are_robust_and_one_brittle_decision_is_enough():
+    found = detection_scores([0.1, 0.2, 0.3], [0.1, np.inf, np.inf], 0.5)
+    assert found.num_brittle == 1
+    assert found.auroc_interval == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("margins", "eps", "options", "message"),
+    [
+        ([0.1, 0.2], 0.05, {}, "got only robust ones at 0.05; .* from 0.1 to 0.2"),
+        ([0.1, 0.2], 0.2, {}, "got only brittle ones at 0.2"),
+        ([0.1, 0.2], [0.15, 0.5], {}, "got only brittle ones at 0.5"),
+        ([0.1, 0.2], [], {}, "at least one threshold"),
+        ([0.1, 0.2], -1.0, {}, "eps: expected"),
+        ([-0.1, 0.2], 0.1, {}, "input_margin: expected numbers of at least 0"),
+        ([0.1, 0.2, 0.3], 0.1, {}, "expected 2 numbers, got 3"),
+        ([0.1, 0.2], 0.1, {"tpr": 0.0}, r"tpr: .*\(0, 1\]"),
+        ([0.1, 0.2], 0.1, {"resamples": 10}, "resamples: expected at least 100"),
+    ],
+)
+def test_bad_input(margins, eps, options, message):
+    with pytest.raises(ValueError, match=message):
+        detection_scores([1.0, 2.0], margins, eps, **options)
+
+
+def test_the_smallest_share_needs_one_flag():
+    scores, margins = [2.0, 1.0, 3.0, 0.0], [0.1, 0.2, 0.3, 0.4]
+    found = detection_scores(scores, margins, 0.2, tpr=1e-13, resamples=100)
+    assert (found.threshold, found.fpr) == (0.0, 0.5)

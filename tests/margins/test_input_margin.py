@@ -1,0 +1,355 @@
+"""Input margins: exact on linear models, never below the truth, resumable."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from robustbook.attacks import apgd, fab, fmn
+from robustbook.margins import _input_margin as module
+from robustbook.margins import input_margin
+
+
+@pytest.fixture(scope="module")
+def measured(digits):
+    """Margins of the first 20 images."""
+    model, images, _ = digits
+    return input_margin(model, images[:20])
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+@pytest.mark.parametrize("problem", ["three", "ten", "hundred"])
+def test_exact_on_linear_models(request, problem, norm):
+    model = request.getfixturevalue(problem)
+    result = input_margin(model, model.images, norm=norm)
+    exact = getattr(model, norm)
+    excess = result.margins / exact - 1
+    assert float(excess.max()) < 0.01
+    assert float(excess.min()) > -1e-5
+    assert result.norm == norm
+    assert len(result) == len(model.images)
+    assert result.margins.dtype == torch.float64
+
+
+def test_the_likeliest_class_is_not_the_nearest_one(ten):
+    """Or else the tests above could not tell the ranking of classes."""
+    likeliest = fmn(ten, ten.images, targets=1, steps=100)
+    assert float((likeliest.norms > 1.1 * ten.linf).double().mean()) > 0.03
+
+
+def test_one_target_is_enough_on_linear_models(ten):
+    """To first order, classes are ranked by their distance."""
+    result = input_margin(ten, ten.images, targets=1)
+    assert float((result.margins / ten.linf).max()) < 1.01
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_result_is_what_it_says(digits, norm):
+    model, images, _ = digits
+    images = images[:20]
+    result = input_margin(model, images, norm=norm)
+    with torch.no_grad():
+        before, after = model(images).argmax(1), model(result.adversarial).argmax(1)
+    assert bool((before != after).all())
+    assert float(result.adversarial.min()) >= 0
+    assert float(result.adversarial.max()) <= 1
+    moved = (result.adversarial - images).double().flatten(1)
+    size = torch.linalg.vector_norm(moved, ord=2 if norm == "l2" else torch.inf, dim=1)
+    torch.testing.assert_close(result.margins, size)
+    assert set(result.attack) <= {"fmn", "fab", "fmn+fmn", "fab+fmn"}
+    assert not bool(result.failed.any())
+    middle = float(result.margins.median())
+    assert torch.equal(result.brittle(middle), result.margins <= middle)
+
+
+def test_every_batch_size_finds_another_class(digits, measured):
+    """The adversarial inputs are beyond the boundary by more than rounding."""
+    model, images, _ = digits
+    for size in (1, 7, 20):
+        parts = images[:20].split(size), measured.adversarial.split(size)
+        for clean, attacked in zip(*parts, strict=True):
+            assert bool((model(clean).argmax(1) != model(attacked).argmax(1)).all())
+
+
+def test_batch_size_makes_little_difference(digits, measured):
+    model, images, _ = digits
+    other = input_margin(model, images[:20], batch_size=7)
+    assert float((other.margins / measured.margins - 1).abs().median()) < 0.005
+    torch.testing.assert_close(other.margins, measured.margins, rtol=0.1, atol=0)
+
+
+def test_no_attack_of_fixed_size_beats_it_by_much(digits, measured):
+    """APGD finds nothing within 97 % of the margin, and something within 103 %."""
+    model, images, _ = digits
+    inside, outside = 0, 0
+    order = measured.margins.argsort()
+    for row in order[::6].tolist():
+        one, size = images[row : row + 1], float(measured.margins[row])
+        options = {"loss": "targeted", "steps": 40}
+        inside += int(apgd(model, one, eps=0.97 * size, **options).success[0])
+        outside += int(apgd(model, one, eps=1.03 * size, **options).success[0])
+    assert inside == 0
+    assert outside == 4
+
+
+def test_more_effort_finds_less(digits, measured):
+    model, images, _ = digits
+    quick = input_margin(model, images[:20], targets=1, steps=3, refine_steps=0)
+    assert float(measured.margins.mean()) < float(quick.margins.mean()) * 0.99
+    assert set(quick.attack) <= {"fmn", "fab"}
+
+
+def test_in_inference_mode(ten):
+    plain = input_margin(ten, ten.images[:3])
+    with torch.inference_mode():
+        again = input_margin(ten, ten.images[:3])
+        assert torch.equal(plain.margins, again.margins)
+
+
+def test_labels_put_zero_where_the_model_is_wrong(digits):
+    model, images, labels = digits
+    shifted = labels.clone()
+    shifted[:3] = (labels[:3] + 1) % 10
+    with torch.no_grad():
+        wrong = model(images).argmax(1) != shifted
+    assert 3 <= int(wrong.sum()) < 20
+    options = {"steps": 10, "refine_steps": 10}
+    result = input_margin(model, images, shifted, **options)
+    assert bool((result.margins[wrong] == 0).all())
+    assert torch.equal(result.adversarial[wrong], images[wrong])
+    assert {result.attack[i] for i in wrong.nonzero()[:, 0].tolist()} == {"none"}
+    plain = input_margin(model, images, **options)
+    assert bool((plain.margins > 0).all())
+    torch.testing.assert_close(
+        result.margins[~wrong], plain.margins[~wrong], rtol=0.05, atol=0
+    )
+
+
+def test_failure_is_infinite_never_zero():
+    """A model that always answers the same has no boundary."""
+    weight = torch.zeros(16, 3)
+
+    def constant(x):
+        return x.flatten(1) @ weight + torch.tensor([0.0, 1.0, 0.5])
+
+    images = torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    result = input_margin(constant, images)
+    assert bool(torch.isinf(result.margins).all())
+    assert bool(result.failed.all())
+    assert result.attack == ["none"] * 4
+    assert torch.equal(result.adversarial, images)
+    assert not bool(result.brittle(1.0).any())
+
+
+def test_vanishing_gradients_do_not_stop_it():
+    """FMN and FAB need a gradient, and here the last image has none at all."""
+
+    def saturated(images):
+        score = 40 * (images.flatten(1).mean(1) - 0.5)
+        return torch.stack([torch.tanh(score), -torch.tanh(score)], dim=1)
+
+    images = torch.full((3, 1, 2, 2), 0.5)
+    images += torch.tensor([0.1, 0.2, 0.3]).reshape(3, 1, 1, 1)
+    assert bool(torch.isinf(fmn(saturated, images).norms[2]))
+    assert bool(torch.isinf(fab(saturated, images).norms[2]))
+    result = input_margin(saturated, images)
+    np.testing.assert_allclose(result.margins, [0.1, 0.2, 0.3], rtol=0.01)
+    assert result.attack[2].startswith("line")
+
+
+def test_a_checkpoint_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
+    model, images, _ = digits
+    options = {"batch_size": 16, "steps": 5, "refine_steps": 5, "progress": False}
+    whole = input_margin(model, images, **options)
+    search, calls = module.search, []
+
+    def interrupted(batch, recipe):
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(len(batch))
+        return search(batch, recipe)
+
+    monkeypatch.setattr(module, "search", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        input_margin(model, images, checkpoint=tmp_path, **options)
+    assert len(list(tmp_path.iterdir())) == 2
+
+    def counted(batch, recipe):
+        calls.append(len(batch))
+        return search(batch, recipe)
+
+    monkeypatch.setattr(module, "search", counted)
+    again = input_margin(model, images, checkpoint=tmp_path, **options)
+    assert calls == [16, 16, 8]
+    assert torch.equal(again.margins, whole.margins)
+    assert torch.equal(again.adversarial, whole.adversarial)
+    assert again.attack == whole.attack
+    input_margin(model, images, checkpoint=tmp_path, **options)
+    assert calls == [16, 16, 8]
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["model", "callable", "images", "labels", "norm", "steps", "damage", "cut"],
+)
+def test_a_checkpoint_of_anything_else_is_not_read(
+    digits, tmp_path, monkeypatch, change
+):
+    model, images, _ = digits
+    model, images = nn.Sequential(nn.Flatten(), nn.Linear(64, 4)).eval(), images[:6]
+    torch.nn.init.normal_(model[1].weight, generator=torch.Generator().manual_seed(0))
+    options = {"steps": 3, "refine_steps": 0, "norm": "linf"}
+    with torch.no_grad():
+        labels = model(images).argmax(1)
+    called = model if change != "callable" else lambda x: model(x)
+    input_margin(called, images, labels, checkpoint=tmp_path, **options)
+    (file,) = tmp_path.iterdir()
+    if change in ("model", "callable"):
+        with torch.no_grad():
+            model[1].weight[0] += 0.05
+            labels = model(images).argmax(1)
+        if change == "callable":
+            kept = labels
+            input_margin(called, images, kept, checkpoint=tmp_path, **options)
+    elif change == "images":
+        images = images.clone()
+        images[0, 0, 0, 0] += 0.01
+    elif change == "labels":
+        labels = labels.clone()
+        labels[0] = (labels[0] + 1) % 4
+    elif change == "norm":
+        options["norm"] = "l2"
+    elif change == "steps":
+        options["steps"] = 4
+    elif change == "damage":
+        file.write_bytes(b"\0" * 40)
+    else:
+        file.write_bytes(file.read_bytes()[:-20])
+    calls = []
+    search = module.search
+
+    def counted(batch, recipe):
+        calls.append(len(batch))
+        return search(batch, recipe)
+
+    monkeypatch.setattr(module, "search", counted)
+    expected = input_margin(called, images, labels, **options)
+    assert len(calls) == 1
+    found = input_margin(called, images, labels, checkpoint=tmp_path, **options)
+    # The callable's new logits were measured when they were first seen.
+    assert len(calls) == (1 if change == "callable" else 2)
+    assert torch.equal(found.margins, expected.margins)
+
+
+def test_no_half_file_is_left(digits, tmp_path, monkeypatch):
+    model, images, _ = digits
+
+    def broken(content, path, metadata):
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr("robustbook.margins._checkpoint.save_file", broken)
+    with pytest.raises(OSError, match="no space"):
+        input_margin(model, images[:2], checkpoint=tmp_path, steps=2, refine_steps=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_random_models_are_seeded_and_resumable(digits, tmp_path):
+    model, images, _ = digits
+
+    def noisy(x):
+        return model(x + 0.01 * torch.randn_like(x))
+
+    options = {"batch_size": 10, "steps": 3, "refine_steps": 3}
+    torch.manual_seed(0)
+    first = input_margin(noisy, images[:20], checkpoint=tmp_path, **options)
+    second = input_margin(noisy, images[:20], **options)
+    assert torch.equal(first.margins, second.margins)
+    again = input_margin(noisy, images[:20], checkpoint=tmp_path, **options)
+    assert torch.equal(first.adversarial, again.adversarial)
+    other = input_margin(noisy, images[:20], seed=1, **options)
+    assert not torch.equal(first.margins, other.margins)
+
+
+def test_it_leaves_no_trace(digits):
+    model, images, _ = digits
+    state, kept = torch.random.get_rng_state(), images.clone()
+    wanted = [p.requires_grad for p in model.parameters()]
+    input_margin(model, images, steps=2, refine_steps=2)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert torch.equal(images, kept)
+    assert all(p.grad is None for p in model.parameters())
+    assert wanted == [p.requires_grad for p in model.parameters()]
+
+
+def test_numpy_double_and_one_image(ten):
+    plain = input_margin(ten, ten.images[:1]).margins
+    array = ten.images[:1].double().numpy()
+    double = input_margin(lambda x: ten(x.float()), array)
+    torch.testing.assert_close(double.margins, plain, rtol=1e-3, atol=0)
+    assert double.adversarial.dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"targets": 0}, ValueError, "targets: expected at least 1"),
+        ({"targets": None}, TypeError, "targets: expected an integer"),
+        ({"steps": 0}, ValueError, "steps: expected at least 1"),
+        ({"refine_steps": -1}, ValueError, "refine_steps: expected at least 0"),
+        ({"bisections": 1.5}, TypeError, "bisections: expected an integer"),
+        ({"norm": "l1"}, ValueError, "norm: expected one of linf, l2"),
+        ({"batch_size": 0}, ValueError, "batch_size: expected at least 1"),
+        ({"labels": torch.zeros(3)}, TypeError, "labels: expected integer labels"),
+        ({"labels": torch.full((2,), 9)}, ValueError, "labels: expected shape"),
+    ],
+)
+def test_bad_options(ten, options, error, message):
+    with pytest.raises(error, match=message):
+        input_margin(ten, ten.images[:3], **options)
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (torch.zeros(2, 4, dtype=torch.int64), TypeError, "expected float32"),
+        (torch.full((2, 4), torch.nan), ValueError, "expected finite pixels"),
+        (torch.zeros(0, 4), ValueError, "at least one image"),
+        ("ab", TypeError, "images: expected a torch tensor"),
+        (0.5, ValueError, "images: expected"),
+    ],
+)
+def test_bad_inputs(value, error, message):
+    with pytest.raises(error, match=message):
+        input_margin(lambda x: x.flatten(1), value)
+
+
+def test_the_folder_must_be_of_use(ten, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="checkpoint: expected a folder"):
+        input_margin(ten, ten.images[:2], checkpoint=tmp_path / "file" / "folder")
+
+
+@pytest.mark.parametrize("name", ["adversarial", "found_by"])
+def test_a_damaged_checkpoint_is_not_believed(ten, tmp_path, name):
+    options = {"steps": 3, "refine_steps": 0, "checkpoint": tmp_path}
+    first = input_margin(ten, ten.images[:4], **options)
+    (path,) = tmp_path.iterdir()
+    content = bytearray(path.read_bytes())
+    length = int.from_bytes(content[:8], "little")
+    start, end = json.loads(content[8 : 8 + length])[name]["data_offsets"]
+    for place in range(8 + length + start, 8 + length + end):
+        content[place] ^= 0x41
+    path.write_bytes(content)
+    again = input_margin(ten, ten.images[:4], **options)
+    assert torch.equal(again.margins, first.margins)
+    assert again.attack == first.attack
+
+
+def test_a_seed_of_numpy_can_be_kept(ten, tmp_path):
+    options = {"steps": 2, "refine_steps": 0, "checkpoint": tmp_path}
+    input_margin(ten, ten.images[:2], seed=np.int64(3), **options)
+    input_margin(ten, ten.images[:2], seed=3, **options)
+    assert len(list(tmp_path.iterdir())) == 1

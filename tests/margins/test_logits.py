@@ -1,0 +1,158 @@
+"""Margins of logits and of features."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.optimize import linprog, minimize
+
+from robustbook.margins import class_distances, feature_margin, logit_margin
+
+values = st.floats(-10, 10, width=32)
+logits = arrays.arrays(
+    np.float64, st.tuples(st.just(4), st.integers(2, 6)), elements=values
+)
+
+
+@settings(deadline=None)
+@given(logits, st.floats(0.1, 10), st.floats(-5, 5), st.randoms())
+def test_logit_margin_is_the_gap(scores, factor, shift, random):
+    found = logit_margin(scores).numpy()
+    ordered = np.sort(scores, axis=1)
+    np.testing.assert_array_equal(found, ordered[:, -1] - ordered[:, -2])
+    order = list(range(scores.shape[1]))
+    random.shuffle(order)
+    moved = logit_margin(factor * scores[:, order] + shift).numpy()
+    np.testing.assert_allclose(moved, factor * found, atol=1e-12)
+
+
+def test_logit_margin_in_half_precision_keeps_its_digits():
+    scores = torch.tensor([[1000.0, 999.5]], dtype=torch.float16)
+    assert float(logit_margin(scores)[0]) == 0.5
+    assert logit_margin(scores).dtype == torch.float64
+
+
+@pytest.fixture
+def head():
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(5, 7, generator=generator, dtype=torch.float64)
+    weight *= torch.tensor([0.2, 1, 1, 2, 5])[:, None]
+    bias = torch.randn(5, generator=generator, dtype=torch.float64)
+    features = torch.randn(6, 7, generator=generator, dtype=torch.float64)
+    return features, weight, bias
+
+
+def test_feature_margin_by_brute_force(head):
+    """A solver looks for the nearest point on each boundary."""
+    features, weight, bias = (part.numpy() for part in head)
+    found = feature_margin(*head)
+    for x, distance in zip(features, found.tolist(), strict=True):
+        top = int(np.argmax(weight @ x + bias))
+        sizes = []
+        for other in range(5):
+            if other != top:
+                step, offset = weight[top] - weight[other], bias[top] - bias[other]
+                result = minimize(
+                    lambda d: d @ d,
+                    np.zeros(7),
+                    jac=lambda d: 2 * d,
+                    constraints={
+                        "type": "eq",
+                        "fun": lambda d, s=step, o=offset, x=x: s @ (x + d) + o,
+                        "jac": lambda d, s=step: s,
+                    },
+                )
+                sizes.append(np.sqrt(result.fun))
+        assert distance == pytest.approx(min(sizes), rel=1e-5)
+
+
+def test_feature_margin_in_the_maximum_norm(head):
+    """Linear programming: the smallest t with |d| <= t on a boundary."""
+    features, weight, bias = (part.numpy() for part in head)
+    x, distance = features[0], float(feature_margin(*head, norm="linf")[0])
+    top, sizes = int(np.argmax(weight @ x + bias)), []
+    for other in {0, 1, 2, 3, 4} - {top}:
+        step = weight[top] - weight[other]
+        gap = step @ x + bias[top] - bias[other]
+        ones = np.ones((7, 1))
+        result = linprog(
+            [*np.zeros(7), 1],
+            A_ub=np.block([[np.eye(7), -ones], [-np.eye(7), -ones]]),
+            b_ub=np.zeros(14),
+            A_eq=[[*step, 0]],
+            b_eq=[-gap],
+            bounds=[(None, None)] * 7 + [(0, None)],
+        )
+        sizes.append(result.fun)
+    assert distance == pytest.approx(min(sizes))
+
+
+def test_equidistant_classes_make_both_margins_proportional():
+    weight = torch.eye(4, dtype=torch.float64)
+    features = torch.randn(20, 4, generator=torch.Generator().manual_seed(1)).double()
+    found = feature_margin(features, weight)
+    torch.testing.assert_close(found, logit_margin(features @ weight.T) / 2**0.5)
+    assert class_distances(weight).variation == 0
+    stretched = weight * torch.tensor([1, 1, 1, 3.0])[:, None]
+    assert class_distances(stretched).variation > 0.2
+    ratio = feature_margin(features, stretched) / logit_margin(features @ stretched.T)
+    assert float(ratio.max() / ratio.min()) > 1.5
+
+
+def test_class_distances(head):
+    _, weight, _ = head
+    found = class_distances(weight)
+    pairs = [float((weight[i] - weight[j]).norm()) for i in range(5) for j in range(i)]
+    assert found.mean == pytest.approx(np.mean(pairs))
+    assert found.variation == pytest.approx(np.std(pairs) / np.mean(pairs))
+    assert (found.smallest, found.largest) == pytest.approx((min(pairs), max(pairs)))
+    assert torch.equal(found.distances, found.distances.T)
+    dual = class_distances(weight, norm="linf").distances[0, 1]
+    assert float(dual) == pytest.approx(float((weight[0] - weight[1]).abs().sum()))
+
+
+def test_classes_with_equal_weights():
+    """They tie for good, or never: the bias decides."""
+    weight = torch.ones(2, 3)
+    features = torch.rand(2, 3)
+    assert feature_margin(features, weight).tolist() == [0, 0]
+    far = feature_margin(features, weight, torch.tensor([0.0, 1.0]))
+    assert far.tolist() == [torch.inf, torch.inf]
+    assert class_distances(weight).variation == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: logit_margin([[1.0]]), ValueError, "at least 2 classes"),
+        (lambda: logit_margin([1.0, 2.0]), ValueError, r"expected shape \(N, K\)"),
+        (lambda: logit_margin([[1, 2]]), TypeError, "floating-point"),
+        (lambda: logit_margin([[np.nan, 2.0]]), ValueError, "NaN at index"),
+        (
+            lambda: feature_margin([[1.0, 2.0]], [[1.0], [2.0]]),
+            ValueError,
+            r"weight: expected shape \(K, 2\)",
+        ),
+        (
+            lambda: feature_margin([[1.0]], [[1.0], [2.0]], [1.0]),
+            ValueError,
+            "bias: expected shape",
+        ),
+        (
+            lambda: feature_margin([[1.0]], [[1.0], [2.0]], norm="l1"),
+            ValueError,
+            "norm: expected one of",
+        ),
+        (lambda: class_distances([[1.0]]), ValueError, "at least two classes"),
+        (
+            lambda: class_distances([[1.0], [np.inf]]),
+            ValueError,
+            "weight: expected finite",
+        ),
+    ],
+)
+def test_bad_input(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -1,0 +1,183 @@
+"""The learned margin: what it learns, and that it comes back from a file."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from scipy import stats
+
+from robustbook.margins import PseudoMargin
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """A distance that no single feature shows; one feature never varies."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(600, 6)) * [1, 10, 0.1, 1, 1, 0] + 5
+    centered = (features - 5) / [1, 10, 0.1, 1, 1, 1]
+    margins = np.abs(centered[:, 0] * centered[:, 1]) / 10 + 0.01
+    return features, margins
+
+
+@pytest.fixture(scope="module")
+def fitted(problem):
+    features, margins = problem
+    return PseudoMargin(width=64, epochs=60).fit(features[:400], margins[:400])
+
+
+def test_it_learns(problem, fitted):
+    features, margins = problem
+    found = fitted.predict(features[400:])
+    assert found.dtype == torch.float64
+    single = max(
+        abs(stats.kendalltau(features[400:, i], margins[400:]).statistic)
+        for i in range(5)
+    )
+    assert stats.kendalltau(found, margins[400:]).statistic > single + 0.25
+    assert float(found.min()) >= 0
+    assert float(found.max()) <= margins[:400].max()
+
+
+def test_architecture_is_the_papers():
+    model = PseudoMargin(epochs=1).fit(torch.rand(20, 3), torch.rand(20))
+    layers = [type(layer).__name__ for layer in model._network]
+    assert layers == ["Linear", "ReLU"] * 5 + ["Linear", "Sigmoid"]
+    sizes = [layer.out_features for layer in model._network[::2][:-1]]
+    assert sizes == [512] * 5
+
+
+def test_it_stops_early_and_keeps_the_best(problem):
+    features, margins = problem
+    noise = np.random.default_rng(1).permutation(margins)
+    model = PseudoMargin(width=64, epochs=200, patience=4).fit(features, noise)
+    held_out = [error for _, error in model.history]
+    assert len(held_out) == model.best_epoch + 5 < 200
+    assert held_out[model.best_epoch] == min(held_out)
+    # The weights are those of that epoch: its error comes out again.
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randperm(600, generator=generator)[:120]
+    found = model.predict(features[rows]).numpy()
+    error = np.sqrt(np.square(found - noise[rows]).mean())
+    assert error == pytest.approx(held_out[model.best_epoch], rel=1e-4)
+
+
+def test_seeds(problem):
+    features, margins = problem
+    options = {"width": 16, "epochs": 2}
+    state = torch.random.get_rng_state()
+    one, two, three = (
+        PseudoMargin(seed=seed, **options).fit(features, margins).predict(features)
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(one, two)
+    assert not torch.equal(one, three)
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_units_of_features_make_no_difference(problem):
+    features, margins = problem
+    options = {"width": 16, "epochs": 3}
+    one = PseudoMargin(**options).fit(features, margins).predict(features)
+    other = 1000 * features - 3
+    two = PseudoMargin(**options).fit(other, margins).predict(other)
+    torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
+    three = PseudoMargin(**options).fit(features, 8 * margins).predict(features)
+    torch.testing.assert_close(8 * one, three, rtol=1e-5, atol=0)
+
+
+def test_saved_and_loaded(problem, fitted, tmp_path):
+    path = tmp_path / "margin.safetensors"
+    fitted.save(path)
+    again = PseudoMargin.load(path)
+    assert torch.equal(again.predict(problem[0]), fitted.predict(problem[0]))
+    assert again.history == fitted.history
+    assert again.best_epoch == fitted.best_epoch
+    assert (again.width, again.epochs, again.seed) == (64, 60, 0)
+
+
+def test_other_files_are_refused(tmp_path):
+    path = tmp_path / "margin.safetensors"
+    with pytest.raises(FileNotFoundError):
+        PseudoMargin.load(path)
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises(ValueError, match=r"expected a file of PseudoMargin\.save"):
+        PseudoMargin.load(path)
+    save_file({"a": torch.zeros(2)}, path)
+    with pytest.raises(ValueError, match=r"expected a file of PseudoMargin\.save"):
+        PseudoMargin.load(path)
+
+
+def test_in_inference_mode():
+    with torch.inference_mode():
+        features = torch.rand(50, 2)
+        model = PseudoMargin(width=4, epochs=2).fit(features, features[:, 0])
+        assert len(model.predict(features)) == 50
+
+
+def test_it_must_be_fitted(tmp_path):
+    for call in (lambda m: m.predict([[1.0]]), lambda m: m.save(tmp_path / "a")):
+        with pytest.raises(RuntimeError, match="expected a fitted model"):
+            call(PseudoMargin())
+
+
+@pytest.mark.parametrize(
+    ("features", "margins", "message"),
+    [
+        ([[1.0], [2.0]], [0.1], "input_margin: expected 2 numbers, got 1"),
+        ([[1.0], [2.0]], [0.1, 0.2], "enough samples for a held-out part of 0.2"),
+        ([[1.0]] * 5, [0.1] * 4 + [np.inf], "got inf at index 4"),
+        ([[1.0]] * 5, [0.0] * 5, "got only zeros"),
+        ([[np.nan]] * 5, [0.1] * 5, "features: expected finite"),
+        ([[[1.0]]] * 5, [0.1] * 5, r"features: expected shape \(N, D\)"),
+    ],
+)
+def test_bad_input(features, margins, message):
+    with pytest.raises(ValueError, match=message):
+        PseudoMargin().fit(features, margins)
+
+
+def test_bad_options_and_shapes(fitted):
+    with pytest.raises(ValueError, match=r"validation: .*\(0, 1\)"):
+        PseudoMargin(validation=1.0)
+    with pytest.raises(ValueError, match="width: expected at least 1"):
+        PseudoMargin(width=0)
+    with pytest.raises(ValueError, match="features: expected 6 a sample"):
+        fitted.predict([[1.0, 2.0]])
+
+
+def test_a_fit_that_fails_changes_nothing(problem):
+    features, margins = problem
+    model = PseudoMargin(width=4, epochs=2).fit(features[:50], margins[:50])
+    before, history = model.predict(features[:9]), list(model.history)
+    model.learning_rate = 1e30
+    with pytest.raises(ValueError, match="learning_rate"):
+        model.fit(10 * features[:50], 1000 * margins[:50])
+    assert torch.equal(model.predict(features[:9]), before)
+    assert model.history == history
+
+
+@pytest.mark.parametrize("damage", ["settings", "fit", "mean", "weight", "nan"])
+def test_damaged_files_are_refused(problem, tmp_path, damage):
+    features, margins = problem
+    path = tmp_path / "margin.safetensors"
+    PseudoMargin(width=4, epochs=2).fit(features[:50], margins[:50]).save(path)
+    with safe_open(path, framework="pt") as file:
+        metadata = dict(file.metadata())
+    tensors = load_file(path)
+    if damage in metadata:
+        metadata[damage] = "null" if damage == "fit" else "{"
+    elif damage == "nan":
+        tensors["network.0.weight"][0, 0] = torch.nan
+    else:
+        del tensors["mean" if damage == "mean" else "network.0.weight"]
+    save_file(tensors, path, metadata=metadata)
+    with pytest.raises(ValueError, match="damaged"):
+        PseudoMargin.load(path)
+
+
+def test_folders_are_no_files(fitted, tmp_path):
+    with pytest.raises(ValueError, match="expected a file"):
+        PseudoMargin.load(tmp_path)
+    with pytest.raises(FileNotFoundError, match="make the folder first"):
+        fitted.save(tmp_path / "none" / "margin.safetensors")
