@@ -28,8 +28,7 @@ from robustbook.datasets.diagvib import (
 )
 from robustbook.experiments._cache import Arrays, cache_directory, cached_arrays
 from robustbook.experiments.attacked import data_sha256
-from robustbook.learners import ERM, IRM, LISA, train_domains
-from robustbook.learners._losses import Learner
+from robustbook.learners import ERM, IRM, LISA, Learner, train_domains
 from robustbook.models import build_model, features_of, logits_of, resolve_device
 from robustbook.selection import pair_scores
 
