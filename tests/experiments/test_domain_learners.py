@@ -64,9 +64,6 @@ def test_the_selected_epoch_is_the_one_that_is_tested(rows):
         best = max(epoch["same/accuracy"] for epoch in epochs)
         ties = [epoch for epoch in epochs if epoch["same/accuracy"] == best]
         assert (row["epoch"], row["tied"]) == (ties[0]["epoch"], len(ties))
-        for pair in of(rows, "pair", digits="same", ratio=1.0, **where):
-            recorded = ties[0][f"test/{pair['factors']}"]
-            assert pair["afr_true"] == pytest.approx(recorded, abs=1e-9)
 
 
 def test_scores_fit_together(rows):
@@ -84,8 +81,12 @@ def test_scores_fit_together(rows):
 def test_learners_learn_the_domains_they_see(rows):
     for setup in SETUPS:
         for learner in LEARNERS:
-            final = of(rows, "epoch", setup=setup, learner=learner, epoch=PLAN.epochs)
-            seen = [row[f"test/{k}"] for row in final for k in (0, 1)]
+            where = {"setup": setup, "learner": learner, "digits": "same", "ratio": 1.0}
+            seen = [
+                row["afr_true"]
+                for k in (0, 1)
+                for row in of(rows, "pair", factors=k, **where)
+            ]
             assert sum(seen) / len(seen) > 0.75
 
 

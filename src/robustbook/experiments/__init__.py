@@ -107,6 +107,14 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         "domain_learners",
         measures=("agreement", "datasets.diagvib", "learners", "selection"),
     ),
+    "domain_selection": Experiment(
+        "domain_selection",
+        measures=("agreement", "datasets.diagvib", "learners", "selection"),
+    ),
+    "domain_shortcuts": Experiment(
+        "domain_shortcuts",
+        measures=("agreement", "datasets.diagvib", "learners", "selection"),
+    ),
     "noise": Experiment("noise"),
     "norm_quantiles": Experiment("norm_quantiles", measures=("attacks",)),
     "paired_differences": Experiment("paired_differences"),

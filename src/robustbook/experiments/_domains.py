@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -40,12 +41,16 @@ __all__ = [
     "SETUPS",
     "Plan",
     "TrainedPair",
+    "checkpoint_of",
     "domain_sums",
+    "fewest_digits",
+    "pictures",
     "train_learner",
+    "training_data",
 ]
 
 #: Raise it with every change of what is trained, or of how it is measured.
-VERSION: Final = 1
+VERSION: Final = 2
 #: Environments as the papers print them, and as their published configuration has
 #: them.
 SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(
@@ -85,6 +90,10 @@ class Plan:
         Trainings of each learner.
     norm : str
         Normalization in the network.
+    precision : str
+        Of the training; evaluation is in float32.
+    validated, tested : int, optional
+        At most so many scenes in a validation or test sample.
     """
 
     source: str
@@ -97,10 +106,13 @@ class Plan:
     lr: float
     seeds: int
     norm: str = "group"
+    precision: str = "float32"
+    validated: int | None = None
+    tested: int | None = None
 
 
 PLANS: Final = {
-    "full": Plan("mnist", 64, 16, 5000, 1, 20, 64, 1e-3, 5),
+    "full": Plan("mnist", 64, 16, 5000, 1, 15, 64, 1e-3, 5, precision="bfloat16"),
     "quick": Plan("digits", 32, 8, 400, 2, 8, 32, 5e-3, 2),
 }
 
@@ -174,10 +186,7 @@ def train_learner(
     }
     # Not part of the name: how many other seeds there are.
     del configuration["seeds"]
-    folder = cache_directory() / "domains"
-    text = json.dumps(configuration, sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    checkpoint = folder / f"{setup}-{learner}-s{training_seed}-{digest}.pt"
+    checkpoint = checkpoint_of(configuration, f"{setup}-{learner}-s{training_seed}")
 
     def compute() -> Arrays:
         options = {"width": plan.width, "num_classes": 2, "norm": plan.norm}
@@ -186,9 +195,8 @@ def train_learner(
         history = train_domains(
             model,
             LEARNERS[learner],
-            _training_data(setup, plan, training_seed),
+            training_data(setup, plan, training_seed),
             pairs=held.pairs,
-            tests={str(k): test for k, test in enumerate(held.tests["same"][1:])},
             measure=pair_scores,
             keep=_KEPT,
             epochs=plan.epochs,
@@ -197,6 +205,7 @@ def train_learner(
             seed=training_seed,
             checkpoint=checkpoint,
             device=device,
+            precision=plan.precision,
         )
         model.load_state_dict(history.weights[SELECTED_BY])
         model.to(resolve_device(device)).eval()
@@ -208,7 +217,27 @@ def train_learner(
             }
         return arrays
 
-    return _unpacked(cached_arrays(configuration, compute, directory=folder))
+    return _unpacked(cached_arrays(configuration, compute, directory=checkpoint.parent))
+
+
+def checkpoint_of(configuration: Mapping[str, Any], name: str) -> Path:
+    """Where a training is kept: a file for its name and everything that defines it.
+
+    Parameters
+    ----------
+    configuration : mapping
+        What defines the training.
+    name : str
+        What a person calls it.
+
+    Returns
+    -------
+    Path
+        In the cache directory.
+    """
+    text = json.dumps(configuration, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return cache_directory() / "domains" / f"{name}-{digest}.pt"
 
 
 def _unpacked(arrays: Arrays) -> TrainedPair:
@@ -245,7 +274,8 @@ class _HeldOut:
 
 
 @lru_cache(maxsize=1)
-def _training_data(setup: str, plan: Plan, seed: int) -> list[Dataset]:
+def training_data(setup: str, plan: Plan, seed: int) -> list[Dataset]:
+    """Images of the source domains; those of a plan and a seed are always the same."""
     chosen = SETUPS[setup]
     scenes = draw_all(
         chosen.training,
@@ -254,7 +284,7 @@ def _training_data(setup: str, plan: Plan, seed: int) -> list[Dataset]:
         count=plan.count,
         seed=seed,
     )
-    return _pictures(scenes, plan)
+    return pictures(scenes, plan)
 
 
 @lru_cache(maxsize=1)
@@ -262,7 +292,7 @@ def _held_out(setup: str, plan: Plan, seed: int) -> _HeldOut:
     chosen = SETUPS[setup]
     pairs, tests, clusters = {}, {}, {}
     for digits in DIGITS:
-        first, second = _pictures(
+        first, second = pictures(
             _drawn(chosen, chosen.validation["ID"], "validation", digits, plan, seed),
             plan,
         )
@@ -270,7 +300,7 @@ def _held_out(setup: str, plan: Plan, seed: int) -> _HeldOut:
         # The second sample without a shift is the first one if digits are the same.
         environments = (chosen.tests[0], *chosen.tests)
         scenes = _drawn(chosen, environments, "test", digits, plan, seed)
-        tests[digits] = _pictures(scenes, plan)
+        tests[digits] = pictures(scenes, plan)
         base = int(scenes[0].instances.max()) + 1
         clusters[digits] = scenes[0].labels * base + scenes[0].instances
     return _HeldOut(pairs, tests, clusters)
@@ -287,7 +317,7 @@ def _drawn(
     """A first sample, and second ones of the same digits or of other ones."""
     paired = [0] + [int(digits == "other")] * (len(environments) - 1)
     parts = max(paired) + 1
-    least = min(_count_digits(plan.source, split, shape) for shape in setup.shapes)
+    least = fewest_digits(plan, split, setup.shapes)
     count = len(setup.shapes) * plan.laps * (least // parts)
     return draw_all(
         environments,
@@ -300,6 +330,11 @@ def _drawn(
     )
 
 
+def fewest_digits(plan: Plan, split: str, shapes: Sequence[int]) -> int:
+    """How many pictures there are of the digit with the fewest."""
+    return min(_count_digits(plan.source, split, shape) for shape in shapes)
+
+
 def _count_digits(source: str, split: str, shape: int) -> int:
     """How many pictures of a digit there are: four fifths train, the rest validate."""
     labels = load_dataset(source, "test" if split == "test" else "train").labels
@@ -307,7 +342,8 @@ def _count_digits(source: str, split: str, shape: int) -> int:
     return total if split == "test" else total - total * 4 // 5
 
 
-def _pictures(scenes: Sequence[Scenes], plan: Plan) -> list[Dataset]:
+def pictures(scenes: Sequence[Scenes], plan: Plan) -> list[Dataset]:
+    """Images of scenes at a plan's size, as uint8."""
     return [one.dataset(size=plan.size, dtype=torch.uint8) for one in scenes]
 
 

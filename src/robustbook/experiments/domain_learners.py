@@ -54,8 +54,8 @@ def domain_learners(
     list of dict
         Rows for each ``setup`` ("printed" or "configured" environments),
         ``learner`` and ``training_seed``, with ``what`` =
-        "epoch": loss, risk, scores of the validation pairs of the same and of other
-        digits, and accuracy in each test environment, after each ``epoch``;
+        "epoch": loss, risk, and scores of the validation pairs of the same and of other
+        digits, after each ``epoch``;
         "selected": the ``epoch`` whose weights are tested, the first of the ``tied``
         ones that are best by validation accuracy;
         "pair": scores of the first test sample and a second one that shows the
