@@ -103,6 +103,10 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
     "control_variate_gain": Experiment(
         "control_variate_gain", measures=("average_case",)
     ),
+    "domain_bias": Experiment(
+        "domain_bias",
+        measures=("agreement", "datasets.diagvib", "learners", "selection"),
+    ),
     "domain_learners": Experiment(
         "domain_learners",
         measures=("agreement", "datasets.diagvib", "learners", "selection"),

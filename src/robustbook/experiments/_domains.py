@@ -368,5 +368,5 @@ def _evaluated(model: nn.Module, held: _HeldOut, digits: str) -> dict[str, Tenso
 
 
 def _in_parts(function: Any, model: nn.Module, data: Dataset) -> Tensor:
-    parts = torch.split(data.images, 1024)
+    parts = torch.split(data.images, 128)
     return torch.cat([function(model, part / 255) for part in parts])

@@ -483,7 +483,7 @@ def _of_training(watched: Watched, shown: set[int]) -> Iterator[Row]:
         watched.epochs, watched.features, watched.heads, strict=True
     ):
         epoch = int(scores["epoch"])
-        numbers = picture_numbers(*features, watched.labels, head)
+        numbers = picture_numbers(features[0], features[1], watched.labels, head)
         yield {
             "what": "epoch",
             "epoch": epoch,
@@ -498,11 +498,11 @@ def _of_training(watched: Watched, shown: set[int]) -> Iterator[Row]:
             },
         }
         if epoch in shown:
-            yield {"what": "picture", "epoch": epoch, **_picture(*features, watched)}
+            picture = _picture(features[0], features[1], watched.labels)
+            yield {"what": "picture", "epoch": epoch, **picture}
 
 
-def _picture(first: Values, second: Values, watched: Watched) -> Row:
-    labels = watched.labels
+def _picture(first: Values, second: Values, labels: Values) -> Row:
     parts = {
         "first": principal_component(first, labels),
         "second": principal_component(second, labels),

@@ -30,7 +30,8 @@ __all__ = ["Measure", "train_domains"]
 Measure = Callable[[Tensor, Tensor, Tensor], Mapping[str, float]]
 
 _FORMAT: Final = 1
-_EVALUATED: Final = 1024
+#: Images evaluated at once: few enough for the caches of a processor.
+_EVALUATED: Final = 128
 
 
 def train_domains(
