@@ -66,12 +66,31 @@ def test_the_selected_epoch_is_the_one_that_is_tested(rows):
         assert (row["epoch"], row["tied"]) == (ties[0]["epoch"], len(ties))
 
 
+def test_differences_are_those_of_the_means(rows):
+    found = of(rows, "difference")
+    assert len(found) == len(SETUPS) * 3 * len(DIGITS) * 6
+    for row in found:
+        where = {key: row[key] for key in ("setup", "digits", "factors")}
+        ours = of(rows, "pair", ratio=1.0, learner=row["learner"], **where)
+        theirs = of(rows, "pair", ratio=1.0, learner=row["other"], **where)
+        for name in ("pa", "afr_pred", "afr_true"):
+            by_seed = [a[name] - b[name] for a, b in zip(ours, theirs, strict=True)]
+            assert row[name] == pytest.approx(sum(by_seed) / 2, abs=1e-6)
+            half = abs(by_seed[0] - by_seed[1]) / 2
+            assert row[f"{name}_se_seeds"] == pytest.approx(half, abs=1e-6)
+            assert row[f"{name}_se_images"] >= 0
+        if (row["digits"], row["factors"]) == ("same", 0):
+            assert row["pa"] == row["afr_pred"] == row["pa_se_images"] == 0
+
+
 def test_scores_fit_together(rows):
     for row in of(rows, "pair"):
         most = math.log(2) - (1 - row["afr_pred"]) * math.log(2)
         assert -1e-9 <= row["pa"] <= most + 1e-9
         assert 0.5 <= row["confidence"] <= 1
         assert -1 <= row["cosine"] <= 1 + 1e-6
+        if row["digits"] == "same" and row["factors"] == 0:
+            assert row["first_accuracy"] == row["afr_true"]
         assert row["samples"] == PLAN.laps * row["digits_seen"]
         if row["digits"] == "same" and row["factors"] == 0:
             assert row["pa"] == pytest.approx(math.log(2))

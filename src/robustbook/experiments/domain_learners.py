@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Final
@@ -60,7 +61,11 @@ def domain_learners(
         ones that are best by validation accuracy;
         "pair": scores of the first test sample and a second one that shows the
         ``digits`` "same" or "other", with so many ``factors`` shifted in a share
-        ``ratio`` of it. Standard errors are clustered by the first sample's digit.
+        ``ratio`` of it. Standard errors are clustered by the first sample's digit;
+        "difference" (without a training seed): by how much ``learner`` is above
+        ``other`` in ``pa``, ``afr_pred`` and ``afr_true`` of pairs with all of the
+        second sample shifted, on average over the seeds, with errors over the images
+        (``_se_images``) and over the trainings (``_se_seeds``).
 
     Notes
     -----
@@ -75,17 +80,24 @@ def domain_learners(
         for learner in LEARNERS
     ]
     rows: list[Row] = []
+    by_sample: dict[tuple[str, str], list[TrainedPair]] = {}
     for setup, learner, training_seed in tqdm(
         wanted, desc="domain_learners", disable=None
     ):
         trained = train_learner(
             setup, learner, plan, training_seed=training_seed, seed=seed, device=device
         )
+        by_sample.setdefault((setup, learner), []).append(trained)
         shared = {"setup": setup, "learner": learner, "training_seed": training_seed}
         rows += [
             {"what": row.pop("what"), **shared, **row}
             for row in _of_training(trained, seed)
         ]
+    for setup in SETUPS:
+        for learner, other in itertools.combinations(list(LEARNERS)[::-1], 2):
+            pair = by_sample[setup, learner], by_sample[setup, other]
+            shared = {"setup": setup, "learner": learner, "other": other}
+            rows += [{"what": "difference", **shared, **row} for row in _between(*pair)]
     return rows
 
 
@@ -126,12 +138,47 @@ def _of_training(trained: TrainedPair, seed: int) -> Iterator[Row]:
                 }
 
 
+def _between(learner: list[TrainedPair], other: list[TrainedPair]) -> Iterator[Row]:
+    """Differences of two learners' means, over all trainings."""
+    for digits in DIGITS:
+        for factors in range(len(learner[0].second[digits])):
+            row: Row = {"digits": digits, "factors": factors}
+            ours, theirs = (
+                [_by_sample(trained, digits, factors) for trained in trainings]
+                for trainings in (learner, other)
+            )
+            for name in ours[0]:
+                differences = torch.stack(
+                    [a[name] - b[name] for a, b in zip(ours, theirs, strict=True)]
+                )
+                of_seeds = differences.mean(1)
+                row[name] = float(of_seeds.mean())
+                row[f"{name}_se_images"] = clustered_error(
+                    differences.mean(0), learner[0].clusters[digits]
+                )
+                row[f"{name}_se_seeds"] = float(of_seeds.std()) / math.sqrt(
+                    len(of_seeds)
+                )
+            yield row
+
+
+def _by_sample(trained: TrainedPair, digits: str, factors: int) -> dict[str, Tensor]:
+    """What each pair adds to the means of a training, shape (N,) each."""
+    first, second = trained.first[digits], trained.second[digits][factors]
+    return {
+        "pa": posterior_agreement(first, second).per_sample.double(),
+        "afr_pred": (first.argmax(1) == second.argmax(1)).double(),
+        "afr_true": (second.argmax(1) == trained.labels[digits]).double(),
+    }
+
+
 def _scores(first: Tensor, second: Tensor, labels: Tensor, clusters: Tensor) -> Row:
     result = posterior_agreement(first, second)
     kept = (first.argmax(1) == second.argmax(1)).double()
     right = (second.argmax(1) == labels).double()
     return {
         "samples": len(labels),
+        "first_accuracy": float((first.argmax(1) == labels).double().mean()),
         "digits_seen": len(torch.unique(clusters)),
         "pa": result.pa,
         "pa_se": clustered_error(result.per_sample, clusters),
