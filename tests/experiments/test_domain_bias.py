@@ -38,7 +38,7 @@ def features():
     first = generator.normal(size=(40, 5)) @ np.diag([5.0, 2.0, 1.0, 1.0, 0.5])
     first[:, 0] += 6.0 * labels
     second = first + 0.3 * generator.normal(size=(40, 5))
-    return first, second, labels, generator.normal(size=5)
+    return first, second, labels, generator.normal(size=6)
 
 
 def of(rows, what, **where):
@@ -75,9 +75,10 @@ def test_rows_are_complete(rows):
 def test_numbers_fit_together(rows):
     for row in of(rows, "epoch"):
         assert row["error"] == pytest.approx(2 * (1 - row["correlation"]), abs=1e-6)
-        shares = [value for key, value in row.items() if key.startswith("features_")]
-        assert len(shares) == 5
-        assert sum(shares) == pytest.approx(1, abs=1e-6)
+        for what in ("features", "read"):
+            shares = [v for key, v in row.items() if key.startswith(f"{what}_")]
+            assert len(shares) == 5
+            assert sum(shares) == pytest.approx(1, abs=1e-6)
         for name in ("first", "second"):
             assert 0 <= row[f"class_{name}"] <= 1
             assert row[f"next_{name}"] <= row[f"share_{name}"]
@@ -98,6 +99,17 @@ def test_pictures_are_what_the_numbers_are_of(rows):
         )
         assert len(row["labels"]) == len(x) == len(y) == 96
         assert np.corrcoef(x, y)[0, 1] == pytest.approx(epoch["correlation"], abs=0.01)
+        # In quick these are all validation pairs: each pair is as it was scored.
+        margins = np.array(
+            [
+                [float(number) for number in row[f"margin_{name}"].split()]
+                for name in ("first", "second")
+            ]
+        )
+        agree = float((np.sign(margins[0]) == np.sign(margins[1])).mean())
+        assert agree == pytest.approx(epoch["afr_pred"], abs=0.011)
+        right = (margins > 0) == (np.array(list(row["labels"])) == "1")
+        assert right.mean() == pytest.approx(epoch["accuracy"], abs=0.011)
         raw = float(((common_x - common_y) ** 2).mean())
         assert raw == pytest.approx(epoch["raw_error"], abs=0.01)
 

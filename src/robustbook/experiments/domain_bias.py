@@ -36,6 +36,7 @@ __all__ = [
     "Watched",
     "data_sums",
     "domain_bias",
+    "margins",
     "picture_numbers",
     "principal_component",
     "shares_of_variance",
@@ -43,7 +44,7 @@ __all__ = [
 ]
 
 #: Raise it with every change of what is trained, or of what is watched.
-VERSION: Final = 1
+VERSION: Final = 2
 #: The two learners of the experiment with the options of the published configuration,
 #: and a third whose penalty weighs as much as its authors let it.
 WATCHED_LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
@@ -71,8 +72,8 @@ class Watched:
         Scores of each epoch, as :class:`robustbook.learners.History` has them.
     features : ndarray, shape (T, 2, n, D)
         After each epoch, the features of the two samples: pair i is one digit.
-    heads : ndarray, shape (T, D)
-        Weights of class 1 less those of class 0 in the last layer.
+    heads : ndarray, shape (T, D + 1)
+        Weights and bias of class 1 less those of class 0 in the last layer.
     labels : ndarray, shape (n,)
         The class of each pair, 0 or 1.
     """
@@ -112,8 +113,9 @@ def domain_bias(
         "picture": for those, ``labels`` as a string of classes, and ``first``,
         ``second``: where the two samples of each pair are along the first principal
         component of their own sample; ``common_first``, ``common_second``: along
-        that of both samples together. All in standard deviations, as a string of
-        decimals.
+        that of both samples together, all in standard deviations; and
+        ``margin_first``, ``margin_second``: by how much the logit of class 1 is ahead.
+        Each is a string of decimals.
 
     Notes
     -----
@@ -257,7 +259,8 @@ def _validation_pair(setup: str, plan: Plan, seed: int) -> tuple[Dataset, Datase
 
 def _head(model: nn.Module) -> Tensor:
     last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
-    return last.weight[1] - last.weight[0]
+    both = torch.cat([last.weight, last.bias[:, None]], 1)
+    return both[1] - both[0]
 
 
 # --------------------------------------------------------------------- components
@@ -383,6 +386,30 @@ def shares_of_variance(first: Values, second: Values, labels: Values) -> Row:
     return {name: float(part) / total for name, part in parts.items()}
 
 
+def margins(features: Values, head: Values) -> Values:
+    """By how much class 1 is ahead of class 0.
+
+    Parameters
+    ----------
+    features : ndarray, shape (n, D)
+        A row for each sample.
+    head : ndarray, shape (D + 1,)
+        Weights and bias of class 1 less those of class 0.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Differences of logits.
+
+    Examples
+    --------
+    >>> margins(np.array([[1.0, 2.0]]), np.array([3.0, -1.0, 0.5]))
+    array([1.5])
+    """
+    read: Values = features @ head[:-1] + head[-1]
+    return read
+
+
 def picture_numbers(first: Values, second: Values, labels: Values, head: Values) -> Row:
     """Say in numbers what the picture of two principal components shows, or hides.
 
@@ -392,9 +419,8 @@ def picture_numbers(first: Values, second: Values, labels: Values, head: Values)
         Features of two samples; row i of both is one digit, in two domains.
     labels : ndarray, shape (n,)
         Classes of the digits, 0 or 1.
-    head : ndarray, shape (D,)
-        The direction that the last layer reads: weights of class 1 less those of
-        class 0.
+    head : ndarray, shape (D + 1,)
+        What the last layer reads: weights and bias of class 1 less those of class 0.
 
     Returns
     -------
@@ -412,13 +438,16 @@ def picture_numbers(first: Values, second: Values, labels: Values, head: Values)
         largest loading, or its largest score, positive.
         What it could have shown: "raw_error", the mean squared difference along the
         common first component of both samples, over the variance of all values along
-        it; "common_class" and "common_domain", shares of the variance there; and,
-        with "features_" before it, each share of :func:`shares_of_variance` of all
-        features. What has no value is left out.
+        it; "common_class" and "common_domain", shares of the variance there; and the
+        shares of :func:`shares_of_variance`, with "features_" before them of all
+        features, with "read_" of what the last layer reads. What has no value is
+        left out.
     """
+    read_of = [margins(sample, head)[:, None] for sample in (first, second)]
     row: Row = {
-        f"features_{name}": share
-        for name, share in shares_of_variance(first, second, labels).items()
+        f"{of}_{name}": share
+        for of, pair in (("features", (first, second)), ("read", read_of))
+        for name, share in shares_of_variance(*pair, labels).items()
     }
     parts = principal_component(first, labels), principal_component(second, labels)
     for name, sample, part in zip(
@@ -431,7 +460,7 @@ def picture_numbers(first: Values, second: Values, labels: Values, head: Values)
             f"next_{name}": part.next_share,
             f"class_{name}": _between(part.values, labels),
         }
-        read = sample @ head
+        read = margins(sample, head)
         if read.std() > 1e-9 * max(float(np.abs(read).max()), 1e-30):
             row[f"head_{name}"] = float(np.corrcoef(part.values, read)[0, 1] ** 2)
     if parts[0] is not None and parts[1] is not None:
@@ -498,11 +527,11 @@ def _of_training(watched: Watched, shown: set[int]) -> Iterator[Row]:
             },
         }
         if epoch in shown:
-            picture = _picture(features[0], features[1], watched.labels)
+            picture = _picture(features[0], features[1], watched.labels, head)
             yield {"what": "picture", "epoch": epoch, **picture}
 
 
-def _picture(first: Values, second: Values, labels: Values) -> Row:
+def _picture(first: Values, second: Values, labels: Values, head: Values) -> Row:
     parts = {
         "first": principal_component(first, labels),
         "second": principal_component(second, labels),
@@ -515,6 +544,8 @@ def _picture(first: Values, second: Values, labels: Values) -> Row:
         values["common_first"], values["common_second"] = values.pop("common").reshape(
             2, -1
         )
+    values["margin_first"] = margins(first, head)
+    values["margin_second"] = margins(second, head)
     return {
         "labels": "".join(str(int(label)) for label in labels),
         **{
