@@ -443,11 +443,15 @@ def picture_numbers(first: Values, second: Values, labels: Values, head: Values)
         features, with "read_" of what the last layer reads. What has no value is
         left out.
     """
-    read_of = [margins(sample, head)[:, None] for sample in (first, second)]
+    read = [margins(sample, head)[:, None] for sample in (first, second)]
+    shares = {
+        "features": shares_of_variance(first, second, labels),
+        "read": shares_of_variance(read[0], read[1], labels),
+    }
     row: Row = {
         f"{of}_{name}": share
-        for of, pair in (("features", (first, second)), ("read", read_of))
-        for name, share in shares_of_variance(*pair, labels).items()
+        for of, found in shares.items()
+        for name, share in found.items()
     }
     parts = principal_component(first, labels), principal_component(second, labels)
     for name, sample, part in zip(
@@ -460,9 +464,9 @@ def picture_numbers(first: Values, second: Values, labels: Values, head: Values)
             f"next_{name}": part.next_share,
             f"class_{name}": _between(part.values, labels),
         }
-        read = margins(sample, head)
-        if read.std() > 1e-9 * max(float(np.abs(read).max()), 1e-30):
-            row[f"head_{name}"] = float(np.corrcoef(part.values, read)[0, 1] ** 2)
+        lead = margins(sample, head)
+        if lead.std() > 1e-9 * max(float(np.abs(lead).max()), 1e-30):
+            row[f"head_{name}"] = float(np.corrcoef(part.values, lead)[0, 1] ** 2)
     if parts[0] is not None and parts[1] is not None:
         x, y = parts[0].values, parts[1].values
         correlation = float((x * y).mean())
@@ -482,12 +486,12 @@ def picture_numbers(first: Values, second: Values, labels: Values, head: Values)
     common = principal_component(np.concatenate([first, second]), np.tile(labels, 2))
     if common is not None:
         x, y = common.values.reshape(2, -1)
-        shares = shares_of_variance(x[:, None], y[:, None], labels)
+        along = shares_of_variance(x[:, None], y[:, None], labels)
         row |= {
             "raw_error": float(((x - y) ** 2).mean()),
             "common_share": common.share,
-            "common_class": shares["class"],
-            "common_domain": shares["domain"],
+            "common_class": along["class"],
+            "common_domain": along["domain"],
         }
     return row
 
