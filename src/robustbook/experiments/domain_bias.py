@@ -307,8 +307,8 @@ def principal_component(features: Values, labels: Values) -> Component | None:
     --------
     >>> features = np.array([[0.0, 1.0], [2.0, 1.1], [4.0, 0.9]])
     >>> found = principal_component(features, np.array([1, 0, 0]))
-    >>> found.direction.round(1), found.values.round(1)
-    (array([-1. ,  0.1]), array([ 1.2, -0. , -1.2]))
+    >>> found.direction.round(3), found.values.round(1)
+    (array([-1.   ,  0.025]), array([ 1.2,  0. , -1.2]))
     """
     centered = features - features.mean(0)
     scale = float(np.abs(features).max())
