@@ -206,6 +206,7 @@ def train_learner(
             checkpoint=checkpoint,
             device=device,
             precision=plan.precision,
+            progress=False,
         )
         model.load_state_dict(history.weights[SELECTED_BY])
         model.to(resolve_device(device)).eval()

@@ -227,6 +227,7 @@ def epochs_of(
             checkpoint=checkpoint,
             device=device,
             precision=plan.precision,
+            progress=False,
         )
         return {"epochs": np.array(json.dumps(history.rows))}
 
