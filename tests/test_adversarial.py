@@ -206,7 +206,7 @@ def test_command_trains_the_architecture_and_cleans_up(tmp_path, monkeypatch):
 
 
 def test_the_step_of_the_attack_is_that_of_the_recipe():
-    """One step of 10/255 from a random start, for a bound of 8/255."""
+    """Two steps of 7/255 from a random start, for a bound of 10/255."""
     (recipe,) = RECIPES["cifar10-adversarial"]
     seen = []
 
@@ -218,6 +218,9 @@ def test_the_step_of_the_attack_is_that_of_the_recipe():
     labels = torch.zeros(50, dtype=torch.int64)
     spy_loss = recipe.loss(spy, images, labels, torch.Generator().manual_seed(0))
     assert math.isfinite(spy_loss)
-    start, attacked = seen
-    assert float((attacked - images).abs().max()) <= 8 / 255 + 1e-6
-    assert float((attacked - start).abs().max()) == pytest.approx(10 / 255, abs=1e-6)
+    start, halfway, attacked = seen
+    for batch in seen:
+        assert float((batch - images).abs().max()) <= 10 / 255 + 1e-6
+    for before, after in ((start, halfway), (halfway, attacked)):
+        step = float((after - before).abs().max())
+        assert step == pytest.approx(7 / 255, abs=1e-6)
