@@ -58,8 +58,10 @@ WATCHED_LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
 PAIRS: Final = 128
 #: Adam's learning rate in this experiment.
 RATE: Final = 1e-2
-#: Epochs whose picture is kept for the first seed; of the others, only the last.
+#: Epochs whose picture is kept for the first seed, beside the last.
 SHOWN: Final = (1, 2, 5, 10)
+#: The same for the other seeds.
+SHOWN_OF_OTHERS: Final = (5,)
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def domain_bias(
             setup, learner, plan, training_seed=training_seed, seed=seed, device=device
         )
         shared = {"setup": setup, "learner": learner, "training_seed": training_seed}
-        shown = {plan.epochs} | (set(SHOWN) if training_seed == seed else set())
+        shown = {plan.epochs, *(SHOWN if training_seed == seed else SHOWN_OF_OTHERS)}
         rows += [
             {"what": row.pop("what"), **shared, **row}
             for row in _of_training(watched, shown)
@@ -556,7 +558,7 @@ def _picture(first: Values, second: Values, labels: Values, head: Values) -> Row
     return {
         "labels": "".join(str(int(label)) for label in labels),
         **{
-            name: " ".join(f"{number:.3f}" for number in some)
+            name: " ".join(f"{number:.4g}" for number in some)
             for name, some in values.items()
         },
     }
