@@ -290,3 +290,24 @@ def test_from_folder_to_selected_epoch(root, name):
     best = history.best("ID/pa")
     assert 0.0 <= best["test/test"] <= 1.0
     assert history.rows[-1]["risk"] < history.rows[0]["risk"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"split": "-1"}, {"y": "7"}, {"place": "-1"}, {"split": "2"}],
+    ids=["split from the end", "no such class", "no such domain", "part is empty"],
+)
+def test_rows_that_mean_nothing_are_refused(tmp_path, change):
+    row = {"img_filename": "a.jpg", "y": "0", "place": "0", "split": "0"} | change
+    folder = tmp_path / "waterbirds_v1.0"
+    write_table(folder / "metadata.csv", [row])
+    with pytest.raises(DataUnavailableError, match="WILDS"):
+        load_wild("waterbirds", "train", root=tmp_path)
+
+
+def test_a_row_that_is_cut_off_is_told(tmp_path):
+    folder = tmp_path / "waterbirds_v1.0"
+    folder.mkdir()
+    (folder / "metadata.csv").write_text("img_filename,y,place,split\na.jpg,1,a\n")
+    with pytest.raises(DataUnavailableError):
+        load_wild("waterbirds", "train", root=tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from robustbook._validation import as_tensor, check_labels, check_logits
+from robustbook._validation import as_tensor, check_count, check_labels, check_logits
 from robustbook.agreement import pair_nearest, posterior_agreement
 from robustbook.datasets import Dataset
 from robustbook.models import features_of
@@ -48,6 +48,7 @@ def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, fl
     >>> round(scores["accuracy"], 3), round(scores["afr_pred"], 3)
     (0.833, 0.667)
     """
+    logits, shifted = as_tensor("logits", logits), as_tensor("shifted", shifted)
     result = posterior_agreement(logits, shifted, tol=1e-6)
     return {
         "accuracy": (accuracy(logits, labels) + accuracy(shifted, labels)) / 2,
@@ -103,6 +104,13 @@ def pair_by_features(
     >>> len(pair[0]), torch.equal(pair[0].labels, pair[1].labels)
     (50, True)
     """
+    check_count("batch_size", batch_size)
+    for name, sample in (("first", first), ("second", second)):
+        if not isinstance(sample, Dataset):
+            raise TypeError(
+                f"{name}: expected a Dataset, got {type(sample).__name__}; scenes and "
+                "photographs have a method dataset()"
+            )
     features = [
         torch.cat(
             [

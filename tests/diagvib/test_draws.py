@@ -1,6 +1,8 @@
 """What is drawn: the same for a seed, balanced, paired or disjoint."""
 
+import copy
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -252,3 +254,39 @@ def test_environments_check_their_levels():
         RED.changed(color="red")
     with pytest.raises(ValueError, match="factor: expected one of hue"):
         RED.levels("shape", 4)
+
+
+@pytest.mark.parametrize(
+    "choice", [{"red", "blue"}, ("red", "red", "blue"), (x for x in ["red"]), 5, None]
+)
+def test_levels_without_an_order_or_twice_are_refused(choice):
+    with pytest.raises(ValueError, match="hue: expected a level"):
+        diagvib.Environment(hue=choice)
+
+
+def test_environments_can_be_pickled_copied_and_hashed():
+    for environment in diagvib.opportunities("1-CGO").training:
+        again = pickle.loads(pickle.dumps(environment))
+        assert again == environment == copy.deepcopy(environment)
+        assert hash(again) == hash(environment)
+
+
+def test_positions_of_any_integer_type_are_positions():
+    scenes = diagvib.draw(diagvib.Environment(), shapes=(4, 9), count=10)
+    for dtype in (np.uint8, np.int8, np.int64):
+        part = scenes.subset(np.array([0, 3], dtype=dtype))
+        assert torch.equal(part.labels, scenes.labels[[0, 3]])
+    assert len(scenes.subset([]).labels) == 0
+    with pytest.raises(ValueError, match="one dimension"):
+        scenes.subset(5)
+    with pytest.raises(TypeError, match="positions"):
+        scenes.subset([0.5])
+
+
+def test_wrong_kinds_of_arguments_are_told():
+    with pytest.raises(TypeError, match="environments: expected"):
+        diagvib.draw_all(diagvib.DISCRIMINABILITY, count=4)
+    with pytest.raises(TypeError, match="shapes: expected"):
+        diagvib.draw(diagvib.Environment(), shapes=4, count=4)
+    with pytest.raises(TypeError, match="paired: expected"):
+        diagvib.draw_all([diagvib.Environment()], shapes=(4, 9), count=4, paired=1)

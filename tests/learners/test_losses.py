@@ -182,3 +182,17 @@ def test_learners_refuse_what_has_no_meaning():
         LISA(mix="blend")
     with pytest.raises(ValueError, match="alpha: expected a positive"):
         LISA(alpha=0.0)
+
+
+def test_mixing_needs_images_of_one_shape_and_a_share():
+    images = torch.zeros(4, 3, 8, 8)
+    for mix in (mixup, lambda *a: cutmix(*a, generator=torch.Generator())):
+        with pytest.raises(ValueError, match="shape"):
+            mix(images, torch.ones(1, 3, 8, 8), 0.5)
+        with pytest.raises(ValueError, match="weight"):
+            mix(images, images, 2.0)
+
+
+def test_the_penalty_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="n at least 1"):
+        irm_penalty(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))

@@ -180,18 +180,17 @@ def test_a_training_stopped_by_time_goes_on(data, tmp_path):
     options = {"learner": LISA(), "epochs": 4, "keep": ["ID/pa"], "checkpoint": path}
     calls = 0
     while True:
-        # A new model each time, of other weights: all must come from the file.
-        model, part = train(data, model=network(seed=calls), time_limit=0, **options)
+        # A new model each time, of the first weights: the rest comes from the file.
+        model, part = train(data, model=network(seed=0), time_limit=0, **options)
         if calls == 0:
             assert not part.rows  # no time, no epoch
         calls += 1
         if part.finished:
             break
-        start = network(seed=0) if not part.rows else network(seed=9)
         clock = iter([0.0, 0.0, 99.0, 99.0])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(time, "monotonic", lambda clock=clock: next(clock))
-            train(data, model=start, time_limit=1, **options)
+            train(data, model=network(seed=0), time_limit=1, **options)
     assert calls == 5
     assert part.rows == whole.rows
     assert same_weights(model, whole_model)
@@ -203,10 +202,60 @@ def test_a_finished_training_is_read_not_repeated(data, tmp_path):
     path = tmp_path / "run.pt"
     model, history = train(data, checkpoint=path)
     written = path.stat().st_mtime_ns
-    again, read = train(data, model=network(seed=7), checkpoint=path)
+    again, read = train(data, checkpoint=path)
     assert read.rows == history.rows
     assert same_weights(model, again)
     assert path.stat().st_mtime_ns == written
+
+
+def test_a_checkpoint_of_other_initial_weights_is_refused(data, tmp_path):
+    path = tmp_path / "run.pt"
+    model, history = train(data, checkpoint=path)
+    with pytest.raises(ValueError, match="began with other weights"):
+        train(data, model=network(seed=7), checkpoint=path)
+    _, again = train(data, model=model, checkpoint=path)  # the weights of the file
+    assert again.rows == history.rows
+
+
+def test_weights_that_overflow_are_not_saved(data, tmp_path):
+    path = tmp_path / "run.pt"
+    with pytest.raises(FloatingPointError, match="lr below"):
+        train(data, lr=3e38, optimizer="sgd", epochs=1, checkpoint=path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("key", ["rows", "generator", "identity"])
+def test_a_checkpoint_with_a_part_missing_is_told(data, tmp_path, key):
+    path = tmp_path / "run.pt"
+    train(data, checkpoint=path)
+    state = torch.load(path, weights_only=True)
+    del state[key]
+    torch.save(state, path)
+    model = network(seed=0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match="expected a file that train_domains wrote"):
+        train(data, model=model, checkpoint=path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_before_training(data, tmp_path):
+    with pytest.raises((OSError, ValueError), match="checkpoint"):
+        train(data, checkpoint=tmp_path)  # a folder
+    (tmp_path / "file").write_text("")
+    with pytest.raises((OSError, ValueError), match="checkpoint"):
+        train(data, checkpoint=tmp_path / "file" / "run.pt")
+
+
+def test_scenes_instead_of_pictures_are_told(data):
+    scenes = diagvib.draw(diagvib.Environment(), shapes=(4, 9), count=8)
+    with pytest.raises(TypeError, match=r"dataset\(\)"):
+        train(data | {"domains": [scenes, scenes]})
+
+
+def test_equal_learners_look_the_same():
+    assert repr(IRM(weight=1)) == repr(IRM(weight=1.0))
+    assert repr(LISA(alpha=2)) == repr(LISA(alpha=2.0))
 
 
 def test_a_checkpoint_of_another_training_is_refused(data, tmp_path):

@@ -21,7 +21,7 @@ from torch import Tensor
 from robustbook._store import DataUnavailableError
 from robustbook._validation import check_count
 
-from ._types import Dataset
+from ._types import Dataset, positions_of
 
 __all__ = ["SPLITS", "WildDataset", "list_wild", "load_wild"]
 
@@ -85,7 +85,9 @@ class WildDataset:
         WildDataset
             The chosen ones.
         """
-        positions = np.arange(len(self))[np.asarray(index)]
+        if isinstance(index, slice):
+            index = range(len(self))[index]
+        positions = positions_of(index, len(self)).numpy()
         return WildDataset(
             name=self.name,
             split=self.split,
@@ -169,7 +171,14 @@ def _read_square(file: Path, size: int) -> np.ndarray[Any, Any]:
     try:
         with Image.open(file) as stored:
             picture = stored.convert("RGB")
-    except (OSError, UnidentifiedImageError) as error:
+    # Pillow raises SyntaxError and ValueError as well where a picture is damaged.
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        UnidentifiedImageError,
+        Image.DecompressionBombError,
+    ) as error:
         raise DataUnavailableError(
             f"{file}: expected a picture ({type(error).__name__}); unpack the archive "
             "of the WILDS package again"
@@ -203,7 +212,7 @@ class _Format:
 def _table(path: Path, columns: Sequence[str]) -> Iterator[Mapping[str, str]]:
     """Rows of a CSV file that has at least some columns."""
     try:
-        with path.open(newline="", encoding="utf-8") as stream:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream)
             missing = set(columns) - set(reader.fieldnames or ())
             if missing:
@@ -211,8 +220,11 @@ def _table(path: Path, columns: Sequence[str]) -> Iterator[Mapping[str, str]]:
                     f"{path}: expected columns {', '.join(columns)}; there is no "
                     f"{', '.join(sorted(missing))}"
                 )
-            yield from reader
-    except OSError as error:
+            for row in reader:
+                if any(row[column] is None for column in columns):
+                    raise ValueError(f"line {reader.line_num} is cut off")
+                yield row
+    except (OSError, csv.Error) as error:
         raise DataUnavailableError(
             f"{path}: cannot be read ({type(error).__name__}); expected a data set as "
             "the package wilds unpacks it: `pip install wilds`, then "
@@ -223,15 +235,23 @@ def _table(path: Path, columns: Sequence[str]) -> Iterator[Mapping[str, str]]:
 _OFFICIAL: Final = ("train", "validation", "test")
 
 
+def _number(cell: str) -> int:
+    """A number from 0: a negative one would count from the end."""
+    number = int(cell)
+    if number < 0:
+        raise ValueError(f"expected a number from 0, got {cell}")
+    return number
+
+
 def _waterbirds(folder: Path) -> Iterator[_Row]:
     for row in _table(folder / "metadata.csv", ("img_filename", "y", "place", "split")):
-        split = _OFFICIAL[int(row["split"])]
+        split = _OFFICIAL[_number(row["split"])]
         yield row["img_filename"], int(row["y"]), int(row["place"]), split
 
 
 def _celeba(folder: Path) -> Iterator[_Row]:
     parts = {
-        row["image_id"]: _OFFICIAL[int(row["partition"])]
+        row["image_id"]: _OFFICIAL[_number(row["partition"])]
         for row in _table(folder / "list_eval_partition.csv", ("image_id", "partition"))
     }
     columns = ("image_id", "Blond_Hair", "Male")
@@ -354,6 +374,14 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
     folder = Path(root) / form.folder
     try:
         rows = [row for row in form.rows(folder) if row[3] == split]
+        if not rows:
+            raise ValueError(f"no photograph of the part {split!r}")
+        for file, label, domain, _ in rows:
+            if not (
+                0 <= label < len(form.class_names)
+                and 0 <= domain < len(form.domain_names)
+            ):
+                raise ValueError(f"class {label}, domain {domain} for {file}")
     except (KeyError, ValueError, IndexError) as error:
         raise DataUnavailableError(
             f"{folder}: the tables are not those of the WILDS package "

@@ -33,7 +33,12 @@ class EarlyStopping:
     patience: int
 
     def __post_init__(self) -> None:
-        check_count("patience", self.patience)
+        if not isinstance(self.criterion, str):
+            raise TypeError(
+                f"criterion: expected a column's name, got {self.criterion!r}"
+            )
+        # A plain integer, so that equal ones look the same in checkpoints.
+        object.__setattr__(self, "patience", check_count("patience", self.patience))
 
 
 @dataclass

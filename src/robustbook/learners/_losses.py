@@ -106,8 +106,11 @@ class IRM:
     warmup_epochs: int = 0
 
     def __post_init__(self) -> None:
-        check_non_negative("weight", self.weight)
-        check_count("warmup_epochs", self.warmup_epochs, minimum=0)
+        # Plain numbers, so that equal learners look the same in checkpoints.
+        weight = check_non_negative("weight", self.weight)
+        warmup = check_count("warmup_epochs", self.warmup_epochs, minimum=0)
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "warmup_epochs", warmup)
 
     @property
     def name(self) -> str:
@@ -172,9 +175,11 @@ class LISA:
     alpha: float = 2.0
 
     def __post_init__(self) -> None:
-        check_fraction("across_domains", self.across_domains)
-        check_positive("alpha", self.alpha)
-        if self.mix not in _MIXES:
+        across = check_fraction("across_domains", self.across_domains)
+        alpha = check_positive("alpha", self.alpha)
+        object.__setattr__(self, "across_domains", across)
+        object.__setattr__(self, "alpha", alpha)
+        if self.mix not in list(_MIXES):
             raise ValueError(
                 f"mix: expected one of {', '.join(_MIXES)}; got {self.mix!r}"
             )
@@ -237,6 +242,11 @@ def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
     >>> float(irm_penalty(torch.tensor([[1.0, 1.0]]), torch.tensor([0])))
     0.0
     """
+    if logits.ndim != 2 or labels.shape != logits.shape[:1] or not len(labels):
+        raise ValueError(
+            "logits and labels: expected shapes (n, K) and (n,), n at least 1, got "
+            f"{tuple(logits.shape)} and {tuple(labels.shape)}"
+        )
     expected = (logits.softmax(1) * logits).sum(1)
     own = logits.gather(1, labels[:, None])[:, 0]
     return (expected - own).mean().square()
@@ -277,6 +287,7 @@ def mixup(
     >>> mixup(black, white, 0.75)[0].flatten()
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
+    _check_mixed(first, second, weight)
     return torch.lerp(second, first, weight), weight
 
 
@@ -320,6 +331,7 @@ def cutmix(
     >>> float(mixed.mean()) == 1 - weight
     True
     """
+    _check_mixed(first, second, weight)
     height, width = first.shape[-2:]
     side = math.sqrt(1.0 - weight)
     middle = torch.rand(2, generator=generator).tolist()
@@ -332,6 +344,16 @@ def cutmix(
     mixed = first.clone()
     mixed[..., top:bottom, left:right] = second[..., top:bottom, left:right]
     return mixed, 1.0 - (bottom - top) * (right - left) / (height * width)
+
+
+def _check_mixed(first: Tensor, second: Tensor, weight: float) -> None:
+    check_fraction("weight", weight)
+    if first.shape != second.shape or first.dtype != second.dtype:
+        raise ValueError(
+            "first and second: expected images of one shape and dtype, got "
+            f"{tuple(first.shape)} {first.dtype} and {tuple(second.shape)} "
+            f"{second.dtype}"
+        )
 
 
 _MIXES: Final[dict[str, Callable[..., tuple[Tensor, float]]]] = {

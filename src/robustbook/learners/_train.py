@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from robustbook._validation import check_count, check_positive
+from robustbook._validation import check_count, check_non_negative, check_positive
 from robustbook.datasets import Dataset
 from robustbook.models import resolve_device
 from robustbook.scores import accuracy
@@ -30,6 +30,10 @@ __all__ = ["Measure", "train_domains"]
 Measure = Callable[[Tensor, Tensor, Tensor], Mapping[str, float]]
 
 _FORMAT: Final = 1
+#: What a checkpoint holds.
+_STATE: Final = frozenset(
+    ("format", "identity", "model", "optimizer", "generator", "rows", "seconds")
+) | {"weights", "watched", "finished"}
 #: Images evaluated at once: few enough for the caches of a processor.
 _EVALUATED: Final = 128
 
@@ -96,7 +100,9 @@ def train_domains(
         Samples of each domain in a step.
     checkpoint : Path or str, optional
         File to which everything is written after each epoch, and from which training
-        goes on if it is there: the result is that of a run without interruption.
+        goes on if it is there: the result is that of a run without interruption. The
+        model must have the weights with which that training began, or those in the
+        file.
     time_limit : float, optional
         Seconds after which no further epoch is begun; what is returned is not
         finished then.
@@ -149,6 +155,16 @@ def train_domains(
     >>> [row["epoch"] for row in history.rows], history.finished
     ([1, 2], True)
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, got {model!r}")
+    if isinstance(learner, type) or not hasattr(learner, "loss"):
+        raise TypeError(f"learner: expected one such as ERM(), got {learner!r}")
+    if isinstance(domains, Dataset):
+        raise TypeError(f"domains: expected a sequence of data sets, got {domains}")
+    if isinstance(keep, str):
+        raise TypeError(f"keep: expected a sequence of criteria, got {keep!r}")
+    if time_limit is not None:
+        check_non_negative("time_limit", time_limit, infinite=True)
     run = _Run(
         model=model,
         learner=learner,
@@ -160,7 +176,7 @@ def train_domains(
         watch=dict(watch or {}),
         epochs=check_count("epochs", epochs),
         lr=check_positive("lr", lr),
-        seed=check_count("seed", seed, minimum=0),
+        seed=_check_seed(seed),
         optimizer=optimizer,
         batch_size=check_count("batch_size", batch_size),
         device=resolve_device(device),
@@ -169,6 +185,8 @@ def train_domains(
     )
     began = time.monotonic()
     path = None if checkpoint is None else Path(checkpoint)
+    if path is not None:
+        _check_writable(path)
     if path is not None and path.is_file():
         run.restore(path)
     with _Bar(learner.name, epochs, len(run.history.rows), show=progress) as bar:
@@ -182,8 +200,28 @@ def train_domains(
     return run.history
 
 
+def _check_writable(path: Path) -> None:
+    """Say before the first epoch, not after it, that it could not be kept."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writable = os.access(path.parent, os.W_OK) and not path.is_dir()
+    except OSError:
+        writable = False
+    if not writable or not path.name:
+        raise ValueError(
+            f"checkpoint: expected a file that can be written, got {str(path)!r}"
+        )
+
+
 def _mean_accuracy(first: Tensor, second: Tensor, labels: Tensor) -> dict[str, float]:
     return {"accuracy": (accuracy(first, labels) + accuracy(second, labels)) / 2}
+
+
+def _check_seed(seed: int) -> int:
+    seed = check_count("seed", seed, minimum=0)
+    if seed >= 2**63:
+        raise ValueError(f"seed: expected less than 2**63, got {seed}")
+    return seed
 
 
 @dataclass
@@ -209,9 +247,21 @@ class _Run:
     history: History = field(default_factory=History)
 
     def __post_init__(self) -> None:
+        parts = [*self.domains, *self.tests.values()]
+        for pair in self.pairs.values():
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(f"pairs: expected two data sets each, got {pair!r}")
+            parts += pair
+        for part in parts:
+            _check_data(part)
         if not self.domains or not all(len(domain) for domain in self.domains):
             raise ValueError(
                 f"domains: expected at least one, each with images, got {self.domains}"
+            )
+        if len({domain.images.shape[1:] for domain in self.domains}) > 1:
+            raise ValueError(
+                "domains: expected images of one shape in all of them, got "
+                f"{self.domains}"
             )
         for name, (first, second) in self.pairs.items():
             if len(first) == 0 or not torch.equal(first.labels, second.labels):
@@ -224,6 +274,7 @@ class _Run:
                 raise ValueError(f"tests: expected images in {name!r}, got {test}")
         self.autocast = self._autocast()
         self.model.to(self.device)
+        self.initial = _checksum(self.model)
         self.generator = torch.Generator().manual_seed(self.seed)
         parameters = self.model.parameters()
         if self.optimizer == "adam":
@@ -317,6 +368,12 @@ class _Run:
                 f"the training loss is {mean_loss} in epoch {epoch + 1} of "
                 f"{self.epochs}; expected a finite number: try an lr below {self.lr:g}"
             )
+        for name, value in self.model.state_dict().items():
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                raise FloatingPointError(
+                    f"the weights {name} are no longer finite after epoch {epoch + 1} "
+                    f"of {self.epochs}: try an lr below {self.lr:g}"
+                )
         return mean_loss, mean_risk
 
     def _batches(self) -> Iterator[list[Tensor]]:
@@ -381,6 +438,7 @@ class _Run:
         state = {
             "format": _FORMAT,
             "identity": self._identity(),
+            "initial": self.initial,
             "model": self.model.state_dict(),
             "optimizer": self.steps.state_dict(),
             "generator": self.generator.get_state(),
@@ -401,7 +459,10 @@ class _Run:
         """Go on from a file."""
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
-            stored = state["identity"]
+            stored = dict(state["identity"])
+            missing = _STATE - set(state)
+            if missing:
+                raise KeyError(*missing)
         except Exception as error:  # torch raises whatever the damage leads to
             raise ValueError(
                 f"checkpoint: expected a file that train_domains wrote, got {path}, "
@@ -416,6 +477,15 @@ class _Run:
                 f"{', '.join(other) or 'format'} differ; delete it, or name another "
                 "file"
             )
+        current = _checksum(self.model)
+        initial = state.get("initial", current)
+        if current not in (initial, _checksum_of(state["model"])):
+            raise ValueError(
+                f"checkpoint: {path} is of a training that began with other weights; "
+                "build the model again with the seed it had then, delete the file, or "
+                "name another one"
+            )
+        self.initial = initial
         self.model.load_state_dict(state["model"])
         self.steps.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])
@@ -428,6 +498,45 @@ class _Run:
 
 def _floats(images: Tensor) -> Tensor:
     return images / 255 if images.dtype == torch.uint8 else images
+
+
+def _check_data(data: Any) -> None:
+    """Refuse at once what would fail, or go wrong, only after an epoch."""
+    if not isinstance(data, Dataset):
+        raise TypeError(
+            "domains, pairs and tests: expected robustbook.datasets.Dataset, got "
+            f"{type(data).__name__}; scenes and photographs have a method dataset()"
+        )
+    if data.images.dtype not in (torch.float32, torch.uint8):
+        raise TypeError(
+            f"images: expected float32 in [0, 1] or uint8 in {data}, got "
+            f"{data.images.dtype}; pass images.float()"
+        )
+    if data.labels.dtype != torch.int64:
+        raise TypeError(
+            f"labels: expected int64 in {data}, got {data.labels.dtype}; pass "
+            "labels.long()"
+        )
+    if len(data):
+        low, high = (int(bound) for bound in data.labels.aminmax())
+        if low < 0 or high >= data.num_classes:
+            raise ValueError(
+                f"labels: expected classes from 0 to {data.num_classes - 1} in "
+                f"{data}, got {low if low < 0 else high}"
+            )
+
+
+def _checksum(model: nn.Module) -> int:
+    return _checksum_of(model.state_dict())
+
+
+def _checksum_of(weights: Mapping[str, Tensor]) -> int:
+    """The same for the same weights, wherever they are."""
+    total = 0
+    for value in weights.values():
+        flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        total = zlib.crc32(flat.numpy().tobytes(), total)
+    return total
 
 
 def _fingerprint(data: Dataset) -> list[Any]:

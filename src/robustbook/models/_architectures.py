@@ -10,6 +10,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
@@ -496,6 +497,10 @@ class StridedCNN(nn.Module):
         super().__init__()
         if norm not in ("batch", "group"):
             raise ValueError(f"norm: expected 'batch' or 'group', got {norm!r}")
+        for name, value in (("channels", channels), ("num_classes", num_classes)):
+            check_count(name, value)
+        if check_count("width", width) % 4:
+            raise ValueError(f"width: expected a multiple of 4, got {width}")
         layers: list[nn.Module] = []
         for out, stride in ((width, 2), (2 * width, 2), (4 * width, 2), (4 * width, 1)):
             layers += [
@@ -608,6 +613,10 @@ def build_model(
         raise ValueError(
             f"arch: expected one of {', '.join(_ARCHITECTURES)}; got {arch!r}"
         )
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
+        raise TypeError(f"seed: expected an integer, got {seed!r}")
+    if not -(2**63) <= seed < 2**63:
+        raise ValueError(f"seed: expected a number of 64 bits, got {seed}")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(int(seed))
         return _ARCHITECTURES[arch](**(options or {}))

@@ -189,15 +189,20 @@ class Environment:
     def __post_init__(self) -> None:
         for field in fields(self):
             choice = getattr(self, field.name)
-            if isinstance(choice, list):
-                choice = tuple(choice)
-            if isinstance(choice, Mapping):
+            if not isinstance(choice, Mapping):
+                choice = _plain(field.name, choice)
+            else:
                 if not choice or not set(choice) <= set(SHAPES):
                     raise ValueError(
                         f"{field.name}: expected digits from 0 to 9 as keys, got "
                         f"{sorted(choice, key=str)}"
                     )
-                choice = MappingProxyType(dict(choice))
+                choice = MappingProxyType(
+                    {
+                        int(digit): _plain(field.name, levels)
+                        for digit, levels in choice.items()
+                    }
+                )
             object.__setattr__(self, field.name, choice)
             shapes = choice if isinstance(choice, Mapping) else [0]
             for shape in shapes:
@@ -206,6 +211,22 @@ class Environment:
                     raise ValueError(f"{field.name}: expected at least one level")
                 for level in levels:
                     level_index(field.name, level)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A mapping proxy can be neither pickled nor copied.
+        chosen = (getattr(self, field.name) for field in fields(self))
+        return Environment, tuple(
+            dict(choice) if isinstance(choice, Mapping) else choice for choice in chosen
+        )
+
+    def __hash__(self) -> int:
+        chosen = (getattr(self, field.name) for field in fields(self))
+        return hash(
+            tuple(
+                frozenset(choice.items()) if isinstance(choice, Mapping) else choice
+                for choice in chosen
+            )
+        )
 
     def __repr__(self) -> str:
         shown = (_shown(getattr(self, field.name)) for field in fields(self))
@@ -283,6 +304,20 @@ class Environment:
         return tuple(
             name for name in FACTORS if getattr(self, name) != getattr(other, name)
         )
+
+
+def _plain(factor: str, choice: Any) -> str | tuple[str, ...]:
+    """A level or a tuple of levels; a set has no order, so no seed would fix it."""
+    if isinstance(choice, str):
+        return choice
+    if not isinstance(choice, (list, tuple)) or len(set(map(str, choice))) < len(
+        choice
+    ):
+        raise ValueError(
+            f"{factor}: expected a level, a tuple of different levels, or a mapping "
+            f"from digits to these; got {choice!r}"
+        )
+    return tuple(choice)
 
 
 def _shown(choice: Any) -> str:

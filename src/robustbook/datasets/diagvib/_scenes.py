@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from robustbook._validation import check_count
-from robustbook.datasets._types import Dataset
+from robustbook.datasets._types import Dataset, positions_of
 
 from ._factors import (
     FACTORS,
@@ -125,7 +125,7 @@ class Scenes:
             The chosen ones.
         """
         if not isinstance(index, slice):
-            index = torch.from_numpy(np.asarray(index)).to(self.labels.device)
+            index = positions_of(index, len(self))
         chosen: dict[str, Any] = {
             "levels": {name: level[index] for name, level in self.levels.items()}
         }
@@ -342,9 +342,22 @@ def draw_all(
     >>> torch.equal(first.scale, second.scale)
     True
     """
-    if not environments:
+    if isinstance(environments, Environment):
+        environments = [environments]
+    elif not _listed(environments):
+        raise TypeError(
+            f"environments: expected a sequence of Environment, got {environments!r}"
+        )
+    if len(environments) == 0:
         raise ValueError("environments: expected at least one, got none")
-    shapes = tuple(shapes)
+    for environment in environments:
+        if not isinstance(environment, Environment):
+            raise TypeError(
+                f"environments: expected a sequence of Environment, got {environment!r}"
+            )
+    if not _listed(shapes):
+        raise TypeError(f"shapes: expected a sequence of digits, got {shapes!r}")
+    shapes = tuple(check_count("shapes", shape, minimum=0) for shape in shapes)
     if not shapes or len(set(shapes)) < len(shapes) or not set(shapes) <= set(SHAPES):
         raise ValueError(f"shapes: expected different digits from 0 to 9, got {shapes}")
     for name, value, known in (("split", split, SPLITS), ("source", source, SOURCES)):
@@ -379,10 +392,18 @@ def draw_all(
     return tuple(drawn)
 
 
+def _listed(value: Any) -> bool:
+    return isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
+
+
 def _groups(paired: bool | Sequence[int], count: int) -> list[int]:
     """Number of the digits that each environment has."""
-    if isinstance(paired, bool):
+    if isinstance(paired, (bool, np.bool_)):
         return [0] * count if paired else list(range(count))
+    if not _listed(paired):
+        raise TypeError(
+            f"paired: expected true, false, or {count} numbers, got {paired!r}"
+        )
     groups = [check_count("paired", number, minimum=0) for number in paired]
     if len(groups) != count or set(groups) != set(range(max(groups, default=-1) + 1)):
         raise ValueError(
