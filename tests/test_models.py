@@ -1,5 +1,6 @@
 """Architectures and checkpoints: what is committed loads, and is what it says."""
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import torch
 from robustbook import models, training
 from robustbook._store import sha256_of
 from robustbook.datasets import DataUnavailableError, data_directory, load_dataset
-from robustbook.models import build_model, load_model, logits_of
+from robustbook.models import build_model, features_of, load_model, logits_of
 from robustbook.scores import accuracy
 
 FOLDER = data_directory() / "checkpoints"
@@ -278,3 +279,32 @@ def test_data_card_lists_every_checkpoint():
         assert row in card
         size = sum(p.numel() for p in load_model(name).parameters())
         assert f"| {size} |" in card
+
+
+def test_a_strided_network_takes_any_size_and_either_normalization():
+    torch.manual_seed(0)
+    images = torch.rand(6, 3, 33, 33)
+    outputs = {}
+    for norm in ("batch", "group"):
+        options = {"width": 8, "num_classes": 3, "norm": norm}
+        model = build_model("strided-cnn", seed=0, options=options)
+        training = model(images)
+        model.eval()
+        outputs[norm] = training, model(images)
+        assert training.shape == (6, 3)
+        assert model(torch.rand(2, 3, 16, 16)).shape == (2, 3)
+        assert features_of(model, images).shape == (6, 32)
+    assert torch.equal(*outputs["group"])
+    assert not torch.allclose(*outputs["batch"], atol=1e-3)
+    with pytest.raises(ValueError, match="norm: expected 'batch' or 'group'"):
+        build_model("strided-cnn", seed=0, options={"norm": "layer"})
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+def test_residual_networks_are_torchvisions_untrained(depth):
+    if not importlib.util.find_spec("torchvision"):  # to import it may need a mend
+        pytest.skip("torchvision is not installed")
+    model = build_model(f"resnet{depth}", seed=0, options={"num_classes": 2}).eval()
+    assert model(torch.rand(1, 3, 32, 32)).shape == (1, 2)
+    width = {18: 512, 50: 2048}[depth]
+    assert features_of(model, torch.rand(1, 3, 32, 32)).shape == (1, width)

@@ -35,6 +35,7 @@ __all__ = [
     "band",
     "color_of",
     "image_grid",
+    "image_rows",
     "label_line",
     "label_of",
     "mark_maximum",
@@ -572,25 +573,10 @@ def image_grid(
     """
     import matplotlib.pyplot as plt
 
-    from robustbook._validation import as_tensor, check_count  # imports torch
+    from robustbook._validation import check_count  # imports torch
 
     check_count("columns", columns)
-    given = as_tensor("images", images)
-    pixels = _floats("images", given)
-    if str(given.dtype) == "torch.uint8":
-        pixels /= 255.0
-    elif not given.is_floating_point():
-        raise TypeError(
-            f"images: expected floats in [0, 1] or uint8, got {given.dtype}; "
-            "divide by the largest value that a pixel can have"
-        )
-    if pixels.ndim == 3:
-        pixels = pixels[:, None]
-    if pixels.ndim != 4 or pixels.shape[1] not in (1, 3) or len(pixels) == 0:
-        raise ValueError(
-            "images: expected shape (n, C, H, W) with n > 0 and C = 1 or 3, "
-            f"or (n, H, W); got {tuple(given.shape)}"
-        )
+    pixels = _pixels("images", images)
     rows = -(-len(pixels) // columns)
     for name, labels, expected in (
         ("titles", titles, len(pixels)),
@@ -610,15 +596,113 @@ def image_grid(
         if index >= len(pixels):
             ax.remove()
             continue
-        image = np.clip(pixels[index].transpose(1, 2, 0), 0.0, 1.0)
-        ax.imshow(image.squeeze(), vmin=0.0, vmax=1.0, cmap="gray_r")
-        ax.set(xticks=[], yticks=[])
-        ax.grid(visible=False)
-        for spine in ax.spines.values():
-            spine.set(visible=True, color="#BBBBBB", linewidth=0.8)
+        _show_image(ax, pixels[index])
         if titles is not None:
             ax.set_title(titles[index], fontsize=11, loc="center")
         if row_labels is not None and index % columns == 0:
             ax.set_ylabel(row_labels[index // columns], rotation=0, ha="right")
             ax.yaxis.label.set_verticalalignment("center")
     return fig
+
+
+def image_rows(
+    rows: Sequence[tuple[str, Sequence[str], npt.ArrayLike | Tensor]],
+    *,
+    columns: int = 6,
+    size: float = 0.95,
+) -> Figure:
+    """Show groups of images, each group under its name and in rows of its own.
+
+    Parameters
+    ----------
+    rows : sequence of (str, sequence of str, images)
+        For each group: its name, a title for each image, and the images, of shape
+        (n, C, H, W) or (n, H, W), as :func:`image_grid` takes them.
+    columns : int, default 6
+        Images in a row; a larger group goes on in the next.
+    size : float, default 0.95
+        Side of an image in inches.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, made with pyplot.
+
+    Raises
+    ------
+    ValueError
+        If there is no group, a group has no image or another number of titles, or
+        the images have another shape.
+    TypeError
+        If the images are integers other than uint8.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> fig = image_rows([("hue", ["red", "blue"], np.zeros((2, 3, 8, 8)))])
+    >>> [ax.get_title() for ax in fig.axes]
+    ['red', 'blue']
+    >>> plt.close(fig)
+    """
+    import matplotlib.pyplot as plt
+
+    from robustbook._validation import check_count  # imports torch
+
+    check_count("columns", columns)
+    if not rows:
+        raise ValueError("rows: expected at least one group of images, got none")
+    groups = [(name, titles, _pixels(name, images)) for name, titles, images in rows]
+    for name, titles, pixels in groups:
+        if len(titles) != len(pixels):
+            raise ValueError(
+                f"{name}: expected {len(pixels)} titles, one for each image, got "
+                f"{len(titles)}"
+            )
+    lines = [-(-len(titles) // columns) for _, titles, _ in groups]
+    left = 1.05
+    fig = plt.figure(figsize=(columns * size + left, sum(lines) * (size + 0.27)))
+    grid = fig.add_gridspec(sum(lines), columns)
+    above = 0
+    for (name, titles, pixels), height in zip(groups, lines, strict=True):
+        for index, (title, image) in enumerate(zip(titles, pixels, strict=True)):
+            ax = fig.add_subplot(grid[above + index // columns, index % columns])
+            _show_image(ax, image)
+            ax.set_title(title, fontsize=10, loc="center", pad=3)
+            if index == 0:
+                ax.set_ylabel(name, rotation=0, ha="right", labelpad=8)
+                ax.yaxis.label.set_verticalalignment("center")
+        above += height
+    return fig
+
+
+def _pixels(name: str, images: npt.ArrayLike | Tensor) -> npt.NDArray[np.float64]:
+    """Images as (n, C, H, W) in [0, 1]."""
+    from robustbook._validation import as_tensor  # imports torch
+
+    given = as_tensor(name, images)
+    pixels = _floats(name, given)
+    if str(given.dtype) == "torch.uint8":
+        pixels /= 255.0
+    elif not given.is_floating_point():
+        raise TypeError(
+            f"{name}: expected floats in [0, 1] or uint8, got {given.dtype}; "
+            "divide by the largest value that a pixel can have"
+        )
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    if pixels.ndim != 4 or pixels.shape[1] not in (1, 3) or len(pixels) == 0:
+        raise ValueError(
+            f"{name}: expected shape (n, C, H, W) with n > 0 and C = 1 or 3, "
+            f"or (n, H, W); got {tuple(given.shape)}"
+        )
+    return pixels
+
+
+def _show_image(ax: Axes, image: npt.NDArray[np.float64]) -> None:
+    """One image (C, H, W) without ticks, in a thin frame."""
+    shown = np.clip(image.transpose(1, 2, 0), 0.0, 1.0)
+    ax.imshow(shown.squeeze(), vmin=0.0, vmax=1.0, cmap="gray_r")
+    ax.set(xticks=[], yticks=[])
+    ax.grid(visible=False)
+    for spine in ax.spines.values():
+        spine.set(visible=True, color="#BBBBBB", linewidth=0.8)

@@ -88,7 +88,7 @@ class Dataset:
         >>> load_dataset("digits", "test").subset([4, 2]).labels.shape
         torch.Size([2])
         """
-        chosen = index if isinstance(index, slice) else self._positions(index)
+        chosen = index if isinstance(index, slice) else positions_of(index, len(self))
         return Dataset(
             images=self.images[chosen],
             labels=self.labels[chosen],
@@ -97,23 +97,25 @@ class Dataset:
             num_classes=self.num_classes,
         )
 
-    def _positions(self, index: npt.ArrayLike | Tensor) -> Tensor:
-        array = np.asarray(index.cpu() if isinstance(index, Tensor) else index)
-        if array.ndim != 1:
-            raise ValueError(f"index: expected one dimension, got shape {array.shape}")
-        if array.dtype == bool:
-            if len(array) != len(self):
-                raise ValueError(
-                    f"index: expected a mask of {len(self)} bools, one for each "
-                    f"sample, got {len(array)}"
-                )
-            array = np.flatnonzero(array)
-        elif array.dtype.kind not in "iu" and len(array):
-            raise TypeError(
-                "index: expected positions (integers) or a mask (bools), got dtype "
-                f"{array.dtype}"
+
+def positions_of(index: npt.ArrayLike | Tensor, length: int) -> Tensor:
+    """Positions (int64) from positions or a mask."""
+    array = np.asarray(index.cpu() if isinstance(index, Tensor) else index)
+    if array.ndim != 1:
+        raise ValueError(f"index: expected one dimension, got shape {array.shape}")
+    if array.dtype == bool:
+        if len(array) != length:
+            raise ValueError(
+                f"index: expected a mask of {length} bools, one for each "
+                f"sample, got {len(array)}"
             )
-        return torch.from_numpy(array.astype(np.int64))
+        array = np.flatnonzero(array)
+    elif array.dtype.kind not in "iu" and len(array):
+        raise TypeError(
+            "index: expected positions (integers) or a mask (bools), got dtype "
+            f"{array.dtype}"
+        )
+    return torch.from_numpy(array.astype(np.int64))
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,22 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
     "control_variate_gain": Experiment(
         "control_variate_gain", measures=("average_case",)
     ),
+    "domain_bias": Experiment(
+        "domain_bias",
+        measures=("agreement", "datasets.diagvib", "learners", "selection"),
+    ),
+    "domain_learners": Experiment(
+        "domain_learners",
+        measures=("agreement", "datasets.diagvib", "learners", "selection"),
+    ),
+    "domain_selection": Experiment(
+        "domain_selection",
+        measures=("agreement", "datasets.diagvib", "learners", "selection"),
+    ),
+    "domain_shortcuts": Experiment(
+        "domain_shortcuts",
+        measures=("agreement", "datasets.diagvib", "learners", "selection"),
+    ),
     "noise": Experiment("noise"),
     "norm_quantiles": Experiment("norm_quantiles", measures=("attacks",)),
     "paired_differences": Experiment("paired_differences"),

@@ -18,6 +18,7 @@ from ._architectures import (
     PooledConvNet,
     PreactResNet,
     SmallCNN,
+    StridedCNN,
     build_model,
     register_architecture,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "PublicModel",
     "SmallCNN",
     "Source",
+    "StridedCNN",
     "build_model",
     "checkpoint_entry",
     "checkpoint_metadata",

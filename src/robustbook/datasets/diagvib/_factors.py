@@ -1,0 +1,330 @@
+"""The factors, their levels, and what an environment is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+__all__ = [
+    "FACTORS",
+    "HUES",
+    "HUE_SPREAD",
+    "LIGHTNESSES",
+    "POSITIONS",
+    "SCALES",
+    "SHAPES",
+    "TEXTURES",
+    "Choice",
+    "Environment",
+    "Interval",
+    "level_index",
+    "original_position",
+]
+
+#: A value is drawn uniformly between these two.
+Interval = tuple[float, float]
+
+#: The sixth factor, shape: the digits that there are.
+SHAPES: Final = tuple(range(10))
+
+#: Hues in degrees; a hue is drawn within :data:`HUE_SPREAD` degrees of them.
+HUES: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "red": 0.0,
+        "yellow": 60.0,
+        "green": 120.0,
+        "cyan": 180.0,
+        "blue": 240.0,
+        "magenta": 300.0,
+    }
+)
+
+#: Half the width of a hue's interval, in degrees.
+HUE_SPREAD: Final = 15.0
+
+#: Lightness (the L of HLS, at full saturation) of the dark and of the light end of
+#: an object: two intervals for each level. A textured object has all colors between
+#: the two ends; a blank one has the light end only.
+LIGHTNESSES: Final[Mapping[str, tuple[Interval, Interval]]] = MappingProxyType(
+    {
+        "dark": ((0 / 11, 1 / 11), (4 / 11, 5 / 11)),
+        "darker": ((2 / 11, 3 / 11), (6 / 11, 7 / 11)),
+        "brighter": ((4 / 11, 5 / 11), (8 / 11, 9 / 11)),
+        "bright": ((6 / 11, 7 / 11), (10 / 11, 11 / 11)),
+    }
+)
+
+#: Textures; "blank" is none.
+TEXTURES: Final = ("blank", "tiles", "wood", "carpet", "bricks", "lava")
+
+_FIRST: Final = (1 / 7, 2 / 7)
+_MIDDLE: Final = (3 / 7, 4 / 7)
+_LAST: Final = (5 / 7, 6 / 7)
+
+#: Where the middle of the object is: the interval across (from left to right), then
+#: the interval down (from top to bottom), in units of the image's side.
+POSITIONS: Final[Mapping[str, tuple[Interval, Interval]]] = MappingProxyType(
+    {
+        "upper left": (_FIRST, _FIRST),
+        "upper center": (_MIDDLE, _FIRST),
+        "upper right": (_LAST, _FIRST),
+        "center left": (_FIRST, _MIDDLE),
+        "center": (_MIDDLE, _MIDDLE),
+        "center right": (_LAST, _MIDDLE),
+        "lower left": (_FIRST, _LAST),
+        "lower center": (_MIDDLE, _LAST),
+        "lower right": (_LAST, _LAST),
+    }
+)
+
+#: Factors by which the object is made larger.
+SCALES: Final[Mapping[str, Interval]] = MappingProxyType(
+    {
+        "small": (1 / 1.45, 1 / 1.35),
+        "smaller": (1 / 1.25, 1 / 1.15),
+        "normal": (1 / 1.05, 1.05),
+        "larger": (1.15, 1.25),
+        "large": (1.35, 1.45),
+    }
+)
+
+#: The five factors that an environment sets, each with its levels.
+FACTORS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "hue": tuple(HUES),
+        "lightness": tuple(LIGHTNESSES),
+        "texture": TEXTURES,
+        "position": tuple(POSITIONS),
+        "scale": tuple(SCALES),
+    }
+)
+
+#: What an environment holds of a factor: one level; levels that are drawn with equal
+#: probability; or either of these for each digit, which ties the factor to the class.
+Choice = str | tuple[str, ...] | Mapping[int, str | tuple[str, ...]]
+
+
+def level_index(factor: str, level: str) -> int:
+    """Return the position of a level in :data:`FACTORS`."""
+    levels = FACTORS[factor]
+    if level not in levels:
+        raise ValueError(
+            f"{factor}: expected one of {', '.join(levels)}; got {level!r}"
+        )
+    return levels.index(level)
+
+
+def original_position(name: str) -> str:
+    """Return where the original generator draws what it calls by a position's name.
+
+    The original takes the first of the two numbers of a position, that of "left" and
+    "right", for the row of the image. So its pictures are the transposes of their
+    names. Ours are where their names say.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`POSITIONS`.
+
+    Returns
+    -------
+    str
+        Another of them, or the same on the diagonal.
+
+    Raises
+    ------
+    ValueError
+        If there is no such position.
+
+    Examples
+    --------
+    >>> original_position("center right"), original_position("upper left")
+    ('lower center', 'upper left')
+    """
+    level_index("position", name)
+    across, down = POSITIONS[name]
+    return next(other for other, place in POSITIONS.items() if place == (down, across))
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A domain: which levels the five factors have.
+
+    Attributes
+    ----------
+    hue, lightness, texture, position, scale : str, tuple of str, or mapping
+        A level; several levels, drawn with equal probability; or a mapping from
+        every digit to either of these, which makes the factor co-occur with the
+        class: a shortcut.
+
+    Raises
+    ------
+    ValueError
+        If a level or a digit does not exist.
+
+    Notes
+    -----
+    Source: E. Eulig et al., *DiagViB-6*, ICCV 2021. Chapter 14 of this book.
+
+    Examples
+    --------
+    >>> red = Environment(hue="red", lightness="bright")
+    >>> red
+    Environment(red, bright, blank, center, normal)
+    >>> red.changed(hue="blue", scale="large").differs_from(red)
+    ('hue', 'scale')
+    >>> shortcut = Environment(hue={4: "red", 9: ("green", "blue")})
+    >>> shortcut.levels("hue", 9)
+    ('green', 'blue')
+    """
+
+    hue: Choice = "red"
+    lightness: Choice = "dark"
+    texture: Choice = "blank"
+    position: Choice = "center"
+    scale: Choice = "normal"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            choice = getattr(self, field.name)
+            if not isinstance(choice, Mapping):
+                choice = _plain(field.name, choice)
+            else:
+                if not choice or not set(choice) <= set(SHAPES):
+                    raise ValueError(
+                        f"{field.name}: expected digits from 0 to 9 as keys, got "
+                        f"{sorted(choice, key=str)}"
+                    )
+                choice = MappingProxyType(
+                    {
+                        int(digit): _plain(field.name, levels)
+                        for digit, levels in choice.items()
+                    }
+                )
+            object.__setattr__(self, field.name, choice)
+            shapes = choice if isinstance(choice, Mapping) else [0]
+            for shape in shapes:
+                levels = self.levels(field.name, shape)
+                if not levels:
+                    raise ValueError(f"{field.name}: expected at least one level")
+                for level in levels:
+                    level_index(field.name, level)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A mapping proxy can be neither pickled nor copied.
+        chosen = (getattr(self, field.name) for field in fields(self))
+        return Environment, tuple(
+            dict(choice) if isinstance(choice, Mapping) else choice for choice in chosen
+        )
+
+    def __hash__(self) -> int:
+        chosen = (getattr(self, field.name) for field in fields(self))
+        return hash(
+            tuple(
+                frozenset(choice.items()) if isinstance(choice, Mapping) else choice
+                for choice in chosen
+            )
+        )
+
+    def __repr__(self) -> str:
+        shown = (_shown(getattr(self, field.name)) for field in fields(self))
+        return f"Environment({', '.join(shown)})"
+
+    def levels(self, factor: str, shape: int) -> tuple[str, ...]:
+        """Return the levels of a factor that a digit can have.
+
+        Parameters
+        ----------
+        factor : str
+            One of :data:`FACTORS`.
+        shape : int
+            A digit.
+
+        Returns
+        -------
+        tuple of str
+            They are drawn with equal probability.
+
+        Raises
+        ------
+        ValueError
+            If there is no such factor, or it is set for other digits only.
+        """
+        if factor not in FACTORS:
+            raise ValueError(
+                f"factor: expected one of {', '.join(FACTORS)}; got {factor!r}"
+            )
+        choice: Choice = getattr(self, factor)
+        if isinstance(choice, Mapping):
+            if shape not in choice:
+                raise ValueError(
+                    f"{factor}: expected a level for the digit {shape}, got levels "
+                    f"for {', '.join(map(str, choice))} only"
+                )
+            choice = choice[shape]
+        return (choice,) if isinstance(choice, str) else tuple(choice)
+
+    def changed(self, **levels: Choice) -> Environment:
+        """Return this environment with some factors at other levels.
+
+        Parameters
+        ----------
+        **levels
+            Factors and their new levels.
+
+        Returns
+        -------
+        Environment
+            A new one.
+
+        Raises
+        ------
+        TypeError
+            If there is no such factor.
+        ValueError
+            If there is no such level.
+        """
+        return replace(self, **levels)
+
+    def differs_from(self, other: Environment) -> tuple[str, ...]:
+        """Return the factors that have other levels in another environment.
+
+        Parameters
+        ----------
+        other : Environment
+            The other environment.
+
+        Returns
+        -------
+        tuple of str
+            Names of factors, in the order of :data:`FACTORS`.
+        """
+        return tuple(
+            name for name in FACTORS if getattr(self, name) != getattr(other, name)
+        )
+
+
+def _plain(factor: str, choice: Any) -> str | tuple[str, ...]:
+    """A level or a tuple of levels; a set has no order, so no seed would fix it."""
+    if isinstance(choice, str):
+        return choice
+    if not isinstance(choice, (list, tuple)) or len(set(map(str, choice))) < len(
+        choice
+    ):
+        raise ValueError(
+            f"{factor}: expected a level, a tuple of different levels, or a mapping "
+            f"from digits to these; got {choice!r}"
+        )
+    return tuple(choice)
+
+
+def _shown(choice: Any) -> str:
+    if isinstance(choice, str):
+        return choice
+    if isinstance(choice, Mapping):
+        pairs = (f"{digit}: {_shown(levels)}" for digit, levels in choice.items())
+        return "{" + ", ".join(pairs) + "}"
+    levels: Sequence[str] = choice
+    return "|".join(levels)

@@ -1,0 +1,569 @@
+"""Scenes: everything about a picture that is drawn at random, then the picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from robustbook._validation import check_count
+from robustbook.datasets._types import Dataset, positions_of
+
+from ._factors import (
+    FACTORS,
+    HUE_SPREAD,
+    HUES,
+    LIGHTNESSES,
+    POSITIONS,
+    SCALES,
+    SHAPES,
+    Environment,
+    level_index,
+)
+from ._masks import SOURCES, SPLITS, count_masks
+from ._render import render
+
+__all__ = ["Scenes", "draw", "draw_all", "every_level"]
+
+#: What is drawn of each scene, one number in [0, 1) each. Their order fixes which
+#: pictures belong to a seed: only ever add at the end.
+_DRAWN: Final = (
+    "hue level",
+    "hue",
+    "lightness level",
+    "dark end",
+    "light end",
+    "texture level",
+    "texture row",
+    "texture column",
+    "position level",
+    "across",
+    "down",
+    "scale level",
+    "scale",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Scenes:
+    """Objects with all their factors: what pictures are drawn from.
+
+    Made by :func:`draw` or :func:`draw_all`. The pictures themselves are made when
+    they are asked for, by :meth:`images`, always the same ones.
+
+    Attributes
+    ----------
+    environment : Environment
+        Where the scenes come from.
+    shapes : tuple of int
+        The digits that are told apart; label k means the digit ``shapes[k]``.
+    source, split : str
+        Where the digits come from.
+    labels : Tensor, shape (n,)
+        int64 classes from 0 to ``len(shapes)`` - 1.
+    instances : Tensor, shape (n,)
+        Which picture of its digit each object is cut out with: a number among those
+        of `split`.
+    levels : dict of str to Tensor, shape (n,)
+        The level of each factor, as a position in :data:`FACTORS`.
+    hue : Tensor, shape (n,)
+        Hues, in degrees.
+    lightness : Tensor, shape (n, 2)
+        Lightness of the dark and of the light end, from 0 to 1.
+    crop : Tensor, shape (n, 2)
+        Where each object's piece of the texture is, down and across, in [0, 1).
+    position : Tensor, shape (n, 2)
+        Middles of the objects, across and down, in units of the image's side.
+    scale : Tensor, shape (n,)
+        Factors by which the objects are made larger.
+
+    Examples
+    --------
+    >>> scenes = draw(Environment(hue="blue"), shapes=(4, 9), count=100)
+    >>> scenes
+    Scenes(100 of 4|9, Environment(blue, dark, blank, center, normal))
+    >>> scenes.images(range(2), size=32).shape
+    torch.Size([2, 3, 32, 32])
+    """
+
+    environment: Environment
+    shapes: tuple[int, ...]
+    source: str
+    split: str
+    labels: Tensor
+    instances: Tensor
+    levels: Mapping[str, Tensor]
+    hue: Tensor
+    lightness: Tensor
+    crop: Tensor
+    position: Tensor
+    scale: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        shapes = "|".join(map(str, self.shapes))
+        return f"Scenes({len(self)} of {shapes}, {self.environment})"
+
+    def subset(self, index: Any) -> Scenes:
+        """Return some of the scenes, in the order of an index.
+
+        Parameters
+        ----------
+        index : slice, sequence of int, Tensor or ndarray
+            Positions among these scenes, or a mask of one bool for each.
+
+        Returns
+        -------
+        Scenes
+            The chosen ones.
+        """
+        if not isinstance(index, slice):
+            index = positions_of(index, len(self))
+        chosen: dict[str, Any] = {
+            "levels": {name: level[index] for name, level in self.levels.items()}
+        }
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor):
+                chosen[field.name] = value[index]
+        return replace(self, **chosen)
+
+    def images(
+        self,
+        index: Any = None,
+        *,
+        size: int = 64,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> Tensor:
+        """Make the pictures.
+
+        Parameters
+        ----------
+        index : slice, sequence of int, Tensor or ndarray, optional
+            Which; all by default.
+        size : int, default 64
+            Side of a picture, in pixels; the original's is 128.
+        device : str, default "cpu"
+            Where to make them, and where they are left.
+        dtype : torch.dtype, default torch.float32
+            ``torch.float32``, or ``torch.uint8`` for a quarter of the memory: the
+            same pictures times 255.
+
+        Returns
+        -------
+        Tensor, shape (n, 3, size, size)
+            Pixels in [0, 1], in steps of 1/255; or from 0 to 255.
+
+        Raises
+        ------
+        TypeError
+            For another `dtype`.
+        ValueError
+            If `size` is less than 16.
+
+        Notes
+        -----
+        An object covers the gray background with its color as far as its digit
+        covers a pixel. Objects may be cut off at the image's edge, as in the
+        original.
+
+        Examples
+        --------
+        >>> scenes = draw(Environment(), shapes=(4, 9), count=10)
+        >>> bytes_ = scenes.images(dtype=torch.uint8)
+        >>> torch.equal(bytes_ / 255, scenes.images())
+        True
+        """
+        check_count("size", size, minimum=16)
+        if dtype not in (torch.float32, torch.uint8):
+            raise TypeError(f"dtype: expected float32 or uint8, got {dtype}")
+        chosen = self if index is None else self.subset(index)
+        return render(chosen, size=size, device=device, dtype=dtype)
+
+    def dataset(
+        self,
+        *,
+        size: int = 64,
+        name: str = "diagvib",
+        dtype: torch.dtype = torch.float32,
+    ) -> Dataset:
+        """Make all pictures and return them with their labels.
+
+        Parameters
+        ----------
+        size : int, default 64
+            Side of a picture, in pixels.
+        name : str, default "diagvib"
+            Name of the data set.
+        dtype : torch.dtype, default torch.float32
+            As for :meth:`images`.
+
+        Returns
+        -------
+        Dataset
+            With one class for each digit of `shapes`.
+
+        Examples
+        --------
+        >>> draw(Environment(), shapes=(4, 9), count=10).dataset(size=32)
+        Dataset('diagvib', 'train', 10 images of 3x32x32, 2 classes)
+        """
+        return Dataset(
+            images=self.images(size=size, dtype=dtype),
+            labels=self.labels,
+            name=name,
+            split=self.split,
+            num_classes=len(self.shapes),
+        )
+
+
+def draw(
+    environment: Environment,
+    *,
+    shapes: Sequence[int] = SHAPES,
+    count: int,
+    split: str = "train",
+    source: str = "digits",
+    seed: int = 0,
+) -> Scenes:
+    """Draw scenes from one environment.
+
+    Parameters
+    ----------
+    environment : Environment
+        Which levels the factors have.
+    shapes : sequence of int
+        The digits that are told apart, all ten by default. All are equally frequent.
+    count : int
+        The number of scenes. More scenes of one seed begin with the fewer.
+    split : str, default "train"
+        "train", "validation" or "test": they share no digit.
+    source : str, default "digits"
+        "digits", those inside scikit-learn, 8 pixels wide; or "mnist", whose files
+        are needed then.
+    seed : int, default 0
+        Seed of everything that is drawn.
+
+    Returns
+    -------
+    Scenes
+        The scenes.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not one of those above.
+    DataUnavailableError
+        If MNIST is wanted and not to be had.
+
+    See Also
+    --------
+    draw_all : Several environments at once, of disjoint or of the same digits.
+
+    Examples
+    --------
+    >>> scenes = draw(Environment(scale="large"), shapes=(4, 9), count=1000, seed=1)
+    >>> torch.bincount(scenes.labels).tolist()
+    [500, 500]
+    >>> 1.35 <= float(scenes.scale.min()) <= float(scenes.scale.max()) <= 1.45
+    True
+    """
+    (scenes,) = draw_all(
+        [environment],
+        shapes=shapes,
+        count=count,
+        split=split,
+        source=source,
+        seed=seed,
+    )
+    return scenes
+
+
+def draw_all(
+    environments: Sequence[Environment],
+    *,
+    shapes: Sequence[int] = SHAPES,
+    count: int,
+    split: str = "train",
+    paired: bool | Sequence[int] = False,
+    source: str = "digits",
+    seed: int = 0,
+) -> tuple[Scenes, ...]:
+    """Draw scenes from several environments; scene i has the same class in all.
+
+    Parameters
+    ----------
+    environments : sequence of Environment
+        One or more.
+    shapes, count, split, source, seed
+        As for :func:`draw`; `count` scenes from each environment.
+    paired : bool or sequence of int, default False
+        If true, scene i is the same digit in every environment, and a factor with the
+        same level in two of them has the same value: nothing differs but the factors
+        that are shifted. If false, the environments share no digit, and all values
+        are drawn anew: there is sampling noise between them too. Or a number from 0
+        for each environment: those with the same number are paired.
+
+    Returns
+    -------
+    tuple of Scenes
+        One for each environment, in their order.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not one of those above, or there are fewer digits than
+        environments that are to share none.
+    DataUnavailableError
+        If MNIST is wanted and not to be had.
+
+    Notes
+    -----
+    No digit is used again before all of its class have been used; then each is
+    used once more, in another order. The thesis calls the two ways the shifted and
+    the control setting (appendix C; section 4.3, Experiments 5a and 5b).
+
+    Examples
+    --------
+    >>> red = Environment(hue="red")
+    >>> first, second = draw_all(
+    ...     [red, red.changed(hue="blue")], shapes=(4, 9), count=100, paired=True
+    ... )
+    >>> torch.equal(first.instances, second.instances)
+    True
+    >>> torch.equal(first.scale, second.scale)
+    True
+    """
+    if isinstance(environments, Environment):
+        environments = [environments]
+    elif not _listed(environments):
+        raise TypeError(
+            f"environments: expected a sequence of Environment, got {environments!r}"
+        )
+    if len(environments) == 0:
+        raise ValueError("environments: expected at least one, got none")
+    for environment in environments:
+        if not isinstance(environment, Environment):
+            raise TypeError(
+                f"environments: expected a sequence of Environment, got {environment!r}"
+            )
+    if not _listed(shapes):
+        raise TypeError(f"shapes: expected a sequence of digits, got {shapes!r}")
+    shapes = tuple(check_count("shapes", shape, minimum=0) for shape in shapes)
+    if not shapes or len(set(shapes)) < len(shapes) or not set(shapes) <= set(SHAPES):
+        raise ValueError(f"shapes: expected different digits from 0 to 9, got {shapes}")
+    for name, value, known in (("split", split, SPLITS), ("source", source, SOURCES)):
+        if value not in known:
+            raise ValueError(
+                f"{name}: expected one of {', '.join(known)}; got {value!r}"
+            )
+    check_count("count", count)
+    seed = check_count("seed", seed, minimum=0)
+    random = _Random(seed, SPLITS.index(split))
+    labels = random.labels(count, len(shapes))
+    groups = _groups(paired, len(environments))
+    parts = max(groups) + 1
+    drawn = []
+    for part, environment in zip(groups, environments, strict=True):
+        instances = np.empty(count, dtype=np.int64)
+        for label, shape in enumerate(shapes):
+            pool = random.pool(count_masks(source, split, shape), shape, part, parts)
+            mine = labels == label
+            instances[mine] = random.walk(pool, int(mine.sum()), shape, part)
+        drawn.append(
+            Scenes(
+                environment=environment,
+                shapes=shapes,
+                source=source,
+                split=split,
+                labels=torch.from_numpy(labels),
+                instances=torch.from_numpy(instances),
+                **_values(environment, shapes, labels, random.uniform(count, part)),
+            )
+        )
+    return tuple(drawn)
+
+
+def _listed(value: Any) -> bool:
+    return isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str)
+
+
+def _groups(paired: bool | Sequence[int], count: int) -> list[int]:
+    """Number of the digits that each environment has."""
+    if isinstance(paired, (bool, np.bool_)):
+        return [0] * count if paired else list(range(count))
+    if not _listed(paired):
+        raise TypeError(
+            f"paired: expected true, false, or {count} numbers, got {paired!r}"
+        )
+    groups = [check_count("paired", number, minimum=0) for number in paired]
+    if len(groups) != count or set(groups) != set(range(max(groups, default=-1) + 1)):
+        raise ValueError(
+            f"paired: expected true, false, or {count} numbers from 0 without a gap, "
+            f"one for each environment; got {groups}"
+        )
+    return groups
+
+
+class _Random:
+    """Streams of random numbers, each with a name: none moves when another grows."""
+
+    def __init__(self, seed: int, split: int) -> None:
+        self.key = (seed, split)
+
+    def _stream(self, *name: int) -> np.random.Generator:
+        return np.random.default_rng((*self.key, *name))
+
+    def labels(self, count: int, classes: int) -> npt.NDArray[np.int64]:
+        """Every class once in each run of as many labels, in a random order."""
+        runs = self._stream(0).random((-(-count // classes), classes))
+        return runs.argsort(axis=1).ravel()[:count].astype(np.int64)
+
+    def uniform(self, count: int, part: int) -> npt.NDArray[np.float64]:
+        """One row of numbers for each scene."""
+        return self._stream(1, part).random((count, len(_DRAWN)))
+
+    def pool(
+        self, size: int, shape: int, part: int, parts: int
+    ) -> npt.NDArray[np.int64]:
+        """The digits of one of several parts that share none."""
+        if size < parts:
+            raise ValueError(
+                f"environments: expected at most {size}, the number of pictures of "
+                f"the digit {shape}, if they are to share none; got {parts}; or pass "
+                "paired=True"
+            )
+        return self._stream(2, shape).random(size).argsort()[part::parts]
+
+    def walk(
+        self, pool: npt.NDArray[np.int64], count: int, shape: int, part: int
+    ) -> npt.NDArray[np.int64]:
+        """Go through a pool as often as needed, each time in another order."""
+        rounds = [
+            pool[self._stream(3, shape, part, lap).random(len(pool)).argsort()]
+            for lap in range(-(-count // len(pool)))
+        ]
+        return np.concatenate(rounds)[:count] if rounds else pool[:0]
+
+
+def _values(
+    environment: Environment,
+    shapes: tuple[int, ...],
+    labels: npt.NDArray[np.int64],
+    uniform: npt.NDArray[np.float64],
+) -> dict[str, Any]:
+    """Levels and values of all factors, from uniform numbers."""
+    column = dict(zip(_DRAWN, uniform.T, strict=True))
+    levels: dict[str, npt.NDArray[np.int64]] = {}
+    for factor in FACTORS:
+        level = np.empty(len(labels), dtype=np.int64)
+        for label, shape in enumerate(shapes):
+            names = environment.levels(factor, shape)
+            choices = np.array([level_index(factor, name) for name in names])
+            mine = labels == label
+            share = column[f"{factor} level"][mine]
+            level[mine] = choices[(share * len(choices)).astype(np.int64)]
+        levels[factor] = level
+
+    def between(
+        intervals: Sequence[tuple[float, float]], factor: str, name: str
+    ) -> Tensor:
+        low, high = np.array(intervals)[levels[factor]].T
+        return torch.from_numpy((low + (high - low) * column[name]).astype(np.float32))
+
+    hues = [(hue - HUE_SPREAD, hue + HUE_SPREAD) for hue in HUES.values()]
+    ends = list(LIGHTNESSES.values())
+    places = list(POSITIONS.values())
+    crop = np.stack([column["texture row"], column["texture column"]], axis=1)
+    return {
+        "levels": {name: torch.from_numpy(level) for name, level in levels.items()},
+        "hue": between(hues, "hue", "hue") % 360.0,
+        "lightness": torch.stack(
+            [
+                between([dark for dark, _ in ends], "lightness", "dark end"),
+                between([light for _, light in ends], "lightness", "light end"),
+            ],
+            dim=1,
+        ),
+        "crop": torch.from_numpy(crop.astype(np.float32)),
+        "position": torch.stack(
+            [
+                between([across for across, _ in places], "position", "across"),
+                between([down for _, down in places], "position", "down"),
+            ],
+            dim=1,
+        ),
+        "scale": between(list(SCALES.values()), "scale", "scale"),
+    }
+
+
+#: What a gallery shows of: an object in which every factor can be seen.
+_SHOWN: Final = Environment(
+    hue="blue", lightness="darker", texture="tiles", scale="large"
+)
+
+
+def every_level(
+    environment: Environment = _SHOWN,
+    *,
+    shape: int = 4,
+    source: str = "digits",
+    seed: int = 28,
+    size: int = 128,
+) -> list[tuple[str, list[str], Tensor]]:
+    """Make one picture of each level of each factor, with the others unchanged.
+
+    Parameters
+    ----------
+    environment : Environment, optional
+        The levels of the factors that are not being varied: by default a large tiled
+        object, darker blue, in the middle.
+    shape : int, default 4
+        The digit, where that is not varied.
+    source, seed
+        As for :func:`draw`.
+    size : int, default 128
+        Side of a whole picture, in pixels.
+
+    Returns
+    -------
+    list of (str, list of str, Tensor)
+        Name, levels and pictures (n, 3, H, W) of each factor, shape first: what
+        :func:`robustbook.figures.image_rows` shows. Of factors that are no matter
+        of place or size, only the middle half of each picture is there.
+
+    Examples
+    --------
+    >>> for name, levels, images in every_level():
+    ...     print(name, len(levels), tuple(images.shape[1:]))
+    shape 10 (3, 64, 64)
+    hue 6 (3, 64, 64)
+    lightness 4 (3, 64, 64)
+    texture 6 (3, 64, 64)
+    position 9 (3, 128, 128)
+    scale 5 (3, 128, 128)
+    """
+
+    def one(environment: Environment, shape: int) -> Tensor:
+        scenes = draw(environment, shapes=[shape], count=1, source=source, seed=seed)
+        return scenes.images(size=size)
+
+    digits = [str(digit) for digit in SHAPES]
+    rows = [("shape", digits, torch.cat([one(environment, d) for d in SHAPES]))]
+    for factor, levels in FACTORS.items():
+        varied = [environment.changed(**{factor: level}) for level in levels]
+        rows.append((factor, list(levels), torch.cat([one(e, shape) for e in varied])))
+    middle = slice(size // 4, size - size // 4)
+    whole = ("position", "scale")
+    return [
+        (name, levels, images if name in whole else images[..., middle, middle])
+        for name, levels, images in rows
+    ]

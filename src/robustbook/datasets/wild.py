@@ -1,0 +1,398 @@
+"""Photographs from several domains, in the folders of the WILDS package.
+
+Three data sets of Koh et al. (ICML 2021) and Sagawa et al. (ICLR 2020), as the package
+`wilds` unpacks them: ``waterbirds_v1.0``, ``celebA_v1.0`` and ``camelyon17_v1.0`` in
+one folder. Nothing is downloaded, and neither `wilds` nor pandas is needed to read
+them; Pillow is.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robustbook._store import DataUnavailableError
+from robustbook._validation import check_count
+
+from ._types import Dataset, positions_of
+
+__all__ = ["SPLITS", "WildDataset", "list_wild", "load_wild"]
+
+#: Parts of the data sets. "validation" has the domains of "train" where those of
+#: "test" are others (camelyon17; its second validation part is "ood").
+SPLITS: Final = ("train", "validation", "test", "ood")
+
+
+@dataclass(frozen=True, eq=False)
+class WildDataset:
+    """Photographs on disk, with their classes and domains.
+
+    Attributes
+    ----------
+    name, split : str
+        Where they come from.
+    files : tuple of Path
+        One for each photograph.
+    labels : Tensor, shape (n,)
+        int64 classes: 0 or 1.
+    domains : Tensor, shape (n,)
+        int64 domains: positions in `domain_names`.
+    class_names, domain_names : tuple of str
+        What the numbers mean.
+    """
+
+    name: str
+    split: str
+    files: tuple[Path, ...]
+    labels: Tensor
+    domains: Tensor
+    class_names: tuple[str, ...]
+    domain_names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __repr__(self) -> str:
+        found = sorted(set(self.domains.tolist()))
+        names = ", ".join(self.domain_names[domain] for domain in found)
+        return (
+            f"WildDataset({self.name!r}, {self.split!r}, {len(self)} photographs, "
+            f"domains {names})"
+        )
+
+    @property
+    def groups(self) -> Tensor:
+        """Domain and class in one number: ``domains * number of classes + labels``."""
+        return self.domains * len(self.class_names) + self.labels
+
+    def subset(self, index: Any) -> WildDataset:
+        """Return some of the photographs, in the order of an index.
+
+        Parameters
+        ----------
+        index : sequence of int, Tensor or ndarray
+            Positions, or a mask of one bool for each photograph.
+
+        Returns
+        -------
+        WildDataset
+            The chosen ones.
+        """
+        if isinstance(index, slice):
+            index = range(len(self))[index]
+        positions = positions_of(index, len(self)).numpy()
+        return WildDataset(
+            name=self.name,
+            split=self.split,
+            files=tuple(self.files[k] for k in positions),
+            labels=self.labels[positions],
+            domains=self.domains[positions],
+            class_names=self.class_names,
+            domain_names=self.domain_names,
+        )
+
+    def by_domain(self) -> dict[str, WildDataset]:
+        """Return the photographs of each domain that there is, by its name.
+
+        Returns
+        -------
+        dict of str to WildDataset
+            In the order of `domain_names`.
+        """
+        present = set(self.domains.tolist())
+        return {
+            name: self.subset((self.domains == number).numpy())
+            for number, name in enumerate(self.domain_names)
+            if number in present
+        }
+
+    def sample(self, count: int, *, seed: int = 0) -> WildDataset:
+        """Return some photographs, drawn without repetition.
+
+        Parameters
+        ----------
+        count : int
+            How many; all of them if there are no more.
+        seed : int, default 0
+            Seed of the choice.
+
+        Returns
+        -------
+        WildDataset
+            The chosen ones, in their order.
+        """
+        check_count("count", count)
+        random = np.random.default_rng(check_count("seed", seed, minimum=0))
+        return self.subset(np.sort(random.random(len(self)).argsort()[:count]))
+
+    def dataset(self, *, size: int = 224) -> Dataset:
+        """Read the photographs into memory.
+
+        Parameters
+        ----------
+        size : int, default 224
+            Side of the square images, in pixels: the largest square in the middle of
+            a photograph is scaled to it.
+
+        Returns
+        -------
+        Dataset
+            uint8 images (n, 3, size, size), which
+            :func:`robustbook.learners.train_domains` takes; and labels.
+
+        Raises
+        ------
+        DataUnavailableError
+            If a file is missing or no picture.
+        """
+        check_count("size", size)
+        images = torch.empty((len(self), 3, size, size), dtype=torch.uint8)
+        for image, file in zip(images, self.files, strict=True):
+            image.copy_(torch.from_numpy(_read_square(file, size)))
+        return Dataset(
+            images=images,
+            labels=self.labels,
+            name=self.name,
+            split=self.split,
+            num_classes=len(self.class_names),
+        )
+
+
+def _read_square(file: Path, size: int) -> np.ndarray[Any, Any]:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(file) as stored:
+            picture = stored.convert("RGB")
+    # Pillow raises SyntaxError and ValueError as well where a picture is damaged.
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        UnidentifiedImageError,
+        Image.DecompressionBombError,
+    ) as error:
+        raise DataUnavailableError(
+            f"{file}: expected a picture ({type(error).__name__}); unpack the archive "
+            "of the WILDS package again"
+        ) from error
+    width, height = picture.size
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    square = picture.resize(
+        (size, size),
+        resample=Image.Resampling.BILINEAR,
+        box=(left, top, left + side, top + side),
+    )
+    return np.asarray(square).transpose(2, 0, 1).copy()
+
+
+# ------------------------------------------------------------------- the formats
+
+#: A photograph: file in the data set's folder, class, domain, split.
+_Row = tuple[str, int, int, str]
+
+
+@dataclass(frozen=True)
+class _Format:
+    folder: str
+    class_names: tuple[str, ...]
+    domain_names: tuple[str, ...]
+    splits: tuple[str, ...]
+    rows: Callable[[Path], Iterator[_Row]]
+
+
+def _table(path: Path, columns: Sequence[str]) -> Iterator[Mapping[str, str]]:
+    """Rows of a CSV file that has at least some columns."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.DictReader(stream)
+            missing = set(columns) - set(reader.fieldnames or ())
+            if missing:
+                raise DataUnavailableError(
+                    f"{path}: expected columns {', '.join(columns)}; there is no "
+                    f"{', '.join(sorted(missing))}"
+                )
+            for row in reader:
+                if any(row[column] is None for column in columns):
+                    raise ValueError(f"line {reader.line_num} is cut off")
+                yield row
+    except (OSError, csv.Error) as error:
+        raise DataUnavailableError(
+            f"{path}: cannot be read ({type(error).__name__}); expected a data set as "
+            "the package wilds unpacks it: `pip install wilds`, then "
+            "`wilds.get_dataset(NAME, root_dir=FOLDER, download=True)`"
+        ) from error
+
+
+_OFFICIAL: Final = ("train", "validation", "test")
+
+
+def _number(cell: str) -> int:
+    """A number from 0: a negative one would count from the end."""
+    number = int(cell)
+    if number < 0:
+        raise ValueError(f"expected a number from 0, got {cell}")
+    return number
+
+
+def _waterbirds(folder: Path) -> Iterator[_Row]:
+    for row in _table(folder / "metadata.csv", ("img_filename", "y", "place", "split")):
+        split = _OFFICIAL[_number(row["split"])]
+        yield row["img_filename"], int(row["y"]), int(row["place"]), split
+
+
+def _celeba(folder: Path) -> Iterator[_Row]:
+    parts = {
+        row["image_id"]: _OFFICIAL[_number(row["partition"])]
+        for row in _table(folder / "list_eval_partition.csv", ("image_id", "partition"))
+    }
+    columns = ("image_id", "Blond_Hair", "Male")
+    for row in _table(folder / "list_attr_celeba.csv", columns):
+        name = row["image_id"]
+        blond, male = (int(int(row[key]) == 1) for key in columns[1:])
+        yield f"img_align_celeba/{name}", blond, male, parts[name]
+
+
+#: Hospitals whose patches are all for testing, or for validation out of distribution.
+_TEST_HOSPITAL: Final = 2
+_OOD_HOSPITAL: Final = 1
+
+
+def _camelyon17(folder: Path) -> Iterator[_Row]:
+    columns = ("patient", "node", "x_coord", "y_coord", "tumor", "center", "split")
+    for row in _table(folder / "metadata.csv", columns):
+        hospital = int(row["center"])
+        split = {_TEST_HOSPITAL: "test", _OOD_HOSPITAL: "ood"}.get(
+            hospital, "validation" if int(row["split"]) == 1 else "train"
+        )
+        slide = f"patient_{row['patient']}_node_{row['node']}"
+        patch = f"patch_{slide}_x_{row['x_coord']}_y_{row['y_coord']}.png"
+        yield f"patches/{slide}/{patch}", int(row["tumor"]), hospital, split
+
+
+_FORMATS: Final[dict[str, _Format]] = {
+    "waterbirds": _Format(
+        folder="waterbirds_v1.0",
+        class_names=("landbird", "waterbird"),
+        domain_names=("land", "water"),
+        splits=_OFFICIAL,
+        rows=_waterbirds,
+    ),
+    "celebA": _Format(
+        folder="celebA_v1.0",
+        class_names=("not blond", "blond"),
+        domain_names=("female", "male"),
+        splits=_OFFICIAL,
+        rows=_celeba,
+    ),
+    "camelyon17": _Format(
+        folder="camelyon17_v1.0",
+        class_names=("no tumor", "tumor"),
+        domain_names=tuple(f"hospital {number}" for number in range(5)),
+        splits=SPLITS,
+        rows=_camelyon17,
+    ),
+}
+
+
+def list_wild() -> list[str]:
+    """Return the names that :func:`load_wild` knows.
+
+    Returns
+    -------
+    list of str
+        Names.
+
+    Examples
+    --------
+    >>> list_wild()
+    ['waterbirds', 'celebA', 'camelyon17']
+    """
+    return list(_FORMATS)
+
+
+def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
+    """Read which photographs a part of a data set has; the pictures stay on disk.
+
+    Parameters
+    ----------
+    name : str
+        "waterbirds": is it a waterbird; the domains are the backgrounds. "celebA":
+        is the hair blond; the domains are the two genders as labeled.
+        "camelyon17": does a patch of tissue hold a tumor; the domains are hospitals.
+    split : str
+        "train", "validation" or "test"; and "ood" for camelyon17, its validation part
+        from a hospital that is not in "train".
+    root : Path or str
+        The folder in which the package `wilds` keeps its data sets.
+
+    Returns
+    -------
+    WildDataset
+        Files, classes and domains.
+
+    Raises
+    ------
+    ValueError
+        If there is no such data set or split.
+    DataUnavailableError
+        If the folder does not hold the data set.
+
+    Notes
+    -----
+    The PA thesis defines the domains of celebA by the hair color, which is the class
+    (Experiment 9). Between such domains no two photographs of one class could be
+    paired; here they are defined by gender, as in WILDS.
+
+    References
+    ----------
+    P. W. Koh et al., *WILDS: a benchmark of in-the-wild distribution shifts*, ICML
+    2021. PA thesis, section 5.3. Chapter 18 of this book.
+
+    Examples
+    --------
+    >>> load_wild("waterbirds", "train", root="no/such/folder")
+    Traceback (most recent call last):
+        ...
+    robustbook._store.DataUnavailableError: no/such/folder/waterbirds_v1.0...
+    """
+    if name not in _FORMATS:
+        raise ValueError(f"name: expected one of {', '.join(_FORMATS)}; got {name!r}")
+    form = _FORMATS[name]
+    if split not in form.splits:
+        raise ValueError(
+            f"split: expected one of {', '.join(form.splits)} for {name}; got {split!r}"
+        )
+    folder = Path(root) / form.folder
+    try:
+        rows = [row for row in form.rows(folder) if row[3] == split]
+        if not rows:
+            raise ValueError(f"no photograph of the part {split!r}")
+        for file, label, domain, _ in rows:
+            if not (
+                0 <= label < len(form.class_names)
+                and 0 <= domain < len(form.domain_names)
+            ):
+                raise ValueError(f"class {label}, domain {domain} for {file}")
+    except (KeyError, ValueError, IndexError) as error:
+        raise DataUnavailableError(
+            f"{folder}: the tables are not those of the WILDS package "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    return WildDataset(
+        name=name,
+        split=split,
+        files=tuple(folder / file for file, _, _, _ in rows),
+        labels=torch.tensor([label for _, label, _, _ in rows], dtype=torch.int64),
+        domains=torch.tensor([domain for _, _, domain, _ in rows], dtype=torch.int64),
+        class_names=form.class_names,
+        domain_names=form.domain_names,
+    )

@@ -1,0 +1,377 @@
+"""Learners: what is minimized over batches from several domains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+from robustbook._validation import (
+    check_count,
+    check_fraction,
+    check_non_negative,
+    check_positive,
+)
+
+__all__ = ["ERM", "IRM", "LISA", "Learner", "cutmix", "irm_penalty", "mixup"]
+
+
+class Learner(Protocol):
+    """What :func:`train_domains` minimizes."""
+
+    @property
+    def name(self) -> str:
+        """What the learner is called in tables."""
+
+    def loss(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        epoch: int,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the loss, and the mean cross-entropy without what is added to it.
+
+        `images` has shape (D, n, C, H, W) and `labels` (D, n): n samples from each of
+        D domains. `generator` lives on the CPU.
+        """
+
+
+@dataclass(frozen=True)
+class ERM:
+    """Empirical risk minimization: the mean cross-entropy over all domains.
+
+    Examples
+    --------
+    >>> ERM().name
+    'ERM'
+    """
+
+    @property
+    def name(self) -> str:
+        """What the learner is called in tables."""
+        return "ERM"
+
+    def loss(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        epoch: int,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the mean cross-entropy, twice; see :class:`Learner`."""
+        logits = model(images.flatten(0, 1)).float()
+        risk = F.cross_entropy(logits, labels.flatten())
+        return risk, risk
+
+
+@dataclass(frozen=True)
+class IRM:
+    r"""Invariant risk minimization, version 1: a penalty on each domain's gradient.
+
+    The mean over the domains of :math:`R_d + \lambda\,(\partial_w R_d(w \cdot
+    f)|_{w=1})^2`, where :math:`R_d` is the cross-entropy in domain d and w a factor of
+    the logits: zero where no rescaling of the logits helps, in any domain.
+
+    Parameters
+    ----------
+    weight : float, default 1.0
+        λ. Where it is more than 1, the whole loss is divided by it, as the method's
+        authors do, so that steps stay of the same order.
+    warmup_epochs : int, default 0
+        For so many epochs λ is min(weight, 1).
+
+    References
+    ----------
+    M. Arjovsky, L. Bottou, I. Gulrajani, D. Lopez-Paz, *Invariant risk
+    minimization*, 2019. PA thesis, section 3.5. Chapter 15 of this book.
+
+    Examples
+    --------
+    >>> IRM(weight=100.0, warmup_epochs=5)
+    IRM(weight=100.0, warmup_epochs=5)
+    """
+
+    weight: float = 1.0
+    warmup_epochs: int = 0
+
+    def __post_init__(self) -> None:
+        # Plain numbers, so that equal learners look the same in checkpoints.
+        weight = check_non_negative("weight", self.weight)
+        warmup = check_count("warmup_epochs", self.warmup_epochs, minimum=0)
+        object.__setattr__(self, "weight", weight)
+        object.__setattr__(self, "warmup_epochs", warmup)
+
+    @property
+    def name(self) -> str:
+        """What the learner is called in tables."""
+        return "IRM"
+
+    def loss(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        epoch: int,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the penalized and the plain risk; see :class:`Learner`."""
+        logits = model(images.flatten(0, 1)).float().unflatten(0, labels.shape)
+        risk = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        penalty = torch.stack(
+            [irm_penalty(*domain) for domain in zip(logits, labels, strict=True)]
+        ).mean()
+        weight = self.weight
+        if epoch < self.warmup_epochs:
+            weight = min(weight, 1.0)
+        return (risk + weight * penalty) / max(weight, 1.0), risk
+
+
+@dataclass(frozen=True)
+class LISA:
+    """Learning invariant predictors by selective augmentation: mixed images.
+
+    Every batch is mixed in one of two ways, at random: images of the same class from
+    different domains, or images of different classes from the same domain.
+
+    Parameters
+    ----------
+    across_domains : float, default 0.5
+        Probability of mixing across domains.
+    mix : str, default "mixup"
+        "mixup" blends two images, "cutmix" pastes a rectangle of one into the other.
+    alpha : float, default 2.0
+        The weights of the two are drawn from Beta(alpha, alpha), once for a batch.
+
+    Notes
+    -----
+    H. Yao et al. call mixing within a label, so across domains, LISA-L, and mixing
+    within a domain LISA-D. The PA thesis uses the two names the other way around.
+
+    References
+    ----------
+    H. Yao et al., *Improving out-of-distribution robustness via selective
+    augmentation*, ICML 2022. PA thesis, section 3.5. Chapter 15 of this book.
+
+    Examples
+    --------
+    >>> LISA(mix="cutmix").name
+    'LISA'
+    """
+
+    across_domains: float = 0.5
+    mix: str = "mixup"
+    alpha: float = 2.0
+
+    def __post_init__(self) -> None:
+        across = check_fraction("across_domains", self.across_domains)
+        alpha = check_positive("alpha", self.alpha)
+        object.__setattr__(self, "across_domains", across)
+        object.__setattr__(self, "alpha", alpha)
+        if self.mix not in list(_MIXES):
+            raise ValueError(
+                f"mix: expected one of {', '.join(_MIXES)}; got {self.mix!r}"
+            )
+
+    @property
+    def name(self) -> str:
+        """What the learner is called in tables."""
+        return "LISA"
+
+    def loss(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        epoch: int,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the cross-entropy on mixed images, twice; see :class:`Learner`."""
+        across = float(torch.rand((), generator=generator)) < self.across_domains
+        partner = _partners(labels.cpu(), across, generator).to(labels.device)
+        # torch's Beta distribution takes no generator.
+        seed = int(torch.randint(2**63 - 1, (), generator=generator))
+        weight = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
+        first, second = images.flatten(0, 1), images.flatten(0, 1)[partner]
+        mixed, weight = _MIXES[self.mix](first, second, weight, generator=generator)
+        logits = model(mixed).float()
+        own = F.cross_entropy(logits, labels.flatten())
+        other = F.cross_entropy(logits, labels.flatten()[partner])
+        risk = weight * own + (1.0 - weight) * other
+        return risk, risk
+
+
+def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
+    r"""Return the IRMv1 penalty of one domain.
+
+    The square of the derivative of the mean cross-entropy by a common factor of the
+    logits, at 1: :math:`\left(\frac1n \sum_i \left[\sum_k p_{ik} f_{ik} -
+    f_{i y_i}\right]\right)^2`.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (n, K)
+        Of samples of one domain.
+    labels : Tensor, shape (n,)
+        Their classes.
+
+    Returns
+    -------
+    Tensor, shape ()
+        The penalty, in nats²; it can be differentiated.
+
+    Notes
+    -----
+    In closed form, so there is no second pass through the model. In a small batch
+    its mean is too large by the variance of the derivative over n.
+
+    Examples
+    --------
+    >>> float(irm_penalty(torch.tensor([[1.0, 1.0]]), torch.tensor([0])))
+    0.0
+    """
+    if logits.ndim != 2 or labels.shape != logits.shape[:1] or not len(labels):
+        raise ValueError(
+            "logits and labels: expected shapes (n, K) and (n,), n at least 1, got "
+            f"{tuple(logits.shape)} and {tuple(labels.shape)}"
+        )
+    expected = (logits.softmax(1) * logits).sum(1)
+    own = logits.gather(1, labels[:, None])[:, 0]
+    return (expected - own).mean().square()
+
+
+def mixup(
+    first: Tensor,
+    second: Tensor,
+    weight: float,
+    *,
+    generator: torch.Generator | None = None,
+) -> tuple[Tensor, float]:
+    """Blend pairs of images.
+
+    Parameters
+    ----------
+    first, second : Tensor, shape (n, C, H, W)
+        The images.
+    weight : float
+        Share of the first ones, in [0, 1].
+    generator : torch.Generator, optional
+        Not used.
+
+    Returns
+    -------
+    mixed : Tensor, shape (n, C, H, W)
+        ``weight * first + (1 - weight) * second``.
+    weight : float
+        As given.
+
+    References
+    ----------
+    H. Zhang et al., *mixup: beyond empirical risk minimization*, ICLR 2018.
+
+    Examples
+    --------
+    >>> black, white = torch.zeros(1, 1, 2, 2), torch.ones(1, 1, 2, 2)
+    >>> mixup(black, white, 0.75)[0].flatten()
+    tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
+    _check_mixed(first, second, weight)
+    return torch.lerp(second, first, weight), weight
+
+
+def cutmix(
+    first: Tensor,
+    second: Tensor,
+    weight: float,
+    *,
+    generator: torch.Generator,
+) -> tuple[Tensor, float]:
+    """Paste a rectangle of each second image into the first.
+
+    Parameters
+    ----------
+    first, second : Tensor, shape (n, C, H, W)
+        The images.
+    weight : float
+        Share of the first ones, in [0, 1], that is aimed at.
+    generator : torch.Generator
+        Draws the middle of the rectangle, the same for all pairs.
+
+    Returns
+    -------
+    mixed : Tensor, shape (n, C, H, W)
+        The images.
+    weight : float
+        The share of the first ones as it is: the rectangle has whole pixels, and what
+        lies outside the image is cut off.
+
+    References
+    ----------
+    S. Yun et al., *CutMix: regularization strategy to train strong classifiers with
+    localizable features*, ICCV 2019.
+
+    Examples
+    --------
+    >>> black, white = torch.zeros(1, 1, 8, 8), torch.ones(1, 1, 8, 8)
+    >>> mixed, weight = cutmix(
+    ...     black, white, 0.75, generator=torch.Generator().manual_seed(0)
+    ... )
+    >>> float(mixed.mean()) == 1 - weight
+    True
+    """
+    _check_mixed(first, second, weight)
+    height, width = first.shape[-2:]
+    side = math.sqrt(1.0 - weight)
+    middle = torch.rand(2, generator=generator).tolist()
+    sides = []
+    for length, place in zip((height, width), middle, strict=True):
+        half = side * length / 2
+        low, high = round(place * length - half), round(place * length + half)
+        sides.append((max(low, 0), min(high, length)))
+    (top, bottom), (left, right) = sides
+    mixed = first.clone()
+    mixed[..., top:bottom, left:right] = second[..., top:bottom, left:right]
+    return mixed, 1.0 - (bottom - top) * (right - left) / (height * width)
+
+
+def _check_mixed(first: Tensor, second: Tensor, weight: float) -> None:
+    check_fraction("weight", weight)
+    if first.shape != second.shape or first.dtype != second.dtype:
+        raise ValueError(
+            "first and second: expected images of one shape and dtype, got "
+            f"{tuple(first.shape)} {first.dtype} and {tuple(second.shape)} "
+            f"{second.dtype}"
+        )
+
+
+_MIXES: Final[dict[str, Callable[..., tuple[Tensor, float]]]] = {
+    "mixup": mixup,
+    "cutmix": cutmix,
+}
+
+
+def _partners(labels: Tensor, across: bool, generator: torch.Generator) -> Tensor:
+    """For each of (D, n) samples one to mix it with, (D n,); itself if there is none.
+
+    Across domains, of the same class; otherwise of the same domain and another class.
+    """
+    domain = torch.arange(len(labels))[:, None].expand(labels.shape).flatten()
+    label = labels.flatten()
+    same_domain = domain[:, None] == domain
+    same_label = label[:, None] == label
+    fits = same_label & ~same_domain if across else same_domain & ~same_label
+    alone = ~fits.any(1)
+    fits[alone, torch.nonzero(alone)[:, 0]] = True
+    return torch.multinomial(fits.float(), 1, generator=generator)[:, 0]

@@ -1,0 +1,172 @@
+"""Selecting an epoch: criteria, pairs to measure them on, and what is gained."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from robustbook._validation import as_tensor, check_count, check_labels, check_logits
+from robustbook.agreement import pair_nearest, posterior_agreement
+from robustbook.datasets import Dataset
+from robustbook.models import features_of
+from robustbook.scores import accuracy, afr_pred
+
+__all__ = ["pair_by_features", "pair_scores", "worst_group_accuracy"]
+
+
+def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return what an epoch may be selected by, for one validation pair.
+
+    For the argument `measure` of :func:`robustbook.learners.train_domains`.
+
+    Parameters
+    ----------
+    logits, shifted : Tensor, shape (N, K)
+        Logits of the two samples; row i of both is one pair.
+    labels : Tensor, shape (N,)
+        The classes of the pairs.
+
+    Returns
+    -------
+    dict of str to float
+        "accuracy", the mean over the two samples; "afr_pred", the share of pairs whose
+        predictions agree; "pa", posterior agreement in nats per sample, exact to 1e-6;
+        "pa_se", its standard error; "beta", the inverse temperature where it is
+        attained, infinite if all predictions agree; "confidence", the mean
+        probability of the predicted class of the second sample.
+
+    Notes
+    -----
+    The thesis takes validation accuracy over both samples, chapter 5. Chapter 17 of
+    this book.
+
+    Examples
+    --------
+    >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    >>> shifted = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.1]])
+    >>> scores = pair_scores(logits, shifted, torch.tensor([0, 1, 0]))
+    >>> round(scores["accuracy"], 3), round(scores["afr_pred"], 3)
+    (0.833, 0.667)
+    """
+    logits, shifted = as_tensor("logits", logits), as_tensor("shifted", shifted)
+    result = posterior_agreement(logits, shifted, tol=1e-6)
+    return {
+        "accuracy": (accuracy(logits, labels) + accuracy(shifted, labels)) / 2,
+        "afr_pred": afr_pred(logits, shifted),
+        "pa": result.pa,
+        "pa_se": result.standard_error,
+        "beta": result.beta,
+        "confidence": float(shifted.double().softmax(1).amax(1).mean()),
+    }
+
+
+def pair_by_features(
+    model: nn.Module, first: Dataset, second: Dataset, *, batch_size: int = 256
+) -> tuple[Dataset, Dataset]:
+    """Pair every image of one sample with the nearest of its class in another.
+
+    Where two samples come from different domains, no image of the one belongs to an
+    image of the other. Nearness is Euclidean distance between the features of a model.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Gives the features: what its last linear layer receives.
+    first, second : Dataset
+        The samples. Images are float in [0, 1] or uint8.
+    batch_size : int, default 256
+        Images evaluated at once.
+
+    Returns
+    -------
+    tuple of (Dataset, Dataset)
+        Row i of both is a pair. All images of `first` whose class is in `second` are
+        in it once; those of `second` as often as they are nearest.
+
+    Raises
+    ------
+    ValueError
+        If a sample is empty, or they have no class in common.
+
+    Notes
+    -----
+    The thesis pairs with the model as it is after its first epoch of training, and
+    keeps these pairs. The pairs then depend on that model. Source: PA thesis, section
+    5.3. Chapter 18 of this book.
+
+    Examples
+    --------
+    >>> from robustbook.datasets import load_dataset
+    >>> from robustbook.models import load_model
+    >>> test = load_dataset("digits", "test")
+    >>> first, second = test.subset(range(50)), test.subset(range(50, 200))
+    >>> pair = pair_by_features(load_model("digits-cnn-s0"), first, second)
+    >>> len(pair[0]), torch.equal(pair[0].labels, pair[1].labels)
+    (50, True)
+    """
+    check_count("batch_size", batch_size)
+    for name, sample in (("first", first), ("second", second)):
+        if not isinstance(sample, Dataset):
+            raise TypeError(
+                f"{name}: expected a Dataset, got {type(sample).__name__}; scenes and "
+                "photographs have a method dataset()"
+            )
+    features = [
+        torch.cat(
+            [
+                features_of(model, _floats(images))
+                for images in torch.split(sample.images, batch_size)
+            ]
+        )
+        for sample in (first, second)
+    ]
+    index, nearest = pair_nearest(
+        *features, labels=first.labels, shifted_labels=second.labels
+    )
+    return first.subset(index), second.subset(nearest)
+
+
+def _floats(images: Tensor) -> Tensor:
+    return images / 255 if images.dtype == torch.uint8 else images
+
+
+def worst_group_accuracy(logits: Tensor, labels: Tensor, groups: Tensor) -> float:
+    """Return the accuracy in the group where it is lowest.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (N, K)
+        Logits.
+    labels : Tensor, shape (N,)
+        The classes.
+    groups : Tensor, shape (N,)
+        A number for each sample's group, such as domain and class together
+        (:attr:`robustbook.datasets.wild.WildDataset.groups`).
+
+    Returns
+    -------
+    float
+        A share in [0, 1].
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the arrays do not fit together.
+
+    Examples
+    --------
+    >>> logits = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> worst_group_accuracy(
+    ...     logits, torch.tensor([0, 1, 1]), torch.tensor([0, 1, 1])
+    ... )
+    0.5
+    """
+    logits = check_logits("logits", logits)
+    labels = check_labels(
+        "labels", labels, length=len(logits), num_classes=logits.shape[1]
+    )
+    group = check_labels("groups", as_tensor("groups", groups), length=len(logits))
+    return min(
+        accuracy(logits[group == number], labels[group == number])
+        for number in torch.unique(group)
+    )

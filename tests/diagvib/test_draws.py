@@ -1,0 +1,292 @@
+"""What is drawn: the same for a seed, balanced, paired or disjoint."""
+
+import copy
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from robustbook.datasets import diagvib, load_dataset
+from robustbook.datasets.diagvib import Environment, draw, draw_all
+from robustbook.datasets.diagvib._masks import _masks, count_masks
+
+FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
+needs_mnist = pytest.mark.skipif(
+    not (FOLDER and (Path(FOLDER) / "mnist").is_dir()),
+    reason="mnist is not in the folder that ROBUSTBOOK_DATA names",
+)
+
+RED = Environment()
+ANY = Environment(
+    **{factor: tuple(levels) for factor, levels in diagvib.FACTORS.items()}
+)
+VALUES = ("labels", "instances", "hue", "lightness", "crop", "position", "scale")
+
+
+def same(first, second, names=VALUES):
+    return all(torch.equal(getattr(first, n), getattr(second, n)) for n in names)
+
+
+def test_a_seed_is_a_world():
+    first, again = (draw(ANY, count=50, seed=4) for _ in range(2))
+    assert same(first, again)
+    assert torch.equal(first.images(size=32), again.images(size=32))
+    other = draw(ANY, count=50, seed=5)
+    assert not any(same(first, other, [name]) for name in VALUES)
+
+
+def test_more_scenes_begin_with_the_fewer():
+    few, many = (draw(ANY, shapes=(1, 4, 7), count=n, seed=1) for n in (301, 1000))
+    assert same(few, many.subset(slice(0, 301)))
+
+
+def test_seeds_of_the_process_neither_matter_nor_change():
+    np.random.seed(1)
+    torch.manual_seed(1)
+    expected = draw(ANY, count=10).images(size=32)
+    states = np.random.get_state()[1].copy(), torch.get_rng_state()
+    np.random.seed(2)
+    torch.manual_seed(2)
+    assert torch.equal(draw(ANY, count=10).images(size=32), expected)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    assert np.array_equal(np.random.get_state()[1], states[0])
+    assert torch.equal(torch.get_rng_state(), states[1])
+
+
+def test_classes_are_equally_frequent_from_the_first_scenes_on():
+    scenes = draw(RED, shapes=(1, 4, 7, 9), count=402)
+    for end in (4, 40, 400):
+        assert torch.bincount(scenes.labels[:end]).tolist() == [end // 4] * 4
+    orders = {tuple(run.tolist()) for run in scenes.labels[:400].view(-1, 4)}
+    assert len(orders) > 15
+
+
+def test_the_digit_shown_is_that_of_the_label():
+    scenes = draw(RED, shapes=(9, 4), count=30)
+    seen = scenes.images(size=128)
+    masks = {k: _masks("digits", "train", d, 40) for k, d in enumerate((9, 4))}
+    for image, label, instance in zip(
+        seen, scenes.labels, scenes.instances, strict=True
+    ):
+        mask = masks[int(label)][int(instance)] > 127
+        # As much of the picture as the mask covers, up to its scale.
+        share = ((image - 127 / 255).abs().amax(0) > 0.1).sum() / mask.sum()
+        assert 0.8 < float(share) < 1.35
+
+
+def test_every_level_of_a_choice_is_drawn_equally_often():
+    scenes = draw(ANY, count=6000, seed=3)
+    for factor, levels in diagvib.FACTORS.items():
+        counts = torch.bincount(scenes.levels[factor], minlength=len(levels))
+        expected = 6000 / len(levels)
+        assert float((counts - expected).abs().max()) < 4 * expected**0.5
+    names = list(scenes.levels)
+    for k, first in enumerate(names):
+        for second in names[:k]:
+            pair = torch.stack([scenes.levels[first], scenes.levels[second]])
+            assert abs(float(torch.corrcoef(pair.double())[0, 1])) < 0.06
+
+
+def test_values_fill_their_intervals_evenly():
+    scenes = draw(RED, count=4000, seed=6)
+    shares = {
+        "hue": ((scenes.hue + 15) % 360) / 30,
+        "dark end": scenes.lightness[:, 0] * 11,
+        "light end": scenes.lightness[:, 1] * 11 - 4,
+        "across": scenes.position[:, 0] * 7 - 3,
+        "down": scenes.position[:, 1] * 7 - 3,
+        "row": scenes.crop[:, 0],
+        "column": scenes.crop[:, 1],
+        "scale": (scenes.scale - 1 / 1.05) / (1.05 - 1 / 1.05),
+    }
+    for name, share in shares.items():
+        assert float(share.min()) >= -1e-5, name
+        assert float(share.max()) <= 1 + 1e-5, name
+        counts = torch.histc(share, bins=8, min=0, max=1)
+        assert float((counts - 500).abs().max()) < 4 * 500**0.5, name
+    table = torch.corrcoef(torch.stack(list(shares.values())))
+    assert float((table - torch.eye(len(shares))).abs().max()) < 0.06
+
+
+# ------------------------------------------------------------ several environments
+
+
+def test_paired_environments_differ_in_nothing_but_the_shifted_factors():
+    shifted = RED.changed(hue="blue", position="lower center")
+    first, second = draw_all([RED, shifted], shapes=(4, 9), count=80, paired=True)
+    assert same(first, second, ["labels", "instances", "lightness", "crop", "scale"])
+    np.testing.assert_allclose((second.hue - first.hue) % 360, 240, atol=1e-3)
+    assert torch.equal(first.position[:, 0], second.position[:, 0])
+    moved = second.position[:, 1] - first.position[:, 1]
+    np.testing.assert_allclose(moved, 2 / 7, atol=1e-6)
+
+
+def test_disjoint_environments_share_no_digit_but_the_class():
+    first, second, third = draw_all([RED] * 3, shapes=(4, 9), count=300)
+    for label in (0, 1):
+        used = [
+            set(scenes.instances[scenes.labels == label].tolist())
+            for scenes in (first, second, third)
+        ]
+        assert sum(map(len, used)) == len(set.union(*used))
+        everything = set(range(count_masks("digits", "train", (4, 9)[label])))
+        assert set.union(*used) == everything
+    assert torch.equal(first.labels, second.labels)
+    assert not torch.equal(first.scale, second.scale)
+
+
+def test_environments_can_be_paired_in_groups():
+    # Experiment 5b: the unshifted sample is another one than the shifted ones, which
+    # are the same digits throughout.
+    blue = RED.changed(hue="blue")
+    large = blue.changed(scale="large")
+    first, second, third = draw_all(
+        [RED, blue, large], shapes=(4, 9), count=150, paired=[0, 1, 1]
+    )
+    assert torch.equal(first.labels, second.labels)
+    assert same(second, third, ["labels", "instances", "hue", "lightness", "position"])
+    assert not torch.equal(first.instances, second.instances)
+    for label in (0, 1):
+        mine = first.labels == label
+        assert not set(first.instances[mine].tolist()) & set(
+            second.instances[mine].tolist()
+        )
+    for wrong in ([0, 1], [0, 2, 2], [1, 1, 1]):
+        with pytest.raises(ValueError, match="paired: expected true, false, or 3"):
+            draw_all([RED, blue, large], count=4, paired=wrong)
+    whole = draw_all([RED, blue], count=20, paired=True)
+    assert same(whole[1], draw_all([RED, blue], count=20, paired=[0, 0])[1])
+
+
+def test_digits_are_used_up_before_they_come_again():
+    total = count_masks("digits", "train", 4)
+    scenes = draw(RED, shapes=[4], count=3 * total)
+    laps = scenes.instances.view(3, total)
+    for lap in laps:
+        assert sorted(lap.tolist()) == list(range(total))
+    assert not torch.equal(laps[0], laps[1])
+
+
+def test_splits_share_no_digit():
+    data = {split: load_dataset("digits", split) for split in ("train", "test")}
+    for shape in range(10):
+        masks = [
+            _masks("digits", split, shape, 40).flatten(1)
+            for split in ("train", "validation", "test")
+        ]
+        sizes = [len(part) for part in masks]
+        members = int((data["train"].labels == shape).sum())
+        assert sizes[0] == members * 4 // 5
+        assert sizes[0] + sizes[1] == members
+        assert sizes[2] == int((data["test"].labels == shape).sum())
+
+
+@needs_mnist
+def test_the_parts_of_mnist_have_the_sizes_of_the_original():
+    sizes = {
+        split: [count_masks("mnist", split, shape) for shape in range(10)]
+        for split in ("train", "validation", "test")
+    }
+    assert sizes == {
+        "train": [4738, 5393, 4766, 4904, 4673, 4336, 4734, 5012, 4680, 4759],
+        "validation": [1185, 1349, 1192, 1227, 1169, 1085, 1184, 1253, 1171, 1190],
+        "test": [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009],
+    }
+
+
+@needs_mnist
+def test_mnist_digits_fill_their_square():
+    masks = _masks("mnist", "test", 3, 40) > 127
+    rows, columns = masks.any(2), masks.any(1)
+    longest = torch.maximum(rows.sum(1), columns.sum(1))
+    # Strokes too faint for the threshold are lost, at the ends of a few digits.
+    assert float((longest >= 27).float().mean()) > 0.9
+    assert int(longest.max()) <= 29
+    assert int(masks.sum((1, 2)).min()) > 20
+    assert not bool(masks[:, :5].any() or masks[:, -5:].any())
+    scenes = draw(RED, shapes=(3,), count=64, source="mnist", split="test")
+    assert scenes.images(size=32).shape == (64, 3, 32, 32)
+
+
+# -------------------------------------------------------------------- bad arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shapes": (4, 4)}, "shapes: expected different digits from 0 to 9"),
+        ({"shapes": (4, 11)}, "shapes: expected different digits"),
+        ({"shapes": ()}, "shapes: expected different digits"),
+        ({"split": "val"}, "split: expected one of train, validation, test"),
+        ({"source": "svhn"}, "source: expected one of digits, mnist"),
+        ({"count": 0}, "count: expected at least 1, got 0"),
+        ({"seed": -1}, "seed: expected at least 0"),
+    ],
+)
+def test_bad_arguments_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        draw(RED, **{"count": 4, **options})
+
+
+def test_too_many_disjoint_environments_are_refused():
+    with pytest.raises(ValueError, match="paired=True"):
+        draw_all([RED] * 30, shapes=[4], count=1, split="validation")
+    with pytest.raises(ValueError, match="at least one, got none"):
+        draw_all([], count=1)
+
+
+def test_environments_check_their_levels():
+    with pytest.raises(ValueError, match="hue: expected one of red"):
+        Environment(hue="pink")
+    with pytest.raises(ValueError, match="position: expected one of upper left"):
+        Environment(position={4: ("center", "middle")})
+    with pytest.raises(ValueError, match="hue: expected digits from 0 to 9 as keys"):
+        Environment(hue={"four": "red"})
+    with pytest.raises(ValueError, match="hue: expected at least one level"):
+        Environment(hue=())
+    with pytest.raises(ValueError, match="a level for the digit 9"):
+        draw(Environment(hue={4: "red"}), shapes=(4, 9), count=2)
+    with pytest.raises(TypeError):
+        RED.changed(color="red")
+    with pytest.raises(ValueError, match="factor: expected one of hue"):
+        RED.levels("shape", 4)
+
+
+@pytest.mark.parametrize(
+    "choice", [{"red", "blue"}, ("red", "red", "blue"), (x for x in ["red"]), 5, None]
+)
+def test_levels_without_an_order_or_twice_are_refused(choice):
+    with pytest.raises(ValueError, match="hue: expected a level"):
+        diagvib.Environment(hue=choice)
+
+
+def test_environments_can_be_pickled_copied_and_hashed():
+    for environment in diagvib.opportunities("1-CGO").training:
+        again = pickle.loads(pickle.dumps(environment))
+        assert again == environment == copy.deepcopy(environment)
+        assert hash(again) == hash(environment)
+
+
+def test_positions_of_any_integer_type_are_positions():
+    scenes = diagvib.draw(diagvib.Environment(), shapes=(4, 9), count=10)
+    for dtype in (np.uint8, np.int8, np.int64):
+        part = scenes.subset(np.array([0, 3], dtype=dtype))
+        assert torch.equal(part.labels, scenes.labels[[0, 3]])
+    assert len(scenes.subset([]).labels) == 0
+    with pytest.raises(ValueError, match="one dimension"):
+        scenes.subset(5)
+    with pytest.raises(TypeError, match="positions"):
+        scenes.subset([0.5])
+
+
+def test_wrong_kinds_of_arguments_are_told():
+    with pytest.raises(TypeError, match="environments: expected"):
+        diagvib.draw_all(diagvib.DISCRIMINABILITY, count=4)
+    with pytest.raises(TypeError, match="shapes: expected"):
+        diagvib.draw(diagvib.Environment(), shapes=4, count=4)
+    with pytest.raises(TypeError, match="paired: expected"):
+        diagvib.draw_all([diagvib.Environment()], shapes=(4, 9), count=4, paired=1)

@@ -1,0 +1,285 @@
+"""The environments of the papers, against their tables as printed."""
+
+import itertools
+
+import pytest
+import torch
+
+from robustbook.datasets.diagvib import (
+    CONFIGURED,
+    DISCRIMINABILITY,
+    OPPORTUNITIES,
+    SELECTION_HUE,
+    SELECTION_POSITION,
+    Environment,
+    co_occurrence,
+    differences,
+    draw,
+    draw_all,
+    opportunities,
+)
+
+ABBREVIATED = {
+    "CC": "center",
+    "LC": "lower center",
+    "UL": "upper left",
+    "UR": "upper right",
+    "LL": "lower left",
+    "LR": "lower right",
+    "CR": "center right",
+}
+
+#: PA thesis, Tables 4.6, 5.2 and C.3: hue, lightness, position, scale, texture.
+PRINTED_TESTS = {
+    "discriminability": """
+        red dark CC normal blank
+        blue dark CC normal blank
+        blue bright CC normal blank
+        blue bright LC normal blank
+        blue bright LC large blank
+        blue bright LC large tiles""",
+    "selection-hue": """
+        red dark CC large blank
+        green dark CC large blank
+        green bright CC large blank
+        green bright CC large tiles
+        green bright UL large tiles
+        green bright UL small tiles""",
+    "selection-position": """
+        green dark UL large blank
+        green dark CC large blank
+        green dark CC small blank
+        red dark CC small blank
+        green bright CC small blank
+        green bright CC small tiles""",
+}
+#: PA thesis, Tables 5.1 and C.5: training 0 and 1, then SD, ID, 1F-MD, 5F-MD beside
+#: validation 0, then the two of OOD.
+PRINTED_TRAINING = {
+    "selection-hue": """
+        red dark CC large blank
+        blue dark CC large blank
+        red dark CC large blank
+        blue dark CC large blank
+        magenta dark CC large blank
+        green bright UL small tiles
+        yellow dark CC large blank
+        magenta dark CC large blank""",
+    "selection-position": """
+        green dark UL large blank
+        green dark LR large blank
+        green dark UL large blank
+        green dark LR large blank
+        green dark UR large blank
+        red bright CC small tiles
+        green dark UR large blank
+        green dark LL large blank""",
+}
+SETUPS = {
+    setup.name: setup for setup in (DISCRIMINABILITY, SELECTION_HUE, SELECTION_POSITION)
+}
+
+
+def read(table):
+    rows = [line.split() for line in table.strip().splitlines()]
+    return [
+        Environment(
+            hue=hue,
+            lightness=lightness,
+            position=ABBREVIATED[position],
+            scale=scale,
+            texture=texture,
+        )
+        for hue, lightness, position, scale, texture in rows
+    ]
+
+
+@pytest.mark.parametrize("name", list(SETUPS))
+def test_the_test_environments_are_those_printed(name):
+    assert list(SETUPS[name].tests) == read(PRINTED_TESTS[name])
+
+
+@pytest.mark.parametrize("name", list(PRINTED_TRAINING))
+def test_training_and_validation_are_those_printed(name):
+    setup = SETUPS[name]
+    first, second, sd, id_, one, five, ood0, ood1 = read(PRINTED_TRAINING[name])
+    assert setup.training == (first, second)
+    assert setup.shapes == (1, 4, 7, 9)
+    assert setup.validation == {
+        "SD": (first, sd),
+        "ID": (first, id_),
+        "1F-MD": (first, one),
+        "5F-MD": (first, five),
+        "OOD": (ood0, ood1),
+    }
+
+
+def test_training_is_on_the_first_two_environments_of_the_first_experiments():
+    setup = DISCRIMINABILITY
+    assert setup.shapes == (4, 9)
+    assert setup.training == setup.tests[:2]
+    assert setup.validation == {"ID": setup.tests[:2]}
+
+
+@pytest.mark.parametrize(
+    "setup", [DISCRIMINABILITY, SELECTION_HUE, *CONFIGURED.values()]
+)
+def test_every_test_shifts_one_factor_more(setup):
+    for number, test in enumerate(setup.tests):
+        assert len(test.differs_from(setup.tests[0])) == number
+    for before, after in itertools.pairwise(setup.tests):
+        assert len(after.differs_from(before)) == 1
+
+
+def test_the_printed_position_table_is_not_cumulative():
+    counts = [
+        len(test.differs_from(SELECTION_POSITION.tests[0]))
+        for test in SELECTION_POSITION.tests
+    ]
+    assert counts == [0, 1, 2, 3, 3, 4]
+
+
+def found(first, second):
+    return {
+        (one.environment, one.factor): (one.first, one.second)
+        for one in differences(first, second)
+    }
+
+
+def test_where_tables_and_configuration_disagree():
+    assert found(SELECTION_HUE, CONFIGURED["selection-hue"]) == {}
+
+    # "dark" and "bright" are drawn bright and brighter; "large" is drawn larger.
+    first = found(DISCRIMINABILITY, CONFIGURED["discriminability"])
+    lightness = {key: pair for key, pair in first.items() if key[1] == "lightness"}
+    assert len(lightness) == 10  # every environment: 2 training, 2 validation, 6 tests
+    assert set(lightness.values()) == {("dark", "bright"), ("bright", "brighter")}
+    rest = {key: pair for key, pair in first.items() if key[1] != "lightness"}
+    assert rest == {
+        ("test 4", "scale"): ("large", "larger"),
+        ("test 5", "scale"): ("large", "larger"),
+    }
+
+    second = found(SELECTION_POSITION, CONFIGURED["selection-position"])
+    assert {key: pair for key, pair in second.items() if key[1] == "hue"} == {
+        ("test 4", "hue"): ("green", "red"),
+        ("test 5", "hue"): ("green", "red"),
+    }
+    # The sources change places; what is called upper right is drawn lower left.
+    places = {key: pair for key, pair in second.items() if key[1] == "position"}
+    assert places[("training 0", "position")] == ("upper left", "lower right")
+    assert places[("validation 1F-MD 1", "position")] == ("upper right", "lower left")
+    assert places[("validation OOD 0", "position")] == ("upper right", "lower left")
+    assert places[("validation OOD 1", "position")] == ("lower left", "upper right")
+    assert len(second) == len(places) + 2
+
+
+def test_the_transposed_position_explains_the_tables_lower_center():
+    # The configuration's "center right" is the tables' "centered low".
+    assert CONFIGURED["discriminability"].tests[3].position == "lower center"
+    assert DISCRIMINABILITY.tests[3].position == "lower center"
+
+
+# ---------------------------------------------------------------------- shortcuts
+
+#: PA thesis, section C.2.2, rows 7, 4, 9.
+PRINTED_OPPORTUNITIES = {
+    "ZGO": ["XOO", "OXO", "OOX"],
+    "1-CGO": ["XXO", "OXO", "OOX"],
+    "2-CGO": ["XXO", "OXO", "XOX"],
+}
+
+
+@pytest.mark.parametrize("setting", list(PRINTED_OPPORTUNITIES))
+def test_co_occurrence_is_that_printed(setting):
+    table = PRINTED_OPPORTUNITIES[setting]
+    expected = torch.tensor([[mark == "X" for mark in row] for row in table])
+    assert torch.equal(co_occurrence(setting), expected)
+
+
+def test_opportunities_only_ever_grow():
+    tables = [co_occurrence(setting) for setting in OPPORTUNITIES]
+    assert [int(table.sum()) for table in tables] == [3, 4, 5, 6, 9]
+    for before, after in itertools.pairwise(tables):
+        assert bool((after | ~before).all())
+    three = tables[3]
+    assert three.sum(0).tolist() == three.sum(1).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("factor", ["hue", "position"])
+@pytest.mark.parametrize("setting", OPPORTUNITIES)
+def test_the_level_gives_the_class_away_as_far_as_the_setting_says(setting, factor):
+    setup = opportunities(setting, factor=factor)
+    scenes = draw_all(setup.training, shapes=setup.shapes, count=900)
+    levels = []
+    for part in scenes:
+        own = part.levels[factor]
+        table = torch.zeros(3, 9)
+        for label, level in zip(part.labels, own, strict=True):
+            table[label, level] += 1
+        used = table[:, table.sum(0) > 0]
+        assert used.shape[1] == 3
+        # Digit by digit, the numbers of levels that it is seen with.
+        assert (used > 0).sum(1).tolist() == co_occurrence(setting).sum(1).tolist()
+        guess = used.amax(0).sum() / used.sum()
+        expected = {"ZGO": 1.0, "ZSO": 1 / 3}.get(setting)
+        if expected is not None:
+            assert abs(float(guess) - expected) < 0.06
+        levels.append(set(own.tolist()))
+    assert not levels[0] & levels[1]
+
+
+@pytest.mark.parametrize("factor", ["hue", "position"])
+def test_novel_tests_hold_what_training_does_not(factor):
+    for setting in OPPORTUNITIES[:-1]:
+        setup = opportunities(setting, factor=factor)
+        for digit in setup.shapes:
+            seen = {
+                level for env in setup.training for level in env.levels(factor, digit)
+            }
+            assert set(setup.tests[0].levels(factor, digit)) == seen
+            for test in setup.tests[1:]:
+                assert not seen & set(test.levels(factor, digit))
+                assert len(seen) + len(test.levels(factor, digit)) == 6
+    everything = opportunities("ZSO", factor=factor)
+    assert everything.tests[1] == everything.tests[0]
+
+
+#: PA thesis, Table C.6.
+PRINTED_C6 = {
+    "hue": {
+        "position": "CC CC CR CR CR CR",
+        "scale": "large large large small small small",
+        "lightness": "bright bright bright bright dark dark",
+        "texture": "tiles tiles tiles tiles tiles wood",
+    },
+    "position": {
+        "scale": "large large small small small small",
+        "hue": "blue blue blue red red red",
+        "lightness": "bright bright bright bright dark dark",
+        "texture": "tiles tiles tiles tiles tiles wood",
+    },
+}
+
+
+@pytest.mark.parametrize("factor", ["hue", "position"])
+def test_the_other_factors_are_those_of_table_c6(factor):
+    tests = opportunities("1-CGO", factor=factor).tests
+    for name, row in PRINTED_C6[factor].items():
+        expected = [ABBREVIATED.get(level, level) for level in row.split()]
+        assert [getattr(test, name) for test in tests] == expected
+
+
+def test_environments_of_a_setup_are_listed_by_part():
+    parts = SELECTION_HUE.environments()
+    assert len(parts) == 2 + 10 + 6
+    assert parts["validation 1F-MD 1"].hue == "magenta"
+    scenes = draw(parts["test 5"], shapes=SELECTION_HUE.shapes, count=8)
+    assert scenes.images(size=32).shape == (8, 3, 32, 32)
+
+
+def test_bad_settings_are_named():
+    with pytest.raises(ValueError, match="setting: expected one of ZGO"):
+        opportunities("4-CGO")
+    with pytest.raises(ValueError, match="factor: expected one of hue, position"):
+        opportunities("ZGO", factor="scale")

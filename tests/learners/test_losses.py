@@ -1,0 +1,198 @@
+"""Losses of the learners, against their definitions."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+from robustbook.learners import ERM, IRM, LISA, cutmix, irm_penalty, mixup
+from robustbook.learners._losses import _partners
+
+
+class Recorder(nn.Module):
+    """Logits that are a linear function of two pixels; keeps what it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(2, 3)
+        self.seen = None
+
+    def forward(self, images):
+        self.seen = images.detach().clone()
+        return self.linear(images.flatten(1)[:, :2])
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(0)
+    model = Recorder()
+    images = torch.rand(2, 40, 1, 8, 8)
+    labels = torch.randint(3, (2, 40))
+    return model, images, labels
+
+
+def test_erm_is_the_mean_over_all_domains(batch):
+    model, images, labels = batch
+    loss, risk = ERM().loss(model, images, labels, epoch=0, generator=generator())
+    own = [F.cross_entropy(model(x), y) for x, y in zip(images, labels, strict=True)]
+    torch.testing.assert_close(loss, (own[0] + own[1]) / 2)
+    assert torch.equal(loss, risk)
+
+
+def test_the_penalty_is_the_squared_derivative_by_a_factor_of_the_logits():
+    torch.manual_seed(1)
+    logits = (3 * torch.randn(30, 4, dtype=torch.float64)).requires_grad_()
+    labels = torch.randint(4, (30,))
+    factor = torch.ones((), dtype=torch.float64, requires_grad=True)
+    risk = F.cross_entropy(factor * logits, labels)
+    (slope,) = torch.autograd.grad(risk, factor, create_graph=True)
+    expected = slope.square()
+    torch.testing.assert_close(irm_penalty(logits, labels), expected)
+    (theirs,) = torch.autograd.grad(expected, logits)
+    (ours,) = torch.autograd.grad(irm_penalty(logits, labels), logits)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_the_penalty_vanishes_where_no_rescaling_helps():
+    torch.manual_seed(2)
+    logits, labels = torch.randn(50, 3, dtype=torch.float64), torch.arange(50) % 3
+    logits[torch.arange(50), labels] += 1.0
+    factors = torch.linspace(0.01, 5, 5000, dtype=torch.float64)
+    risks = torch.stack([F.cross_entropy(w * logits, labels) for w in factors])
+    best = factors[risks.argmin()]
+    assert float(irm_penalty(best * logits, labels)) < 1e-6
+    assert float(irm_penalty(logits * 3, labels)) > 1e-3
+
+
+def test_irm_adds_the_mean_penalty_of_the_domains(batch):
+    model, images, labels = batch
+    own = [
+        (F.cross_entropy(model(x), y), irm_penalty(model(x), y))
+        for x, y in zip(images, labels, strict=True)
+    ]
+    risk = (own[0][0] + own[1][0]) / 2
+    penalty = (own[0][1] + own[1][1]) / 2
+    for learner, epoch, expected in (
+        (IRM(weight=0.5), 0, risk + 0.5 * penalty),
+        (IRM(weight=20.0), 0, (risk + 20 * penalty) / 20),
+        (IRM(weight=20.0, warmup_epochs=3), 2, risk + penalty),
+        (IRM(weight=20.0, warmup_epochs=3), 3, (risk + 20 * penalty) / 20),
+        (IRM(weight=0.5, warmup_epochs=3), 0, risk + 0.5 * penalty),
+        (IRM(weight=0.0), 0, risk),
+    ):
+        loss, plain = learner.loss(
+            model, images, labels, epoch=epoch, generator=generator()
+        )
+        torch.testing.assert_close(loss, expected)
+        torch.testing.assert_close(plain, risk)
+
+
+@pytest.mark.parametrize("across", [True, False])
+def test_partners_are_of_the_other_kind_in_just_one_respect(across):
+    torch.manual_seed(3)
+    labels = torch.randint(3, (2, 60))
+    partner = _partners(labels, across, generator())
+    domain = torch.arange(2).repeat_interleave(60)
+    label = labels.flatten()
+    same_label = label == label[partner]
+    same_domain = domain == domain[partner]
+    if across:
+        assert bool(same_label.all())
+        assert not bool(same_domain.any())
+    else:
+        assert bool(same_domain.all())
+        assert not bool(same_label.any())
+    assert len(set(partner.tolist())) > 40
+
+
+def test_who_has_no_partner_stays_alone():
+    labels = torch.tensor([[0, 0], [1, 1]])
+    assert _partners(labels, True, generator()).tolist() == [0, 1, 2, 3]
+    assert _partners(labels, False, generator()).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_lisa_mixes_across_domains_as_often_as_said(share):
+    # One pixel says the domain, another the label: what is mixed shows in them.
+    labels = torch.arange(12).repeat(2, 1) % 3
+    images = torch.zeros(2, 12, 1, 8, 8)
+    images[1, :, :, 0, 0] = 1.0
+    images[:, :, 0, 0, 1] = labels / 2
+    model, draws = Recorder(), generator(5)
+    crossed = 0
+    for _ in range(200):
+        LISA(across_domains=share).loss(model, images, labels, epoch=0, generator=draws)
+        pixel = model.seen[:, 0, 0, 0]
+        mixed_domains = bool(((pixel > 0) & (pixel < 1)).any())
+        own_label = torch.equal(model.seen[:, 0, 0, 1], labels.flatten() / 2)
+        assert mixed_domains == own_label
+        crossed += mixed_domains
+    assert abs(crossed / 200 - share) < 0.1
+
+
+def test_lisa_is_the_cross_entropy_with_soft_labels(batch):
+    model, images, labels = batch
+    loss, _ = LISA(across_domains=0.0).loss(
+        model, images, labels, epoch=0, generator=generator(3)
+    )
+    draws = generator(3)
+    torch.rand((), generator=draws)
+    partner = _partners(labels, False, draws)
+    mixed = model.seen.flatten(1)
+    first = images.flatten(0, 1).flatten(1)
+    weight = ((mixed - first[partner]) / (first - first[partner]))[:, 5]
+    torch.testing.assert_close(weight, weight[:1].expand_as(weight), rtol=1e-2, atol=0)
+    weight = float(weight.median())
+    one_hot = F.one_hot(labels.flatten(), 3).float()
+    soft = weight * one_hot + (1 - weight) * one_hot[partner]
+    torch.testing.assert_close(
+        loss, F.cross_entropy(model(model.seen), soft), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_mixup_and_cutmix_keep_what_they_say():
+    torch.manual_seed(4)
+    first, second = torch.rand(3, 2, 20, 30), 2 + torch.rand(3, 2, 20, 30)
+    mixed, weight = mixup(first, second, 0.3)
+    torch.testing.assert_close(mixed, 0.3 * first + 0.7 * second)
+    assert weight == 0.3
+    weights = []
+    for seed in range(200):
+        mixed, weight = cutmix(first, second, 0.6, generator=generator(seed))
+        pasted = mixed == second
+        assert torch.equal(mixed[~pasted], first[~pasted])
+        assert float((~pasted).float().mean()) == pytest.approx(weight)
+        rows, columns = pasted[0, 0].any(1), pasted[0, 0].any(0)
+        assert int(pasted[0, 0].sum()) == int(rows.sum()) * int(columns.sum())
+        weights.append(weight)
+    assert min(weights) == pytest.approx(0.6, abs=0.05)  # whole, if not at the edge
+    assert max(weights) > 0.75
+
+
+def test_learners_refuse_what_has_no_meaning():
+    with pytest.raises(ValueError, match="weight: expected a finite number of at"):
+        IRM(weight=-1.0)
+    with pytest.raises(ValueError, match="across_domains: expected a number in"):
+        LISA(across_domains=1.5)
+    with pytest.raises(ValueError, match="mix: expected one of mixup, cutmix"):
+        LISA(mix="blend")
+    with pytest.raises(ValueError, match="alpha: expected a positive"):
+        LISA(alpha=0.0)
+
+
+def test_mixing_needs_images_of_one_shape_and_a_share():
+    images = torch.zeros(4, 3, 8, 8)
+    for mix in (mixup, lambda *a: cutmix(*a, generator=torch.Generator())):
+        with pytest.raises(ValueError, match="shape"):
+            mix(images, torch.ones(1, 3, 8, 8), 0.5)
+        with pytest.raises(ValueError, match="weight"):
+            mix(images, images, 2.0)
+
+
+def test_the_penalty_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="n at least 1"):
+        irm_penalty(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))

@@ -1,0 +1,412 @@
+"""Training on domains: every epoch measured, nothing lost where it is stopped."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from robustbook.agreement import posterior_agreement
+from robustbook.datasets import diagvib
+from robustbook.learners import (
+    ERM,
+    IRM,
+    LISA,
+    EarlyStopping,
+    History,
+    train_domains,
+)
+from robustbook.models import build_model, features_of, logits_of
+from robustbook.scores import accuracy, afr_pred
+from robustbook.selection import pair_scores
+
+SETUP = diagvib.DISCRIMINABILITY
+
+
+def samples(environments, count, split="train", paired=False, **options):
+    scenes = diagvib.draw_all(
+        environments, shapes=SETUP.shapes, count=count, split=split, paired=paired
+    )
+    return [part.dataset(size=16, **options) for part in scenes]
+
+
+@pytest.fixture(scope="module")
+def data():
+    first, second = samples(SETUP.training, 48, "validation", paired=True)
+    return {
+        "domains": samples(SETUP.training, 64),
+        "pairs": {"ID": (first, second), "SD": (first, first)},
+        "tests": {"5": samples(SETUP.tests[5:], 40, "test")[0]},
+        "measure": pair_scores,
+    }
+
+
+def network(seed=0):
+    return build_model("strided-cnn", seed=seed, options={"width": 4, "num_classes": 2})
+
+
+def train(data, *, model=None, learner=None, **options):
+    chosen = {"epochs": 3, "lr": 0.01, "seed": 0, "batch_size": 16, "progress": False}
+    chosen |= data | options
+    domains = chosen.pop("domains")
+    learner = chosen.pop("learner", learner)
+    model = network() if model is None else model
+    return model, train_domains(model, learner or ERM(), domains, **chosen)
+
+
+def same_weights(first, second):
+    theirs = second.state_dict()
+    return all(torch.equal(v, theirs[k]) for k, v in first.state_dict().items())
+
+
+def test_every_epoch_has_every_criterion(data):
+    model, history = train(data, keep=["ID/pa", "ID/accuracy"])
+    assert history.finished
+    assert not model.training
+    assert [row["epoch"] for row in history.rows] == [1, 2, 3]
+    assert [set(part) for part in history.seconds] == [
+        {"train", "logits", "measure"}
+    ] * 3
+    first, second = (part for part in data["pairs"]["ID"])
+    logits, shifted = logits_of(model, first.images), logits_of(model, second.images)
+    last = history.rows[-1]
+    agreement = posterior_agreement(logits, shifted)
+    assert last["ID/pa"] == pytest.approx(agreement.pa, abs=2e-6)
+    assert last["ID/afr_pred"] == afr_pred(logits, shifted)
+    mean = (accuracy(logits, first.labels) + accuracy(shifted, first.labels)) / 2
+    assert last["ID/accuracy"] == pytest.approx(mean)
+    test = data["tests"]["5"]
+    assert last["test/5"] == accuracy(logits_of(model, test.images), test.labels)
+    # A sample agrees with itself: all of log K, at infinite inverse temperature.
+    assert last["SD/pa"] == pytest.approx(math.log(2))
+    assert last["SD/beta"] == math.inf
+
+
+def test_the_kept_weights_are_those_of_the_best_epoch(data):
+    _, history = train(data, epochs=5, keep=["ID/pa", "test/5"])
+    for criterion in ("ID/pa", "test/5"):
+        best = history.best(criterion)
+        kept = network()
+        kept.load_state_dict(history.weights[criterion])
+        pair = [logits_of(kept, part.images) for part in data["pairs"]["ID"]]
+        scores = pair_scores(*pair, data["pairs"]["ID"][0].labels)
+        assert scores["pa"] == pytest.approx(best["ID/pa"], abs=2e-6)
+        test = data["tests"]["5"]
+        found = accuracy(logits_of(kept, test.images), test.labels)
+        assert found == pytest.approx(best["test/5"])
+
+
+def test_what_is_watched_is_seen_after_each_epoch(data, tmp_path):
+    images = data["tests"]["5"].images[:4]
+    watch = {"features": lambda model: features_of(model, images)}
+    model, history = train(data, watch=watch, checkpoint=tmp_path / "run.pt", epochs=3)
+    seen = history.watched["features"]
+    assert [tuple(features.shape) for features in seen] == [(4, 16)] * 3
+    assert torch.equal(seen[-1], features_of(model, images))
+    assert not torch.equal(seen[0], seen[1])
+    _, read = train(data, watch=watch, checkpoint=tmp_path / "run.pt", epochs=3)
+    assert all(map(torch.equal, read.watched["features"], seen))
+
+
+@pytest.mark.parametrize("learner", [ERM(), IRM(), LISA(), LISA(mix="cutmix")])
+def test_learners_learn_and_repeat_to_the_last_bit(data, learner):
+    model, history = train(data, learner=learner, epochs=6)
+    again, repeated = train(data, learner=learner, epochs=6)
+    assert history.rows == repeated.rows
+    assert same_weights(model, again)
+    other, _ = train(data, learner=learner, epochs=6, seed=1)
+    assert not same_weights(model, other)
+    assert history.rows[-1]["risk"] < history.rows[0]["risk"]
+
+
+def test_learners_are_three_different_things(data):
+    models = [train(data, learner=x)[0] for x in (ERM(), IRM(weight=10.0), LISA())]
+    assert not same_weights(models[0], models[1])
+    assert not same_weights(models[0], models[2])
+
+
+def test_what_is_measured_does_not_change_what_is_learned(data):
+    model, _ = train(data)
+    bare, history = train({"domains": data["domains"]})
+    assert same_weights(model, bare)
+    assert set(history.rows[0]) == {"epoch", "loss", "risk"}
+
+
+def test_bytes_train_as_floats(data):
+    floats, _ = train({"domains": data["domains"]})
+    bytes_, _ = train({"domains": samples(SETUP.training, 64, dtype=torch.uint8)})
+    assert same_weights(floats, bytes_)
+
+
+def test_a_small_domain_is_seen_as_often_as_a_large_one(data):
+    large, small = data["domains"][0], data["domains"][1].subset(range(20))
+    seen = []
+
+    class Counting(type(ERM())):
+        def loss(self, model, images, labels, **options):
+            seen.append(images.shape[:2])
+            return super().loss(model, images, labels, **options)
+
+    train({"domains": [large, small]}, learner=Counting(), epochs=2)
+    assert seen == [(2, 16)] * 8
+
+
+# ------------------------------------------------------------- stopping, going on
+
+
+def test_early_stopping_waits_for_its_patience(data):
+    values = iter([0.1, 0.5, 0.4, 0.5, 0.3, 0.9])
+
+    def measure(*_):
+        return {"score": next(values)}
+
+    _, history = train(
+        {**data, "pairs": {"ID": data["pairs"]["ID"]}, "measure": measure},
+        epochs=20,
+        stop=EarlyStopping("ID/score", patience=3),
+    )
+    assert history.finished
+    assert [row["ID/score"] for row in history.rows] == [0.1, 0.5, 0.4, 0.5, 0.3]
+
+
+def test_a_training_stopped_by_time_goes_on(data, tmp_path):
+    whole_model, whole = train(data, learner=LISA(), epochs=4, keep=["ID/pa"])
+    path = tmp_path / "run.pt"
+    options = {"learner": LISA(), "epochs": 4, "keep": ["ID/pa"], "checkpoint": path}
+    calls = 0
+    while True:
+        # A new model each time, of the first weights: the rest comes from the file.
+        model, part = train(data, model=network(seed=0), time_limit=0, **options)
+        if calls == 0:
+            assert not part.rows  # no time, no epoch
+        calls += 1
+        if part.finished:
+            break
+        clock = iter([0.0, 0.0, 99.0, 99.0])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda clock=clock: next(clock))
+            train(data, model=network(seed=0), time_limit=1, **options)
+    assert calls == 5
+    assert part.rows == whole.rows
+    assert same_weights(model, whole_model)
+    for name, value in whole.weights["ID/pa"].items():
+        assert torch.equal(part.weights["ID/pa"][name], value)
+
+
+def test_a_finished_training_is_read_not_repeated(data, tmp_path):
+    path = tmp_path / "run.pt"
+    model, history = train(data, checkpoint=path)
+    written = path.stat().st_mtime_ns
+    again, read = train(data, checkpoint=path)
+    assert read.rows == history.rows
+    assert same_weights(model, again)
+    assert path.stat().st_mtime_ns == written
+
+
+def test_a_checkpoint_of_other_initial_weights_is_refused(data, tmp_path):
+    path = tmp_path / "run.pt"
+    model, history = train(data, checkpoint=path)
+    with pytest.raises(ValueError, match="began with other weights"):
+        train(data, model=network(seed=7), checkpoint=path)
+    _, again = train(data, model=model, checkpoint=path)  # the weights of the file
+    assert again.rows == history.rows
+
+
+def test_weights_that_overflow_are_not_saved(data, tmp_path):
+    path = tmp_path / "run.pt"
+    with pytest.raises(FloatingPointError, match="lr below"):
+        train(data, lr=3e38, optimizer="sgd", epochs=1, checkpoint=path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("key", ["rows", "generator", "identity"])
+def test_a_checkpoint_with_a_part_missing_is_told(data, tmp_path, key):
+    path = tmp_path / "run.pt"
+    train(data, checkpoint=path)
+    state = torch.load(path, weights_only=True)
+    del state[key]
+    torch.save(state, path)
+    model = network(seed=0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match="expected a file that train_domains wrote"):
+        train(data, model=model, checkpoint=path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_before_training(data, tmp_path):
+    with pytest.raises((OSError, ValueError), match="checkpoint"):
+        train(data, checkpoint=tmp_path)  # a folder
+    (tmp_path / "file").write_text("")
+    with pytest.raises((OSError, ValueError), match="checkpoint"):
+        train(data, checkpoint=tmp_path / "file" / "run.pt")
+
+
+def test_scenes_instead_of_pictures_are_told(data):
+    scenes = diagvib.draw(diagvib.Environment(), shapes=(4, 9), count=8)
+    with pytest.raises(TypeError, match=r"dataset\(\)"):
+        train(data | {"domains": [scenes, scenes]})
+
+
+def test_equal_learners_look_the_same():
+    assert repr(IRM(weight=1)) == repr(IRM(weight=1.0))
+    assert repr(LISA(alpha=2)) == repr(LISA(alpha=2.0))
+
+
+def test_a_checkpoint_of_another_training_is_refused(data, tmp_path):
+    path = tmp_path / "run.pt"
+    train(data, checkpoint=path)
+    for change, word in (
+        ({"lr": 0.02}, "lr"),
+        ({"seed": 1}, "seed"),
+        ({"learner": IRM()}, "learner"),
+        ({"tests": {}}, "tests"),
+        ({"watch": {"logits": lambda model: torch.zeros(1)}}, "watch"),
+        ({"domains": data["domains"][::-1]}, "domains"),
+    ):
+        with pytest.raises(ValueError, match=f"of another training: {word} differ"):
+            train(data | change, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(ValueError, match="cannot be read"):
+        train(data, checkpoint=path)
+
+
+SCRIPT = """
+import sys, torch
+from robustbook.datasets import diagvib
+from robustbook.learners import LISA, train_domains
+from robustbook.models import build_model
+from robustbook.selection import pair_scores
+
+torch.set_num_threads(1)
+setup = diagvib.DISCRIMINABILITY
+draw = dict(shapes=setup.shapes, count=40)
+domains = [s.dataset(size=16) for s in diagvib.draw_all(setup.training, **draw)]
+pair = tuple(
+    s.dataset(size=16)
+    for s in diagvib.draw_all(setup.training, split="validation", paired=True, **draw)
+)
+model = build_model("strided-cnn", seed=0, options={"width": 4, "num_classes": 2})
+history = train_domains(
+    model, LISA(), domains, pairs={"ID": pair}, measure=pair_scores,
+    epochs=40, lr=0.01, seed=0, batch_size=8, keep=["ID/pa"],
+    checkpoint=sys.argv[1], progress=False,
+)
+torch.save({"rows": history.rows, "model": model.state_dict()}, sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_training_loses_nothing(tmp_path):
+    def start(name):
+        paths = [str(tmp_path / f"{name}{end}") for end in (".pt", ".out")]
+        return subprocess.Popen([sys.executable, "-c", SCRIPT, *paths])
+
+    process = start("killed")
+    while process.poll() is None and not (tmp_path / "killed.pt").is_file():
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    done = torch.load(tmp_path / "killed.pt", weights_only=True)["rows"]
+    assert 1 <= len(done) < 40
+    assert not (tmp_path / "killed.out").exists()
+
+    whole = start("whole")
+    assert start("killed").wait() == 0
+    assert whole.wait() == 0
+    found, expected = (
+        torch.load(tmp_path / f"{name}.out", weights_only=True)
+        for name in ("killed", "whole")
+    )
+    assert len(expected["rows"]) == 40
+    assert found["rows"] == expected["rows"]
+    assert found["rows"][: len(done)] == done
+    for name, value in expected["model"].items():
+        assert torch.equal(found["model"][name], value)
+
+
+# --------------------------------------------------------------------- the history
+
+
+def test_ties_are_broken_as_asked():
+    rows = [{"epoch": k, "x": v} for k, v in enumerate([0.2, 0.9, 0.9, 0.1], start=1)]
+    history = History(rows=rows)
+    assert history.best("x")["epoch"] == 2
+    assert history.best("x", ties="last")["epoch"] == 3
+    rows[1]["x"] = math.nan
+    assert history.best("x")["epoch"] == 3
+    rows.append({"epoch": 5, "x": math.inf})
+    assert history.best("x")["epoch"] == 5
+    with pytest.raises(ValueError, match="criterion: expected one of epoch, x"):
+        history.best("y")
+    with pytest.raises(ValueError, match="none: no epoch yet"):
+        History().best("x")
+    with pytest.raises(ValueError, match="ties: expected 'first' or 'last'"):
+        history.best("x", ties="best")
+
+
+# -------------------------------------------------------------------- bad arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"domains": []}, "domains: expected at least one"),
+        ({"optimizer": "lion"}, "optimizer: expected 'adam' or 'sgd'"),
+        ({"precision": "half"}, "precision: expected 'auto', 'float32' or 'bfloat16'"),
+        ({"epochs": 0}, "epochs: expected at least 1"),
+        ({"lr": 0.0}, "lr: expected a positive"),
+        ({"device": "tpu9"}, "device: expected 'auto'"),
+        ({"keep": ["ID/beauty"]}, "criterion: expected one of epoch"),
+        ({"stop": EarlyStopping("SD/x", 2)}, "criterion: expected one of epoch"),
+    ],
+)
+def test_bad_arguments_are_named(data, options, message):
+    with pytest.raises(ValueError, match=message):
+        train(data | options)
+
+
+def test_pairs_must_be_pairs(data):
+    first, second = data["pairs"]["ID"]
+    turned = replace(second, labels=second.labels.flip(0))
+    with pytest.raises(ValueError, match="pairs: expected two samples of the same cl"):
+        train(data | {"pairs": {"ID": (first, turned)}})
+
+
+def test_a_loss_that_explodes_is_reported(data):
+    with pytest.raises(FloatingPointError, match=r"in epoch \d of 3"):
+        train(data, lr=1e30, optimizer="sgd")
+
+
+def test_sgd_and_mixed_precision_train_too(data):
+    plain, _ = train(data, optimizer="sgd")
+    mixed, history = train(data, precision="bfloat16")
+    assert math.isfinite(history.rows[-1]["risk"])
+    adam, _ = train(data)
+    assert not same_weights(plain, adam)
+    assert not same_weights(mixed, adam)
+    for value in mixed.state_dict().values():
+        assert value.dtype in (torch.float32, torch.int64)
+
+
+def test_the_bar_shows_loss_accuracy_and_agreement(data, capsys):
+    train(data, progress=True, epochs=1)
+    shown = capsys.readouterr().err
+    assert "ERM" in shown
+    assert "ID/pa" in shown
+    assert "risk" in shown
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_training_on_a_gpu_resumes(data, tmp_path):
+    path = tmp_path / "run.pt"
+    model, part = train(data, device="cuda", checkpoint=path, epochs=2)
+    assert part.finished
+    assert next(model.parameters()).device.type == "cuda"
+    assert math.isfinite(part.rows[-1]["ID/pa"])
