@@ -7,6 +7,7 @@ so that a name added to ``__all__`` appears in the book with the next build.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 from docutils import nodes
@@ -39,6 +40,7 @@ class ApiSummary(Autosummary):
             message = f"{module_name}: no importable module with __all__ ({error})"
             return [self.state.document.reporter.warning(message, line=self.lineno)]
         documented = ModuleAnalyzer.for_module(module_name).find_attr_docs()
+        adopt_comments(module_name, public, documented)
         for name, value in ((name, getattr(module, name)) for name in public):
             described = callable(value) or ("", name) in documented
             if not described:
@@ -53,6 +55,21 @@ class ApiSummary(Autosummary):
         self.env.ref_context["py:module"] = module_name
         self.content = StringList(list(public), source=module_name)
         return super().run()
+
+
+def adopt_comments(
+    module_name: str, public: list[str], documented: dict[tuple[str, str], list[str]]
+) -> None:
+    """Give a package the comments on constants that its private modules define.
+
+    autodoc looks for the comment on a constant in the module that it documents only.
+    """
+    private = [name for name in sys.modules if name.startswith(f"{module_name}._")]
+    for name in sorted(private):
+        found = ModuleAnalyzer.for_module(name).find_attr_docs()
+        for (scope, attribute), comment in found.items():
+            if not scope and attribute in public:
+                documented.setdefault((scope, attribute), comment)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
