@@ -2,7 +2,6 @@
 
 import copy
 import os
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -264,10 +263,10 @@ def test_levels_without_an_order_or_twice_are_refused(choice):
         diagvib.Environment(hue=choice)
 
 
-def test_environments_can_be_pickled_copied_and_hashed():
+def test_environments_can_be_copied_and_hashed():
     for environment in diagvib.opportunities("1-CGO").training:
-        again = pickle.loads(pickle.dumps(environment))
-        assert again == environment == copy.deepcopy(environment)
+        again = copy.deepcopy(environment)  # by __reduce__, as pickle does
+        assert again == environment
         assert hash(again) == hash(environment)
 
 
