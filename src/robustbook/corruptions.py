@@ -1,0 +1,148 @@
+"""Corruptions: what a camera and the weather do to images, at five severities.
+
+They serve as shifts that no attacker chose. None is random, so a corrupted image
+needs no seed. Noise is in :func:`robustbook.attacks.gaussian_noise`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from scipy.ndimage import gaussian_filter
+from torch import Tensor
+from torch.nn import functional
+
+from robustbook._validation import as_tensor, check_count
+
+__all__ = ["CORRUPTIONS", "corrupt"]
+
+
+def _blur(images: Tensor, width: float) -> Tensor:
+    # scipy has no half precision.
+    pixels = images.double().cpu().numpy()
+    blurred = gaussian_filter(pixels, sigma=(0, 0, width, width), mode="nearest")
+    return torch.from_numpy(blurred).to(images)
+
+
+def _brightness(images: Tensor, added: float) -> Tensor:
+    return images + added
+
+
+def _contrast(images: Tensor, factor: float) -> Tensor:
+    means = images.mean(dim=(2, 3), keepdim=True)
+    return means + factor * (images - means)
+
+
+def _pixelate(images: Tensor, share: float) -> Tensor:
+    height, width = images.shape[2:]
+    small = (max(1, int(height * share)), max(1, int(width * share)))
+    coarse = functional.interpolate(images, size=small, mode="area")
+    return functional.interpolate(coarse, size=(height, width), mode="nearest")
+
+
+def _rotation(images: Tensor, degrees: float) -> Tensor:
+    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    height, width = images.shape[2:]
+    # In the grid's units the image is two wide and two high, whatever its shape.
+    turn = [[cosine, -sine * height / width, 0], [sine * width / height, cosine, 0]]
+    turns = torch.tensor(turn, dtype=images.dtype, device=images.device)
+    grid = functional.affine_grid(
+        turns.expand(len(images), 2, 3), list(images.shape), align_corners=False
+    )
+    return functional.grid_sample(
+        images, grid, padding_mode="border", align_corners=False
+    )
+
+
+_Corruption = Callable[[Tensor, float], Tensor]
+
+#: Each with its five sizes.
+_KINDS: Final[dict[str, tuple[_Corruption, tuple[float, ...]]]] = {
+    "blur": (_blur, (0.4, 0.6, 0.7, 0.8, 1.0)),
+    "brightness": (_brightness, (0.05, 0.1, 0.15, 0.2, 0.3)),
+    "contrast": (_contrast, (0.75, 0.5, 0.4, 0.3, 0.15)),
+    "pixelate": (_pixelate, (0.95, 0.9, 0.85, 0.75, 0.65)),
+    "rotation": (_rotation, (5.0, 10.0, 15.0, 20.0, 30.0)),
+}
+
+#: The kinds of corruption that :func:`corrupt` knows, in alphabetical order.
+CORRUPTIONS: Final = tuple(_KINDS)
+
+
+def corrupt(images: Any, kind: str, *, severity: int = 3) -> Tensor:
+    """Corrupt images in one way.
+
+    Parameters
+    ----------
+    images : Tensor or ndarray, shape (N, C, H, W)
+        Images in [0, 1], floating-point.
+    kind : {"blur", "brightness", "contrast", "pixelate", "rotation"}
+        "blur": a Gaussian filter, 0.4 to 1 pixel wide. "brightness": 0.05 to 0.3 is
+        added to every pixel. "contrast": the distance to the mean of a channel is
+        multiplied by 0.75 to 0.15. "pixelate": as if taken with 0.95 to 0.65 times
+        as many pixels a side. "rotation": 5 to 30 degrees, counterclockwise; pixels
+        from outside repeat the edge.
+    severity : int, default 3
+        1 to 5, from the first of these sizes to the last.
+
+    Returns
+    -------
+    Tensor, shape (N, C, H, W)
+        Images in [0, 1], of the same type and on the same device.
+
+    Raises
+    ------
+    TypeError
+        If the images are not floating-point numbers.
+    ValueError
+        If their shape is another, a pixel is outside [0, 1] or not finite, or there
+        is no such corruption or severity.
+
+    References
+    ----------
+    D. Hendrycks, T. Dietterich, "Benchmarking neural network robustness to common
+    corruptions and perturbations", ICLR 2019: their sizes for images of 32 by 32
+    pixels. Rotation is not among theirs, and brightness is added in HSV there.
+    Chapter 27 of this book.
+
+    Examples
+    --------
+    >>> image = torch.tensor([[[[0.0, 1.0], [0.0, 1.0]]]])
+    >>> corrupt(image, "contrast", severity=2)
+    tensor([[[[0.2500, 0.7500],
+              [0.2500, 0.7500]]]])
+    """
+    pixels = check_images(images)
+    if kind not in _KINDS:
+        raise ValueError(
+            f"kind: expected one of {', '.join(CORRUPTIONS)}; got {kind!r}."
+        )
+    function, sizes = _KINDS[kind]
+    if check_count("severity", severity) > len(sizes):
+        raise ValueError(f"severity: expected 1 to {len(sizes)}, got {severity}.")
+    return function(pixels, sizes[severity - 1]).clamp(0, 1)
+
+
+def check_images(images: Any) -> Tensor:
+    """Return images as a tensor (N, C, H, W), if they are images in [0, 1]."""
+    pixels = as_tensor("images", images)
+    if not pixels.is_floating_point():
+        raise TypeError(
+            f"images: expected floating-point pixels in [0, 1], got {pixels.dtype}; "
+            "divide bytes by 255."
+        )
+    if pixels.ndim != 4 or 0 in pixels.shape:
+        raise ValueError(
+            "images: expected shape (N, C, H, W), at least one of each, got "
+            f"{tuple(pixels.shape)}."
+        )
+    low, high = (float(end) for end in pixels.aminmax())
+    if not (low >= 0 and high <= 1):  # also where one of them is NaN
+        raise ValueError(
+            f"images: expected pixels in [0, 1], got {low:g} to {high:g}; "
+            "normalization belongs inside the model."
+        )
+    return pixels

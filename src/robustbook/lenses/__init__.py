@@ -1,0 +1,18 @@
+"""Three lenses on one model: all measures, on the same images.
+
+:func:`three_lenses` is the one call. Chapter 27 compares what the lenses see,
+Chapter 28 says which of them answers which question.
+"""
+
+from robustbook.lenses._measure import three_lenses
+from robustbook.lenses._passes import CountedModel, Passes
+from robustbook.lenses._result import Settings, Share, ThreeLenses
+
+__all__ = [
+    "CountedModel",
+    "Passes",
+    "Settings",
+    "Share",
+    "ThreeLenses",
+    "three_lenses",
+]

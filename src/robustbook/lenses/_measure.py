@@ -1,0 +1,352 @@
+"""Measure one model with all three lenses, on the same images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import torch
+from scipy.stats import binomtest
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from robustbook._classifier import Model, check_model, check_model_logits, find_device
+from robustbook._validation import (
+    as_tensor,
+    check_count,
+    check_labels,
+    check_logits,
+    check_positive,
+)
+from robustbook.agreement import posterior_agreement
+from robustbook.attacks import pgd
+from robustbook.average_case import monte_carlo
+from robustbook.corruptions import CORRUPTIONS, check_images, corrupt
+from robustbook.lenses._passes import CountedModel
+from robustbook.lenses._result import (
+    ADVERSARIAL,
+    AVERAGE_CASE,
+    CLEAN,
+    INPUT_MARGIN,
+    NOISE,
+    Settings,
+    Share,
+    ThreeLenses,
+)
+from robustbook.margins import (
+    Consistency,
+    InputMargins,
+    estimate_robust_accuracy,
+    input_margin,
+    logit_margin,
+    margin_consistency,
+)
+
+__all__ = ["three_lenses"]
+
+#: Fewer images have no standard error worth the name.
+FEWEST: Final = 10
+
+
+def three_lenses(
+    model: Model,
+    images: Any,
+    labels: Any = None,
+    *,
+    eps: float = 8 / 255,
+    sigma: float = 0.1,
+    corruptions: tuple[str, ...] = CORRUPTIONS,
+    severity: int = 3,
+    attack_steps: int = 40,
+    noise_samples: int = 500,
+    margin_images: int = 100,
+    seed: int = 0,
+    batch_size: int = 256,
+    progress: bool = True,
+    device: str | torch.device | None = None,
+) -> ThreeLenses:
+    """Measure a model with all three lenses, on the same images.
+
+    Posterior Agreement between the images and shifted ones: attacked by PGD, with
+    Gaussian noise, and with each corruption. Average-case robustness under that noise.
+    Input margins of some images, and how well logit margins order them. No label is
+    needed: attacks go against the model's own predictions.
+
+    Parameters
+    ----------
+    model : callable
+        Returns logits (n, K) of images (n, C, H, W) in [0, 1]; normalization belongs
+        inside of it. A module is evaluated in evaluation mode and left as it was.
+    images : Tensor or ndarray, shape (N, C, H, W)
+        At least ten images in [0, 1], floating-point.
+    labels : Tensor or ndarray, shape (N,), optional
+        True classes, for accuracies.
+    eps : float, default 8/255
+        ℓ∞ bound of the attack, in [0, 1] pixel units.
+    sigma : float, default 0.1
+        Standard deviation of the noise, in [0, 1] pixel units. Noise is not clipped.
+    corruptions : tuple of str, default all
+        Kinds of :func:`robustbook.corruptions.corrupt`.
+    severity : int, default 3
+        Of the corruptions, 1 to 5.
+    attack_steps : int, default 40
+        Steps of PGD.
+    noise_samples : int, default 500
+        Noisy copies of each image, for average-case robustness.
+    margin_images : int, default 100
+        How many of the images have their input margins measured, which costs most;
+        all of them if there are fewer.
+    seed : int, default 0
+        Of the noise, of the attack's start, of the choice of images.
+    batch_size : int, default 256
+        Images at once.
+    progress : bool, default True
+        Show a progress bar, on a terminal.
+    device : str or torch.device, optional
+        Where to run, "auto" for a CUDA device if there is one; where the model is
+        by default. The result is on the CPU.
+
+    Returns
+    -------
+    ThreeLenses
+        The three measures, what they say of each image, and what they cost.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or logits are not finite.
+    ModuleNotFoundError
+        If foolbox or pyautoattack is not installed: they come with
+        ``robustbook[attacks]``.
+
+    See Also
+    --------
+    robustbook.report.write_report
+
+    References
+    ----------
+    Chapters 27 and 28 of this book.
+
+    Examples
+    --------
+    >>> from robustbook.datasets import load_dataset
+    >>> from robustbook.models import load_model
+    >>> test = load_dataset("digits", "test").subset(range(20))
+    >>> seen = three_lenses(
+    ...     load_model("digits-linear"), test.images, test.labels,
+    ...     attack_steps=5, noise_samples=50, margin_images=5,
+    ... )
+    >>> seen.agreements["noise"].pa > seen.agreements["contrast"].pa
+    True
+    """
+    settings = Settings(
+        eps=check_positive("eps", eps),
+        attack_steps=check_count("attack_steps", attack_steps),
+        sigma=check_positive("sigma", sigma),
+        noise_samples=check_count("noise_samples", noise_samples),
+        corruptions=_check_corruptions(corruptions),
+        severity=check_count("severity", severity),
+        seed=check_count("seed", seed, minimum=0),
+    )
+    check_count("margin_images", margin_images, minimum=2)
+    check_count("batch_size", batch_size)
+    check_model(model)
+    clean = check_images(images).cpu()
+    if len(clean) < FEWEST:
+        raise ValueError(
+            f"images: expected at least {FEWEST}, got {len(clean)}; standard errors "
+            "of fewer mean nothing."
+        )
+    corrupt(clean[:1], settings.corruptions[0], severity=severity)
+    place = find_device(model, clean, device)
+    counted = CountedModel(model)
+    clean = _as_the_model_wants(counted, clean)
+
+    def logits_on(inputs: Tensor) -> Tensor:
+        return _logits(counted, inputs, batch_size, place)
+
+    with _evaluated(counted), _Steps(len(settings.corruptions) + 5, progress) as step:
+        step(CLEAN)
+        logits, cost = counted.count(lambda: logits_on(clean), per=len(clean))
+        check_logits("model's logits", logits)
+        if labels is not None:
+            labels = check_labels(
+                "labels", labels, length=len(clean), num_classes=logits.shape[1]
+            ).cpu()
+        passes = {CLEAN: cost}
+
+        def attacked() -> Tensor:
+            found = pgd(
+                counted, clean, eps=eps, steps=attack_steps, seed=seed,
+                batch_size=batch_size, progress=False, device=place,
+            )  # fmt: skip
+            return logits_on(found.adversarial)
+
+        step(ADVERSARIAL)
+        shifted = {}
+        shifted[ADVERSARIAL], passes[ADVERSARIAL] = counted.count(
+            attacked, per=len(clean)
+        )
+        step(NOISE)
+        noisy = clean + sigma * _normal(clean, seed)
+        shifted[NOISE], passes[NOISE] = counted.count(
+            lambda: logits_on(noisy), per=len(clean)
+        )
+        for kind in settings.corruptions:
+            step(kind)
+            changed = corrupt(clean, kind, severity=severity)
+            shifted[kind], passes[kind] = counted.count(
+                lambda changed=changed: logits_on(changed),  # type: ignore[misc]
+                per=len(clean),
+            )
+        step(AVERAGE_CASE)
+        robustness, passes[AVERAGE_CASE] = counted.count(
+            lambda: monte_carlo(
+                counted, clean, sigma, samples=noise_samples, seed=seed,
+                device=place,
+            ),
+            per=len(clean),
+        )  # fmt: skip
+        step(INPUT_MARGIN)
+        measured = _drawn(len(clean), margin_images, seed)
+        margins, passes[INPUT_MARGIN] = counted.count(
+            lambda: input_margin(
+                counted, clean[measured], seed=seed, batch_size=batch_size,
+                progress=False, device=place,
+            ),
+            per=len(measured),
+        )  # fmt: skip
+    free = logit_margin(logits)
+    everywhere = torch.ones(len(clean), dtype=torch.bool)
+    return ThreeLenses(
+        settings=settings,
+        logits=logits,
+        labels=labels,
+        shifted_logits=shifted,
+        agreements={
+            name: posterior_agreement(logits, other) for name, other in shifted.items()
+        },
+        robustness=robustness,
+        logit_margins=free,
+        measured=measured,
+        margins=margins,
+        consistency=_consistency(free[measured], margins),
+        robust_share=_share(free, everywhere, measured, margins, eps),
+        robust_accuracy=None
+        if labels is None
+        else _share(free, logits.argmax(dim=1) == labels, measured, margins, eps),
+        passes=passes,
+    )
+
+
+class _Steps:
+    """A progress bar with the name of what is being measured."""
+
+    def __init__(self, count: int, progress: bool) -> None:
+        # None: only on a terminal.
+        hidden = None if progress else True
+        self._bar = tqdm(total=count, unit="measure", leave=False, disable=hidden)
+        self._started = False
+
+    def __enter__(self) -> _Steps:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+    def __call__(self, name: str) -> None:
+        self._bar.update(int(self._started))
+        self._bar.set_description(name)
+        self._started = True
+
+
+def _check_corruptions(kinds: Any) -> tuple[str, ...]:
+    if isinstance(kinds, str) or not kinds:
+        raise ValueError(
+            f"corruptions: expected at least one of {', '.join(CORRUPTIONS)} in a "
+            f"tuple, got {kinds!r}."
+        )
+    chosen = tuple(dict.fromkeys(kinds))
+    unknown = [kind for kind in chosen if kind not in CORRUPTIONS]
+    if unknown:
+        raise ValueError(
+            f"corruptions: expected some of {', '.join(CORRUPTIONS)}; got "
+            f"{unknown[0]!r}."
+        )
+    return chosen
+
+
+@contextmanager
+def _evaluated(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; each module gets back the mode that it had."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _as_the_model_wants(model: nn.Module, images: Tensor) -> Tensor:
+    """Images in the type of the parameters; of a function, in their own."""
+    parameter = next(model.parameters(), None)
+    return images if parameter is None else images.to(parameter.dtype)
+
+
+@torch.no_grad()
+def _logits(
+    model: Model, images: Tensor, batch_size: int, place: torch.device
+) -> Tensor:
+    parts = torch.split(images, batch_size)
+    return torch.cat(
+        [check_model_logits(model(part.to(place)), len(part)).cpu() for part in parts]
+    )
+
+
+def _normal(images: Tensor, seed: int) -> Tensor:
+    drawn = np.random.default_rng([seed, 0]).standard_normal(images.shape)
+    return as_tensor("noise", drawn).to(images)
+
+
+def _drawn(count: int, wanted: int, seed: int) -> Tensor:
+    """Images to be measured, in the order drawn."""
+    order = np.random.default_rng([seed, 1]).permutation(count)
+    return as_tensor("order", order[:wanted])
+
+
+def _consistency(free: Tensor, margins: InputMargins) -> Consistency | None:
+    found = margins.margins.cpu()
+    if (
+        len(found) < 3
+        or torch.equal(free.min(), free.max())
+        or torch.equal(found.min(), found.max())
+    ):
+        return None
+    return margin_consistency(free, found)
+
+
+def _share(
+    free: Tensor, counted: Tensor, measured: Tensor, margins: InputMargins, eps: float
+) -> Share:
+    """A share of the images, with Wilson's interval for where they come from.
+
+    The estimate for these images has an error of its own where not all of them were
+    measured. The two variances add up, and stand for those of fewer images.
+    """
+    found = margins.margins.cpu()
+    if len(measured) == len(free):
+        value = float((counted[measured] & (found > eps)).double().mean())
+        variance = 0.0
+    else:
+        estimate = estimate_robust_accuracy(free, counted, measured, found, eps)
+        value = min(1.0, max(0.0, estimate.design_based.value))
+        variance = estimate.design_based.standard_error**2
+    spread = value * (1 - value)
+    enough = len(measured)
+    if spread > 0:
+        enough = max(1, round(spread / (spread / len(free) + variance)))
+    interval = binomtest(round(value * enough), enough).proportion_ci(method="wilson")
+    return Share(value, (float(interval.low), float(interval.high)))

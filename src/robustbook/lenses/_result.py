@@ -1,0 +1,258 @@
+"""What three lenses show of one model on the same images."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustbook.agreement import Agreement
+from robustbook.average_case import Robustness
+from robustbook.lenses._passes import Passes
+from robustbook.margins import Consistency, InputMargins
+
+__all__ = ["Settings", "Share", "ThreeLenses"]
+
+#: Names of what is measured: two shifts, beside the corruptions, and what no shift is.
+ADVERSARIAL, NOISE = "adversarial", "noise"
+CLEAN, AVERAGE_CASE = "clean", "average-case"
+LOGIT_MARGIN, INPUT_MARGIN = "logit margin", "input margin"
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of images, with its interval.
+
+    Attributes
+    ----------
+    value : float
+        The estimate, in [0, 1].
+    interval : tuple of float
+        95 % interval for the share where the images come from.
+    """
+
+    value: float
+    interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """With what the model was measured.
+
+    Attributes
+    ----------
+    eps : float
+        ℓ∞ bound of the attack, in [0, 1] pixel units.
+    attack_steps : int
+        Steps of PGD.
+    sigma : float
+        Standard deviation of the noise, in [0, 1] pixel units; it is not clipped.
+    noise_samples : int
+        Noisy copies of each image, for average-case robustness.
+    corruptions : tuple of str
+        Kinds of :func:`robustbook.corruptions.corrupt`.
+    severity : int
+        Of each corruption.
+    seed : int
+        Of the noise, of the attack's start, and of the choice of images whose
+        input margins are measured.
+    """
+
+    eps: float
+    attack_steps: int
+    sigma: float
+    noise_samples: int
+    corruptions: tuple[str, ...]
+    severity: int
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class ThreeLenses:
+    """Posterior Agreement, average-case robustness and margins of one model.
+
+    Attributes
+    ----------
+    settings : Settings
+        With what it was measured.
+    logits : Tensor, shape (N, K)
+        Of the clean images.
+    labels : Tensor, shape (N,), or None
+        True classes. Only accuracies need them.
+    shifted_logits : dict of str to Tensor, shape (N, K)
+        Of the shifted images: "adversarial", "noise", and each corruption.
+    agreements : dict of str to Agreement
+        Posterior Agreement between clean and shifted, by the same names.
+    robustness : Robustness
+        How often each prediction survives the noise.
+    logit_margins : Tensor, shape (N,)
+        Gaps of the two largest logits, float64.
+    measured : Tensor, shape (n,)
+        Images whose input margins were measured, drawn without replacement.
+    margins : InputMargins
+        Of these n images: upper bounds on the ℓ∞ distances to another class.
+    consistency : Consistency or None
+        How well logit margins order input margins; None where it is not defined:
+        fewer than three of them, or all of one of them are equal.
+    robust_share : Share
+        Share of predictions that no perturbation up to ``eps`` was found to change,
+        estimated from the n images with the help of all logit margins. An upper
+        bound on what a perfect attack would leave, up to its interval.
+    robust_accuracy : Share or None
+        Share of images that are classified correctly and so; None without labels.
+    passes : dict of str to Passes
+        What each measure cost per image, by the names of ``shifted_logits`` and
+        "clean", "average-case" and "input margin" (per image of the n).
+
+    See Also
+    --------
+    robustbook.lenses.three_lenses
+    """
+
+    settings: Settings
+    logits: Tensor = field(repr=False)
+    labels: Tensor | None = field(repr=False)
+    shifted_logits: dict[str, Tensor] = field(repr=False)
+    agreements: dict[str, Agreement] = field(repr=False)
+    robustness: Robustness = field(repr=False)
+    logit_margins: Tensor = field(repr=False)
+    measured: Tensor = field(repr=False)
+    margins: InputMargins = field(repr=False)
+    consistency: Consistency | None
+    robust_share: Share
+    robust_accuracy: Share | None
+    passes: dict[str, Passes] = field(repr=False)
+
+    def __len__(self) -> int:
+        """N, the number of images."""
+        return len(self.logits)
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.logits.shape[1]
+
+    @property
+    def correct(self) -> Tensor | None:
+        """Whether the clean predictions are right, bool (N,); None without labels."""
+        if self.labels is None:
+            return None
+        return self.logits.argmax(dim=1) == self.labels
+
+    def changed(self, shift: str) -> Tensor:
+        """Whether a shift changes the prediction.
+
+        Parameters
+        ----------
+        shift : str
+            A key of ``shifted_logits``.
+
+        Returns
+        -------
+        Tensor, shape (N,)
+            Bool.
+
+        Raises
+        ------
+        ValueError
+            If there is no such shift.
+        """
+        if shift not in self.shifted_logits:
+            known = ", ".join(self.shifted_logits)
+            raise ValueError(f"shift: expected one of {known}; got {shift!r}.")
+        return self.shifted_logits[shift].argmax(dim=1) != self.logits.argmax(dim=1)
+
+    @property
+    def domain_agreement(self) -> tuple[float, float]:
+        """Mean agreement over the corruptions, in nats, and its standard error.
+
+        Each corruption has its own inverse temperature. The error is that of the
+        mean over images of each image's mean contribution.
+        """
+        each = [self.agreements[kind].per_sample for kind in self.settings.corruptions]
+        contributions = torch.stack(each).mean(dim=0)
+        return _mean_and_error(contributions)
+
+    @property
+    def mean_robustness(self) -> tuple[float, float]:
+        """Mean over images of the probability to survive noise, and its error.
+
+        The error holds the sampling of the images and that of the noise.
+        """
+        return _mean_and_error(self.robustness.probability)
+
+    def scores(self) -> dict[str, Tensor]:
+        """What each lens says of each image: the larger, the safer.
+
+        Returns
+        -------
+        dict of str to Tensor, shape (N,)
+            Float64. "logit margin"; "average-case", the probability to survive the
+            noise; "agreement, S", the contribution to Posterior Agreement under each
+            shift S, in nats; "input margin", NaN where it was not measured.
+        """
+        margins = torch.full((len(self),), math.nan, dtype=torch.float64)
+        margins[self.measured] = self.margins.margins.double().cpu()
+        return {
+            LOGIT_MARGIN: self.logit_margins,
+            AVERAGE_CASE: self.robustness.probability,
+            **{
+                f"agreement, {shift}": agreement.per_sample
+                for shift, agreement in self.agreements.items()
+            },
+            INPUT_MARGIN: margins,
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers of the whole, without those of single images.
+
+        Returns
+        -------
+        dict
+            Of plain numbers, strings, lists and dicts: JSON can hold it, except that
+            an inverse temperature may be infinite.
+        """
+        domain, domain_error = self.domain_agreement
+        kept, kept_error = self.mean_robustness
+        correct = self.correct
+        found = self.consistency
+        return {
+            "images": len(self),
+            "classes": self.num_classes,
+            "settings": {**vars(self.settings)},
+            "accuracy": None if correct is None else float(correct.double().mean()),
+            "agreement": {
+                shift: {
+                    "pa": agreement.pa,
+                    "standard_error": agreement.standard_error,
+                    "beta": agreement.beta,
+                    "mismatch": agreement.mismatch,
+                    "hard_part": agreement.hard_part,
+                }
+                for shift, agreement in self.agreements.items()
+            },
+            "domain": {"pa": domain, "standard_error": domain_error},
+            "average_case": {"mean": kept, "standard_error": kept_error},
+            "margins": {
+                "measured": len(self.margins),
+                "robust_share": _plain(self.robust_share),
+                "robust_accuracy": _plain(self.robust_accuracy),
+                "tau": None if found is None else found.tau,
+                "tau_interval": None if found is None else list(found.interval),
+            },
+            "passes": {name: {**vars(cost)} for name, cost in self.passes.items()},
+        }
+
+
+def _plain(found: Share | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {"value": found.value, "interval": list(found.interval)}
+
+
+def _mean_and_error(values: Tensor) -> tuple[float, float]:
+    error = values.std(correction=1) / math.sqrt(len(values))
+    return float(values.mean()), float(error)
