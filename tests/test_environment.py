@@ -54,7 +54,7 @@ def project() -> dict:
 @pytest.fixture(scope="module")
 def declared(project: dict) -> Versions:
     extras = project["optional-dependencies"]
-    assert set(extras) == {"attacks", "book", "test"}
+    assert set(extras) == {"attacks", "book", "chapters", "test"}
     return parse(project["dependencies"] + [r for e in extras.values() for r in e])
 
 
