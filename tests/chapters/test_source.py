@@ -5,11 +5,13 @@ from __future__ import annotations
 import nbformat
 import pytest
 
+from robustbook import __version__
 from robustbook.chapters.layout import BookError, Chapter
 from robustbook.chapters.source import (
     parameter_values,
     read_source,
     render,
+    revision,
     sync,
     write_whole,
 )
@@ -115,22 +117,68 @@ def test_write_whole_or_not_at_all(
     assert [path.name for path in chapter.pair.parent.glob(".*")] == []
 
 
-def test_the_pair_installs_the_package_where_it_is_missing(
+CONFIG = """\
+repository:
+  url: https://example.org/us/book/
+  branch: main
+html:
+  baseurl: https://us.example.org/book/
+"""
+
+
+def write_config(chapter: Chapter, text: str = CONFIG) -> None:
+    (chapter.root / "_config.yml").write_text(text, encoding="utf-8")
+
+
+def test_the_pair_installs_the_release_where_it_is_missing(
     make_book: MakeBook,
 ) -> None:
     chapter = make_book()
-    (chapter.root / "_config.yml").write_text(
-        "repository:\n  url: https://example.org/book\n  branch: main\n",
-        encoding="utf-8",
-    )
-    sync(chapter)
-    first, *rest = nbformat.read(chapter.pair, as_version=4).cells
-    assert "git+https://example.org/book@main" in first.source
-    assert first.metadata["tags"] == ["remove-cell", "install"]
+    write_config(chapter)
+    assert sync(chapter)
+    note, install, *rest = nbformat.read(chapter.pair, as_version=4).cells
+    assert note.cell_type == "markdown"
+    assert "https://us.example.org/book/book/chapters/01_small.html" in note.source
+    assert install.cell_type == "code"
+    address = f"https://example.org/us/book/archive/v{__version__}.tar.gz"
+    *guard, command = install.source.splitlines()
+    assert command == f'    %pip install -q "robustbook[chapters] @ {address}"'
+    assert guard[-1].startswith(f'if installed != "{__version__}" or not all(')
+    # The chapter itself is as it was written.
     assert [cell.id for cell in rest] == [
         cell.id for cell in read_source(chapter).notebook.cells
     ]
-    # Where the package is there, the cell does nothing, and needs no network.
-    guard, _, body = first.source.rpartition("is None:")
-    assert "find_spec" in guard
-    assert body.strip().startswith("%pip install")
+    assert not sync(chapter)
+
+
+def test_the_install_cell_does_nothing_where_the_release_is(
+    make_book: MakeBook,
+) -> None:
+    chapter = make_book()
+    write_config(chapter)
+    sync(chapter)
+    _, install, *_ = nbformat.read(chapter.pair, as_version=4).cells
+    python = install.source.replace("    %pip install", "    ran.append(1)  # ")
+    ran: list[int] = []
+    exec(python, {"ran": ran})
+    assert ran == []
+    exec(python.replace(f'"{__version__}"', '"0.0.0"'), {"ran": ran})
+    assert ran == [1]
+    exec(python.replace("foolbox", "no_such_module"), {"ran": ran})
+    assert ran == [1, 1]
+
+
+def test_without_a_repository_there_is_nothing_to_install_from(
+    make_book: MakeBook,
+) -> None:
+    chapter = make_book()
+    before = chapter.pair.read_bytes()
+    write_config(chapter, "title: ours\n")
+    assert not sync(chapter)
+    assert chapter.pair.read_bytes() == before
+
+
+def test_a_release_is_a_tag_and_what_comes_before_it_a_branch() -> None:
+    assert revision("main", "2.0.1") == "v2.0.1"
+    assert revision("main", "2.1.0.dev0") == "main"
+    assert revision("main") in ("main", f"v{__version__}")

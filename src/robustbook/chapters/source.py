@@ -7,12 +7,14 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import jupytext.myst
 import nbformat
 import yaml
 from nbformat import NotebookNode
+
+from robustbook import __version__
 
 from .layout import BookError, Chapter
 
@@ -24,6 +26,7 @@ __all__ = [
     "parameter_values",
     "read_source",
     "render",
+    "revision",
     "sync",
     "write_bytes",
     "write_whole",
@@ -200,45 +203,102 @@ def check_writable(path: Path) -> None:
         raise BookError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-# A clean runtime, such as Colab's, has neither the package nor the book's glue.
-INSTALL = """\
-# In a fresh runtime, such as Colab: install what this chapter runs on.
-import importlib.util
-
-if importlib.util.find_spec("robustbook") is None:
-    %pip install -q "robustbook[book] @ git+{repository}@{branch}"
+# What stands before a chapter in its Jupyter notebook, and nowhere else. A clean
+# runtime, such as Colab's, has Jupyter and torch, but neither this package nor what
+# else the chapters import: the extra `chapters`.
+NOTE = """\
+**In a fresh runtime, such as Colab, run the next cell first.** It installs `robustbook`
+{version}, the release that this chapter belongs to, with what else the chapter
+imports. That takes a minute or two. Where this release is installed already, the cell
+does nothing.{page}
 """
+PAGE = """
+
+The text below is MyST Markdown. [The page of this chapter]({address}) shows it with
+its numbers, figures and references in place.
+"""
+INSTALL = """\
+from importlib.util import find_spec
+
+try:
+    from robustbook import __version__ as installed
+except ImportError:
+    installed = None
+needed = {modules}
+if installed != "{version}" or not all(map(find_spec, needed)):
+    %pip install -q "robustbook[chapters] @ {archive}"
+"""
+
+#: What a chapter imports of the extra ``chapters``.
+MODULES: Final = ("foolbox", "myst_nb", "pyautoattack")
+
+
+def revision(branch: str, version: str = __version__) -> str:
+    """Return where the repository has a version: what readers launch and install.
+
+    Parameters
+    ----------
+    branch : str
+        The branch that the next release is made from.
+    version : str, optional
+        Of the package; this one if left out.
+
+    Returns
+    -------
+    str
+        The tag of a release, the branch while a release is being made.
+
+    Examples
+    --------
+    >>> revision("main", "1.2.0")
+    'v1.2.0'
+    >>> revision("main", "1.3.0.dev0")
+    'main'
+    """
+    return branch if ".dev" in version else f"v{version}"
 
 
 def pair_text(source: Source) -> str:
     """Return the Jupyter notebook of a chapter, as text.
 
-    It is the chapter with one more cell in front, which installs the package where
-    it is missing; the text and the executed chapter do without.
+    It is the chapter with two more cells in front, a note and what it announces: a
+    cell that installs the release where it is missing. The text and the executed
+    chapter do without.
     """
     chapter = source.chapter
-    place = _repository(chapter)
-    cells = source.notebook.cells
-    if place is not None:
-        install = nbformat.v4.new_code_cell(INSTALL.format(**place).rstrip("\n"))
-        install.id = f"{chapter.name}-install"
-        install.metadata["tags"] = ["remove-cell", "install"]
-        cells = [install, *cells]
+    cells = [*_install_cells(chapter), *source.notebook.cells]
     notebook = nbformat.from_dict({**source.notebook, "cells": cells})
     return render(notebook)
 
 
-def _repository(chapter: Chapter) -> dict[str, str] | None:
-    """The address of the book's repository, as ``_config.yml`` states it."""
-    config = chapter.root / "_config.yml"
-    if not config.is_file():
-        return None
-    stated = (yaml.safe_load(config.read_text(encoding="utf-8")) or {}).get(
-        "repository", {}
+def _install_cells(chapter: Chapter) -> list[NotebookNode]:
+    """The cells in front, if ``_config.yml`` names a repository to install from."""
+    path = chapter.root / "_config.yml"
+    if not path.is_file():
+        return []
+    config = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    repository = config.get("repository", {})
+    if "url" not in repository:
+        return []
+    name = revision(repository.get("branch", "main"))
+    archive = f"{repository['url'].rstrip('/')}/archive/{name}.tar.gz"
+    page = ""
+    if base := config.get("html", {}).get("baseurl"):
+        published = chapter.show(chapter.published.with_suffix(".html"))
+        page = PAGE.format(address=f"{base.rstrip('/')}/{published}").rstrip("\n")
+    note = nbformat.v4.new_markdown_cell(
+        NOTE.format(version=__version__, page=page).rstrip("\n")
     )
-    if "url" not in stated:
-        return None
-    return {"repository": stated["url"], "branch": stated.get("branch", "main")}
+    modules = ", ".join(f'"{module}"' for module in MODULES)
+    install = nbformat.v4.new_code_cell(
+        INSTALL.format(version=__version__, modules=modules, archive=archive).rstrip(
+            "\n"
+        )
+    )
+    for part, cell in (("note", note), ("install", install)):
+        cell.id = f"{chapter.name}-{part}"
+        cell.metadata["tags"] = ["remove-cell", part]
+    return [note, install]
 
 
 def sync(chapter: Chapter) -> bool:
