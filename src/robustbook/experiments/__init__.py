@@ -130,6 +130,10 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
         "rank_stability", {"larger": "mnist", "bootstraps": 50}
     ),
     "text_edits": Experiment("text_edits", measures=("agreement", "scores", "text")),
+    "three_lenses": Experiment(
+        "three_lenses",
+        measures=("agreement", "attacks", "average_case", "corruptions", "margins"),
+    ),
 }
 
 

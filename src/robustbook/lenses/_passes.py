@@ -58,6 +58,7 @@ class CountedModel(nn.Module):
         super().__init__()
         # A module as a child: its device and its mode are found from outside.
         self.model = model
+        self.training = isinstance(model, nn.Module) and model.training
         self._forward = 0
         self._backward = 0
 
