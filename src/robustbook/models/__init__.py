@@ -1,8 +1,8 @@
-"""Classifiers: the project's checkpoints, public ones, and RobustBench's.
+"""Classifiers: the project's checkpoints, public ones, RobustBench's, and yours.
 
-:func:`load_model` takes a name of any of the three kinds. All models take images
-with pixels in [0, 1] and return logits; normalization, where there is any, is a
-layer of the model.
+:func:`load_model` takes a name of any of the first three kinds, or the import path of
+the fourth. All models take images with pixels in [0, 1] and return logits;
+normalization, where there is any, is a layer of the model.
 
 The project's checkpoints live in ``data/checkpoints`` as safetensors files beside
 ``registry.json``, which holds the sha256 of each, the command that trained it

@@ -10,6 +10,7 @@ from torch import nn
 
 from ._defenses import JPEGReverseSigmoid
 from ._evaluate import resolve_device
+from ._import import import_model, is_import_path
 from ._project import checkpoint_entry, load_checkpoint
 from ._public import list_public_models, load_public
 from ._robustbench import PREFIX, load_robustbench
@@ -39,6 +40,9 @@ def load_model(
           ("cifar10-resnet20");
         - "robustbench:NAME", a model of RobustBench, or
           "robustbench:DATASET/THREAT/NAME"; see :func:`load_robustbench`;
+        - "package.module:attribute", what Python can import: a module of torch, or
+          something to call without arguments that returns one, its weights loaded.
+          Importing runs its code;
         - any of these, followed by "+jpeg-rs" ("digits-cnn-s0+jpeg-rs"): the model
           inside of :class:`JPEGReverseSigmoid` with that class's defaults. Its
           gradients are straight-through: those of the model without the defense.
@@ -50,18 +54,20 @@ def load_model(
     directory : Path or str, optional
         Where to look first. For this project's checkpoints: a folder with its
         registry.json, instead of the project's. For a public one: a folder that
-        holds NAME/FILE. For RobustBench: its ``model_dir``.
+        holds NAME/FILE. For RobustBench: its ``model_dir``. An import path has
+        none: it is looked for where Python imports from.
 
     Returns
     -------
     torch.nn.Module
         The model in evaluation mode, its parameters frozen. It takes images
-        with pixels in [0, 1] and returns logits.
+        with pixels in [0, 1] and returns logits. One that was imported is no copy,
+        and must see to that itself: normalization belongs inside of it.
 
     Raises
     ------
     ValueError
-        If there is no such model or no such defense.
+        If there is no such model or no such defense, or it cannot be imported.
     DataUnavailableError
         If the file is neither found nor downloaded, or is not what it should be:
         sha256 for the first two kinds, a file of weights for the third.
@@ -94,15 +100,17 @@ def load_model(
             directory=directory,
             device=device,
         )
-    if name in list_public_models():
+    if is_import_path(name):
+        model = import_model(name)
+    elif name in list_public_models():
         model = load_public(name, directory=directory)
     else:
         try:
             checkpoint_entry(name, directory=directory)
         except ValueError as error:
             raise ValueError(
-                f"{error}; or name a public checkpoint (list_public_models()) or "
-                f"{PREFIX}NAME"
+                f"{error}; or name a public checkpoint (list_public_models()), "
+                f"{PREFIX}NAME, or package.module:attribute"
             ) from None
         model = load_checkpoint(name, directory=directory)
     return model.requires_grad_(False).eval().to(resolve_device(device))

@@ -1,0 +1,141 @@
+"""A model by import path: what a reader brings along."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from torch import nn
+
+__all__ = ["import_model", "is_import_path"]
+
+_PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+def is_import_path(name: str) -> bool:
+    """Whether a model's name is meant as "package.module:attribute"."""
+    return ":" in name
+
+
+def import_model(name: str) -> nn.Module:
+    """Import a model, as "package.module:attribute" names it.
+
+    Parameters
+    ----------
+    name : str
+        A module that Python can import, a colon, and what to take from it: a
+        ``torch.nn.Module``, or something to call without arguments that returns
+        one. The attribute may have dots.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model, as it is there.
+
+    Raises
+    ------
+    ValueError
+        If the name is malformed, there is no such module or attribute, importing or
+        calling it raises, or it is or returns no module.
+    """
+    if not _PATH.fullmatch(name):
+        _refuse(
+            name,
+            "expected package.module:attribute, Python names with dots in between, "
+            "such as mypackage.models:network",
+        )
+    where, _, attribute = name.partition(":")
+    return _as_module(name, attribute, _attribute(name, _module(name, where)))
+
+
+def _module(name: str, where: str) -> Any:
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if where == missing or where.startswith(f"{missing}."):
+            _refuse(
+                name,
+                f"no module {missing} found; install it, or run Python where it "
+                f"lies: the folder of {missing.split('.')[0]}.py or of the package",
+                error,
+            )
+        _refuse(
+            name, f"{where} imports {missing}, which is not installed; install it",
+            error,
+        )  # fmt: skip
+    except Exception as error:
+        _refuse(name, f"importing {where} raises {_in_words(error)}", error)
+
+
+def _attribute(name: str, module: Any) -> Any:
+    found, place = module, module.__name__
+    for part in name.partition(":")[2].split("."):
+        if not hasattr(found, part):
+            names = getattr(found, "__dict__", {})
+            public = sorted(key for key in names if not key.startswith("_"))
+            _refuse(name, f"{place} has no attribute {part}{_among(public)}")
+        found = getattr(found, part)
+        place = f"{place}.{part}"
+    return found
+
+
+def _as_module(name: str, attribute: str, found: Any) -> nn.Module:
+    if isinstance(found, nn.Module):
+        return found
+    if not callable(found):
+        _refuse(
+            name,
+            "expected a torch.nn.Module, or a function that returns one, got "
+            f"{type(found).__name__}",
+        )
+    needed = _required(found)
+    if needed:
+        _refuse(
+            name,
+            f"{attribute} needs arguments ({', '.join(needed)}); name a function "
+            "without any that returns the finished model, its weights loaded",
+        )
+    try:
+        made = found()
+    except Exception as error:
+        _refuse(name, f"{attribute}() raises {_in_words(error)}", error)
+    if not isinstance(made, nn.Module):
+        _refuse(
+            name,
+            f"expected {attribute}() to return a torch.nn.Module, got "
+            f"{type(made).__name__}",
+        )
+    return made
+
+
+def _required(function: Callable[..., Any]) -> list[str]:
+    """Names of the arguments that have to be given."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of some built-in functions
+        return []
+    return [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+
+
+def _among(names: list[str], most: int = 8) -> str:
+    if not names:
+        return ""
+    shown = ", ".join(names[:most])
+    return f"; it has {shown}{', …' if len(names) > most else ''}"
+
+
+def _in_words(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def _refuse(name: str, why: str, cause: Exception | None = None) -> NoReturn:
+    raise ValueError(f"name: {name!r}: {why}.") from cause

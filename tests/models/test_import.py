@@ -1,0 +1,106 @@
+"""A model by import path, and each way in which that can fail."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from robustbook.models import JPEGReverseSigmoid, load_model
+
+MODULE = """
+import torch
+from torch import nn
+
+network = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(64, 10))
+ten = 10
+
+
+def make():
+    return network
+
+
+def sized(width, *, depth, seed=0):
+    return network
+
+
+def broken():
+    raise RuntimeError("no weights\\nhere")
+
+
+def nothing():
+    return None
+
+
+class Zoo:
+    best = network
+
+    class Net(nn.Linear):
+        def __init__(self, *unused, classes=3, **others):
+            super().__init__(64, classes)
+"""
+
+
+@pytest.fixture(autouse=True)
+def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "brought_along"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "nets.py").write_text(MODULE)
+    (package / "needy.py").write_text("import oak_tree\n")
+    (package / "wrong.py").write_text("1 / 0\n")
+    (package / "typo.py").write_text("def f(:\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [key for key in sys.modules if key.startswith("brought_along")]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.parametrize("attribute", ["network", "make", "Zoo.best"])
+def test_it_is_the_module_itself_ready_to_be_evaluated(attribute: str) -> None:
+    model = load_model(f"brought_along.nets:{attribute}")
+    assert model is sys.modules["brought_along.nets"].network
+    assert not any(module.training for module in model.modules())
+    assert not any(p.requires_grad for p in model.parameters())
+    assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+def test_a_class_without_required_arguments_is_called() -> None:
+    model = load_model("brought_along.nets:Zoo.Net")
+    assert isinstance(model, nn.Linear)
+    assert model.out_features == 3
+
+
+def test_a_defense_may_follow() -> None:
+    model = load_model("brought_along.nets:make+jpeg-rs")
+    assert isinstance(model, JPEGReverseSigmoid)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("oak:net", "no module oak found; install it, or run Python where it lies"),
+        ("brought_along.oak:net", "no module brought_along.oak found"),
+        ("brought_along.nets.oak:net", "no module brought_along.nets"),
+        ("brought_along.needy:net", "imports oak_tree, which is not installed"),
+        ("brought_along.wrong:net", "raises ZeroDivisionError: division by zero"),
+        ("brought_along.typo:net", "raises SyntaxError"),
+        ("brought_along.nets:oak", "brought_along.nets has no attribute oak; it has Z"),
+        ("brought_along.nets:Zoo.oak", "nets.Zoo has no attribute oak; it has Net"),
+        ("brought_along.nets:ten", "expected a torch.nn.Module, or a function"),
+        ("brought_along.nets:sized", r"needs arguments \(width, depth\); name a"),
+        ("brought_along.nets:broken", r"broken\(\) raises RuntimeError: no weights h"),
+        ("brought_along.nets:nothing", r"nothing\(\) to return .* got NoneType"),
+        ("brought_along.nets:", "expected package.module:attribute"),
+        (":net", "expected package.module:attribute"),
+        ("a:b:c", "expected package.module:attribute"),
+        ("models/net.py:net", "expected package.module:attribute"),
+        ("digits-cnn:net", "expected package.module:attribute"),
+    ],
+)
+def test_what_cannot_be_imported_is_said(name: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        load_model(name)
+    message = str(caught.value)
+    assert message.startswith(f"name: {name!r}: ")
+    assert "\n" not in message
