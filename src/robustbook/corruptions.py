@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
 import torch
+from PIL import Image
 from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.nn import functional
@@ -18,6 +20,8 @@ from torch.nn import functional
 from robustbook._validation import as_tensor, check_count
 
 __all__ = ["CORRUPTIONS", "corrupt"]
+
+_BOX: Final = Image.Resampling.BOX
 
 
 def _blur(images: Tensor, width: float) -> Tensor:
@@ -38,9 +42,16 @@ def _contrast(images: Tensor, factor: float) -> Tensor:
 
 def _pixelate(images: Tensor, share: float) -> Tensor:
     height, width = images.shape[2:]
-    small = (max(1, int(height * share)), max(1, int(width * share)))
-    coarse = functional.interpolate(images, size=small, mode="area")
-    return functional.interpolate(coarse, size=(height, width), mode="nearest")
+    large = (width, height)
+    small = (max(1, int(width * share)), max(1, int(height * share)))
+    planes = images.float().flatten(0, 1).cpu().numpy()
+    pixelated = [
+        # Boxes as Pillow makes them: what the benchmark did.
+        Image.fromarray(plane).resize(small, _BOX).resize(large, _BOX)
+        for plane in planes
+    ]
+    stacked = torch.from_numpy(np.stack([np.asarray(image) for image in pixelated]))
+    return stacked.reshape(images.shape).to(images)
 
 
 def _rotation(images: Tensor, degrees: float) -> Tensor:

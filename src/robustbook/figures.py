@@ -168,6 +168,12 @@ LABELS: Final[Mapping[str, str]] = MappingProxyType(
         "kw": "CNN, KW",
         "captum_lenet": "LeNet, clean",
         "marabou_medium": "CNN, clean",
+        # more networks of Part VII
+        "marabou_large": "large CNN, clean",
+        "cnn_a_mix": "CNN-A, mix",
+        "cnn_a_mix4": "CNN-A, mix 4",
+        "resnet2b_adv": "ResNet-2b, adv",
+        "preact-adv": "PreAct, PGD",
     }
 )
 

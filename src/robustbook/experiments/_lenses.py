@@ -191,6 +191,10 @@ class SeenModel:
         kinds = [kind for kind in CORRUPTIONS if kind != held_out]
         return torch.stack([self.agreements[kind].per_sample for kind in kinds]).mean(0)
 
+    def survived(self) -> Tensor:
+        """How many corruptions leave the prediction as it is, int64 (N,)."""
+        return torch.stack([~self.changed(kind) for kind in CORRUPTIONS]).sum(dim=0)
+
     def scores(self, held_out: str | None = None) -> dict[str, Tensor]:
         """What is known of each image before a corruption: the larger, the safer.
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.stats import kendalltau
 from torch import Tensor
@@ -18,6 +17,7 @@ from tqdm import tqdm
 from robustbook.attacks import pgd
 from robustbook.average_case import mmse, monte_carlo
 from robustbook.corruptions import CORRUPTIONS, corrupt
+from robustbook.experiments._foresight import foresight
 from robustbook.experiments._lenses import LensSetting, SeenModel, lens_setting, see
 from robustbook.experiments._margins import (
     measure_bounds,
@@ -53,6 +53,7 @@ MEASURES: Final = (
     "pa_adversarial",
     "pa_noise",
     "pa_domain",
+    "kept_domain",
     "average_case",
     "robust_share",
     "consistency",
@@ -70,8 +71,6 @@ _PAIRS: Final = (
 )
 #: Images on which passes are counted.
 _COUNTED: Final = 20
-#: With fewer failures, or fewer survivors, no AUROC is measured.
-_FEWEST: Final = 5
 
 
 def data_sums(profile: str) -> dict[str, str]:
@@ -123,7 +122,7 @@ def three_lenses(
     rows += _ranks(seen, setting, weights)
     for name, one in seen.items():
         rows += _relations(name, one)
-    rows += _foresight(seen, weights)
+    rows += foresight(seen, weights)
     rows += _costs(names, setting, seed)
     for name, one in seen.items():
         if name in _SHOWN:
@@ -159,7 +158,10 @@ def _model_row(name: str, seen: SeenModel, setting: LensSetting) -> Row:
             f"mismatch_{shift}": found.mismatch,
         }
     domain, kept = seen.domain().numpy(), seen.kept.numpy()
+    survived = seen.survived().double().numpy() / len(CORRUPTIONS)
     row |= {
+        "kept_domain": float(survived.mean()),
+        "kept_domain_se": error_of_mean(survived),
         "pa_domain": float(domain.mean()),
         "pa_domain_se": error_of_mean(domain),
         "average_case": float(kept.mean()),
@@ -228,6 +230,7 @@ def _of_each(seen: SeenModel, measure: str, setting: LensSetting) -> Values:
         "pa_adversarial": seen.agreements["adversarial"].per_sample,
         "pa_noise": seen.agreements["noise"].per_sample,
         "pa_domain": seen.domain(),
+        "kept_domain": seen.survived() / len(CORRUPTIONS),
         "average_case": seen.kept,
         "robust_share": seen.robust(setting.eps),
     }
@@ -273,96 +276,6 @@ def _relations(name: str, seen: SeenModel) -> Iterator[Row]:
         "tau_difference": difference,
         "tau_difference_low": difference - 1.96 * error,
         "tau_difference_high": difference + 1.96 * error,
-    }
-
-
-# --- failures under a shift that no score has seen ----------------------------
-
-
-def _foresight(seen: dict[str, SeenModel], weights: Values) -> Iterator[Row]:
-    """AUROC of each score for failure under each corruption, and their means.
-
-    Two failures: the prediction changes; a right prediction becomes wrong.
-    """
-    for failure in ("changed", "wrong"):
-        found: dict[str, list[Values]] = {}
-        for (name, one), kind in itertools.product(seen.items(), CORRUPTIONS):
-            among = np.ones(len(one.kept), dtype=bool)
-            failed = one.changed(kind).numpy()
-            if failure == "wrong":
-                among, failed = one.correct.numpy(), one.wrong(kind).numpy()
-            bad, count = int((failed & among).sum()), int(among.sum())
-            if not _FEWEST <= bad <= count - _FEWEST:
-                continue
-            for score, values in one.scores(kind).items():
-                aurocs = weighted_auroc(
-                    values.numpy()[among], failed[among], weights[:, among]
-                )
-                found.setdefault(score, []).append(aurocs)
-                yield {
-                    "what": "foresight",
-                    "failure": failure,
-                    "model": name,
-                    "shift": kind,
-                    "score": score,
-                    "failed": bad / count,
-                    **_interval_row("auroc", aurocs),
-                }
-        means = {score: np.mean(all_, axis=0) for score, all_ in found.items()}
-        for score, mean in means.items():
-            row: Row = {"failure": failure, "score": score, "cases": len(found[score])}
-            yield {"what": "mean", **row, **_interval_row("auroc", mean)}
-            gain = mean - means["logit_margin"]
-            yield {"what": "gain", **row, **_interval_row("gain", gain)}
-
-
-def weighted_auroc(
-    scores: Values, failed: npt.NDArray[np.bool_], weights: Values
-) -> Values:
-    """Return the chance that a failure scores lower than a survivor.
-
-    Parameters
-    ----------
-    scores : ndarray, shape (N,)
-        Ties count half.
-    failed : ndarray of bool, shape (N,)
-        Which samples fail.
-    weights : ndarray, shape (R, N)
-        How often each sample is in each resample.
-
-    Returns
-    -------
-    ndarray, shape (R + 1,)
-        First that of the samples themselves, then that of the resamples; NaN where
-        a resample has no failure or no survivor.
-
-    Examples
-    --------
-    >>> weighted_auroc(
-    ...     np.array([1.0, 2.0, 2.0]), np.array([True, False, True]), np.ones((1, 3))
-    ... )
-    array([0.75, 0.75])
-    """
-    order = np.argsort(scores, kind="stable")
-    ranked = scores[order]
-    starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
-    counts = np.vstack([np.ones(len(scores)), weights])[:, order]
-    bad = np.add.reduceat(counts * failed[order], starts, axis=1)
-    good = np.add.reduceat(counts * ~failed[order], starts, axis=1)
-    below = np.cumsum(bad, axis=1) - bad / 2
-    pairs = bad.sum(axis=1) * good.sum(axis=1)
-    with np.errstate(invalid="ignore"):
-        found: Values = (good * below).sum(axis=1) / pairs
-    return found
-
-
-def _interval_row(name: str, values: Values) -> Row:
-    """The first value, and the middle 95 % of the others."""
-    low, high = np.nanquantile(values[1:], [0.025, 0.975])
-    return {
-        name: float(values[0]),
-        f"{name}_low": float(low),
-        f"{name}_high": float(high),
     }
 
 
@@ -420,7 +333,7 @@ def _costs(names: list[str], setting: LensSetting, seed: int) -> Iterator[Row]:
 def _samples(name: str, seen: SeenModel) -> Iterator[Row]:
     """What the lenses say of single images, and how many corruptions they survive."""
     scores = seen.scores()
-    survived = torch.stack([~seen.changed(kind) for kind in CORRUPTIONS]).sum(0)
+    survived = seen.survived()
     for image in range(min(_PICTURED, len(seen.kept))):
         yield {
             "what": "sample",

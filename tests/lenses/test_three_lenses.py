@@ -1,0 +1,242 @@
+"""Three lenses on one model: each against its own function, and what they cost."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from robustbook.agreement import posterior_agreement
+from robustbook.attacks import pgd
+from robustbook.average_case import linear_exact
+from robustbook.corruptions import CORRUPTIONS, corrupt
+from robustbook.datasets import Dataset, load_dataset
+from robustbook.lenses import CountedModel, ThreeLenses, three_lenses
+from robustbook.margins import input_margin, logit_margin, margin_consistency
+from robustbook.models import load_model, logits_of
+
+QUICK: dict[str, Any] = {
+    "attack_steps": 5,
+    "noise_samples": 50,
+    "margin_images": 12,
+    "eps": 0.1,
+    "sigma": 0.2,
+}
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return load_dataset("digits", "test").subset(range(60))
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    return load_model("digits-cnn-s0")
+
+
+@pytest.fixture(scope="module")
+def seen(model: nn.Module, data: Dataset) -> ThreeLenses:
+    return three_lenses(model, data.images, data.labels, **QUICK)
+
+
+def test_each_lens_is_its_own_function(
+    seen: ThreeLenses, model: nn.Module, data: Dataset
+) -> None:
+    logits = logits_of(model, data.images)
+    torch.testing.assert_close(seen.logits, logits)
+    assert list(seen.agreements) == ["adversarial", "noise", *CORRUPTIONS]
+    for kind in CORRUPTIONS:
+        shifted = logits_of(model, corrupt(data.images, kind))
+        expected = posterior_agreement(logits, shifted)
+        assert seen.agreements[kind].pa == pytest.approx(expected.pa, abs=1e-6)
+    # The attack goes against the prediction, not against the label.
+    attacked = pgd(model, data.images, eps=0.1, steps=5, seed=0)
+    changed = attacked.adversarial.isfinite().all() and attacked.success
+    assert torch.equal(seen.changed("adversarial"), changed)
+    assert torch.equal(seen.logit_margins, logit_margin(logits))
+    margins = input_margin(model, data.images[seen.measured], seed=0)
+    torch.testing.assert_close(seen.margins.margins, margins.margins)
+    order = margin_consistency(seen.logit_margins[seen.measured], margins.margins)
+    assert seen.consistency == order
+
+
+def test_average_case_is_exact_for_a_linear_model(data: Dataset) -> None:
+    linear = load_model("digits-linear-s0")
+    layer = next(m for m in linear.modules() if isinstance(m, nn.Linear))
+    seen = three_lenses(
+        linear, data.images, sigma=0.2, noise_samples=2000, attack_steps=1,
+        margin_images=2,
+    )  # fmt: skip
+    weights, bias = layer.weight.detach(), layer.bias.detach()
+    exact = linear_exact(weights, bias, data.images.flatten(1), 0.2).probability
+    off = (seen.robustness.probability - exact) / seen.robustness.standard_error
+    assert float(off.abs().max()) < 4.5
+    mean, error = seen.mean_robustness
+    assert abs(mean - float(exact.mean())) < 4 * error
+
+
+def test_noise_is_not_clipped_and_mismatch_is_what_chance_says(data: Dataset) -> None:
+    def bright(images: Tensor) -> Tensor:
+        # One pixel decides; it is 0 in every image, so a clipped noise keeps it.
+        first = images[:, 0, 0, 0]
+        return torch.stack([first, -first - 1e-9], dim=1)
+
+    images = torch.zeros(400, 1, 2, 2)
+    seen = three_lenses(
+        bright, images, corruptions=("contrast",), margin_images=2, attack_steps=1,
+        noise_samples=100,
+    )  # fmt: skip
+    share = float(seen.changed("noise").double().mean())
+    assert abs(share - 0.5) < 4 * math.sqrt(0.25 / 400)
+    kept, error = seen.mean_robustness
+    assert abs(kept - 0.5) < 5 * error
+
+
+def test_passes_are_counted(seen: ThreeLenses) -> None:
+    for kind in ("clean", "noise", *CORRUPTIONS):
+        assert (seen.passes[kind].forward, seen.passes[kind].backward) == (1, 0)
+    assert seen.passes["adversarial"].backward == 5
+    # Noise is drawn in blocks of 64.
+    assert 64 <= seen.passes["average-case"].forward < 67
+    assert seen.passes["average-case"].backward == 0
+    margin = seen.passes["input margin"]
+    assert margin.forward > margin.backward > 20
+    assert margin.total == margin.forward + margin.backward
+
+
+def test_counting_leaves_results_and_gradients_alone() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    counted = CountedModel(model)
+    inputs = torch.rand(5, 4, requires_grad=True)
+    (gradient,) = torch.autograd.grad(model(inputs)[:, 0].sum(), inputs)
+    _, passes = counted.count(
+        lambda: torch.autograd.grad(counted(inputs)[:, 0].sum(), inputs), per=5
+    )
+    assert (passes.forward, passes.backward) == (1, 1)
+    (again,) = torch.autograd.grad(counted(inputs)[:, 0].sum(), inputs)
+    assert torch.equal(gradient, again)
+
+
+def test_labels_change_accuracies_only(
+    seen: ThreeLenses, model: nn.Module, data: Dataset
+) -> None:
+    blind = three_lenses(model, data.images, **QUICK)
+    assert blind.correct is None
+    assert blind.robust_accuracy is None
+    assert blind.as_dict()["accuracy"] is None
+    for shift, agreement in seen.agreements.items():
+        assert blind.agreements[shift].pa == agreement.pa
+    assert torch.equal(blind.robustness.probability, seen.robustness.probability)
+    assert blind.robust_share == seen.robust_share
+    correct = seen.correct
+    assert correct is not None
+    assert seen.robust_accuracy is not None
+    assert seen.robust_accuracy.value <= float(correct.double().mean()) + 0.05
+
+
+def test_shares_when_all_are_measured(model: nn.Module, data: Dataset) -> None:
+    seen = three_lenses(
+        model, data.images, data.labels, **QUICK | {"margin_images": 60}
+    )
+    assert sorted(seen.measured.tolist()) == list(range(60))
+    robust = seen.margins.margins > 0.1
+    assert seen.robust_share.value == pytest.approx(float(robust.double().mean()))
+    low, high = seen.robust_share.interval
+    assert 0 <= low < seen.robust_share.value < high <= 1
+    # All images tell more than twelve of them.
+    few = three_lenses(model, data.images, data.labels, **QUICK).robust_share.interval
+    assert high - low < few[1] - few[0]
+
+
+def test_scores_and_summaries(seen: ThreeLenses) -> None:
+    scores = seen.scores()
+    assert all(values.shape == (60,) for values in scores.values())
+    assert all(values.dtype == torch.float64 for values in scores.values())
+    assert int(scores["input margin"].isfinite().sum()) == 12
+    domain, error = seen.domain_agreement
+    each = [seen.agreements[kind].pa for kind in CORRUPTIONS]
+    assert domain == pytest.approx(np.mean(each))
+    assert 0 < error < 0.3
+    again = json.loads(json.dumps(seen.as_dict()))
+    assert again["agreement"]["noise"]["pa"] == seen.agreements["noise"].pa
+    assert again["settings"]["corruptions"] == list(CORRUPTIONS)
+    with pytest.raises(ValueError, match="expected one of adversarial, noise, blur"):
+        seen.changed("fog")
+
+
+def test_the_same_seed_gives_the_same(model: nn.Module, data: Dataset) -> None:
+    first, second = (three_lenses(model, data.images, **QUICK) for _ in range(2))
+    assert first.as_dict() == second.as_dict()
+    other = three_lenses(model, data.images, seed=1, **QUICK)
+    assert other.agreements["noise"].pa != first.agreements["noise"].pa
+    assert other.agreements["blur"].pa == first.agreements["blur"].pa
+
+
+def test_the_model_is_left_as_it_was(data: Dataset) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
+    model[1].eval()
+    model.train()
+    model[1].eval()
+    modes = [module.training for module in model.modules()]
+    state = torch.random.get_rng_state()
+    three_lenses(model, data.images[:12], **QUICK)
+    assert [module.training for module in model.modules()] == modes
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_a_float64_model_gets_float64_images(data: Dataset) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()
+    seen = three_lenses(model, data.images[:12].numpy(), **QUICK)
+    assert seen.logits.dtype == torch.float64
+
+
+def test_a_constant_model_has_no_consistency() -> None:
+    def constant(images: Tensor) -> Tensor:
+        return images.flatten(1)[:, :3] * 0 + torch.tensor([1.0, 0.0, 0.0])
+
+    seen = three_lenses(
+        constant, torch.rand(12, 1, 4, 4), margin_images=4, attack_steps=2,
+        noise_samples=20,
+    )  # fmt: skip
+    assert seen.consistency is None
+    assert seen.robust_share.value == 1
+    assert seen.mean_robustness[0] == 1
+    assert seen.as_dict()["margins"]["tau"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            {"images": torch.zeros(3, 1, 8, 8)},
+            ValueError,
+            "at least 10, got 3",
+        ),
+        ({"images": torch.zeros(12, 8, 8)}, ValueError, "expected shape"),
+        ({"images": 2 * torch.ones(12, 1, 8, 8)}, ValueError, r"\[0, 1\]"),
+        ({"labels": torch.zeros(5, dtype=torch.long)}, ValueError, "labels"),
+        ({"labels": torch.full((12,), 10)}, ValueError, "labels"),
+        ({"eps": 0}, ValueError, "eps"),
+        ({"sigma": -1}, ValueError, "sigma"),
+        ({"severity": 9}, ValueError, "expected 1 to 5"),
+        ({"corruptions": ("fog",)}, ValueError, "'fog'"),
+        ({"corruptions": "blur"}, ValueError, "in a tuple"),
+        ({"corruptions": ()}, ValueError, "at least one"),
+        ({"margin_images": 1}, ValueError, "margin_images"),
+        ({"model": 3}, TypeError, "callable"),
+        ({"model": lambda images: images}, ValueError, "logits of shape"),
+    ],
+)
+def test_bad_input_is_named(
+    model: nn.Module, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    arguments = {"model": model, "images": torch.full((12, 1, 8, 8), 0.5)} | change
+    with pytest.raises(error, match=message):
+        three_lenses(arguments.pop("model"), arguments.pop("images"), **arguments)
