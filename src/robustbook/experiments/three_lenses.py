@@ -239,7 +239,9 @@ def _of_each(seen: SeenModel, measure: str, setting: LensSetting) -> Values:
 
 def _resampled(columns: list[Values], weights: Values) -> _Resampled:
     stacked = np.stack(columns, axis=1)
-    return _Resampled(stacked.mean(axis=0), weights @ stacked / len(stacked))
+    drawn = weights @ stacked / len(stacked)
+    # Models with equal shares tie, whatever the order of the summation.
+    return _Resampled(stacked.mean(axis=0).round(12), drawn.round(12))
 
 
 def _consistencies(seen: dict[str, SeenModel], weights: Values) -> _Resampled:
