@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -54,6 +55,8 @@ class LensSetting:
         Steps of PGD.
     sigma : float
         Standard deviation of the noise, in [0, 1] pixel units.
+    small : tuple of float
+        Smaller ones, for which nothing is counted.
     noise_samples : int
         Noisy copies of each image.
     severity : int
@@ -67,6 +70,7 @@ class LensSetting:
     eps: float
     attack_steps: int
     sigma: float
+    small: tuple[float, ...]
     noise_samples: int
     severity: int = 3
 
@@ -106,6 +110,7 @@ _SETTINGS: Final = {
         eps=0.1,
         attack_steps=10,
         sigma=0.2,
+        small=(0.02, 0.06),
         noise_samples=100,
     ),
     "full": LensSetting(
@@ -135,6 +140,7 @@ _SETTINGS: Final = {
         eps=8 / 255,
         attack_steps=40,
         sigma=0.1,
+        small=(0.01, 0.03),
         noise_samples=500,
     ),
 }
@@ -154,19 +160,22 @@ class SeenModel:
     margins : MeasuredMargins
         Clean logits, labels, input margins, and what is known without an attack.
     shifted_logits : dict of str to Tensor, shape (N, K)
-        Under "adversarial", "noise", and each corruption.
+        Under "adversarial", "noise", weaker noise ("noise_0.03"), and each
+        corruption.
     agreements : dict of str to Agreement
         Between clean and shifted, by the same names.
-    kept, linearized : Tensor, shape (N,)
-        Average-case robustness: the share of noisy copies with the same prediction,
-        and the estimate by linearization, which has no ties at 1.
+    kept : Tensor, shape (N,)
+        Average-case robustness: the share of noisy copies with the same prediction.
+    linearized : dict of float to Tensor, shape (N,)
+        Its estimate by linearization, which has no ties at 1, for each standard
+        deviation; the last is that of the rest.
     """
 
     margins: MeasuredMargins
     shifted_logits: dict[str, Tensor]
     agreements: dict[str, Agreement]
     kept: Tensor
-    linearized: Tensor
+    linearized: dict[float, Tensor]
 
     @property
     def correct(self) -> Tensor:
@@ -209,16 +218,22 @@ class SeenModel:
             Float64, by the name of the score.
         """
         free = scores_of(self.margins)
+        *small, sigma = self.linearized
         return {
             "logit_margin": free["logit_margin"],
             "softmax_margin": free["softmax_margin"],
             "gradient_margin": free["gradient_margin"].nan_to_num(nan=0.0),
             "input_margin": self.margins.bounds,
             "average_case": self.kept,
-            "average_case_mmse": self.linearized,
+            "average_case_mmse": self.linearized[sigma],
             "pa_noise": self.agreements["noise"].per_sample,
             "pa_adversarial": self.agreements["adversarial"].per_sample,
             "pa_domain": self.domain(held_out),
+            **{f"average_case_mmse_{s:g}": self.linearized[s] for s in small},
+            **{
+                f"pa_noise_{s:g}": self.agreements[f"noise_{s:g}"].per_sample
+                for s in small
+            },
         }
 
 
@@ -253,10 +268,14 @@ def see(
     kept, linearized = _average(model, data, setting, seed=seed, device=device)
     model.to(resolve_device(device))
     drawn = np.random.default_rng([seed, 0]).standard_normal(data.images.shape)
-    noisy = data.images + setting.sigma * torch.from_numpy(drawn).float()
+    noise = torch.from_numpy(drawn).float()
     shifted = {
         "adversarial": attacked.shifted_logits,
-        "noise": logits_of(model, noisy),
+        "noise": logits_of(model, data.images + setting.sigma * noise),
+        **{
+            f"noise_{sigma:g}": logits_of(model, data.images + sigma * noise)
+            for sigma in setting.small
+        },
         **{
             kind: logits_of(
                 model, corrupt(data.images, kind, severity=setting.severity)
@@ -273,43 +292,49 @@ def see(
 
 def _average(
     model: nn.Module, data: Dataset, setting: LensSetting, *, seed: int, device: str
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, dict[float, Tensor]]:
     """Average-case robustness of each image, counted and linearized, in blocks."""
     code = code_sha256(["robustbook.average_case"], follow_imports=False)
-    parts = []
-    for start in range(0, len(data), _BLOCK):
-        block = data.subset(slice(start, start + _BLOCK))
-        configuration: Configuration = {
-            "what": "average case",
-            "model_sha256": model_sha256(model),
-            "data_sha256": data_sha256(block),
-            "sigma": setting.sigma,
-            "samples": setting.noise_samples,
-            "seed": seed,
-            "code_sha256": code,
-        }
-        for name, estimate in (("kept", _counted), ("linearized", _linearized)):
-            compute = functools.partial(estimate, model, block, setting, seed, device)
-            found = cached_arrays({**configuration, "estimate": name}, compute)
-            parts.append(found["probability"])
+    sigmas = (*setting.small, setting.sigma)
+
+    def estimated(name: str, estimate: Callable[..., Arrays], sigma: float) -> Tensor:
+        parts = []
+        for start in range(0, len(data), _BLOCK):
+            block = data.subset(slice(start, start + _BLOCK))
+            configuration: Configuration = {
+                "what": "average case",
+                "estimate": name,
+                "model_sha256": model_sha256(model),
+                "data_sha256": data_sha256(block),
+                "sigma": sigma,
+                "samples": setting.noise_samples,
+                "seed": seed,
+                "code_sha256": code,
+            }
+            on = model.to(resolve_device(device))
+            compute = functools.partial(
+                estimate, on, block.images, sigma, setting.noise_samples, seed
+            )
+            parts.append(cached_arrays(configuration, compute)["probability"])
+        return torch.from_numpy(np.concatenate(parts))
+
+    kept = estimated("kept", _counted, setting.sigma)
+    linearized = {
+        sigma: estimated("linearized", _linearized, sigma) for sigma in sigmas
+    }
     model.cpu()
-    kept, linearized = np.concatenate(parts[::2]), np.concatenate(parts[1::2])
-    return torch.from_numpy(kept), torch.from_numpy(linearized)
+    return kept, linearized
 
 
 def _counted(
-    model: nn.Module, data: Dataset, setting: LensSetting, seed: int, device: str
+    model: nn.Module, images: Tensor, sigma: float, samples: int, seed: int
 ) -> Arrays:
-    found = monte_carlo(
-        model.to(resolve_device(device)), data.images, setting.sigma,
-        samples=setting.noise_samples, seed=seed,
-    )  # fmt: skip
+    found = monte_carlo(model, images, sigma, samples=samples, seed=seed)
     return {"probability": found.probability.cpu().numpy()}
 
 
 def _linearized(
-    model: nn.Module, data: Dataset, setting: LensSetting, seed: int, device: str
+    model: nn.Module, images: Tensor, sigma: float, _: int, seed: int
 ) -> Arrays:
-    model.to(resolve_device(device))
-    found = mmse(model, data.images, setting.sigma, seed=seed)
+    found = mmse(model, images, sigma, seed=seed)
     return {"probability": found.probability.cpu().numpy()}

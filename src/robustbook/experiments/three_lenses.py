@@ -139,6 +139,7 @@ def _setting_row(setting: LensSetting, draws: int) -> Row:
         "eps": setting.eps,
         "attack_steps": setting.attack_steps,
         "sigma": setting.sigma,
+        "small": ", ".join(f"{sigma:g}" for sigma in setting.small),
         "noise_samples": setting.noise_samples,
         "severity": setting.severity,
         "draws": draws,
@@ -230,7 +231,7 @@ def _of_each(seen: SeenModel, measure: str, setting: LensSetting) -> Values:
         "pa_adversarial": seen.agreements["adversarial"].per_sample,
         "pa_noise": seen.agreements["noise"].per_sample,
         "pa_domain": seen.domain(),
-        "kept_domain": seen.survived() / len(CORRUPTIONS),
+        "kept_domain": seen.survived().double() / len(CORRUPTIONS),
         "average_case": seen.kept,
         "robust_share": seen.robust(setting.eps),
     }
