@@ -94,6 +94,29 @@ def test_python_versions_agree(project: dict, conda: dict) -> None:
     assert python.specifier == SpecifierSet(">=3.11,<3.14")
 
 
+def test_binder_installs_what_chapters_import(project: dict) -> None:
+    lines = (ROOT / "binder" / "requirements.txt").read_text().splitlines()
+    stated = {line for line in lines if line and not line.startswith("#")}
+    assert "--editable .[chapters]" in stated
+    assert "--constraint ../constraints.txt" in stated
+    language, _, version = (ROOT / "binder" / "runtime.txt").read_text().partition("-")
+    assert language == "python"
+    assert SpecifierSet(project["requires-python"]).contains(version.strip())
+    # Whatever else is in that folder would take part in the building.
+    assert {path.name for path in (ROOT / "binder").iterdir()} == {
+        "requirements.txt",
+        "runtime.txt",
+    }
+
+
+def test_chapters_import_what_the_book_and_the_attacks_pin(project: dict) -> None:
+    extras = project["optional-dependencies"]
+    chapters = parse(extras["chapters"])
+    assert chapters.items() <= parse(extras["book"] + extras["attacks"]).items()
+    # It would bring its own torch, which runtimes have already.
+    assert "torchvision" not in chapters
+
+
 def test_the_book_is_pinned(declared: Versions) -> None:
     for name, version in PINNED.items():
         assert declared[name] == SpecifierSet(f"=={version}"), name

@@ -1,0 +1,87 @@
+"""What a release says of itself is said alike everywhere, and can be cited.
+
+``citation-file-format-1.2.0.schema.json`` is the schema of the Citation File Format
+1.2.0 (S. Druskat and others, doi:10.5281/zenodo.5171937, CC BY 4.0), as published.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import nbformat
+import pytest
+import yaml
+
+from robustbook import __version__
+
+ROOT = Path(__file__).parents[1]
+SCHEMA = Path(__file__).with_name("citation-file-format-1.2.0.schema.json")
+
+
+@pytest.fixture(scope="module")
+def citation() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def config() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
+
+
+def test_the_citation_file_is_valid(citation: dict[str, Any]) -> None:
+    schema = json.loads(SCHEMA.read_text("utf-8"))
+    # YAML has dates, JSON has not.
+    plain = json.loads(json.dumps(citation, default=str))
+    jsonschema.validate(plain, schema, format_checker=jsonschema.FormatChecker())
+    with pytest.raises(jsonschema.ValidationError, match="cff-version"):
+        jsonschema.validate(
+            {name: plain[name] for name in plain if name != "cff-version"}, schema
+        )
+
+
+def test_the_preferred_citation_is_of_this_release(citation: dict[str, Any]) -> None:
+    preferred = citation["preferred-citation"]
+    for key in ("title", "authors", "version", "url"):
+        assert preferred[key] == citation[key], key
+    released = citation["date-released"]
+    assert isinstance(released, datetime.date)
+    assert (preferred["year"], preferred["month"]) == (released.year, released.month)
+
+
+def test_one_version(citation: dict[str, Any]) -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev0)?", __version__)
+    if ".dev" not in __version__:
+        assert citation["version"] == __version__
+    else:  # the last release is cited until the next one is made
+        last, coming = (
+            tuple(map(int, text.split(".")[:3]))
+            for text in (citation["version"], __version__)
+        )
+        assert last < coming
+
+
+def test_every_notebook_installs_this_version(config: dict[str, Any]) -> None:
+    repository = config["repository"]
+    tag = repository["branch"] if ".dev" in __version__ else f"v{__version__}"
+    address = f"{repository['url']}/archive/{tag}.tar.gz"
+    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    assert notebooks
+    for path in notebooks:
+        note, install, *rest = nbformat.read(path, as_version=4).cells
+        assert __version__ in note.source, path.name
+        assert f"@ {address}" in install.source, path.name
+        assert not any("%pip" in cell.source for cell in rest), path.name
+
+
+def test_one_address(citation: dict[str, Any], config: dict[str, Any]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    source, site = project["urls"]["Source"], project["urls"]["Book"]
+    assert citation["repository-code"] == config["repository"]["url"] == source
+    assert citation["url"] == config["html"]["baseurl"] == site
+    assert site in (ROOT / "README.md").read_text("utf-8")
