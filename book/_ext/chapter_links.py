@@ -5,7 +5,8 @@ that it was built from. A chapter is built from ``book/chapters/NN_name.ipynb``,
 which is generated: an edit there is lost and a launch there shows old outputs.
 So on chapter pages
 
-- Binder and Colab open ``notebooks/NN_name.ipynb``,
+- Binder and Colab open ``notebooks/NN_name.ipynb``, as the release has it whose
+  package it installs: the branch may have moved on since,
 - "Suggest edit" opens ``notebooks/NN_name.md``, the only edited form,
 - the download menu offers the notebook, its text form, and the executed copy.
 """
@@ -19,6 +20,8 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
+
+from robustbook.chapters.source import revision
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +50,22 @@ def redirect_buttons(
         if label in target:
             for button in group["buttons"]:
                 button["url"] = button["url"].replace(executed, target[label])
+                if label == "launch-buttons":
+                    button["url"] = _of_release(app, button["url"])
         elif label == "download-buttons":
             group["buttons"][:] = _downloads(app, name, context) + [
                 button for button in group["buttons"] if button["type"] == "javascript"
             ]
+
+
+def _of_release(app: Sphinx, url: str) -> str:
+    """Name the release in a launch address where the theme names the branch."""
+    branch = app.config.html_theme_options.get("repository_branch") or "main"
+    # Colab's form, then Binder's.
+    for before, after in (("/blob/", "/"), ("/", "?")):
+        named = f"{before}{branch}{after}"
+        url = url.replace(named, f"{before}{revision(branch)}{after}")
+    return url
 
 
 def _downloads(app: Sphinx, name: str, context: dict[str, Any]) -> list[dict[str, str]]:

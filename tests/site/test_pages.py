@@ -12,6 +12,8 @@ from urllib.parse import unquote, urldefrag, urlsplit
 import pytest
 import yaml
 
+from robustbook.chapters.source import revision
+
 from .conftest import ROOT, Page, Site
 
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
@@ -211,6 +213,9 @@ def test_launch_buttons_open_the_source_notebook(site: Site) -> None:
         assert any(link.startswith("https://mybinder.org/") for link in links)
         assert any(link.startswith("https://colab.research.google.") for link in links)
         assert all(link.endswith(notebook) for link in links), links
+        # The notebook and the package that it installs are of one release.
+        release = revision(CONFIG["repository"]["branch"])
+        assert all(f"/{release}/" in link or f"/{release}?" in link for link in links)
         assert (ROOT / notebook).is_file()
 
 
