@@ -23,7 +23,9 @@ class BuildWithData(build_py):
             source = Path("data", folder)
             if source.is_dir():
                 target = Path(self.build_lib, "robustbook", "_data", folder)
-                shutil.copytree(source, target, dirs_exist_ok=True)
+                # A training that was cut off leaves hidden files.
+                hidden = shutil.ignore_patterns(".*")
+                shutil.copytree(source, target, ignore=hidden, dirs_exist_ok=True)
 
 
 setup(cmdclass={"build_py": BuildWithData})
