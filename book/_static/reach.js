@@ -1,0 +1,75 @@
+/* What a pointer can scroll or unfold, the keyboard reaches and a screen reader names.
+
+   The theme lets code and tables that are wider than the screen be focused. Formulas
+   and figures scroll here too (book.css), so they get the same; what fits stays out of
+   the tab order. The buttons that unfold solutions say which one, and whether it is
+   open. */
+(() => {
+  "use strict";
+  const WIDE = [
+    ["div.math", "Formula, scrolls sideways"],
+    ["span.math, span.unbroken", "Formula, scrolls sideways"],
+    ["figure", ""],
+    [".cell_output .text_html", "Table, scrolls sideways"],
+    [".pst-scrollable-table-container", "Table, scrolls sideways"],
+  ];
+
+  function scrolls(element) {
+    const way = getComputedStyle(element).overflowX;
+    return (
+      (way === "auto" || way === "scroll") &&
+      element.scrollWidth > element.clientWidth + 1
+    );
+  }
+
+  function reachWide() {
+    const article = document.querySelector("article");
+    if (!article) return;
+    for (const [selector, name] of WIDE) {
+      for (const element of article.querySelectorAll(selector)) {
+        if (scrolls(element)) {
+          element.tabIndex = 0;
+          element.dataset.reach = "";
+          if (name && !element.hasAttribute("role")) {
+            element.setAttribute("role", "group");
+            element.setAttribute("aria-label", name);
+          }
+        } else if ("reach" in element.dataset) {
+          element.removeAttribute("tabindex");
+          delete element.dataset.reach;
+        }
+      }
+    }
+  }
+
+  function nameSolutions() {
+    for (const button of document.querySelectorAll("article button.toggle-button")) {
+      const block = button.closest(".admonition");
+      const title = block.querySelector(".admonition-title");
+      const text = title.textContent.replace(/\s+/g, " ").trim();
+      button.setAttribute("aria-label", `Unfold: ${text}`);
+      const tell = () => {
+        const open = !block.classList.contains("toggle-hidden");
+        button.setAttribute("aria-expanded", String(open));
+      };
+      new MutationObserver(tell).observe(block, { attributeFilter: ["class"] });
+      tell();
+    }
+  }
+
+  let timer = 0;
+  function soon() {
+    clearTimeout(timer);
+    timer = setTimeout(reachWide, 150);
+  }
+
+  addEventListener("load", () => {
+    nameSolutions();
+    reachWide();
+    const article = document.querySelector("article");
+    // Formulas that are typeset, code that is unfolded, a screen that is turned.
+    if (article) new ResizeObserver(soon).observe(article);
+    window.MathJax?.startup?.promise?.then(soon);
+  });
+  addEventListener("resize", soon);
+})();
