@@ -28,6 +28,15 @@ class Profile(StrEnum):
     full = "full"
 
 
+class Purpose(StrEnum):
+    """What a set-up is for."""
+
+    scoring = "scoring"
+    workshop = "workshop"
+    full = "full"
+    developing = "developing"
+
+
 Root = Annotated[
     Path | None,
     typer.Option(help="Folder of the book; else the nearest at or above this one."),
@@ -48,7 +57,7 @@ _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 def register(app: typer.Typer) -> None:
     """Add the commands on chapters to a command line."""
-    for command in (run, publish, sync, check):
+    for command in (run, publish, time, sync, check, doctor):
         app.command()(command)
 
 
@@ -148,6 +157,35 @@ def publish(
             fail("\n\nrobustbook: ".join(map(str, failures)), status=1)
 
 
+def time(
+    chapters: Annotated[
+        list[str] | None, typer.Argument(help="Names or numbers; all if left out.")
+    ] = None,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Only those that were never timed.")
+    ] = False,
+    root: Root = None,
+) -> None:
+    """Time chapters in profile quick, and their solutions, for the workshop guide."""
+    with _readable_errors():
+        from .layout import book_root, find_chapter, list_chapters
+        from .timings import read_timings, time_quick
+
+        folder = book_root(root)
+        chosen = (
+            [find_chapter(folder, name) for name in chapters]
+            if chapters
+            else list_chapters(folder)
+        )
+        if missing:
+            timed = read_timings(folder)
+            chosen = [c for c in chosen if "quick" not in timed.get(c.name, {})]
+        if not chosen:
+            print("every chapter is timed")
+        for chapter, seconds in time_quick(chosen):
+            print(f"{chapter.name}: {seconds:.1f} s", flush=True)
+
+
 def sync(root: Root = None) -> None:
     """Write the notebooks, the status page and README's picture from their sources."""
     with _readable_errors():
@@ -181,3 +219,31 @@ def check(root: Root = None) -> None:
         if problems:
             fail(f"{len(problems)} problems", status=1)
         print(f"{len(list_chapters(folder))} chapters: all in step, nothing stale")
+
+
+def doctor(
+    purpose: Annotated[
+        Purpose,
+        typer.Option(
+            "--for",
+            help="scoring logits; a workshop: any chapter; full: recomputing with real "
+            "data; developing: tests and site. Reading needs a browser only.",
+        ),
+    ] = Purpose.workshop,
+    run: Annotated[
+        bool, typer.Option("--run", help="Run chapter 08 in profile quick too.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    root: Root = None,
+) -> None:
+    """Say what is missing on this machine, and the command that gets it."""
+    from . import doctor as checks
+    from .layout import BookError
+
+    try:
+        setting = checks.Setting(checks.find_clone(root))
+    except BookError as error:
+        fail(str(error), status=error.status)
+    status = checks.report(setting, purpose.value, run=run, as_json=as_json)
+    if status:
+        raise typer.Exit(status)

@@ -49,10 +49,11 @@ class ChapterError(BookError):
 
 @dataclass(frozen=True)
 class Execution:
-    """An executed chapter and how long it took."""
+    """An executed chapter and how long it took, also by cell."""
 
     notebook: NotebookNode
     seconds: float
+    cell_seconds: tuple[float, ...]
 
 
 def execute(
@@ -129,7 +130,16 @@ def execute(
     notebook = _normalize(source, executed)
     if warnings_fail:
         _refuse_stderr(source, notebook)
-    return Execution(notebook, time.perf_counter() - started)
+    return Execution(notebook, time.perf_counter() - started, _cell_seconds(executed))
+
+
+def _cell_seconds(executed: NotebookNode) -> tuple[float, ...]:
+    """Return what papermill measured for each cell of the source; 0 for text."""
+    return tuple(
+        float(cell.metadata.get("papermill", {}).get("duration") or 0.0)
+        for cell in executed.cells
+        if _PAPERMILL_TAG not in cell_tags(cell)
+    )
 
 
 def _cell_bar(name: str) -> dict[str, Any]:

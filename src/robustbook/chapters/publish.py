@@ -25,7 +25,8 @@ from .source import (
     write_whole,
 )
 from .stamps import STAMP, input_hashes, package_versions
-from .status import record_timing, write_status
+from .status import write_status
+from .timings import record_timing
 
 __all__ = ["PUBLISHED", "publish", "rerun"]
 
@@ -129,7 +130,8 @@ def publish(
                 continue
             stamped = _stamp(source, execution, hashes, parameters)
             write_whole(chapter.published, render(stamped))
-            record_timing(chapter, execution.seconds)
+            profile = str(stamped.metadata[STAMP]["parameters"].get("profile", ""))
+            record_timing(chapter, execution.seconds, profile=profile)
             tqdm.write(f"{chapter.name}: {execution.seconds:.1f} s", file=sys.stderr)
     write_status(chapters[0].root)
     write_picture(chapters[0].root)

@@ -17,7 +17,13 @@ from typing import Any
 
 from .layout import Chapter
 
-__all__ = ["input_hashes", "package_versions", "read_stamp", "staleness"]
+__all__ = [
+    "data_sha256",
+    "input_hashes",
+    "package_versions",
+    "read_stamp",
+    "staleness",
+]
 
 # The key of the stamp in a notebook's metadata.
 STAMP = "robustbook"
@@ -64,13 +70,18 @@ def _data_files(root: Path) -> Iterable[Path]:
     )
 
 
+def data_sha256(root: Path) -> str:
+    """Return the hash of the committed data, all files and their names."""
+    return _hash_files(root, _data_files(root))
+
+
 def input_hashes(chapter: Chapter) -> dict[str, str]:
     """Return the hashes of what an execution of the chapter reads."""
     root = chapter.root
     return {
         "source_sha256": hashlib.sha256(chapter.source.read_bytes()).hexdigest(),
         "package_sha256": _hash_files(root, _package_files(root)),
-        "data_sha256": _hash_files(root, _data_files(root)),
+        "data_sha256": data_sha256(root),
     }
 
 
