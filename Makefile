@@ -13,13 +13,16 @@ TORCH ?= cpu
 CHAPTER ?=
 PROFILE ?= quick
 DEVICE  ?= auto
+# For example: make rerun CHAPTER=08 PARAMETERS="-p seed=1"
+PARAMETERS ?=
 PORT    ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help env book site named rerun publish sync serve test check lint bench clean
+.PHONY: help env doctor book site pdf named rerun publish timings sync serve \
+  test check lint clean-runtime bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- environment --------------------------------------------------------------
 
@@ -56,6 +59,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PIP_INSTALL) --constraint constraints.txt --editable '.[book,test,attacks]'
 	@touch $@
 
+doctor: ## Say what this machine lacks, before or after `make env`
+	@python=$(BIN)/python; test -x $$python || python=$(PYTHON); \
+	  $$python src/robustbook/chapters/doctor.py
+
 # --- the book -----------------------------------------------------------------
 
 book: env ## Execute what is stale, then build the site into _build/html
@@ -72,15 +79,21 @@ site: env ## Build the site from the executed chapters, strictly
 	  then rm -rf _build/html _build/.doctrees; fi
 	$(BIN)/jupyter-book build -W -n --keep-going .
 
+pdf: site ## Print the book into _build/robustness-measured.pdf
+	$(BIN)/python -m robustbook.chapters.pdf
+
 named:
 	@test -n "$(CHAPTER)" || \
 	  { echo "make: name a chapter, for example: make rerun CHAPTER=08" >&2; exit 2; }
 
 rerun: named env ## Run one chapter yourself: CHAPTER=08 PROFILE=quick|full
-	$(RUN) run $(CHAPTER) --profile $(PROFILE) --device $(DEVICE)
+	$(RUN) run $(CHAPTER) --profile $(PROFILE) --device $(DEVICE) $(PARAMETERS)
 
 publish: env ## Execute every chapter anew for the site
 	$(RUN) publish
+
+timings: env ## Time each chapter in the quick profile, for the workshop's guide
+	$(RUN) time
 
 sync: env ## Bring notebooks/*.ipynb and the status page in step
 	$(RUN) sync
@@ -101,6 +114,10 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+clean-runtime: env ## Execute all notebooks as in a fresh Colab
+	ROBUSTBOOK_CLEAN_RUNTIME=$${ROBUSTBOOK_CLEAN_RUNTIME:-all} \
+	  $(BIN)/python -m pytest tests/chapters/test_clean_runtime.py
 
 bench: env ## Time the measure against what it replaces
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable -s
