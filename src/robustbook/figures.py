@@ -168,7 +168,11 @@ LABELS: Final[Mapping[str, str]] = MappingProxyType(
         "kw": "CNN, KW",
         "captum_lenet": "LeNet, clean",
         "marabou_medium": "CNN, clean",
-        # more networks of Part VII
+        # more networks of Part VII; λ weighs the gradient in training
+        **{
+            f"cnn-grad{weight}": f"CNN, λ = {float(weight):g}"
+            for weight in ("1e-4", "1e-3", "1e-2", "1e-1", "1")
+        },
         "marabou_large": "large CNN, clean",
         "cnn_a_mix": "CNN-A, mix",
         "cnn_a_mix4": "CNN-A, mix 4",

@@ -29,6 +29,7 @@ from robustbook.experiments.attacked import (
     data_sha256,
     model_sha256,
 )
+from robustbook.margins import gradient_normalized_margin
 from robustbook.models import load_model, logits_of, resolve_device
 
 __all__ = ["LensSetting", "SeenModel", "lens_setting", "see"]
@@ -169,6 +170,9 @@ class SeenModel:
     linearized : dict of float to Tensor, shape (N,)
         Its estimate by linearization, which has no ties at 1, for each standard
         deviation; the last is that of the rest.
+    first_order : Tensor, shape (N,)
+        ℓ2 distance to the border to first order, by which the average case orders
+        images when the noise is weak.
     """
 
     margins: MeasuredMargins
@@ -176,6 +180,7 @@ class SeenModel:
     agreements: dict[str, Agreement]
     kept: Tensor
     linearized: dict[float, Tensor]
+    first_order: Tensor
 
     @property
     def correct(self) -> Tensor:
@@ -229,6 +234,7 @@ class SeenModel:
             "pa_noise": self.agreements["noise"].per_sample,
             "pa_adversarial": self.agreements["adversarial"].per_sample,
             "pa_domain": self.domain(held_out),
+            "first_order_l2": self.first_order,
             **{f"average_case_mmse_{s:g}": self.linearized[s] for s in small},
             **{
                 f"pa_noise_{s:g}": self.agreements[f"noise_{s:g}"].per_sample
@@ -267,6 +273,9 @@ def see(
     attacked = attack_model(name, attack, decided, seed=seed, device=device)
     kept, linearized = _average(model, data, setting, seed=seed, device=device)
     model.to(resolve_device(device))
+    first_order = gradient_normalized_margin(
+        model, data.images, norm="l2", nearest=True
+    ).cpu()
     drawn = np.random.default_rng([seed, 0]).standard_normal(data.images.shape)
     noise = torch.from_numpy(drawn).float()
     shifted = {
@@ -287,7 +296,7 @@ def see(
         shift: posterior_agreement(margins.logits, logits)
         for shift, logits in shifted.items()
     }
-    return SeenModel(margins, shifted, agreements, kept, linearized)
+    return SeenModel(margins, shifted, agreements, kept, linearized, first_order)
 
 
 def _average(

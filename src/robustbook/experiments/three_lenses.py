@@ -101,7 +101,8 @@ def three_lenses(
         average-case robustness orders contributions better than the logit margin;
         "foresight", how well a score of the clean side foresees failure under a
         corruption that it did not see, for each model and on average; "gain", the
-        difference to the logit margin; "cost"; "sample", single images.
+        difference to the logit margin; "tie", how many images weak noise cannot
+        tell apart; "cost"; "sample", single images.
     """
     setting = lens_setting(profile)
     names = list(setting.models)
@@ -123,6 +124,7 @@ def three_lenses(
     for name, one in seen.items():
         rows += _relations(name, one)
     rows += foresight(seen, weights)
+    rows += _ties(seen)
     rows += _costs(names, setting, seed)
     for name, one in seen.items():
         if name in _SHOWN:
@@ -280,6 +282,16 @@ def _relations(name: str, seen: SeenModel) -> Iterator[Row]:
         "tau_difference_low": difference - 1.96 * error,
         "tau_difference_high": difference + 1.96 * error,
     }
+
+
+def _ties(seen: dict[str, SeenModel]) -> Iterator[Row]:
+    """Share of images whose probability to survive is 1 in floating point."""
+    for sigma in next(iter(seen.values())).linearized:
+        shares = [
+            float((one.linearized[sigma] >= 1 - 1e-15).double().mean())
+            for one in seen.values()
+        ]
+        yield {"what": "tie", "sigma": sigma, "share": float(np.mean(shares))}
 
 
 # --- costs and samples --------------------------------------------------------
