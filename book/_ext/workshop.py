@@ -1,4 +1,4 @@
-"""``{chapter-times}`` and ``{schedule}``: the workshop guide's tables.
+"""``{chapter-times}``, ``{schedule}`` and ``{reading-path}``: what is said of time.
 
 Seconds come from ``book/chapters/timings.json``, reading times from word counts, and
 the time of day from the minutes of each item. An item that is too short for what runs
@@ -25,6 +25,7 @@ from robustbook.chapters.workshop import (
     clock,
     faults,
     read_plan,
+    reading_minutes,
     run_seconds,
     times_table,
 )
@@ -103,8 +104,27 @@ class Schedule(_Times):
         return [*self.parse(text), *warnings]
 
 
+class ReadingPath(_Times):
+    """A way through the book: its text, and how long its chapters take to read."""
+
+    has_content = True
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Put the name in front and the time behind."""
+        root = self.begin()
+        text = " ".join(self.content)
+        minutes = reading_minutes(text, root)
+        time = f"{minutes} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
+        for chapter in list_chapters(root):
+            self.env.note_dependency(str(chapter.source))
+        return self.parse(f"**{self.arguments[0]}.** {text} *About {time} of reading.*")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directives."""
     app.add_directive("chapter-times", ChapterTimes)
     app.add_directive("schedule", Schedule)
+    app.add_directive("reading-path", ReadingPath)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

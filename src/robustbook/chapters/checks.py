@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 
 from .claims import ledger_faults
 from .layout import BookError, Chapter, list_chapters
-from .picture import picture_bytes, picture_path
+from .picture import stale_pictures
 from .publish import PUBLISHED
 from .source import Source, cell_tags, pair_text, read_source
 from .stamps import read_stamp, staleness
@@ -286,13 +286,10 @@ def _check_status(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
 
 
 def _check_picture(root: Path) -> Iterator[Problem]:
-    picture, expected = picture_path(root), picture_bytes(root)
-    if expected is not None and (
-        not picture.is_file() or picture.read_bytes() != expected
-    ):
+    for path in stale_pictures(root):
         yield Problem(
-            picture.relative_to(root).as_posix(),
-            "out of step with the figure of its chapter",
+            path.relative_to(root).as_posix(),
+            "out of step with what it is drawn from",
             "robustbook sync",
         )
 

@@ -187,10 +187,10 @@ def time(
 
 
 def sync(root: Root = None) -> None:
-    """Write the notebooks, the status page and README's picture from their sources."""
+    """Write the notebooks, the status page and the pictures from their sources."""
     with _readable_errors():
         from .layout import book_root, list_chapters
-        from .picture import picture_path, write_picture
+        from .picture import write_pictures
         from .source import sync as sync_chapter
         from .status import status_page, write_status
 
@@ -198,8 +198,7 @@ def sync(root: Root = None) -> None:
         written = [c.pair for c in list_chapters(folder) if sync_chapter(c)]
         if write_status(folder):
             written.append(status_page(folder))
-        if write_picture(folder):
-            written.append(picture_path(folder))
+        written += write_pictures(folder)
         for path in written:
             print(f"wrote {path.relative_to(folder)}")
         if not written:

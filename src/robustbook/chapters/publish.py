@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from .execute import Execution, execute
 from .layout import BookError, Chapter
-from .picture import write_picture
+from .picture import write_pictures
 from .source import (
     Source,
     check_writable,
@@ -134,7 +134,7 @@ def publish(
             record_timing(chapter, execution.seconds, profile=profile)
             tqdm.write(f"{chapter.name}: {execution.seconds:.1f} s", file=sys.stderr)
     write_status(chapters[0].root)
-    write_picture(chapters[0].root)
+    write_pictures(chapters[0].root)
     return failures
 
 

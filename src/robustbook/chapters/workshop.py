@@ -25,6 +25,7 @@ __all__ = [
     "faults",
     "measure_reading",
     "read_plan",
+    "reading_minutes",
     "run_seconds",
     "times_table",
 ]
@@ -172,6 +173,30 @@ def clock(start: str, minutes: int) -> str:
     hour, _, minute = start.partition(":")
     total = 60 * int(hour) + int(minute) + minutes
     return f"{total // 60 % 24:02d}:{total % 60:02d}"
+
+
+def reading_minutes(text: str, root: Path) -> int:
+    """Return how long the chapters take to read that a text refers to.
+
+    Parameters
+    ----------
+    text : str
+        MyST text with references such as ``{numref}`ch-08```.
+    root : Path
+        The folder of the book.
+
+    Returns
+    -------
+    int
+        Minutes, to the next five; a chapter that is named twice counts once.
+    """
+    numbers = {match["label"][3:5] for match in _LABEL.finditer(text)}
+    total = sum(
+        measure_reading(read_source(chapter)).minutes
+        for chapter in list_chapters(root)
+        if chapter.name[:2] in numbers
+    )
+    return 5 * round(total / 5)
 
 
 _Timings = Mapping[str, Mapping[str, Any]]
