@@ -7,7 +7,7 @@
 (() => {
   "use strict";
   const WIDE = [
-    ["div.math", "Formula, scrolls sideways"],
+    ["div.math, div.math mjx-container", "Formula, scrolls sideways"],
     ["span.math, span.unbroken", "Formula, scrolls sideways"],
     ["figure", ""],
     [".cell_output .text_html", "Table, scrolls sideways"],

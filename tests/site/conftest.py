@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from robustbook.chapters.pdf import find_chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
@@ -142,10 +143,7 @@ def site(site_root: Path) -> Site:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Return a running Chromium."""
-    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    program = os.environ.get("ROBUSTBOOK_CHROMIUM") or next(
-        filter(None, map(shutil.which, names)), None
-    )
+    program = find_chromium()
     if program is None:
         skip_unless_ci(
             "no Chromium found: install one, or name it in ROBUSTBOOK_CHROMIUM"

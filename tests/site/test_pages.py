@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import posixpath
 import re
@@ -251,6 +252,91 @@ def test_social_cards_point_into_the_book(site: Site) -> None:
         assert image["content"].startswith(base), page.address
         assert address["content"] == base + page.address
         assert (site.root / image["content"].removeprefix(base)).is_file()
+
+
+def test_each_chapter_has_a_card_of_its_own(site: Site) -> None:
+    from PIL import Image
+
+    base = CONFIG["html"]["baseurl"]
+    cards = {}
+    for page in site.chapters:
+        metas = page.soup.find_all("meta", property="og:image")
+        assert len(metas) == 1, page.address
+        path = site.root / metas[0]["content"].removeprefix(base)
+        cards[page.address] = path
+        with Image.open(path) as card:
+            assert card.size == (1200, 630)
+        alt = page.soup.find("meta", property="og:image:alt")["content"]
+        part = next(
+            part["caption"]
+            for part in TOC["parts"]
+            if page.address.removesuffix(".html") in documents(part)
+        )
+        assert part in alt
+    assert len(set(cards.values())) == len(cards)
+    contents = {path.read_bytes() for path in cards.values()}
+    assert len(contents) == len(cards)
+    assert sum(map(len, contents)) < 30_000 * len(cards)
+
+
+def test_each_page_describes_itself(site: Site) -> None:
+    seen = {}
+    for page in site.content:
+        metas = page.soup.find_all("meta", attrs={"name": "description"})
+        assert len(metas) == 1, page.address
+        text = metas[0]["content"]
+        assert 20 <= len(text) <= 205, (page.address, text)
+        assert not re.search(r"[<>]|\\[a-z]|\$", text), (page.address, text)
+        shown = page.soup.find("meta", property="og:description")["content"]
+        assert shown == text, page.address
+        title = page.soup.find("meta", property="og:title")["content"]
+        assert title in page.soup.select_one("article h1").get_text(), page.address
+        seen.setdefault(text, []).append(page.address)
+    assert {t: a for t, a in seen.items() if len(a) > 1} == {}
+
+
+def loaded_files(site: Site, page: Page) -> set[str]:
+    """Return the files of the site that a browser loads to show a page."""
+    found = set()
+    for name, attribute in LOADS:
+        for element in page.soup.find_all(name, attrs={attribute: True}):
+            found.add(element[attribute])
+    for link in page.soup.find_all("link", href=True):
+        if {"stylesheet", "preload", "icon"} & set(link.get("rel", [])):
+            found.add(link["href"])
+    local = {split_target(page, href)[0] for href in found if "data:" not in href}
+    return {path for path in local if (site.root / path).is_file()}
+
+
+def test_a_page_weighs_less_than_a_megabyte_and_a_half(site: Site) -> None:
+    """With what it alone loads. What all pages share, a browser loads once."""
+    loaded = {page.address: loaded_files(site, page) for page in site.content}
+    shared = set.intersection(*loaded.values())
+    weights = {
+        address: sum((site.root / path).stat().st_size for path in own - shared)
+        + (site.root / address).stat().st_size
+        for address, own in loaded.items()
+    }
+    assert {a: w for a, w in weights.items() if w > 1_500_000} == {}
+    # MathJax and the icons are most of it; compressed, as it is served, a third.
+    common = {path: (site.root / path).read_bytes() for path in shared}
+    assert sum(map(len, common.values())) < 5_000_000
+    assert sum(len(gzip.compress(data)) for data in common.values()) < 1_700_000
+    # Loaded by a link that the pointer rests on, and by the search.
+    for later in ("_static/previews-data.js", "searchindex.js"):
+        data = (site.root / later).read_bytes()
+        assert len(gzip.compress(data)) < 400_000, later
+
+
+def test_each_page_says_how_to_cite(site: Site) -> None:
+    for page in site.pages.values():
+        if page.address == "index.html":
+            continue
+        link = page.soup.select_one(".reader-links a[href$='CITATION.cff']")
+        assert link is not None, page.address
+        target, _ = split_target(page, link["href"])
+        copy = (site.root / target).read_bytes()
+        assert copy == (ROOT / "CITATION.cff").read_bytes()
 
 
 def test_theorems_are_numbered_once(site: Site) -> None:

@@ -151,7 +151,15 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the book: what it is called, and its pages; no name for the first."""
+    """A part of the book.
+
+    Attributes
+    ----------
+    caption : str
+        What it is called; nothing for the preface.
+    leaves : tuple of Leaf
+        Its pages, in order.
+    """
 
     caption: str
     leaves: tuple[Leaf, ...]

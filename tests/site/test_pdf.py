@@ -1,0 +1,180 @@
+"""The book as a PDF: a few of its pages, printed and read again."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from robustbook.chapters.layout import BookError
+from robustbook.chapters.pdf import (
+    PREPARE,
+    TEXT_WIDTH,
+    find_chromium,
+    print_book,
+    read_contents,
+)
+
+from .conftest import ROOT, Site, skip_unless_ci
+from .test_pages import CONFIG, TOC, documents
+
+CHAPTERS = [
+    "book/chapters/04_agreement_kernel.html",
+    "book/chapters/07_hard_decisions.html",
+]
+PAGES = [*CHAPTERS, "book/bibliography.html"]
+
+
+def test_the_contents_are_those_of_the_site() -> None:
+    parts = read_contents(ROOT)
+    addresses = [leaf.address for part in parts for leaf in part.leaves]
+    assert addresses == [f"{name}.html" for name in documents(TOC)]
+    captions = [part.caption for part in parts]
+    assert captions == ["", *(part["caption"] for part in TOC["parts"])]
+    assert any(leaf.depth == 1 for leaf in parts[-1].leaves)
+
+
+def test_a_site_that_is_not_built_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BookError, match=r"intro\.html is not built.*make site"):
+        print_book(ROOT, site=tmp_path)
+
+
+@pytest.fixture(scope="module")
+def book(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the PDF of two chapters and the bibliography, read again."""
+    if find_chromium() is None:
+        skip_unless_ci("no Chromium found to print with")
+    for name in ("playwright", "pypdf"):
+        if importlib.util.find_spec(name) is None:
+            skip_unless_ci(f"the PDF needs {name}; `make env` installs it")
+    import pypdf
+
+    output = tmp_path_factory.mktemp("pdf") / "book.pdf"
+    print_book(ROOT, site=site.root, output=output, only=PAGES, progress=False)
+    return pypdf.PdfReader(output)
+
+
+def texts(book: Any) -> list[str]:
+    return [" ".join(page.extract_text().split()) for page in book.pages]
+
+
+@pytest.mark.chromium
+@pytest.mark.slow
+def test_title_contents_and_numbers(book: Any) -> None:
+    shown = texts(book)
+    assert "Robustness, Measured" in shown[0]
+    assert shown[1].startswith("Contents")
+    assert book.metadata.title == CONFIG["title"]
+    assert {tuple(map(float, page.mediabox[2:])) for page in book.pages} == {
+        tuple(map(float, book.pages[0].mediabox[2:]))
+    }
+    outline = {item.title: item for item in flat(book.outline)}
+    for title in ("4. The agreement kernel", "Bibliography"):
+        page = book.get_destination_page_number(outline[title])
+        assert title in shown[page]
+        # The number in the contents, and on the page itself.
+        assert re.search(rf"{re.escape(title)} {page + 1}\b", shown[1])
+        assert re.search(rf"\b{page + 1}\b", shown[page])
+
+
+def flat(outline: list[Any]) -> list[Any]:
+    found = []
+    for item in outline:
+        found += flat(item) if isinstance(item, list) else [item]
+    return found
+
+
+@pytest.mark.chromium
+@pytest.mark.slow
+def test_the_outline_has_parts_chapters_and_sections(book: Any) -> None:
+    part, chapters, appendix, rest = book.outline
+    assert part.title.startswith("Part II")
+    assert appendix.title == "Appendix"
+    assert [item.title for item in rest if not isinstance(item, list)] == [
+        "Bibliography"
+    ]
+    names = [item.title for item in chapters if not isinstance(item, list)]
+    assert [name.split(".")[0] for name in names] == ["4", "7"]
+    sections = chapters[1]
+    assert sections[0].title.startswith("4.1. ")
+    shown = texts(book)
+    for item in sections:
+        assert item.title in shown[book.get_destination_page_number(item)]
+
+
+@pytest.mark.chromium
+@pytest.mark.slow
+def test_links_lead_into_the_file_or_to_the_site(book: Any) -> None:
+    numbers = {page.indirect_reference.idnum: n for n, page in enumerate(book.pages)}
+    inside, outside = [], []
+    for number, page in enumerate(book.pages):
+        for reference in page.get("/Annots", ()):
+            link = reference.get_object()
+            if "/Dest" in link:
+                place = link["/Dest"]
+                assert place[1] == "/XYZ"
+                inside.append((number, numbers[place[0].idnum]))
+            else:
+                outside.append(link["/A"]["/URI"])
+    assert [uri for uri in outside if not uri.startswith(("http", "mailto"))] == []
+    base = CONFIG["html"]["baseurl"]
+    assert any(uri.startswith(f"{base}book/chapters/05_") for uri in outside)
+    bibliography = len(book.pages) - 1
+    assert any(target == bibliography for _, target in inside if _ > 2)
+    assert len({target for source, target in inside if source == 1}) == len(PAGES)
+
+
+@pytest.mark.chromium
+@pytest.mark.slow
+def test_solutions_are_open_and_buttons_gone(book: Any, site: Site) -> None:
+    text = " ".join(texts(book))
+    plain = re.sub(r"\W+", "", text)
+    for address in CHAPTERS:
+        for block in site.pages[address].soup.select("div.solution.dropdown"):
+            first = block.select_one("section p")
+            for formula in first.select(".math"):
+                formula.decompose()
+            words = re.findall(r"[A-Za-z]{4,}", first.get_text(" "))
+            if len(words) > 2:
+                assert words[0] in plain, address
+                assert all(word in plain for word in words), words
+    for button in ("Show the source", "Skip to main content", "Back to top", "Ctrl"):
+        assert button not in text
+
+
+@pytest.mark.chromium
+@pytest.mark.slow
+def test_nothing_is_wider_than_the_paper(browser: Any, site: Site) -> None:
+    """Formulas, tables, code and figures of the widest kinds."""
+    wide = max(site.chapters, key=lambda page: len(page.soup.select("article table")))
+    context = browser.new_context(viewport={"width": TEXT_WIDTH, "height": 900})
+    tab = context.new_page()
+    tab.emulate_media(media="print", color_scheme="light")
+    for address in (wide.address, CHAPTERS[0], "book/data.html"):
+        tab.goto((site.root / address).as_uri(), wait_until="load")
+        tab.evaluate(PREPARE)
+        beyond = tab.evaluate(
+            """(width) => [...document.querySelectorAll(
+                 "article :is(svg, img, table, td, pre, p, code)")]
+               .filter((e) => !e.closest("mjx-assistive-mml"))
+               .filter((e) => e.getBoundingClientRect().right > width + 2)
+               .map((e) => e.outerHTML.slice(0, 120))""",
+            TEXT_WIDTH,
+        )
+        assert beyond == [], address
+    context.close()
+
+
+def test_the_workflow_puts_the_pdf_where_the_pages_link_to_it() -> None:
+    from .conftest import load_extension
+
+    name = load_extension("reader_links").PDF
+    text = (ROOT / ".github" / "workflows" / "pages.yml").read_text(encoding="utf-8")
+    steps = yaml.safe_load(text)["jobs"]["build"]["steps"]
+    build = next(step for step in steps if step.get("run") == "make pdf")
+    assert build["env"]["ROBUSTBOOK_PDF"] == "1"
+    assert any(step.get("run") == f"mv _build/{name} _build/html/" for step in steps)
