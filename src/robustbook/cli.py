@@ -204,6 +204,76 @@ def _print_table(lines: _Lines) -> None:
         print(f"{name:<28}{value}")
 
 
+@app.command()
+def report(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A name of load_model, robustbench:NAME, or an import path "
+            "package.module:attribute."
+        ),
+    ],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Data set with split, such as digits:test, or a file .npz or "
+            ".safetensors with images (N, C, H, W) in [0, 1] and, if known, labels."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The page to write.")],
+    images: Annotated[
+        int, typer.Option(min=10, help="How many images to draw at random.")
+    ] = 200,
+    eps: Annotated[
+        str, typer.Option(help="ℓ∞ bound of the attack, of pixels in [0, 1].")
+    ] = "8/255",
+    sigma: Annotated[
+        float, typer.Option(help="Standard deviation of the noise.")
+    ] = 0.1,
+    severity: Annotated[
+        int, typer.Option(min=1, max=5, help="Of the corruptions.")
+    ] = 3,
+    attack_steps: Annotated[int, typer.Option(min=1, help="Steps of PGD.")] = 40,
+    noise_samples: Annotated[
+        int, typer.Option(min=2, help="Noisy copies of each image.")
+    ] = 256,
+    margin_images: Annotated[
+        int, typer.Option(min=2, help="Images whose input margins are measured.")
+    ] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is random.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = (
+        "auto"
+    ),
+    numbers: Annotated[
+        Path | None,
+        typer.Option(
+            "--json", help="Write the numbers here too, with those of each image."
+        ),
+    ] = None,
+) -> None:
+    """One page on one model: agreement, average-case robustness, margins."""
+    # As `python -m` does: a model that lies here can be imported.
+    sys.path.insert(0, str(Path.cwd()))
+    from robustbook.datasets import DataUnavailableError
+    from robustbook.report._make import Request, make
+
+    asked = Request(
+        model, data, out, images, eps, sigma, severity, attack_steps, noise_samples,
+        margin_images, seed, device, numbers,
+    )  # fmt: skip
+    try:
+        seconds = make(asked)
+    except (TypeError, ValueError) as error:
+        _fail(str(error), status=2)
+    except DataUnavailableError as error:
+        _fail(str(error), status=1)
+    except ModuleNotFoundError as error:
+        _fail(f'{error}; pip install "robustbook[attacks]"', status=1)
+    except (ArithmeticError, RuntimeError) as error:
+        _fail(f"{model}: {error}", status=1)
+    print(f"{out}: {seconds:.0f} s")
+
+
 @data.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="For example mnist; see data list.")],

@@ -1,0 +1,217 @@
+"""Images to report on: a data set by name, or a file that people bring."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robustbook._files import FileError, read_array
+from robustbook._validation import as_tensor, check_count, check_labels
+from robustbook.corruptions import check_images
+from robustbook.datasets import dataset_spec, list_datasets, load_dataset
+
+__all__ = ["Images", "read_images"]
+
+_SUFFIXES: Final = (".npz", ".safetensors")
+_ACCEPTED: Final = (
+    "floating-point (N, C, H, W) in [0, 1], or uint8 (N, H, W, C) or (N, C, H, W) with "
+    "one channel or three"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images, with classes if they are known.
+
+    Attributes
+    ----------
+    images : Tensor, shape (N, C, H, W)
+        float32 pixels in [0, 1].
+    labels : Tensor, shape (N,), or None
+        int64 classes.
+    name : str
+        Where they come from.
+    positions : Tensor, shape (N,)
+        Where they stand there.
+    num_classes : int or None
+        K, where the data set says so.
+    """
+
+    images: Tensor = field(repr=False)
+    labels: Tensor | None = field(repr=False)
+    name: str
+    positions: Tensor = field(repr=False)
+    num_classes: int | None = None
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.images)
+
+    def draw(self, count: int, *, seed: int = 0) -> Images:
+        """Draw some of the images without replacement, in the order of the whole.
+
+        Parameters
+        ----------
+        count : int
+            How many; all of them if there are fewer.
+        seed : int, default 0
+            Of the draw.
+
+        Returns
+        -------
+        Images
+            With their positions in the whole.
+        """
+        check_count("count", count)
+        check_count("seed", seed, minimum=0)
+        if count >= len(self):
+            return self
+        order = np.random.default_rng([seed, 2]).permutation(len(self))
+        chosen = torch.from_numpy(np.sort(order[:count]))
+        return Images(
+            images=self.images[chosen],
+            labels=None if self.labels is None else self.labels[chosen],
+            name=self.name,
+            positions=self.positions[chosen],
+            num_classes=self.num_classes,
+        )
+
+
+def read_images(source: str | Path) -> Images:
+    """Read the images that ``robustbook report --data`` names.
+
+    Parameters
+    ----------
+    source : str or Path
+        A data set of :func:`robustbook.datasets.load_dataset`, with or without a
+        split: "digits", "cifar10:test1000"; without one, "test". Or a file .npz or
+        .safetensors with ``images``, and ``labels`` (N,) if they are known. Images
+        are floating-point (N, C, H, W) in [0, 1], or uint8 (N, H, W, C) or
+        (N, C, H, W) with one channel or three, which is divided by 255.
+
+    Returns
+    -------
+    Images
+        All of them.
+
+    Raises
+    ------
+    ValueError
+        If there is no such data set, split or file, or what is in it is not as
+        described.
+    DataUnavailableError
+        If the files of a data set are neither found nor downloaded.
+
+    Examples
+    --------
+    >>> read_images("digits:test").draw(5).positions
+    tensor([120, 123, 240, 265, 563])
+    """
+    name = str(source)
+    if Path(name).suffix.lower() in _SUFFIXES:
+        return _read_file(Path(name))
+    dataset, _, split = name.partition(":")
+    if dataset not in list_datasets():
+        known = ", ".join(
+            f"{known}:{{{','.join(dataset_spec(known).split_sizes)}}}"
+            for known in list_datasets()
+        )
+        raise ValueError(
+            f"data: expected one of {known}, or a file that ends in "
+            f"{' or '.join(_SUFFIXES)}; got {name!r}"
+        )
+    try:
+        loaded = load_dataset(dataset, split or "test")
+    except ValueError as error:
+        raise ValueError(f"data: {name!r}: {error}") from None
+    return Images(
+        images=loaded.images,
+        labels=loaded.labels,
+        name=f"{dataset}:{loaded.split}",
+        positions=torch.arange(len(loaded)),
+        num_classes=loaded.num_classes,
+    )
+
+
+def _read_file(path: Path) -> Images:
+    arrays = _read_npz(path) if path.suffix.lower() == ".npz" else _read_tensors(path)
+    try:
+        images = _as_images(as_tensor("images", arrays["images"]))
+        labels = arrays.get("labels")
+        if labels is not None:
+            labels = as_tensor("labels", labels)
+            if labels.ndim != 1 or len(labels) != len(images):
+                raise ValueError(
+                    f"labels: expected shape ({len(images)},), one for each image, "
+                    f"got {tuple(labels.shape)}."
+                )
+            labels = check_labels(
+                "labels", labels, length=len(images), num_classes=2**31
+            ).long()
+    except (TypeError, ValueError) as error:
+        raise FileError(f"{path}: {error}") from error
+    return Images(
+        images=images,
+        labels=labels,
+        name=path.name,
+        positions=torch.arange(len(images)),
+    )
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    # First: what is wrong with the file itself is said there.
+    arrays = {"images": read_array(path, key="images", default="images")}
+    with zipfile.ZipFile(path) as archive:
+        if "labels.npy" in archive.namelist():
+            arrays["labels"] = read_array(path, key="labels", default="labels")
+    return arrays
+
+
+def _read_tensors(path: Path) -> dict[str, Any]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not path.is_file():
+        raise FileError(f"{path}: {'not a' if path.exists() else 'no such'} file")
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise FileError(f"{path}: cannot be read ({reason}); save it again") from error
+    if "images" not in tensors:
+        names = ", ".join(map(repr, tensors)) or "none"
+        raise FileError(f"{path}: expected a tensor named 'images', got {names}")
+    return tensors
+
+
+def _as_images(pixels: Tensor) -> Tensor:
+    """float32 (N, C, H, W) in [0, 1] of what is accepted."""
+    if pixels.ndim != 4 or 0 in pixels.shape:
+        raise ValueError(
+            f"images: expected {_ACCEPTED}; got {pixels.dtype} of shape "
+            f"{tuple(pixels.shape)}"
+        )
+    first, last = (pixels.shape[place] in (1, 3) for place in (1, 3))
+    if pixels.dtype == torch.uint8:
+        if first == last:
+            raise ValueError(
+                f"images: expected {_ACCEPTED}; got uint8 of shape "
+                f"{tuple(pixels.shape)}, where it is not plain which are the channels"
+            )
+        if last:
+            pixels = pixels.permute(0, 3, 1, 2)
+        return pixels.contiguous().float() / 255
+    if not pixels.is_floating_point():
+        raise TypeError(f"images: expected {_ACCEPTED}; got {pixels.dtype}")
+    if last and not first:
+        raise ValueError(
+            f"images: expected {_ACCEPTED}; got {pixels.dtype} of shape "
+            f"{tuple(pixels.shape)}, channels last: transpose(0, 3, 1, 2) mends it"
+        )
+    return check_images(pixels).float()

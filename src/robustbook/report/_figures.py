@@ -1,0 +1,284 @@
+"""The figures of the page: SVG inside of HTML, in the colors of its style sheet."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+
+from robustbook.figures import style_parameters
+from robustbook.lenses import ThreeLenses
+from robustbook.report._words import (
+    OFTEN,
+    Z,
+    bound,
+    fragile,
+    percent,
+    shift_name,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Figure", "figures"]
+
+#: What the figures are drawn in, and the variables of the style sheet in its place:
+#: that knows whether the page is light or dark.
+_COLORS: Final = {
+    "ink": "#010203",
+    "muted": "#040506",
+    "line": "#070809",
+    "blue": "#0a0b0c",
+    "orange": "#0d0e0f",
+    "paper": "#101112",
+}
+
+#: Points of a curve: more cannot be told apart.
+_POINTS: Final = 240
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the page.
+
+    Attributes
+    ----------
+    title, caption : str
+        Above and below it.
+    svg : str
+        An element of HTML.
+    """
+
+    title: str
+    caption: str
+    svg: str
+
+
+def figures(seen: ThreeLenses) -> list[Figure]:
+    """The three figures of a report."""
+    return [_agreements(seen), _survival(seen), _margins(seen)]
+
+
+# --- agreement under each shift ---------------------------------------------------
+
+
+def _agreements(seen: ThreeLenses) -> Figure:
+    most = math.log(seen.num_classes)
+    names = list(seen.agreements)
+    found = [seen.agreements[name] for name in names]
+    values = np.array([one.pa for one in found])
+    errors = np.nan_to_num([Z * one.standard_error for one in found])
+    hard = np.array([one.hard_part for one in found])
+    low = max(0.0, min((values - errors).min(), hard.min()))
+    rows = np.arange(len(names))[::-1]
+
+    def draw(ax: Axes) -> None:
+        ax.axvline(most, color=_COLORS["muted"], lw=1.2, ls=(0, (4, 3)))
+        ax.annotate(
+            "log K", (most, 1), xycoords=("data", "axes fraction"), xytext=(0, 3),
+            textcoords="offset points", ha="center", color=_COLORS["muted"],
+        )  # fmt: skip
+        ax.plot(
+            hard, rows, "D", ms=6, mew=1.3, mfc=_COLORS["paper"], mec=_COLORS["muted"],
+            label="hard part", zorder=2,
+        )  # fmt: skip
+        ax.errorbar(
+            values, rows, xerr=errors, fmt="o", ms=6.5, color=_COLORS["blue"],
+            label="PA", zorder=3,
+        )  # fmt: skip
+        ax.set_yticks(rows, [shift_name(name) for name in names])
+        ax.set_ylim(-0.6, len(names) - 0.4)
+        room = 0.06 * (most - low) or 0.1
+        ax.set_xlim(max(0.0, low - room) if low > 0 else -room, most + room)
+        ax.set_xlabel("Posterior Agreement (nats)")
+        ax.locator_params(axis="x", nbins=5)
+        ax.grid(axis="y", visible=False)
+        ax.legend(
+            loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, borderaxespad=0.1,
+            handletextpad=0.2, columnspacing=1.2,
+        )  # fmt: skip
+
+    worst = names[int(values.argmin())]
+    title = "What each shift leaves of agreement"
+    alternative = (
+        f"{title}. Posterior Agreement under {len(names)} shifts lies between "
+        f"{values.min():.2f} nats ({shift_name(worst)}) and {values.max():.2f}; "
+        f"log K is {most:.2f}."
+    )
+    caption = (
+        "Dots: Posterior Agreement with 95 % intervals. Diamonds: its hard part, from "
+        "the predictions alone. Dashed: as much as there can be."
+    )
+    return Figure(title, caption, _svg(draw, "a", alternative))
+
+
+# --- average-case robustness of each image -----------------------------------------
+
+
+def _survival(seen: ThreeLenses) -> Figure:
+    order = torch.argsort(seen.robustness.probability, stable=True)
+    total = len(order)
+    places = np.unique(np.geomspace(1, total, min(total, _POINTS)).round().astype(int))
+    chosen = order[torch.from_numpy(places - 1)]
+    probability = seen.robustness.probability[chosen].numpy()
+    low, high = (side[chosen].numpy() for side in seen.robustness.interval())
+    correct = seen.correct
+
+    def draw(ax: Axes) -> None:
+        ax.axhline(OFTEN, color=_COLORS["muted"], lw=1.2, ls=(0, (4, 3)))
+        ax.fill_between(places, low, high, color=_COLORS["blue"], alpha=0.22, lw=0)
+        ax.plot(places, probability, color=_COLORS["blue"], lw=1.8)
+        if correct is not None:
+            wrong = ~correct[chosen].numpy()
+            ax.plot(
+                places[wrong], probability[wrong], "X", ms=6.5, mew=0.6,
+                mfc=_COLORS["orange"], mec=_COLORS["paper"], label="misclassified",
+                zorder=3,
+            )  # fmt: skip
+            if wrong.any():
+                ax.legend(loc="lower right", handletextpad=0.2)
+        ax.set_xscale("log")
+        # Plain numbers: 1, 10, 100 instead of powers of ten.
+        ticks = [10**k for k in range(int(math.log10(total)) + 1)]
+        ax.set_xticks(ticks, [f"{tick:d}" for tick in ticks])
+        ax.set_xticks([], minor=True)
+        ax.set_xlim(0.9, 1.1 * total)
+        ax.set_ylim(-0.03, 1.03)
+        ax.set_xlabel("images, the most fragile first")
+        ax.set_ylabel("survives noise")
+
+    count = int(fragile(seen).sum())
+    least = float(seen.robustness.probability.min())
+    title = "How often each prediction survives noise"
+    alternative = (
+        f"{title}, images in rising order, from {percent(least)}. {count} of {total} "
+        "are below nine times in ten."
+    )
+    marks = " Crosses: misclassified without noise." if correct is not None else ""
+    caption = (
+        f"Estimates from {seen.settings.noise_samples} noisy copies each, with 95 % "
+        f"intervals. Dashed: nine times in ten.{marks}"
+    )
+    return Figure(title, caption, _svg(draw, "b", alternative))
+
+
+# --- the two margins ---------------------------------------------------------------
+
+
+def _margins(seen: ThreeLenses) -> Figure:
+    free = seen.logit_margins[seen.measured].numpy()
+    measured = seen.margins.margins.double().cpu().numpy()
+    finite = np.isfinite(measured)
+    eps = seen.settings.eps
+    brittle = measured <= eps
+
+    def draw(ax: Axes) -> None:
+        for chosen, color, marker in (
+            (finite & ~brittle, "blue", "o"),
+            (finite & brittle, "orange", "X"),
+        ):
+            ax.plot(
+                free[chosen], measured[chosen], marker, ms=5.5, mew=0.6,
+                mfc=_COLORS[color], mec=_COLORS["paper"], alpha=0.85,
+            )  # fmt: skip
+        ax.axhline(eps, color=_COLORS["muted"], lw=1.2, ls=(0, (4, 3)))
+        ax.annotate(
+            f"ε = {bound(eps)}", (1, eps), xycoords=("axes fraction", "data"),
+            xytext=(0, 3), textcoords="offset points", ha="right",
+            color=_COLORS["muted"],
+        )  # fmt: skip
+        top = max([eps, *measured[finite]])
+        ax.set_ylim(0, 1.08 * top)
+        ax.set_xlim(left=0)
+        ax.set_xlabel("logit margin")
+        ax.set_ylabel("input margin")
+
+    found = seen.consistency
+    title = "Does the free margin tell the measured one?"
+    tau = "" if found is None else f" Kendall's τ is {found.tau:.2f}."
+    alternative = (
+        f"{title} Input margin against logit margin of {len(measured)} images; "
+        f"{int(brittle.sum())} input margins are at most ε.{tau}"
+    )
+    unknown = int((~finite).sum())
+    left_out = f" Of {unknown} images no attack changed the prediction." * bool(unknown)
+    shown = "" if found is None else f" τ = {found.tau:.2f}."
+    caption = (
+        f"{len(measured)} images, drawn at random; input margins are upper bounds, in "
+        f"units where a pixel lies in [0, 1].{shown} Crosses: a change within ε was "
+        f"found.{left_out}"
+    )
+    return Figure(title, caption, _svg(draw, "c", alternative))
+
+
+# --- SVG ---------------------------------------------------------------------------
+
+
+def _style() -> dict[str, Any]:
+    ink, muted, line = _COLORS["ink"], _COLORS["muted"], _COLORS["line"]
+    return {
+        **style_parameters(),
+        "axes.edgecolor": muted,
+        "axes.labelcolor": ink,
+        "axes.facecolor": "none",
+        "axes.labelsize": 11,
+        "figure.facecolor": "none",
+        "savefig.facecolor": "none",
+        "savefig.bbox": None,
+        "font.size": 11,
+        "grid.color": line,
+        "legend.fontsize": 10.5,
+        "legend.labelcolor": ink,
+        "svg.fonttype": "none",
+        "text.color": ink,
+        "xtick.color": muted,
+        "xtick.labelcolor": ink,
+        "xtick.labelsize": 10.5,
+        "ytick.color": muted,
+        "ytick.labelcolor": ink,
+        "ytick.labelsize": 10.5,
+    }
+
+
+def _svg(draw: Any, prefix: str, alternative: str) -> str:
+    """Draw on axes, and make of it an element that can stand beside others.
+
+    Not with pyplot, so that no figure stays open in a notebook.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Canvas
+
+    content = io.StringIO()
+    style: Any = _style()
+    with mpl.rc_context(style):
+        figure = Canvas(figsize=(3.9, 3.2))
+        draw(figure.subplots())
+        figure.savefig(content, format="svg", metadata={"Date": None})
+    return _inline(content.getvalue(), prefix, alternative)
+
+
+def _inline(text: str, prefix: str, alternative: str) -> str:
+    body = text[text.index("<svg") : text.rindex("</svg>")]
+    head, _, body = body.partition(">")
+    box = re.search(r'viewBox="([^"]*)"', head)
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
+    # Names are unique on the page, and groups need none.
+    body = re.sub(r'<g id="[^"]*"', "<g", body)
+    body = re.sub(r'\bid="([^"]*)"', rf'id="{prefix}-\1"', body)
+    body = re.sub(r'xlink:href="#([^"]*)"', rf'href="#{prefix}-\1"', body)
+    body = re.sub(r"url\(#([^)]*)\)", rf"url(#{prefix}-\1)", body)
+    body = re.sub(r"(font: [\d.]+px) [^;\"]*", r"\1 var(--sans)", body)
+    for name, color in _COLORS.items():
+        body = body.replace(color, f"var(--{name})")
+    body = re.sub(r">\s+<", ">\n<", body).strip()
+    return (
+        f'<svg viewBox="{box.group(1) if box else "0 0 281 230"}" role="img" '
+        f'aria-label="{escape(alternative)}">\n{body}\n</svg>'
+    )

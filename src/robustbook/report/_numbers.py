@@ -1,0 +1,71 @@
+"""The numbers of a report as a dict that strict JSON can hold."""
+
+from __future__ import annotations
+
+import math
+import platform
+from typing import Any
+
+import torch
+
+from robustbook import __version__
+from robustbook.lenses import ThreeLenses
+
+__all__ = ["FORMAT", "image_scores", "report_numbers", "strict", "versions"]
+
+#: Names the format of the numbers; a change of their meaning changes it.
+FORMAT = "robustbook report 1"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed, without the build of torch."""
+    return {
+        "robustbook": __version__,
+        "torch": torch.__version__.partition("+")[0],
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def report_numbers(seen: ThreeLenses, **header: Any) -> dict[str, Any]:
+    """All numbers of the page, and what stands in its header.
+
+    Parameters
+    ----------
+    seen : ThreeLenses
+        The measurement.
+    **header
+        Model, data and the like.
+
+    Returns
+    -------
+    dict
+        Infinite numbers are "inf", undefined ones None.
+    """
+    found: dict[str, Any] = strict(
+        {"format": FORMAT, **header, "versions": versions(), **seen.as_dict()}
+    )
+    return found
+
+
+def image_scores(seen: ThreeLenses, positions: list[int]) -> dict[str, Any]:
+    """What each lens says of each image, beside its prediction and its class."""
+    found: dict[str, Any] = strict(
+        {
+            "position": positions,
+            "prediction": seen.logits.argmax(dim=1).tolist(),
+            "label": None if seen.labels is None else seen.labels.tolist(),
+            **{name: score.tolist() for name, score in seen.scores().items()},
+        }
+    )
+    return found
+
+
+def strict(value: Any) -> Any:
+    """JSON has no infinity and no NaN; ``float("inf")`` reads the former back."""
+    if isinstance(value, dict):
+        return {key: strict(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value

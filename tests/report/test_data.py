@@ -1,0 +1,135 @@
+"""Images from data sets and from files, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from robustbook.datasets import load_dataset
+from robustbook.report import read_images
+
+RNG = np.random.default_rng(0)
+PIXELS = RNG.random((12, 3, 6, 5))
+BYTES = RNG.integers(0, 256, (12, 6, 5, 3), dtype=np.uint8)
+LABELS = np.arange(12) % 3
+
+
+def write(path: Path, **arrays: Any) -> Path:
+    if path.suffix == ".npz":
+        np.savez(path, **arrays)
+    else:
+        save_file(
+            {k: torch.from_numpy(np.ascontiguousarray(a)) for k, a in arrays.items()},
+            path,
+        )
+    return path
+
+
+@pytest.fixture(params=["mine.npz", "mine.safetensors"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return tmp_path / request.param
+
+
+@pytest.mark.parametrize("name", ["digits", "digits:test"])
+def test_a_data_set_has_a_split(name: str) -> None:
+    found, expected = read_images(name), load_dataset("digits", "test")
+    assert found.name == "digits:test"
+    assert torch.equal(found.images, expected.images)
+    assert found.num_classes == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("oak", r"expected one of digits:\{train,test\}, .*test1000\}, or a file"),
+        ("digits:oak", "'digits:oak': split: expected one of train, test"),
+        ("mine.csv", "or a file that ends in .npz or .safetensors; got 'mine.csv'"),
+        ("", "expected one of digits"),
+    ],
+)
+def test_unknown_data_says_what_there_is(name: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read_images(name)
+
+
+def test_pixels_and_labels(path: Path) -> None:
+    found = read_images(write(path, images=PIXELS, labels=LABELS))
+    assert found.images.dtype == torch.float32
+    assert torch.allclose(found.images, torch.from_numpy(PIXELS).float())
+    assert found.labels is not None
+    assert found.labels.tolist() == LABELS.tolist()
+    assert found.name == path.name
+    assert found.num_classes is None
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_bytes_with_the_channels_last_or_first(path: Path, last: bool) -> None:
+    stored = BYTES if last else BYTES.transpose(0, 3, 1, 2)
+    found = read_images(write(path, images=stored))
+    assert found.labels is None
+    assert found.images.shape == (12, 3, 6, 5)
+    expected = torch.from_numpy(BYTES.transpose(0, 3, 1, 2) / 255).float()
+    assert torch.allclose(found.images, expected)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "words"),
+    [
+        (PIXELS * 255, None, r"images: .*\[0, 1\]"),
+        (PIXELS - 0.5, None, r"images: .*\[0, 1\]"),
+        (PIXELS * np.nan, None, "images: "),
+        (PIXELS[:, 0], None, r"images: expected .* got torch.float64 of shape"),
+        (PIXELS[:0], None, "images: expected "),
+        (PIXELS.transpose(0, 2, 3, 1), None, r"channels last: transpose\(0, 3, 1, 2\)"),
+        (BYTES.astype(np.int64), None, "images: expected .* got torch.int64"),
+        (BYTES[:, :3], None, "not plain which are the channels"),
+        (BYTES[..., :2], None, "not plain which are the channels"),
+        (PIXELS, LABELS[:3], r"labels: expected shape \(12,\)"),
+        (PIXELS, LABELS[:, None], r"labels: expected shape \(12,\)"),
+        (PIXELS, LABELS * 0.5, "labels: expected integer"),
+        (PIXELS, LABELS - 1, "labels: "),
+    ],
+)
+def test_what_is_no_image_is_refused(
+    path: Path, images: Any, labels: Any, words: str
+) -> None:
+    arrays = {"images": images} | ({} if labels is None else {"labels": labels})
+    with pytest.raises(ValueError, match=words) as caught:
+        read_images(write(path, **arrays))
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_files_that_cannot_be_read(path: Path) -> None:
+    with pytest.raises(ValueError, match="no such file"):
+        read_images(path)
+    path.write_bytes(b"not what it says")
+    with pytest.raises(ValueError, match=str(path)):
+        read_images(path)
+    path.unlink()
+    write(path, pictures=PIXELS, labels=LABELS)
+    with pytest.raises(ValueError, match="named 'images'"):
+        read_images(path)
+
+
+def test_pickles_are_not_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    np.savez(path, images=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(ValueError, match="pickled"):
+        read_images(path)
+
+
+def test_a_draw_keeps_places_and_order(path: Path) -> None:
+    whole = read_images(write(path, images=PIXELS, labels=LABELS))
+    some = whole.draw(5, seed=3)
+    assert len(some) == 5
+    assert some.positions.tolist() == sorted(set(some.positions.tolist()))
+    assert torch.equal(some.images, whole.images[some.positions])
+    assert some.labels is not None
+    assert some.labels.tolist() == LABELS[some.positions].tolist()
+    assert torch.equal(some.positions, whole.draw(5, seed=3).positions)
+    assert whole.draw(100) is whole

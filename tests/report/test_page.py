@@ -1,0 +1,395 @@
+"""The page: what it says, that it stands alone, and who can read it."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import itertools
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor
+
+from robustbook.datasets import load_dataset
+from robustbook.lenses import ThreeLenses, three_lenses
+from robustbook.models import load_model
+from robustbook.report import Report, read_report, render_report, write_report
+from robustbook.report import _words as words
+from robustbook.report._make import parse_bound
+
+ROOT = Path(__file__).parents[2]
+IMAGES = load_dataset("digits", "test").images[:40]
+LABELS = load_dataset("digits", "test").labels[:40]
+SMALL: dict[str, Any] = {
+    "attack_steps": 3,
+    "noise_samples": 30,
+    "margin_images": 12,
+    "progress": False,
+}
+VOID = {"meta", "img", "br", "base", "path", "use"}
+
+
+def constant(images: Tensor) -> Tensor:
+    """The same class for everything."""
+    return torch.tensor([1.0, 0.0]) + 0 * images.flatten(1).sum(1, keepdim=True)
+
+
+@pytest.fixture(scope="module")
+def seen() -> ThreeLenses:
+    return three_lenses(load_model("digits-linear"), IMAGES, LABELS, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def report(seen: ThreeLenses) -> Report:
+    return Report(
+        seen,
+        images=IMAGES,
+        positions=list(range(100, 140)),
+        model="digits-linear",
+        data="digits:test",
+        date="2026-11-22",
+        device="cpu",
+        seconds=12.34,
+    )
+
+
+@pytest.fixture(scope="module")
+def unmoved() -> ThreeLenses:
+    return three_lenses(constant, IMAGES, **SMALL)
+
+
+class Outline(HTMLParser):
+    """Elements in order, and whether every one is closed where it should be."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.faults: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+        self.faults += [f"{tag} is not closed" for tag in self.open]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        if len(set(names)) < len(names):
+            self.faults.append(f"{tag} says an attribute twice")
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        if not self.open or self.open[-1] != tag:
+            self.faults.append(f"</{tag}> after {self.open[-1:]}")
+        else:
+            self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "script"} & set(self.open):
+            self.text.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+# --- numbers ----------------------------------------------------------------------
+
+
+def test_the_numbers_can_be_read_back(report: Report, seen: ThreeLenses) -> None:
+    found = read_report(report.html)
+    assert found == report.numbers
+    assert found["model"] == "digits-linear"
+    assert found["date"] == "2026-11-22"
+    assert found["seconds"] == 12.3
+    assert set(found["versions"]) == {"robustbook", "torch", "Python"}
+    for key, value in seen.as_dict().items():
+        assert json.loads(json.dumps(value)) == found[key], key
+
+
+def test_infinite_and_missing_numbers_are_strict_json(unmoved: ThreeLenses) -> None:
+    found = read_report(render_report(unmoved))
+    assert found["agreement"]["noise"]["beta"] == "inf"
+    assert float(found["agreement"]["noise"]["beta"]) == math.inf
+    assert found["margins"]["tau"] is None
+    assert found["accuracy"] is None
+
+
+def test_the_table_shows_the_numbers(report: Report, seen: ThreeLenses) -> None:
+    text = " ".join(Outline(report.html).text)
+    for found in seen.agreements.values():
+        assert f"{found.pa:.3f}" in text
+        assert f"± {1.96 * found.standard_error:.3f}" in text
+        assert f"{100 * found.mismatch:.1f}\xa0%" in text
+    assert f"{100 * seen.robust_share.value:.1f}\xa0%" in text
+    passes = seen.passes["input margin"]
+    assert f"{passes.forward:.0f} + {passes.backward:.0f}" in text
+
+
+def test_two_pages_of_the_same_numbers_are_the_same(seen: ThreeLenses) -> None:
+    one, two = (render_report(seen, images=IMAGES) for _ in range(2))
+    assert one == two
+    assert not re.search(r"\b20\d\d-\d\d-\d\d\b", one)
+    assert ">Made<" not in one
+
+
+def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other.html"
+    other.write_text('<!DOCTYPE html><script id="numbers">{"a": 1}</script>')
+    with pytest.raises(ValueError, match="expected a page of robustbook report"):
+        read_report(other)
+    with pytest.raises(ValueError, match="found none"):
+        read_report("<p>nothing</p>")
+    with pytest.raises(FileNotFoundError):
+        read_report(tmp_path / "none.html")
+
+
+# --- sentences --------------------------------------------------------------------
+
+
+def test_the_summary_follows_from_the_numbers(seen: ThreeLenses) -> None:
+    worst = min(seen.agreements, key=lambda shift: seen.agreements[shift].pa)
+    first = words.agreement_sentence(seen)
+    assert words.shift_name(worst) in first
+    assert words.percent(seen.agreements[worst].mismatch) in first
+    second = words.average_sentence(seen)
+    assert words.percent(float(seen.robustness.probability.mean())) in second
+    count = int((seen.robustness.probability < 0.9).sum())
+    assert f"{count} of {len(seen)} images less often than nine times in ten" in second
+    third = words.margin_sentence(seen)
+    assert "8/255" in third
+    assert seen.consistency is not None
+    assert f"τ = {seen.consistency.tau:.2f}" in third
+    for sentence in (first, second, third):
+        assert sentence.endswith(".")
+        assert not re.search(r"\. [A-Z]", sentence)  # one sentence
+        assert sentence in html.unescape(render_report(seen))
+
+
+def test_nothing_changed_is_said_so(unmoved: ThreeLenses) -> None:
+    assert words.agreement_sentence(unmoved) == (
+        "None of the 7 shifts changes a prediction on any of 40 images: agreement is "
+        "complete, at log K = 0.69 nats."
+    )
+    average = words.average_sentence(unmoved)
+    assert "none of 40 images less often than nine times in ten" in average
+    assert "an order of margins is not defined" in words.margin_sentence(unmoved)
+    text = " ".join(Outline(render_report(unmoved, images=IMAGES)).text)
+    assert "no variation seen" in text
+    assert "Of 12 images no attack changed the prediction" in text
+
+
+@pytest.mark.parametrize(
+    ("interval", "meaning"),
+    [
+        ((0.2, 0.5), "so the smaller logit margin is a warning"),
+        ((-0.1, 0.4), "which may be chance"),
+        ((-0.6, -0.2), "so logit margins mislead"),
+    ],
+)
+def test_tau_is_read_by_its_interval(
+    seen: ThreeLenses, interval: tuple[float, float], meaning: str
+) -> None:
+    assert seen.consistency is not None
+    changed = dataclasses.replace(
+        seen, consistency=dataclasses.replace(seen.consistency, interval=interval)
+    )
+    assert meaning in words.margin_sentence(changed)
+
+
+def test_shifts_that_cannot_be_told_apart_are_said_to_be(seen: ThreeLenses) -> None:
+    same = dict.fromkeys(seen.agreements, seen.agreements["noise"])
+    alike = dataclasses.replace(seen, agreements=same)
+    assert "cannot be told apart" in words.agreement_sentence(alike)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("8/255", 8 / 255), ("0.03", 0.03), (" 1 ", 1.0)]
+)
+def test_bounds_are_numbers_or_fractions(text: str, value: float) -> None:
+    assert parse_bound(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "eight", "0", "-1/255", "1/0", "2", "nan", "inf"])
+def test_other_bounds_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"--eps: expected a number in \(0, 1\]"):
+        parse_bound(text)
+
+
+def test_bounds_are_shown_as_people_write_them() -> None:
+    assert words.bound(8 / 255) == "8/255"
+    assert words.bound(0.3) == "0.3"
+
+
+# --- it stands alone --------------------------------------------------------------
+
+
+def test_nothing_is_loaded(report: Report) -> None:
+    page = Outline(report.html)
+    for tag, attributes in page.elements:
+        assert tag not in {"link", "iframe", "object", "embed"}
+        for name in ("src", "srcset", "data", "poster"):
+            assert (attributes.get(name) or "data:").startswith("data:image/png;base64,"
+                ) or name not in attributes  # fmt: skip
+        if "href" in attributes and tag != "a":
+            assert str(attributes["href"]).startswith("#")
+    assert [script["type"] for script in page.all("script")] == ["application/json"]
+    assert not re.search(r"url\((?!#)|@import", report.html)
+    links = [str(a["href"]) for a in page.all("a")]
+    assert report.html.count("http") == len(links)
+    assert all(link.startswith(words.BOOK) for link in links)
+
+
+def test_its_links_lead_into_the_book(report: Report) -> None:
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    assert config["html"]["baseurl"] == words.BOOK
+    names = re.findall(r"book/chapters/(\w+)\.html", report.html)
+    assert len(names) >= 10
+    for name in names:
+        assert (ROOT / "notebooks" / f"{name}.md").is_file(), name
+
+
+def test_it_is_well_formed(report: Report, unmoved: ThreeLenses) -> None:
+    for text in (report.html, render_report(unmoved)):
+        page = Outline(text)
+        assert page.faults == []
+        names = [a["id"] for _, a in page.elements if "id" in a]
+        assert len(set(names)) == len(names)
+        used = re.findall(r'url\(#([^)]*)\)|href="#([^"]*)"|labelledby="([^"]*)"', text)
+        assert {one for found in used for one in found if one} <= set(names)
+        assert text.startswith("<!DOCTYPE html>")
+
+
+def test_names_from_outside_are_text(seen: ThreeLenses) -> None:
+    name = '</script><script>alert("&")</script>'
+    text = render_report(seen, model=name, data="a<b>")
+    page = Outline(text)
+    assert page.faults == []
+    assert len(page.all("script")) == 1
+    assert read_report(text)["model"] == name
+    assert name in "".join(page.text)
+    framed = Report(seen, model=name)._repr_html_()
+    assert len(Outline(framed).elements) == 1
+
+
+def test_a_notebook_shows_it_in_a_frame(report: Report) -> None:
+    ((tag, attributes),) = Outline(report._repr_html_()).elements
+    assert tag == "iframe"
+    assert attributes["title"] == "Robustness report: digits-linear"
+    page = str(attributes["srcdoc"])
+    assert read_report(page) == report.numbers
+    # Links open beside the book, not inside of the frame.
+    assert '<base target="_parent">' in page
+    assert "<base" not in report.html
+
+
+# --- who can read it --------------------------------------------------------------
+
+
+def test_it_can_be_heard(report: Report) -> None:
+    page = Outline(report.html)
+    assert page.elements[0] == ("html", {"lang": "en"})
+    assert page.all("title")
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b <= a + 1 for a, b in itertools.pairwise(levels))
+    assert len(page.all("img")) == 24
+    assert all(re.match(r"Image 1\d\d, pred", str(a["alt"])) for a in page.all("img"))
+    assert len(page.all("svg")) == 3
+    for figure in page.all("svg"):
+        assert figure["role"] == "img"
+        assert len(str(figure["aria-label"])) > 60
+    assert len(page.all("caption")) == len(page.all("table")) == 2
+    assert all(cell["scope"] in {"col", "row"} for cell in page.all("th"))
+    # What scrolls can be reached by keyboard, and says what it is.
+    for box in page.all("div"):
+        if box.get("class") == "wide":
+            assert box["tabindex"] == "0"
+            assert box["aria-label"]
+
+
+def test_its_colors_can_be_told_from_the_paper(report: Report) -> None:
+    themes = re.findall(r"--paper.*?--link: #\w+", report.html, flags=re.DOTALL)
+    assert len(themes) == 3
+    for theme in themes:
+        colors = dict(re.findall(r"--(\w+): (#\w{6})", theme))
+        for ink, ratio in (("ink", 7), ("muted", 4.5), ("link", 4.5), ("blue", 3),
+                           ("orange", 3)):  # fmt: skip
+            for ground in ("paper", "tint"):
+                assert contrast(colors[ink], colors[ground]) >= ratio, (ink, ground)
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG 2, 1.4.3."""
+
+    def light(color: str) -> float:
+        parts = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        linear = [
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts
+        ]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((light(one), light(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+# --- images -----------------------------------------------------------------------
+
+
+def test_without_images_there_are_none(seen: ThreeLenses) -> None:
+    assert Outline(render_report(seen)).all("img") == []
+
+
+def test_channels_that_are_no_colors_are_not_shown(seen: ThreeLenses) -> None:
+    text = render_report(seen, images=IMAGES.expand(-1, 2, -1, -1))
+    assert Outline(text).all("img") == []
+
+
+def test_large_images_become_small(seen: ThreeLenses) -> None:
+    large = torch.rand(40, 3, 224, 112, generator=torch.Generator().manual_seed(0))
+    page = render_report(seen, images=large)
+    assert len(page) < 1_000_000
+    assert len(Outline(page).all("img")) == 24
+
+
+def test_images_must_be_those_that_were_measured(seen: ThreeLenses) -> None:
+    with pytest.raises(ValueError, match="images: expected the 40 that were"):
+        render_report(seen, images=IMAGES[:39])
+    with pytest.raises(ValueError, match="positions: expected the 40"):
+        render_report(seen, images=IMAGES, positions=[1, 2])
+    with pytest.raises(ValueError, match="images"):
+        render_report(seen, images=IMAGES * 255)
+
+
+# --- writing ----------------------------------------------------------------------
+
+
+def test_a_page_is_written_whole_or_not_at_all(
+    seen: ThreeLenses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "page.html"
+    assert write_report(path, seen) == path
+    before = path.read_text(encoding="utf-8")
+    assert read_report(path)["images"] == 40
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_report(path, seen, model="another")
+    assert path.read_text(encoding="utf-8") == before
+    assert list(tmp_path.iterdir()) == [path]
