@@ -1,17 +1,11 @@
-"""Trainings on two domains, kept in the cache: stopped ones go on, none is repeated.
-
-A training leaves a checkpoint with its weights, and an array file with what it was
-for: scores of every epoch, logits of every test environment.
-"""
+"""Trainings on two domains: scores of every epoch, logits of every test environment."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -27,10 +21,11 @@ from robustbook.datasets.diagvib import (
     Setup,
     draw_all,
 )
-from robustbook.experiments._cache import Arrays, cache_directory, cached_arrays
+from robustbook.experiments._cache import Arrays
+from robustbook.experiments._trainings import Plan, Training
 from robustbook.experiments.attacked import data_sha256
-from robustbook.learners import ERM, IRM, LISA, Learner, train_domains
-from robustbook.models import build_model, features_of, logits_of, resolve_device
+from robustbook.learners import ERM, IRM, LISA, Learner
+from robustbook.models import features_of, logits_of, resolve_device
 from robustbook.selection import pair_scores
 
 __all__ = [
@@ -39,9 +34,7 @@ __all__ = [
     "PLANS",
     "SELECTED_BY",
     "SETUPS",
-    "Plan",
     "TrainedPair",
-    "checkpoint_of",
     "domain_sums",
     "fewest_digits",
     "pictures",
@@ -66,49 +59,6 @@ DIGITS: Final = ("same", "other")
 #: The criterion that selects the weights with which the tests are evaluated.
 SELECTED_BY: Final = "same/accuracy"
 _KEPT: Final = (SELECTED_BY, "same/afr_pred", "same/pa")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How much is trained.
-
-    Attributes
-    ----------
-    source : str
-        Where the digits come from.
-    size, width : int
-        Side of the images in pixels, and width of the network.
-    count : int
-        Images an epoch from each domain.
-    laps : int
-        How many times each digit is in a validation or test sample.
-    epochs, batch_size : int
-        Passes, and images of each domain in a step.
-    lr : float
-        Adam's learning rate.
-    seeds : int
-        Trainings of each learner.
-    norm : str
-        Normalization in the network.
-    precision : str
-        Of the training; evaluation is in float32.
-    validated, tested : int, optional
-        At most so many scenes in a validation or test sample.
-    """
-
-    source: str
-    size: int
-    width: int
-    count: int
-    laps: int
-    epochs: int
-    batch_size: int
-    lr: float
-    seeds: int
-    norm: str = "group"
-    precision: str = "float32"
-    validated: int | None = None
-    tested: int | None = None
 
 
 PLANS: Final = {
@@ -174,39 +124,18 @@ def train_learner(
         Scores of the epochs; logits at the best epoch by :data:`SELECTED_BY`, the
         first of several.
     """
-    configuration: dict[str, str | int | float | bool | None] = {
-        "what": "train_learner",
-        "version": VERSION,
-        "setup": setup,
-        "learner": learner,
-        "options": repr(LEARNERS[learner]),
-        "training_seed": training_seed,
-        "seed": seed,
-        **asdict(plan),
-    }
-    # Not part of the name: how many other seeds there are.
-    del configuration["seeds"]
-    checkpoint = checkpoint_of(configuration, f"{setup}-{learner}-s{training_seed}")
+    training = Training(
+        "train_learner", VERSION, setup, learner, LEARNERS[learner], plan,
+        training_seed=training_seed, seed=seed, device=device,
+    )  # fmt: skip
 
     def compute() -> Arrays:
-        options = {"width": plan.width, "num_classes": 2, "norm": plan.norm}
-        model = build_model("strided-cnn", seed=training_seed, options=options)
         held = _held_out(setup, plan, seed)
-        history = train_domains(
-            model,
-            LEARNERS[learner],
+        model, history = training.run(
             training_data(setup, plan, training_seed),
             pairs=held.pairs,
             measure=pair_scores,
             keep=_KEPT,
-            epochs=plan.epochs,
-            lr=plan.lr,
-            batch_size=plan.batch_size,
-            seed=training_seed,
-            checkpoint=checkpoint,
-            device=device,
-            precision=plan.precision,
-            progress=False,
         )
         model.load_state_dict(history.weights[SELECTED_BY])
         model.to(resolve_device(device)).eval()
@@ -218,27 +147,7 @@ def train_learner(
             }
         return arrays
 
-    return _unpacked(cached_arrays(configuration, compute, directory=checkpoint.parent))
-
-
-def checkpoint_of(configuration: Mapping[str, Any], name: str) -> Path:
-    """Where a training is kept: a file for its name and everything that defines it.
-
-    Parameters
-    ----------
-    configuration : mapping
-        What defines the training.
-    name : str
-        What a person calls it.
-
-    Returns
-    -------
-    Path
-        In the cache directory.
-    """
-    text = json.dumps(configuration, sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return cache_directory() / "domains" / f"{name}-{digest}.pt"
+    return _unpacked(training.stored(compute))
 
 
 def _unpacked(arrays: Arrays) -> TrainedPair:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
@@ -23,17 +22,10 @@ from robustbook.datasets.diagvib import (
     draw_all,
     opportunities,
 )
-from robustbook.experiments._cache import Arrays, cached_arrays
-from robustbook.experiments._domains import (
-    LEARNERS,
-    Plan,
-    checkpoint_of,
-    fewest_digits,
-    pictures,
-)
+from robustbook.experiments._cache import Arrays
+from robustbook.experiments._domains import LEARNERS, fewest_digits, pictures
 from robustbook.experiments._rows import Row, rounded
-from robustbook.learners import train_domains
-from robustbook.models import build_model
+from robustbook.experiments._trainings import Plan, Training
 from robustbook.selection import pair_scores
 
 __all__ = ["FACTORS", "SELECTION_PLANS", "SHORTCUT_PLANS", "all_epochs", "epochs_of"]
@@ -183,28 +175,13 @@ def epochs_of(
         the pair "tests" of the first two test environments, "NAME/accuracy" and so on
         as :func:`criteria` has them; "test/0" ... the accuracies.
     """
-    configuration: dict[str, str | int | float | bool | None] = {
-        "what": "epochs_of",
-        "version": VERSION,
-        "setup": setup,
-        "learner": learner,
-        "options": repr(LEARNERS[learner]),
-        "training_seed": training_seed,
-        "seed": seed,
-        **asdict(plan),
-    }
-    del configuration["seeds"]  # how many other trainings there are
-    checkpoint = checkpoint_of(
-        configuration, f"{setup.replace(' ', '-')}-{learner}-s{training_seed}"
-    )
+    training = Training(
+        "epochs_of", VERSION, setup, learner, LEARNERS[learner], plan,
+        training_seed=training_seed, seed=seed, device=device,
+    )  # fmt: skip
 
     def compute() -> Arrays:
         chosen = _SETUPS[setup]
-        options = {
-            "width": plan.width,
-            "num_classes": len(chosen.shapes),
-            "norm": plan.norm,
-        }
         validation, tests = _held_out(setup, plan, seed)
         train = draw_all(
             chosen.training,
@@ -213,25 +190,16 @@ def epochs_of(
             count=plan.count,
             seed=training_seed,
         )
-        history = train_domains(
-            build_model("strided-cnn", seed=training_seed, options=options),
-            LEARNERS[learner],
+        _, history = training.run(
             pictures(train, plan),
+            num_classes=len(chosen.shapes),
             pairs={**validation, "tests": (tests[0], tests[1])},
             tests={str(k): test for k, test in enumerate(tests)},
             measure=criteria,
-            epochs=plan.epochs,
-            lr=plan.lr,
-            batch_size=plan.batch_size,
-            seed=training_seed,
-            checkpoint=checkpoint,
-            device=device,
-            precision=plan.precision,
-            progress=False,
         )
         return {"epochs": np.array(json.dumps(history.rows))}
 
-    arrays = cached_arrays(configuration, compute, directory=checkpoint.parent)
+    arrays = training.stored(compute)
     rows: list[dict[str, float]] = json.loads(str(arrays["epochs"]))
     return [{name: rounded(value) for name, value in row.items()} for row in rows]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -15,20 +15,19 @@ from tqdm import tqdm
 
 from robustbook.datasets import Dataset
 from robustbook.datasets.diagvib import draw_all
-from robustbook.experiments._cache import Arrays, cached_arrays
+from robustbook.experiments._cache import Arrays
 from robustbook.experiments._domains import (
     PLANS,
     SETUPS,
-    Plan,
-    checkpoint_of,
     domain_sums,
     fewest_digits,
     pictures,
     training_data,
 )
 from robustbook.experiments._rows import Row, Values, rounded
-from robustbook.learners import ERM, IRM, Learner, train_domains
-from robustbook.models import build_model, features_of
+from robustbook.experiments._trainings import Plan, Training
+from robustbook.learners import ERM, IRM, Learner
+from robustbook.models import features_of
 from robustbook.selection import pair_scores
 
 __all__ = [
@@ -187,30 +186,16 @@ def watch_learner(
     Watched
         Scores and features after each epoch.
     """
-    configuration: dict[str, Any] = {
-        "what": "watch_learner",
-        "version": VERSION,
-        "setup": setup,
-        "learner": learner,
-        "options": repr(WATCHED_LEARNERS[learner]),
-        "training_seed": training_seed,
-        "seed": seed,
-        "pairs": PAIRS,
-        **asdict(plan),
-    }
-    # Not part of the name: how many other seeds there are.
-    del configuration["seeds"]
-    name = f"bias-{setup}-{learner}-s{training_seed}"
-    checkpoint = checkpoint_of(configuration, name)
+    training = Training(
+        "watch_learner", VERSION, setup, learner, WATCHED_LEARNERS[learner], plan,
+        training_seed=training_seed, seed=seed, device=device, prefix="bias-",
+        more={"pairs": PAIRS},
+    )  # fmt: skip
 
     def compute() -> Arrays:
-        options = {"width": plan.width, "num_classes": 2, "norm": plan.norm}
-        model = build_model("strided-cnn", seed=training_seed, options=options)
         pair = _validation_pair(setup, plan, seed)
         few = [part.subset(slice(PAIRS)) for part in pair]
-        history = train_domains(
-            model,
-            WATCHED_LEARNERS[learner],
+        _, history = training.run(
             training_data(setup, plan, training_seed),
             pairs={"same": pair},
             measure=pair_scores,
@@ -220,14 +205,6 @@ def watch_learner(
                 ),
                 "head": _head,
             },
-            epochs=plan.epochs,
-            lr=plan.lr,
-            batch_size=plan.batch_size,
-            seed=training_seed,
-            checkpoint=checkpoint,
-            device=device,
-            precision=plan.precision,
-            progress=False,
         )
         return {
             "epochs": np.array(json.dumps(history.rows)),
@@ -236,7 +213,7 @@ def watch_learner(
             "labels": few[0].labels.numpy(),
         }
 
-    arrays = cached_arrays(configuration, compute, directory=checkpoint.parent)
+    arrays = training.stored(compute)
     return Watched(
         epochs=json.loads(str(arrays["epochs"])),
         features=arrays["features"].astype(np.float64),
