@@ -198,9 +198,48 @@ def test_imports_are_followed(project):
     assert found == [
         "robustbook._validation",
         "robustbook.agreement",
+        "robustbook.agreement._kernel",
         "robustbook.scores",
         "robustbook.training",
     ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from robustbook.agreement import kernel",
+        "from robustbook.agreement._kernel import kernel",
+        "from robustbook.agreement import _kernel",
+        "def f():\n    from .agreement import kernel",
+    ],
+)
+def test_of_a_package_only_the_file_that_holds_a_name_counts(project, line):
+    package = project / "src" / "robustbook"
+    (package / "agreement" / "_other.py").write_text("import robustbook.scores\n")
+    (package / "agreement" / "__init__.py").write_text(
+        "from ._kernel import kernel\nfrom ._other import other\n"
+    )
+    (package / "user.py").write_text(line + "\n")
+    found = imported_modules(["robustbook.user"], source=project / "src")
+    assert found == [
+        "robustbook._validation",
+        "robustbook.agreement._kernel",
+        "robustbook.user",
+    ]
+    store(project, ["robustbook.user"])
+    (package / "agreement" / "_new.py").write_text("")
+    assert stale_results(project) == []
+    (package / "agreement" / "_kernel.py").write_text("kernel = 2\n")
+    assert len(stale_results(project)) == 1
+
+
+def test_a_name_that_a_package_makes_itself_counts_all_of_it(project):
+    package = project / "src" / "robustbook"
+    (package / "agreement" / "__init__.py").write_text("own = 1\n")
+    (package / "user.py").write_text("from robustbook.agreement import own\n")
+    store(project, ["robustbook.user"])
+    (package / "agreement" / "_new.py").write_text("")
+    assert len(stale_results(project)) == 1
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def _module_files(module: str, source: Path) -> list[Path]:
     return []
 
 
-def _imports(path: Path, module: str) -> set[str]:
+def _imports(path: Path, module: str, source: Path) -> set[str]:
     """Modules of robustbook that a file imports, at any depth of its code."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found: set[str] = set()
@@ -34,18 +34,42 @@ def _imports(path: Path, module: str) -> set[str]:
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = package.split(".")
-                parents = parts[: len(parts) - node.level + 1]
-                base = ".".join([*parents, base] if base else parents)
-            found.add(base)
-            found.update(f"{base}.{alias.name}" for alias in node.names)
+            base = _absolute(node, package)
+            for alias in node.names:
+                found.add(_origin(base, alias.name, source))
     return {name for name in found if name.startswith("robustbook.")}
 
 
+def _absolute(node: ast.ImportFrom, package: str) -> str:
+    """The module that names are imported from, without leading dots."""
+    base = node.module or ""
+    if node.level:
+        parts = package.split(".")
+        parents = parts[: len(parts) - node.level + 1]
+        base = ".".join([*parents, base] if base else parents)
+    return base
+
+
+def _origin(base: str, name: str, source: Path) -> str:
+    """The module that a name comes from, if a package only passes it on.
+
+    So that whoever imports one attack from ``robustbook.attacks`` does not depend on
+    all others.
+    """
+    if _module_files(f"{base}.{name}", source):
+        return f"{base}.{name}"
+    gate = source.joinpath(*base.split("."), "__init__.py")
+    if base.startswith("robustbook.") and gate.is_file():
+        for node in ast.parse(gate.read_bytes(), filename=str(gate)).body:
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    if (alias.asname or alias.name) == name:
+                        return _origin(_absolute(node, base), alias.name, source)
+    return base
+
+
 def _top(module: str) -> str:
-    """Modules are counted whole: robustbook.agreement._search is agreement."""
+    """The public module that another belongs to."""
     return ".".join(module.split(".")[:2])
 
 
@@ -55,14 +79,16 @@ def imported_modules(modules: Sequence[str], *, source: Path) -> list[str]:
     Parameters
     ----------
     modules : sequence of str
-        Where to begin: full names, "robustbook.agreement".
+        Where to begin: full names, "robustbook.agreement" for a package and all of
+        it, "robustbook.attacks._pgd" for one file.
     source : Path
         The folder that holds the package ``robustbook``.
 
     Returns
     -------
     list of str
-        Full names, sorted. A package is counted whole.
+        Full names, sorted. Of a package from which names are imported, only the
+        files count that hold them; else all of it.
 
     Raises
     ------
@@ -75,7 +101,7 @@ def imported_modules(modules: Sequence[str], *, source: Path) -> list[str]:
                 "modules: expected modules of robustbook, such as "
                 f"'robustbook.agreement'; got {module!r}"
             )
-    pending = {_top(module) for module in modules}
+    pending = set(modules)
     closed: set[str] = set()
     while pending:
         module = pending.pop()
@@ -83,14 +109,13 @@ def imported_modules(modules: Sequence[str], *, source: Path) -> list[str]:
         for path in _module_files(module, source):
             relative = path.relative_to(source).with_suffix("")
             parts = relative.parts[:-1] if path.stem == "__init__" else relative.parts
-            for name in _imports(path, ".".join(parts)):
-                top = _top(name)
+            for name in _imports(path, ".".join(parts), source):
                 if (
-                    top not in closed
-                    and top not in _PRESENTATION
-                    and _module_files(top, source)
+                    name not in closed
+                    and _top(name) not in _PRESENTATION
+                    and _module_files(name, source)
                 ):
-                    pending.add(top)
+                    pending.add(name)
     return sorted(closed)
 
 
@@ -105,12 +130,14 @@ def code_sha256(
     Parameters
     ----------
     modules : sequence of str
-        Full names of modules, "robustbook.agreement".
+        Full names of modules: "robustbook.agreement" for a package and all of it,
+        "robustbook.attacks._pgd" for one file.
     source : Path or str, optional
         The folder that holds the package ``robustbook``; that of the running
         package by default.
     follow_imports : bool, default True
-        Count what the modules import, too.
+        Count what the modules import, too: of a package from which names are
+        imported, the files that hold them.
 
     Returns
     -------
@@ -132,11 +159,11 @@ def code_sha256(
     source = package_source() if source is None else Path(source)
     digest = hashlib.sha256()
     counted = imported_modules(modules, source=source) if follow_imports else modules
-    for module in counted:
-        for path in _module_files(module, source):
-            content = path.read_bytes().replace(b"\r\n", b"\n")
-            name = path.relative_to(source).as_posix()
-            digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    paths = [path for module in counted for path in _module_files(module, source)]
+    for path in dict.fromkeys(paths):  # a file and its package may both be named
+        content = path.read_bytes().replace(b"\r\n", b"\n")
+        name = path.relative_to(source).as_posix()
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
 
 
