@@ -257,7 +257,7 @@ def _svg(draw: Any, prefix: str, alternative: str) -> str:
     content = io.StringIO()
     style: Any = _style()
     with mpl.rc_context(style):
-        figure = Canvas(figsize=(3.9, 3.2))
+        figure = Canvas(figsize=(3.5, 2.95))
         draw(figure.subplots())
         figure.savefig(content, format="svg", metadata={"Date": None})
     return _inline(content.getvalue(), prefix, alternative)
@@ -279,6 +279,6 @@ def _inline(text: str, prefix: str, alternative: str) -> str:
         body = body.replace(color, f"var(--{name})")
     body = re.sub(r">\s+<", ">\n<", body).strip()
     return (
-        f'<svg viewBox="{box.group(1) if box else "0 0 281 230"}" role="img" '
+        f'<svg viewBox="{box.group(1) if box else "0 0 252 212"}" role="img" '
         f'aria-label="{escape(alternative)}">\n{body}\n</svg>'
     )

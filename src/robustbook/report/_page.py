@@ -161,14 +161,23 @@ class Report:
     def _repr_html_(self) -> str:
         """For notebooks: a frame, so that its style and theirs stay apart."""
         page = escape(self._render(framed=True))
+        # The frame is as high as its page, and dark where a site that has a theme
+        # of its own is.
         fit = (
-            "const page = this.contentDocument.documentElement;"
-            "this.style.height = page.offsetHeight + 4 + 'px'"
+            "const outer = document.documentElement, "
+            "inner = this.contentDocument.documentElement, "
+            "fit = () => { "
+            "if (outer.dataset.theme) inner.dataset.theme = outer.dataset.theme; "
+            "this.style.height = inner.offsetHeight + 4 + 'px'; }; "
+            "fit(); "
+            "new ResizeObserver(fit).observe(inner); "
+            "new MutationObserver(fit).observe(outer, "
+            "{ attributeFilter: ['data-theme'] })"
         )
         return (
             f'<iframe title="Robustness report: {escape(self.model)}" srcdoc="{page}" '
-            f'onload="{fit}" style="width: 100%; height: 60rem; border: 0; '
-            'color-scheme: inherit"></iframe>'
+            f'onload="{fit}" style="width: 100%; height: 60rem; border: 0">'
+            "</iframe>"
         )
 
 
