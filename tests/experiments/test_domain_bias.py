@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from robustbook.experiments import domain_bias, run_experiment
+from robustbook.experiments import _trainings, domain_bias, run_experiment
 from robustbook.experiments._domains import SETUPS
 from robustbook.experiments.domain_bias import (
     WATCHED_LEARNERS,
@@ -193,7 +193,7 @@ def test_nothing_is_trained_twice(rows, cache, tmp_path, monkeypatch):
         raise AssertionError("trained again")
 
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(cache))
-    monkeypatch.setattr(domain_bias, "train_domains", refuse)
+    monkeypatch.setattr(_trainings, "train_domains", refuse)
     again = run_experiment(
         "domain_bias", profile="quick", device="cpu", directory=tmp_path
     )
@@ -203,7 +203,7 @@ def test_nothing_is_trained_twice(rows, cache, tmp_path, monkeypatch):
 def test_a_stopped_training_goes_on(rows, tmp_path, monkeypatch):
     """Stopped after its third epoch, it ends with the same features."""
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
-    train, measured = domain_bias.train_domains, []
+    train, measured = _trainings.train_domains, []
 
     def stopped(*given, measure, **options):
         def count(*pair):
@@ -219,7 +219,7 @@ def test_a_stopped_training_goes_on(rows, tmp_path, monkeypatch):
             "printed", "IRM", PLAN, training_seed=1, device="cpu"
         )
 
-    monkeypatch.setattr(domain_bias, "train_domains", stopped)
+    monkeypatch.setattr(_trainings, "train_domains", stopped)
     with pytest.raises(KeyboardInterrupt):
         run()
     (left,) = (tmp_path / "domains").iterdir()

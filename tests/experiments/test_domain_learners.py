@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from robustbook.experiments import _domains, domain_learners, run_experiment
+from robustbook.experiments import _domains, _trainings, domain_learners, run_experiment
 from robustbook.experiments._domains import DIGITS, LEARNERS, PLANS, SETUPS
 from robustbook.experiments.domain_learners import RATIOS, clustered_error
 
@@ -114,7 +114,7 @@ def test_nothing_is_trained_twice(rows, cache, tmp_path, monkeypatch):
         raise AssertionError("trained again")
 
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(cache))
-    monkeypatch.setattr(_domains, "train_domains", refuse)
+    monkeypatch.setattr(_trainings, "train_domains", refuse)
     again = run_experiment(
         "domain_learners", profile="quick", device="cpu", directory=tmp_path
     )
@@ -128,7 +128,7 @@ def test_nothing_is_trained_twice(rows, cache, tmp_path, monkeypatch):
 def test_a_stopped_training_goes_on(rows, tmp_path, monkeypatch):
     """Stopped after its third epoch, it ends with the same logits."""
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
-    train, measured = _domains.train_domains, []
+    train, measured = _trainings.train_domains, []
 
     def stopped(*given, measure, **options):
         def count(*pair):
@@ -144,7 +144,7 @@ def test_a_stopped_training_goes_on(rows, tmp_path, monkeypatch):
             "printed", "LISA", PLAN, training_seed=1, device="cpu"
         )
 
-    monkeypatch.setattr(_domains, "train_domains", stopped)
+    monkeypatch.setattr(_trainings, "train_domains", stopped)
     with pytest.raises(KeyboardInterrupt):
         run()
     (left,) = (tmp_path / "domains").iterdir()

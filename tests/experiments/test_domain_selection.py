@@ -7,7 +7,7 @@ import torch
 
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets.diagvib import CONFIGURED, OPPORTUNITIES
-from robustbook.experiments import _selections, run_experiment
+from robustbook.experiments import _selections, _trainings, run_experiment
 from robustbook.experiments._selections import (
     FACTORS,
     SELECTION_PLANS,
@@ -141,7 +141,7 @@ def test_nothing_is_trained_twice(cache, selection, tmp_path, monkeypatch):
         raise AssertionError("trained again")
 
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(cache))
-    monkeypatch.setattr(_selections, "train_domains", refuse)
+    monkeypatch.setattr(_trainings, "train_domains", refuse)
     again = run_experiment(
         "domain_selection", profile="quick", device="cpu", directory=tmp_path
     )
