@@ -93,10 +93,11 @@ class Schedule(_Times):
         seconds, untimed = run_seconds(labels, timings)
         note = (
             f"It ends at {clock(start, passed)}. All that runs in it takes "
-            f"{seconds / 60:.0f} minutes on the machine of the table above"
+            f"{seconds / 60:.1f} minutes on the machine of the table above"
         )
         if untimed:
-            names = ", ".join(f"{{numref}}`{label}`" for label in untimed)
+            chapters = dict.fromkeys(f"ch-{label[3:5]}" for label in untimed)
+            names = ", ".join(f"{{numref}}`{label}`" for label in chapters)
             note += f", without {names}, not timed yet"
         text = "\n".join([*lines, "", f"{note}; no item computes for more than "])
         text += f"{MOST:.0%} of its time."

@@ -56,7 +56,7 @@ _OLDEST, _NEWEST = (3, 11), (3, 13)
 _REPOSITORY = "https://github.com/robustness-measured/robustness-measured"
 _CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
-#: Bytes; what is less is wrong. The largest chapter stays below a quarter of it.
+#: Bytes; what is less is wrong. Chapters take up to a third of it, the system the rest.
 _MEMORY = 3 * 1024**3
 #: Bytes: for the environment where there is none yet, and for results of chapters.
 _DISK_TO_INSTALL, _DISK = 4 * 1024**3, 512 * 1024**2

@@ -193,7 +193,7 @@ def _draw(measured: list[_Seen], page: _Page) -> Figure:
 
     style: Any = {
         "font.family": "DejaVu Sans",
-        "font.size": 11.5,
+        "font.size": 11,
         "text.color": page.ink,
         "axes.labelcolor": page.ink,
         "axes.edgecolor": page.ink,
@@ -202,17 +202,17 @@ def _draw(measured: list[_Seen], page: _Page) -> Figure:
         "axes.spines.right": False,
         "axes.spines.top": False,
         "axes.titlelocation": "left",
-        "axes.titlesize": 12.5,
+        "axes.titlesize": 10.8,
         "axes.titleweight": "bold",
         "grid.color": page.grid,
         "xtick.color": page.ink,
         "ytick.color": page.ink,
         "legend.frameon": False,
-        "legend.fontsize": 11.5,
-        "legend.title_fontsize": 11.5,
+        "legend.fontsize": 11,
+        "legend.title_fontsize": 11,
     }
     with mpl.rc_context(style):
-        figure = Figure(figsize=(9.2, 3.9), layout="constrained")
+        figure = Figure(figsize=(7.9, 3.7), layout="constrained")
         panels = figure.subplots(1, 3)
         _draw_agreement(panels[0], measured, page)
         _draw_survival(panels[1], measured, page)
@@ -223,7 +223,7 @@ def _draw(measured: list[_Seen], page: _Page) -> Figure:
             labels,
             loc="outside lower center",
             ncols=3,
-            columnspacing=1.4,
+            columnspacing=1.2,
             handletextpad=0.5,
             title="accuracy on the test images",
         )
@@ -303,7 +303,7 @@ def _draw_margins(ax: Axes, measured: list[_Seen], page: _Page) -> None:
         )
     ax.set(
         title="Margin consistency\n",
-        xlabel="order by the logit margin (%)",
+        xlabel="logit margin, rank (%)",
         ylabel="distance to the border",
         ylim=(0, None),
     )

@@ -264,7 +264,10 @@ def _cell(row: Mapping[str, Any] | None) -> str:
 
 def _longest_solution(row: Mapping[str, Any] | None) -> str:
     solutions = (row or {}).get("solutions", {})
-    return f"{max(solutions.values()):.0f}" if solutions else ""
+    if not solutions:
+        return ""
+    longest = max(solutions.values())
+    return f"{longest:.0f}" if longest >= 1 else "< 1"
 
 
 def times_table(root: Path) -> str:
@@ -308,4 +311,7 @@ def _measured(timings: _Timings) -> str:
     machines = ", ".join(sorted({row["machine"] for row in rows}))
     dates = sorted({row["date"] for row in rows})
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return f"Seconds on {machines}, {when}."
+    return (
+        f"Seconds on {machines}, {when}; `quick` is counted in seconds of one core, so "
+        "that other work on the machine does not count."
+    )
