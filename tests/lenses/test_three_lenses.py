@@ -17,7 +17,13 @@ from robustbook.average_case import linear_exact
 from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.lenses import CountedModel, ThreeLenses, three_lenses
-from robustbook.margins import input_margin, logit_margin, margin_consistency
+from robustbook.lenses._measure import _share
+from robustbook.margins import (
+    InputMargins,
+    input_margin,
+    logit_margin,
+    margin_consistency,
+)
 from robustbook.models import load_model, logits_of
 
 QUICK: dict[str, Any] = {
@@ -145,13 +151,38 @@ def test_shares_when_all_are_measured(model: nn.Module, data: Dataset) -> None:
         model, data.images, data.labels, **QUICK | {"margin_images": 60}
     )
     assert sorted(seen.measured.tolist()) == list(range(60))
-    robust = seen.margins.margins > 0.1
+    far = torch.empty(60, dtype=torch.bool)
+    far[seen.measured] = seen.margins.margins > 0.1
+    robust = far & ~seen.changed("adversarial")
     assert seen.robust_share.value == pytest.approx(float(robust.double().mean()))
+    correct = seen.correct
+    assert correct is not None
+    assert seen.robust_accuracy is not None
+    right = float((robust & correct).double().mean())
+    assert seen.robust_accuracy.value == pytest.approx(right)
     low, high = seen.robust_share.interval
     assert 0 <= low < seen.robust_share.value < high <= 1
     # All images tell more than twelve of them.
     few = three_lenses(model, data.images, data.labels, **QUICK).robust_share.interval
     assert high - low < few[1] - few[0]
+
+
+def test_shares_of_few_margins_are_unbiased_and_their_intervals_hold() -> None:
+    random = np.random.default_rng(0)
+    values, covered, truth = [], 0, 0.62
+    for _ in range(400):
+        # Where the images come from, PGD misses a fifth of what the search finds.
+        brittle = random.random(300) > truth
+        missed = random.random(300) < 0.2
+        withstood = torch.from_numpy(~brittle | missed)
+        drawn = torch.from_numpy(random.permutation(300)[:40])
+        bounds = torch.from_numpy(np.where(brittle, 0.05, 0.2))[drawn]
+        margins = InputMargins(bounds, bounds, torch.ones(40, dtype=torch.long), "linf")
+        share = _share(withstood, drawn, margins, 0.1)
+        values.append(share.value)
+        covered += share.interval[0] <= truth <= share.interval[1]
+    assert np.mean(values) == pytest.approx(truth, abs=4 * np.std(values) / 20)
+    assert 0.92 <= covered / 400 <= 0.99
 
 
 def test_scores_and_summaries(seen: ThreeLenses) -> None:

@@ -98,9 +98,9 @@ class ThreeLenses:
         How well logit margins order input margins; None where it is not defined:
         fewer than three of them, or all of one of them are equal.
     robust_share : Share
-        Share of predictions that no perturbation up to ``eps`` was found to change,
-        estimated from the n images with the help of all logit margins. An upper
-        bound on what a perfect attack would leave, up to its interval.
+        Share of predictions that no perturbation up to ``eps`` was found to change:
+        by PGD on all images, less what the search for margins adds on the n. An
+        upper bound on what a perfect attack would leave, up to its interval.
     robust_accuracy : Share or None
         Share of images that are classified correctly and so; None without labels.
     passes : dict of str to Passes
