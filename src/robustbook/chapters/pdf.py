@@ -90,6 +90,16 @@ async () => {
       box.style.zoom = Math.max(0.5, room / (box.scrollWidth + 2));
     }
   }
+  // A section begins where its box does, which may be the foot of the page before.
+  const heads = [...article.querySelectorAll("section > :is(h1, h2, h3, h4, h5)")];
+  const moved = {};
+  heads.forEach((heading, n) => {
+    heading.id ||= `heading-${n}`;
+    moved[heading.parentElement.id] = heading.id;
+    for (let e = heading.previousElementSibling; e; e = e.previousElementSibling) {
+      if (e.id && !e.textContent) moved[e.id] = heading.id;
+    }
+  });
   const links = document.createElement("div");
   links.hidden = true;
   const places = article.querySelectorAll("[id]");
@@ -105,11 +115,12 @@ async () => {
     copy.querySelectorAll(".headerlink, mjx-assistive-mml").forEach((e) => e.remove());
     return copy.textContent.replace(/\s+/g, " ").trim();
   };
-  return [...article.querySelectorAll("h1, h2")].map((heading) => ({
+  const headings = [...article.querySelectorAll("h1, h2")].map((heading) => ({
     level: Number(heading.tagName[1]),
     text: text(heading),
-    name: heading.closest("section")?.id || "",
+    name: heading.id,
   }));
+  return { headings, moved };
 }
 """
 
@@ -206,6 +217,7 @@ class _Piece:
     pdf: PdfReader
     first: int
     headings: list[dict[str, Any]] = field(default_factory=list)
+    moved: dict[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -233,9 +245,12 @@ class _Press:
         """Print a page of the site, numbered from ``first`` on."""
         self.tab.goto((self.site / address).as_uri(), wait_until="load")
         self.tab.add_style_tag(content=self.type)
-        headings = self.tab.evaluate(PREPARE)
+        found = self.tab.evaluate(PREPARE)
+        headings = found["headings"]
         head = headings[0]["text"] if headings else ""
-        return _Piece(address, self._print(first, head), first, headings)
+        return _Piece(
+            address, self._print(first, head), first, headings, found["moved"]
+        )
 
     def own(self, body: str, first: int, *, numbered: bool = True) -> _Piece:
         """Print HTML of our own, numbered from ``first`` on."""
@@ -486,6 +501,10 @@ class _Binding:
                 start + number,
                 float(place.top),
             )
+        for anchor, heading in piece.moved.items():
+            better = self.places.get(f"{piece.address}#{heading}")
+            if anchor and better is not None:
+                self.places[f"{piece.address}#{anchor}"] = better
 
     def _find(self, uri: str) -> tuple[int, float] | None:
         """Return the place in the file that an address on the disk leads to, if any."""
