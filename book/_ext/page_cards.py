@@ -30,6 +30,7 @@ MARGIN = 90
 TEXT, MUTED = "#e6eaef", "#a9b1bc"
 COLORS = 48
 LENGTH = 200
+FORMULA = "\0"
 
 
 @cache
@@ -85,26 +86,37 @@ def draw_card(base: Image.Image, part: str, title: str) -> Image.Image:
 
 
 def describe(doctree: nodes.document) -> str:
-    """Return the first paragraph of a page, as many whole sentences as fit."""
+    """Return what a page says first: whole sentences, those without formulas."""
     for paragraph in doctree.findall(nodes.paragraph):
-        if isinstance(paragraph.parent, nodes.section | nodes.admonition | nodes.tip):
-            text = " ".join(paragraph.astext().split())
-            if len(text) > 20 and not any(paragraph.findall(nodes.math)):
-                return shorten(text)
+        if not isinstance(
+            paragraph.parent, nodes.section | nodes.admonition | nodes.tip
+        ):
+            continue
+        plain = paragraph.deepcopy()
+        for formula in list(plain.findall(nodes.math)):
+            formula.replace_self(nodes.Text(FORMULA))
+        text = shorten(" ".join(plain.astext().split()))
+        if len(text) > 20:
+            return text
     return ""
 
 
 def shorten(text: str) -> str:
     """Return whole sentences of at most ``LENGTH`` characters, else whole words."""
     whole = ""
-    for sentence in re.split(r"(?<=[.?!:])\s+", text):
+    sentences = [
+        sentence
+        for sentence in re.split(r"(?<=[.?!])\s+", text)
+        if FORMULA not in sentence and not sentence.endswith(":")
+    ]
+    for sentence in sentences:
         longer = f"{whole} {sentence}".strip()
         if len(longer) > LENGTH:
             break
         whole = longer
-    if whole:
+    if whole or not sentences:
         return whole
-    return text[: LENGTH - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
+    return sentences[0][: LENGTH - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
 
 
 def add_tags(
@@ -120,8 +132,8 @@ def add_tags(
     fields = dict(context.get("meta") or {})
     root = Path(app.srcdir)
     part = parts(root).get(pagename)
+    title = re.sub(r"<[^>]*>", "", context["title"])
     if part is not None:
-        title = re.sub(r"<[^>]*>", "", context["title"])
         target = Path(app.outdir) / FOLDER / f"{pagename.rpartition('/')[2]}.png"
         target.parent.mkdir(parents=True, exist_ok=True)
         with Image.open(root / "book" / "_static" / "card.png") as base:
@@ -130,11 +142,9 @@ def add_tags(
         fields["og:image:alt"] = f"{title}. {part}. Robustness, Measured."
     fields["og:image:width"], fields["og:image:height"] = map(str, SIZE)
     tags = '<meta name="twitter:card" content="summary_large_image" />\n'
-    description = describe(doctree)
-    if description:
-        fields["og:description"] = escape(description, quote=False)
-        content = escape(description)
-        tags += f'<meta name="description" content="{content}" />\n'
+    description = describe(doctree) or f"{title} of the book Robustness, Measured."
+    fields["og:description"] = escape(description, quote=False)
+    tags += f'<meta name="description" content="{escape(description)}" />\n'
     context["meta"] = fields
     context["metatags"] = context.get("metatags", "") + tags
 
