@@ -111,7 +111,7 @@ def read_images(source: str | Path) -> Images:
     Examples
     --------
     >>> read_images("digits:test").draw(5).positions
-    tensor([120, 123, 240, 265, 563])
+    tensor([ 96, 176, 234, 380, 554])
     """
     name = str(source)
     if Path(name).suffix.lower() in _SUFFIXES:
