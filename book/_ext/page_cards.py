@@ -30,7 +30,7 @@ MARGIN = 90
 TEXT, MUTED = "#e6eaef", "#a9b1bc"
 COLORS = 48
 LENGTH = 200
-FORMULA = "\0"
+FORMULA = "\ufffc"
 
 
 @cache
