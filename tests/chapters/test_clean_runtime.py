@@ -1,9 +1,9 @@
 """The notebooks run where nothing but their install cell has prepared the ground.
 
-A clean runtime, such as Colab's, has Jupyter and torch. So has the environment that
-is made here. Then the text of the install cell is run in it, with one change: the
-release comes from an archive of this checkout, made as the repository's host makes
-it. After that, each notebook is executed in an empty folder, as it is committed, with
+A clean runtime, such as Colab's, has Jupyter, torch and torchvision. So has the
+environment that is made here. Then the text of the install cell is run in it, with one
+change: the release comes from an archive of this checkout, made as the repository's
+host makes it. After that, each notebook is executed in an empty folder, as it is committed, with
 no network and no data but what the release brought.
 
 That takes minutes for all chapters, so only a sample is executed here. To execute
@@ -148,7 +148,7 @@ def pinned(*packages: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
-    """Return an environment with Jupyter and torch, and with nothing else."""
+    """Return an environment with Jupyter and torch, as Colab is one."""
     folder = tmp_path_factory.mktemp("runtime")
     release = folder / f"v{__version__}.tar.gz"
     files = tracked()
@@ -159,7 +159,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
     venv.create(folder / "venv", with_pip=True)
     done = made.run(
         *("-m", "pip", "install", "-q", *TORCH_FROM),
-        *pinned("torch", "ipykernel", "nbclient"),
+        *pinned("torch", "torchvision", "ipykernel", "nbclient"),
         network=True,
     )
     if done.returncode and not (IN_CI or ALL):
