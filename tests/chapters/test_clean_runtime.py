@@ -3,8 +3,8 @@
 A clean runtime, such as Colab's, has Jupyter, torch and torchvision. So has the
 environment that is made here. Then the text of the install cell is run in it, with one
 change: the release comes from an archive of this checkout, made as the repository's
-host makes it. After that, each notebook is executed in an empty folder, as it is committed, with
-no network and no data but what the release brought.
+host makes it. After that, each notebook is executed in an empty folder, as it is
+committed, with no network and no data but what the release brought.
 
 That takes minutes for all chapters, so only a sample is executed here. To execute
 all of them: ``make clean-runtime``, which sets ROBUSTBOOK_CLEAN_RUNTIME to ``all``.
