@@ -283,7 +283,12 @@ def test_the_clone(clone: Path) -> None:
     (clone / "book" / "chapters" / "01_small.ipynb").unlink()
     said(
         doctor.check_clone(Setting(clone)),
-        *("missing", name, "1 executed chapter", f"git -C {clone} checkout -- "),
+        *("missing", name, "1 executed chapter", f"make -C {clone} book"),
+    )
+    (clone / "notebooks" / "01_small.md").unlink()
+    said(
+        doctor.check_clone(Setting(clone)),
+        *("missing", name, "the chapters of", f"git -C {clone} checkout -- notebooks"),
     )
 
 
@@ -307,7 +312,7 @@ def test_the_checkpoints(
     path.unlink() if content is None else path.write_bytes(content)
     said(
         doctor.check_checkpoints(Setting(clone)),
-        *(state, "checkpoints", detail, "checkout -- data/checkpoints"),
+        *(state, "checkpoints", detail, f"checkout -- data/checkpoints/{file}"),
     )
 
 
@@ -329,12 +334,15 @@ def test_the_results(clone: Path) -> None:
     sweep.write_text('{"schema": 1, "rows": [2]}')
     said(
         doctor.check_results(Setting(clone)),
-        *("wrong", name, "data/results/sweep.json", "checkout -- data"),
+        *("wrong", name, "data/results/sweep.json", "-- data/results/sweep.json"),
     )
+    # What chapters do not load is none of its business, nor is it to be restored.
+    (clone / "data" / "claims.toml").write_text("new")
+    assert "claims" not in doctor.check_results(Setting(clone)).remedy
     sweep.write_text('{"schema": 1')
     said(
         doctor.check_results(Setting(clone)),
-        *("wrong", name, "sweep.json: no stored result", "checkout -- data"),
+        *("wrong", name, "sweep.json: no stored result", "-- data/results/sweep.json"),
     )
     sweep.unlink()
     sweep.parent.rmdir()

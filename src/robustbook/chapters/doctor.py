@@ -423,24 +423,22 @@ def check_clone(setting: Setting) -> Finding:
     chapters = [p.stem for p in (setting.root / "notebooks").glob("[0-9][0-9]_*.md")]
     executed = setting.root / "book" / "chapters"
     lost = [name for name in chapters if not (executed / f"{name}.ipynb").is_file()]
-    if not chapters or lost:
-        what = f"{len(lost)} executed chapters" if lost else "the chapters"
-        return Finding(
-            name,
-            "missing",
-            f"{what} of {setting.root}",
-            _restore(setting, "notebooks book"),
-        )
+    if not chapters:
+        remedy = _restore(setting, ["notebooks"])
+        return Finding(name, "missing", f"the chapters of {setting.root}", remedy)
+    if lost:
+        remedy = f"make -C {shlex.quote(str(setting.root))} book"
+        return Finding(name, "missing", f"{len(lost)} executed chapters", remedy)
     return _ok(name, f"{setting.root}, {len(chapters)} chapters")
 
 
-def _restore(setting: Setting, paths: str) -> str:
-    """The command that brings committed files back."""
+def _restore(setting: Setting, paths: list[str]) -> str:
+    """The command that brings committed files back, and no others."""
     if setting.root is None:
         return setting.install()
     folder = shlex.quote(str(setting.root))
     if (setting.root / ".git").exists():
-        return f"git -C {folder} checkout -- {paths}"
+        return f"git -C {folder} checkout -- {shlex.join(paths)}"
     return f"git clone {_REPOSITORY}"
 
 
@@ -464,7 +462,7 @@ def check_checkpoints(setting: Setting) -> Finding:
     """The committed checkpoints, each with its sha256."""
     name = "checkpoints"
     data = _data_folder(setting)
-    remedy = _restore(setting, "data/checkpoints")
+    remedy = _restore(setting, ["data/checkpoints/registry.json"])
     if data is None:
         return Finding(name, "missing", "no folder with the project's data", remedy)
     folder = data / "checkpoints"
@@ -478,9 +476,11 @@ def check_checkpoints(setting: Setting) -> Finding:
         return Finding(name, "wrong", f"registry.json: {error}", remedy)
     lost = [file for file in stated if not (folder / file).is_file()]
     if lost:
+        remedy = _restore(setting, [f"data/checkpoints/{file}" for file in lost])
         return Finding(name, "missing", _some(lost), remedy)
     bad = [file for file, sum_ in stated.items() if _sha256(folder / file) != sum_]
     if bad:
+        remedy = _restore(setting, [f"data/checkpoints/{file}" for file in bad])
         return Finding(name, "wrong", f"{_some(bad)}: another sha256", remedy)
     return _ok(name, f"{len(stated)} files, sha256 as registered")
 
@@ -489,7 +489,7 @@ def check_results(setting: Setting) -> Finding:
     """The stored results: readable, and those of the executed chapters."""
     name = "stored results"
     data = _data_folder(setting)
-    remedy = _restore(setting, "data")
+    remedy = _restore(setting, ["data/results", "data/reported"])
     if data is None:
         return Finding(name, "missing", "no folder with the project's data", remedy)
     files = [*data.glob("results/*.json"), *data.glob("reported/*.json")]
@@ -502,8 +502,9 @@ def check_results(setting: Setting) -> Finding:
         except (ValueError, KeyError, TypeError):
             readable = False
         if not readable:
-            broken.append(path.name)
+            broken.append(path.relative_to(data).as_posix())
     if broken:
+        remedy = _restore(setting, [f"data/{file}" for file in broken])
         return Finding(name, "wrong", f"{_some(broken)}: no stored result", remedy)
     if setting.root is None:
         return _ok(name, f"{len(files)} files")
@@ -513,12 +514,12 @@ def check_results(setting: Setting) -> Finding:
     if _data_sum(setting.root) in sums or not sums:
         return _ok(name, f"{len(files)} files, sha256 as in the executed chapters")
     changed = _changed(setting.root)
-    return Finding(
-        name,
-        "wrong",
-        f"not those that the chapters were executed with{changed and ': '}{changed}",
-        remedy if changed else f"make -C {shlex.quote(str(setting.root))} book",
-    )
+    why = "not those that the chapters were executed with"
+    if changed:
+        remedy = _restore(setting, changed)
+        return Finding(name, "wrong", f"{why}: {_some(changed)}", remedy)
+    remedy = f"make -C {shlex.quote(str(setting.root))} book"
+    return Finding(name, "wrong", why, remedy)
 
 
 def _stamped_sums(root: Path) -> set[str]:
@@ -535,18 +536,19 @@ def _data_sum(root: Path) -> str:
     return data_sha256(root)
 
 
-def _changed(root: Path) -> str:
-    """What git says has changed among the data, in words."""
+def _changed(root: Path) -> list[str]:
+    """What git says has changed among the data that chapters load."""
+    folders = [f"data/{name}" for name in ("checkpoints", "reported", "results")]
     try:
         done = subprocess.run(
-            ["git", "-C", str(root), "status", "--porcelain", "--", "data"],
+            ["git", "-C", str(root), "diff", "--name-only", "HEAD", "--", *folders],
             capture_output=True,
             text=True,
             check=False,
         )
     except OSError:
-        return ""
-    return _some([line[3:] for line in done.stdout.splitlines()])
+        return []
+    return done.stdout.splitlines()
 
 
 def _some(names: list[str]) -> str:
