@@ -57,6 +57,13 @@
     }
   }
 
+  // A list's children are its items; docutils gives them another role.
+  function listWorks() {
+    for (const work of document.querySelectorAll(".citation-list[role=list] > *")) {
+      work.setAttribute("role", "listitem");
+    }
+  }
+
   let timer = 0;
   function soon() {
     clearTimeout(timer);
@@ -65,6 +72,7 @@
 
   addEventListener("load", () => {
     nameSolutions();
+    listWorks();
     reachWide();
     const article = document.querySelector("article");
     // Formulas that are typeset, code that is unfolded, a screen that is turned.

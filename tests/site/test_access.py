@@ -123,7 +123,7 @@ def faults_of(tab: Any, axe: str) -> dict[str, Any]:
     found["desktop, dark"] = tab.evaluate(CONTRAST)
     tab.set_viewport_size(PHONE)
     # The theme and the book look for what scrolls once the width has settled.
-    tab.wait_for_timeout(500)
+    tab.wait_for_timeout(350)
     found["phone, dark"] = tab.evaluate(CONTRAST)
     set_theme(tab, "light")
     found["phone, light"] = tab.evaluate(CONTRAST)
