@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +61,9 @@ def book(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(scope="module")
 def shown(book: Any) -> list[str]:
-    """Return the text of each page."""
-    return [" ".join(page.extract_text().split()) for page in book.pages]
+    """Return the text of each page, its ligatures taken apart."""
+    found = [" ".join(page.extract_text().split()) for page in book.pages]
+    return [unicodedata.normalize("NFKC", text) for text in found]
 
 
 @pytest.mark.chromium
