@@ -311,7 +311,9 @@ def _measured(timings: _Timings) -> str:
     machines = ", ".join(sorted({row["machine"] for row in rows}))
     dates = sorted({row["date"] for row in rows})
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return (
-        f"Seconds on {machines}, {when}; `quick` is counted in seconds of one core, so "
-        "that other work on the machine does not count."
+    quick = [profiles["quick"] for profiles in timings.values() if "quick" in profiles]
+    counted = sum("core_seconds" in row for row in quick)
+    how = {0: "by the clock", len(quick): "as time of one core"}.get(
+        counted, "as time of one core, or by the clock for the first timed"
     )
+    return f"Seconds on {machines}, {when}; those of `quick` {how}."
