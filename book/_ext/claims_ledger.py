@@ -31,6 +31,9 @@ from robustbook.chapters.claims import (
 from robustbook.chapters.layout import BookError
 
 SLUGS = {verdict: verdict.replace(" ", "-") for verdict in VERDICTS}
+PLURALS = dict(
+    zip(VERDICTS, ("hold", "hold in part", "fail", "are not tested here"), strict=True)
+)
 
 
 class ClaimsLedger(SphinxDirective):
@@ -51,7 +54,7 @@ class ClaimsLedger(SphinxDirective):
             self.env.note_dependency(str(chapter.published))
         shown = [document for document in ledger.documents if ledger.of(document)]
         return [
-            *self._parse(_counts(ledger, shown)),
+            *self._parse(f"{_sentence(ledger, shown)}\n\n{_counts(ledger, shown)}"),
             nodes.raw("", _filter(ledger), format="html"),
             *(self._section(document, ledger) for document in shown),
         ]
@@ -115,13 +118,12 @@ class ClaimsLedger(SphinxDirective):
 
     def _head(self, claim: Claim) -> nodes.paragraph:
         """Return the first line: the verdict, and where the claim is made."""
-        others = "".join(
-            f"; {_lower(self.titles.get(document, document))}, {place}"
-            for document, place in claim.also
-        )
+        places = f"{self.titles.get(claim.document, claim.document)}, {claim.place}"
+        for document, place in claim.also:
+            places += f"; {_lower(self.titles.get(document, document))}, {place}"
         head = nodes.paragraph(classes=["claim-head"])
         head += nodes.inline(text=claim.verdict, classes=["claim-verdict"])
-        head += nodes.inline(text=f" {claim.place}{others} ", classes=["claim-place"])
+        head += nodes.inline(text=f" {places} ", classes=["claim-place"])
         head += nodes.reference(
             "",
             "#",
@@ -154,6 +156,18 @@ class ClaimsLedger(SphinxDirective):
 
 def _lower(title: str) -> str:
     return title[:1].lower() + title[1:]
+
+
+def _sentence(ledger: Ledger, shown: list[Document]) -> str:
+    """Return the counts in words."""
+    total = Counter(claim.verdict for claim in ledger.claims)
+    told = [f"{total[verdict]} {plural}" for verdict, plural in PLURALS.items()]
+    tested = sum(claim.tested for claim in ledger.claims)
+    return (
+        f"The ledger has {len(ledger.claims)} claims of {len(shown)} documents: "
+        f"{', '.join(told[:-1])}, and {told[-1]}. Behind each of the {tested} with an "
+        "answer stands at least one tested cell."
+    )
 
 
 def _counts(ledger: Ledger, shown: list[Document]) -> str:

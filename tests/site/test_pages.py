@@ -419,11 +419,14 @@ def test_the_ledger_shows_every_claim_and_its_evidence(site: Site) -> None:
     from robustbook.chapters.claims import VERDICTS, read_ledger
 
     page = site.pages["book/claims.html"]
-    claims = read_ledger(ROOT).claims
+    ledger = read_ledger(ROOT)
+    claims, titles = ledger.claims, {d.id: d.title for d in ledger.documents}
     blocks = page.soup.select("article div.claim")
     assert [block["id"] for block in blocks] == [claim.anchor for claim in claims]
     for block, claim in zip(blocks, claims, strict=True):
         assert block.select_one(".claim-verdict").get_text() == claim.verdict
+        place = block.select_one(".claim-place").get_text().strip()
+        assert place.startswith(f"{titles[claim.document]}, {claim.place}")
         evidence = block.select(".claim-evidence")
         links = [link["href"] for box in evidence for link in box.select("a")]
         tests = [href for href in links if href.startswith(f"{REPOSITORY}/blob/")]
@@ -435,6 +438,11 @@ def test_the_ledger_shows_every_claim_and_its_evidence(site: Site) -> None:
         sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS
     ]
     assert [int(cell.get_text()) for cell in total[1:]] == [*counted, len(claims)]
+    told = page.soup.select_one("article").get_text()
+    assert (
+        f"has {len(claims)} claims of {len(titles)} documents: {counted[0]} hold"
+        in told
+    )
 
 
 def test_a_link_of_the_ledger_leads_to_a_tested_cell(site: Site) -> None:
