@@ -252,11 +252,13 @@ def report(
     ] = None,
 ) -> None:
     """One page on one model: agreement, average-case robustness, margins."""
-    # As `python -m` does: a model that lies here can be imported.
-    sys.path.insert(0, str(Path.cwd()))
     from robustbook.datasets import DataUnavailableError
+    from robustbook.models._import import is_import_path
     from robustbook.report._make import Request, make
 
+    if is_import_path(model) and not model.startswith("robustbench:"):
+        # As `python -m` does: a model that lies here can be imported.
+        sys.path.insert(0, str(Path.cwd()))
     asked = Request(
         model, data, out, images, eps, sigma, severity, attack_steps, noise_samples,
         margin_images, seed, device, numbers,

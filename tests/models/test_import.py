@@ -33,6 +33,19 @@ def nothing():
     return None
 
 
+def leave():
+    raise SystemExit(0)
+
+
+class Lazy:
+    @property
+    def net(self):
+        raise ImportError("later")
+
+
+lazy = Lazy()
+
+
 class Zoo:
     best = network
 
@@ -50,6 +63,7 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package / "nets.py").write_text(MODULE)
     (package / "needy.py").write_text("import oak_tree\n")
     (package / "wrong.py").write_text("1 / 0\n")
+    (package / "leaves.py").write_text("import sys\nsys.exit(0)\n")
     (package / "typo.py").write_text("def f(:\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [key for key in sys.modules if key.startswith("brought_along")]:
@@ -85,11 +99,14 @@ def test_a_defense_may_follow() -> None:
         ("brought_along.needy:net", "imports oak_tree, which is not installed"),
         ("brought_along.wrong:net", "raises ZeroDivisionError: division by zero"),
         ("brought_along.typo:net", "raises SyntaxError"),
-        ("brought_along.nets:oak", "brought_along.nets has no attribute oak; it has Z"),
+        ("brought_along.nets:oak", "brought_along.nets has no attribute oak; it has L"),
         ("brought_along.nets:Zoo.oak", "nets.Zoo has no attribute oak; it has Net"),
         ("brought_along.nets:ten", "expected a torch.nn.Module, or a function"),
         ("brought_along.nets:sized", r"needs arguments \(width, depth\); name a"),
         ("brought_along.nets:broken", r"broken\(\) raises RuntimeError: no weights h"),
+        ("brought_along.leaves:net", "leaves ends the program .SystemExit: 0.; put"),
+        ("brought_along.nets:leave", r"leave\(\) raises SystemExit: 0"),
+        ("brought_along.nets:lazy.net", "net of .* raises ImportError: later"),
         ("brought_along.nets:nothing", r"nothing\(\) to return .* got NoneType"),
         ("brought_along.nets:", "expected package.module:attribute"),
         (":net", "expected package.module:attribute"),
@@ -104,3 +121,8 @@ def test_what_cannot_be_imported_is_said(name: str, words: str) -> None:
     message = str(caught.value)
     assert message.startswith(f"name: {name!r}: ")
     assert "\n" not in message
+
+
+def test_a_name_is_a_string() -> None:
+    with pytest.raises(TypeError, match="name: expected a string, got PosixPath"):
+        load_model(Path("x"))  # type: ignore[arg-type]

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from robustbook.cli import app
-from robustbook.report import read_report
+from robustbook.models import load_model
+from robustbook.report import read_images, read_report
+from robustbook.report._make import _check_fit
 
 Run = Callable[..., Result]
 FAST = (
@@ -50,6 +56,34 @@ class Frozen(Net):
 class Half(Net):
     def forward(self, images):
         return super().forward(images)[:1]
+
+
+class Changes(Net):
+    def forward(self, images):
+        return super().forward(images.sub_(0.5))
+
+
+class Picky(Net):
+    def forward(self, images):
+        if len(images) > 2:
+            raise KeyError("w")
+        return super().forward(images)
+
+
+class Counts(Net):
+    def __init__(self):
+        super().__init__()
+        self.linear.bias.data.zero_()
+        count = nn.Parameter(torch.zeros(1, dtype=torch.int8), requires_grad=False)
+        self._parameters = {"count": count, **self._parameters}
+
+
+def leave():
+    raise SystemExit(0)
+
+
+def small():
+    return Net().half()
 """
 
 
@@ -66,6 +100,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     np.savez(tmp_path / "bare.npz", images=(255 * images).astype(np.uint8))
     np.savez(tmp_path / "five.npz", images=images, labels=np.arange(20) % 5)
     np.savez(tmp_path / "few.npz", images=images[:5])
+    np.savez(tmp_path / "other.npz", images=images, y=np.arange(20) % 4)
+    os.mkfifo(tmp_path / "pipe")
 
     def command(model: str, data: str, *words: str, out: str = "page.html") -> Result:
         line = ["report", model, "--data", data, "--out", out, *FAST, *words]
@@ -115,7 +151,7 @@ def test_without_labels(run: Run, tmp_path: Path) -> None:
     ("model", "data", "words", "said"),
     [
         ("oak", "digits", (), "'oak'"),
-        ("own_nets:oak", "mine.npz", (), "own_nets has no attribute oak; it has Froz"),
+        ("own_nets:oak", "mine.npz", (), "own_nets has no attribute oak; it has Chan"),
         ("oak_nets:net", "mine.npz", (), "no module oak_nets found"),
         ("digits-linear", "oak", (), "expected one of digits:{train,test}"),
         ("digits-linear", "oak.npz", (), "oak.npz: no such file"),
@@ -132,6 +168,11 @@ def test_without_labels(run: Run, tmp_path: Path) -> None:
         ("digits-linear", "digits", ("--out=none/page.html",), "no such folder: none"),
         ("digits-linear", "digits", ("--out=.",), "a folder; name a file in it"),
         ("digits-linear", "digits", ("--json=none/a.json",), "no such folder: none"),
+        ("digits-linear", "digits", ("--json=page.html",), "another file than --out"),
+        ("own_nets:Net", "mine.npz", ("--out=mine.npz",), "another file than --data"),
+        ("digits-linear", "digits", ("--out=pipe",), "a device or a pipe"),
+        ("own_nets:leave", "mine.npz", (), "leave() raises SystemExit: 0"),
+        ("own_nets:small", "mine.npz", (), "float16; call model.float() first"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(
@@ -151,3 +192,42 @@ def test_too_few_images_asked_for(run: Run) -> None:
     result = run("digits-linear", "digits", "--images=3")
     assert result.exit_code == 2
     assert "--images" in result.stderr
+
+
+def test_labels_by_another_name_are_not_passed_over(run: Run, tmp_path: Path) -> None:
+    result = run("own_nets:Net", "other.npz")
+    assert result.exit_code == 0, result.output
+    assert "other.npz: nothing named labels in it (but y)" in result.stderr
+    assert read_report(tmp_path / "page.html")["accuracy"] is None
+
+
+def test_a_model_that_fails_later_is_said_to(run: Run, tmp_path: Path) -> None:
+    result = run("own_nets:Picky", "mine.npz")
+    assert result.exit_code == 1
+    assert "own_nets:Picky: KeyError while it was measured: 'w'" in result.stderr
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_what_lies_here_is_imported_for_import_paths_only(
+    run: Run, tmp_path: Path
+) -> None:
+    assert run("digits-linear", "digits").exit_code == 0
+    assert str(tmp_path) not in sys.path
+
+
+@pytest.mark.parametrize("name", ["Changes", "Counts"])
+def test_models_that_are_odd_but_fit(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mine = read_images("mine.npz")
+    before = mine.images.clone()
+    asked: Any = SimpleNamespace(model=name)
+    _check_fit(load_model(f"own_nets:{name}"), mine, asked)
+    assert torch.equal(mine.images, before)
+
+
+def test_a_long_name(run: Run, tmp_path: Path) -> None:
+    name = "a" * 245 + ".html"
+    assert run("digits-linear", "digits", out=name).exit_code == 0
+    assert read_report(tmp_path / name)["model"] == "digits-linear"

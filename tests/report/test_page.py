@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import html
 import itertools
 import json
 import math
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -135,7 +137,10 @@ def test_the_table_shows_the_numbers(report: Report, seen: ThreeLenses) -> None:
         assert f"{100 * found.mismatch:.1f}\xa0%" in text
     assert f"{100 * seen.robust_share.value:.1f}\xa0%" in text
     passes = seen.passes["input margin"]
-    assert f"{passes.forward:.0f} + {passes.backward:.0f}" in text
+    ending = f"<td>{passes.forward:.0f} + {passes.backward:.0f}</td></tr>"
+    rows = [row for row in report.html.splitlines() if row.endswith(ending)]
+    assert len(rows) == 1
+    assert "τ of logit margins" in rows[0]
 
 
 def test_two_pages_of_the_same_numbers_are_the_same(seen: ThreeLenses) -> None:
@@ -154,6 +159,42 @@ def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
         read_report("<p>nothing</p>")
     with pytest.raises(FileNotFoundError):
         read_report(tmp_path / "none.html")
+    other.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"other\.html: expected a page of"):
+        read_report(other)
+
+
+def test_a_mark_of_byte_order_is_no_hindrance(report: Report, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(report.html, encoding="utf-8-sig")
+    assert read_report(path) == report.numbers
+    assert read_report("\ufeff" + report.html) == report.numbers
+
+
+def test_what_is_no_measurement_is_refused() -> None:
+    with pytest.raises(TypeError, match="seen: expected what three_lenses returns"):
+        render_report("x")  # type: ignore[arg-type]
+
+
+def test_headers_are_taken_as_people_have_them(seen: ThreeLenses) -> None:
+    text = render_report(
+        seen,
+        images=IMAGES.numpy(),
+        positions=torch.arange(100, 140),
+        model=Path("net.pt"),
+        data="caf\udce9.npz",
+        date=datetime.date(2026, 11, 22),
+    )
+    assert text.encode("utf-8")
+    found = read_report(text)
+    assert found["model"] == "net.pt"
+    assert found["data"] == "caf?.npz"
+    assert found["date"] == "2026-11-22"
+    assert "Image 1" in text
+    with pytest.raises((TypeError, ValueError), match="seconds"):
+        render_report(seen, seconds=math.inf)
+    with pytest.raises(TypeError, match="seconds"):
+        render_report(seen, seconds="3")
 
 
 # --- sentences --------------------------------------------------------------------
@@ -393,3 +434,27 @@ def test_a_page_is_written_whole_or_not_at_all(
         write_report(path, seen, model="another")
     assert path.read_text(encoding="utf-8") == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_no_plain_file_is_left_alone(seen: ThreeLenses, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ValueError, match="pipe: a device or a pipe"):
+        write_report(pipe, seen)
+    assert pipe.is_fifo()
+    with pytest.raises(ValueError, match="a folder; name a file in it"):
+        write_report(tmp_path, seen)
+    with pytest.raises(ValueError, match=f"no such folder: {tmp_path / 'none'}"):
+        write_report(tmp_path / "none" / "page.html", seen)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_link_stays_and_its_file_is_written(
+    seen: ThreeLenses, tmp_path: Path
+) -> None:
+    (tmp_path / "real").mkdir()
+    link, real = tmp_path / "link.html", tmp_path / "real" / "page.html"
+    link.symlink_to(real)
+    assert write_report(link, seen) == link
+    assert link.is_symlink()
+    assert read_report(real)["images"] == 40

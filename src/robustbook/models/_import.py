@@ -67,6 +67,13 @@ def _module(name: str, where: str) -> Any:
             name, f"{where} imports {missing}, which is not installed; install it",
             error,
         )  # fmt: skip
+    except SystemExit as error:
+        _refuse(
+            name,
+            f"importing {where} ends the program ({_in_words(error)}); put what it "
+            'does as a program under if __name__ == "__main__"',
+            error,
+        )
     except Exception as error:
         _refuse(name, f"importing {where} raises {_in_words(error)}", error)
 
@@ -74,11 +81,14 @@ def _module(name: str, where: str) -> Any:
 def _attribute(name: str, module: Any) -> Any:
     found, place = module, module.__name__
     for part in name.partition(":")[2].split("."):
-        if not hasattr(found, part):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
             names = getattr(found, "__dict__", {})
             public = sorted(key for key in names if not key.startswith("_"))
             _refuse(name, f"{place} has no attribute {part}{_among(public)}")
-        found = getattr(found, part)
+        except (Exception, SystemExit) as error:
+            _refuse(name, f"{part} of {place} raises {_in_words(error)}", error)
         place = f"{place}.{part}"
     return found
 
@@ -101,7 +111,7 @@ def _as_module(name: str, attribute: str, found: Any) -> nn.Module:
         )
     try:
         made = found()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _refuse(name, f"{attribute}() raises {_in_words(error)}", error)
     if not isinstance(made, nn.Module):
         _refuse(
@@ -133,9 +143,9 @@ def _among(names: list[str], most: int = 8) -> str:
     return f"; it has {shown}{', …' if len(names) > most else ''}"
 
 
-def _in_words(error: Exception) -> str:
+def _in_words(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def _refuse(name: str, why: str, cause: Exception | None = None) -> NoReturn:
+def _refuse(name: str, why: str, cause: BaseException | None = None) -> NoReturn:
     raise ValueError(f"name: {name!r}: {why}.") from cause

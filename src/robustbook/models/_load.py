@@ -66,6 +66,8 @@ def load_model(
 
     Raises
     ------
+    TypeError
+        If the name is no string.
     ValueError
         If there is no such model or no such defense, or it cannot be imported.
     DataUnavailableError
@@ -81,6 +83,8 @@ def load_model(
     >>> type(load_model("digits-cnn+jpeg-rs")).__name__
     'JPEGReverseSigmoid'
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name: expected a string, got {type(name).__name__}.")
     plain, plus, suffix = name.rpartition("+")
     if plus:
         if not plain or suffix not in _DEFENSES:

@@ -41,6 +41,8 @@ class Images:
         Where they stand there.
     num_classes : int or None
         K, where the data set says so.
+    others : tuple of str
+        Names of what else is in the file, and is not read.
     """
 
     images: Tensor = field(repr=False)
@@ -48,6 +50,7 @@ class Images:
     name: str
     positions: Tensor = field(repr=False)
     num_classes: int | None = None
+    others: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """N."""
@@ -80,6 +83,7 @@ class Images:
             name=self.name,
             positions=self.positions[chosen],
             num_classes=self.num_classes,
+            others=self.others,
         )
 
 
@@ -140,7 +144,8 @@ def read_images(source: str | Path) -> Images:
 
 
 def _read_file(path: Path) -> Images:
-    arrays = _read_npz(path) if path.suffix.lower() == ".npz" else _read_tensors(path)
+    read = _read_npz if path.suffix.lower() == ".npz" else _read_tensors
+    arrays, names = read(path)
     try:
         images = _as_images(as_tensor("images", arrays["images"]))
         labels = arrays.get("labels")
@@ -161,19 +166,21 @@ def _read_file(path: Path) -> Images:
         labels=labels,
         name=path.name,
         positions=torch.arange(len(images)),
+        others=tuple(sorted(set(names) - {"images", "labels"})),
     )
 
 
-def _read_npz(path: Path) -> dict[str, Any]:
+def _read_npz(path: Path) -> tuple[dict[str, Any], list[str]]:
     # First: what is wrong with the file itself is said there.
     arrays = {"images": read_array(path, key="images", default="images")}
     with zipfile.ZipFile(path) as archive:
-        if "labels.npy" in archive.namelist():
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        if "labels" in names:
             arrays["labels"] = read_array(path, key="labels", default="labels")
-    return arrays
+    return arrays, names
 
 
-def _read_tensors(path: Path) -> dict[str, Any]:
+def _read_tensors(path: Path) -> tuple[dict[str, Any], list[str]]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -187,7 +194,7 @@ def _read_tensors(path: Path) -> dict[str, Any]:
     if "images" not in tensors:
         names = ", ".join(map(repr, tensors)) or "none"
         raise FileError(f"{path}: expected a tensor named 'images', got {names}")
-    return tensors
+    return tensors, list(tensors)
 
 
 def _as_images(pixels: Tensor) -> Tensor:

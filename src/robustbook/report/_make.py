@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,13 +15,13 @@ import torch
 from torch import nn
 
 from robustbook._classifier import check_model_logits
-from robustbook.lenses import three_lenses
+from robustbook.lenses import ThreeLenses, three_lenses
 from robustbook.models import load_model, resolve_device
 from robustbook.report._data import Images, read_images
 from robustbook.report._numbers import image_scores
-from robustbook.report._page import Report, write_whole
+from robustbook.report._page import Report, check_target, write_whole
 
-__all__ = ["Request", "check_target", "make", "parse_bound"]
+__all__ = ["Request", "make", "parse_bound"]
 
 
 @dataclass(frozen=True)
@@ -63,24 +63,19 @@ def make(asked: Request) -> float:
     started = time.monotonic()
     # First what costs nothing.
     eps = parse_bound(asked.eps)
-    for path in filter(None, (asked.out, asked.numbers)):
-        check_target(path)
+    _check_targets(asked)
     device = _device(asked.device)
-    chosen = read_images(asked.data).draw(asked.images, seed=asked.seed)
+    found = read_images(asked.data)
+    if found.labels is None and found.others:
+        print(
+            f"robustbook: {found.name}: nothing named labels in it (but "
+            f"{', '.join(found.others)}); measured without labels",
+            file=sys.stderr,
+        )
+    chosen = found.draw(asked.images, seed=asked.seed)
     model = load_model(asked.model, device=device)
     _check_fit(model, chosen, asked)
-    seen = three_lenses(
-        model,
-        chosen.images,
-        chosen.labels,
-        eps=eps,
-        sigma=asked.sigma,
-        severity=asked.severity,
-        attack_steps=asked.attack_steps,
-        noise_samples=asked.noise_samples,
-        margin_images=asked.margin_images,
-        seed=asked.seed,
-    )
+    seen = _measured(model, chosen, eps, asked)
     seconds = time.monotonic() - started
     page = Report(
         seen,
@@ -113,14 +108,41 @@ def parse_bound(text: str) -> float:
     return number
 
 
-def check_target(path: Path) -> None:
-    """Refuse a file that could not be written, before work is done."""
-    if path.is_dir():
-        raise ValueError(f"{path}: a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: no such folder: {path.parent}; make it first")
-    if not os.access(path.parent, os.W_OK):
-        raise ValueError(f"{path}: no permission to write into {path.parent}")
+def _check_targets(asked: Request) -> None:
+    """Refuse files that could not be written, or would replace one another."""
+    taken = {Path(asked.data).resolve(): "--data"}
+    for option, path in (("--out", asked.out), ("--json", asked.numbers)):
+        if path is None:
+            continue
+        check_target(path)
+        other = taken.setdefault(path.resolve(), option)
+        if other != option:
+            raise ValueError(f"{option}: {path}: expected another file than {other}")
+
+
+def _measured(
+    model: nn.Module, chosen: Images, eps: float, asked: Request
+) -> ThreeLenses:
+    try:
+        return three_lenses(
+            model,
+            chosen.images,
+            chosen.labels,
+            eps=eps,
+            sigma=asked.sigma,
+            severity=asked.severity,
+            attack_steps=asked.attack_steps,
+            noise_samples=asked.noise_samples,
+            margin_images=asked.margin_images,
+            seed=asked.seed,
+        )
+    except (TypeError, ValueError, ArithmeticError, RuntimeError, ImportError):
+        raise
+    except (Exception, SystemExit) as error:
+        # Whatever a stranger's model raises on other images than the first two.
+        raise RuntimeError(
+            f"{type(error).__name__} while it was measured: {error}"
+        ) from error
 
 
 def _device(name: str) -> str:
@@ -146,14 +168,21 @@ def _check_fit(model: nn.Module, chosen: Images, asked: Request) -> None:
     """Show the model two images, and ask for a gradient, as attacks will."""
     parameter = next(model.parameters(), None)
     place: Any = {} if parameter is None else {"device": parameter.device}
-    if parameter is not None and parameter.is_floating_point():
-        place["dtype"] = parameter.dtype
+    kinds = [one.dtype for one in model.parameters() if one.is_floating_point()]
+    if kinds:
+        if kinds[0] not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"{asked.model}: expected parameters in float32 or float64, got "
+                f"{kinds[0]}; call model.float() first"
+            )
+        place["dtype"] = kinds[0]
     pixels = chosen.images[:2].to(**place).requires_grad_()
     shape = "x".join(map(str, pixels.shape[1:]))
     what = f"{asked.model}: images of {shape}, as {chosen.name} has them,"
     try:
-        logits = model(pixels)
-    except Exception as error:
+        # A copy: some models change what they are given.
+        logits = model(pixels.clone())
+    except (Exception, SystemExit) as error:
         # Whatever a stranger's model raises.
         reason = next(iter(str(error).splitlines()), "")
         raise ValueError(

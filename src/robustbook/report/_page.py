@@ -18,6 +18,7 @@ from typing import Any, Final
 import jinja2
 from torch import Tensor
 
+from robustbook._validation import check_non_negative
 from robustbook.corruptions import check_images
 from robustbook.lenses import Passes, ThreeLenses
 from robustbook.report import _words as words
@@ -25,7 +26,14 @@ from robustbook.report._figures import figures
 from robustbook.report._numbers import FORMAT, report_numbers
 from robustbook.report._thumbnails import fragile_rows
 
-__all__ = ["Report", "read_report", "render_report", "write_report", "write_whole"]
+__all__ = [
+    "Report",
+    "check_target",
+    "read_report",
+    "render_report",
+    "write_report",
+    "write_whole",
+]
 
 _TEMPLATE: Final = "page.html.jinja"
 _ID: Final = "numbers"
@@ -39,9 +47,9 @@ class Report:
     ----------
     seen : ThreeLenses
         What was measured.
-    images : Tensor, shape (N, C, H, W), optional
+    images : Tensor or ndarray, shape (N, C, H, W), optional
         The images, to show the most fragile ones: one channel or three.
-    positions : sequence of int, optional
+    positions : sequence of int or Tensor, optional
         Numbers of the images for the reader; else 0, 1, 2, …
     model, data : str
         What they are called.
@@ -57,14 +65,14 @@ class Report:
     ------
     ValueError
         If the images or their positions are not as many as were measured, or not
-        in [0, 1].
+        in [0, 1], or seconds are no duration.
     TypeError
-        If the images are not floating-point numbers.
+        If `seen` is no measurement, or the images are not floating-point numbers.
     """
 
     seen: ThreeLenses
     images: Tensor | None = field(default=None, repr=False)
-    positions: Sequence[int] | None = field(default=None, repr=False)
+    positions: Sequence[int] | Tensor | None = field(default=None, repr=False)
     model: str = "a model"
     data: str = "images"
     date: str | None = None
@@ -72,14 +80,33 @@ class Report:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.seen, ThreeLenses):
+            raise TypeError(
+                "seen: expected what three_lenses returns, got "
+                f"{type(self.seen).__name__}."
+            )
         for name, given in (("images", self.images), ("positions", self.positions)):
             if given is not None and len(given) != len(self.seen):
                 raise ValueError(
                     f"{name}: expected the {len(self.seen)} that were measured, got "
                     f"{len(given)}."
                 )
+        as_given: dict[str, Any] = {
+            "model": _shown(self.model),
+            "data": _shown(self.data),
+        }
         if self.images is not None:
-            check_images(self.images)
+            as_given["images"] = check_images(self.images)
+        if self.positions is not None:
+            as_given["positions"] = [int(place) for place in self.positions]
+        if self.date is not None:
+            as_given["date"] = _shown(self.date)
+        if self.device is not None:
+            as_given["device"] = _shown(self.device)
+        if self.seconds is not None:
+            as_given["seconds"] = check_non_negative("seconds", self.seconds)
+        for name, value in as_given.items():
+            object.__setattr__(self, name, value)
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
@@ -101,7 +128,7 @@ class Report:
     def _render(self, *, framed: bool) -> str:
         seen = self.seen
         shown = self.images is not None and self.images.shape[1] in (1, 3)
-        positions = self.positions or range(len(seen))
+        positions = range(len(seen)) if self.positions is None else self.positions
         return _template().render(
             framed=framed,
             book=words.BOOK,
@@ -156,6 +183,7 @@ class Report:
         Path
             The same.
         """
+        check_target(Path(path))
         return write_whole(Path(path), self.html)
 
     def _repr_html_(self) -> str:
@@ -233,7 +261,8 @@ def write_report(path: Path | str, seen: ThreeLenses, **header: Any) -> Path:
     Raises
     ------
     TypeError, ValueError
-        If the images are not those that were measured.
+        If the images are not those that were measured, or the path cannot be that of
+        a file: it is a folder or a device, or its folder is missing.
     OSError
         If it cannot be written.
 
@@ -264,11 +293,11 @@ def read_report(source: Path | str) -> dict[str, Any]:
     OSError
         If there is no such file.
     """
-    text = (
-        source
-        if isinstance(source, str) and source.lstrip().startswith("<")
-        else Path(source).read_text(encoding="utf-8")
-    )
+    mark = "\N{ZERO WIDTH NO-BREAK SPACE}"  # of byte order: some editors write it
+    if isinstance(source, str) and source.removeprefix(mark).lstrip().startswith("<"):
+        where, text = "source", source
+    else:
+        where, text = str(source), Path(source).read_bytes().decode("utf-8", "replace")
     reader = _NumbersReader()
     reader.feed(text)
     try:
@@ -277,7 +306,7 @@ def read_report(source: Path | str) -> dict[str, Any]:
         numbers = None
     if not isinstance(numbers, dict) or numbers.get("format") != FORMAT:
         raise ValueError(
-            f"source: expected a page of robustbook report, with its numbers in the "
+            f"{where}: expected a page of robustbook report, with its numbers in the "
             f"format {FORMAT!r}; found none"
         )
     return numbers
@@ -300,15 +329,37 @@ class _NumbersReader(HTMLParser):
             self.found.append(data)
 
 
+def _shown(name: object) -> str:
+    """A name as UTF-8 can hold it: file names may have bytes that are no text."""
+    return str(name).encode("utf-8", "replace").decode("utf-8")
+
+
+def check_target(path: Path) -> None:
+    """Refuse a file that could not be written, before work is done."""
+    if path.is_dir():
+        raise ValueError(f"{path}: a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: a device or a pipe; name a plain file")
+    folder = path.resolve().parent if path.is_symlink() else path.parent
+    if not folder.is_dir():
+        raise ValueError(f"{path}: no such folder: {folder}; make it first")
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{path}: no permission to write into {folder}")
+
+
 def write_whole(path: Path, text: str) -> Path:
-    """Write a file in one step: who reads it sees the old one or the new one."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Write a file in one step: who reads it sees the old one or the new one.
+
+    A link stays: what it points to is written.
+    """
+    target = path.resolve()
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".robustbook-")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
         temporary.chmod(0o644)
-        temporary.replace(path)
+        temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -433,7 +484,6 @@ def _measure_rows(seen: ThreeLenses) -> list[dict[str, str]]:
         f"predictions unchanged by attacks up to ε = {words.bound(settings.eps)}",
         words.percent(seen.robust_share.value),
         words.interval(*seen.robust_share.interval),
-        _passes(seen.passes["input margin"]),
     )
     if seen.robust_accuracy is not None:
         add(
@@ -446,6 +496,7 @@ def _measure_rows(seen: ThreeLenses) -> list[dict[str, str]]:
         "τ of logit margins and input margins",
         "not defined" if found is None else f"{found.tau:.2f}",
         "" if found is None else "{:.2f} to {:.2f}".format(*found.interval),
+        _passes(seen.passes["input margin"]),
     )
     return rows
 
