@@ -15,6 +15,7 @@ from torch import nn
 
 network = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(64, 10))
 ten = 10
+unborn = nn.LazyLinear(3)
 
 
 def make():
@@ -107,6 +108,7 @@ def test_a_defense_may_follow() -> None:
         ("brought_along.leaves:net", "leaves ends the program .SystemExit: 0.; put"),
         ("brought_along.nets:leave", r"leave\(\) raises SystemExit: 0"),
         ("brought_along.nets:lazy.net", "net of .* raises ImportError: later"),
+        ("brought_along.nets:unborn", r"its weights are not there yet \(nn.Lazy"),
         ("brought_along.nets:nothing", r"nothing\(\) to return .* got NoneType"),
         ("brought_along.nets:", "expected package.module:attribute"),
         (":net", "expected package.module:attribute"),

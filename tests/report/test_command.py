@@ -161,7 +161,7 @@ def test_without_labels(run: Run, tmp_path: Path) -> None:
         ("own_nets:Half", "mine.npz", (), "logits of shape (2, K)"),
         ("own_nets:Frozen", "mine.npz", (), "its logits carry no gradient"),
         ("own_nets:Net", "five.npz", (), "4 classes, but a label of five.npz is 4"),
-        ("own_nets:Net", "few.npz", (), "images: expected at least 10, got 5"),
+        ("own_nets:Net", "few.npz", (), "few.npz: images: expected at least 10, got 5"),
         ("digits-linear", "digits", ("--eps=eight",), "--eps: expected a number in"),
         ("digits-linear", "digits", ("--sigma=0",), "sigma: expected a positive"),
         ("digits-linear", "digits", ("--device=oak",), "device: "),

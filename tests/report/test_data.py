@@ -84,15 +84,20 @@ def test_bytes_with_the_channels_last_or_first(path: Path, last: bool) -> None:
         (PIXELS - 0.5, None, r"images: .*\[0, 1\]"),
         (PIXELS * np.nan, None, "images: "),
         (PIXELS[:, 0], None, r"images: expected .* got torch.float64 of shape"),
+        (BYTES[..., 0], None, r"with one channel, images\[:, None\] mends it"),
         (PIXELS[:0], None, "images: expected "),
         (PIXELS.transpose(0, 2, 3, 1), None, r"channels last: transpose\(0, 3, 1, 2\)"),
-        (BYTES.astype(np.int64), None, "images: expected .* got torch.int64"),
+        (
+            BYTES.astype(np.int64),
+            None,
+            "images: expected .* got torch.int64: of bytes, images.ast",
+        ),
         (BYTES[:, :3], None, "not plain which are the channels"),
         (BYTES[..., :2], None, "not plain which are the channels"),
         (PIXELS, LABELS[:3], r"labels: expected shape \(12,\)"),
         (PIXELS, LABELS[:, None], r"labels: expected shape \(12,\)"),
         (PIXELS, LABELS * 0.5, "labels: expected integer"),
-        (PIXELS, LABELS - 1, "labels: "),
+        (PIXELS, LABELS - 1, "labels: expected classes from 0 on, got -1"),
     ],
 )
 def test_what_is_no_image_is_refused(
@@ -113,6 +118,17 @@ def test_files_that_cannot_be_read(path: Path) -> None:
     path.unlink()
     write(path, pictures=PIXELS, labels=LABELS)
     with pytest.raises(ValueError, match="named 'images'"):
+        read_images(path)
+
+
+def test_a_file_cut_short_and_labels_of_letters(tmp_path: Path) -> None:
+    path = write(tmp_path / "mine.npz", images=PIXELS)
+    path.write_bytes(path.read_bytes()[:300])
+    with pytest.raises(ValueError, match=r"mine\.npz") as caught:
+        read_images(path)
+    assert "logits" not in str(caught.value)
+    np.savez(path, images=PIXELS, labels=np.array(list("abcabcabcabc")))
+    with pytest.raises(ValueError, match=r"mine.npz: .*\(of labels\)"):
         read_images(path)
 
 

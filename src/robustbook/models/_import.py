@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 __all__ = ["import_model", "is_import_path"]
 
@@ -48,7 +49,14 @@ def import_model(name: str) -> nn.Module:
             "such as mypackage.models:network",
         )
     where, _, attribute = name.partition(":")
-    return _as_module(name, attribute, _attribute(name, _module(name, where)))
+    model = _as_module(name, attribute, _attribute(name, _module(name, where)))
+    if any(isinstance(one, UninitializedParameter) for one in model.parameters()):
+        _refuse(
+            name,
+            "its weights are not there yet (nn.LazyLinear and the like); show it one "
+            "image where it is made",
+        )
+    return model
 
 
 def _module(name: str, where: str) -> Any:

@@ -156,9 +156,11 @@ def _read_file(path: Path) -> Images:
                     f"labels: expected shape ({len(images)},), one for each image, "
                     f"got {tuple(labels.shape)}."
                 )
-            labels = check_labels(
-                "labels", labels, length=len(images), num_classes=2**31
-            ).long()
+            labels = check_labels("labels", labels, length=len(images)).long()
+            if int(labels.min()) < 0:
+                raise ValueError(
+                    f"labels: expected classes from 0 on, got {int(labels.min())}."
+                )
     except (TypeError, ValueError) as error:
         raise FileError(f"{path}: {error}") from error
     return Images(
@@ -172,11 +174,17 @@ def _read_file(path: Path) -> Images:
 
 def _read_npz(path: Path) -> tuple[dict[str, Any], list[str]]:
     # First: what is wrong with the file itself is said there.
-    arrays = {"images": read_array(path, key="images", default="images")}
+    try:
+        arrays = {"images": read_array(path, key="images", default="images")}
+    except FileError as error:
+        raise FileError(str(error).replace("logits=", "images=")) from error
     with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         if "labels" in names:
-            arrays["labels"] = read_array(path, key="labels", default="labels")
+            try:
+                arrays["labels"] = read_array(path, key="labels", default="labels")
+            except FileError as error:
+                raise FileError(f"{error} (of labels)") from error
     return arrays, names
 
 
@@ -199,6 +207,11 @@ def _read_tensors(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _as_images(pixels: Tensor) -> Tensor:
     """float32 (N, C, H, W) in [0, 1] of what is accepted."""
+    if pixels.ndim == 3:
+        raise ValueError(
+            f"images: expected {_ACCEPTED}; got {pixels.dtype} of shape "
+            f"{tuple(pixels.shape)}: with one channel, images[:, None] mends it"
+        )
     if pixels.ndim != 4 or 0 in pixels.shape:
         raise ValueError(
             f"images: expected {_ACCEPTED}; got {pixels.dtype} of shape "
@@ -215,7 +228,10 @@ def _as_images(pixels: Tensor) -> Tensor:
             pixels = pixels.permute(0, 3, 1, 2)
         return pixels.contiguous().float() / 255
     if not pixels.is_floating_point():
-        raise TypeError(f"images: expected {_ACCEPTED}; got {pixels.dtype}")
+        raise TypeError(
+            f"images: expected {_ACCEPTED}; got {pixels.dtype}: of bytes, "
+            'images.astype("uint8") mends it'
+        )
     if last and not first:
         raise ValueError(
             f"images: expected {_ACCEPTED}; got {pixels.dtype} of shape "

@@ -16,6 +16,7 @@ from torch import nn
 
 from robustbook._classifier import check_model_logits
 from robustbook.lenses import ThreeLenses, three_lenses
+from robustbook.lenses._measure import FEWEST
 from robustbook.models import load_model, resolve_device
 from robustbook.report._data import Images, read_images
 from robustbook.report._numbers import image_scores
@@ -71,6 +72,10 @@ def make(asked: Request) -> float:
             f"robustbook: {found.name}: nothing named labels in it (but "
             f"{', '.join(found.others)}); measured without labels",
             file=sys.stderr,
+        )
+    if len(found) < FEWEST:
+        raise ValueError(
+            f"{found.name}: images: expected at least {FEWEST}, got {len(found)}"
         )
     chosen = found.draw(asked.images, seed=asked.seed)
     model = load_model(asked.model, device=device)
