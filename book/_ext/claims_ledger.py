@@ -37,7 +37,12 @@ PLURALS = dict(
 
 
 class ClaimsLedger(SphinxDirective):
-    """Show the ledger: counts, a filter, and the claims of each document."""
+    """Show the ledger: counts, a filter, and the claims of each document.
+
+    What stands in the directive explains the verdicts, between counts and claims.
+    """
+
+    has_content = True
 
     def run(self) -> list[nodes.Node]:
         """Read the ledger and lay it out."""
@@ -55,6 +60,7 @@ class ClaimsLedger(SphinxDirective):
         shown = [document for document in ledger.documents if ledger.of(document)]
         return [
             *self._parse(f"{_sentence(ledger, shown)}\n\n{_counts(ledger, shown)}"),
+            *self._parse("\n".join(self.content)),
             nodes.raw("", _filter(ledger), format="html"),
             *(self._section(document, ledger) for document in shown),
         ]
