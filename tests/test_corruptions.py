@@ -117,12 +117,15 @@ def test_pixelate_makes_blocks() -> None:
     ("change", "message"),
     [
         ({"kind": "fog"}, "expected one of blur, brightness"),
+        ({"kind": ["blur"]}, "expected one of blur, brightness"),
         ({"severity": 6}, "expected 1 to 5, got 6"),
         ({"severity": 0}, "severity"),
         ({"images": torch.zeros(3, 8, 8)}, r"shape \(N, C, H, W\)"),
         ({"images": torch.zeros(0, 1, 8, 8)}, "at least one"),
         ({"images": torch.full((1, 1, 2, 2), 2.0)}, r"\[0, 1\], got 2 to 2"),
         ({"images": torch.full((1, 1, 2, 2), torch.nan)}, "got nan"),
+        ({"images": torch.full((1, 1, 2, 2), 200.0)}, "divide them by 255"),
+        ({"images": torch.full((1, 1, 2, 2), -1.0)}, "normalization belongs"),
     ],
 )
 def test_bad_input_is_named(change: dict[str, object], message: str) -> None:
@@ -135,3 +138,15 @@ def test_bad_input_is_named(change: dict[str, object], message: str) -> None:
 def test_bytes_are_refused() -> None:
     with pytest.raises(TypeError, match="divide bytes by 255"):
         corrupt(np.zeros((1, 1, 8, 8), dtype=np.uint8), "blur")
+
+
+@pytest.mark.parametrize("kind", CORRUPTIONS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_rounds_and_no_more(
+    images: Tensor, kind: str, dtype: torch.dtype
+) -> None:
+    found = corrupt(images.to(dtype), kind)
+    assert found.dtype == dtype
+    exact = corrupt(images, kind)
+    step = torch.finfo(dtype).eps
+    torch.testing.assert_close(found.float(), exact, rtol=0, atol=2 * step)

@@ -56,6 +56,9 @@ def _pixelate(images: Tensor, share: float) -> Tensor:
 
 def _rotation(images: Tensor, degrees: float) -> Tensor:
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    if images.dtype not in (torch.float32, torch.float64):
+        # Places of pixels need more digits than half precision has.
+        return _rotation(images.float(), degrees).to(images)
     height, width = images.shape[2:]
     # In the grid's units the image is two wide and two high, whatever its shape.
     turn = [[cosine, -sine * height / width, 0], [sine * width / height, cosine, 0]]
@@ -127,7 +130,7 @@ def corrupt(images: Any, kind: str, *, severity: int = 3) -> Tensor:
               [0.2500, 0.7500]]]])
     """
     pixels = check_images(images)
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(
             f"kind: expected one of {', '.join(CORRUPTIONS)}; got {kind!r}."
         )
@@ -154,6 +157,14 @@ def check_images(images: Any) -> Tensor:
     if not (low >= 0 and high <= 1):  # also where one of them is NaN
         raise ValueError(
             f"images: expected pixels in [0, 1], got {low:g} to {high:g}; "
-            "normalization belongs inside the model."
+            f"{_remedy(low, high)}."
         )
     return pixels
+
+
+def _remedy(low: float, high: float) -> str:
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "remove the images that are not finite"
+    if low >= 0 and 2 < high <= 255:
+        return "divide them by 255"
+    return "normalization belongs inside the model"

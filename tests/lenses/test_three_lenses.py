@@ -271,3 +271,158 @@ def test_bad_input_is_named(
     arguments = {"model": model, "images": torch.full((12, 1, 8, 8), 0.5)} | change
     with pytest.raises(error, match=message):
         three_lenses(arguments.pop("model"), arguments.pop("images"), **arguments)
+
+
+SMALL: dict[str, Any] = {
+    "attack_steps": 5,
+    "noise_samples": 20,
+    "margin_images": 4,
+    "corruptions": ("blur",),
+}
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 4)).eval()
+
+
+@pytest.fixture
+def twelve() -> Tensor:
+    return torch.rand(12, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+
+
+def test_scaled_logits_have_the_same_agreement(net: nn.Module, twelve: Tensor) -> None:
+    # A cross-entropy without a gradient would find no adversarial image.
+    plain = three_lenses(net, twelve, **SMALL)
+    assert plain.agreements["adversarial"].mismatch > 0
+
+    def scaled_by(factor: float) -> ThreeLenses:
+        return three_lenses(lambda images: net(images) * factor, twelve, **SMALL)
+
+    large = [scaled_by(256.0), scaled_by(2.0**100)]
+    for scaled in large:
+        for shift, agreement in plain.agreements.items():
+            # The attack weighs classes by their probabilities: it differs a little.
+            off = 0.1 if shift == "adversarial" else 1e-6
+            assert scaled.agreements[shift].pa == pytest.approx(agreement.pa, abs=off)
+        kept = scaled.robustness.probability
+        torch.testing.assert_close(kept, plain.robustness.probability)
+    first, second = (one.agreements["adversarial"].pa for one in large)
+    assert first == pytest.approx(second, abs=1e-4)
+
+
+def test_a_model_that_changes_its_input(net: nn.Module, twelve: Tensor) -> None:
+    kept = twelve.clone()
+    found = three_lenses(lambda images: net(images.sub_(0.5)), twelve, **SMALL)
+    assert torch.equal(twelve, kept)
+    same = three_lenses(lambda images: net(images - 0.5), twelve, **SMALL)
+    assert found.as_dict() == same.as_dict()
+
+
+def test_parameters_that_are_no_numbers(net: nn.Module, twelve: Tensor) -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls = nn.Parameter(torch.zeros(1, dtype=torch.int8), False)
+            self.net = net
+
+        def forward(self, images: Tensor) -> Tensor:
+            result: Tensor = self.net(images)
+            return result
+
+    found = three_lenses(Counting(), twelve, **SMALL)
+    assert found.as_dict() == three_lenses(net, twelve, **SMALL).as_dict()
+
+
+def test_the_order_and_the_batch_do_not_matter(net: nn.Module, twelve: Tensor) -> None:
+    kinds = {"corruptions": CORRUPTIONS, "margin_images": 12}
+    one = three_lenses(net, twelve, **SMALL | kinds)
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
+    other = three_lenses(net, twelve[order], batch_size=5, **SMALL | kinds)
+    for kind in CORRUPTIONS:
+        pa, again = one.agreements[kind], other.agreements[kind]
+        assert again.pa == pytest.approx(pa.pa, abs=1e-6)
+        torch.testing.assert_close(again.per_sample, pa.per_sample[order])
+    a, b = one.scores()["input margin"][order], other.scores()["input margin"]
+    torch.testing.assert_close(a, b, rtol=0.01, atol=1e-4)
+
+
+def test_chance_and_batches_are_told(net: nn.Module, twelve: Tensor) -> None:
+    def random(images: Tensor) -> Tensor:
+        return net(images) + torch.randn(len(images), 4)
+
+    def mixed(images: Tensor) -> Tensor:
+        return net(images - images.mean(dim=0))
+
+    for model in (random, mixed):
+        with pytest.warns(UserWarning, match="in a smaller batch"):
+            three_lenses(model, twelve, **SMALL)
+
+
+def test_logits_are_refused_as_soon_as_they_are_there(
+    net: nn.Module, twelve: Tensor
+) -> None:
+    blurred = corrupt(twelve, "blur")
+
+    def undefined(images: Tensor) -> Tensor:
+        bad = torch.equal(images, blurred)
+        return net(images) * (torch.nan if bad else 1.0)
+
+    def shrinking(images: Tensor) -> Tensor:
+        return net(images)[:, : 3 if torch.equal(images, blurred) else 4]
+
+    with pytest.raises(ValueError, match="logits, blur: expected finite"):
+        three_lenses(undefined, twelve, **SMALL)
+    with pytest.raises(ValueError, match="logits, blur: expected the 4 classes"):
+        three_lenses(shrinking, twelve, **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"model": nn.Linear}, TypeError, "got the class Linear; call it"),
+        (
+            {"model": nn.Sequential(nn.Flatten(), nn.Linear(36, 4)).half()},
+            TypeError,
+            r"got torch.float16; call model.float\(\)",
+        ),
+        ({"corruptions": 3}, ValueError, "in a tuple, got 3"),
+        ({"corruptions": [["blur"]]}, ValueError, r"got \['blur'\]"),
+        ({"corruptions": None}, ValueError, "got None"),
+        ({"seed": 2**64}, ValueError, "less than 2"),
+        ({"images": 255 * torch.rand(12, 1, 6, 6)}, ValueError, "divide them by 255"),
+        ({"images": torch.full((12, 1, 6, 6), torch.nan)}, ValueError, "not finite"),
+    ],
+)
+def test_clumsy_input_is_named(
+    net: nn.Module,
+    twelve: Tensor,
+    change: dict[str, Any],
+    error: type[Exception],
+    message: str,
+) -> None:
+    arguments = {"model": net, "images": twelve, **SMALL} | change
+    with pytest.raises(error, match=message):
+        three_lenses(arguments.pop("model"), arguments.pop("images"), **arguments)
+
+
+def test_names_of_corruptions_may_come_as_an_array(
+    net: nn.Module, twelve: Tensor
+) -> None:
+    names = np.array(["contrast", "blur", "blur"])
+    seen = three_lenses(net, twelve.half(), **SMALL | {"corruptions": names})
+    assert seen.settings.corruptions == ("contrast", "blur")
+    assert json.loads(json.dumps(seen.as_dict()))["images"] == 12
+
+
+def test_what_is_wrong_is_never_robust(net: nn.Module, twelve: Tensor) -> None:
+    predicted = net(twelve).argmax(dim=1)
+    half = torch.where(torch.arange(12) < 6, predicted, (predicted + 1) % 4)
+    seen = three_lenses(net, twelve, half, **SMALL | {"eps": 1e-6})
+    assert seen.robust_accuracy is not None
+    assert seen.robust_accuracy.value == pytest.approx(0.5)
+    wrong = three_lenses(net, twelve, (predicted + 1) % 4, **SMALL).robust_accuracy
+    assert wrong is not None
+    # All twelve are known to be wrong: Wilson's interval of none of twelve.
+    assert (wrong.value, *wrong.interval) == pytest.approx((0, 0, 0.2425), abs=1e-3)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -48,6 +49,13 @@ __all__ = ["three_lenses"]
 #: Fewer images have no standard error worth the name.
 FEWEST: Final = 10
 
+#: PGD climbs the cross-entropy, whose gradient underflows where a logit leads by more
+#: than about 80. Beyond this lead the attack sees all logits divided by a constant.
+LARGEST_LEAD: Final = 50.0
+
+#: What moves a logit by more than this share of the spread of all is no rounding.
+ROUNDING: Final = 0.01
+
 
 def three_lenses(
     model: Model,
@@ -71,15 +79,18 @@ def three_lenses(
     Posterior Agreement between the images and shifted ones: attacked by PGD, with
     Gaussian noise, and with each corruption. Average-case robustness under that noise.
     Input margins of some images, and how well logit margins order them. No label is
-    needed: attacks go against the model's own predictions.
+    needed: attacks go against the model's own predictions. PGD sees the logits of a
+    model that is so sure that its cross-entropy is flat divided by a constant, which
+    changes no prediction.
 
     Parameters
     ----------
     model : callable
         Returns logits (n, K) of images (n, C, H, W) in [0, 1]; normalization belongs
-        inside of it. A module is evaluated in evaluation mode and left as it was.
+        inside of it. A module is evaluated in evaluation mode and left as it was;
+        its parameters are float32 or float64.
     images : Tensor or ndarray, shape (N, C, H, W)
-        At least ten images in [0, 1], floating-point.
+        At least ten images in [0, 1], floating-point. They are left as they are.
     labels : Tensor or ndarray, shape (N,), optional
         True classes, for accuracies.
     eps : float, default 8/255
@@ -112,6 +123,11 @@ def three_lenses(
     -------
     ThreeLenses
         The three measures, what they say of each image, and what they cost.
+
+    Warns
+    -----
+    UserWarning
+        If the model gives the same images other logits in another batch.
 
     Raises
     ------
@@ -150,9 +166,15 @@ def three_lenses(
         severity=check_count("severity", severity),
         seed=check_count("seed", seed, minimum=0),
     )
+    if seed >= 2**63:
+        raise ValueError(f"seed: expected less than 2**63, got {seed}.")
     check_count("margin_images", margin_images, minimum=2)
     check_count("batch_size", batch_size)
     check_model(model)
+    if isinstance(model, type):
+        raise TypeError(
+            f"model: expected a model, got the class {model.__name__}; call it first."
+        )
     clean = check_images(images).cpu()
     if len(clean) < FEWEST:
         raise ValueError(
@@ -170,16 +192,18 @@ def three_lenses(
     with _evaluated(counted), _Steps(len(settings.corruptions) + 5, progress) as step:
         step(CLEAN)
         logits, cost = counted.count(lambda: logits_on(clean), per=len(clean))
-        check_logits("model's logits", logits)
+        _check_shift(CLEAN, logits, logits)
         if labels is not None:
             labels = check_labels(
                 "labels", labels, length=len(clean), num_classes=logits.shape[1]
             ).cpu()
         passes = {CLEAN: cost}
+        _warn_of_chance(logits, _logits(model, clean[:5].clone(), batch_size, place))
+        attackable = _attackable(counted, logits)
 
         def attacked() -> Tensor:
             found = pgd(
-                counted, clean, eps=eps, steps=attack_steps, seed=seed,
+                attackable, clean, eps=eps, steps=attack_steps, seed=seed,
                 batch_size=batch_size, progress=False, device=place,
             )  # fmt: skip
             return logits_on(found.adversarial)
@@ -189,11 +213,13 @@ def three_lenses(
         shifted[ADVERSARIAL], passes[ADVERSARIAL] = counted.count(
             attacked, per=len(clean)
         )
+        _check_shift(ADVERSARIAL, shifted[ADVERSARIAL], logits)
         step(NOISE)
         noisy = clean + sigma * _normal(clean, seed)
         shifted[NOISE], passes[NOISE] = counted.count(
             lambda: logits_on(noisy), per=len(clean)
         )
+        _check_shift(NOISE, shifted[NOISE], logits)
         for kind in settings.corruptions:
             step(kind)
             changed = corrupt(clean, kind, severity=severity)
@@ -201,6 +227,7 @@ def three_lenses(
                 lambda changed=changed: logits_on(changed),  # type: ignore[misc]
                 per=len(clean),
             )
+            _check_shift(kind, shifted[kind], logits)
         step(AVERAGE_CASE)
         robustness, passes[AVERAGE_CASE] = counted.count(
             lambda: monte_carlo(
@@ -264,19 +291,64 @@ class _Steps:
 
 
 def _check_corruptions(kinds: Any) -> tuple[str, ...]:
-    if isinstance(kinds, str) or not kinds:
+    named = isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes)
+    listed = [*kinds] if named else []
+    if not listed:
         raise ValueError(
             f"corruptions: expected at least one of {', '.join(CORRUPTIONS)} in a "
             f"tuple, got {kinds!r}."
         )
-    chosen = tuple(dict.fromkeys(kinds))
-    unknown = [kind for kind in chosen if kind not in CORRUPTIONS]
-    if unknown:
+    for kind in listed:
+        if not isinstance(kind, str) or kind not in CORRUPTIONS:
+            raise ValueError(
+                f"corruptions: expected some of {', '.join(CORRUPTIONS)}; got {kind!r}."
+            )
+    return tuple(dict.fromkeys(map(str, listed)))
+
+
+def _check_shift(name: str, logits: Tensor, clean: Tensor) -> None:
+    """Refuse logits as soon as they are there, not when all is measured."""
+    given = f"model's logits, {name}"
+    check_logits(given, logits)
+    if logits.shape != clean.shape:
         raise ValueError(
-            f"corruptions: expected some of {', '.join(CORRUPTIONS)}; got "
-            f"{unknown[0]!r}."
+            f"{given}: expected the {clean.shape[1]} classes of the clean images, got "
+            f"{logits.shape[1]}."
         )
-    return chosen
+
+
+def _warn_of_chance(logits: Tensor, again: Tensor) -> None:
+    """Warn of a model whose logits depend on chance, or on the batch."""
+    spread = float(logits.double().std())
+    if again.shape[1] != logits.shape[1]:
+        off = spread
+    else:
+        off = float((again - logits[: len(again)]).double().abs().max())
+    if off > ROUNDING * spread:
+        warnings.warn(
+            "model: the same images had other logits in a smaller batch, so forward "
+            "draws random numbers or mixes the images of a batch; the numbers measure "
+            "that, too, and another run gives others.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+class _Divided(nn.Module):
+    def __init__(self, model: nn.Module, by: float) -> None:
+        super().__init__()
+        self.model, self.by = model, by
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
+        return logits / self.by
+
+
+def _attackable(model: nn.Module, logits: Tensor) -> nn.Module:
+    """The model, or one with its predictions whose cross-entropy has a gradient."""
+    lead = float(logit_margin(logits).max())
+    return _Divided(model, lead / LARGEST_LEAD) if lead > LARGEST_LEAD else model
 
 
 @contextmanager
@@ -293,8 +365,16 @@ def _evaluated(model: nn.Module) -> Iterator[None]:
 
 def _as_the_model_wants(model: nn.Module, images: Tensor) -> Tensor:
     """Images in the type of the parameters; of a function, in their own."""
-    parameter = next(model.parameters(), None)
-    return images if parameter is None else images.to(parameter.dtype)
+    kinds = (p.dtype for p in model.parameters() if p.is_floating_point())
+    kind = next(kinds, None)
+    if kind not in (None, torch.float32, torch.float64):
+        raise TypeError(
+            f"model: expected parameters in float32 or float64, got {kind}; call "
+            "model.float() first."
+        )
+    if kind is None and images.dtype not in (torch.float32, torch.float64):
+        return images.float()
+    return images if kind is None else images.to(kind)
 
 
 @torch.no_grad()
@@ -351,7 +431,7 @@ def _share(
     enough = count
     if spread > 0:
         enough = max(1, round(spread / (spread / count + variance)))
-    elif drawn < count:
+    elif drawn < count and bool(withstood.any()):
         enough = drawn
     interval = binomtest(round(value * enough), enough).proportion_ci(method="wilson")
     return Share(value, (float(interval.low), float(interval.high)))
