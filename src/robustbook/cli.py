@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -41,6 +42,11 @@ def main() -> None:
 
 def _fail(message: str, *, status: int) -> NoReturn:
     _terminal.fail(" ".join(message.split()), status=status)
+
+
+def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Say a warning in a line, without the line of the program it comes from."""
+    print("robustbook:", " ".join(str(message).split()), file=sys.stderr)
 
 
 def _show_version(wanted: bool) -> None:
@@ -264,7 +270,9 @@ def report(
         margin_images, seed, device, numbers,
     )  # fmt: skip
     try:
-        seconds = make(asked)
+        with warnings.catch_warnings():
+            warnings.showwarning = _say_warning
+            seconds = make(asked)
     except (TypeError, ValueError) as error:
         _fail(str(error), status=2)
     except DataUnavailableError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -231,3 +232,15 @@ def test_a_long_name(run: Run, tmp_path: Path) -> None:
     name = "a" * 245 + ".html"
     assert run("digits-linear", "digits", out=name).exit_code == 0
     assert read_report(tmp_path / name)["model"] == "digits-linear"
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_lines_of_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn(_: object) -> float:
+        warnings.warn("the noise\n is small", stacklevel=1)
+        return 3.0
+
+    monkeypatch.setattr("robustbook.report._make.make", warn)
+    result = run("digits-linear", "digits")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == "robustbook: the noise is small\n"
