@@ -5,10 +5,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.metadata
+import io
 import json
+import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -272,6 +276,225 @@ def test_the_kernel(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said(doctor.check_kernel(no_kernel), "missing", name, "ipykernel", ".[book]")
 
 
+@pytest.mark.parametrize(
+    ("text", "state", "detail"),
+    [
+        (PYPROJECT + "\n[", "wrong", "not TOML: "),
+        (PYPROJECT.replace("attacks", "others"), "wrong", "without 'attacks'"),
+        ("project = 1", "wrong", "not TOML"),
+        (b"\xff", "wrong", "not UTF-8"),
+        (None, "missing", ""),
+    ],
+)
+def test_a_damaged_pyproject_is_one_finding(
+    clone: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str | bytes | None,
+    state: str,
+    detail: str,
+) -> None:
+    (clone / ".git").mkdir()
+    file = clone / "pyproject.toml"
+    file.unlink()
+    if isinstance(text, str):
+        file.write_text(text)
+    elif text is not None:
+        file.write_bytes(text)
+
+    def never(setting: Setting) -> Finding:
+        raise AssertionError("asked what cannot be known")
+
+    own = (*doctor._STATED,)
+    checks = [
+        (check, levels)
+        for check, levels in doctor._CHECKS
+        if check in (doctor.check_python, doctor.check_pyproject)
+    ]
+    monkeypatch.setattr(doctor, "_STATED", (never,))
+    checks += [(never, tuple(doctor.LEVELS))]
+    monkeypatch.setattr(doctor, "_CHECKS", tuple(checks))
+    python, found = doctor.diagnose(Setting(clone), "developing")
+    assert python.state == "ok"
+    remedy = f"git -C {clone} checkout -- pyproject.toml"
+    said(found, state, "pyproject.toml", detail, remedy)
+    assert {doctor.check_core, doctor.check_torch, doctor.check_book} < set(own)
+
+
+def test_a_pyproject_that_may_not_be_read(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (found,) = doctor.check_pyproject(Setting(clone))
+    assert found.state == "ok"
+    assert not list(doctor.check_pyproject(Setting(None)))
+    close(monkeypatch, "pyproject.toml")
+    (found,) = doctor.check_pyproject(Setting(clone))
+    file = clone / "pyproject.toml"
+    why = f"{file}: Permission denied"
+    said(found, "wrong", "pyproject.toml", why, f"chmod -R u+rX {file}")
+
+
+def close(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Refuse to read a file, also to root, whom no mode keeps out."""
+    real = io.open
+
+    def refuse(file: Any, *words: Any, **options: Any) -> Any:
+        if Path(file).name == name:
+            raise PermissionError(13, "Permission denied", str(file))
+        return real(file, *words, **options)
+
+    monkeypatch.setattr(io, "open", refuse)
+
+
+def test_a_package_whose_metadata_is_lost(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = clone / "site"
+    (folder / "lostling-1.0.dist-info").mkdir(parents=True)
+    (folder / "lostling-1.0.dist-info" / "top_level.txt").write_text("lostling\n")
+    monkeypatch.syspath_prepend(folder)
+    doctor._distributions.cache_clear()
+    try:
+        remedy = "pip install lostling"
+        found = doctor._check_requirements(
+            Setting(clone), "extra x", ["lostling>=1"], remedy
+        )
+        assert doctor._module("scikit-learn>=1.4") == "sklearn"
+    finally:
+        doctor._distributions.cache_clear()
+    said(found, "wrong", "extra x", "lostling: damaged, its dist-info", remedy)
+
+
+# ----------------------------------------------------------- processes that misbehave
+
+
+def act(
+    monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]
+) -> list[tuple[list[str], float]]:
+    """Let each import take its seconds, without waiting; return what was run."""
+    calls: list[tuple[list[str], float]] = []
+
+    def run(words: list[str], limit: float) -> subprocess.CompletedProcess[str]:
+        names, spent, out = words[3:], 0.0, ""
+        calls.append((names, limit))
+        for name in names:
+            spent += seconds[name]
+            if spent > limit:
+                why = f"no answer in {limit:.0f} s"
+                return subprocess.CompletedProcess(words, doctor._HUNG, out, why)
+            out += doctor._MARK + json.dumps([name, ""]) + "\n"
+        return subprocess.CompletedProcess(words, 0, out, "")
+
+    monkeypatch.setattr(doctor, "_run", run)
+    return calls
+
+
+def test_imports_that_hang(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = 10_000.0
+    seconds = {"a": 1.0, "b": hours, "c": 1.0, "d": hours, "e": 1.0}
+    calls = act(monkeypatch, seconds)
+    errors = Setting(clone).import_errors(seconds)
+    assert errors == {"b": "no answer in 120 s", "d": "no answer in 30 s"}
+    names = [("abcde", 120), ("bcde", 120), ("cde", 30), ("de", 30), ("e", 30)]
+    assert calls == [(list(left), limit) for left, limit in names]
+
+
+def test_slow_imports_do_not_hang(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = act(monkeypatch, {"a": 70.0, "b": 70.0, "c": 110.0})
+    setting = Setting(clone)
+    assert not setting.import_errors(["a", "b", "c"])
+    assert not setting.hung
+    assert len(calls) == 3
+
+
+def test_an_import_that_asks_gets_no_answer(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shadow(monkeypatch, clone / "shadow", "curious", "input()")
+    errors = Setting(clone).import_errors(["curious"])
+    assert errors["curious"].startswith("EOFError")
+
+
+def test_checks_whose_process_hangs(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = clone / "hanging-python"
+    program.write_text("#!/bin/sh\necho a word >&2\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(doctor, "_PATIENCE", 0.2)
+    imports = dict.fromkeys(["torch", "ipykernel", "jupyter_client"], "")
+
+    def setting() -> Setting:
+        return Setting(clone, str(program), imports)
+
+    why = "no answer in "
+    for check, name in (
+        (doctor.check_package, "robustbook"),
+        (doctor.check_kernel, "kernel python3"),
+        (doctor.check_cache, "cache"),
+    ):
+        said(check(setting()), "wrong", name, why, "pip install")
+    (found,) = doctor.check_data_sets(setting())
+    said(found, "wrong", "data sets", why, "pip install")
+    said(
+        doctor.check_cuda(setting()),
+        *("wrong", "GPU", why, "export CUDA_VISIBLE_DEVICES="),
+    )
+    said(
+        doctor.check_run(setting()),
+        *("wrong", "run chapter 08", "no answer in 3 s", "run 08"),
+    )
+
+
+@pytest.mark.parametrize("late", ["print('goodbye')", "os.write(1, b'caf\\xe9')"])
+def test_what_else_is_printed_is_no_answer(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    text = f"import atexit, os\nprint('hello')\natexit.register(lambda: {late})"
+    shadow(monkeypatch, clone / "shadow", "sitecustomize", text)
+    setting = Setting(clone, imports=dict.fromkeys(["ipykernel", "jupyter_client"], ""))
+    assert "goodbye" in setting.probe("").stdout or "caf" in setting.probe("").stdout
+    assert doctor.check_package(Setting(None)).state == "ok"
+    assert doctor.check_kernel(setting).state == "ok"
+    assert doctor.check_cache(setting).state == "ok"
+
+
+def test_a_python_that_answers_nothing(clone: Path) -> None:
+    program = clone / "silent-python"
+    program.write_text(f"#!/bin/sh\necho '{doctor._MARK}[\"cut'\n")
+    program.chmod(0o755)
+    imports = dict.fromkeys(["torch", "ipykernel", "jupyter_client"], "")
+    setting = Setting(clone, str(program), imports)
+    why = "Python ended with status 0 and did not answer"
+    said(doctor.check_package(setting), "wrong", "robustbook", why, "pip install")
+    said(doctor.check_kernel(setting), "wrong", "kernel python3", why, ".[book]")
+    said(doctor.check_cache(setting), "wrong", "cache", why, "pip install")
+    (found,) = doctor.check_data_sets(setting)
+    said(found, "wrong", "data sets", why, ".[book]")
+    assert doctor.check_cuda(setting).state == "ok"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no such signal")
+def test_an_interrupt_ends_the_chapter_too(clone: Path) -> None:
+    program, note = clone / "long-python", clone / "pid"
+    program.write_text(f"#!/bin/sh\necho $$ > {note}.new\nmv {note}.new {note}\n")
+    with program.open("a") as script:
+        script.write("exec sleep 600\n")
+    program.chmod(0o755)
+    code = (
+        "import sys; from pathlib import Path; from robustbook.chapters import doctor;"
+        "doctor.check_run(doctor.Setting(Path(sys.argv[1]), sys.argv[2]))"
+    )
+    words = [sys.executable, "-c", code, str(clone), str(program)]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as process:
+        while not note.exists():
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text()), 0)
+
+
 # -------------------------------------------------------------- the book and its data
 
 
@@ -316,6 +539,30 @@ def test_the_checkpoints(
     )
 
 
+@pytest.mark.parametrize("file", ["net.safetensors", "registry.json"])
+def test_a_checkpoint_that_may_not_be_read(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    close(monkeypatch, file)
+    folder = clone / "data" / "checkpoints"
+    said(
+        doctor.check_checkpoints(Setting(clone)),
+        *("wrong", "checkpoints", f"{folder / file}: Permission denied"),
+        f"chmod -R u+rX {folder}",
+    )
+
+
+def test_a_result_that_may_not_be_read(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close(monkeypatch, "sweep.json")
+    said(
+        doctor.check_results(Setting(clone)),
+        *("wrong", "stored results", "sweep.json: Permission denied"),
+        f"chmod -R u+rX {clone / 'data'}",
+    )
+
+
 def test_the_results(clone: Path) -> None:
     name = "stored results"
     sweep = clone / "data" / "results" / "sweep.json"
@@ -354,6 +601,11 @@ def test_the_data_variable(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert doctor.check_data_variable(Setting(clone)).state == "ok"
     monkeypatch.setenv(name, str(clone))
     assert doctor.check_data_variable(Setting(clone)).detail == str(clone)
+    monkeypatch.setenv(name, "~nobody-at-all/x")
+    said(
+        doctor.check_data_variable(Setting(clone)),
+        *("wrong", name, "x is no folder", "unset ROBUSTBOOK_DATA"),
+    )
     monkeypatch.setenv(name, str(clone / "gone"))
     said(
         doctor.check_data_variable(Setting(clone)),
@@ -400,6 +652,11 @@ def test_the_cache(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said(
         doctor.check_cache(setting),
         *("wrong", "cache", f"{clone / 'file'} is no folder", "ROBUSTBOOK_CACHE="),
+    )
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", "~nobody-at-all/x")
+    said(
+        doctor.check_cache(setting),
+        *("wrong", "cache", "cannot be written: ~nobody-at-all/x", "ROBUSTBOOK_CACHE="),
     )
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(clone))
     monkeypatch.setenv("XDG_CACHE_HOME", str(clone / "file"))
@@ -472,7 +729,8 @@ def test_a_gpu_that_torch_does_not_use(
     monkeypatch.setenv("PATH", str(clone))
 
     def answer(*found: Any) -> str:
-        done = subprocess.CompletedProcess([], 0, json.dumps(found), "")
+        out = doctor._MARK + json.dumps(found)
+        done = subprocess.CompletedProcess([], 0, out, "")
         monkeypatch.setattr(Setting, "probe", lambda *words: done)
         return doctor.check_cuda(Setting(clone, imports={"torch": ""})).detail
 

@@ -28,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -60,6 +61,11 @@ _CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 _MEMORY = 3 * 1024**3
 #: Bytes: for the environment where there is none yet, and for results of chapters.
 _DISK_TO_INSTALL, _DISK = 4 * 1024**3, 512 * 1024**2
+
+#: Seconds after which a process that says nothing counts as hanging.
+_PATIENCE = 120.0
+#: Its status then, that of timeout(1).
+_HUNG = 124
 
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _TRIAL = "08"
@@ -119,29 +125,34 @@ class Setting:
     python: str = sys.executable
     #: What importing each module ended with; empty if well.
     imports: dict[str, str] = field(default_factory=dict, compare=False)
+    #: What processes that hung were waited for.
+    hung: list[str] = field(default_factory=list, compare=False)
 
-    def probe(self, code: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run code in another process of the same Python."""
-        return subprocess.run(
-            [self.python, "-c", code, *words],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def probe(
+        self, code: str, *words: str, times: int = 1
+    ) -> subprocess.CompletedProcess[str]:
+        """Run code in another process of the same Python, for a limited time."""
+        # What hangs once hangs wherever it is imported: be shorter with the others.
+        seconds = times * _PATIENCE / (4 if self.hung else 1)
+        done = _run([self.python, "-c", code, *words], seconds)
+        if done.returncode == _HUNG and not _answers(done):
+            self.hung.append(_last_line(done.stderr))
+        return done
 
     def import_errors(self, modules: Iterable[str]) -> dict[str, str]:
         """Import modules in another process; return the message of each that fails."""
         wanted = [name for name in modules if name not in self.imports]
         while wanted:
             done = self.probe(_IMPORT, *wanted)
-            for line in done.stdout.splitlines():
-                if line.startswith(_MARK):
-                    name, message = json.loads(line[len(_MARK) :])
-                    self.imports[name] = message
+            self.imports.update(_answers(done))
             left = [name for name in wanted if name not in self.imports]
-            if left:  # the first of them took the process down
-                self.imports[left[0]] = f"Python ended with status {done.returncode}"
-            wanted = left[1:]
+            if left and done.returncode == _HUNG:
+                if left == wanted:  # not all of them together are slow: it hangs alone
+                    self.imports[left.pop(0)] = _last_line(done.stderr)
+            elif left:  # the first of them took the process down
+                why = f"Python ended with status {done.returncode}"
+                self.imports[left.pop(0)] = why
+            wanted = left
         return {name: error for name in modules if (error := self.imports[name])}
 
     def pip(self, *words: str) -> str:
@@ -159,6 +170,52 @@ class Setting:
 
 
 _MARK = "doctor: "
+
+
+def _run(
+    words: list[str], seconds: float, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program that can neither ask nor hang; Ctrl-C ends it too."""
+    try:
+        return subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=seconds,
+            **options,
+        )
+    except subprocess.TimeoutExpired as error:
+        # Bytes or text, or nothing: it depends on the system.
+        out, told = (
+            part.decode(errors="replace") if isinstance(part, bytes) else part or ""
+            for part in (error.stdout, error.stderr)
+        )
+        why = f"{told}\nno answer in {seconds:.0f} s"
+        return subprocess.CompletedProcess(words, _HUNG, out, why)
+
+
+def _answers(done: subprocess.CompletedProcess[str]) -> list[Any]:
+    """What a process answered, whatever else was printed before or after."""
+    found = []
+    for line in done.stdout.splitlines():
+        if line.startswith(_MARK):
+            try:
+                found.append(json.loads(line[len(_MARK) :]))
+            except ValueError:  # cut off, or another's
+                continue
+    return found
+
+
+def _why(done: subprocess.CompletedProcess[str]) -> str:
+    """Why there was no answer."""
+    if done.returncode:
+        return _last_line(done.stderr)
+    return "Python ended with status 0 and did not answer"
+
+
 _IMPORT = f"""
 import contextlib, importlib, io, json, sys, warnings
 warnings.simplefilter("ignore")
@@ -198,11 +255,44 @@ def check_python(setting: Setting) -> Finding:
     )
 
 
+def check_pyproject(setting: Setting) -> Iterator[Finding]:
+    """What the clone says that it needs can be read."""
+    name = "pyproject.toml"
+    if setting.root is None or sys.version_info < (3, 11):
+        return
+    try:
+        for extra in ("", "book", "attacks", "test"):
+            _requirements(setting, extra)
+    except FileNotFoundError:
+        yield Finding(name, "missing", str(setting.root), _restore(setting, [name]))
+    except PermissionError as error:
+        yield _closed(name, error, setting.root / name)
+    except (ValueError, KeyError, TypeError) as error:
+        kind = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not TOML"
+        why = f"without {error}" if isinstance(error, KeyError) else f"{kind}: {error}"
+        yield Finding(name, "wrong", why, _restore(setting, [name]))
+    else:
+        yield _ok(name, "readable")
+
+
+def _closed(name: str, error: PermissionError, path: Path) -> Finding:
+    """Say which file may not be read, and open it or all of a folder."""
+    why = f"{error.filename or path}: {error.strerror or error}"
+    return Finding(name, "wrong", why, f"chmod -R u+rX {shlex.quote(str(path))}")
+
+
+_PLACE = f"""
+import json, robustbook
+print("\\n{_MARK}" + json.dumps(robustbook.__file__), flush=True)
+"""
+
+
 def check_package(setting: Setting) -> Finding:
     """The package, and whether it is that of the clone."""
     name = "robustbook"
-    done = setting.probe("import robustbook; print(robustbook.__file__)")
-    if done.returncode and "No module named 'robustbook'" in done.stderr:
+    done = setting.probe(_PLACE)
+    answers = _answers(done)
+    if not answers and "No module named 'robustbook'" in done.stderr:
         if setting.root is None:
             return Finding(name, "missing", "not installed", setting.install())
         own = setting.root / ".venv" / "bin" / "robustbook"
@@ -211,9 +301,9 @@ def check_package(setting: Setting) -> Finding:
             return Finding(name, "missing", where, f"{shlex.quote(str(own))} doctor")
         folder = shlex.quote(str(setting.root))
         return Finding(name, "missing", "not installed", f"make -C {folder} env")
-    if done.returncode:
-        return Finding(name, "wrong", _last_line(done.stderr), setting.install())
-    place = Path(done.stdout.strip()).parent
+    if not answers:
+        return Finding(name, "wrong", _why(done), setting.install())
+    place = Path(answers[-1]).parent
     if setting.root and setting.root / "src" not in place.parents:
         where = f"that of {place}, not of this clone"
         return Finding(name, "wrong", where, setting.install())
@@ -244,9 +334,15 @@ def _unmet(requirement: str) -> tuple[str, str]:
     assert found is not None
     name = found[0]
     try:
-        version = importlib.metadata.version(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what is damaged
+            version: str | None = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "missing", name
+    except KeyError:
+        version = None
+    if not version:
+        return "wrong", f"{name}: damaged, its dist-info has no version"
     try:
         from packaging.requirements import Requirement
 
@@ -290,9 +386,11 @@ def _module(requirement: str) -> str:
 @lru_cache(maxsize=1)
 def _distributions() -> Mapping[str, list[str]]:
     """The modules that are installed, and what each is a part of, in lower case."""
-    found = importlib.metadata.packages_distributions()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is damaged and has no name
+        found = importlib.metadata.packages_distributions()
     public = sorted(module for module in found if not module.startswith("_"))
-    return {module: [name.lower() for name in found[module]] for module in public}
+    return {m: [name.lower() for name in found[m] if name] for m in public}
 
 
 def check_core(setting: Setting) -> Finding:
@@ -361,14 +459,15 @@ def check_test(setting: Setting) -> Finding:
     return _check_extra(setting, "test")
 
 
-_KERNEL = """
+_KERNEL = f"""
 import json
 from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 try:
     spec = KernelSpecManager().get_kernel_spec("python3")
-    print(json.dumps([spec.argv[0], spec.resource_dir]))
+    found = [spec.argv[0], spec.resource_dir]
 except NoSuchKernel:
-    print("null")
+    found = None
+print("\\n{_MARK}" + json.dumps(found), flush=True)
 """
 
 
@@ -381,9 +480,10 @@ def check_kernel(setting: Setting) -> Finding:
         lost = ", ".join(errors)
         return Finding(name, "missing", f"{lost}: no import", setting.install("book"))
     done = setting.probe(_KERNEL)
-    if done.returncode:
-        return Finding(name, "wrong", _last_line(done.stderr), setting.install("book"))
-    found = json.loads(done.stdout.splitlines()[-1])
+    answers = _answers(done)
+    if not answers:
+        return Finding(name, "wrong", _why(done), setting.install("book"))
+    found = answers[-1]
     if found is None:
         return Finding(name, "missing", "Jupyter knows no such kernel", remedy)
     program, place = found
@@ -470,15 +570,17 @@ def check_checkpoints(setting: Setting) -> Finding:
         registry = json.loads((folder / "registry.json").read_text(encoding="utf-8"))
         entries = registry["checkpoints"].values()
         stated = {entry["file"]: entry["sha256"] for entry in entries}
+        lost = [file for file in stated if not (folder / file).is_file()]
+        if lost:
+            remedy = _restore(setting, [f"data/checkpoints/{file}" for file in lost])
+            return Finding(name, "missing", _some(lost), remedy)
+        bad = [file for file, sum_ in stated.items() if _sha256(folder / file) != sum_]
     except FileNotFoundError:
         return Finding(name, "missing", f"{folder / 'registry.json'}", remedy)
+    except PermissionError as error:
+        return _closed(name, error, folder)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         return Finding(name, "wrong", f"registry.json: {error}", remedy)
-    lost = [file for file in stated if not (folder / file).is_file()]
-    if lost:
-        remedy = _restore(setting, [f"data/checkpoints/{file}" for file in lost])
-        return Finding(name, "missing", _some(lost), remedy)
-    bad = [file for file, sum_ in stated.items() if _sha256(folder / file) != sum_]
     if bad:
         remedy = _restore(setting, [f"data/checkpoints/{file}" for file in bad])
         return Finding(name, "wrong", f"{_some(bad)}: another sha256", remedy)
@@ -499,6 +601,8 @@ def check_results(setting: Setting) -> Finding:
     for path in files:
         try:
             readable = json.loads(path.read_text(encoding="utf-8"))["schema"] == 1
+        except PermissionError as error:
+            return _closed(name, error, data)
         except (ValueError, KeyError, TypeError):
             readable = False
         if not readable:
@@ -563,10 +667,18 @@ def check_data_variable(setting: Setting) -> Finding:
     value = os.environ.get(name, "").strip()
     if not value:
         return _ok(name, "not set: data sets are looked for in the cache")
-    folder = Path(value).expanduser()
-    if not folder.is_dir():
+    folder = _expand(value)
+    if folder is None or not folder.is_dir():
         return Finding(name, "wrong", f"{value} is no folder", f"unset {name}")
     return _ok(name, value)
+
+
+def _expand(value: str) -> Path | None:
+    """A folder that a variable names; none if it is that of nobody."""
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        return None
 
 
 _DATA = f"""
@@ -632,12 +744,8 @@ else:
 
 def check_data_sets(setting: Setting) -> Iterator[Finding]:
     """Every data set and public checkpoint, with its sha256; nothing is downloaded."""
-    done = setting.probe(_DATA)
-    rows = [
-        json.loads(line[len(_MARK) :])
-        for line in done.stdout.splitlines()
-        if line.startswith(_MARK)
-    ]
+    done = setting.probe(_DATA, times=10)  # sums of some gigabytes
+    rows = _answers(done)
     command = shlex.quote(str(Path(setting.python).parent / "robustbook"))
     for name, state, detail in rows:
         if state == "ok":
@@ -664,9 +772,7 @@ def check_data_sets(setting: Setting) -> Iterator[Finding]:
                 f"rm {shlex.quote(file)} && {command} data fetch {name}",
             )
     if done.returncode or not rows:
-        yield Finding(
-            "data sets", "wrong", _last_line(done.stderr), setting.install("book")
-        )
+        yield Finding("data sets", "wrong", _why(done), setting.install("book"))
 
 
 def _last_line(text: str) -> str:
@@ -691,19 +797,25 @@ def _cannot_write(folder: Path) -> str:
         return f"{folder}: {error.strerror or error}"
 
 
+_CACHE = f"""
+import json, pooch
+print("\\n{_MARK}" + json.dumps(str(pooch.os_cache("robustbook"))), flush=True)
+"""
+
+
 def check_cache(setting: Setting) -> Finding:
     """The caches of downloads and of attacks can be written."""
     name = "cache"
     given = os.environ.get("ROBUSTBOOK_CACHE", "").strip()
     home = 'export XDG_CACHE_HOME="$(mktemp -d)"'
-    done = setting.probe(
-        "import json, pooch; print(json.dumps(str(pooch.os_cache('robustbook'))))"
-    )
-    if done.returncode:
-        return Finding(name, "wrong", _last_line(done.stderr), setting.install())
-    downloads = Path(json.loads(done.stdout.splitlines()[-1]))
-    attacks = Path(given).expanduser() if given else downloads / "experiments"
-    if why := _cannot_write(attacks):
+    done = setting.probe(_CACHE)
+    answers = _answers(done)
+    if not answers:
+        return Finding(name, "wrong", _why(done), setting.install())
+    downloads = Path(answers[-1])
+    attacks = _expand(given) if given else downloads / "experiments"
+    why = _cannot_write(attacks) if attacks else f"{given} is nobody's home"
+    if why:
         remedy = 'export ROBUSTBOOK_CACHE="$(mktemp -d)"' if given else home
         return Finding(name, "wrong", f"cannot be written: {why}", remedy)
     if why := _cannot_write(downloads):
@@ -763,10 +875,11 @@ def check_chromium(setting: Setting) -> Finding:
     return _ok(name, f"{_last_line(done.stdout)}, {program}")
 
 
-_CUDA = """
+_CUDA = f"""
 import json, torch
 found = torch.cuda.is_available()
-print(json.dumps([torch.cuda.get_device_name() if found else None, torch.version.cuda]))
+answer = [torch.cuda.get_device_name() if found else None, torch.version.cuda]
+print("\\n{_MARK}" + json.dumps(answer), flush=True)
 """
 
 
@@ -777,9 +890,10 @@ def check_cuda(setting: Setting) -> Finding:
     if setting.import_errors(["torch"]):
         return _ok(name, "not looked for, without torch; none is needed")
     done = setting.probe(_CUDA)
-    device, built = (
-        (None, None) if done.returncode else json.loads(done.stdout.splitlines()[-1])
-    )
+    answers = _answers(done)
+    if done.returncode == _HUNG and not answers:
+        return Finding(name, "wrong", _why(done), 'export CUDA_VISIBLE_DEVICES=""')
+    device, built = answers[-1] if answers else (None, None)
     if device:
         return _ok(name, f"{device}, CUDA {built}")
     if driver and not built:
@@ -860,13 +974,11 @@ def check_run(setting: Setting) -> Finding:
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         output = str(Path(folder, "run.ipynb"))
-        done = subprocess.run(
+        done = _run(
             [setting.python, *words, "--device", "cpu", "--output", output],
+            15 * _PATIENCE,
             cwd=setting.root,
             env=env,
-            capture_output=True,
-            text=True,
-            check=False,
         )
         seconds = time.perf_counter() - started
     if done.returncode:
@@ -904,6 +1016,7 @@ Check = Any  # Callable[[Setting], Finding | Iterator[Finding]]
 
 _CHECKS: tuple[tuple[Check, tuple[str, ...]], ...] = (
     (check_python, tuple(LEVELS)),
+    (check_pyproject, tuple(LEVELS)),
     (check_package, tuple(LEVELS)),
     (check_torch, tuple(LEVELS)),
     (check_core, tuple(LEVELS)),
@@ -927,6 +1040,9 @@ _CHECKS: tuple[tuple[Check, tuple[str, ...]], ...] = (
     (check_network, _RUNNING),
 )
 
+
+# What compares with pyproject.toml, and says nothing where that cannot be read.
+_STATED = (check_torch, check_core, check_book, check_attacks, check_test)
 
 # What only a Python with the package can answer.
 _INSTALLED = (
@@ -968,19 +1084,24 @@ def diagnose(setting: Setting, level: str, *, run: bool = False) -> Iterator[Fin
     if level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}; got {level!r}")
     checks = [check for check, levels in _CHECKS if level in levels]
-    installed = True
+    installed = readable = True
     for check in [*checks, *([check_run] if run else [])]:
         if not installed and check in _INSTALLED:
             continue  # it comes with the package, by the same command
+        if not readable and check in _STATED:
+            continue
         try:
             found = check(setting)
             findings = [found] if isinstance(found, Finding) else list(found)
         except Exception as error:  # whatever is broken is what is looked for
             name = check.__name__.removeprefix("check_")
+            name = {"core": "packages", "package": "robustbook"}.get(name, name)
             why = f"{type(error).__name__}: {error}"
             findings = [Finding(name, "wrong", why, setting.install("book"))]
         if check is check_python:
             installed = findings[0].state == "ok"
+        elif check is check_pyproject:
+            readable = all(found.state == "ok" for found in findings)
         elif check is check_package:
             installed = installed and findings[0].state != "missing"
         yield from findings
