@@ -346,7 +346,7 @@ def test_a_missing_page_is_answered_from_any_depth(
     assert faults_of(tab, axe) == {}
     tab.set_viewport_size(DESKTOP)
     # It looks like a page of the book, and its ways out work.
-    assert tab.locator(".bd-sidebar-primary .logo__title").is_visible()
+    tab.locator(".bd-sidebar-primary .logo__title").wait_for(timeout=10000)
     tab.locator("article a", has_text="preface").click()
     assert tab.url == f"{served}book/intro.html"
     tab.goto(address)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,11 @@ def book(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Any:
     import pypdf
 
     output = tmp_path_factory.mktemp("pdf") / "book.pdf"
-    print_book(ROOT, site=site.root, output=output, only=PAGES, progress=False)
+    # In a thread of its own: the other tests' browser runs in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(
+            print_book, ROOT, site=site.root, output=output, only=PAGES, progress=False
+        ).result()
     return pypdf.PdfReader(output)
 
 
