@@ -410,7 +410,17 @@ def test_an_import_that_asks_gets_no_answer(
     clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shadow(monkeypatch, clone / "shadow", "curious", "input()")
-    errors = Setting(clone).import_errors(["curious"])
+    monkeypatch.setattr(doctor, "_PATIENCE", 20)
+    # Somebody may sit at the keyboard: an open pipe stands in for them.
+    reading, writing = os.pipe()
+    kept = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        errors = Setting(clone).import_errors(["curious"])
+    finally:
+        os.dup2(kept, 0)
+        for end in (reading, writing, kept):
+            os.close(end)
     assert errors["curious"].startswith("EOFError")
 
 
