@@ -96,7 +96,7 @@ def test_unknown_model_names_the_known_ones():
         load_model("oak")
     with pytest.raises(ValueError, match="got 'digits-cnn-s9'"):
         load_model("digits-cnn-s9")
-    with pytest.raises(ValueError, match=r"list_public_models\(\)\) or robustbench:"):
+    with pytest.raises(ValueError, match=r"list_public_models\(\)\), robustbench:"):
         load_model("oak")
     with pytest.raises(ValueError, match="got 'oak'"):
         models.training_runs("oak")

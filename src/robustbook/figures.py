@@ -61,6 +61,11 @@ PALETTE: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+# Networks whose gradient was kept small in training, by its weight.
+_GRADIENT: Final = {
+    f"cnn-grad{weight}": weight for weight in ("1e-4", "1e-3", "1e-2", "1e-1", "1")
+}
+
 #: One color for each role and each model, the same in every chapter.
 COLORS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -105,6 +110,13 @@ COLORS: Final[Mapping[str, str]] = MappingProxyType(
         # more undefended models of Part V
         "captum_lenet": PALETTE["vermilion"],
         "marabou_medium": PALETTE["sky"],
+        # more networks of Part VII
+        "marabou_large": PALETTE["vermilion"],
+        "cnn_a_mix": PALETTE["orange"],
+        "cnn_a_mix4": PALETTE["sky"],
+        "resnet2b_adv": PALETTE["green"],
+        "preact-adv": PALETTE["black"],
+        **dict.fromkeys(_GRADIENT, PALETTE["sky"]),
     }
 )
 
@@ -143,6 +155,12 @@ MARKERS: Final[Mapping[str, str]] = MappingProxyType(
         "kw": "P",
         "captum_lenet": "X",
         "marabou_medium": "D",
+        "marabou_large": "X",
+        "cnn_a_mix": "s",
+        "cnn_a_mix4": "D",
+        "resnet2b_adv": "^",
+        "preact-adv": "v",
+        **dict.fromkeys(_GRADIENT, "D"),
     }
 )
 
@@ -168,11 +186,7 @@ LABELS: Final[Mapping[str, str]] = MappingProxyType(
         "kw": "CNN, KW",
         "captum_lenet": "LeNet, clean",
         "marabou_medium": "CNN, clean",
-        # more networks of Part VII; λ weighs the gradient in training
-        **{
-            f"cnn-grad{weight}": f"CNN, λ = {float(weight):g}"
-            for weight in ("1e-4", "1e-3", "1e-2", "1e-1", "1")
-        },
+        **{name: f"CNN, λ = {float(λ):g}" for name, λ in _GRADIENT.items()},
         "marabou_large": "large CNN, clean",
         "cnn_a_mix": "CNN-A, mix",
         "cnn_a_mix4": "CNN-A, mix 4",

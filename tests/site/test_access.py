@@ -257,12 +257,14 @@ def test_tab_reaches_everything_and_shows_where_it_is(
 def test_skip_link_leads_to_the_text(browser: Any, site: Site) -> None:
     tab = open_plain(browser, site, site.pages["book/intro.html"])
     tab.keyboard.press("Tab")
-    assert tab.locator("#pst-skip-link a").bounding_box()["y"] >= 0
+    # It slides in.
+    shown = "document.querySelector('#pst-skip-link a').getBoundingClientRect().y >= 0"
+    tab.wait_for_function(shown, timeout=10000)
     tab.keyboard.press("Enter")
-    assert urlsplit(tab.url).fragment == "main-content"
+    tab.wait_for_url("**#main-content", timeout=10000)
     tab.keyboard.press("Tab")
     after = "() => document.activeElement.closest('#main-content') !== null"
-    assert tab.evaluate(after)
+    tab.wait_for_function(after, timeout=10000)
     tab.context.close()
 
 
