@@ -12,11 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from robustbook._terminal import fail
+
+if TYPE_CHECKING:
+    from .layout import Chapter
 
 __all__ = ["register"]
 
@@ -73,6 +76,16 @@ def _readable_errors() -> Iterator[None]:
         yield
     except BookError as error:
         fail(str(error), status=error.status)
+
+
+def _chosen(root: Path | None, named: list[str] | None) -> list[Chapter]:
+    """The chapters that are named, else all of them."""
+    from .layout import book_root, find_chapter, list_chapters
+
+    folder = book_root(root)
+    if not named:
+        return list_chapters(folder)
+    return [find_chapter(folder, name) for name in named]
 
 
 def _parse(given: list[str] | None, **common: Any) -> dict[str, Any]:
@@ -133,16 +146,10 @@ def publish(
 ) -> None:
     """Execute chapters for the site, all or nothing each."""
     with _readable_errors():
-        from .layout import book_root, find_chapter, list_chapters
         from .publish import publish as publish_chapters
         from .stamps import staleness
 
-        folder = book_root(root)
-        chosen = (
-            [find_chapter(folder, name) for name in chapters]
-            if chapters
-            else list_chapters(folder)
-        )
+        chosen = _chosen(root, chapters)
         if stale:
             chosen = [chapter for chapter in chosen if staleness(chapter)]
         if not chosen:
@@ -168,17 +175,11 @@ def time(
 ) -> None:
     """Time chapters in profile quick, and their solutions, for the workshop guide."""
     with _readable_errors():
-        from .layout import book_root, find_chapter, list_chapters
         from .timings import read_timings, time_quick
 
-        folder = book_root(root)
-        chosen = (
-            [find_chapter(folder, name) for name in chapters]
-            if chapters
-            else list_chapters(folder)
-        )
-        if missing:
-            timed = read_timings(folder)
+        chosen = _chosen(root, chapters)
+        if missing and chosen:
+            timed = read_timings(chosen[0].root)
             chosen = [c for c in chosen if "quick" not in timed.get(c.name, {})]
         if not chosen:
             print("every chapter is timed")
