@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-RUN    := $(BIN)/python -m robustbook.chapters
+RUN    := $(BIN)/python -m press
 
 # cpu: the CPU build of torch. cuda: what the package index has, on Linux that is
 # the CUDA build.
@@ -61,7 +61,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 doctor: ## Say what this machine lacks, before or after `make env`
 	@python=$(BIN)/python; test -x $$python || python=$(PYTHON); \
-	  $$python src/robustbook/chapters/doctor.py
+	  $$python src/press/doctor.py
 
 # --- the book -----------------------------------------------------------------
 
@@ -71,7 +71,7 @@ book: env ## Execute what is stale, then build the site into _build/html
 
 # Sphinx builds only the pages whose text changed: after a change to the contents,
 # the style or an extension, the others would keep their old links and looks.
-SITE_WIDE := _toc.yml _config.yml book/_static book/_ext
+SITE_WIDE := _toc.yml _config.yml book/_static src/press/ext
 
 site: env ## Build the site from the executed chapters, strictly
 	@if [ -e _build/html/index.html ] && \
@@ -80,7 +80,7 @@ site: env ## Build the site from the executed chapters, strictly
 	$(BIN)/jupyter-book build -W -n --keep-going .
 
 pdf: site ## Print the book into _build/robustness-measured.pdf
-	$(BIN)/python -m robustbook.chapters.pdf
+	$(BIN)/python -m press.pdf
 
 named:
 	@test -n "$(CHAPTER)" || \
@@ -117,7 +117,7 @@ lint: env
 
 clean-runtime: env ## Execute all notebooks as in a fresh Colab
 	ROBUSTBOOK_CLEAN_RUNTIME=$${ROBUSTBOOK_CLEAN_RUNTIME:-all} \
-	  $(BIN)/python -m pytest tests/chapters/test_clean_runtime.py
+	  $(BIN)/python -m pytest tests/press/test_clean_runtime.py
 
 bench: env ## Time the measure against what it replaces
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable -s

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from robustbook.results import stale_results
+from robustbook.studies.results import stale_results
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(
@@ -35,7 +35,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / file, copy / file)
     for page in (ROOT / "book").glob("*.*"):
         shutil.copy(page, copy / "book" / page.name)
-    for folder in ("data", "book/_static", "book/_ext"):
+    for folder in ("data", "book/_static", "src/press/ext"):
         (copy / folder).symlink_to(ROOT / folder)
     blocks = list(_BLOCK.finditer((ROOT / "book" / "contributing.md").read_text()))
     assert len(blocks) >= 11
@@ -115,14 +115,14 @@ def test_a_new_attack_makes_no_result_stale(copy: Path) -> None:
 
 @pytest.mark.slow
 def test_the_chapter_runs_and_passes_the_checks(copy: Path) -> None:
-    run(copy, "robustbook.chapters", "sync")
+    run(copy, "press", "sync")
     run(
-        copy, "robustbook.chapters", "run", "29", "--profile", "quick",
+        copy, "press", "run", "29", "--profile", "quick",
         "--device", "cpu", "--output", str(copy / "29.ipynb"),
     )  # fmt: skip
     assert "c29-two" in (copy / "29.ipynb").read_text()
     done = subprocess.run(
-        [sys.executable, "-m", "robustbook.chapters", "check"],
+        [sys.executable, "-m", "press", "check"],
         cwd=copy,
         env=dict(os.environ, PYTHONPATH=str(copy / "src")),
         capture_output=True,

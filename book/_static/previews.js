@@ -1,5 +1,5 @@
 /* Previews of theorems, equations, terms and works at the links to them.
-   The data is written by book/_ext/previews.py and loaded at the first hover. */
+   The data is written by src/press/ext/previews.py and loaded at the first hover. */
 (() => {
   "use strict";
   const canHover = window.matchMedia("(hover: hover)").matches;

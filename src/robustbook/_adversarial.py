@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from robustbook._validation import check_count, check_fraction, check_positive
+from robustbook._checks.arguments import check_count, check_fraction, check_positive
 from robustbook.datasets import Dataset
 
 __all__ = ["LongTraining", "mirror_and_shift", "train_long", "trapezoid"]

@@ -16,8 +16,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from press import commands
 from robustbook import __version__, _terminal
-from robustbook.chapters import commands
 
 __all__ = ["app", "main"]
 

@@ -17,7 +17,7 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.nn import functional
 
-from robustbook._validation import as_tensor, check_count
+from robustbook._checks.arguments import as_tensor, check_count
 
 __all__ = ["CORRUPTIONS", "corrupt"]
 

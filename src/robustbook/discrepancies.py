@@ -28,7 +28,7 @@ from scipy.stats import wasserstein_distance
 from torch import Tensor
 from torch.nn import functional
 
-from robustbook._validation import (
+from robustbook._checks.arguments import (
     LARGEST_LOGIT,
     as_tensor,
     check_logit_pair,

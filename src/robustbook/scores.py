@@ -13,7 +13,7 @@ from typing import Any
 import numpy.typing as npt
 from torch import Tensor
 
-from robustbook._validation import (
+from robustbook._checks.arguments import (
     as_tensor,
     check_labels,
     check_logit_pair,

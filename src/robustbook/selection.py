@@ -5,7 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from robustbook._validation import as_tensor, check_count, check_labels, check_logits
+from robustbook._checks.arguments import (
+    as_tensor,
+    check_count,
+    check_labels,
+    check_logits,
+)
 from robustbook.agreement import pair_nearest, posterior_agreement
 from robustbook.datasets import Dataset
 from robustbook.models import features_of

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._adversarial import LongTraining, train_long
+from robustbook._checks.arguments import check_count, check_non_negative, check_positive
 from robustbook._store import SCHEMA, data_directory, read_json
-from robustbook._validation import check_count, check_non_negative, check_positive
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import (
     build_model,

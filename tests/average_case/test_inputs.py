@@ -235,7 +235,7 @@ def test_it_imports_no_other_part_of_the_package():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    names = "['robustbook._classifier', 'robustbook._validation']"
+    names = "['robustbook._checks.models', 'robustbook._checks.arguments']"
     assert done.stdout.strip() == names
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from robustbook.agreement import adam_agreement, posterior_agreement
 from robustbook.agreement._kernel import Kernel
-from robustbook.experiments.agreement_speed import (
+from robustbook.studies.agreement_speed import (
     MEASURED_EPOCHS,
     PAPER_BATCH,
     PAPER_EPOCHS,

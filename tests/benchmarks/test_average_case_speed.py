@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from robustbook.average_case import mmse, monte_carlo, orthant_probability, taylor
 from robustbook.datasets import load_dataset
-from robustbook.experiments.agreement_speed import one_thread
 from robustbook.models import CifarResNet, load_model
+from robustbook.studies.agreement_speed import one_thread
 
 #: Noisy inputs of the paper's Monte Carlo estimate.
 PAPER_SAMPLES = 10_000

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from robustbook.chapters.pdf import find_chromium
+from press.pdf import find_chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
@@ -31,7 +31,7 @@ def skip_unless_ci(reason: str) -> None:
 
 def load_extension(name: str) -> ModuleType:
     """Import one of the book's local Sphinx extensions."""
-    path = ROOT / "book" / "_ext" / f"{name}.py"
+    path = ROOT / "src" / "press" / "ext" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"book_ext_{name}", path)
     assert spec is not None
     assert spec.loader is not None

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 import pytest
 import yaml
 
-from robustbook.chapters.source import revision
+from press.source import revision
 
 from .conftest import ROOT, Page, Site
 
@@ -416,7 +416,7 @@ def test_vendored_mathjax_is_the_one_described() -> None:
 
 
 def test_the_ledger_shows_every_claim_and_its_evidence(site: Site) -> None:
-    from robustbook.chapters.claims import VERDICTS, read_ledger
+    from press.claims import VERDICTS, read_ledger
 
     page = site.pages["book/claims.html"]
     ledger = read_ledger(ROOT)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from robustbook.chapters.layout import BookError
-from robustbook.chapters.pdf import (
+from press.layout import BookError
+from press.pdf import (
     PREPARE,
     TEXT_WIDTH,
     find_chromium,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robustbook._validation import (
+from robustbook._checks.arguments import (
     check_count,
     check_logit_pair,
     check_non_negative,

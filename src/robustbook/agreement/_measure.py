@@ -9,7 +9,7 @@ import torch
 from scipy import special
 from torch import Tensor
 
-from robustbook._validation import (
+from robustbook._checks.arguments import (
     as_tensor,
     check_count,
     check_fraction,

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robustbook._compat import mend_torchvision
-from robustbook._validation import (
+from robustbook._checks.arguments import (
     as_tensor,
     check_logit_pair,
     check_positive,
     check_prior,
 )
+from robustbook._compat import mend_torchvision
 from robustbook.agreement._measure import posterior_agreement
 from robustbook.agreement._result import Agreement
 

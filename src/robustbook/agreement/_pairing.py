@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
-from robustbook._validation import as_tensor, check_count, check_labels
+from robustbook._checks.arguments import as_tensor, check_count, check_labels
 
 
 def pair_by_label(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robustbook._validation import (
+from robustbook._checks.arguments import (
     as_tensor,
     check_count,
     check_fraction,

@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from robustbook._classifier import Model
-from robustbook._validation import check_count
+from robustbook._checks.arguments import check_count
+from robustbook._checks.models import Model
 from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
 from robustbook.attacks._result import AttackResult, smallest
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from robustbook._classifier import Model, check_model_logits
+from robustbook._checks.models import Model, check_model_logits
 
 
 class _Isolated(torch.autograd.Function):

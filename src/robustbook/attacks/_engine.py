@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from robustbook._classifier import Model, check_model, find_device, warn_of_training
-from robustbook._validation import (
+from robustbook._checks.arguments import (
     as_tensor,
     check_count,
     check_labels,
     check_logits,
 )
+from robustbook._checks.models import Model, check_model, find_device, warn_of_training
 from robustbook.attacks._classifier import Classifier
 from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
 

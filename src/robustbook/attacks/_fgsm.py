@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from robustbook._classifier import Model
-from robustbook._validation import check_positive
+from robustbook._checks.arguments import check_positive
+from robustbook._checks.models import Model
 from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
 from robustbook.attacks._result import AttackResult, Norm
 

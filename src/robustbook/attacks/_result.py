@@ -9,7 +9,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from robustbook._validation import check_non_negative
+from robustbook._checks.arguments import check_non_negative
 
 Norm = Literal["linf", "l2"]
 NORMS: Final = ("linf", "l2")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from robustbook._validation import check_count
+from robustbook._checks.arguments import check_count
 from robustbook.attacks._bisection import bisect
 from robustbook.attacks._engine import Batch
 from robustbook.attacks._result import Norm, distances

@@ -7,7 +7,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from robustbook._validation import check_count
+from robustbook._checks.arguments import check_count
 from robustbook.average_case._linearize import linear_probability, standardized_margins
 from robustbook.average_case._result import Robustness, squeeze
 from robustbook.average_case._sigmoid import mv_sigmoid

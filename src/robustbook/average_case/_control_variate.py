@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._classifier import Model
-from robustbook._validation import check_count, check_real
+from robustbook._checks.arguments import check_count, check_real
+from robustbook._checks.models import Model
 from robustbook.average_case._estimators import mmse_linearizations
 from robustbook.average_case._integrate import sobol_engine
 from robustbook.average_case._linearize import (

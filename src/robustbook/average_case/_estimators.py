@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robustbook._classifier import Model
-from robustbook._validation import check_count
+from robustbook._checks.arguments import check_count
+from robustbook._checks.models import Model
 from robustbook.average_case._cdf import (
     Cdf,
     apply_cdf,

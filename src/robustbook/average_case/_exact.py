@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from robustbook._validation import check_labels, check_logits
+from robustbook._checks.arguments import check_labels, check_logits
 from robustbook.average_case._cdf import (
     Cdf,
     apply_cdf,

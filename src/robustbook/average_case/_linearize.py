@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robustbook._classifier import Model
+from robustbook._checks.models import Model
 from robustbook.average_case._normal import OrthantProbability, orthant_probability
 from robustbook.average_case._problem import (
     Problem,

@@ -8,8 +8,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from robustbook._classifier import Model
-from robustbook._validation import check_count, check_positive
+from robustbook._checks.arguments import check_count, check_positive
+from robustbook._checks.models import Model
 from robustbook.average_case._noise import BLOCK, MEASURE, PILOT, draw_normal
 from robustbook.average_case._problem import Problem, set_up, spans
 from robustbook.average_case._result import ADDED, Robustness, squeeze

@@ -11,7 +11,7 @@ import torch
 from scipy.special import owens_t, stdtrit
 from torch import Tensor
 
-from robustbook._validation import DTYPES, as_tensor, check_count
+from robustbook._checks.arguments import DTYPES, as_tensor, check_count
 from robustbook.average_case._integrate import Rule, factorize, integrate
 
 #: Constraints whose failures together have at most this share of the probability of

@@ -11,14 +11,19 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from robustbook._classifier import (
+from robustbook._checks.arguments import (
+    as_tensor,
+    check_count,
+    check_labels,
+    check_logits,
+)
+from robustbook._checks.models import (
     Model,
     check_model,
     check_model_logits,
     find_device,
     warn_of_training,
 )
-from robustbook._validation import as_tensor, check_count, check_labels, check_logits
 
 #: Bytes for the activations of one batch on a CPU; on a GPU, a share of what is free.
 _CPU_BUDGET: Final = 256 << 20

@@ -8,7 +8,7 @@ from typing import Final
 
 from torch import Tensor
 
-from robustbook._validation import check_fraction
+from robustbook._checks.arguments import check_fraction
 
 #: Half of these failures and half of these successes are added, as Agresti and Coull
 #: do: no share of 0 or 1 has a standard error of 0.

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robustbook._classifier import Model
-from robustbook._validation import check_positive
+from robustbook._checks.arguments import check_positive
+from robustbook._checks.models import Model
 from robustbook.average_case._linearize import margins_of
 from robustbook.average_case._problem import NO_NOISE, as_real, set_up
 from robustbook.average_case._result import squeeze

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robustbook._checks.arguments import check_count
 from robustbook._store import DataUnavailableError
-from robustbook._validation import check_count
 
 from ._types import Dataset, positions_of
 

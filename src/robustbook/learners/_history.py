@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from robustbook._validation import check_count
+from robustbook._checks.arguments import check_count
 
 __all__ = ["EarlyStopping", "History"]
 

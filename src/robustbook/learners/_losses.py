@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from robustbook._validation import (
+from robustbook._checks.arguments import (
     check_count,
     check_fraction,
     check_non_negative,

@@ -14,7 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from robustbook._validation import check_count, check_non_negative, check_positive
+from robustbook._checks.arguments import check_count, check_non_negative, check_positive
 from robustbook.datasets import Dataset
 from robustbook.models import resolve_device
 from robustbook.scores import accuracy

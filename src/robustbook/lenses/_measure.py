@@ -13,13 +13,18 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from robustbook._classifier import Model, check_model, check_model_logits, find_device
-from robustbook._validation import (
+from robustbook._checks.arguments import (
     as_tensor,
     check_count,
     check_labels,
     check_logits,
     check_positive,
+)
+from robustbook._checks.models import (
+    Model,
+    check_model,
+    check_model_logits,
+    find_device,
 )
 from robustbook.agreement import posterior_agreement
 from robustbook.attacks import pgd

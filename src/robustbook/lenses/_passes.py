@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from robustbook._classifier import Model
+from robustbook._checks.models import Model
 
 __all__ = ["CountedModel", "Passes"]
 

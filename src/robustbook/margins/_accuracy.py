@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.isotonic import IsotonicRegression
 
-from robustbook._validation import check_count, check_fraction, check_non_negative
+from robustbook._checks.arguments import check_count, check_fraction, check_non_negative
 from robustbook.margins._arrays import (
     Flags,
     Indices,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from robustbook._validation import as_tensor, check_fraction, check_logits
+from robustbook._checks.arguments import as_tensor, check_fraction, check_logits
 
 Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]

@@ -9,14 +9,14 @@ import torch
 from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
 
-from robustbook._classifier import (
+from robustbook._checks.arguments import as_tensor, check_count, check_logits
+from robustbook._checks.models import (
     Model,
     check_model,
     check_model_logits,
     find_device,
     warn_of_training,
 )
-from robustbook._validation import as_tensor, check_count, check_logits
 from robustbook.attacks._result import Norm
 from robustbook.margins._arrays import check_vector
 from robustbook.margins._logits import DUAL, _check_norm

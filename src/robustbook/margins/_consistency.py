@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import stats
 
-from robustbook._validation import check_count
+from robustbook._checks.arguments import check_count
 from robustbook.margins._arrays import Vector, check_level, check_vector
 from robustbook.margins._kendall import ranks, tau_b
 

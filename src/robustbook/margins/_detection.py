@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from robustbook._validation import check_count, check_fraction, check_non_negative
+from robustbook._checks.arguments import check_count, check_fraction, check_non_negative
 from robustbook.margins._arrays import Flags, Indices, Vector, check_level, check_vector
 
 #: Numbers of a bootstrap that are held at once.

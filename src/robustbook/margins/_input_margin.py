@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from robustbook._classifier import Model
-from robustbook._validation import as_tensor, check_count, check_non_negative
+from robustbook._checks.arguments import as_tensor, check_count, check_non_negative
+from robustbook._checks.models import Model
 from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
 from robustbook.attacks._result import Norm
 from robustbook.margins._checkpoint import Checkpoint

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from robustbook._validation import as_tensor, check_logits
+from robustbook._checks.arguments import as_tensor, check_logits
 from robustbook.attacks._result import NORMS, Norm
 
 #: The norm of weights that measures distances in another norm: its dual.

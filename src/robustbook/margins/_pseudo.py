@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from robustbook._validation import check_count, check_positive
+from robustbook._checks.arguments import check_count, check_positive
 from robustbook.margins._arrays import check_features, check_vector
 
 LAYERS: Final = 5

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._validation import check_count, check_non_negative
+from robustbook._checks.arguments import check_count, check_non_negative
 from robustbook.margins._arrays import (
     Vector,
     check_flags,

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
+from robustbook._checks.arguments import check_count
 from robustbook._compat import mend_torchvision
-from robustbook._validation import check_count
 
 __all__ = [
     "CifarResNet",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from robustbook._validation import check_count, check_non_negative
+from robustbook._checks.arguments import check_count, check_non_negative
 
 __all__ = ["JPEGReverseSigmoid", "jpeg_compress", "reverse_sigmoid"]
 

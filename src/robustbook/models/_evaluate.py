@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from robustbook._validation import check_count
+from robustbook._checks.arguments import check_count
 
 __all__ = ["features_of", "logits_of", "resolve_device"]
 

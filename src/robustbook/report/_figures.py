@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from robustbook.figures import style_parameters
 from robustbook.lenses import ThreeLenses
 from robustbook.report._words import (
     OFTEN,
@@ -22,6 +21,7 @@ from robustbook.report._words import (
     percent,
     shift_name,
 )
+from robustbook.style import style_parameters
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

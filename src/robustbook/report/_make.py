@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from robustbook._classifier import check_model_logits
+from robustbook._checks.models import check_model_logits
 from robustbook.lenses import ThreeLenses, three_lenses
 from robustbook.lenses._measure import FEWEST
 from robustbook.models import load_model, resolve_device

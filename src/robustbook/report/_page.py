@@ -18,7 +18,7 @@ from typing import Any, Final
 import jinja2
 from torch import Tensor
 
-from robustbook._validation import check_non_negative
+from robustbook._checks.arguments import check_non_negative
 from robustbook.corruptions import check_images
 from robustbook.lenses import Passes, ThreeLenses
 from robustbook.report import _words as words

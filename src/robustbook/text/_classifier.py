@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from torch.utils.data import BatchSampler, RandomSampler
 
-from robustbook._validation import check_count, check_positive
+from robustbook._checks.arguments import check_count, check_positive
 from robustbook.datasets import Sentences
 from robustbook.text._edits import _checked_texts
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from robustbook._validation import check_count, check_labels
+from robustbook._checks.arguments import check_count, check_labels
 
 How = Literal["insert", "replace"]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from robustbook._validation import check_count
+from robustbook._checks.arguments import check_count
 from robustbook.datasets._types import Dataset, positions_of
 
 from ._factors import (
@@ -537,7 +537,7 @@ def every_level(
     -------
     list of (str, list of str, Tensor)
         Name, levels and pictures (n, 3, H, W) of each factor, shape first: what
-        :func:`robustbook.figures.image_rows` shows. Of factors that are no matter
+        :func:`robustbook.style.image_rows` shows. Of factors that are no matter
         of place or size, only the middle half of each picture is there.
 
     Examples

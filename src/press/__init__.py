@@ -1,0 +1,11 @@
+"""The runner behind ``make``: sync, run, publish and check the chapters.
+
+One direction of flow, no way back::
+
+    notebooks/NN.md  ->  notebooks/NN.ipynb  ->  book/chapters/NN.ipynb
+        (written)      sync      (no outputs)   publish     (executed)
+
+Each step is a function of a :class:`~press.layout.Chapter`, so that
+it works on any folder laid out like the book. It needs the extra ``book``:
+``pip install "robustbook[book]"``.
+"""

@@ -1,0 +1,306 @@
+"""Checks of the book: what a reader would trip over, each with its remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import yaml
+from nbformat import NotebookNode
+
+from .claims import ledger_faults
+from .layout import BookError, Chapter, list_chapters
+from .picture import stale_pictures
+from .publish import PUBLISHED
+from .source import Source, cell_tags, pair_text, read_source
+from .stamps import read_stamp, staleness
+from .status import render_status, status_page
+
+__all__ = ["Problem", "check"]
+
+MAX_COLUMNS = 78
+MAX_LINES = 15
+
+# A cell with this tag may be longer than MAX_LINES.
+LONG = "long"
+
+# Cells whose code no reader of the site sees.
+_UNSEEN = {"remove-cell", "remove-input"}
+
+# What every chapter has, in these words; see the chapter format in the preface.
+_PARTS = (
+    ("what you will be able to do", r"able to do"),
+    ("the heading Key takeaways", r"^#+ .*key takeaways"),
+    ("the heading Exercises", r"^#+ .*exercises"),
+    ("the heading What the source papers say", r"^#+ .*what the source papers say"),
+    ("the heading References", r"^#+ .*references"),
+)
+
+_EXERCISE = re.compile(r"^`{3,}\{exercise(?:-start)?\}|^:{3,}\{exercise(?:-start)?\}")
+_SOLUTION = re.compile(
+    r"^(?:`{3,}|:{3,})\{solution(?:-start)?\}\s*(?P<label>\S+)", re.MULTILINE
+)
+_LABEL = re.compile(r"^:label:\s*(\S+)", re.MULTILINE)
+_ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}")
+_BARE_IMAGE = re.compile(r"!\[\s*\]\(")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something to mend: where it is, what it is, and what to do."""
+
+    place: str
+    fault: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.fault}; {self.remedy}"
+
+
+def check(root: Path) -> list[Problem]:
+    """Check the whole book.
+
+    Parameters
+    ----------
+    root : Path
+        The folder of the book.
+
+    Returns
+    -------
+    list of Problem
+        In the order of the chapters; empty if all is well.
+    """
+    chapters = list_chapters(root)
+    problems: list[Problem] = []
+    for chapter in chapters:
+        try:
+            source = read_source(chapter)
+        except BookError as error:
+            problems.append(
+                Problem(chapter.show(chapter.source), str(error), "mend the text")
+            )
+            continue
+        problems += _check_pair(source)
+        problems += _check_text(source)
+        problems += _check_cells(source)
+        problems += _check_published(source)
+    problems += _check_strays(root, chapters)
+    problems += _check_toc(root, chapters)
+    problems += _check_status(root, chapters)
+    problems += _check_picture(root)
+    problems += [Problem(*fault) for fault in ledger_faults(root)]
+    problems += _check_results(root)
+    return problems
+
+
+def _check_pair(source: Source) -> Iterator[Problem]:
+    pair = source.chapter.pair
+    if not pair.is_file() or pair.read_text(encoding="utf-8") != pair_text(source):
+        yield Problem(
+            source.chapter.show(pair), "out of step with its text", "robustbook sync"
+        )
+
+
+def _check_text(source: Source) -> Iterator[Problem]:
+    """The parts that every chapter has."""
+    chapter = source.chapter
+    place = chapter.show(chapter.source)
+    prose = "\n\n".join(
+        cell.source for cell in source.notebook.cells if cell.cell_type == "markdown"
+    )
+    for part, pattern in _PARTS:
+        if not re.search(pattern, prose, re.IGNORECASE | re.MULTILINE):
+            yield Problem(place, f"no {part}", "write it: every chapter has one")
+    anchor = f"(ch-{chapter.name[:2]})="
+    if anchor not in prose:
+        yield Problem(place, f"no anchor {anchor}", "put it above the title")
+
+    exercises = set(_exercise_labels(prose))
+    solved = {match["label"] for match in _SOLUTION.finditer(prose)}
+    if len(exercises) < 2:
+        yield Problem(
+            place,
+            f"{len(exercises)} exercises with a label",
+            "write at least two, each with a solution",
+        )
+    for label in sorted(exercises - solved):
+        yield Problem(place, f"exercise {label} has no solution", "write one")
+    for label in sorted(solved - exercises):
+        yield Problem(place, f"solution of no exercise: {label}", "mend the label")
+
+    tags = [set(cell_tags(cell)) for cell in source.notebook.cells]
+    if not any("test" in tag for tag in tags):
+        yield Problem(
+            place, "no tested claim", "assert one in a cell tagged remove-cell, test"
+        )
+    code = [
+        set(cell_tags(cell))
+        for cell in source.notebook.cells
+        if cell.cell_type == "code"
+    ]
+    if not code or "parameters" not in code[0]:
+        yield Problem(
+            place, "the first code cell is no parameters cell", "tag it parameters"
+        )
+
+
+def _exercise_labels(prose: str) -> Iterator[str]:
+    lines = prose.splitlines()
+    for number, line in enumerate(lines):
+        if _EXERCISE.match(line):
+            # Its options follow at once.
+            options = "\n".join(lines[number + 1 : number + 6])
+            if label := _LABEL.search(options):
+                yield label[1]
+
+
+def _check_cells(source: Source) -> Iterator[Problem]:
+    """What makes a cell hard to read."""
+    for index, cell in enumerate(source.notebook.cells):
+        if cell.cell_type == "markdown" and _BARE_IMAGE.search(cell.source):
+            yield Problem(
+                source.place(index), "a picture without alt text", "say what it shows"
+            )
+        if cell.cell_type != "code" or _UNSEEN & set(cell_tags(cell)):
+            continue
+        lines = [line for line in cell.source.splitlines() if line.strip()]
+        longest = max(lines, key=len, default="")
+        if len(longest) > MAX_COLUMNS:
+            yield Problem(
+                source.place(index, longest),
+                f"a line of {len(longest)} columns",
+                f"at most {MAX_COLUMNS}",
+            )
+        if len(lines) > MAX_LINES and LONG not in cell_tags(cell):
+            yield Problem(
+                source.place(index),
+                f"{len(lines)} lines of code in this cell, at most {MAX_LINES}",
+                f"split it, move code to the package, or tag it {LONG}",
+            )
+
+
+def _check_published(source: Source) -> Iterator[Problem]:
+    chapter = source.chapter
+    place = chapter.show(chapter.published)
+    if reasons := staleness(chapter):
+        yield Problem(place, f"stale: {' and '.join(reasons)}", "make book")
+    stamp = read_stamp(chapter)
+    if stamp is None:
+        return
+    profile = stamp.get("parameters", {}).get("profile")
+    if profile not in (None, PUBLISHED["profile"]):
+        yield Problem(place, f"published with profile {profile}", "make publish")
+    notebook = nbformat.read(chapter.published, as_version=4)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            yield from _check_output(f"{place}, cell {cell.id}", cell, output)
+
+
+def _check_output(
+    place: str, cell: NotebookNode, output: NotebookNode
+) -> Iterator[Problem]:
+    if output.output_type == "error":
+        yield Problem(place, f"raised {output.ename}", "mend the cell, make book")
+        return
+    if output.output_type == "stream":
+        if output.name == "stderr":
+            yield Problem(place, "wrote to standard error", "mend what it warns of")
+        text = output.text
+    else:
+        text = output.data.get("text/plain", "")
+        image = any(kind.startswith("image/") for kind in output.data)
+        options = cell.metadata.get("mystnb", {}).get("image", {})
+        if image and not str(options.get("alt", "")).strip():
+            yield Problem(
+                place,
+                "a picture without alt text",
+                "set mystnb: image: alt: in the cell's metadata",
+            )
+    unseen = {"remove-cell", "remove-output"} & set(cell_tags(cell))
+    if _ADDRESS.search(text) and not unseen:
+        yield Problem(
+            place,
+            "shows a memory address, different in each run",
+            "end the cell with plt.show() or a semicolon",
+        )
+
+
+def _check_strays(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
+    """Generated files whose text is gone."""
+    names = {chapter.name for chapter in chapters}
+    for folder in ("notebooks", "book/chapters"):
+        for path in sorted((root / folder).glob("*.ipynb")):
+            if path.stem not in names:
+                yield Problem(
+                    path.relative_to(root).as_posix(),
+                    f"no notebooks/{path.stem}.md",
+                    "git rm it",
+                )
+
+
+def _toc_entries(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("root", "file") and isinstance(value, str):
+                yield value
+            else:
+                yield from _toc_entries(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _toc_entries(value)
+
+
+def _check_toc(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
+    """Every chapter is in the table of contents, every entry exists, in order."""
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    entries = list(_toc_entries(toc))
+    expected = [f"book/chapters/{chapter.name}" for chapter in chapters]
+    for entry in expected:
+        if entry not in entries:
+            yield Problem("_toc.yml", f"{entry} is missing", "add it to its part")
+    listed = [entry for entry in entries if entry in expected]
+    if listed != sorted(set(listed)):
+        yield Problem("_toc.yml", "chapters out of order or twice", "sort them")
+    for entry in entries:
+        # An executed chapter that is missing is reported as stale.
+        if entry not in expected and not any(
+            (root / f"{entry}{suffix}").is_file() for suffix in ("", ".md", ".ipynb")
+        ):
+            yield Problem("_toc.yml", f"{entry} does not exist", "write or remove it")
+
+
+def _check_status(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
+    page = status_page(root)
+    if any(read_stamp(chapter) for chapter in chapters) and (
+        not page.is_file() or page.read_text(encoding="utf-8") != render_status(root)
+    ):
+        yield Problem(
+            page.relative_to(root).as_posix(),
+            "out of step with the executed chapters",
+            "robustbook sync",
+        )
+
+
+def _check_picture(root: Path) -> Iterator[Problem]:
+    for path in stale_pictures(root):
+        yield Problem(
+            path.relative_to(root).as_posix(),
+            "out of step with what it is drawn from",
+            "robustbook sync",
+        )
+
+
+def _check_results(root: Path) -> Iterator[Problem]:
+    """Results of experiments whose code has changed since."""
+    if not any((root / "data" / "results").glob("*.json")):
+        return
+    from robustbook.studies.results import stale_results  # imports torch
+
+    for stale in stale_results(root):
+        place = stale.path.relative_to(root).as_posix()
+        fault, _, remedy = stale.reason.rpartition("; ")
+        yield Problem(place, f"stale: {fault}", remedy)

@@ -1,0 +1,593 @@
+"""The whole book as one PDF: Chromium prints the pages of the built site.
+
+``make pdf`` calls it, as ``python -m press.pdf``. Each page is printed
+by itself, with the style sheet that the site has for paper
+(``book/_static/print.css``). The pieces become one file with an outline, a title
+page, a table of contents and page numbers that run through. A link from one page of
+the book to another becomes a link inside the file; one to a page of the site that is
+not part of the book (a download) leads to the site.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urldefrag
+
+import matplotlib
+import typer
+import yaml
+from tqdm import tqdm
+
+from robustbook import __version__, _terminal
+
+from .layout import BookError, book_root
+from .source import check_writable, write_bytes
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page as Tab
+    from pypdf import PdfReader, PdfWriter
+
+__all__ = ["Leaf", "Part", "find_chromium", "print_book", "read_contents"]
+
+#: What the programs are called that can print.
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+#: The width of the text on A4 in CSS pixels: 210 mm less two margins of 20 mm.
+TEXT_WIDTH = 642
+
+#: Faces that come with matplotlib: the file looks the same wherever it is made.
+FACES = {
+    ("Book Serif", "normal", 400): "STIXGeneral",
+    ("Book Serif", "italic", 400): "STIXGeneralItalic",
+    ("Book Serif", "normal", 700): "STIXGeneralBol",
+    ("Book Serif", "italic", 700): "STIXGeneralBolIta",
+    ("Book Mono", "normal", 400): "DejaVuSansMono",
+    ("Book Mono", "normal", 700): "DejaVuSansMono-Bold",
+    ("Book Mono", "italic", 400): "DejaVuSansMono-Oblique",
+}
+
+TYPE = """
+html { --pst-font-family-base: "Book Serif", "DejaVu Serif", serif;
+  --pst-font-family-heading: "Book Serif", "DejaVu Serif", serif;
+  --pst-font-family-monospace: "Book Mono", monospace;
+  font-size: 11pt !important; }
+body { font-family: "Book Serif", "DejaVu Serif", serif; }
+"""
+
+#: Typeset anew once the faces are there, shrink what is wider than the paper, and let
+#: every place that a link can name be found in the printed file.
+PREPARE = r"""
+async () => {
+  await Promise.all([...document.fonts].map((face) => face.load()));
+  if (window.MathJax?.startup?.promise) {
+    await MathJax.startup.promise;
+    MathJax.startup.document.rerender(MathJax._.core.MathItem.STATE.METRICS);
+  }
+  for (const image of document.images) image.loading = "eager";
+  await Promise.all([...document.images].map((image) => image.decode().catch(() => 0)));
+  const article = document.querySelector("article") || document.body;
+  // A short cell stays on one line, a short block on one page.
+  for (const cell of article.querySelectorAll("td, th")) {
+    if (cell.textContent.trim().length <= 20) cell.style.whiteSpace = "nowrap";
+  }
+  const blocks = "div.proof, div.exercise, div.admonition, div.claim, div.highlight";
+  for (const block of article.querySelectorAll(blocks)) {
+    if (block.offsetHeight < 330) block.style.breakInside = "avoid";
+  }
+  const wide = "div.math, .pst-scrollable-table-container, .text_html, pre";
+  for (const box of article.querySelectorAll(wide)) {
+    const room = box.getBoundingClientRect().width;
+    if (box.scrollWidth > room + 1) {
+      box.style.zoom = Math.max(0.5, room / (box.scrollWidth + 2));
+    }
+  }
+  // A section begins where its box does, which may be the foot of the page before.
+  const heads = [...article.querySelectorAll("section > :is(h1, h2, h3, h4, h5)")];
+  const moved = {};
+  heads.forEach((heading, n) => {
+    heading.id ||= `heading-${n}`;
+    moved[heading.parentElement.id] = heading.id;
+    for (let e = heading.previousElementSibling; e; e = e.previousElementSibling) {
+      if (e.id && !e.textContent) moved[e.id] = heading.id;
+    }
+  });
+  const links = document.createElement("div");
+  links.hidden = true;
+  const places = article.querySelectorAll("[id]");
+  const names = [...places].filter((e) => !e.closest("mjx-container")).map((e) => e.id);
+  for (const name of names) {
+    const link = document.createElement("a");
+    link.href = "#" + encodeURIComponent(name);
+    links.append(link);
+  }
+  document.body.append(links);
+  const text = (heading) => {
+    const copy = heading.cloneNode(true);
+    copy.querySelectorAll(".headerlink, mjx-assistive-mml").forEach((e) => e.remove());
+    return copy.textContent.replace(/\s+/g, " ").trim();
+  };
+  const headings = [...article.querySelectorAll("h1, h2")].map((heading) => ({
+    level: Number(heading.tagName[1]),
+    text: text(heading),
+    name: heading.id,
+  }));
+  return { headings, moved };
+}
+"""
+
+FRONT = """
+.book { font-size: 1rem; line-height: 1.4; color: #16191d; }
+.book a { color: inherit; text-decoration: none; }
+.title { padding-top: 62mm; break-after: page; }
+.title img { height: 26mm; }
+.title h1 { margin: 9mm 0 4mm; font-size: 34pt; line-height: 1.1; }
+.title p { margin: 0 0 3mm; font-size: 13pt; max-width: 130mm; }
+.title .small { margin-top: 60mm; font-size: 9.5pt; color: #4a5361; max-width: 150mm; }
+.title .small p { font-size: inherit; max-width: none; }
+.contents h2 { font-size: 20pt; margin: 0 0 6mm; }
+.contents h3 { font-size: 11.5pt; margin: 5mm 0 1mm; break-after: avoid; }
+.contents p { display: flex; margin: 0.7mm 0; break-inside: avoid; }
+.contents .inner { padding-left: 7mm; font-size: 0.93em; }
+.contents i { flex: 1; margin: 0 0.5em 0.28em; border-bottom: 1px dotted #8a919c; }
+.part { padding-top: 78mm; }
+.part p { font-size: 14pt; color: #4a5361; margin: 0 0 2mm; }
+.part h1 { font-size: 27pt; line-height: 1.15; margin: 0; }
+"""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One page of the book.
+
+    Attributes
+    ----------
+    address : str
+        Where it is in the site, such as ``book/notation.html``.
+    depth : int
+        0, or 1 for a page that the contents list below another.
+    """
+
+    address: str
+    depth: int = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the book.
+
+    Attributes
+    ----------
+    caption : str
+        What it is called; nothing for the preface.
+    leaves : tuple of Leaf
+        Its pages, in order.
+    """
+
+    caption: str
+    leaves: tuple[Leaf, ...]
+
+
+def read_contents(root: Path) -> list[Part]:
+    """Return the parts of the book in ``root`` with their pages, as ``_toc.yml`` says.
+
+    Parameters
+    ----------
+    root : Path
+        The folder of the book.
+
+    Returns
+    -------
+    list of Part
+        The first one has the root page alone.
+    """
+    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    parts = [Part("", (Leaf(f"{toc['root']}.html"),))]
+    for part in toc["parts"]:
+        leaves = tuple(_leaves(part["chapters"], 0))
+        parts.append(Part(part["caption"], leaves))
+    return parts
+
+
+def _leaves(entries: Sequence[Mapping[str, Any]], depth: int) -> Iterator[Leaf]:
+    for entry in entries:
+        yield Leaf(f"{entry['file']}.html", depth)
+        yield from _leaves(entry.get("sections", ()), depth + 1)
+
+
+def find_chromium() -> str | None:
+    """Return the program: ``ROBUSTBOOK_CHROMIUM``, else what is on the path."""
+    named = os.environ.get("ROBUSTBOOK_CHROMIUM")
+    return named or next(filter(None, map(shutil.which, CHROMIUM)), None)
+
+
+@dataclass
+class _Piece:
+    """What is printed in one go, and where it comes to lie."""
+
+    address: str
+    pdf: PdfReader
+    first: int
+    headings: list[dict[str, Any]] = field(default_factory=list)
+    moved: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        return self.headings[0]["text"] if self.headings else self.address
+
+
+class _Press:
+    """A browser tab that prints pages of one site."""
+
+    def __init__(self, tab: Tab, site: Path) -> None:
+        self.tab = tab
+        self.site = site
+        faces = Path(matplotlib.get_data_path(), "fonts", "ttf")
+        rules = "".join(
+            f"@font-face {{ font-family: '{family}'; font-style: {style}; "
+            f"font-weight: {weight}; "
+            f"src: url('{(faces / f'{name}.ttf').as_uri()}'); }}\n"
+            for (family, style, weight), name in FACES.items()
+        )
+        self.type = rules + TYPE
+        tab.set_viewport_size({"width": TEXT_WIDTH, "height": 900})
+        tab.emulate_media(media="print", color_scheme="light")
+
+    def page(self, address: str, first: int) -> _Piece:
+        """Print a page of the site, numbered from ``first`` on."""
+        self.tab.goto((self.site / address).as_uri(), wait_until="load")
+        self.tab.add_style_tag(content=self.type)
+        found = self.tab.evaluate(PREPARE)
+        headings = found["headings"]
+        head = headings[0]["text"] if headings else ""
+        return _Piece(
+            address, self._print(first, head), first, headings, found["moved"]
+        )
+
+    def own(self, body: str, first: int, *, numbered: bool = True) -> _Piece:
+        """Print HTML of our own, numbered from ``first`` on."""
+        # From a page of the site, as its links and pictures are on the disk.
+        self.tab.goto((self.site / "book/intro.html").as_uri(), wait_until="commit")
+        self.tab.set_content(
+            f"<!doctype html><html lang='en'><body class='book'>{body}</body></html>"
+        )
+        self.tab.add_style_tag(
+            content=f"@page {{ size: A4; margin: 21mm 20mm 22mm; }}\n{self.type}{FRONT}"
+        )
+        self.tab.evaluate(PREPARE)
+        return _Piece("", self._print(first, "", numbered=numbered), first)
+
+    def _print(self, first: int, head: str, *, numbered: bool = True) -> PdfReader:
+        from pypdf import PdfReader
+
+        box = "font: 9pt 'Book Serif', serif; color: #4a5361;"
+        quoted = re.sub(r"[\"\\\n]", "", head)
+        number = "counter(page)" if numbered else "none"
+        # A page counts itself before it shows its number.
+        self.tab.add_style_tag(
+            content=f"html {{ counter-reset: page {first - 1}; }}"
+            f'@page {{ @top-left {{ content: "{quoted}"; {box} }}'
+            f" @bottom-center {{ content: {number}; {box} }} }}"
+            "@page :first { @top-left { content: none; } }"
+        )
+        printed = self.tab.pdf(prefer_css_page_size=True, print_background=True)
+        return PdfReader(io.BytesIO(printed))
+
+
+def print_book(
+    root: Path,
+    *,
+    site: Path | None = None,
+    output: Path | None = None,
+    only: Sequence[str] | None = None,
+    progress: bool = True,
+) -> Path:
+    """Print the built site of the book in ``root`` into one PDF.
+
+    Parameters
+    ----------
+    root : Path
+        The folder of the book.
+    site : Path, optional
+        The built site; ``_build/html`` in the book if left out.
+    output : Path, optional
+        Where the PDF goes; ``_build/robustness-measured.pdf`` if left out.
+    only : sequence of str, optional
+        The addresses of the pages to print; all if left out.
+    progress : bool, default True
+        Show a progress bar, on a terminal.
+
+    Returns
+    -------
+    Path
+        The PDF.
+
+    Raises
+    ------
+    BookError
+        If a page is not built, or Chromium or a library is missing.
+    """
+    site = (site or root / "_build" / "html").resolve()
+    output = output or root / "_build" / "robustness-measured.pdf"
+    parts = read_contents(root)
+    if only is not None:
+        parts = [
+            Part(part.caption, kept)
+            for part in parts
+            if (kept := tuple(leaf for leaf in part.leaves if leaf.address in only))
+        ]
+    for part in parts:
+        for leaf in part.leaves:
+            if not (site / leaf.address).is_file():
+                raise BookError(
+                    f"{leaf.address} is not built: expected it in {site}; "
+                    "run `make site` first"
+                )
+    check_writable(output)
+    config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
+    with _tab() as tab:
+        pieces, marks = _print_all(_Press(tab, site), parts, config, progress)
+    book = _Binding(pieces, site, config["html"]["baseurl"]).bind(marks)
+    book.add_metadata(
+        {
+            "/Title": config["title"],
+            "/Author": config["author"],
+            "/Subject": config["html"]["baseurl"],
+        }
+    )
+    content = io.BytesIO()
+    book.write(content)
+    write_bytes(output, content.getvalue())
+    return output
+
+
+@contextmanager
+def _tab() -> Iterator[Tab]:
+    try:
+        import pypdf  # noqa: F401  (needed once all is printed)
+        from playwright.sync_api import sync_playwright
+    except ModuleNotFoundError as error:
+        raise BookError(
+            f"{error.name} is not installed: the PDF needs it; `make env` installs it"
+        ) from None
+    program = find_chromium()
+    if program is None:
+        raise BookError(
+            f"no Chromium found: expected one of {', '.join(CHROMIUM)} on the path; "
+            "install one, or name it in ROBUSTBOOK_CHROMIUM"
+        )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program,
+            args=["--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"],
+        )
+        yield browser.new_page()
+        browser.close()
+
+
+#: An entry of the outline and of the contents: level, text, page, address#name.
+_Mark = tuple[int, str, int, str]
+
+
+def _print_all(
+    press: _Press, parts: Sequence[Part], config: Mapping[str, Any], progress: bool
+) -> tuple[list[_Piece], list[_Mark]]:
+    """Print the pages, then what stands before them, which names their numbers."""
+    title = press.own(_title_page(press.site, config), 1, numbered=False)
+    # As long as it will be: the numbers come later.
+    draft: list[_Mark] = []
+    for part in parts:
+        draft += [(0, part.caption, 999, "")] if part.caption else []
+        draft += [(leaf.depth, "Some title", 999, "#") for leaf in part.leaves]
+    length = len(press.own(_contents_page(draft, press.site), 1).pdf.pages)
+    number = 1 + len(title.pdf.pages) + length
+    pieces: list[_Piece] = []
+    marks: list[_Mark] = []
+    leaves = sum(len(part.leaves) for part in parts)
+    with tqdm(total=leaves, unit="page", disable=None if progress else True) as bar:
+        for part in parts:
+            if part.caption:
+                pieces.append(
+                    press.own(_part_page(part.caption), number, numbered=False)
+                )
+                marks.append((0, part.caption, number, ""))
+                number += len(pieces[-1].pdf.pages)
+            for leaf in part.leaves:
+                piece = press.page(leaf.address, number)
+                pieces.append(piece)
+                level = leaf.depth + (1 if part.caption else 0)
+                marks.append((level, piece.title, number, leaf.address))
+                marks += [
+                    (level + 1, heading["text"], 0, f"{leaf.address}#{heading['name']}")
+                    for heading in piece.headings
+                    if heading["level"] == 2
+                ]
+                number += len(piece.pdf.pages)
+                bar.update()
+    contents = press.own(
+        _contents_page([mark for mark in marks if mark[2]], press.site),
+        1 + len(title.pdf.pages),
+    )
+    if len(contents.pdf.pages) != length:
+        raise BookError(
+            f"the contents take {len(contents.pdf.pages)} pages where {length} were "
+            "kept free: shorten a title that runs over two lines"
+        )
+    return [title, contents, *pieces], marks
+
+
+def _title_page(site: Path, config: Mapping[str, Any]) -> str:
+    address = config["html"]["baseurl"]
+    logo = (site / "_static" / "logo.svg").as_uri()
+    return f"""
+<div class="title"><img src="{logo}" alt=""><h1>{html.escape(config["title"])}</h1>
+<p>An executable book on how to measure the robustness of classifiers under shift,
+without trusting accuracy</p>
+<div class="small"><p>Version {__version__}. Printed from the pages at
+<a href="{address}">{address}</a>, where each chapter can be opened as a notebook and
+run. The code that draws the figures is left out here; the site unfolds it.</p>
+<p>© {html.escape(str(config["copyright"]))} {html.escape(config["author"])}.
+Text: CC BY 4.0. Code: MIT.</p></div></div>"""
+
+
+def _contents_page(marks: Sequence[_Mark], site: Path) -> str:
+    rows = []
+    for level, text, page, address in marks:
+        if not address:
+            rows.append(f"<h3>{html.escape(text)}</h3>")
+            continue
+        kind = "inner" if level > 1 else "outer"
+        rows.append(
+            f'<p class="{kind}"><a href="{html.escape((site / address).as_uri())}">'
+            f"{html.escape(text)}</a><i></i><span>{page}</span></p>"
+        )
+    return '<div class="contents"><h2>Contents</h2>' + "".join(rows) + "</div>"
+
+
+def _part_page(caption: str) -> str:
+    which, _, name = caption.rpartition(" · ")
+    return (
+        f'<div class="part"><p>{html.escape(which)}</p>'
+        f"<h1>{html.escape(name)}</h1></div>"
+    )
+
+
+class _Binding:
+    """The pieces in one file, their links rewritten."""
+
+    def __init__(self, pieces: Sequence[_Piece], site: Path, address: str) -> None:
+        from pypdf import PdfWriter
+
+        self.pieces = pieces
+        self.site = site.as_uri() + "/"
+        self.address = address
+        self.writer: PdfWriter = PdfWriter()
+        #: Where each page of the book, and each named place on it, lies.
+        self.places: dict[str, tuple[int, float]] = {}
+
+    def bind(self, marks: Sequence[_Mark]) -> PdfWriter:
+        """Return the whole file."""
+        for piece in self.pieces:
+            start = len(self.writer.pages)
+            for page in piece.pdf.pages:
+                self.writer.add_page(page)
+            if piece.address:
+                self._note_places(piece, start)
+        start = 0
+        for piece in self.pieces:
+            for number in range(len(piece.pdf.pages)):
+                self._rewrite(piece, number, start)
+            start += len(piece.pdf.pages)
+        self._outline(marks)
+        return self.writer
+
+    def _note_places(self, piece: _Piece, start: int) -> None:
+        top = float(piece.pdf.pages[0].mediabox.height)
+        self.places[piece.address] = (start, top)
+        for name, place in piece.pdf.named_destinations.items():
+            number = piece.pdf.get_destination_page_number(place)
+            if number is None or place.top is None:
+                continue
+            anchor = unquote(str(name).removeprefix("/"))
+            self.places[f"{piece.address}#{anchor}"] = (
+                start + number,
+                float(place.top),
+            )
+        for anchor, heading in piece.moved.items():
+            better = self.places.get(f"{piece.address}#{heading}")
+            if anchor and better is not None:
+                self.places[f"{piece.address}#{anchor}"] = better
+
+    def _find(self, uri: str) -> tuple[int, float] | None:
+        """Return the place in the file that an address on the disk leads to, if any."""
+        address, anchor = urldefrag(uri.removeprefix(self.site))
+        whole = self.places.get(unquote(address))
+        return self.places.get(f"{unquote(address)}#{unquote(anchor)}", whole)
+
+    def _rewrite(self, piece: _Piece, number: int, start: int) -> None:
+        """Let the links on one page lead into the file, or to the site."""
+        from pypdf.generic import (
+            ArrayObject,
+            DictionaryObject,
+            FloatObject,
+            NameObject,
+            NullObject,
+            TextStringObject,
+        )
+
+        page = self.writer.pages[start + number]
+        for reference in page.get("/Annots", ()):
+            link = reference.get_object()
+            if "/Dest" in link:
+                anchor = unquote(str(link["/Dest"]).removeprefix("/"))
+                uri = f"{self.site}{piece.address}#{anchor}"
+            elif "/URI" in link.get("/A", {}):
+                uri = str(link["/A"]["/URI"])
+            else:
+                continue
+            if not uri.startswith(self.site):
+                continue
+            place = self._find(uri)
+            if place is None:
+                link[NameObject("/A")] = DictionaryObject(
+                    {
+                        NameObject("/S"): NameObject("/URI"),
+                        NameObject("/URI"): TextStringObject(
+                            self.address + uri.removeprefix(self.site)
+                        ),
+                    }
+                )
+                continue
+            target, top = place
+            link.pop("/A", None)
+            link[NameObject("/Dest")] = ArrayObject(
+                [
+                    self.writer.pages[target].indirect_reference,
+                    NameObject("/XYZ"),
+                    FloatObject(0),
+                    FloatObject(top),
+                    NullObject(),
+                ]
+            )
+
+    def _outline(self, marks: Sequence[_Mark]) -> None:
+        from pypdf.generic import Fit
+
+        above: list[Any] = []
+        for level, text, page, address in marks:
+            number, top = self.places.get(address, (page - 1, None))
+            del above[level:]
+            above.append(
+                self.writer.add_outline_item(
+                    title=text,
+                    page_number=number,
+                    parent=above[-1] if above else None,
+                    fit=Fit.xyz(left=0, top=top),
+                    is_open=level == 0,
+                )
+            )
+        self.writer.page_mode = "/UseOutlines"
+
+
+def main(
+    site: Path | None = None, output: Path | None = None, root: Path | None = None
+) -> None:
+    """Print the built site into one PDF."""
+    try:
+        print(print_book(book_root(root), site=site, output=output))
+    except BookError as error:
+        _terminal.fail(str(error), status=error.status)
+
+
+if __name__ == "__main__":
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    _terminal.run(app, name="python -m press.pdf")

@@ -1,0 +1,1 @@
+"""Checks of what a caller passes: numbers, logits, images, models."""

@@ -1,0 +1,19 @@
+"""Files that the project writes and reads: where, how safely, and what they certify."""
+
+from robustbook._store.files import (
+    SCHEMA,
+    DataUnavailableError,
+    data_directory,
+    read_json,
+    sha256_of,
+    user_cache,
+)
+
+__all__ = [
+    "SCHEMA",
+    "DataUnavailableError",
+    "data_directory",
+    "read_json",
+    "sha256_of",
+    "user_cache",
+]

@@ -1,0 +1,732 @@
+"""One figure style for the whole book, and the few plots that recur.
+
+Importing this module changes nothing: matplotlib is imported and configured only
+when :func:`use_style` or a helper is called.
+
+Examples
+--------
+>>> from robustbook.style import COLORS
+>>> COLORS["clean"], COLORS["shifted"]
+('#0072B2', '#D55E00')
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+__all__ = [
+    "COLORS",
+    "LABELS",
+    "MARKERS",
+    "PALETTE",
+    "band",
+    "color_of",
+    "image_grid",
+    "image_rows",
+    "label_line",
+    "label_of",
+    "mark_maximum",
+    "marker_of",
+    "style_parameters",
+    "use_style",
+]
+
+#: The palette of Okabe and Ito (2008), which people with any of the common
+#: forms of color blindness can tell apart. The yellow is left for fills: it is
+#: too light for a line on white.
+PALETTE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "black": "#000000",
+        "orange": "#E69F00",
+        "sky": "#56B4E9",
+        "green": "#009E73",
+        "yellow": "#F0E442",
+        "blue": "#0072B2",
+        "vermilion": "#D55E00",
+        "purple": "#CC79A7",
+        "gray": "#666666",
+    }
+)
+
+# Networks whose gradient was kept small in training, by its weight.
+_GRADIENT: Final = {
+    f"cnn-grad{weight}": weight for weight in ("1e-4", "1e-3", "1e-2", "1e-1", "1")
+}
+
+#: One color for each role and each model, the same in every chapter.
+COLORS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # roles
+        "clean": PALETTE["blue"],
+        "shifted": PALETTE["vermilion"],
+        "pa": PALETTE["blue"],
+        "accuracy": PALETTE["orange"],
+        "afr_true": PALETTE["orange"],
+        "afr_pred": PALETTE["green"],
+        "bound": PALETTE["gray"],
+        "adam": PALETTE["purple"],
+        "hard": PALETTE["sky"],
+        "confidence": PALETTE["purple"],
+        "curve": PALETTE["black"],
+        "muted": PALETTE["gray"],
+        # the three classifiers of chapter 1
+        "perfect": PALETTE["green"],
+        "constant": PALETTE["sky"],
+        "random": PALETTE["vermilion"],
+        # trained models
+        "linear": PALETTE["orange"],
+        "cnn": PALETTE["blue"],
+        "cnn-noise": PALETTE["green"],
+        "cnn-adv": PALETTE["black"],
+        # the models of Part III: undefended, trained against attacks by one way or
+        # another, with a proof (kw), or a plain model behind a weak defense
+        "undefended": PALETTE["blue"],
+        "jpeg-rs": PALETTE["vermilion"],
+        "resnet20": PALETTE["blue"],
+        "resnet4b_adv": PALETTE["green"],
+        "cnn_a_adv4": PALETTE["orange"],
+        "cnn_a_adv_alt": PALETTE["sky"],
+        "oval_wide_kw": PALETTE["purple"],
+        "conv_small_pgd": PALETTE["black"],
+        "advertorch_lenet5_clean": PALETTE["blue"],
+        "conv_small_nat": PALETTE["sky"],
+        "advertorch_lenet5_adv": PALETTE["green"],
+        "cnn_a_adv": PALETTE["orange"],
+        "madry_tiny_adv": PALETTE["black"],
+        "kw": PALETTE["purple"],
+        # more undefended models of Part V
+        "captum_lenet": PALETTE["vermilion"],
+        "marabou_medium": PALETTE["sky"],
+        # more networks of Part VII
+        "marabou_large": PALETTE["vermilion"],
+        "cnn_a_mix": PALETTE["orange"],
+        "cnn_a_mix4": PALETTE["sky"],
+        "resnet2b_adv": PALETTE["green"],
+        "preact-adv": PALETTE["black"],
+        **dict.fromkeys(_GRADIENT, PALETTE["sky"]),
+    }
+)
+
+#: One marker for each model or role, so that color is never the only cue.
+MARKERS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "clean": "o",
+        "shifted": "s",
+        "pa": "o",
+        "accuracy": "s",
+        "afr_true": "s",
+        "afr_pred": "^",
+        "adam": "v",
+        "hard": "D",
+        "confidence": "P",
+        "perfect": "o",
+        "constant": "s",
+        "random": "X",
+        "linear": "s",
+        "cnn": "o",
+        "cnn-noise": "^",
+        "cnn-adv": "v",
+        "undefended": "o",
+        "jpeg-rs": "X",
+        "resnet20": "o",
+        "resnet4b_adv": "^",
+        "cnn_a_adv4": "s",
+        "cnn_a_adv_alt": "D",
+        "oval_wide_kw": "P",
+        "conv_small_pgd": "v",
+        "advertorch_lenet5_clean": "o",
+        "conv_small_nat": "D",
+        "advertorch_lenet5_adv": "^",
+        "cnn_a_adv": "s",
+        "madry_tiny_adv": "v",
+        "kw": "P",
+        "captum_lenet": "X",
+        "marabou_medium": "D",
+        "marabou_large": "X",
+        "cnn_a_mix": "s",
+        "cnn_a_mix4": "D",
+        "resnet2b_adv": "^",
+        "preact-adv": "v",
+        **dict.fromkeys(_GRADIENT, "D"),
+    }
+)
+
+#: What a model is called in legends and tables, short enough for a phone.
+LABELS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "linear": "logistic regression",
+        "cnn": "CNN",
+        "cnn-noise": "CNN, noise",
+        "cnn-adv": "CNN, PGD",
+        "jpeg-rs": "JPEG + RS",
+        "resnet20": "undefended",
+        "resnet4b_adv": "ResNet-4b, adv",
+        "cnn_a_adv4": "CNN-A, adv 4",
+        "cnn_a_adv_alt": "CNN-A, adv alt",
+        "oval_wide_kw": "wide CNN, KW",
+        "conv_small_pgd": "small CNN, PGD",
+        "advertorch_lenet5_clean": "LeNet-5, clean",
+        "conv_small_nat": "small CNN, clean",
+        "advertorch_lenet5_adv": "LeNet-5, adv",
+        "cnn_a_adv": "CNN-A, adv",
+        "madry_tiny_adv": "tiny CNN, PGD",
+        "kw": "CNN, KW",
+        "captum_lenet": "LeNet, clean",
+        "marabou_medium": "CNN, clean",
+        **{name: f"CNN, λ = {float(λ):g}" for name, λ in _GRADIENT.items()},
+        "marabou_large": "large CNN, clean",
+        "cnn_a_mix": "CNN-A, mix",
+        "cnn_a_mix4": "CNN-A, mix 4",
+        "resnet2b_adv": "ResNet-2b, adv",
+        "preact-adv": "PreAct, PGD",
+    }
+)
+
+_CYCLE: Final = ("blue", "vermilion", "green", "orange", "purple", "sky", "black")
+
+
+def _without_dataset(name: str) -> str:
+    """Strip the data set in front and the training seed behind.
+
+    Of a model behind a defense ("NAME+jpeg-rs"), the defense is what is left.
+    """
+    name = name.rpartition("+")[2]
+    for prefix in ("digits-", "mnist-", "fashion-mnist-", "fashion-", "cifar10-"):
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix)
+            break
+    head, _, tail = name.rpartition("-")
+    if head and tail[:1] == "s" and tail[1:].isdigit():
+        name = head
+    return name
+
+
+def color_of(name: str) -> str:
+    """Return the color of a role or of a model, whatever its data set and seed.
+
+    Parameters
+    ----------
+    name : str
+        A role ("clean", "pa", ...) or a model name ("digits-cnn-s3"). A model
+        behind a defense ("digits-cnn-s3+jpeg-rs") has the color of the defense.
+
+    Returns
+    -------
+    str
+        A hexadecimal color.
+
+    Raises
+    ------
+    KeyError
+        If no color is reserved for the name.
+
+    Examples
+    --------
+    >>> color_of("digits-cnn-s3") == COLORS["cnn"]
+    True
+    """
+    return _reserved(COLORS, name, "color")
+
+
+def marker_of(name: str) -> str:
+    """Return the marker of a role or of a model, as :func:`color_of` does.
+
+    Parameters
+    ----------
+    name : str
+        A role or a model name.
+
+    Returns
+    -------
+    str
+        A matplotlib marker.
+
+    Raises
+    ------
+    KeyError
+        If no marker is reserved for the name.
+
+    Examples
+    --------
+    >>> marker_of("digits-linear")
+    's'
+    """
+    return _reserved(MARKERS, name, "marker")
+
+
+def label_of(name: str) -> str:
+    """Return the short name of a model for legends, as :func:`color_of` does.
+
+    Parameters
+    ----------
+    name : str
+        A model name.
+
+    Returns
+    -------
+    str
+        A few words.
+
+    Raises
+    ------
+    KeyError
+        If no label is reserved for the name.
+
+    Examples
+    --------
+    >>> label_of("digits-cnn-adv-s0"), label_of("cifar10-marabou_large+jpeg-rs")
+    ('CNN, PGD', 'JPEG + RS')
+    """
+    return _reserved(LABELS, name, "label")
+
+
+def _reserved(table: Mapping[str, str], name: str, what: str) -> str:
+    for key in (name, _without_dataset(name)):
+        if key in table:
+            return table[key]
+    raise KeyError(
+        f"no {what} is reserved for {name!r}; known names: {', '.join(sorted(table))}"
+    )
+
+
+def style_parameters() -> dict[str, Any]:
+    """Return the matplotlib parameters of the book.
+
+    Returns
+    -------
+    dict
+        What :func:`use_style` passes to ``matplotlib.rcParams.update``.
+
+    Examples
+    --------
+    >>> style_parameters()["figure.figsize"]
+    (7.0, 3.6)
+    """
+    from cycler import cycler
+
+    return {
+        "figure.figsize": (7.0, 3.6),
+        "figure.dpi": 144,
+        "figure.facecolor": "white",
+        "figure.constrained_layout.use": True,
+        "figure.titlesize": 13,
+        "savefig.dpi": 144,
+        "savefig.facecolor": "white",
+        "savefig.bbox": "tight",
+        "axes.facecolor": "white",
+        "axes.edgecolor": "#444444",
+        "axes.labelcolor": "#222222",
+        "axes.labelsize": 12,
+        "axes.titlesize": 12.5,
+        "axes.titlelocation": "left",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.prop_cycle": cycler(color=[PALETTE[name] for name in _CYCLE]),
+        "grid.color": "#E2E2E2",
+        "grid.linewidth": 0.8,
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+        "font.size": 12,
+        "mathtext.fontset": "dejavusans",
+        "legend.fontsize": 11,
+        "legend.frameon": False,
+        "lines.linewidth": 2.0,
+        "lines.markersize": 6.0,
+        "errorbar.capsize": 3.0,
+        "xtick.labelsize": 11,
+        "ytick.labelsize": 11,
+        "xtick.color": "#444444",
+        "ytick.color": "#444444",
+        "image.cmap": "gray_r",
+        "image.interpolation": "nearest",
+        "svg.hashsalt": "robustbook",
+    }
+
+
+def use_style() -> None:
+    """Configure matplotlib for the book: call once, at the top of a chapter.
+
+    In Jupyter, PNG figures are written without the name and version of the
+    software, so that two runs give the same bytes.
+
+    Examples
+    --------
+    >>> import matplotlib as mpl
+    >>> with mpl.rc_context():
+    ...     use_style()
+    ...     mpl.rcParams["axes.spines.top"]
+    False
+    """
+    import matplotlib as mpl
+    import seaborn as sns
+
+    sns.set_theme(style="white", rc=style_parameters())
+    parameters: Any = style_parameters()
+    mpl.rcParams.update(parameters)  # rcParams that seaborn's theme does not pass on
+    _strip_notebook_metadata()
+
+
+def _strip_notebook_metadata() -> None:
+    """Leave the Software entry out of the PNG files of a notebook."""
+    try:
+        from IPython.core.getipython import get_ipython
+        from matplotlib_inline.config import InlineBackend
+    except ImportError:
+        return
+    shell = get_ipython()
+    if shell is None:
+        return
+    backend = InlineBackend.instance(parent=shell)
+    options: dict[str, Any] = dict(backend.print_figure_kwargs)
+    options["metadata"] = {**options.get("metadata", {}), "Software": None}
+    with warnings.catch_warnings():  # matplotlib-inline observes in an old way
+        warnings.simplefilter("ignore", DeprecationWarning)
+        backend.print_figure_kwargs = options
+
+
+def band(
+    ax: Axes,
+    x: npt.ArrayLike | Tensor,
+    y: npt.ArrayLike | Tensor,
+    err: npt.ArrayLike | Tensor,
+    *,
+    color: str,
+    label: str | None = None,
+    marker: str | None = "o",
+    alpha: float = 0.2,
+    **line: Any,
+) -> None:
+    """Draw a line with a band around it, ``y - err`` to ``y + err``.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Where to draw.
+    x, y, err : array_like or Tensor, shape (n,)
+        Abscissae, values, and half widths of the band. `err` may be one number, or
+        of shape (2, n) for widths below and above, as ``Axes.errorbar`` takes them.
+    color : str
+        Color of line and band.
+    label : str, optional
+        Entry in the legend.
+    marker : str, optional
+        Marker of the points.
+    alpha : float, default 0.2
+        Opacity of the band.
+    **line
+        Further options of ``Axes.plot``.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().add_subplot()
+    >>> band(ax, [0, 1], [1.0, 2.0], 0.1, color=COLORS["pa"], label="PA")
+    >>> len(ax.lines), len(ax.collections)
+    (1, 1)
+    """
+    x, y, err = _floats("x", x), _floats("y", y), _floats("err", err)
+    below, above = err if err.ndim == 2 else (err, err)
+    ax.fill_between(x, y - below, y + above, color=color, alpha=alpha, linewidth=0)
+    ax.plot(x, y, color=color, label=label, marker=marker, **line)
+
+
+def _floats(name: str, values: Any) -> npt.NDArray[np.float64]:
+    """Arrays and tensors of any precision, device and history, for matplotlib."""
+    from robustbook._checks.arguments import as_tensor  # imports torch
+
+    return as_tensor(name, values).double().cpu().numpy()
+
+
+def mark_maximum(
+    ax: Axes,
+    x: float,
+    y: float,
+    *,
+    label: str,
+    color: str = COLORS["shifted"],
+    offset: tuple[float, float] = (10.0, 10.0),
+) -> None:
+    """Mark a point, usually the maximum of a curve, and write beside it.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Where to draw.
+    x, y : float
+        The point, in data coordinates.
+    label : str
+        What to write.
+    color : str
+        Color of the mark and the words.
+    offset : (float, float), default (10, 10)
+        Place of the words, in points from the mark. Words to the left of the
+        mark end there; words to the right begin there.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().add_subplot()
+    >>> mark_maximum(ax, 1.0, 2.0, label="PA")
+    >>> [text.get_text() for text in ax.texts]
+    ['PA']
+    """
+    ax.plot(
+        [x],
+        [y],
+        marker="o",
+        markersize=8,
+        color=color,
+        markeredgecolor="white",
+        linestyle="none",
+        zorder=5,
+    )
+    ax.annotate(
+        label,
+        (x, y),
+        xytext=offset,
+        textcoords="offset points",
+        color=color,
+        ha="left" if offset[0] >= 0 else "right",
+        va="bottom" if offset[1] >= 0 else "top",
+    )
+
+
+def label_line(
+    ax: Axes,
+    x: float,
+    y: float,
+    text: str,
+    *,
+    color: str,
+    offset: tuple[float, float] = (6.0, 0.0),
+) -> None:
+    """Write a label at the end of a line, in the line's color.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Where to draw.
+    x, y : float
+        The end of the line, in data coordinates.
+    text : str
+        The label.
+    color : str
+        Color of the line.
+    offset : (float, float), default (6, 0)
+        Distance from the end of the line, in points.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().add_subplot()
+    >>> label_line(ax, 1.0, 2.0, "CNN", color=COLORS["cnn"])
+    >>> ax.texts[0].get_color() == COLORS["cnn"]
+    True
+    """
+    ax.annotate(
+        text,
+        (x, y),
+        xytext=offset,
+        textcoords="offset points",
+        color=color,
+        va="center",
+        ha="left" if offset[0] >= 0 else "right",
+        annotation_clip=False,
+    )
+
+
+def image_grid(
+    images: npt.ArrayLike | Tensor,
+    *,
+    titles: Sequence[str] | None = None,
+    row_labels: Sequence[str] | None = None,
+    columns: int = 8,
+    size: float = 0.9,
+) -> Figure:
+    """Show images in rows and columns.
+
+    Parameters
+    ----------
+    images : array_like or Tensor, shape (n, C, H, W) or (n, H, W)
+        Images in [0, 1], or from 0 to 255 if their type is uint8, with C = 1
+        (shown as ink on white) or 3.
+    titles : sequence of str, optional
+        A title for each image.
+    row_labels : sequence of str, optional
+        A label in front of each row.
+    columns : int, default 8
+        Images in a row.
+    size : float, default 0.9
+        Side of an image in inches.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, made with pyplot.
+
+    Raises
+    ------
+    ValueError
+        If the images have another shape, or the labels another number, or
+        `columns` is less than 1.
+    TypeError
+        If the images are integers other than uint8.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> fig = image_grid(np.zeros((6, 1, 8, 8)), columns=3)
+    >>> len(fig.axes)
+    6
+    >>> plt.close(fig)
+    """
+    import matplotlib.pyplot as plt
+
+    from robustbook._checks.arguments import check_count  # imports torch
+
+    check_count("columns", columns)
+    pixels = _pixels("images", images)
+    rows = -(-len(pixels) // columns)
+    for name, labels, expected in (
+        ("titles", titles, len(pixels)),
+        ("row_labels", row_labels, rows),
+    ):
+        if labels is not None and len(labels) != expected:
+            raise ValueError(f"{name}: expected {expected} labels, got {len(labels)}")
+    extra = 0.3 if titles is not None else 0.05
+    left = 1.1 if row_labels is not None else 0.0
+    fig, axes = plt.subplots(
+        rows,
+        columns,
+        figsize=(columns * size + left, rows * (size + extra)),
+        squeeze=False,
+    )
+    for index, ax in enumerate(axes.flat):
+        if index >= len(pixels):
+            ax.remove()
+            continue
+        _show_image(ax, pixels[index])
+        if titles is not None:
+            ax.set_title(titles[index], fontsize=11, loc="center")
+        if row_labels is not None and index % columns == 0:
+            ax.set_ylabel(row_labels[index // columns], rotation=0, ha="right")
+            ax.yaxis.label.set_verticalalignment("center")
+    return fig
+
+
+def image_rows(
+    rows: Sequence[tuple[str, Sequence[str], npt.ArrayLike | Tensor]],
+    *,
+    columns: int = 6,
+    size: float = 0.95,
+) -> Figure:
+    """Show groups of images, each group under its name and in rows of its own.
+
+    Parameters
+    ----------
+    rows : sequence of (str, sequence of str, images)
+        For each group: its name, a title for each image, and the images, of shape
+        (n, C, H, W) or (n, H, W), as :func:`image_grid` takes them.
+    columns : int, default 6
+        Images in a row; a larger group goes on in the next.
+    size : float, default 0.95
+        Side of an image in inches.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, made with pyplot.
+
+    Raises
+    ------
+    ValueError
+        If there is no group, a group has no image or another number of titles, or
+        the images have another shape.
+    TypeError
+        If the images are integers other than uint8.
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> fig = image_rows([("hue", ["red", "blue"], np.zeros((2, 3, 8, 8)))])
+    >>> [ax.get_title() for ax in fig.axes]
+    ['red', 'blue']
+    >>> plt.close(fig)
+    """
+    import matplotlib.pyplot as plt
+
+    from robustbook._checks.arguments import check_count  # imports torch
+
+    check_count("columns", columns)
+    if not rows:
+        raise ValueError("rows: expected at least one group of images, got none")
+    groups = [(name, titles, _pixels(name, images)) for name, titles, images in rows]
+    for name, titles, pixels in groups:
+        if len(titles) != len(pixels):
+            raise ValueError(
+                f"{name}: expected {len(pixels)} titles, one for each image, got "
+                f"{len(titles)}"
+            )
+    lines = [-(-len(titles) // columns) for _, titles, _ in groups]
+    left = 1.05
+    fig = plt.figure(figsize=(columns * size + left, sum(lines) * (size + 0.27)))
+    grid = fig.add_gridspec(sum(lines), columns)
+    above = 0
+    for (name, titles, pixels), height in zip(groups, lines, strict=True):
+        for index, (title, image) in enumerate(zip(titles, pixels, strict=True)):
+            ax = fig.add_subplot(grid[above + index // columns, index % columns])
+            _show_image(ax, image)
+            ax.set_title(title, fontsize=10, loc="center", pad=3)
+            if index == 0:
+                ax.set_ylabel(name, rotation=0, ha="right", labelpad=8)
+                ax.yaxis.label.set_verticalalignment("center")
+        above += height
+    return fig
+
+
+def _pixels(name: str, images: npt.ArrayLike | Tensor) -> npt.NDArray[np.float64]:
+    """Images as (n, C, H, W) in [0, 1]."""
+    from robustbook._checks.arguments import as_tensor  # imports torch
+
+    given = as_tensor(name, images)
+    pixels = _floats(name, given)
+    if str(given.dtype) == "torch.uint8":
+        pixels /= 255.0
+    elif not given.is_floating_point():
+        raise TypeError(
+            f"{name}: expected floats in [0, 1] or uint8, got {given.dtype}; "
+            "divide by the largest value that a pixel can have"
+        )
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    if pixels.ndim != 4 or pixels.shape[1] not in (1, 3) or len(pixels) == 0:
+        raise ValueError(
+            f"{name}: expected shape (n, C, H, W) with n > 0 and C = 1 or 3, "
+            f"or (n, H, W); got {tuple(given.shape)}"
+        )
+    return pixels
+
+
+def _show_image(ax: Axes, image: npt.NDArray[np.float64]) -> None:
+    """One image (C, H, W) without ticks, in a thin frame."""
+    shown = np.clip(image.transpose(1, 2, 0), 0.0, 1.0)
+    ax.imshow(shown.squeeze(), vmin=0.0, vmax=1.0, cmap="gray_r")
+    ax.set(xticks=[], yticks=[])
+    ax.grid(visible=False)
+    for spine in ax.spines.values():
+        spine.set(visible=True, color="#BBBBBB", linewidth=0.8)

@@ -1,0 +1,240 @@
+"""Each fault of a book is found once, and said with its remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from press.checks import check
+from press.layout import Chapter
+from press.source import METADATA, read_source, render, sync
+from press.stamps import STAMP, input_hashes
+from press.status import write_status
+
+from .conftest import MakeBook, complete
+
+Edit = Callable[[str], str]
+
+
+def pretend_publish(chapter: Chapter, outputs: list[dict] | None = None) -> None:
+    """Publish without running: stamp the source, give its first cell outputs."""
+    sync(chapter)
+    notebook = read_source(chapter).notebook
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if outputs:
+        code[1].outputs = outputs
+    notebook.metadata = METADATA | {
+        STAMP: {
+            **input_hashes(chapter),
+            "device": "cpu",
+            "parameters": {"profile": "full"},
+            "versions": {"python": "3.11"},
+        }
+    }
+    chapter.published.parent.mkdir(parents=True, exist_ok=True)
+    chapter.published.write_text(json.dumps(notebook))
+    write_status(chapter.root)
+
+
+def faults(chapter: Chapter) -> list[str]:
+    return [str(problem) for problem in check(chapter.root)]
+
+
+def test_a_good_book_has_none(make_book: MakeBook) -> None:
+    chapter = make_book()
+    pretend_publish(chapter)
+    assert faults(chapter) == []
+
+
+def test_a_stale_chapter(make_book: MakeBook) -> None:
+    chapter = make_book()
+    assert any("stale: it was never executed; make book" in f for f in faults(chapter))
+    pretend_publish(chapter)
+    chapter.source.write_text(chapter.source.read_text() + "\nMore.\n")
+    sync(chapter)
+    assert faults(chapter) == [
+        "book/chapters/01_small.ipynb: stale: its text changed; make book"
+    ]
+
+
+def test_a_pair_out_of_step(make_book: MakeBook) -> None:
+    chapter = make_book()
+    pretend_publish(chapter)
+    chapter.pair.write_text("{}")
+    assert faults(chapter) == [
+        "notebooks/01_small.ipynb: out of step with its text; robustbook sync"
+    ]
+
+
+def cut(start: str, end: str) -> Edit:
+    return lambda text: text[: text.index(start)] + text[text.index(end) :]
+
+
+def swap(old: str, new: str) -> Edit:
+    return lambda text: text.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("edit", "fault"),
+    [
+        (cut("## Key takeaways", "## Exercises"), "no the heading Key takeaways"),
+        (cut("## References", "None."), "no the heading References"),
+        (swap("able to do", "reading"), "no what you will be able to do"),
+        (swap("What the source papers say", "Sources"), "What the source papers"),
+        (swap("(ch-01)=", "(chapter-1)="), "no anchor (ch-01)="),
+        (swap(":label: ex-01-two", ":label: ex-01-too"), "ex-01-too has no solution"),
+        (cut(":::{solution} ex-01-one", "````{exercise-start}"), "ex-01-one has no"),
+        (cut(":::{exercise}", ":::{solution} ex-01-one"), "1 exercises with a label"),
+        (swap("[remove-cell, test]", "[remove-cell]"), "no tested claim"),
+        (swap("[parameters, ", "["), "the first code cell is no parameters cell"),
+        (swap("We add.", "![ ](sum.png)"), "a picture without alt text"),
+        (swap("print(profile, seed)", "print(" + "1" * 80 + ")"), "87 columns"),
+        (swap("print(profile, seed)", "print(seed)\n" * 16), "16 lines of code"),
+    ],
+)
+def test_faults_of_the_text(make_book: MakeBook, edit: Edit, fault: str) -> None:
+    chapter = make_book(text=edit(complete()))
+    pretend_publish(chapter)
+    found = faults(chapter)
+    assert any(fault in line for line in found), found
+    assert all(line.startswith("notebooks/01_small.md") for line in found), found
+
+
+def test_a_long_cell_may_be_tagged(make_book: MakeBook) -> None:
+    body = ":tags: [long]\n\n" + "print(seed)\n" * 16
+    chapter = make_book(text=swap("print(profile, seed)", body)(complete()))
+    pretend_publish(chapter)
+    assert faults(chapter) == []
+
+
+def test_code_that_is_not_shown_may_be_long(make_book: MakeBook) -> None:
+    body = ":tags: [remove-cell]\n\n" + "print(seed)\n" * 16
+    chapter = make_book(text=swap("print(profile, seed)", body)(complete()))
+    pretend_publish(chapter)
+    assert faults(chapter) == []
+
+
+def test_a_wide_line_is_named(make_book: MakeBook) -> None:
+    wide = f"x = '{'y' * 80}'"
+    chapter = make_book(text=swap("print(profile, seed)", f"1\n{wide}")(complete()))
+    pretend_publish(chapter)
+    line = chapter.source.read_text().splitlines().index(wide) + 1
+    assert faults(chapter) == [
+        f"notebooks/01_small.md:{line}: a line of 86 columns; at most 78"
+    ]
+
+
+def test_a_problem_names_its_line(make_book: MakeBook) -> None:
+    chapter = make_book(text=swap("print(profile, seed)", "x = 1\n" * 16)(complete()))
+    pretend_publish(chapter)
+    line = chapter.source.read_text().splitlines().index("x = 1") + 1
+    assert faults(chapter)[0].startswith(f"notebooks/01_small.md:{line}: 16 lines")
+
+
+PICTURE = {
+    "output_type": "display_data",
+    "data": {"image/png": "aGk=", "text/plain": "<Figure size 1x1 with 1 Axes>"},
+    "metadata": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("output", "fault"),
+    [
+        (PICTURE, "a picture without alt text"),
+        (
+            {"output_type": "stream", "name": "stderr", "text": "careful"},
+            "wrote to standard error",
+        ),
+        (
+            {"output_type": "stream", "name": "stdout", "text": "<A at 0x7f00aa11bb>"},
+            "a memory address",
+        ),
+        (
+            {
+                "output_type": "error",
+                "ename": "KeyError",
+                "evalue": "x",
+                "traceback": [],
+            },
+            "raised KeyError",
+        ),
+    ],
+)
+def test_faults_of_outputs(make_book: MakeBook, output: dict, fault: str) -> None:
+    chapter = make_book()
+    pretend_publish(chapter, [output])
+    (found,) = faults(chapter)
+    assert fault in found
+    assert "cell 01_small-003" in found
+
+
+def test_alt_text_is_seen(make_book: MakeBook) -> None:
+    options = "---\nmystnb:\n  image:\n    alt: a line\n---\nprint(profile, seed)"
+    chapter = make_book(text=swap("print(profile, seed)", options)(complete()))
+    pretend_publish(chapter, [PICTURE])
+    assert faults(chapter) == []
+
+
+def test_published_with_another_profile(make_book: MakeBook) -> None:
+    chapter = make_book()
+    pretend_publish(chapter)
+    text = chapter.published.read_text().replace('"full"', '"quick"')
+    chapter.published.write_text(text)
+    write_status(chapter.root)
+    assert any("published with profile quick" in line for line in faults(chapter))
+
+
+def test_strays(make_book: MakeBook) -> None:
+    chapter = make_book()
+    pretend_publish(chapter)
+    for folder in (chapter.pair.parent, chapter.published.parent):
+        (folder / "02_gone.ipynb").write_text(render(read_source(chapter).notebook))
+    assert faults(chapter) == [
+        "notebooks/02_gone.ipynb: no notebooks/02_gone.md; git rm it",
+        "book/chapters/02_gone.ipynb: no notebooks/02_gone.md; git rm it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("toc", "fault"),
+    [
+        ("root: intro\nchapters: []\n", "book/chapters/01_small is missing"),
+        (
+            "root: intro\nparts:\n  - chapters:\n"
+            "      - file: book/chapters/01_small\n      - file: book/nowhere\n",
+            "book/nowhere does not exist",
+        ),
+        (
+            "root: intro\nchapters:\n  - file: book/chapters/01_small\n"
+            "  - file: book/chapters/01_small\n",
+            "out of order or twice",
+        ),
+    ],
+)
+def test_table_of_contents(make_book: MakeBook, toc: str, fault: str) -> None:
+    chapter = make_book()
+    pretend_publish(chapter)
+    (chapter.root / "_toc.yml").write_text(toc)
+    (found,) = faults(chapter)
+    assert found.startswith(f"_toc.yml: {fault}") or fault in found
+
+
+def test_status_out_of_step(make_book: MakeBook) -> None:
+    chapter = make_book()
+    pretend_publish(chapter)
+    (chapter.root / "book" / "status.md").unlink()
+    (found,) = faults(chapter)
+    assert "book/status.md" in found
+
+
+def test_stale_results(make_book: MakeBook) -> None:
+    chapter = make_book()
+    results = chapter.root / "data" / "results"
+    results.mkdir(parents=True)
+    (results / "sweep.json").write_text("{}")
+    pretend_publish(chapter)
+    (found,) = faults(chapter)
+    assert found.startswith("data/results/sweep.json: stale: not a stored result")

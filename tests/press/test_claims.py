@@ -1,0 +1,257 @@
+"""The claims ledger: what is read, what is wrong with it, and the book's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from press.checks import check
+from press.claims import (
+    VERDICTS,
+    find_evidence,
+    insert_values,
+    ledger_faults,
+    ledger_file,
+    read_ledger,
+)
+from press.layout import BookError, Chapter
+
+from .conftest import MakeBook, complete
+from .test_checks import Edit, cut, swap
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LEDGER = """\
+[[document]]
+id = "paper"
+title = "The paper"
+cite = "adder1999"
+
+[[claim]]
+id = "paper-adds"
+document = "paper"
+place = "Theorem 1"
+claim = "One and one make $2$."
+verdict = "holds"
+finding = "We counted."
+evidence = ["thm-01-sum", "fig-01-sum", "sec-01-add"]
+
+[[claim]]
+id = "paper-always"
+document = "paper"
+place = "Section 2"
+claim = "It always adds."
+verdict = "not tested here"
+"""
+
+BLOCKS = """\
+(sec-01-add)=
+## How to add
+
+:::{prf:theorem} Sums
+:class: dropdown
+:label: thm-01-sum
+It adds.
+:::
+
+:::{prf:proof}
+Count.
+:::
+
+```{code-cell} python
+---
+mystnb:
+  image:
+    alt: a line
+  figure:
+    name: fig-01-sum
+    caption: A sum.
+---
+print(profile, seed)
+```
+"""
+
+
+@pytest.fixture
+def book(make_book: MakeBook) -> Chapter:
+    """Return a book of one chapter with labels, and with a ledger that is right."""
+    text = complete().replace("We add.\n", f"We add.\n\n{BLOCKS}")
+    chapter = make_book(text=text)
+    write(chapter, LEDGER)
+    (chapter.root / "book").mkdir()
+    (chapter.root / "book" / "references.bib").write_text("@book{adder1999,\n}\n")
+    return chapter
+
+
+def write(chapter: Chapter, text: str) -> None:
+    ledger_file(chapter.root).parent.mkdir(exist_ok=True)
+    ledger_file(chapter.root).write_text(text, encoding="utf-8")
+
+
+def glue(chapter: Chapter, **values: object) -> None:
+    """Pretend that the executed chapter has glued some values."""
+    outputs = [
+        {
+            "output_type": "display_data",
+            "data": {"application/papermill.record/text/plain": repr(value)},
+            "metadata": {
+                "scrapbook": {
+                    "mime_prefix": "application/papermill.record/",
+                    "name": name.replace("_", "-"),
+                }
+            },
+        }
+        for name, value in values.items()
+    ]
+    chapter.published.parent.mkdir(parents=True, exist_ok=True)
+    cells = [{"cell_type": "code", "outputs": outputs}, {"cell_type": "markdown"}]
+    chapter.published.write_text(json.dumps({"cells": cells}), encoding="utf-8")
+
+
+def test_a_good_ledger_is_read_and_has_no_fault(book: Chapter) -> None:
+    ledger = read_ledger(book.root)
+    assert [claim.id for claim in ledger.claims] == ["paper-adds", "paper-always"]
+    first, second = ledger.claims
+    assert first.anchor == "claim-paper-adds"
+    assert (first.tested, second.tested) == (True, False)
+    assert ledger.of(ledger.documents[0]) == ledger.claims
+    assert list(ledger_faults(book.root)) == []
+
+
+def test_a_book_without_ledger_has_no_fault(make_book: MakeBook) -> None:
+    assert list(ledger_faults(make_book().root)) == []
+
+
+def test_evidence_is_linked_by_the_right_role(book: Chapter) -> None:
+    places = find_evidence(book.root)
+    roles = {label: place.role for label, place in places.items()}
+    assert roles == {
+        "ch-01": "ref",
+        "sec-01-add": "ref",
+        "thm-01-sum": "prf:ref",
+        "fig-01-sum": "numref",
+        "ex-01-one": "ref",
+        "ex-01-two": "ref",
+    }
+
+
+def test_evidence_leads_to_the_tested_cell_that_follows(book: Chapter) -> None:
+    places = find_evidence(book.root)
+    lines = book.source.read_text(encoding="utf-8").splitlines()
+    line = places["fig-01-sum"].test
+    assert line is not None
+    assert any("test]" in text for text in lines[line - 2 : line + 1])
+    assert places["thm-01-sum"].test == line
+    assert places["ex-01-one"].test is None
+
+
+@pytest.mark.parametrize(
+    ("edit", "place", "fault"),
+    [
+        (swap("[[document]]", "[[document"), "", "not a TOML file"),
+        (swap("[[document]]", "[[documents]]"), "", "unknown table 'documents'"),
+        (swap("[[document]]", "[document]"), "", "expected tables [[document]]"),
+        (swap("[[document]]", "[[document]]\ncites = 'x'"), "", "did you mean cite?"),
+        (swap('title = "The paper"', ""), "", "title is missing"),
+        (swap('place = "Theorem 1"\n', ""), "", "paper-adds: place is missing"),
+        (swap('"Theorem 1"', '"  "'), "", "expected text for place"),
+        (swap('"Theorem 1"', "1"), "", "expected text for place, got 1"),
+        (swap("finding =", "findings ="), "", "did you mean finding?"),
+        (swap('["thm-01-sum", ', '[1, "fig-01-sum", '), "", "expected evidence ="),
+        (swap('"We counted."', "7"), "", "expected text for finding, got 7"),
+        (swap("We", '"\nalso = [{}]#'), "", "expected also ="),
+        (swap("adder1999", "adder2000"), "", "no work adder2000"),
+        (swap("paper-always", "paper-adds"), ":16", "a second claim paper-adds"),
+        (swap("paper-adds", "Paper_adds"), ":7", "claim Paper_adds: not an id"),
+        (
+            swap('document = "paper"\nplace = "Section', 'document = "x"\nplace = "'),
+            ":16",
+            "unknown document 'x'; one of paper",
+        ),
+        (
+            swap("finding", 'also = [{document = "y", place = "1"}]\nfinding'),
+            ":7",
+            "unknown document 'y'",
+        ),
+        (swap('"holds"', '"true"'), ":7", "unknown verdict 'true'; one of holds, "),
+        (cut("evidence", '\n[[claim]]\nid = "paper-always'), ":7", "without evidence"),
+        (swap('finding = "We counted."', ""), ":7", "holds, without finding"),
+        (swap("not tested here", "fails"), ":16", "fails, without evidence"),
+        (
+            swap("thm-01-sum", "thm-01-som"),
+            ":7",
+            "no label thm-01-som in notebooks/*.md; did you mean thm-01-sum?",
+        ),
+        (swap("thm-01-sum", "ex-01-one"), ":7", "no tested cell follows ex-01-one"),
+        (swap("thm-01-sum", "fig-01-sum"), ":7", "a label twice"),
+        (swap("We counted", "By 3.5 or 12 %"), ":7", "typed numbers: 3.5, 12"),
+        (
+            swap("We counted", "{glue:text}`c01-count:d`"),
+            ":7",
+            "no value c01-count in the executed chapter 01",
+        ),
+    ],
+)
+def test_each_fault_is_said(book: Chapter, edit: Edit, place: str, fault: str) -> None:
+    changed = edit(LEDGER)
+    assert changed != LEDGER
+    write(book, changed)
+    found = [f"{where}: {what}; {do}" for where, what, do in ledger_faults(book.root)]
+    assert any(
+        line.startswith(f"data/claims.toml{place}: ") and fault in line
+        for line in found
+    ), found
+
+
+def test_faults_are_among_those_of_the_book(book: Chapter) -> None:
+    write(book, swap('"holds"', '"true"')(LEDGER))
+    problems = [str(problem) for problem in check(book.root)]
+    assert any("unknown verdict 'true'" in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "As Section 3.6.2 and Tables 4.1, 4.2 and 4.5 say.",
+        "At {glue:text}`c01-share:.1%` and in {ref}`3.5 <sec-01-add>`.",
+        "For $K = 3$ and batches of 16.",
+    ],
+)
+def test_numbers_that_are_not_measured_may_stand(book: Chapter, text: str) -> None:
+    glue(book, c01_share=0.25)
+    write(book, LEDGER.replace("We counted.", text))
+    assert list(ledger_faults(book.root)) == []
+
+
+def test_a_finding_may_quote_the_numbers_of_the_claim(book: Chapter) -> None:
+    text = LEDGER.replace("make $2$.", "make 2.5.").replace("We", "Not 2.5, we")
+    write(book, text)
+    assert list(ledger_faults(book.root)) == []
+
+
+def test_values_come_from_the_executed_chapter(book: Chapter) -> None:
+    glue(book, c01_share=0.1234, c01_low=-1.5, c01_name="Adam", c01_many=12)
+    text = "{glue:text}`c01-share:.1%`, {glue:text}`c01-low:.2f`, {glue:text}`c01-name`"
+    assert insert_values(text, book.root) == "12.3%, \N{MINUS SIGN}1.50, Adam"
+    assert insert_values("{glue:text}`c01-many:d` runs", book.root) == "12 runs"
+    with pytest.raises(BookError, match="did you mean c01-share"):
+        insert_values("{glue:text}`c01-shore`", book.root)
+    with pytest.raises(BookError, match=r"c01-name: .*got 'Adam'"):
+        insert_values("{glue:text}`c01-name:.2f`", book.root)
+    with pytest.raises(BookError, match="cannot read"):
+        insert_values("{glue}`c01-share`", book.root)
+
+
+def test_the_book_has_a_ledger_without_fault() -> None:
+    found = list(ledger_faults(ROOT))
+    assert found == []
+    ledger = read_ledger(ROOT)
+    assert {document.id for document in ledger.documents} >= {"paper", "thesis"}
+    assert {claim.verdict for claim in ledger.claims} == set(VERDICTS)
+
+
+def test_every_chapter_links_to_the_ledger() -> None:
+    for path in sorted((ROOT / "notebooks").glob("*.md")):
+        assert "claims-ledger" in path.read_text(encoding="utf-8"), path.name

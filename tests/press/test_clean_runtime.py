@@ -1,0 +1,226 @@
+"""The notebooks run where nothing but their install cell has prepared the ground.
+
+A clean runtime, such as Colab's, has Jupyter, torch and torchvision. So has the
+environment that is made here. Then the text of the install cell is run in it, with one
+change: the release comes from an archive of this checkout, made as the repository's
+host makes it. After that, each notebook is executed in an empty folder, as it is
+committed, with no network and no data but what the release brought.
+
+That takes minutes for all chapters, so only a sample is executed here. To execute
+all of them: ``make clean-runtime``, which sets ROBUSTBOOK_CLEAN_RUNTIME to ``all``.
+Set to ``published``, the cell is run without the change, which needs the release.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from press.layout import Chapter, list_chapters
+from robustbook import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+DRIVER = Path(__file__).with_name("run_notebook.py")
+WANTED = os.environ.get("ROBUSTBOOK_CLEAN_RUNTIME", "")
+ALL = WANTED in ("all", "published")
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+# As in the Makefile: only this index has CPU builds of torch for Linux, and where it
+# cannot be reached, pip goes on with the others at once.
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+TORCH_FROM = (
+    ["--retries", "0", "--extra-index-url", CPU_INDEX]
+    if sys.platform == "linux"
+    else []
+)
+
+# The first chapter that does each of these is executed in every run of the tests.
+SAMPLE = {
+    "starts the book": "",
+    "loads a trained model": r"\bload_model\(",
+    "attacks": r"^from robustbook\.attacks import",
+}
+
+pytestmark = pytest.mark.slow
+
+
+def chosen() -> list[Chapter]:
+    """Return the chapters to execute."""
+    chapters = list_chapters(ROOT)
+    if ALL:
+        return chapters
+    found: set[Chapter] = set()
+    for pattern in SAMPLE.values():
+        texts = ((chapter, chapter.source.read_text("utf-8")) for chapter in chapters)
+        found.add(
+            next(
+                chapter
+                for chapter, text in texts
+                if re.search(pattern, text, re.MULTILINE)
+            )
+        )
+    return sorted(found)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """An environment as a reader finds it, the archive of a release, its files."""
+
+    folder: Path
+    release: Path
+    files: tuple[str, ...]
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        scripts = "Scripts" if os.name == "nt" else "bin"
+        return self.folder / "venv" / scripts / "python"
+
+    def run(
+        self, *arguments: str | Path, network: bool, cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run its interpreter with nothing of this checkout in sight."""
+        home = self.folder / "home"
+        home.mkdir(exist_ok=True)
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("ROBUSTBOOK_", "PYTHON", "JUPYTER", "MPL", "XDG_"))
+            and name not in ("IPYTHONDIR", "PYTEST_CURRENT_TEST")
+        }
+        if not network:
+            environment["HOME"] = str(home)
+            # Port 9 of this machine discards what it is sent.
+            environment |= dict.fromkeys(
+                ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"),
+                "http://127.0.0.1:9",
+            )
+        return subprocess.run(
+            [str(self.python), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=cwd or home,
+            check=False,
+        )
+
+    def execute(self, notebook: Path, *, network: bool, cwd: Path) -> dict[str, Any]:
+        """Execute a notebook; return the summary of ``run_notebook.py``."""
+        done = self.run(DRIVER, notebook, network=network, cwd=cwd)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def version(self, package: str) -> str:
+        """Return the version of a package that it has."""
+        code = f"from importlib.metadata import version; print(version({package!r}))"
+        done = self.run("-c", code, network=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+
+def tracked() -> list[str]:
+    """Return the files that a release of this checkout has."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("a release is made from a git checkout, and this is none")
+    names = listed.stdout.decode().split("\0")
+    return [name for name in names if name and (ROOT / name).is_file()]
+
+
+def pinned(*packages: str) -> list[str]:
+    """Return the lines of constraints.txt on some packages."""
+    lines = (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+    return [line for line in lines if line.split("==")[0] in packages]
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+    """Return an environment with Jupyter and torch, as Colab is one."""
+    folder = tmp_path_factory.mktemp("runtime")
+    release = folder / f"v{__version__}.tar.gz"
+    files = tracked()
+    with tarfile.open(release, "w:gz", compresslevel=1) as archive:
+        for name in files:
+            archive.add(ROOT / name, f"robustness-measured-{__version__}/{name}")
+    made = Runtime(folder, release, tuple(files))
+    venv.create(folder / "venv", with_pip=True)
+    done = made.run(
+        *("-m", "pip", "install", "-q", *TORCH_FROM),
+        *pinned("torch", "torchvision", "ipykernel", "nbclient"),
+        network=True,
+    )
+    if done.returncode and not (IN_CI or ALL):
+        pytest.skip(f"no torch and Jupyter from the package index: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    return made
+
+
+@pytest.fixture(scope="module")
+def prepared(runtime: Runtime) -> Runtime:
+    """Return that environment after the install cell was run in it."""
+    torch = runtime.version("torch")
+    notebook = nbformat.read(list_chapters(ROOT)[0].pair, as_version=4)
+    (cell,) = (c for c in notebook.cells if "install" in c.metadata.get("tags", []))
+    if WANTED != "published":
+        (address,) = re.findall(r"@ (https://\S+)\"", cell.source)
+        cell.source = cell.source.replace(address, runtime.release.as_uri())
+    notebook.cells = [cell]
+    path = runtime.folder / "install.ipynb"
+    nbformat.write(notebook, path)
+    summary = runtime.execute(path, network=True, cwd=runtime.folder)
+    assert "ERROR" not in summary["install"] + summary["stderr"], summary
+    assert summary["error"] == ""
+    assert runtime.version("robustbook") == __version__
+    # Some hundred megabytes that a runtime has are left as they are.
+    assert runtime.version("torch") == torch
+    return runtime
+
+
+def test_what_is_installed_fits_together(prepared: Runtime) -> None:
+    done = prepared.run("-m", "pip", "check", network=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_release_brings_every_file_that_chapters_read(prepared: Runtime) -> None:
+    code = (
+        "import robustbook; from pathlib import Path;"
+        "here = Path(robustbook.__file__).parent;"
+        "print(*(p.relative_to(here).as_posix() for p in here.rglob('*')), sep='\\n')"
+    )
+    done = prepared.run("-c", code, network=False)
+    assert done.returncode == 0, done.stderr
+    brought = set(done.stdout.splitlines())
+    folders = ("data/checkpoints/", "data/reported/", "data/results/")
+    expected = {
+        name.removeprefix("src/robustbook/").replace("data/", "_data/", 1)
+        if name.startswith("data/")
+        else name.removeprefix("src/robustbook/")
+        for name in prepared.files
+        if name.startswith(("src/robustbook/", *folders))
+    }
+    assert expected - brought == set()
+
+
+@pytest.mark.parametrize("chapter", chosen(), ids=lambda chapter: chapter.name)
+def test_a_notebook_runs_with_what_its_install_cell_brought(
+    prepared: Runtime, chapter: Chapter, tmp_path: Path
+) -> None:
+    summary = prepared.execute(chapter.pair, network=False, cwd=tmp_path)
+    assert summary["error"] == ""
+    # The second time, the cell does nothing, and needs no network for it.
+    assert summary["install"] == ""
+    assert list(tmp_path.iterdir()) == []
+    print(f"{chapter.name}: {summary['seconds']} s, {summary['pictures']} pictures")

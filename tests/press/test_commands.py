@@ -1,0 +1,124 @@
+"""The commands on chapters, as typed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from press import commands
+
+from .conftest import MakeBook
+
+
+def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "press", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_publish_check_and_stale(make_book: MakeBook) -> None:
+    chapter = make_book()
+    root = chapter.root
+    assert "stale" in command(root, "check").stdout
+    assert command(root / "notebooks", "publish", "--stale").returncode == 0
+    checked = command(root, "check")
+    assert checked.stdout == "1 chapters: all in step, nothing stale\n"
+    assert checked.returncode == 0
+    again = command(root, "publish", "--stale")
+    assert again.stdout == "no chapter is stale\n"
+
+    chapter.source.write_text(chapter.source.read_text() + "\nMore.\n")
+    checked = command(root, "check")
+    assert checked.returncode == 1
+    assert checked.stdout.splitlines() == [
+        "notebooks/01_small.ipynb: out of step with its text; robustbook sync",
+        "book/chapters/01_small.ipynb: stale: its text changed; make book",
+    ]
+
+
+@pytest.mark.slow
+def test_run_with_parameters(make_book: MakeBook, tmp_path: Path) -> None:
+    chapter = make_book("print(profile, seed + 1)")
+    output = tmp_path / "mine.ipynb"
+    done = command(
+        chapter.root,
+        *("run", "1", "-p", "seed=41", "--profile", "full"),
+        *("--output", str(output)),
+    )
+    assert done.stdout == f"{output}\n"
+    assert "full 42" in output.read_text()
+
+
+@pytest.mark.slow
+def test_run_says_what_failed(make_book: MakeBook) -> None:
+    done = command(make_book("1 / 0").root, "run", "01")
+    assert done.returncode == 1
+    assert done.stderr.startswith("robustbook: 01_small failed in the cell at ")
+    assert "Traceback (most recent call last)\nCell" not in done.stdout
+
+
+def test_sync(make_book: MakeBook) -> None:
+    chapter = make_book()
+    chapter.pair.unlink()
+    assert "wrote notebooks/01_small.ipynb\n" in command(chapter.root, "sync").stdout
+    assert command(chapter.root, "sync").stdout == "all in step\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "7"], "no chapter '7'; this book has 01_small"),
+        (["run", "1", "-p", "seed"], "--parameter seed: expected NAME=VALUE"),
+        (
+            ["run", "1", "--device", "foo"],
+            "--device foo: expected auto, cpu, cuda, cuda:N (a number) or mps",
+        ),
+        (
+            ["run", "1", "--output", "notebooks"],
+            "notebooks: a folder; name a file, such as notebooks/run.ipynb",
+        ),
+        (
+            ["run", "1", "--output", "intro.md/run.ipynb"],
+            "intro.md/run.ipynb: cannot be written: File exists",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(
+    make_book: MakeBook, words: list[str], message: str
+) -> None:
+    done = command(make_book("1 / 0").root, *words)
+    assert done.returncode == 2
+    assert done.stderr == f"robustbook: {message}\n"
+
+
+def test_no_book(tmp_path: Path) -> None:
+    done = command(tmp_path, "check")
+    assert done.returncode == 2
+    assert done.stderr.startswith("robustbook: no book at or above ")
+
+
+@pytest.mark.parametrize("word", ["check", "sync", "publish", "run"])
+@pytest.mark.parametrize("name", ["here", "gone"])
+def test_no_book_in_the_named_folder(tmp_path: Path, word: str, name: str) -> None:
+    (tmp_path / "here").mkdir()
+    words = [word, "--root", name, *(["1"] if word == "run" else [])]
+    done = command(tmp_path, *words)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"robustbook: no book in {name}: expected a folder with notebooks/ and "
+        "_toc.yml\n"
+    )
+    assert not list((tmp_path / "here").iterdir())
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1", "mps"])
+def test_devices(device: str) -> None:
+    assert commands._parse(None, device=device) == {"device": device}

@@ -1,0 +1,207 @@
+"""Chapters run in this Python, all or nothing, and repeat byte for byte."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from press.execute import ChapterError
+from press.layout import BookError, Chapter
+from press.publish import PUBLISHED, publish, rerun
+from press.source import read_source
+from press.stamps import read_stamp, staleness
+from press.status import render_status, status_page
+
+from .conftest import MakeBook
+
+pytestmark = pytest.mark.slow
+
+# Everything that varies from run to run if nothing is done about it.
+VARIED = """
+import random, sys, os
+print({"a", "b", "c"}, random.Random(seed).random())
+for i in range(50):
+    print(i, flush=True)
+print(profile, device)
+import matplotlib.pyplot as plt
+_ = plt.plot([1, 2])
+plt.show()
+"""
+
+
+def published(chapter: Chapter) -> nbformat.NotebookNode:
+    return nbformat.read(chapter.published, as_version=4)
+
+
+def text_of(chapter: Chapter | Path) -> str:
+    path = chapter.published if isinstance(chapter, Chapter) else chapter
+    return "".join(
+        output.get("text", "") or output.get("data", {}).get("text/plain", "")
+        for cell in nbformat.read(path, as_version=4).cells
+        for output in cell.get("outputs", [])
+    )
+
+
+def test_publishing_repeats_byte_for_byte(make_book: MakeBook) -> None:
+    chapter = make_book(VARIED)
+    assert publish([chapter]) == []
+    first = chapter.published.read_bytes()
+    chapter.published.unlink()
+    assert publish([chapter]) == []
+    assert chapter.published.read_bytes() == first
+    nbformat.validate(published(chapter))
+
+
+def test_the_published_chapter_is_its_source_with_outputs(make_book: MakeBook) -> None:
+    chapter = make_book(VARIED)
+    assert publish([chapter]) == []
+    cells = published(chapter).cells
+    written = read_source(chapter).notebook.cells
+    assert [cell.id for cell in cells] == [cell.id for cell in written]
+    assert [cell.metadata for cell in cells] == [cell.metadata for cell in written]
+    changed = [i for i, c in enumerate(cells) if c.source != written[i].source]
+    assert len(changed) == 1
+    assert "parameters" in cells[changed[0]].metadata.tags
+    assert cells[changed[0]].source.endswith(
+        '# Executed with:\nprofile = "full"\ndevice = "cpu"'
+    )
+    counts = [cell.execution_count for cell in cells if cell.cell_type == "code"]
+    assert counts == [1, 2, 3]
+    (stream,) = (
+        o for c in cells for o in c.get("outputs", []) if o.output_type == "stream"
+    )
+    assert stream.text.endswith("49\nfull cpu\n")
+
+
+def test_the_stamp(make_book: MakeBook) -> None:
+    chapter = make_book()
+    assert staleness(chapter) == ["it was never executed"]
+    assert publish([chapter]) == []
+    assert staleness(chapter) == []
+    stamp = read_stamp(chapter)
+    assert stamp is not None
+    assert stamp["parameters"] == {**PUBLISHED, "seed": 0}
+    assert stamp["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("src/robustbook/scores.py", "the package changed"),
+        ("data/results/sweep.json", "a file in data/ changed"),
+        ("data/checkpoints/net.safetensors", "a file in data/ changed"),
+    ],
+)
+def test_inputs_make_it_stale(make_book: MakeBook, file: str, reason: str) -> None:
+    chapter = make_book()
+    assert publish([chapter]) == []
+    path = chapter.root / file
+    path.parent.mkdir(parents=True)
+    path.write_text("x = 1\n")
+    assert staleness(chapter) == [reason]
+    path.unlink()
+    assert staleness(chapter) == []
+
+
+def test_the_runner_itself_makes_nothing_stale(make_book: MakeBook) -> None:
+    chapter = make_book()
+    assert publish([chapter]) == []
+    runner = chapter.root / "src" / "robustbook" / "chapters" / "checks.py"
+    runner.parent.mkdir(parents=True)
+    runner.write_text("x = 1\n")
+    assert staleness(chapter) == []
+
+
+def test_the_text_makes_it_stale(make_book: MakeBook) -> None:
+    chapter = make_book()
+    assert publish([chapter]) == []
+    chapter.source.write_text(chapter.source.read_text() + "\nMore.\n")
+    assert staleness(chapter) == ["its text changed"]
+
+
+def test_it_runs_in_this_python_and_in_the_root(make_book: MakeBook) -> None:
+    chapter = make_book("import os, sys\nprint(sys.executable)\nprint(os.getcwd())")
+    output = rerun(chapter, parameters={})
+    assert text_of(output).split() == [sys.executable, str(chapter.root)]
+
+
+def test_it_runs_the_package_of_the_book(make_book: MakeBook) -> None:
+    chapter = make_book("import robustbook\nprint(robustbook.__file__)")
+    package = chapter.root / "src" / "robustbook" / "__init__.py"
+    package.parent.mkdir(parents=True)
+    package.touch()
+    assert text_of(rerun(chapter, parameters={})).strip() == str(package)
+
+
+def test_a_failure_leaves_the_published_chapter(make_book: MakeBook) -> None:
+    chapter = make_book("print('good')")
+    assert publish([chapter]) == []
+    before = chapter.published.read_bytes()
+    make_book("def half(x):\n    return x / 0\nhalf(1)")
+    (failure,) = publish([chapter])
+    assert chapter.published.read_bytes() == before
+    assert [path.name for path in chapter.published.parent.glob(".*")] == []
+    message = str(failure)
+    line = chapter.source.read_text().splitlines().index("def half(x):") + 1
+    assert f"failed in the cell at notebooks/01_small.md:{line}" in message
+    assert "    half(1)" in message
+    assert message.endswith("ZeroDivisionError: division by zero")
+    assert "\x1b" not in message
+
+
+def test_a_warning_fails(make_book: MakeBook) -> None:
+    chapter = make_book("import warnings\nwarnings.warn('look out')")
+    (failure,) = publish([chapter])
+    assert isinstance(failure, ChapterError)
+    assert "wrote to standard error" in str(failure)
+    assert "look out" in str(failure)
+    assert not chapter.published.exists()
+    # For yourself, it is no failure.
+    assert rerun(chapter, parameters={}).is_file()
+
+
+def test_a_kernel_that_dies_is_a_failure(make_book: MakeBook) -> None:
+    chapter = make_book("import os\nos.write(2, b'out of luck')\nos._exit(1)")
+    (failure,) = publish([chapter])
+    assert str(failure).startswith("01_small: ")
+    assert "died" in str(failure)
+    assert not chapter.published.exists()
+
+
+def test_rerun_leaves_the_book_alone(make_book: MakeBook) -> None:
+    chapter = make_book()
+    output = rerun(chapter, parameters={"profile": "full", "seed": 7})
+    assert output == chapter.root / "_build" / "rerun" / "01_small_full.ipynb"
+    assert text_of(output) == "full 7\n"
+    assert not chapter.published.exists()
+    assert not status_page(chapter.root).exists()
+
+
+def test_an_unknown_parameter(make_book: MakeBook) -> None:
+    with pytest.raises(BookError, match="no parameter 'sed'; it has profile, seed"):
+        rerun(make_book(), parameters={"sed": 1})
+
+
+def test_the_status_page(make_book: MakeBook) -> None:
+    chapter = make_book()
+    assert publish([chapter]) == []
+    page = status_page(chapter.root).read_text()
+    assert page == render_status(chapter.root)
+    (row,) = [line for line in page.splitlines() if "01_small.ipynb" in line]
+    assert "| full | cpu |" in row
+    timings = json.loads((chapter.published.parent / "timings.json").read_text())
+    assert timings["01_small"]["full"]["seconds"] > 0
+
+
+def test_chapters_run_side_by_side(make_book: MakeBook, tmp_path: Path) -> None:
+    first = make_book("print('one')")
+    second = Chapter(tmp_path, "02_second")
+    text = first.source.read_text().replace("ch-01", "ch-02").replace("one", "two")
+    second.source.write_text(text)
+    assert publish([first, second], jobs=2) == []
+    assert text_of(first) == "one\n"
+    assert text_of(second) == "two\n"

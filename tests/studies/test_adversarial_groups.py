@@ -1,0 +1,139 @@
+"""The rows of chapter 11: complete, consistent, and right where they can be checked."""
+
+import json
+import math
+
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from robustbook.agreement import gibbs_posterior, posterior_agreement
+from robustbook.studies import adversarial_groups as module
+from robustbook.studies._settings import settings_of
+from robustbook.studies.attacked import attack_model
+
+GROUPS = ("kept_correct", "kept_wrong", "changed_correct", "changed_wrong")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return module.adversarial_groups(profile="quick", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def summaries(rows):
+    return [row for row in rows if row["table"] == "summary"]
+
+
+def found_of(row):
+    setting = settings_of("quick")
+    attack = next(
+        attack
+        for attack in setting.attacks(row["model"])
+        if (attack.kind, attack.eps) == (row["attack"], row["eps"])
+    )
+    return attack_model(row["model"], attack, setting.data(), seed=0, device="cpu")
+
+
+def test_every_model_meets_every_attack_once(summaries):
+    setting = settings_of("quick")
+    bounds = [("pgd", eps) for eps in setting.eps]
+    expected = {*bounds, ("apgd-dlr", setting.focus), ("fmn", None)}
+    for model in setting.models:
+        own = [(r["attack"], r["eps"]) for r in summaries if r["model"] == model]
+        assert len(own) == len(set(own))
+        assert set(own) == expected
+
+
+def test_groups_add_up(summaries):
+    for row in summaries:
+        assert sum(row[f"count_{g}"] for g in GROUPS) == row["samples"]
+        exact = math.fsum(row[f"contribution_{g}"] for g in GROUPS)
+        assert exact == pytest.approx(row["pa"], abs=1e-9)
+        correct = row["count_kept_correct"] + row["count_changed_correct"]
+        assert correct == pytest.approx(row["accuracy"] * row["samples"])
+        kept = row["count_kept_correct"] + row["count_kept_wrong"]
+        assert kept == pytest.approx(row["afr_pred"] * row["samples"])
+        assert row["hard_part"] + row["confidence_part"] == pytest.approx(row["pa"])
+
+
+def test_numbers_of_one_model_by_hand(summaries):
+    (row,) = (
+        r for r in summaries
+        if (r["model"], r["attack"], r["eps"]) == ("digits-cnn-s0", "pgd", 0.1)
+    )  # fmt: skip
+    found = found_of(row)
+    clean, shifted = found.logits.double(), found.shifted_logits.double()
+    before, after = clean.softmax(1).amax(1), shifted.softmax(1).amax(1)
+    correct = clean.argmax(1) == found.labels
+    fooled = correct & (clean.argmax(1) != shifted.argmax(1))
+    assert row["confidence_clean_correct_1"] == pytest.approx(
+        float(before[correct].mean())
+    )
+    change = (after - before)[fooled]
+    assert row["confidence_fooled_change_1"] == pytest.approx(float(change.mean()))
+    assert row["confidence_fooled_change_1_se"] == pytest.approx(
+        float(change.std()) / math.sqrt(int(fooled.sum()))
+    )
+    truth = [1] * int(correct.sum()) + [0] * int(fooled.sum())
+    scores = torch.cat([before[correct], after[fooled]])
+    assert row["auroc_attack"] == pytest.approx(roc_auc_score(truth, scores))
+    result = posterior_agreement(clean, shifted)
+    both = gibbs_posterior(clean, result.beta).amax(1)
+    both = both * gibbs_posterior(shifted, result.beta).amax(1)
+    kept = clean.argmax(1) == shifted.argmax(1)
+    assert row["auroc_change"] == pytest.approx(roc_auc_score(kept, both))
+    posterior = clean.softmax(1)[correct]
+    entropy = -(posterior * posterior.log()).nansum(1).mean()
+    assert row["mean_entropy_1"] == pytest.approx(float(entropy))
+
+
+def test_standard_error_of_beta_against_the_bootstrap(summaries):
+    (row,) = (
+        r for r in summaries
+        if (r["model"], r["attack"], r["eps"]) == ("digits-linear-s0", "pgd", 0.1)
+    )  # fmt: skip
+    found = found_of(row)
+    generator = torch.Generator().manual_seed(0)
+    count, betas = len(found.labels), []
+    for _ in range(100):
+        index = torch.randint(count, (count,), generator=generator)
+        betas.append(
+            posterior_agreement(
+                found.logits[index], found.shifted_logits[index], tol=1e-6
+            ).beta
+        )
+    spread = float(torch.tensor(betas).std())
+    assert 0.7 < row["beta_se"] / spread < 1.4
+
+
+def test_intervals_hold_their_estimate(rows, summaries):
+    for row in summaries:
+        for name in ("attack", "change"):
+            ends = row[f"auroc_{name}_low"], row[f"auroc_{name}_high"]
+            if None not in ends and row[f"auroc_{name}"] is not None:
+                assert 0 <= ends[0] <= ends[1] <= 1
+                assert ends[0] - 0.1 <= row[f"auroc_{name}"] <= ends[1] + 0.1
+    for row in rows:
+        if row["table"] == "rank":
+            assert row["tau"] is None or -1 <= row["tau"] <= 1
+            assert row["models"] == len(settings_of("quick").models)
+
+
+def test_histograms_are_complete(rows):
+    shares = {}
+    for row in rows:
+        if row["table"] == "histogram":
+            key = row["model"], row["attack"], row["group"]
+            shares.setdefault(key, []).append(row["share"])
+    for values in shares.values():
+        assert len(values) == module.BINS
+        assert sum(values) == pytest.approx(1) or sum(values) == 0
+
+
+def test_rows_are_flat_json_without_nan(rows):
+    json.dumps(rows, allow_nan=True)
+    for row in rows:
+        for value in row.values():
+            assert value is None or isinstance(value, (str, int, float, bool))
+            assert not (isinstance(value, float) and math.isnan(value))

@@ -1,0 +1,142 @@
+"""The cache of arrays: resumes, and never mixes two configurations."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import numpy as np
+import pytest
+
+from robustbook._store.cache import Arrays, cache_directory, cached_arrays
+
+
+class Counting:
+    """Computes an array, and counts how often."""
+
+    def __init__(self, value: float = 0.0) -> None:
+        self.value = value
+        self.calls = 0
+
+    def __call__(self) -> Arrays:
+        self.calls += 1
+        return {"x": np.full(3, self.value)}
+
+
+def test_what_was_computed_is_read(tmp_path: Path) -> None:
+    compute = Counting(2.0)
+    first = cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    again = cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    assert compute.calls == 1
+    np.testing.assert_array_equal(first["x"], again["x"])
+
+
+@pytest.mark.parametrize(
+    "other", [{"eps": 0.2}, {"eps": 0.1, "seed": 0}, {"eps": "0.1"}, {"eps": None}]
+)
+def test_configurations_do_not_mix(tmp_path: Path, other: dict[str, object]) -> None:
+    cached_arrays({"eps": 0.1}, Counting(1.0), directory=tmp_path)
+    found = cached_arrays(other, Counting(2.0), directory=tmp_path)  # type: ignore[arg-type]
+    assert found["x"][0] == 2.0
+    assert cached_arrays({"eps": 0.1}, Counting(3.0), directory=tmp_path)["x"][0] == 1.0
+
+
+def test_a_file_under_a_wrong_name_is_not_believed(tmp_path: Path) -> None:
+    cached_arrays({"eps": 0.1}, Counting(1.0), directory=tmp_path)
+    (first,) = tmp_path.iterdir()
+    cached_arrays({"eps": 0.2}, Counting(2.0), directory=tmp_path)
+    (second,) = set(tmp_path.iterdir()) - {first}
+    first.replace(second)
+    assert cached_arrays({"eps": 0.2}, Counting(4.0), directory=tmp_path)["x"][0] == 4.0
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 and nothing more"])
+def test_a_damaged_file_is_computed_anew(tmp_path: Path, damage: bytes) -> None:
+    cached_arrays({"eps": 0.1}, Counting(1.0), directory=tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(damage)
+    compute = Counting(1.0)
+    cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    assert compute.calls == 1
+
+
+def test_a_cut_file_is_computed_anew(tmp_path: Path) -> None:
+    cached_arrays({"eps": 0.1}, Counting(1.0), directory=tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-40])
+    compute = Counting(1.0)
+    cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    assert compute.calls == 1
+
+
+def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
+    def interrupted() -> Arrays:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cached_arrays({"eps": 0.1}, interrupted, directory=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_plain_values_are_a_configuration(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="eps: expected a plain number or string"):
+        cached_arrays({"eps": [1]}, Counting(), directory=tmp_path)  # type: ignore[dict-item]
+
+
+def test_the_environment_names_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    assert cache_directory() == tmp_path.resolve()
+    monkeypatch.delenv("ROBUSTBOOK_CACHE")
+    assert cache_directory().name == "experiments"
+
+
+def test_a_file_with_any_bit_flipped_does_not_stop_an_experiment(
+    tmp_path: Path,
+) -> None:
+    compute = Counting(1.0)
+    cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    (path,) = tmp_path.iterdir()
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for bit in (1, 4):
+            flipped = bytes([whole[place] ^ bit])
+            path.write_bytes(whole[:place] + flipped + whole[place + 1 :])
+            cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    assert compute.calls > 1
+
+
+def test_a_cache_of_no_use_is_told_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = Counting()
+    file = tmp_path / "file"
+    file.write_text("")
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(file))
+    with pytest.raises(OSError, match="set ROBUSTBOOK_CACHE to a folder"):
+        cached_arrays({"eps": 0.1}, compute)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(OSError, match="not writable"):
+        cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    assert compute.calls == 0
+
+
+def test_two_threads_may_store_the_same(tmp_path: Path) -> None:
+    together = Barrier(2)
+
+    def compute() -> Arrays:
+        together.wait()
+        return {"x": np.arange(300_000.0)}
+
+    def run() -> Arrays:
+        return cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+
+    with ThreadPoolExecutor(2) as pool:
+        for job in [pool.submit(run), pool.submit(run)]:
+            job.result()
+    found = cached_arrays({"eps": 0.1}, Counting(), directory=tmp_path)
+    np.testing.assert_array_equal(found["x"], np.arange(300_000.0))
+    assert [path.suffix for path in tmp_path.iterdir()] == [".npz"]

@@ -1,0 +1,148 @@
+"""The experiments of chapter 17: rows complete, scores right, nothing trained twice."""
+
+import math
+
+import pytest
+import torch
+
+from robustbook.agreement import posterior_agreement
+from robustbook.datasets.diagvib import CONFIGURED, OPPORTUNITIES
+from robustbook.studies import _selections, _trainings, run_experiment
+from robustbook.studies._selections import (
+    FACTORS,
+    SELECTION_PLANS,
+    SHORTCUT_PLANS,
+    criteria,
+)
+from robustbook.studies.domain_selection import domain_selection
+from robustbook.studies.domain_shortcuts import domain_shortcuts
+
+PAIRS = ("SD", "ID", "1F-MD", "5F-MD", "OOD")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def selection(cache):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROBUSTBOOK_CACHE", str(cache))
+        return domain_selection(profile="quick", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def shortcuts(cache):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROBUSTBOOK_CACHE", str(cache))
+        return domain_shortcuts(profile="quick", device="cpu")
+
+
+def test_every_training_has_every_epoch(selection, shortcuts):
+    keys = ("factor", "learner", "training_seed", "epoch")
+    found = [tuple(row[key] for key in keys) for row in selection]
+    plan = SELECTION_PLANS["quick"]
+    assert len(found) == len(set(found))
+    assert set(found) == {
+        (factor, learner, seed, epoch)
+        for factor in FACTORS
+        for learner in ("ERM", "IRM", "LISA")
+        for seed in range(plan.seeds)
+        for epoch in range(1, plan.epochs + 1)
+    }
+    found = [(row["setting"], *(row[key] for key in keys)) for row in shortcuts]
+    plan = SHORTCUT_PLANS["quick"]
+    assert len(found) == len(set(found))
+    assert set(found) == {
+        (setting, factor, learner, seed, epoch)
+        for setting in OPPORTUNITIES
+        for factor in FACTORS
+        for learner in ("ERM", "IRM")
+        for seed in range(plan.seeds)
+        for epoch in range(1, plan.epochs + 1)
+    }
+
+
+def test_columns_are_those_of_the_documentation(selection, shortcuts):
+    names = {"accuracy", "afr_pred", "pa", "other_afr_pred", "other_pa", "classes"}
+    tests = {f"test/{k}" for k in range(6)}
+    shared = {"factor", "learner", "training_seed", "epoch", "loss", "risk"} | tests
+    assert set(selection[0]) == shared | {f"{p}/{n}" for p in PAIRS for n in names}
+    of_tests = {f"tests/{n}" for n in ("afr_pred", "pa", "beta", "confidence")}
+    assert set(shortcuts[0]) == (
+        shared | {"setting"} | {f"ID/{name}" for name in names} | of_tests
+    )
+
+
+def test_scores_fit_together(selection, shortcuts):
+    for rows, most in ((selection, 4), (shortcuts, 3)):
+        for row in rows:
+            for name in (name for name in row if name.endswith("pa")):
+                agreed = row[name.replace("pa", "afr_pred")]
+                bound = math.log(most) - (1 - agreed) * math.log(2)
+                assert -1e-5 <= row[name] <= bound + 1e-5
+            assert 1 <= row["ID/classes"] <= most
+
+
+def test_the_same_picture_twice_agrees_whatever_the_model(selection):
+    for row in selection:
+        assert row["SD/afr_pred"] == 1
+        assert row["SD/pa"] == pytest.approx(math.log(4), abs=1e-5)
+        assert row["SD/other_afr_pred"] < 1 or row["SD/classes"] < 4
+
+
+def test_a_shortcut_without_exception_is_believed(shortcuts):
+    """The last epoch: right where the hue goes with the class, wrong elsewhere."""
+    last = SHORTCUT_PLANS["quick"].epochs
+    for row in shortcuts:
+        if (row["factor"], row["setting"], row["epoch"]) == ("hue", "ZGO", last):
+            assert row["test/0"] > 0.9
+            assert row["test/1"] < 0.2
+
+
+def test_zso_leaves_no_new_combination(shortcuts):
+    for row in shortcuts:
+        if row["setting"] == "ZSO":
+            assert row["test/0"] == row["test/1"]
+
+
+def test_criteria_by_hand():
+    labels = torch.tensor([0, 1, 0, 1])
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0], [0.3, 0.0]])
+    shifted = torch.tensor([[1.0, 0.0], [0.0, 3.0], [0.0, 0.2], [0.0, 0.7]])
+    found = criteria(logits, shifted, labels)
+    assert found["accuracy"] == pytest.approx((0.75 + 0.75) / 2)
+    assert found["afr_pred"] == pytest.approx(0.5)
+    # Rows 0 and 2 are of one class, 1 and 3 of the other: each takes the other's.
+    assert found["other_afr_pred"] == pytest.approx(0.5)
+    crossed = shifted[[2, 3, 0, 1]]
+    assert found["other_pa"] == pytest.approx(
+        posterior_agreement(logits, crossed).pa, abs=1e-6
+    )
+    assert found["other_pa"] != pytest.approx(found["pa"], abs=1e-3)
+    assert found["classes"] == 2
+
+
+def test_a_class_of_one_sample_is_paired_with_itself():
+    labels = torch.tensor([0, 1, 1])
+    assert _selections._next_of_class(labels).tolist() == [0, 2, 1]
+
+
+def test_position_is_tested_where_shifts_add_up():
+    """As the published configuration has it; the printed table falls back in hue."""
+    tests = CONFIGURED["selection-position"].tests
+    for count, test in enumerate(tests):
+        assert len(test.differs_from(tests[0])) == count
+
+
+def test_nothing_is_trained_twice(cache, selection, tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("trained again")
+
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(cache))
+    monkeypatch.setattr(_trainings, "train_domains", refuse)
+    again = run_experiment(
+        "domain_selection", profile="quick", device="cpu", directory=tmp_path
+    )
+    assert list(again.rows) == selection

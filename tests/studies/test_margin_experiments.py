@@ -1,0 +1,306 @@
+"""The experiments of Part VI: their quick rows against direct computation."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog
+from scipy.stats import kendalltau
+
+from robustbook.datasets import load_dataset
+from robustbook.models import list_models, list_public_models, load_model
+from robustbook.studies import _margins, results_for
+from robustbook.studies._margins import (
+    Recipe,
+    detection_row,
+    linear_head,
+    margin_settings,
+    margins_of,
+    measure_bounds,
+    paired_tau_difference,
+    scores_of,
+    share_row,
+)
+from robustbook.studies.margin_convergence import linear_margins
+from robustbook.studies.results import Results, load_reported
+
+LINEAR = "digits-linear-s0"
+QUICK = Recipe(targets=2, steps=5, refine_steps=10, rounds=0)
+
+
+@pytest.fixture(scope="module")
+def consistency() -> Results:
+    return results_for("margin_consistency", profile="quick")
+
+
+@pytest.fixture(scope="module")
+def accuracy() -> Results:
+    return results_for("margin_accuracy", profile="quick")
+
+
+@pytest.fixture(scope="module")
+def pseudo() -> Results:
+    return results_for("margin_pseudo", profile="quick")
+
+
+@pytest.fixture(scope="module")
+def convergence() -> Results:
+    return results_for("margin_convergence", profile="quick")
+
+
+# ------------------------------------------------------------ measured margins
+
+
+def test_linear_margins_solve_the_linear_program() -> None:
+    model = load_model(LINEAR)
+    images = load_dataset("digits", "test").images[:4]
+    weights, bias = (part.double().numpy() for part in linear_head(model))
+    for image, margin in zip(images, linear_margins(model, images), strict=True):
+        pixels = image.double().flatten().numpy()
+        logits = weights @ pixels + bias
+        best, sizes = int(logits.argmax()), []
+        for other in set(range(10)) - {best}:
+            # Smallest size s, over changes d: |d| <= s, pixels in [0, 1].
+            step = weights[other] - weights[best]
+            eye = np.eye(len(pixels))
+            column = -np.ones((len(pixels), 1))
+            limits = np.block([[eye, column], [-eye, column], [-step, np.zeros(1)]])
+            right = np.append(np.zeros(2 * len(pixels)), logits[other] - logits[best])
+            bounds = [*zip(-pixels, 1 - pixels, strict=True), (0, None)]
+            cost = np.append(np.zeros(len(pixels)), 1.0)
+            found = linprog(cost, A_ub=limits, b_ub=right, bounds=bounds)
+            sizes.append(found.fun if found.success else math.inf)
+        assert float(margin) == pytest.approx(min(sizes), rel=1e-5)
+
+
+def test_bounds_are_above_exact_margins_and_close() -> None:
+    data = load_dataset("digits", "test").subset(slice(40))
+    found = margins_of(LINEAR, data, Recipe(steps=10, refine_steps=20, rounds=1))
+    excess = found.bounds / linear_margins(load_model(LINEAR), data.images) - 1
+    assert float(excess.min()) > -1e-5
+    assert float(excess.median()) < 0.01
+
+
+def test_rounds_of_apgd_only_tighten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_margins, "_CHUNK", 4)
+    model = load_model("digits-cnn-adv-s0").eval()
+    images = load_dataset("digits", "test").images[:24]
+    first = measure_bounds(model, images, Recipe(1, 2, 0, rounds=0))
+    later = measure_bounds(model, images, Recipe(1, 2, 0, rounds=3, apgd_steps=10))
+    assert bool((later.margins <= first.margins).all())
+    assert bool((later.margins < 0.999 * first.margins).any())
+    closer = torch.tensor([name == "apgd" for name in later.attack])
+    assert torch.equal(closer, later.margins < first.margins)
+    with torch.no_grad():
+        moved = model(later.adversarial).argmax(1) != model(images).argmax(1)
+    assert bool(moved.all())
+    sizes = (later.adversarial.double() - images.double()).abs().flatten(1).amax(1)
+    assert torch.allclose(sizes, later.margins, atol=1e-7)
+
+
+def test_margins_are_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = load_dataset("digits", "test").subset(slice(12))
+    monkeypatch.setattr(_margins, "_BLOCK", 5)
+    first = margins_of(LINEAR, data, QUICK, directory=tmp_path)
+    assert len(list(tmp_path.glob("*.npz"))) == 6  # two for each block
+
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError("measured again")
+
+    monkeypatch.setattr(_margins, "_measured", refuse)
+    monkeypatch.setattr(_margins, "_first_order", refuse)
+    again = margins_of(LINEAR, data, QUICK, directory=tmp_path)
+    assert torch.equal(first.bounds, again.bounds)
+    part = margins_of(LINEAR, data.subset(slice(10)), QUICK, directory=tmp_path)
+    assert torch.equal(first.bounds[:10], part.bounds)
+    with pytest.raises(RuntimeError, match="measured again"):
+        margins_of(LINEAR, data, Recipe(2, 6, 10, 0), directory=tmp_path)
+
+
+def test_scores_of_a_linear_model() -> None:
+    data = load_dataset("digits", "test").subset(slice(20))
+    found = margins_of(LINEAR, data, QUICK)
+    scores = scores_of(found)
+    top = found.logits.double().topk(2, dim=1).values
+    assert torch.allclose(scores["logit_margin"], top[:, 0] - top[:, 1])
+    # Pixels that must not leave the box can only make a margin larger.
+    assert bool((scores["first_order_margin"] <= found.bounds + 1e-6).all())
+    assert bool((scores["first_order_margin"] <= scores["gradient_margin"]).all())
+    whole = found[torch.arange(20) < 7]
+    assert len(whole) == 7
+    assert torch.equal(whole.weights, found.weights)
+
+
+# ------------------------------------------------------------------ statistics
+
+
+def test_difference_of_two_taus_and_its_error() -> None:
+    random = np.random.default_rng(0)
+    margins = random.random(400)
+    first = margins + 0.2 * random.random(400)
+    second = np.round(margins + 0.8 * random.random(400), 1)
+    tensors = [torch.from_numpy(v) for v in (first, second, margins)]
+    difference, error = paired_tau_difference(*tensors)
+    exact = [kendalltau(v, margins).statistic for v in (first, second)]
+    assert difference == pytest.approx(exact[0] - exact[1], abs=1e-12)
+    drawn = []
+    for _ in range(300):
+        rows = random.integers(400, size=400)
+        one, other = (
+            kendalltau(v[rows], margins[rows]).statistic for v in (first, second)
+        )
+        drawn.append(one - other)
+    assert error == pytest.approx(np.std(drawn), rel=0.25)
+
+
+def test_shares_and_empty_classes() -> None:
+    row = share_row("right", torch.tensor([True] * 9 + [False]))
+    assert row["right"] == 0.9
+    assert row["right_low"] < 0.9 < row["right_high"] < 1
+    values = torch.linspace(0, 1, 20, dtype=torch.float64)
+    assert set(detection_row(values, values, 0.1).values()) == {None}
+    found = detection_row(values, values, 0.5)
+    assert [found["auroc"], found["aupr"], found["fpr95"]] == pytest.approx([1, 1, 0])
+
+
+# ------------------------------------------------------------------------ rows
+
+
+def test_consistency_rows_are_what_the_measure_says(consistency: Results) -> None:
+    (setting,) = margin_settings("quick")
+    model = "digits-cnn-adv-s0"
+    found = setting.margins(model, seed=0, device="cpu")
+    for score, values in scores_of(found).items():
+        (row,) = consistency.select(
+            what="consistency", model=model, score=score, subset="all"
+        )
+        assert row["tau"] == pytest.approx(kendalltau(values, found.bounds).statistic)
+        assert row["tau_low"] < row["tau"] < row["tau_high"]
+    (row,) = consistency.select(what="robust", model=model, usual=True)
+    robust = found.correct & (found.bounds > row["eps"])
+    assert row["robust_accuracy"] == pytest.approx(float(robust.double().mean()))
+    (detected,) = consistency.select(
+        what="detection", model=model, usual=True, score="logit_margin"
+    )
+    assert detected["brittle"] == row["brittle"]
+    assert 0.9 < detected["auroc"] <= 1
+
+
+def test_every_model_has_every_row(consistency: Results) -> None:
+    (setting,) = margin_settings("quick")
+    for model in setting.models:
+        rows = consistency.select(model=model)
+        count = dict.fromkeys(("model", "robust", "detection", "bin"), 0)
+        for row in rows:
+            if row["what"] in count:
+                count[row["what"]] += 1
+        assert count == {"model": 1, "robust": 3, "detection": 15, "bin": 120}
+        shares = next(row for row in rows if row["what"] == "model")
+        found = [shares[f"by_{name}"] for name in ("fmn", "fab", "line", "apgd")]
+        assert sum(found) + shares["missing"] == pytest.approx(1)
+        assert sum(r["count"] for r in rows if r.get("score") == "logit_margin"
+                   and r["what"] == "bin") == shares["samples"]  # fmt: skip
+
+
+def test_geometry_of_a_linear_model(consistency: Results) -> None:
+    weights, _ = linear_head(load_model(LINEAR))
+    apart = torch.pdist(weights.double())
+    (row,) = consistency.select(what="equidistance", model=LINEAR)
+    assert row["pairs"] == 45
+    assert row["distance_q50"] == pytest.approx(float(apart.median()))
+    assert row["distance_max"] == pytest.approx(float(apart.max()))
+    # The features are the pixels: ℓ2 over ℓ∞ of the same change of 64 pixels.
+    (row,) = consistency.select(what="isometry", model=LINEAR)
+    assert 1 < row["ratio_q05"] < row["ratio_q95"] <= 8
+
+
+def test_samples_are_those_that_were_measured() -> None:
+    rows = results_for("margin_samples", profile="quick").rows
+    (setting,) = margin_settings("quick")
+    assert len(rows) == 100 * len(setting.models)
+    found = setting.margins("digits-cnn-s0", seed=0, device="cpu")
+    for row in [row for row in rows if row["model"] == "digits-cnn-s0"][:5]:
+        margin = float(found.bounds[row["index"]])
+        assert row["input_margin"] == pytest.approx(margin, rel=1e-5)
+        assert row["label"] == int(found.labels[row["index"]])
+
+
+def test_long_searches_are_closer_and_exact_ones_known(convergence: Results) -> None:
+    for model in ("digits-linear-s0", "digits-cnn-adv-s0"):
+        excess = {
+            row["search"]: row["excess_mean"] for row in convergence.select(model=model)
+        }
+        assert excess["long"] < excess["recipe"] < excess["fmn"]
+    rows = convergence.select(model=LINEAR)
+    assert all(row["exact"] for row in rows)
+    (long,) = convergence.select(model=LINEAR, search="long")
+    assert long["excess_max"] < 0.01
+
+
+def test_estimates_are_unbiased_where_they_say_so(accuracy: Results) -> None:
+    for method in ("plain", "design", "stratified"):
+        for row in accuracy.select(method=method):
+            assert abs(row["bias"]) <= 4 * row["bias_se"] + 1e-9
+            assert row["coverage"] >= 0.8
+            assert row["rmse"] >= 0.9 * row["sd"] * math.sqrt(19 / 20)
+    for row in accuracy.select(method="algorithm-1"):
+        assert row["coverage"] is None
+        assert row["tpr"] >= 0.8
+    plain = {
+        (r["model"], r["eps"], r["size"]): r for r in accuracy.select(method="plain")
+    }
+    gains = [
+        row["sd"] < plain[row["model"], row["eps"], row["size"]]["sd"]
+        for row in accuracy.select(method="design", score="logit_margin")
+    ]
+    assert np.mean(gains) > 0.7
+
+
+def test_truth_is_the_robust_accuracy(accuracy: Results, consistency: Results) -> None:
+    for row in accuracy.rows:
+        (other,) = consistency.select(what="robust", model=row["model"], eps=row["eps"])
+        assert row["truth"] == pytest.approx(other["robust_accuracy"])
+
+
+def test_pseudo_margins_are_tested_on_other_images(
+    pseudo: Results, consistency: Results
+) -> None:
+    for model in ("digits-cnn-s0", "digits-cnn-adv-s0"):
+        (raw,) = pseudo.select(what="method", model=model, method="logit_margin")
+        (row,) = consistency.select(
+            what="consistency", model=model, score="logit_margin", subset="all"
+        )
+        assert raw["tau"] == row["tau"]
+        assert raw["tau_difference"] == 0
+        runs = pseudo.select(what="method", model=model, method="pseudo", train=300)
+        assert [row["training_seed"] for row in runs] == [0, 1]
+        assert all(0.2 < row["tau"] < 1 and row["mae"] > 0 for row in runs)
+        kept = [row for row in pseudo.select(what="epoch", model=model) if row["kept"]]
+        least = min(
+            row["rmse_held_out"] for row in pseudo.select(what="epoch", model=model)
+        )
+        assert [row["rmse_held_out"] for row in kept] == [least]
+
+
+def test_settings_name_models_and_bounds() -> None:
+    known = {*list_models(), *list_public_models()}
+    for profile in ("quick", "full"):
+        for setting in margin_settings(profile):
+            assert set(setting.models) <= known
+            assert setting.focus in setting.eps
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("margin_table_1", 32), ("margin_table_2", 4)]
+)
+def test_reported_tables(name: str, count: int) -> None:
+    rows: Any = load_reported(name).rows
+    assert len(rows) == count
+    assert all(0 < row["tau"] < 1 < row["auroc"] <= 100 for row in rows)

@@ -1,0 +1,164 @@
+"""The experiment of chapter 27: its quick rows against direct computation."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kendalltau
+from sklearn.metrics import roc_auc_score
+
+from robustbook.agreement import posterior_agreement
+from robustbook.corruptions import CORRUPTIONS
+from robustbook.studies import results_for
+from robustbook.studies._foresight import weighted_auroc
+from robustbook.studies._lenses import SeenModel, lens_setting, see
+from robustbook.studies.results import Results
+from robustbook.studies.three_lenses import MEASURES
+
+MODEL = "digits-cnn-s0"
+
+
+@pytest.fixture(scope="module")
+def rows() -> Results:
+    return results_for("three_lenses", profile="quick")
+
+
+@pytest.fixture(scope="module")
+def seen() -> SeenModel:
+    return see(MODEL, lens_setting("quick"), device="cpu")
+
+
+def test_both_profiles_have_eight_models_or_more() -> None:
+    for profile in ("quick", "full"):
+        assert len(lens_setting(profile).models) >= 8
+
+
+def test_model_rows(rows: Results, seen: SeenModel) -> None:
+    found = rows.select(what="model")
+    assert [row["model"] for row in found] == list(lens_setting("quick").models)
+    assert all(set(MEASURES) <= row.keys() for row in found)
+    row = next(row for row in found if row["model"] == MODEL)
+    for shift in ("adversarial", "noise", *CORRUPTIONS):
+        direct = posterior_agreement(seen.margins.logits, seen.shifted_logits[shift])
+        assert row[f"pa_{shift}"] == pytest.approx(direct.pa)
+        assert row[f"mismatch_{shift}"] == pytest.approx(direct.mismatch)
+    assert row["pa_domain"] == pytest.approx(
+        np.mean([row[f"pa_{kind}"] for kind in CORRUPTIONS])
+    )
+    assert row["kept_domain"] == pytest.approx(
+        1 - np.mean([row[f"mismatch_{kind}"] for kind in CORRUPTIONS])
+    )
+    assert row["average_case"] == pytest.approx(float(seen.kept.mean()))
+    # What PGD changes, the search for margins must not call robust.
+    assert row["robust_share"] <= 1 - row["mismatch_adversarial"] + 1e-12
+
+
+def test_both_estimates_of_the_average_case_are_of_the_same_thing(
+    seen: SeenModel,
+) -> None:
+    sigma = lens_setting("quick").sigma
+    off = seen.kept - seen.linearized[sigma]
+    assert abs(float(off.mean())) < 0.02
+    weak = next(iter(seen.linearized.values()))
+    assert float(weak.mean()) > float(seen.kept.mean())
+    assert float(np.corrcoef(seen.kept, seen.linearized[sigma])[0, 1]) > 0.9
+
+
+def test_rank_rows(rows: Results) -> None:
+    table = rows.select(what="model")
+    ranks = rows.select(what="rank")
+    pairs = list(itertools.combinations(MEASURES, 2))
+    assert [(row["first"], row["second"]) for row in ranks] == pairs
+    for row in ranks:
+        columns = [
+            [round(one[row[end]], 12) for one in table] for end in ("first", "second")
+        ]
+        assert row["tau"] == pytest.approx(kendalltau(*columns).statistic)
+        assert -1 <= row["tau_low"] <= row["tau_high"] <= 1
+
+
+def test_relation_rows(rows: Results, seen: SeenModel) -> None:
+    scores = seen.scores()
+    found = rows.select(what="relation", model=MODEL)
+    assert len(found) == 8
+    for row in found:
+        direct = kendalltau(scores[row["first"]], scores[row["second"]]).statistic
+        assert row["tau"] == pytest.approx(direct)
+        assert row["tau_low"] < row["tau"] < row["tau_high"]
+    (difference,) = rows.select(what="difference", model=MODEL)
+    by = {row["second"]: row["tau"] for row in found if row["first"] == "pa_noise"}
+    assert difference["tau_difference"] == pytest.approx(
+        by["average_case"] - by["logit_margin"]
+    )
+
+
+def test_foresight_rows(rows: Results, seen: SeenModel) -> None:
+    for row in rows.select(what="foresight", model=MODEL):
+        score = seen.scores(row["shift"])[row["score"]]
+        failed, among = seen.changed(row["shift"]), torch.ones(len(score)).bool()
+        if row["failure"] == "wrong":
+            failed, among = seen.wrong(row["shift"]), seen.correct
+        direct = roc_auc_score(failed[among], -score[among])
+        assert row["auroc"] == pytest.approx(direct)
+        assert row["failed"] == pytest.approx(float(failed[among].double().mean()))
+    for failure in ("changed", "wrong"):
+        means = {r["score"]: r for r in rows.select(what="mean", failure=failure)}
+        gains = {r["score"]: r for r in rows.select(what="gain", failure=failure)}
+        assert means.keys() == gains.keys() == seen.scores().keys()
+        for score, gain in gains.items():
+            direct = means[score]["auroc"] - means["logit_margin"]["auroc"]
+            assert gain["gain"] == pytest.approx(direct)
+
+
+def test_no_score_sees_the_corruption_that_is_held_out(seen: SeenModel) -> None:
+    blind = replace(
+        seen,
+        agreements=seen.agreements | {"blur": seen.agreements["noise"]},
+        shifted_logits=seen.shifted_logits | {"blur": seen.shifted_logits["noise"]},
+    )
+    for name, values in blind.scores("blur").items():
+        assert torch.equal(values, seen.scores("blur")[name])
+    assert not torch.equal(blind.domain(), seen.domain())
+
+
+def test_cost_rows(rows: Results) -> None:
+    costs = {row["measure"]: row for row in rows.select(what="cost")}
+    setting = lens_setting("quick")
+    assert (costs["logit_margin"]["forward"], costs["logit_margin"]["backward"]) == (
+        1,
+        0,
+    )
+    assert (costs["pa_noise"]["forward"], costs["pa_noise"]["backward"]) == (2, 0)
+    assert costs["pa_domain"]["forward"] == 1 + len(CORRUPTIONS)
+    assert costs["gradient_margin"]["backward"] == 1
+    assert costs["pa_adversarial"]["backward"] == setting.attack_steps
+    assert costs["average_case"]["forward"] > setting.noise_samples
+    # Ten linearizations, each with the gradients of nine differences of logits.
+    assert costs["average_case_mmse"]["backward"] == pytest.approx(90, abs=2)
+    assert costs["input_margin"]["backward"] > 50
+
+
+def test_auroc_against_scikit_learn() -> None:
+    random = np.random.default_rng(0)
+    scores = random.integers(0, 6, size=80).astype(float)
+    failed = random.random(80) < 0.3
+    picks = random.integers(0, 80, size=(20, 80))
+    weights = np.stack([np.bincount(pick, minlength=80) for pick in picks])
+    found = weighted_auroc(scores, failed, weights.astype(float))
+    assert found[0] == pytest.approx(roc_auc_score(failed, -scores))
+    for pick, value in zip(picks, found[1:], strict=True):
+        assert value == pytest.approx(roc_auc_score(failed[pick], -scores[pick]))
+
+
+def test_auroc_of_a_resample_without_failures_is_unknown() -> None:
+    weights = np.array([[0.0, 1.0, 2.0]])
+    found = weighted_auroc(
+        np.array([1.0, 2.0, 3.0]), np.array([True, False, False]), weights
+    )
+    assert found[0] == 1
+    assert math.isnan(found[1])

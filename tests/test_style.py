@@ -1,0 +1,227 @@
+"""The figure style: nothing at import, reproducible bytes, readable colors."""
+
+import io
+import subprocess
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import torch
+from matplotlib.figure import Figure
+
+from robustbook import style
+
+
+@pytest.fixture(autouse=True)
+def _keep_style():
+    with mpl.rc_context():
+        yield
+
+
+def test_import_does_not_load_matplotlib():
+    code = (
+        "import sys, robustbook.style\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "assert 'seaborn' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_style_holds_what_the_chapters_need():
+    style.use_style()
+    rc = mpl.rcParams
+    assert tuple(rc["figure.figsize"]) == (7.0, 3.6)
+    assert rc["figure.dpi"] == 144
+    assert rc["figure.facecolor"] == "white"
+    assert min(rc["font.size"], rc["xtick.labelsize"], rc["legend.fontsize"]) >= 11
+    assert not rc["axes.spines.top"]
+    assert not rc["axes.spines.right"]
+    wanted = mpl.RcParams(style.style_parameters())  # as matplotlib reads them
+    assert {name: rc[name] for name in wanted} == dict(wanted)
+
+
+def test_styled_png_is_deterministic():
+    def draw():
+        style.use_style()
+        fig = Figure()
+        ax = fig.add_subplot()
+        style.band(ax, [0, 1, 2], [1, 3, 2], 0.2, color=style.COLORS["pa"])
+        style.mark_maximum(ax, 1, 3, label="maximum")
+        buffer = io.BytesIO()
+        fig.savefig(buffer, format="png", metadata={"Software": None})
+        return buffer.getvalue()
+
+    assert draw() == draw()
+
+
+def test_notebook_figures_name_no_software(monkeypatch):
+    pytest.importorskip("matplotlib_inline")
+    from IPython.core.interactiveshell import InteractiveShell
+    from matplotlib_inline.config import InlineBackend
+
+    shell = InteractiveShell.instance()
+    monkeypatch.setattr("IPython.core.getipython.get_ipython", lambda: shell)
+    try:
+        style.use_style()
+        options = InlineBackend.instance().print_figure_kwargs
+        assert options["metadata"] == {"Software": None}
+    finally:
+        InlineBackend.clear_instance()
+        InteractiveShell.clear_instance()
+
+
+def test_colors_are_of_the_palette_and_models_differ():
+    assert set(style.COLORS.values()) <= set(style.PALETTE.values())
+    for group in (
+        ("clean", "shifted"),
+        ("pa", "afr_true", "afr_pred", "bound", "adam"),
+        ("perfect", "constant", "random"),
+        ("pa", "hard", "confidence"),
+    ):
+        assert len({style.COLORS[name] for name in group}) == len(group), group
+
+
+#: Models that share a figure.
+TOGETHER = {
+    "cifar10": [
+        "cifar10-resnet20",
+        "cifar10-resnet4b_adv",
+        "cifar10-cnn_a_adv4",
+        "cifar10-cnn_a_adv_alt",
+        "cifar10-oval_wide_kw",
+        "cifar10-conv_small_pgd",
+        "cifar10-marabou_large+jpeg-rs",
+    ],
+    "mnist": [
+        "mnist-advertorch_lenet5_clean",
+        "mnist-conv_small_nat",
+        "mnist-advertorch_lenet5_adv",
+        "mnist-cnn_a_adv",
+        "mnist-madry_tiny_adv",
+        "mnist-kw",
+    ],
+    "digits": [
+        "digits-linear-s0",
+        "digits-cnn-s0",
+        "digits-cnn-noise-s0",
+        "digits-cnn-adv-s0",
+        "digits-cnn-s0+jpeg-rs",
+    ],
+}
+
+
+@pytest.mark.parametrize("group", TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.parametrize("of", [style.color_of, style.marker_of, style.label_of])
+def test_models_that_share_a_figure_differ(group, of):
+    assert len({of(name) for name in group}) == len(group)
+
+
+def test_roles_of_undefended_and_weakly_defended_models():
+    for name in ("cifar10-resnet20", "mnist-advertorch_lenet5_clean", "digits-cnn"):
+        assert style.color_of(name) == style.COLORS["undefended"]
+        assert style.marker_of(name) == style.MARKERS["undefended"]
+    for name in ("cifar10-marabou_large+jpeg-rs", "digits-linear-s3+jpeg-rs"):
+        assert style.color_of(name) == style.COLORS["jpeg-rs"]
+        assert style.marker_of(name) == style.MARKERS["jpeg-rs"]
+    with pytest.raises(KeyError, match="no label is reserved for 'digits-cnn\\+oak'"):
+        style.label_of("digits-cnn+oak")
+
+
+def test_every_model_has_color_marker_and_a_short_label():
+    assert set(style.LABELS) <= set(style.COLORS) & set(style.MARKERS)
+    assert max(map(len, style.LABELS.values())) < 20
+
+
+def test_every_marker_has_a_color():
+    assert set(style.MARKERS) <= set(style.COLORS)
+
+
+@pytest.mark.parametrize(
+    "name", ["cnn-noise", "digits-cnn-noise", "digits-cnn-noise-s4", "mnist-cnn-noise"]
+)
+def test_a_model_keeps_its_color_over_data_sets_and_seeds(name):
+    assert style.color_of(name) == style.COLORS["cnn-noise"]
+    assert style.marker_of(name) == style.MARKERS["cnn-noise"]
+
+
+def test_unknown_color_names_the_known_ones():
+    with pytest.raises(KeyError, match=r"digits-oak.*accuracy"):
+        style.color_of("digits-oak")
+
+
+def test_band_may_be_wider_above_than_below():
+    ax = Figure().add_subplot()
+    style.band(ax, [0, 1], [2.0, 3.0], [[0.5, 0.5], [1.0, 2.0]], color="black")
+    corners = ax.collections[0].get_paths()[0].vertices
+    assert corners[:, 1].min() == 1.5
+    assert corners[:, 1].max() == 5.0
+
+
+def test_mark_maximum_puts_words_on_the_asked_side():
+    ax = Figure().add_subplot()
+    style.mark_maximum(ax, 0, 0, label="left", offset=(-5, -5))
+    assert ax.texts[0].get_ha() == "right"
+    assert ax.texts[0].get_va() == "top"
+
+
+@pytest.mark.parametrize(
+    "images",
+    [np.zeros((5, 8, 8)), torch.zeros(5, 1, 8, 8), np.zeros((5, 3, 8, 8))],
+)
+def test_image_grid_shows_each_image_once(images):
+    import matplotlib.pyplot as plt
+
+    fig = style.image_grid(images, columns=3, titles=list("abcde"))
+    assert [ax.get_title() for ax in fig.axes] == list("abcde")
+    plt.close(fig)
+
+
+@pytest.mark.parametrize(
+    "pixels",
+    [
+        torch.full((1, 1, 2, 2), 0.5, requires_grad=True),
+        torch.full((1, 1, 2, 2), 0.5, dtype=torch.bfloat16),
+        np.full((1, 2, 2), 127.5 / 255),
+        np.full((1, 2, 2), 128, np.uint8),
+    ],
+)
+def test_image_grid_shows_the_same_whatever_the_type(pixels):
+    import matplotlib.pyplot as plt
+
+    fig = style.image_grid(pixels, columns=1)
+    shown = fig.axes[0].images[0].get_array()
+    np.testing.assert_allclose(shown, 0.5, atol=1 / 255)
+    plt.close(fig)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        torch.tensor([1.0, 2.0], requires_grad=True),
+        torch.tensor([1.0, 2.0], dtype=torch.bfloat16),
+        [1, 2],
+    ],
+)
+def test_band_takes_tensors(values):
+    ax = Figure().add_subplot()
+    style.band(ax, values, values, values, color="black")
+    assert ax.lines[0].get_ydata().tolist() == [1.0, 2.0]
+
+
+def test_image_grid_refuses_integers_and_no_columns():
+    with pytest.raises(
+        TypeError, match=r"images: expected floats in \[0, 1\] or uint8"
+    ):
+        style.image_grid(np.zeros((1, 2, 2), int))
+    with pytest.raises(ValueError, match="columns: expected at least 1, got 0"):
+        style.image_grid(np.zeros((1, 2, 2)), columns=0)
+
+
+def test_image_grid_refuses_other_shapes():
+    with pytest.raises(ValueError, match=r"images: expected shape .* got \(2, 2, 8, 8"):
+        style.image_grid(np.zeros((2, 2, 8, 8)))
+    with pytest.raises(ValueError, match="titles: expected 2 labels, got 1"):
+        style.image_grid(np.zeros((2, 8, 8)), titles=["a"])
+    with pytest.raises(ValueError, match="row_labels: expected 1 labels, got 2"):
+        style.image_grid(np.zeros((2, 8, 8)), row_labels=["a", "b"])
