@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -16,23 +18,88 @@ def check_model(model: Model) -> None:
     if not callable(model):
         raise TypeError(
             f"model: expected a callable that returns logits, got "
-            f"{type(model).__name__}."
+            f"{type(model).__name__}"
         )
 
 
+def model_logits(model: Model, images: Tensor, kind: str = "images") -> Tensor:
+    """Return the logits of images (n, K): real, dense, finite.
+
+    The model gets a copy, so that it may work in place. ``kind`` is what the images
+    are called in the message. The gradient is that of the model.
+    """
+    return check_finite_logits(ask_model(model, images), images, kind)
+
+
+def ask_model(model: Model, images: Tensor) -> Tensor:
+    """Call the model on a copy of the images; refuse other types and shapes."""
+    try:
+        logits = model(images.clone())
+    except RuntimeError as error:
+        if not _TYPES_DIFFER.search(str(error)):
+            raise
+        raise TypeError(_type_remedy(model, images, error)) from error
+    return check_model_logits(logits, len(images))
+
+
 def check_model_logits(logits: object, count: int) -> Tensor:
-    """Return what the model returned, if it has one row of logits a sample."""
+    """Return what the model returned, if it has one row of real logits a sample."""
     if not isinstance(logits, Tensor):
         raise TypeError(
             "model: expected a callable that returns a tensor of logits, got "
-            f"{type(logits).__name__}."
+            f"{type(logits).__name__}"
+        )
+    if logits.layout != torch.strided:
+        raise TypeError(
+            f"model: expected dense logits, got layout {logits.layout}; let it return "
+            "logits.to_dense()"
+        )
+    if not logits.is_floating_point():
+        remedy = "logits.real" if logits.is_complex() else "logits.float()"
+        raise TypeError(
+            f"model: expected real floating-point logits, got dtype {logits.dtype}; "
+            f"let it return scores (if these are: {remedy})"
         )
     if logits.ndim != 2 or len(logits) != count or logits.shape[1] < 2:
         raise ValueError(
             f"model: expected logits of shape ({count}, K) with K of at least 2, got "
-            f"{tuple(logits.shape)}."
+            f"{tuple(logits.shape)}"
         )
     return logits
+
+
+def check_finite_logits(logits: Tensor, images: Tensor, kind: str = "images") -> Tensor:
+    """Refuse NaN and infinity, unless it is the image that is not finite."""
+    bad = ~torch.isfinite(logits.detach()).all(dim=1)
+    if bool(bad.any()):
+        # What a search tries beyond the numbers is the search's to drop.
+        bad &= torch.isfinite(images.detach()).flatten(1).all(dim=1)
+        if bool(bad.any()):
+            raise ValueError(
+                f"model: expected finite logits, got NaN or infinity on "
+                f"{int(bad.sum())} of {len(bad)} {kind}; mend the model, or compute "
+                "in float64"
+            )
+    return logits
+
+
+#: How torch says that the numbers of model and images differ in type, not in device.
+_TYPES_DIFFER: Final = re.compile(r"dtype|scalar type|Input type \((?!torch\.cuda)")
+
+
+def _type_remedy(model: Model, images: Tensor, error: Exception) -> str:
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    dtypes = (p.dtype for p in parameters if p.is_floating_point())
+    dtype = next(dtypes, images.dtype)
+    if dtype == images.dtype:
+        return (
+            f"model: expected a model that takes {images.dtype} images, got {error}; "
+            "convert the images or what the model multiplies them with"
+        )
+    return (
+        f"images: expected the dtype of the model's parameters, {dtype}, got "
+        f"{images.dtype}; convert the images to it or call model.to({images.dtype})"
+    )
 
 
 def find_device(
@@ -49,7 +116,7 @@ def find_device(
     if parameter is not None and parameter.device != asked:
         raise ValueError(
             f"device: expected that of the model, {parameter.device}, got {asked}; "
-            f'call model.to("{asked}") first.'
+            f'call model.to("{asked}") first'
         )
     return asked
 
@@ -59,7 +126,7 @@ def warn_of_training(model: Model) -> None:
     if isinstance(model, nn.Module) and any(m.training for m in model.modules()):
         warnings.warn(
             "model: it is in training mode, so dropout and batch normalization make "
-            "its logits random or dependent on the batch; call model.eval() first.",
+            "its logits random or dependent on the batch; call model.eval() first",
             UserWarning,
             stacklevel=4,
         )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from robustbook._checks.models import Model, check_model_logits
+from robustbook._checks.models import Model, ask_model, check_finite_logits
 
 
 class _Isolated(torch.autograd.Function):
@@ -25,7 +25,7 @@ class _Isolated(torch.autograd.Function):
         if not logits.requires_grad:
             raise ValueError(
                 "model: expected logits that can be differentiated by the images, got "
-                "logits without a gradient; remove torch.no_grad and detach from it."
+                "logits without a gradient; remove torch.no_grad and detach from it"
             )
         ctx.inner, ctx.logits = inner, logits
         return logits.detach()
@@ -61,4 +61,6 @@ class Classifier(nn.Module):
 
     def _call(self, images: Tensor) -> Tensor:
         model, dtype = self._hidden
-        return check_model_logits(model(images.to(dtype)), len(images)).float()
+        # What is too large for float32 is refused, too.
+        logits = ask_model(model, images.to(dtype)).float()
+        return check_finite_logits(logits, images)

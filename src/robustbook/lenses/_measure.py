@@ -22,8 +22,8 @@ from robustbook._checks.arguments import (
 )
 from robustbook._checks.models import (
     Model,
+    ask_model,
     check_model,
-    check_model_logits,
     find_device,
 )
 from robustbook.agreement import posterior_agreement
@@ -387,9 +387,7 @@ def _logits(
     model: Model, images: Tensor, batch_size: int, place: torch.device
 ) -> Tensor:
     parts = torch.split(images, batch_size)
-    return torch.cat(
-        [check_model_logits(model(part.to(place)), len(part)).cpu() for part in parts]
-    )
+    return torch.cat([ask_model(model, part.to(place)).cpu() for part in parts])
 
 
 def _normal(images: Tensor, seed: int) -> Tensor:

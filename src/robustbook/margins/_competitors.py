@@ -13,8 +13,8 @@ from robustbook._checks.arguments import as_tensor, check_count, check_logits
 from robustbook._checks.models import (
     Model,
     check_model,
-    check_model_logits,
     find_device,
+    model_logits,
     warn_of_training,
 )
 from robustbook.attacks._result import Norm
@@ -105,8 +105,7 @@ def gradient_normalized_margin(
 
 def _distances(model: Model, images: Tensor, norm: Norm, nearest: bool) -> Tensor:
     images.requires_grad_()
-    # A copy, which the model may change in place.
-    logits = check_model_logits(model(images.clone()), len(images))
+    logits = model_logits(model, images)
     check_logits("model's logits", logits)
     if not logits.requires_grad:
         raise ValueError(

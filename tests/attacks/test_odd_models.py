@@ -1,0 +1,94 @@
+"""Models that every attack and every margin refuses, and one that none trips over."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from robustbook.attacks import apgd, fab, fgsm, fmn, gaussian_noise, pgd
+from robustbook.margins import gradient_normalized_margin, input_margin
+
+MEASURES = {
+    "fgsm": partial(fgsm, eps=0.1),
+    "pgd": partial(pgd, eps=0.1, steps=4),
+    "apgd": partial(apgd, eps=0.1, steps=4),
+    "fmn": partial(fmn, steps=4),
+    "fab": partial(fab, steps=4),
+    "gaussian_noise": partial(gaussian_noise, sigma=0.3),
+    "input_margin": partial(input_margin, steps=4, refine_steps=4),
+    "gradient_normalized_margin": gradient_normalized_margin,
+}
+every_measure = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
+CLEAN_ONLY = {"gradient_normalized_margin"}
+
+IMAGES = torch.tensor([[0.50, 0.40], [0.30, 0.36], [0.70, 0.62]])
+WEIGHTS = torch.tensor([[1.0, -1.0], [-1.0, 1.0], [0.2, 0.1]])
+
+
+def pure(images):
+    return (images - 0.5) @ WEIGHTS.T
+
+
+@every_measure
+def test_a_model_may_work_in_place(measure):
+    def in_place(images):
+        return images.sub_(0.5) @ WEIGHTS.T
+
+    images = IMAGES.clone()
+    plain, same = measure(pure, IMAGES), measure(in_place, images)
+    assert torch.equal(images, IMAGES)
+    if isinstance(plain, torch.Tensor):
+        assert torch.equal(same, plain)
+    else:
+        assert torch.equal(same.adversarial, plain.adversarial)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize(
+    "measure",
+    [partial(m) for name, m in MEASURES.items() if name not in CLEAN_ONLY],
+    ids=sorted(set(MEASURES) - CLEAN_ONLY, key=list(MEASURES).index),
+)
+def test_no_broken_logit_is_a_success(measure, value):
+    """Finite on clean images only: an argmax of NaN would be another class."""
+
+    def broken(images):
+        clean = torch.cdist(images.detach(), IMAGES).amin(dim=1, keepdim=True) == 0
+        return torch.where(clean, pure(images), pure(images) + value)
+
+    message = r"expected finite logits, got NaN or infinity on [123] of [123] images"
+    with pytest.raises(ValueError, match=message):
+        measure(broken, IMAGES)
+
+
+@every_measure
+@pytest.mark.parametrize(
+    ("images", "model", "message"),
+    [
+        (
+            IMAGES,
+            nn.Linear(2, 3).double().eval(),
+            r"torch.float64, got torch.float32; conve",
+        ),
+        (
+            IMAGES.double(),
+            nn.Linear(2, 3).eval(),
+            r"torch.float32, got torch.float64; conve",
+        ),
+        (IMAGES, lambda x: x @ WEIGHTS.T.double(), "a model that takes torch.float32"),
+        (IMAGES, lambda x: pure(x).to_sparse(), "expected dense logits, got layout"),
+        (IMAGES, lambda x: pure(x) + 0j, "real floating-point logits, got dtype .*64"),
+        (IMAGES, lambda x: pure(x).long(), "real floating-point logits, got dtype"),
+    ],
+    ids=["double model", "double images", "callable", "sparse", "complex", "integer"],
+)
+def test_numbers_of_another_type_are_named(measure, images, model, message):
+    with pytest.raises(TypeError, match=message):
+        measure(model, images)
+
+
+@every_measure
+def test_other_errors_of_a_model_are_left_alone(measure):
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        measure(nn.Linear(5, 3).eval(), IMAGES)
