@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from robustbook._store.provenance import imported_modules
 from robustbook.datasets import DataUnavailableError, data_directory
 from robustbook.studies import results
 from robustbook.studies.results import code_sha256, load_reported, stale_results
@@ -193,55 +192,6 @@ def store(project, modules):
     return path
 
 
-def test_imports_are_followed(project):
-    found = imported_modules(["robustbook.training"], source=project / "src")
-    assert found == [
-        "robustbook._checks.arguments",
-        "robustbook.agreement",
-        "robustbook.agreement._kernel",
-        "robustbook.scores",
-        "robustbook.training",
-    ]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "from robustbook.agreement import kernel",
-        "from robustbook.agreement._kernel import kernel",
-        "from robustbook.agreement import _kernel",
-        "def f():\n    from .agreement import kernel",
-    ],
-)
-def test_of_a_package_only_the_file_that_holds_a_name_counts(project, line):
-    package = project / "src" / "robustbook"
-    (package / "agreement" / "_other.py").write_text("import robustbook.scores\n")
-    (package / "agreement" / "__init__.py").write_text(
-        "from ._kernel import kernel\nfrom ._other import other\n"
-    )
-    (package / "user.py").write_text(line + "\n")
-    found = imported_modules(["robustbook.user"], source=project / "src")
-    assert found == [
-        "robustbook._checks.arguments",
-        "robustbook.agreement._kernel",
-        "robustbook.user",
-    ]
-    store(project, ["robustbook.user"])
-    (package / "agreement" / "_new.py").write_text("")
-    assert stale_results(project) == []
-    (package / "agreement" / "_kernel.py").write_text("kernel = 2\n")
-    assert len(stale_results(project)) == 1
-
-
-def test_a_name_that_a_package_makes_itself_counts_all_of_it(project):
-    package = project / "src" / "robustbook"
-    (package / "agreement" / "__init__.py").write_text("own = 1\n")
-    (package / "user.py").write_text("from robustbook.agreement import own\n")
-    store(project, ["robustbook.user"])
-    (package / "agreement" / "_new.py").write_text("")
-    assert len(stale_results(project)) == 1
-
-
 @pytest.mark.parametrize(
     "file", ["_validation.py", "agreement/_kernel.py", "scores.py", "training.py"]
 )
@@ -249,26 +199,11 @@ def test_a_change_of_the_code_makes_results_stale(project, file):
     store(project, ["robustbook.training"])
     assert stale_results(project) == []
     path = project / "src" / "robustbook" / file
-    path.write_text(path.read_text() + "# changed\n")
+    path.write_text(path.read_text() + "CHANGED = 1\n")
     (stale,) = stale_results(project)
     assert stale.name == "noise"
     assert "changed since 0123456789" in str(stale)
     assert "run robustbook.studies.noise again" in str(stale)
-
-
-def test_what_is_not_imported_does_not_matter(project):
-    store(project, ["robustbook.training"])
-    package = project / "src" / "robustbook"
-    (package / "figures.py").write_text("COLOR = 2\n")
-    (package / "other.py").write_text("")
-    assert stale_results(project) == []
-
-
-def test_line_endings_do_not_matter(project):
-    store(project, ["robustbook.training"])
-    path = project / "src" / "robustbook" / "training.py"
-    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert stale_results(project) == []
 
 
 def test_vanished_code_and_broken_files_are_told(project):

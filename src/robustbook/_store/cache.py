@@ -1,8 +1,9 @@
-"""A cache of arrays outside git: one file for each configuration.
+"""The cache: arrays outside git, one file for each configuration and its code.
 
-An interrupted experiment finds here what it has computed. The name of a file holds
-the sum of its whole configuration, and the file holds the configuration itself: what
-was computed in one way is never read as what was computed in another.
+An interrupted study finds here what it has computed. The name of a file holds the sum
+of its whole configuration and of the code that computes it, and the file holds both:
+what was computed in one way is never read as what was computed in another. It also
+holds when and how long that took, which is what a study that reads it has to tell.
 """
 
 from __future__ import annotations
@@ -11,25 +12,38 @@ import hashlib
 import json
 import os
 import struct
-import uuid
+import time
+import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from robustbook._store import user_cache
+from robustbook._store.files import atomic_write, check_writable, user_cache
+from robustbook._store.provenance import fingerprint
 
-__all__ = ["Arrays", "Configuration", "cache_directory", "cached_arrays"]
+__all__ = [
+    "Arrays",
+    "Configuration",
+    "EarlierWork",
+    "cache_directory",
+    "cached_arrays",
+    "earlier_work",
+]
 
 Arrays = dict[str, npt.NDArray[Any]]
 Configuration = Mapping[str, str | int | float | bool | None]
 
 ENVIRONMENT_VARIABLE: Final = "ROBUSTBOOK_CACHE"
-_CONFIGURATION: Final = "configuration"
+_KEY: Final = "configuration"
+_RUN: Final = "run"
 
 #: What numpy, zipfile and zlib raise for damaged files: cut, flipped, overwritten.
 _DAMAGED: Final = (
@@ -62,13 +76,14 @@ def cache_directory() -> Path:
     value = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     if value:
         return Path(value).expanduser().resolve()
-    return user_cache("experiments")
+    return user_cache("studies")
 
 
 def cached_arrays(
     configuration: Configuration,
     compute: Callable[[], Arrays],
     *,
+    code: str | tuple[str, ...] = (),
     directory: Path | str | None = None,
 ) -> Arrays:
     """Read the arrays of a configuration, or compute and store them.
@@ -76,9 +91,12 @@ def cached_arrays(
     Parameters
     ----------
     configuration : mapping
-        All that the arrays depend on: plain numbers and strings.
+        All that the arrays depend on beside the code: plain numbers and strings.
     compute : callable
         Returns the arrays, by name.
+    code : str or tuple of str
+        Modules that compute them, ``__name__`` for the caller's own: the arrays are
+        computed anew when these change, or what they import.
     directory : Path or str, optional
         The cache; :func:`cache_directory` by default.
 
@@ -94,72 +112,141 @@ def cached_arrays(
     OSError
         If nothing can be written to the cache; said before anything is computed.
 
+    Warns
+    -----
+    RuntimeWarning
+        If the disk is full afterwards: the arrays are returned, and not kept.
+
     Notes
     -----
-    A file is written beside its place and then moved there, so that an interruption
-    leaves no half of one. A file that cannot be read is computed anew.
+    A file that cannot be read is computed anew. Of two that compute the same at the
+    same time, the later keeps its file.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
-    >>> first = cached_arrays(
-    ...     {"size": 3}, lambda: {"x": np.zeros(3)}, directory=folder
-    ... )
-    >>> again = cached_arrays({"size": 3}, lambda: 1 / 0, directory=folder)
+    >>> options = {"code": "robustbook.scores", "directory": folder}
+    >>> first = cached_arrays({"size": 3}, lambda: {"x": np.zeros(3)}, **options)
+    >>> again = cached_arrays({"size": 3}, lambda: 1 / 0, **options)
     >>> again["x"]
     array([0., 0., 0.])
     """
-    for key, value in configuration.items():
+    for name, value in configuration.items():
         if value is not None and type(value) not in (str, int, float, bool):
             raise TypeError(
-                f"configuration: {key}: expected a plain number or string, got "
+                f"configuration: {name}: expected a plain number or string, got "
                 f"{type(value).__name__}"
             )
-    text = json.dumps(dict(configuration), sort_keys=True)
+    modules = (code,) if isinstance(code, str) else code
+    key = json.dumps([dict(configuration), fingerprint(*modules)], sort_keys=True)
     folder = cache_directory() if directory is None else Path(directory)
-    path = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
-    found = _read(path, text)
-    if found is not None:
-        return found
-    _prepare(folder)
-    arrays = compute()
-    if _CONFIGURATION in arrays:
-        raise ValueError(f"compute: expected no array named {_CONFIGURATION!r}")
-    temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
+    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.npz"
+    stored = _read(path, key)
+    if stored is not None:
+        return stored
+    check_writable(
+        folder,
+        what="cache",
+        remedy=f"set {ENVIRONMENT_VARIABLE} to another folder",
+    )
+    start = time.perf_counter()
+    with earlier_work() as earlier:
+        arrays = compute()
+    for name in (_KEY, _RUN):
+        if name in arrays:
+            raise ValueError(f"compute: expected no array named {name!r}")
+    run = {
+        "seconds": time.perf_counter() - start + earlier.seconds,
+        "ended": earlier.ended or datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    content = {_KEY: np.array(key), _RUN: np.array(json.dumps(run)), **arrays}
     try:
-        with temporary.open("wb") as file:
-            content: dict[str, Any] = {_CONFIGURATION: np.array(text), **arrays}
-            np.savez_compressed(file, **content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        with atomic_write(path) as file:
+            np.savez_compressed(file, **content)  # type: ignore[arg-type]
+    except OSError as error:
+        warnings.warn(
+            f"cache: {path} could not be written ({error.strerror or error}); what "
+            "was computed is used now, and will be computed again next time",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return arrays
 
 
-def _prepare(folder: Path) -> None:
-    """Make the folder, or say that it is of no use."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK):
-            raise PermissionError("not writable")
-    except OSError as error:
-        raise OSError(
-            f"{folder}: nothing can be written to this cache "
-            f"({error.strerror or error}); set {ENVIRONMENT_VARIABLE} to a folder "
-            "that can be written to"
-        ) from error
-
-
-def _read(path: Path, text: str) -> Arrays | None:
+def _read(path: Path, key: str) -> Arrays | None:
     if not path.is_file():
         return None
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            if str(stored[_CONFIGURATION]) != text:
+            if str(stored[_KEY]) != key:
                 return None
-            return {name: stored[name] for name in stored if name != _CONFIGURATION}
+            run = json.loads(str(stored[_RUN]))
+            arrays = {name: stored[name] for name in stored if name not in (_KEY, _RUN)}
+            seconds, ended = float(run["seconds"]), str(run["ended"])
     except PermissionError:
         raise  # a file that is there and must not be read is no damaged one
     except _DAMAGED:
         return None
+    for listener in _listeners:
+        listener.add(seconds, ended)
+    return arrays
+
+
+# ----------------------------------------------------------- who measured it
+
+
+@dataclass
+class EarlierWork:
+    """What was read from the cache and not computed.
+
+    Attributes
+    ----------
+    files : int
+        Files read.
+    seconds : float
+        That the runs took which computed them.
+    ended : str or None
+        When the first of those runs ended, None if nothing was read.
+    """
+
+    files: int = 0
+    seconds: float = 0.0
+    ended: str | None = None
+
+    def add(self, seconds: float, ended: str) -> None:
+        """Count one file."""
+        self.files += 1
+        self.seconds += seconds
+        self.ended = min(self.ended or ended, ended)
+
+
+_listeners: list[EarlierWork] = []
+
+
+@contextmanager
+def earlier_work() -> Iterator[EarlierWork]:
+    """Count what is read from the cache inside the block.
+
+    So that the time of a study is that of the runs that measured, not of the one that
+    read.
+
+    Yields
+    ------
+    EarlierWork
+        Counted as long as the block runs.
+
+    Examples
+    --------
+    >>> with earlier_work() as earlier:
+    ...     pass
+    >>> earlier.files
+    0
+    """
+    earlier = EarlierWork()
+    _listeners.append(earlier)
+    try:
+        yield earlier
+    finally:
+        # Two that are equal are not the same.
+        _listeners[:] = [one for one in _listeners if one is not earlier]

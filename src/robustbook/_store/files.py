@@ -1,24 +1,39 @@
-"""The project's own files: where they are, their sums, and their JSON."""
+"""The project's own files: where they are, how they are written, and their JSON."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import time
+import uuid
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 __all__ = [
     "SCHEMA",
     "DataUnavailableError",
+    "atomic_write",
+    "check_writable",
     "data_directory",
+    "note_read",
     "read_json",
     "sha256_of",
     "user_cache",
+    "write_text",
 ]
 
 #: Of every JSON file that the project writes.
 SCHEMA: Final = 1
+
+#: Where a run lists the files of ``data`` that it reads: its stamp covers them.
+_READS: Final = "ROBUSTBOOK_READS"
+_TEMPORARY: Final = ".writing"
+_ABANDONED: Final = 24 * 3600.0
 
 
 class DataUnavailableError(RuntimeError):
@@ -60,18 +75,7 @@ def data_directory() -> Path:
 
 
 def user_cache(name: str) -> Path:
-    """Return a folder of this user's cache, which need not exist.
-
-    Parameters
-    ----------
-    name : str
-        Of the folder.
-
-    Returns
-    -------
-    Path
-        Where pooch keeps what it downloads for robustbook.
-    """
+    """Return the folder `name` of this user's cache, which need not exist."""
     with warnings.catch_warnings():
         # In a kernel without widgets, the import warns of progress bars.
         warnings.filterwarnings("ignore", message="IProgress not found")
@@ -80,20 +84,117 @@ def user_cache(name: str) -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the sha256 of a file in hexadecimal.
+    """Return the sha256 of a file: 64 hexadecimal digits."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+# -------------------------------------------------------------------- writing
+
+
+@contextmanager
+def atomic_write(path: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
+    """Open a file that is whole under its name, or not there at all.
+
+    It is written beside its place and moved there at the end of the block. An error,
+    an interruption or a full disk leaves what was there before, and nothing else;
+    what a killed process left is removed by the next writer, a day later.
 
     Parameters
     ----------
-    path : Path
-        The file.
+    path : Path or str
+        The file; folders above it are made.
+    mode : {"wb", "w"}, default "wb"
+        Bytes, or text in UTF-8 with plain line ends.
 
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
+    Yields
+    ------
+    file
+        Open for writing.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, with the name of the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "new", "numbers.txt")
+    >>> with atomic_write(path, "w") as file:
+    ...     _ = file.write("1 2 3")
+    >>> path.read_text()
+    '1 2 3'
     """
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(path)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{_TEMPORARY}")
+    text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    try:
+        with temporary.open(mode.replace("w", "x"), **text) as file:
+            yield file
+        temporary.replace(path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write a text file whole, or leave what is there."""
+    with atomic_write(path, "w") as file:
+        file.write(text)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what processes that were killed a day ago left beside `path`."""
+    for left in path.parent.glob(f".{path.name}.*{_TEMPORARY}"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                left.unlink()
+
+
+def check_writable(folder: Path | str, *, what: str, remedy: str) -> None:
+    """Refuse a folder in which nothing can be written, before anything is computed.
+
+    Parameters
+    ----------
+    folder : Path or str
+        Made if it is not there.
+    what : str
+        What it was to be, for the message: "cache", "checkpoint".
+    remedy : str
+        What to do, for the message.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made or written to.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, "not writable")
+    except OSError as error:
+        raise OSError(
+            f"{what}: expected a folder that can be written to, got {folder} "
+            f"({error.strerror or error}); {remedy}"
+        ) from error
+
+
+# -------------------------------------------------------------------- reading
+
+
+def note_read(path: Path) -> None:
+    """Tell whoever executes a chapter that it read this file of ``data``."""
+    listing = os.environ.get(_READS)
+    if listing:
+        with Path(listing).open("a", encoding="utf-8") as file:
+            file.write(f"{Path(path).resolve()}\n")
 
 
 def read_json(path: Path, *, remedy: str) -> dict[str, Any]:
@@ -118,6 +219,7 @@ def read_json(path: Path, *, remedy: str) -> dict[str, Any]:
     """
     if not path.is_file():
         raise DataUnavailableError(f"{path} is missing; {remedy}")
+    note_read(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -1,149 +1,60 @@
-"""The sha256 of code: of modules with all that they import from robustbook."""
+"""What a number depends on: the sum of code, through all that it imports.
+
+A sum covers modules and the closure of what they import from the package. It reads
+code as Python does: comments, docstrings and line breaks count for nothing, nor does
+the place of a file, so that only what can change a number changes the sum.
+
+``python -m robustbook._store.provenance`` reads a JSON object of programs from
+standard input and writes their sums: so the press asks, which does not import the
+package.
+"""
 
 from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Sequence
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["code_sha256", "imported_modules", "package_source"]
+__all__ = ["PLUMBING", "closure", "fingerprint", "fingerprint_of_program"]
 
-#: Modules that only present results: a change to them makes nothing stale.
-_PRESENTATION: Final = frozenset(
-    f"robustbook.{name}" for name in ("cli", "studies.results", "style")
+#: Modules that carry numbers and compute none: no stored number depends on them.
+PLUMBING: Final = (
+    "robustbook._docs",
+    "robustbook._store",
+    "robustbook.studies._study",
+    "robustbook.studies.results",
 )
 
-
-def _module_files(module: str, source: Path) -> list[Path]:
-    """The files of a module, all of them if it is a package."""
-    base = source.joinpath(*module.split("."))
-    if base.with_suffix(".py").is_file():
-        return [base.with_suffix(".py")]
-    if (base / "__init__.py").is_file():
-        return sorted(base.rglob("*.py"))
-    return []
+_Strings = tuple[str, ...]
 
 
-def _imports(path: Path, module: str, source: Path) -> set[str]:
-    """Modules of robustbook that a file imports, at any depth of its code."""
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes(), filename=str(path))):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = _absolute(node, package)
-            for alias in node.names:
-                found.add(_origin(base, alias.name, source))
-    return {name for name in found if name.startswith("robustbook.")}
+def package_source() -> Path:
+    """Return the folder that holds the running package."""
+    return Path(__file__).resolve().parents[2]
 
 
-def _absolute(node: ast.ImportFrom, package: str) -> str:
-    """The module that names are imported from, without leading dots."""
-    base = node.module or ""
-    if node.level:
-        parts = package.split(".")
-        parents = parts[: len(parts) - node.level + 1]
-        base = ".".join([*parents, base] if base else parents)
-    return base
-
-
-def _origin(base: str, name: str, source: Path) -> str:
-    """The module that a name comes from, if a package only passes it on.
-
-    So that whoever imports one attack from ``robustbook.attacks`` does not depend on
-    all others.
-    """
-    if _module_files(f"{base}.{name}", source):
-        return f"{base}.{name}"
-    gate = source.joinpath(*base.split("."), "__init__.py")
-    if base.startswith("robustbook.") and gate.is_file():
-        for node in ast.parse(gate.read_bytes(), filename=str(gate)).body:
-            if isinstance(node, ast.ImportFrom):
-                for alias in node.names:
-                    if (alias.asname or alias.name) == name:
-                        return _origin(_absolute(node, base), alias.name, source)
-    return base
-
-
-def _top(module: str) -> str:
-    """The public module that another belongs to."""
-    return ".".join(module.split(".")[:2])
-
-
-def imported_modules(modules: Sequence[str], *, source: Path) -> list[str]:
-    """Return modules of robustbook with all that they import, presentation aside.
+def fingerprint(*modules: str, source: Path | None = None) -> str:
+    """Return the sha256 of modules and of all that they import from the package.
 
     Parameters
     ----------
-    modules : sequence of str
-        Where to begin: full names, "robustbook.agreement" for a package and all of
-        it, "robustbook.attacks._pgd" for one file.
-    source : Path
-        The folder that holds the package ``robustbook``.
-
-    Returns
-    -------
-    list of str
-        Full names, sorted. Of a package from which names are imported, only the
-        files count that hold them; else all of it.
-
-    Raises
-    ------
-    ValueError
-        If one of `modules` does not exist.
-    """
-    for module in modules:
-        if not module.startswith("robustbook.") or not _module_files(module, source):
-            raise ValueError(
-                "modules: expected modules of robustbook, such as "
-                f"'robustbook.agreement'; got {module!r}"
-            )
-    pending = set(modules)
-    closed: set[str] = set()
-    while pending:
-        module = pending.pop()
-        closed.add(module)
-        for path in _module_files(module, source):
-            relative = path.relative_to(source).with_suffix("")
-            parts = relative.parts[:-1] if path.stem == "__init__" else relative.parts
-            for name in _imports(path, ".".join(parts), source):
-                if (
-                    name not in closed
-                    and _top(name) not in _PRESENTATION
-                    and _module_files(name, source)
-                ):
-                    pending.add(name)
-    return sorted(closed)
-
-
-def code_sha256(
-    modules: Sequence[str],
-    *,
-    source: Path | str | None = None,
-    follow_imports: bool = True,
-) -> str:
-    """Return the sha256 of modules and of all that they import from robustbook.
-
-    Parameters
-    ----------
-    modules : sequence of str
-        Full names of modules: "robustbook.agreement" for a package and all of it,
-        "robustbook.attacks._pgd" for one file.
-    source : Path or str, optional
-        The folder that holds the package ``robustbook``; that of the running
-        package by default.
-    follow_imports : bool, default True
-        Count what the modules import, too: of a package from which names are
-        imported, the files that hold them.
+    *modules : str
+        Full names: "robustbook.attacks" for all of a package, "robustbook.scores"
+        for one file.
+    source : Path, optional
+        The folder that holds the package; that of the running one by default, of
+        which sums are computed once.
 
     Returns
     -------
     str
-        64 hexadecimal digits. Line endings do not matter; modules that only
-        present results (figures, chapters, cli, results) do not count.
+        64 hexadecimal digits.
 
     Raises
     ------
@@ -152,21 +63,253 @@ def code_sha256(
 
     Examples
     --------
-    >>> from robustbook.studies.results import code_sha256
-    >>> len(code_sha256(["robustbook.scores"]))
+    >>> len(fingerprint("robustbook.scores"))
     64
     """
-    source = package_source() if source is None else Path(source)
-    digest = hashlib.sha256()
-    counted = imported_modules(modules, source=source) if follow_imports else modules
-    paths = [path for module in counted for path in _module_files(module, source)]
-    for path in dict.fromkeys(paths):  # a file and its package may both be named
-        content = path.read_bytes().replace(b"\r\n", b"\n")
-        name = path.relative_to(source).as_posix()
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
-    return digest.hexdigest()
+    if source is None:
+        return _running(modules)
+    house = _House(Path(source))
+    return house.sum_of(house.closure(modules))
 
 
-def package_source() -> Path:
-    """Return the folder that holds the running package."""
-    return Path(__file__).resolve().parents[2]
+@lru_cache
+def _running(modules: _Strings) -> str:
+    house = _running_house()
+    return house.sum_of(house.closure(modules))
+
+
+@cache
+def _running_house() -> _House:
+    return _House(package_source())
+
+
+def code_sha256(
+    modules: Iterable[str],
+    *,
+    source: Path | str | None = None,
+    follow_imports: bool = True,
+) -> str:
+    """Until the studies call :func:`fingerprint`."""
+    return fingerprint(*modules, source=None if source is None else Path(source))
+
+
+def closure(*modules: str, source: Path | None = None) -> list[str]:
+    """Return modules and all that they import from the package, in order of name.
+
+    Of a package from which names are imported, only the files count that define
+    them. Parameters and errors are those of :func:`fingerprint`.
+
+    Examples
+    --------
+    >>> "robustbook.scores" in closure("robustbook.selection")
+    True
+    """
+    house = _running_house() if source is None else _House(Path(source))
+    return sorted(house.closure(modules))
+
+
+def fingerprint_of_program(text: str, *, source: Path | None = None) -> str:
+    """Return the sha256 of all that a program imports from the package.
+
+    Parameters
+    ----------
+    text : str
+        Python; the text itself is not part of the sum.
+    source : Path, optional
+        As in :func:`fingerprint`.
+
+    Returns
+    -------
+    str
+        64 hexadecimal digits.
+    """
+    house = _running_house() if source is None else _House(Path(source))
+    _, imports = _read(text.encode())
+    roots = {o for taken in imports for o in house.origins(taken.module, taken.name)}
+    # A page depends on what carries its numbers, too.
+    return house.sum_of(house.closure(roots, plumbing=True))
+
+
+class _House:
+    """The files of the package below a folder, read as they are now."""
+
+    def __init__(self, source: Path) -> None:
+        self._source = source
+        self._files: dict[str, Path] = {}
+        for path in (source / "robustbook").rglob("*.py"):
+            parts = path.relative_to(source).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            self._files[name] = path
+        self._own: dict[str, str] = {}
+        self._edges: dict[str, list[tuple[_Strings, str | None, str]]] = {}
+
+    def closure(self, modules: Iterable[str], *, plumbing: bool = False) -> set[str]:
+        """Modules, with all that they import."""
+        pending: set[str] = set()
+        for module in modules:
+            if module not in self._files or not module.startswith("robustbook."):
+                raise ValueError(
+                    "modules: expected modules of robustbook, such as "
+                    f"'robustbook.agreement', got {module!r}"
+                )
+            pending.update(self._whole(module))
+        reached: set[str] = set()
+        while pending:
+            module = pending.pop()
+            if module in reached or (not plumbing and module.startswith(PLUMBING)):
+                continue
+            reached.add(module)
+            pending.update(o for origins, _, _ in self.edges(module) for o in origins)
+        return reached
+
+    def sum_of(self, modules: Iterable[str]) -> str:
+        """The sum of what is written in modules, wherever their files are."""
+        digests = sorted(self._linked_sum(module) for module in modules)
+        return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+    def edges(self, module: str) -> list[tuple[_Strings, str | None, str]]:
+        """What a module imports: defining modules, the name there, the name here."""
+        if module not in self._edges:
+            self._edges[module] = [
+                (self.origins(base, taken.name), taken.name, taken.bound)
+                for base, taken in self._taken(module)
+            ]
+        return self._edges[module]
+
+    def _taken(self, module: str) -> Iterator[tuple[str, _Import]]:
+        path = self._files[module]
+        package = module if path.stem == "__init__" else module.rpartition(".")[0]
+        for taken in _read(path.read_bytes())[1]:
+            yield taken.base(package), taken
+
+    def origins(self, base: str, name: str | None) -> _Strings:
+        """The modules of the package that define a name, or are what it names."""
+        if base.partition(".")[0] != "robustbook":
+            return ()
+        if name is None:
+            return self._whole(base)
+        if f"{base}.{name}" in self._files:
+            return self._whole(f"{base}.{name}")
+        if base not in self._files or base == "robustbook":
+            return ()
+        if self._files[base].stem == "__init__":
+            for origin, taken in self._taken(base):
+                if taken.bound == name and origin != base:
+                    return self.origins(origin, taken.name)
+        return (base,)
+
+    def _whole(self, module: str) -> _Strings:
+        """A module; of a package, all of it."""
+        if module not in self._files or module == "robustbook":
+            return ()
+        if self._files[module].stem != "__init__":
+            return (module,)
+        inside = (name for name in self._files if name.startswith(f"{module}."))
+        return (module, *inside)
+
+    def _own_sum(self, module: str) -> str:
+        if module not in self._own:
+            self._own[module] = _read(self._files[module].read_bytes())[0]
+        return self._own[module]
+
+    def _linked_sum(self, module: str) -> str:
+        """What a module holds, and to what its imported names are bound."""
+        links = sorted(
+            f"{bound} {name} {' '.join(sorted(self._own_sum(o) for o in origins))}"
+            for origins, name, bound in self.edges(module)
+            if origins and not all(o.startswith(PLUMBING) for o in origins)
+        )
+        return hashlib.sha256(
+            "\n".join([self._own_sum(module), *links]).encode()
+        ).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Import:
+    """A name that a module takes from elsewhere."""
+
+    level: int
+    module: str
+    name: str | None
+    bound: str
+
+    def base(self, package: str) -> str:
+        """The module it is taken from, without leading dots."""
+        if not self.level:
+            return self.module
+        parts = package.split(".")
+        parents = parts[: len(parts) - self.level + 1]
+        return ".".join([*parents, self.module] if self.module else parents)
+
+
+@lru_cache(maxsize=1024)
+def _read(content: bytes) -> tuple[str, tuple[_Import, ...]]:
+    """The sum of what a file says, and what it imports."""
+    tree = ast.parse(content)
+    words = "\0".join(_canonical(tree)).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(words).hexdigest(), tuple(_imports(tree))
+
+
+def _canonical(node: Any) -> Iterator[str]:
+    """A tree as Python runs it, in the same words under every version of Python."""
+    if isinstance(node, ast.AST):
+        yield type(node).__name__
+        for field, value in ast.iter_fields(node):
+            if value is None or value == [] or field in ("kind", "type_comment"):
+                continue
+            yield field
+            yield from _canonical(value)
+    elif isinstance(node, list):
+        for item in node:
+            if not _is_text(item) and not _is_own_import(item):
+                yield from _canonical(item)
+        yield "]"
+    else:
+        yield repr(node)
+
+
+def _is_text(node: Any) -> bool:
+    """Whether a statement is nothing but text: a docstring, or like one."""
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _is_own_import(node: Any) -> bool:
+    """Whether a statement imports from the package: counted by what it binds."""
+    if isinstance(node, ast.ImportFrom):
+        return node.level > 0 or (node.module or "").partition(".")[0] == "robustbook"
+    return isinstance(node, ast.Import) and all(
+        alias.name.partition(".")[0] == "robustbook" for alias in node.names
+    )
+
+
+def _imports(tree: ast.Module) -> Iterator[_Import]:
+    """What is imported at any depth of the code."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield _Import(0, alias.name, None, alias.asname or alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = None if alias.name == "*" else alias.name
+                bound = alias.asname or alias.name
+                yield _Import(node.level, node.module or "", name, bound)
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            pending.extend(node.orelse)  # the rest is for the type checker alone
+        else:
+            pending.extend(ast.iter_child_nodes(node))
+
+
+if __name__ == "__main__":
+    json.dump(
+        {
+            name: fingerprint_of_program(text)
+            for name, text in json.load(sys.stdin).items()
+        },
+        sys.stdout,
+    )

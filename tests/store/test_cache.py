@@ -9,7 +9,13 @@ from threading import Barrier
 import numpy as np
 import pytest
 
-from robustbook._store.cache import Arrays, cache_directory, cached_arrays
+from robustbook._store import cache
+from robustbook._store.cache import (
+    Arrays,
+    cache_directory,
+    cached_arrays,
+    earlier_work,
+)
 
 
 class Counting:
@@ -91,10 +97,10 @@ def test_the_environment_names_the_cache(
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
     assert cache_directory() == tmp_path.resolve()
     monkeypatch.delenv("ROBUSTBOOK_CACHE")
-    assert cache_directory().name == "experiments"
+    assert cache_directory().name == "studies"
 
 
-def test_a_file_with_any_bit_flipped_does_not_stop_an_experiment(
+def test_a_file_with_any_bit_flipped_does_not_stop_a_study(
     tmp_path: Path,
 ) -> None:
     compute = Counting(1.0)
@@ -102,10 +108,9 @@ def test_a_file_with_any_bit_flipped_does_not_stop_an_experiment(
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
     for place in range(len(whole)):
-        for bit in (1, 4):
-            flipped = bytes([whole[place] ^ bit])
-            path.write_bytes(whole[:place] + flipped + whole[place + 1 :])
-            cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+        flipped = bytes([whole[place] ^ (1, 4)[place % 2]])
+        path.write_bytes(whole[:place] + flipped + whole[place + 1 :])
+        cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
     assert compute.calls > 1
 
 
@@ -116,7 +121,7 @@ def test_a_cache_of_no_use_is_told_before_anything_is_computed(
     file = tmp_path / "file"
     file.write_text("")
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(file))
-    with pytest.raises(OSError, match="set ROBUSTBOOK_CACHE to a folder"):
+    with pytest.raises(OSError, match="set ROBUSTBOOK_CACHE to another"):
         cached_arrays({"eps": 0.1}, compute)
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(OSError, match="not writable"):
@@ -140,3 +145,70 @@ def test_two_threads_may_store_the_same(tmp_path: Path) -> None:
     found = cached_arrays({"eps": 0.1}, Counting(), directory=tmp_path)
     np.testing.assert_array_equal(found["x"], np.arange(300_000.0))
     assert [path.suffix for path in tmp_path.iterdir()] == [".npz"]
+
+
+def test_other_code_computes_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = Counting()
+    code = {"robustbook.scores": "a", "robustbook.selection": "b"}
+    monkeypatch.setattr(
+        cache, "fingerprint", lambda *names: " ".join(code[name] for name in names)
+    )
+
+    def ask() -> None:
+        cached_arrays(
+            {"eps": 0.1}, compute, code="robustbook.scores", directory=tmp_path
+        )
+
+    ask()
+    ask()
+    code["robustbook.selection"] = "c"
+    ask()
+    assert compute.calls == 1
+    code["robustbook.scores"] = "c"
+    ask()
+    assert compute.calls == 2
+
+
+def test_who_reads_learns_how_long_the_measuring_run_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 100.0])
+    monkeypatch.setattr(cache.time, "perf_counter", lambda: next(clock))
+    cached_arrays({"eps": 0.1}, Counting(), directory=tmp_path)
+    with earlier_work() as outer, earlier_work() as inner:
+        cached_arrays({"eps": 0.1}, Counting(), directory=tmp_path)
+    assert (outer.files, outer.seconds) == (1, 100.0) == (inner.files, inner.seconds)
+    assert outer.ended is not None
+    with earlier_work() as nothing:
+        pass
+    assert (nothing.files, nothing.seconds, nothing.ended) == (0, 0.0, None)
+
+
+def test_what_a_computation_reads_counts_as_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compute() -> Arrays:
+        return cached_arrays({"part": 1}, Counting(), directory=tmp_path)
+
+    clock = iter([0.0, 100.0, 0.0, 1.0])
+    monkeypatch.setattr(cache.time, "perf_counter", lambda: next(clock))
+    compute()
+    cached_arrays({"whole": 1}, compute, directory=tmp_path)
+    with earlier_work() as earlier:
+        cached_arrays({"whole": 1}, Counting(), directory=tmp_path)
+    assert earlier.seconds == 101.0
+
+
+def test_a_full_disk_loses_nothing_that_was_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.warns(RuntimeWarning, match="could not be written .No space left"):
+        arrays = cached_arrays({"eps": 0.1}, Counting(2.0), directory=tmp_path)
+    assert arrays["x"][0] == 2.0
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,67 @@
+"""The sha256 of what is computed with: tensors, and models."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["model_sum", "tensor_sum", "tensors_sum"]
+
+_PLAIN: Final = (bool, int, float, str, type(None))
+
+
+def tensor_sum(values: Tensor) -> str:
+    """Return the sha256 of a tensor: type, shape and bytes."""
+    plain = values.detach().cpu().contiguous()
+    digest = hashlib.sha256(f"{plain.dtype}{tuple(plain.shape)}".encode())
+    digest.update(plain.flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def tensors_sum(tensors: Mapping[str, Tensor]) -> str:
+    """Return the sha256 of named tensors, whatever their order."""
+    parts = [f"{name} {tensor_sum(tensors[name])}" for name in sorted(tensors)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def model_sum(model: object) -> str:
+    """Return the sha256 of a model: its code, its settings and its weights.
+
+    Of a module, that is the source of its class and of those inside it, their plain
+    attributes (a switch, a temperature, the mode), and all parameters and buffers.
+    Of another callable only the source is known, not what it holds: whoever keeps
+    results under such a sum must compare something of the model's own, too.
+    """
+    digest = hashlib.sha256()
+    if not isinstance(model, nn.Module):
+        digest.update(_source(model if inspect.isroutine(model) else type(model)))
+        return digest.hexdigest()
+    for name, module in model.named_modules():
+        settings = {
+            key: value
+            for key, value in sorted(vars(module).items())
+            if isinstance(value, _PLAIN)
+            or (isinstance(value, tuple) and all(isinstance(v, _PLAIN) for v in value))
+        }
+        digest.update(f"{name}\0{settings}\0".encode() + _source(type(module)))
+    for name, values in sorted(model.state_dict().items()):
+        # get_extra_state may return anything.
+        content = tensor_sum(values) if isinstance(values, Tensor) else repr(values)
+        digest.update(f"{name}\0{content}\0".encode())
+    return digest.hexdigest()
+
+
+def _source(code: Any) -> bytes:
+    """The text of a class or function; its name where there is none, as in C."""
+    # Two lambdas on one line have one text.
+    compiled = getattr(code, "__code__", None)
+    parts = compiled and (compiled.co_code, compiled.co_names, compiled.co_consts[1:])
+    try:
+        return f"{inspect.getsource(code)}\0{parts}".encode()
+    except (OSError, TypeError):
+        return f"{code.__module__}.{code.__qualname__}\0{parts}".encode()

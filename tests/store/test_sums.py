@@ -1,0 +1,64 @@
+"""The sum of a model tells two that compute differently apart."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from robustbook._store.sums import model_sum, tensor_sum, tensors_sum
+
+
+class Masked(nn.Module):
+    def __init__(self, *, straight: bool = False) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.straight = straight
+
+    def forward(self, x: Tensor) -> Tensor:
+        rounded = (x * 8).round() / 8
+        return self.linear(x + (rounded - x).detach() if self.straight else rounded)
+
+
+def twin(model: nn.Module, **options: bool) -> nn.Module:
+    other = type(model)(**options)
+    other.load_state_dict(model.state_dict())
+    return other
+
+
+def test_equal_models_have_equal_sums() -> None:
+    model = Masked()
+    assert model_sum(model) == model_sum(twin(model))
+
+
+def test_weights_mode_and_switches_count() -> None:
+    model = Masked()
+    sums = {
+        model_sum(model),
+        model_sum(twin(model, straight=True)),
+        model_sum(Masked()),
+    }
+    sums.add(model_sum(twin(model).eval()))
+    assert len(sums) == 4
+
+
+def test_code_counts_where_weights_are_equal() -> None:
+    class Other(Masked):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * 1.0
+
+    model, other = Masked(), Other()
+    other.load_state_dict(model.state_dict())
+    assert model_sum(model) != model_sum(other)
+
+
+def test_callables_are_told_apart_by_their_text() -> None:
+    assert model_sum(lambda x: x) != model_sum(lambda x: -x)  # one line, two texts
+    assert model_sum(torch.relu) != model_sum(torch.sigmoid)
+
+
+def test_tensors_count_with_type_shape_and_name() -> None:
+    x = torch.arange(6.0)
+    sums = {tensor_sum(x), tensor_sum(x.double()), tensor_sum(x.reshape(2, 3))}
+    assert len(sums) == 3
+    assert tensors_sum({"a": x, "b": -x}) == tensors_sum({"b": -x, "a": x})
+    assert tensors_sum({"a": x}) != tensors_sum({"b": x})
