@@ -80,7 +80,7 @@ site: env ## Build the site from the executed chapters, strictly
 	$(BIN)/jupyter-book build -W -n --keep-going .
 
 pdf: site ## Print the book into _build/robustness-measured.pdf
-	$(BIN)/python -m press.pdf
+	$(BIN)/python -m press pdf
 
 named:
 	@test -n "$(CHAPTER)" || \
@@ -92,7 +92,7 @@ rerun: named env ## Run one chapter yourself: CHAPTER=08 PROFILE=quick|full
 publish: env ## Execute every chapter anew for the site
 	$(RUN) publish
 
-timings: env ## Time each chapter in the quick profile, for the workshop's guide
+timings: env ## Time each chapter in the quick profile
 	$(RUN) time
 
 sync: env ## Bring notebooks/*.ipynb and the status page in step
@@ -109,6 +109,8 @@ test: check lint site ## Run all checks and tests
 
 check: env
 	$(RUN) check
+	$(BIN)/python -c "import pathlib; from robustbook.studies.results import stale_results; \
+	  exit(chr(10).join(f'{s.path}: stale: {s.reason}' for s in stale_results(pathlib.Path())) or 0)"
 
 lint: env
 	$(BIN)/ruff check .

@@ -438,7 +438,7 @@ def test_help_imports_no_torch() -> None:
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     words = program("--help").stdout
-    for command in ("score", "run", "publish", "sync", "check", "data"):
+    for command in ("score", "report", "data"):
         assert command in words
 
 

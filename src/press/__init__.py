@@ -5,7 +5,7 @@ One direction of flow, no way back::
     notebooks/NN.md  ->  notebooks/NN.ipynb  ->  book/chapters/NN.ipynb
         (written)      sync      (no outputs)   publish     (executed)
 
-Each step is a function of a :class:`~press.layout.Chapter`, so that
-it works on any folder laid out like the book. It needs the extra ``book``:
-``pip install "robustbook[book]"``.
+Each step is a function of a :class:`~press.layout.Chapter`, so that it works on any
+folder laid out like the book. It knows no measure: it never imports ``robustbook``,
+and ``robustbook`` never imports it.
 """

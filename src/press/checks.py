@@ -12,13 +12,12 @@ import nbformat
 import yaml
 from nbformat import NotebookNode
 
-from .claims import ledger_faults
-from .layout import BookError, Chapter, list_chapters
-from .picture import stale_pictures
-from .publish import PUBLISHED
-from .source import Source, cell_tags, pair_text, read_source
-from .stamps import read_stamp, staleness
-from .status import render_status, status_page
+from press.claims import ledger_faults
+from press.layout import BookError, Chapter, list_chapters
+from press.publish import PUBLISHED
+from press.source import Source, cell_tags, pair_text, read_source
+from press.stamps import read_stamp, staleness
+from press.status import render_status, status_page
 
 __all__ = ["Problem", "check"]
 
@@ -91,9 +90,7 @@ def check(root: Path) -> list[Problem]:
     problems += _check_strays(root, chapters)
     problems += _check_toc(root, chapters)
     problems += _check_status(root, chapters)
-    problems += _check_picture(root)
     problems += [Problem(*fault) for fault in ledger_faults(root)]
-    problems += _check_results(root)
     return problems
 
 
@@ -101,7 +98,9 @@ def _check_pair(source: Source) -> Iterator[Problem]:
     pair = source.chapter.pair
     if not pair.is_file() or pair.read_text(encoding="utf-8") != pair_text(source):
         yield Problem(
-            source.chapter.show(pair), "out of step with its text", "robustbook sync"
+            source.chapter.show(pair),
+            "out of step with its text",
+            "python -m press sync",
         )
 
 
@@ -281,26 +280,5 @@ def _check_status(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
         yield Problem(
             page.relative_to(root).as_posix(),
             "out of step with the executed chapters",
-            "robustbook sync",
+            "python -m press sync",
         )
-
-
-def _check_picture(root: Path) -> Iterator[Problem]:
-    for path in stale_pictures(root):
-        yield Problem(
-            path.relative_to(root).as_posix(),
-            "out of step with what it is drawn from",
-            "robustbook sync",
-        )
-
-
-def _check_results(root: Path) -> Iterator[Problem]:
-    """Results of experiments whose code has changed since."""
-    if not any((root / "data" / "results").glob("*.json")):
-        return
-    from robustbook.studies.results import stale_results  # imports torch
-
-    for stale in stale_results(root):
-        place = stale.path.relative_to(root).as_posix()
-        fault, _, remedy = stale.reason.rpartition("; ")
-        yield Problem(place, f"stale: {fault}", remedy)

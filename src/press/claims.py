@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from nbformat import NotebookNode
 
-from .layout import BookError, Chapter, list_chapters
-from .source import cell_tags, read_source
+from press.layout import BookError, Chapter, list_chapters
+from press.source import cell_tags, read_source
 
 __all__ = [
     "VERDICTS",

@@ -1,27 +1,35 @@
-"""The commands on chapters, for ``robustbook`` and ``python -m press``.
+"""``python -m press``: run, publish, time, sync and check the chapters.
 
-What they need to run is imported when they run: a plain ``robustbook --help``
-answers at once, and works without the extra ``book``.
+What a command needs is imported when it runs: ``--help`` answers at once, and works
+without the extra ``book``.
 """
 
 from __future__ import annotations
 
 import ast
+import io
+import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from robustbook._terminal import fail
-
 if TYPE_CHECKING:
-    from .layout import Chapter
+    from press.layout import Chapter
 
-__all__ = ["register"]
+__all__ = ["app", "readable_errors", "run_app"]
+
+app = typer.Typer(
+    help="Run, publish, time, sync and check the chapters of the book.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 
 
 class Profile(StrEnum):
@@ -31,56 +39,63 @@ class Profile(StrEnum):
     full = "full"
 
 
-class Purpose(StrEnum):
-    """What a set-up is for."""
-
-    scoring = "scoring"
-    workshop = "workshop"
-    full = "full"
-    developing = "developing"
-
-
 Root = Annotated[
     Path | None,
     typer.Option(help="Folder of the book; else the nearest at or above this one."),
 ]
+Chapters = Annotated[
+    list[str] | None, typer.Argument(help="Names or numbers; all if left out.")
+]
 ProfileOption = Annotated[
     Profile, typer.Option(help="quick computes all; full loads what is expensive.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed; else the chapter's own.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
-Parameters = Annotated[
-    list[str] | None,
-    typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Any other one."),
-]
 
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands on chapters to a command line."""
-    for command in (run, publish, time, sync, check, doctor):
-        app.command()(command)
+def fail(message: str, *, status: int) -> NoReturn:
+    """Say what went wrong on standard error and end the command."""
+    print(f"press: {message}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+def run_app(app: typer.Typer, *, name: str) -> None:
+    """Run a command line that ends with words, whatever becomes of its output."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # β and ∞ are not in every terminal's encoding.
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        try:
+            app(prog_name=name)
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            where = f"{error.filename}: " if error.filename else ""
+            print(f"press: {where}{error.strerror or error}", file=sys.stderr)
+        # What is left in the buffer would fail again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 @contextmanager
-def _readable_errors() -> Iterator[None]:
+def readable_errors() -> Iterator[None]:
     """Turn what a person can mend into a message and an exit status."""
-    try:
-        from .layout import BookError
-        from .source import Source  # noqa: F401  (needs the extra)
-    except ModuleNotFoundError as error:
-        fail(f'{error.name} is not installed; pip install "robustbook[book]"', status=1)
+    from press.layout import BookError
+
     try:
         yield
     except BookError as error:
         fail(str(error), status=error.status)
+    except ModuleNotFoundError as error:
+        fail(f"{error.name} is not installed; run `make env`", status=1)
 
 
 def _chosen(root: Path | None, named: list[str] | None) -> list[Chapter]:
     """The chapters that are named, else all of them."""
-    from .layout import book_root, find_chapter, list_chapters
+    from press.layout import book_root, find_chapter, list_chapters
 
     folder = book_root(root)
     if not named:
@@ -90,7 +105,7 @@ def _chosen(root: Path | None, named: list[str] | None) -> list[Chapter]:
 
 def _parse(given: list[str] | None, **common: Any) -> dict[str, Any]:
     """Read NAME=VALUE, where a value is a Python literal or else text."""
-    from .layout import BookError
+    from press.layout import BookError
 
     values = {name: value for name, value in common.items() if value is not None}
     for item in given or []:
@@ -109,31 +124,35 @@ def _parse(given: list[str] | None, **common: Any) -> dict[str, Any]:
     return values
 
 
+@app.command()
 def run(
     chapter: Annotated[str, typer.Argument(help="Name or number, such as 08.")],
     profile: ProfileOption = Profile.quick,
-    seed: Seed = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Seed; else the chapter's own.")
+    ] = None,
     device: Device = "auto",
-    parameter: Parameters = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Any other one."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Else _build/rerun/CHAPTER_PROFILE.ipynb.")
     ] = None,
     root: Root = None,
 ) -> None:
     """Run a chapter for yourself; the published one stays as it is."""
-    with _readable_errors():
-        from .layout import book_root, find_chapter
-        from .publish import rerun
+    with readable_errors():
+        from press.publish import rerun
 
         values = _parse(parameter, profile=profile.value, seed=seed, device=device)
-        found = find_chapter(book_root(root), chapter)
-        print(rerun(found, parameters=values, output=output))
+        (chosen,) = _chosen(root, [chapter])
+        print(rerun(chosen, parameters=values, output=output))
 
 
+@app.command()
 def publish(
-    chapters: Annotated[
-        list[str] | None, typer.Argument(help="Names or numbers; all if left out.")
-    ] = None,
+    chapters: Chapters = None,
     stale: Annotated[
         bool, typer.Option("--stale", help="Only those whose inputs changed.")
     ] = False,
@@ -145,9 +164,8 @@ def publish(
     root: Root = None,
 ) -> None:
     """Execute chapters for the site, all or nothing each."""
-    with _readable_errors():
-        from .publish import publish as publish_chapters
-        from .stamps import staleness
+    with readable_errors():
+        from press.stamps import staleness
 
         chosen = _chosen(root, chapters)
         if stale:
@@ -155,62 +173,61 @@ def publish(
         if not chosen:
             print("no chapter is stale")
             return
+        from press.publish import publish as publish_chapters
+
         failures = publish_chapters(
             chosen,
             parameters=_parse(None, profile=profile.value, device=device),
             jobs=jobs,
         )
         if failures:
-            fail("\n\nrobustbook: ".join(map(str, failures)), status=1)
+            fail("\n\npress: ".join(map(str, failures)), status=1)
 
 
-def time(
-    chapters: Annotated[
-        list[str] | None, typer.Argument(help="Names or numbers; all if left out.")
-    ] = None,
-    missing: Annotated[
-        bool, typer.Option("--missing", help="Only those that were never timed.")
-    ] = False,
-    root: Root = None,
-) -> None:
-    """Time chapters in profile quick, and their solutions, for the workshop guide."""
-    with _readable_errors():
-        from .timings import read_timings, time_quick
+@app.command()
+def time(chapters: Chapters = None, root: Root = None) -> None:
+    """Run chapters in profile quick, one at a time, and say how long each takes."""
+    with readable_errors():
+        from press.execute import execute
+        from press.source import read_source
 
-        chosen = _chosen(root, chapters)
-        if missing and chosen:
-            timed = read_timings(chosen[0].root)
-            chosen = [c for c in chosen if "quick" not in timed.get(c.name, {})]
-        if not chosen:
-            print("every chapter is timed")
-        for chapter, seconds in time_quick(chosen):
-            print(f"{chapter.name}: {seconds:.1f} s", flush=True)
+        for chapter in _chosen(root, chapters):
+            source = read_source(chapter)
+            parameters = {"profile": "quick", "device": "cpu"}
+            execution = execute(source, parameters=parameters, warnings_fail=False)
+            slowest = max(execution.cell_seconds, default=0.0)
+            place = source.place(execution.cell_seconds.index(slowest))
+            print(
+                f"{chapter.name}: {execution.seconds:.1f} s; "
+                f"its slowest cell {slowest:.1f} s, {place}",
+                flush=True,
+            )
 
 
+@app.command()
 def sync(root: Root = None) -> None:
-    """Write the notebooks, the status page and the pictures from their sources."""
-    with _readable_errors():
-        from .layout import book_root, list_chapters
-        from .picture import write_pictures
-        from .source import sync as sync_chapter
-        from .status import status_page, write_status
+    """Write the notebooks and the status page from their sources."""
+    with readable_errors():
+        from press.layout import book_root, list_chapters
+        from press.source import sync as sync_chapter
+        from press.status import status_page, write_status
 
         folder = book_root(root)
         written = [c.pair for c in list_chapters(folder) if sync_chapter(c)]
         if write_status(folder):
             written.append(status_page(folder))
-        written += write_pictures(folder)
         for path in written:
             print(f"wrote {path.relative_to(folder)}")
         if not written:
             print("all in step")
 
 
+@app.command()
 def check(root: Root = None) -> None:
     """Check that the book is in step, complete and readable."""
-    with _readable_errors():
-        from .checks import check as check_book
-        from .layout import book_root, list_chapters
+    with readable_errors():
+        from press.checks import check as check_book
+        from press.layout import book_root, list_chapters
 
         folder = book_root(root)
         problems = check_book(folder)
@@ -221,29 +238,19 @@ def check(root: Root = None) -> None:
         print(f"{len(list_chapters(folder))} chapters: all in step, nothing stale")
 
 
-def doctor(
-    purpose: Annotated[
-        Purpose,
-        typer.Option(
-            "--for",
-            help="scoring logits; a workshop: any chapter; full: recomputing with real "
-            "data; developing: tests and site. Reading needs a browser only.",
-        ),
-    ] = Purpose.workshop,
-    run: Annotated[
-        bool, typer.Option("--run", help="Run chapter 08 in profile quick too.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+@app.command()
+def pdf(
+    site: Annotated[
+        Path | None, typer.Option(help="The built site; else _build/html.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Else _build/robustness-measured.pdf.")
+    ] = None,
     root: Root = None,
 ) -> None:
-    """Say what is missing on this machine, and the command that gets it."""
-    from . import doctor as checks
-    from .layout import BookError
+    """Print the built site into one PDF."""
+    with readable_errors():
+        from press.layout import book_root
+        from press.pdf import print_book
 
-    try:
-        setting = checks.Setting(checks.find_clone(root))
-    except BookError as error:
-        fail(str(error), status=error.status)
-    status = checks.report(setting, purpose.value, run=run, as_json=as_json)
-    if status:
-        raise typer.Exit(status)
+        print(print_book(book_root(root), site=site, output=output))

@@ -23,8 +23,8 @@ from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError, strip_color
 
-from .layout import BookError
-from .source import METADATA, Source, cell_tags, parameter_values
+from press.layout import BookError
+from press.source import METADATA, Source, cell_tags, parameter_values
 
 __all__ = ["ChapterError", "Execution", "execute"]
 

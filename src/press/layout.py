@@ -13,6 +13,7 @@ __all__ = [
     "find_chapter",
     "find_root",
     "list_chapters",
+    "package_version",
 ]
 
 # Also what a cell id may hold, since ids start with the chapter's name.
@@ -108,6 +109,15 @@ def book_root(named: Path | None) -> Path:
 
 def _is_book(folder: Path) -> bool:
     return (folder / "notebooks").is_dir() and (folder / "_toc.yml").is_file()
+
+
+def package_version() -> str:
+    """Return the version of ``robustbook`` beside this press, without importing it."""
+    init = Path(__file__).parents[1] / "robustbook" / "__init__.py"
+    found = re.search(r'^__version__ = "(.+)"', init.read_text("utf-8"), re.MULTILINE)
+    if found is None:
+        raise BookError(f'{init}: expected a line __version__ = "..."')
+    return found[1]
 
 
 def list_chapters(root: Path) -> list[Chapter]:

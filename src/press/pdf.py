@@ -1,6 +1,6 @@
 """The whole book as one PDF: Chromium prints the pages of the built site.
 
-``make pdf`` calls it, as ``python -m press.pdf``. Each page is printed
+``make pdf`` calls it, as ``python -m press pdf``. Each page is printed
 by itself, with the style sheet that the site has for paper
 (``book/_static/print.css``). The pieces become one file with an outline, a title
 page, a table of contents and page numbers that run through. A link from one page of
@@ -23,14 +23,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag
 
 import matplotlib
-import typer
 import yaml
 from tqdm import tqdm
 
-from robustbook import __version__, _terminal
-
-from .layout import BookError, book_root
-from .source import check_writable, write_bytes
+from press.layout import BookError, package_version
+from press.source import check_writable, write_bytes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
@@ -431,7 +428,7 @@ def _title_page(site: Path, config: Mapping[str, Any]) -> str:
 <div class="title"><img src="{logo}" alt=""><h1>{html.escape(config["title"])}</h1>
 <p>An executable book on how to measure the robustness of classifiers under shift,
 without trusting accuracy</p>
-<div class="small"><p>Version {__version__}. Printed from the pages at
+<div class="small"><p>Version {package_version()}. Printed from the pages at
 <a href="{address}">{address}</a>, where each chapter can be opened as a notebook and
 run. The code that draws the figures is left out here; the site unfolds it.</p>
 <p>© {html.escape(str(config["copyright"]))} {html.escape(config["author"])}.
@@ -575,19 +572,3 @@ class _Binding:
                 )
             )
         self.writer.page_mode = "/UseOutlines"
-
-
-def main(
-    site: Path | None = None, output: Path | None = None, root: Path | None = None
-) -> None:
-    """Print the built site into one PDF."""
-    try:
-        print(print_book(book_root(root), site=site, output=output))
-    except BookError as error:
-        _terminal.fail(str(error), status=error.status)
-
-
-if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    _terminal.run(app, name="python -m press.pdf")

@@ -12,10 +12,9 @@ from typing import Any
 from nbformat import NotebookNode
 from tqdm import tqdm
 
-from .execute import Execution, execute
-from .layout import BookError, Chapter
-from .picture import write_pictures
-from .source import (
+from press.execute import Execution, execute
+from press.layout import BookError, Chapter
+from press.source import (
     Source,
     check_writable,
     parameter_values,
@@ -24,9 +23,8 @@ from .source import (
     sync,
     write_whole,
 )
-from .stamps import STAMP, input_hashes, package_versions
-from .status import write_status
-from .timings import record_timing
+from press.stamps import STAMP, input_hashes, package_versions
+from press.status import record_timing, write_status
 
 __all__ = ["PUBLISHED", "publish", "rerun"]
 
@@ -130,11 +128,9 @@ def publish(
                 continue
             stamped = _stamp(source, execution, hashes, parameters)
             write_whole(chapter.published, render(stamped))
-            profile = str(stamped.metadata[STAMP]["parameters"].get("profile", ""))
-            record_timing(chapter, execution.seconds, profile=profile)
+            record_timing(chapter, execution.seconds)
             tqdm.write(f"{chapter.name}: {execution.seconds:.1f} s", file=sys.stderr)
     write_status(chapters[0].root)
-    write_pictures(chapters[0].root)
     return failures
 
 

@@ -14,9 +14,7 @@ import nbformat
 import yaml
 from nbformat import NotebookNode
 
-from robustbook import __version__
-
-from .layout import BookError, Chapter
+from press.layout import BookError, Chapter, package_version
 
 __all__ = [
     "Source",
@@ -233,7 +231,7 @@ if installed != "{version}" or not all(map(find_spec, needed)):
 MODULES: Final = ("foolbox", "myst_nb", "pyautoattack")
 
 
-def revision(branch: str, version: str = __version__) -> str:
+def revision(branch: str, version: str | None = None) -> str:
     """Return where the repository has a version: what readers launch and install.
 
     Parameters
@@ -241,7 +239,7 @@ def revision(branch: str, version: str = __version__) -> str:
     branch : str
         The branch that the next release is made from.
     version : str, optional
-        Of the package; this one if left out.
+        Of the package; the present one if left out.
 
     Returns
     -------
@@ -255,6 +253,7 @@ def revision(branch: str, version: str = __version__) -> str:
     >>> revision("main", "1.3.0.dev0")
     'main'
     """
+    version = version or package_version()
     return branch if ".dev" in version else f"v{version}"
 
 
@@ -287,13 +286,13 @@ def _install_cells(chapter: Chapter) -> list[NotebookNode]:
         published = chapter.show(chapter.published.with_suffix(".html"))
         page = PAGE.format(address=f"{base.rstrip('/')}/{published}").rstrip("\n")
     note = nbformat.v4.new_markdown_cell(
-        NOTE.format(version=__version__, page=page).rstrip("\n")
+        NOTE.format(version=package_version(), page=page).rstrip("\n")
     )
     modules = ", ".join(f'"{module}"' for module in MODULES)
     install = nbformat.v4.new_code_cell(
-        INSTALL.format(version=__version__, modules=modules, archive=archive).rstrip(
-            "\n"
-        )
+        INSTALL.format(
+            version=package_version(), modules=modules, archive=archive
+        ).rstrip("\n")
     )
     for part, cell in (("note", note), ("install", install)):
         cell.id = f"{chapter.name}-{part}"

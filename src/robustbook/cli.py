@@ -16,20 +16,18 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from press import commands
 from robustbook import __version__, _terminal
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
-    help="Measure the robustness of classifiers; run the book's chapters.",
+    help="Measure the robustness of classifiers.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 data = typer.Typer(help="Data sets of the book.", no_args_is_help=True)
 app.add_typer(data, name="data")
-commands.register(app)
 
 # Plain pairs of a label and a value, in the order of the table.
 _Lines = list[tuple[str, str]]

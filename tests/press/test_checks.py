@@ -64,7 +64,7 @@ def test_a_pair_out_of_step(make_book: MakeBook) -> None:
     pretend_publish(chapter)
     chapter.pair.write_text("{}")
     assert faults(chapter) == [
-        "notebooks/01_small.ipynb: out of step with its text; robustbook sync"
+        "notebooks/01_small.ipynb: out of step with its text; python -m press sync"
     ]
 
 
@@ -228,13 +228,3 @@ def test_status_out_of_step(make_book: MakeBook) -> None:
     (chapter.root / "book" / "status.md").unlink()
     (found,) = faults(chapter)
     assert "book/status.md" in found
-
-
-def test_stale_results(make_book: MakeBook) -> None:
-    chapter = make_book()
-    results = chapter.root / "data" / "results"
-    results.mkdir(parents=True)
-    (results / "sweep.json").write_text("{}")
-    pretend_publish(chapter)
-    (found,) = faults(chapter)
-    assert found.startswith("data/results/sweep.json: stale: not a stored result")

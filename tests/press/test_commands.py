@@ -39,7 +39,7 @@ def test_publish_check_and_stale(make_book: MakeBook) -> None:
     checked = command(root, "check")
     assert checked.returncode == 1
     assert checked.stdout.splitlines() == [
-        "notebooks/01_small.ipynb: out of step with its text; robustbook sync",
+        "notebooks/01_small.ipynb: out of step with its text; python -m press sync",
         "book/chapters/01_small.ipynb: stale: its text changed; make book",
     ]
 
@@ -61,7 +61,7 @@ def test_run_with_parameters(make_book: MakeBook, tmp_path: Path) -> None:
 def test_run_says_what_failed(make_book: MakeBook) -> None:
     done = command(make_book("1 / 0").root, "run", "01")
     assert done.returncode == 1
-    assert done.stderr.startswith("robustbook: 01_small failed in the cell at ")
+    assert done.stderr.startswith("press: 01_small failed in the cell at ")
     assert "Traceback (most recent call last)\nCell" not in done.stdout
 
 
@@ -96,13 +96,13 @@ def test_mistakes_are_one_line(
 ) -> None:
     done = command(make_book("1 / 0").root, *words)
     assert done.returncode == 2
-    assert done.stderr == f"robustbook: {message}\n"
+    assert done.stderr == f"press: {message}\n"
 
 
 def test_no_book(tmp_path: Path) -> None:
     done = command(tmp_path, "check")
     assert done.returncode == 2
-    assert done.stderr.startswith("robustbook: no book at or above ")
+    assert done.stderr.startswith("press: no book at or above ")
 
 
 @pytest.mark.parametrize("word", ["check", "sync", "publish", "run"])
@@ -113,8 +113,7 @@ def test_no_book_in_the_named_folder(tmp_path: Path, word: str, name: str) -> No
     done = command(tmp_path, *words)
     assert done.returncode == 2
     assert done.stderr == (
-        f"robustbook: no book in {name}: expected a folder with notebooks/ and "
-        "_toc.yml\n"
+        f"press: no book in {name}: expected a folder with notebooks/ and _toc.yml\n"
     )
     assert not list((tmp_path / "here").iterdir())
 

@@ -81,7 +81,7 @@ def _downloads(app: Sphinx, name: str, context: dict[str, Any]) -> list[dict[str
         if not source.is_file():
             logger.warning(
                 "%s is missing: the page offers it for download, Binder and Colab "
-                "open it; `robustbook sync` makes the .ipynb from the .md",
+                "open it; `python -m press sync` makes the .ipynb from the .md",
                 relative,
                 type="chapter_links",
             )

@@ -143,7 +143,7 @@ class ClaimsLedger(SphinxDirective):
     def _link(self, label: str) -> str:
         place = self.places.get(label)
         if place is None:
-            self._warn(f"no label {label}; robustbook check says more")
+            self._warn(f"no label {label}; `python -m press check` says more")
             return label
         link = f"{{{place.role}}}`{label}`"
         if label.startswith("sec-"):

@@ -1,0 +1,45 @@
+"""The picture of README and the preface shows what its caption says."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PREFACE = (ROOT / "book" / "intro.md").read_text(encoding="utf-8")
+SCRIPT = ROOT / "book" / "_static" / "readme.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> dict:
+    return runpy.run_path(str(SCRIPT))
+
+
+def test_readme_and_preface_show_it(script: dict) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for page in script["PAGES"]:
+        path = SCRIPT.with_name(page.file)
+        assert path.relative_to(ROOT).as_posix() in readme
+        assert path.relative_to(ROOT / "book").as_posix() in PREFACE
+        assert path.stat().st_size < 300_000
+
+
+@pytest.mark.slow
+def test_what_the_caption_says(script: dict) -> None:
+    assert f"σ = {script['SIGMA']:g}," in PREFACE
+    measure = script["measure"]
+    measure.__globals__.update(COPIES=60, MEASURED=120, ATTACKS=(0.0, 0.15))
+    plain, noise, adversarial = networks = list(measure())
+    rates = [network.accuracy for network in networks]
+    assert max(rates) - min(rates) < 0.02
+    falls = [network.agreement[-1] for network in networks]
+    assert falls == sorted(falls)
+    kept = [network.survival.mean() for network in networks]
+    assert kept[0] + 0.1 < min(kept[1:])
+    assert abs(kept[1] - kept[2]) < 0.02
+    assert adversarial.tau + 0.05 < min(plain.tau, noise.tau)
+    for network in networks:
+        assert network.agreement[0] == pytest.approx(np.log(10))
