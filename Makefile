@@ -56,7 +56,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	rm -f $(VENV)/.installed-*
 	@echo "Installing what the book runs on; this takes a minute or two."
 	$(PIP_INSTALL) $(TORCH_FROM) $(TORCH_PINS)
-	$(PIP_INSTALL) --constraint constraints.txt --editable '.[book,test,attacks]'
+	$(PIP_INSTALL) --constraint constraints.txt --editable '.[book,test]'
 	@touch $@
 
 doctor: ## Say what this machine lacks, before or after `make env`

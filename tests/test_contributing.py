@@ -31,7 +31,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
             copy / folder,
             ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
         )
-    for file in ("pyproject.toml", "_toc.yml", "_config.yml", "setup.py"):
+    for file in ("pyproject.toml", "_toc.yml", "_config.yml"):
         shutil.copy(ROOT / file, copy / file)
     for page in (ROOT / "book").glob("*.*"):
         shutil.copy(page, copy / "book" / page.name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,146 +15,96 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 
-# What is known to build together; Jupyter Book 1 breaks with newer ones of these.
-PINNED = {
-    "docutils": "0.21.2",
-    "jupyter-book": "1.0.4.post1",
-    "jupytext": "1.19.6",
-    "myst-nb": "1.4.0",
-    "myst-parser": "3.0.1",
-    "numpydoc": "1.11.0",
-    "papermill": "2.7.0",
-    "pydata-sphinx-theme": "0.17.1",
-    "sphinx": "7.4.7",
-    "sphinx-book-theme": "1.3.0",
-    "sphinx-codeautolink": "0.19.0",
-    "sphinx-exercise": "1.2.1",
-    "sphinx-notfound-page": "1.1.0",
-    "sphinx-proof": "0.4.0",
-    "sphinxcontrib-bibtex": "2.7.0",
-    "sphinxext-opengraph": "0.13.0",
-}
-
 Versions = dict[str, SpecifierSet]
 
 
 def parse(lines: list[str]) -> Versions:
     """Read requirements; one named twice must be named alike."""
-    found: Versions = {}
+    versions: Versions = {}
     for line in lines:
         requirement = Requirement(line)
-        name = canonicalize_name(requirement.name)
-        assert found.setdefault(name, requirement.specifier) == requirement.specifier
-    return found
+        name, specifier = canonicalize_name(requirement.name), requirement.specifier
+        assert versions.setdefault(name, specifier) == specifier, name
+    return versions
+
+
+def lines_of(name: str) -> list[str]:
+    """Return the lines of a requirements file, without its comments."""
+    lines = (ROOT / name).read_text("utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 @pytest.fixture(scope="module")
-def project() -> dict:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-
-@pytest.fixture(scope="module")
-def declared(project: dict) -> Versions:
-    extras = project["optional-dependencies"]
-    assert set(extras) == {"attacks", "book", "chapters", "test"}
-    # `chapters` repeats what others pin: see its own test.
-    named = [extras[name] for name in ("attacks", "book", "test")]
-    return parse(project["dependencies"] + [r for extra in named for r in extra])
-
-
-@pytest.fixture(scope="module")
-def conda() -> dict:
-    return yaml.safe_load((ROOT / "environment.yml").read_text())
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 @pytest.fixture(scope="module")
 def constraints() -> Versions:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    return parse([line for line in lines if line and not line.startswith("#")])
+    return parse(lines_of("constraints.txt"))
 
 
-def pip_section(conda: dict) -> list[str]:
-    (section,) = (item for item in conda["dependencies"] if isinstance(item, dict))
-    return section["pip"]
+@pytest.fixture(scope="module")
+def conda() -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
 
 
-def test_conda_and_pip_list_the_same(declared: Versions, conda: dict) -> None:
-    listed = [line for line in pip_section(conda) if not line.startswith("-")]
-    assert len(listed) == len(set(listed))
-    assert parse(listed) == declared
-
-
-def test_conda_installs_the_package_with_the_constraints(conda: dict) -> None:
-    options = [line for line in pip_section(conda) if line.startswith("-")]
-    assert "--editable ." in options
-    assert "--constraint constraints.txt" in options
-    assert conda["name"] == "robustbook"
-
-
-def test_python_versions_agree(project: dict, conda: dict) -> None:
-    python = Requirement(conda["dependencies"][0])
-    assert python.name == "python"
-    assert python.specifier == SpecifierSet(project["requires-python"])
-    assert python.specifier == SpecifierSet(">=3.11,<3.14")
-
-
-def test_binder_installs_what_chapters_import(project: dict) -> None:
-    lines = (ROOT / "binder" / "requirements.txt").read_text().splitlines()
-    stated = {line for line in lines if line and not line.startswith("#")}
-    assert "--editable .[chapters]" in stated
-    assert "--constraint ../constraints.txt" in stated
-    language, _, version = (ROOT / "binder" / "runtime.txt").read_text().partition("-")
-    assert language == "python"
-    assert SpecifierSet(project["requires-python"]).contains(version.strip())
-    # Whatever else is in that folder would take part in the building.
-    assert {path.name for path in (ROOT / "binder").iterdir()} == {
-        "requirements.txt",
-        "runtime.txt",
+def test_a_plain_installation_brings_four_beside_the_arithmetic(
+    project: dict[str, Any],
+) -> None:
+    arithmetic = {"numpy", "scipy", "torch"}
+    assert set(parse(project["dependencies"])) - arithmetic == {
+        *("safetensors", "scikit-learn", "tqdm", "typer")
     }
 
 
-def test_chapters_import_what_the_book_and_the_attacks_pin(
-    project: dict, declared: Versions, constraints: Versions
+def test_what_the_book_needs_is_pinned_and_what_a_user_has_is_not(
+    project: dict[str, Any], constraints: Versions
 ) -> None:
-    chapters = parse(project["optional-dependencies"]["chapters"])
-    torchvision = chapters.pop("torchvision")
-    assert chapters.items() <= declared.items()
-    # A pin would bring another torch to a runtime that has both.
-    assert [specifier.operator for specifier in torchvision] == [">="]
-    (specifier,) = constraints["torchvision"]
-    assert torchvision.contains(specifier.version)
-
-
-def test_the_book_is_pinned(declared: Versions) -> None:
-    for name, version in PINNED.items():
-        assert declared[name] == SpecifierSet(f"=={version}"), name
-
-
-def test_torch_has_a_lower_bound_only(project: dict, constraints: Versions) -> None:
-    torch = parse(project["dependencies"])["torch"]
-    assert [specifier.operator for specifier in torch] == [">="]
-    # The exact build is a constraint of this book, not of the package.
+    extras = project["optional-dependencies"]
+    versions = parse([*project["dependencies"], *extras["chapters"], *extras["book"]])
+    for name, specifier in versions.items():
+        if re.search("sphinx|docutils|jupyter-?book|jupytext|myst|numpydoc", name):
+            assert [s.operator for s in specifier] == ["=="], name
+    # A pin would bring another torch to a runtime that has one.
+    for name in ("torch", "torchvision"):
+        assert [s.operator for s in versions[name]] == [">="], name
     assert constraints["torch"] == SpecifierSet("==2.13.0")
-    assert constraints["torchvision"] == SpecifierSet("==0.28.0")
+    assert constraints["sphinx"] == SpecifierSet("==7.4.7")
 
 
 def test_constraints_satisfy_every_requirement(
-    declared: Versions, constraints: Versions
+    project: dict[str, Any], constraints: Versions
 ) -> None:
-    for name, wanted in declared.items():
-        if name == "setuptools":  # of the environment, not of a freeze
-            continue
-        (specifier,) = constraints[name]
-        assert specifier.operator == "==", name
-        assert wanted.contains(specifier.version), name
+    extras = project["optional-dependencies"].values()
+    required = parse(sum(extras, start=[*project["dependencies"]]))
+    # The environment has its own setuptools, and `pip freeze` leaves it out.
+    for name in set(required) - {"robustbook", "setuptools"}:
+        (pin,) = constraints[name]
+        assert pin.operator == "==", name
+        assert required[name].contains(pin.version), name
+        assert "+" not in pin.version, "not a public version"
 
 
-def test_constraints_are_public_versions(constraints: Versions) -> None:
-    for name, (specifier,) in constraints.items():
-        assert "+" not in specifier.version, name
-
-
-def test_package_alone_needs_nothing_of_the_book(project: dict) -> None:
-    core = parse(project["dependencies"])
-    assert not set(core) & set(PINNED)
-    assert "torchvision" not in core
+def test_make_conda_and_binder_install_the_package_with_the_constraints(
+    project: dict[str, Any], conda: dict[str, Any]
+) -> None:
+    python, _, pip = conda["dependencies"]
+    assert Requirement(python).specifier == SpecifierSet(project["requires-python"])
+    assert conda["name"] == project["name"]
+    listed = pip["pip"]
+    binder = lines_of(".binder/requirements.txt")
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for lines, wanted in ((listed, "book,test"), (binder, "chapters")):
+        assert any(re.fullmatch(r"--constraint \S*constraints.txt", x) for x in lines)
+        (line,) = (line for line in lines if line.startswith("--editable"))
+        assert line == f"--editable .[{wanted}]"
+        assert set(wanted.split(",")) <= set(project["optional-dependencies"])
+    assert "--constraint constraints.txt --editable '.[book,test]'" in makefile
+    # Whatever else is in that folder would take part in the building.
+    assert {path.name for path in (ROOT / ".binder").iterdir()} == {
+        *("requirements.txt", "runtime.txt")
+    }
+    language, _, version = (ROOT / ".binder/runtime.txt").read_text().partition("-")
+    assert language == "python"
+    assert SpecifierSet(project["requires-python"]).contains(version.strip())

@@ -2,10 +2,6 @@
 
 import importlib.util
 import json
-import shutil
-import subprocess
-import sys
-import zipfile
 
 import pytest
 import torch
@@ -162,32 +158,12 @@ def test_installed_package_carries_its_data(monkeypatch, tmp_path):
     """Outside a checkout the folder beside the modules is used, or its lack told."""
     package = tmp_path / "site" / "robustbook"
     package.mkdir(parents=True)
-    monkeypatch.setattr("robustbook._store.__file__", str(package / "_store.py"))
+    module = package / "_store" / "files.py"
+    monkeypatch.setattr("robustbook._store.files.__file__", str(module))
     with pytest.raises(DataUnavailableError, match="pip install"):
         data_directory()
     (package / "_data" / "checkpoints").mkdir(parents=True)
     assert data_directory() == package / "_data"
-
-
-def test_the_wheel_carries_the_data(tmp_path):
-    pytest.importorskip("setuptools", minversion="77")
-    root = FOLDER.parents[1]
-    if not (root / "pyproject.toml").is_file():
-        pytest.skip("not in a checkout")
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(root / name, tree)
-    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("src", "data"):
-        shutil.copytree(root / name, tree / name, ignore=ignore)
-    build = "from setuptools.build_meta import build_wheel; build_wheel('out')"
-    subprocess.run([sys.executable, "-c", build], cwd=tree, check=True)
-    (wheel,) = (tree / "out").glob("*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("checkpoints", "reported"):
-        for path in (root / "data" / folder).iterdir():
-            assert f"robustbook/_data/{folder}/{path.name}" in names
 
 
 def test_saving_twice_gives_the_same_bytes(tmp_path):

@@ -85,3 +85,13 @@ def test_one_address(citation: dict[str, Any], config: dict[str, Any]) -> None:
     assert citation["repository-code"] == config["repository"]["url"] == source
     assert citation["url"] == config["html"]["baseurl"] == site
     assert site in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_changelog_has_the_release_that_is_cited(citation: dict[str, Any]) -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    versions = re.findall(r"^## \[(\S+)\](?: - (\S+))?$", changes, re.MULTILINE)
+    assert versions[0] == ("Unreleased", "")
+    assert versions[1] == (citation["version"], str(citation["date-released"]))
+    assert re.findall(r"^\[(\S+)\]: ", changes, re.MULTILINE) == [
+        v for v, _ in versions
+    ]

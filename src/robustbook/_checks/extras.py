@@ -1,0 +1,40 @@
+"""Packages that only an extra brings: the error where they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["extra"]
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Say in one line which extra brings what the imports inside do not find.
+
+    Parameters
+    ----------
+    name : str
+        Of the extra, as pyproject.toml has it.
+
+    Raises
+    ------
+    ImportError
+        If a package is not installed, or does not import.
+
+    Examples
+    --------
+    >>> with extra("report"):
+    ...     import jinjer
+    Traceback (most recent call last):
+        ...
+    ImportError: jinjer is not installed; pip install "robustbook[report]"
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "a package").partition(".")[0]
+        raise ImportError(
+            f'{package} is not installed; pip install "robustbook[{name}]"',
+            name=package,
+        ) from error
