@@ -243,6 +243,33 @@ def test_a_checkpoint_of_anything_else_is_not_read(
     assert torch.equal(found.margins, expected.margins)
 
 
+def test_a_checkpoint_of_other_gradients_is_not_read(tmp_path):
+    """Two models with the same logits everywhere, of which one hides its gradient."""
+    weights = torch.tensor([[1.0, 0.2], [-1.0, 0.4]])
+
+    class Linear(nn.Module):
+        def __init__(self, mask):
+            super().__init__()
+            self.mask = torch.tensor(mask)
+
+        def forward(self, images):
+            shown, hidden = images * self.mask, images * (1 - self.mask)
+            return (shown + hidden.detach()) @ weights.T
+
+    masked, honest = Linear([1.0, 0.0]).eval(), Linear([1.0, 1.0]).eval()
+    images = torch.rand(6, 2, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(masked(images), honest(images))
+    options = {"steps": 5, "refine_steps": 5, "bisections": 3}
+    alone = input_margin(honest, images, **options)
+    for first, second in ((masked, honest), (masked.forward, honest.forward)):
+        folder = tmp_path / type(first).__name__
+        other = input_margin(first, images, checkpoint=folder, **options)
+        assert float(other.margins.mean()) > 1.05 * float(alone.margins.mean())
+        after = input_margin(second, images, checkpoint=folder, **options)
+        assert torch.equal(after.margins, alone.margins)
+        assert torch.equal(after.adversarial, alone.adversarial)
+
+
 def test_no_half_file_is_left(digits, tmp_path, monkeypatch):
     model, images, _ = digits
 

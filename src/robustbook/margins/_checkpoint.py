@@ -15,19 +15,22 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from robustbook.attacks._engine import Batch
+
 _KEY: Final = "configuration"
 _SUM: Final = "sum"
 
-#: Logits of one model, on one machine or another, agree this well.
-_TOLERANCE: Final = 1e-3
+#: Logits and gradients of one model, on one machine or another, agree this well.
+_TOLERANCE: Final = {"logits": 1e-3, "gradients": 1e-2}
 
 
 class Checkpoint:
     """A folder with one file for each batch and configuration.
 
     The name of a file is the sum of all that the result depends on: options, images,
-    labels and, for modules, parameters. Of a callable only its logits are known, so
-    they are kept in the file and compared.
+    labels and, for modules, parameters. What the model makes of the images is kept in
+    the file and compared: logits and gradients, on the clean images and on those that
+    were found, so that a model that only answers alike is another one.
     """
 
     def __init__(
@@ -42,12 +45,12 @@ class Checkpoint:
         except OSError as error:
             raise OSError(
                 f"checkpoint: expected a folder that can be written to, got "
-                f"{self._folder} ({error.strerror or error})."
+                f"{self._folder} ({error.strerror or error})"
             ) from error
 
-    def read(self, images: Tensor, labels: Tensor, logits: Tensor) -> Any:
+    def read(self, batch: Batch) -> Any:
         """Return the tensors that were kept for a batch, or None."""
-        path, text = self._place(images, labels)
+        path, text = self._place(batch)
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
@@ -59,24 +62,15 @@ class Checkpoint:
         # The format knows no checksum of its own.
         if metadata.get(_SUM) != _content_sum(stored):
             return None
-        known = stored.pop("logits", None)
-        if known is None or known.shape != logits.shape:
-            return None
-        scale = float(logits.abs().max().clamp(min=1e-30))
-        if float((known - logits.cpu()).abs().max()) > _TOLERANCE * scale:
-            return None
-        return stored
+        answers = _answers(batch, stored["adversarial"].to(batch.images))
+        if all(_alike(name, stored.pop(name), answers[name]) for name in answers):
+            return stored
+        return None
 
-    def write(
-        self,
-        images: Tensor,
-        labels: Tensor,
-        logits: Tensor,
-        found: Mapping[str, Tensor],
-    ) -> None:
+    def write(self, batch: Batch, margins: Mapping[str, Tensor]) -> None:
         """Keep the tensors of a batch."""
-        path, text = self._place(images, labels)
-        content = {**found, "logits": logits}
+        path, text = self._place(batch)
+        content = {**margins, **_answers(batch, margins["adversarial"])}
         content = {k: v.detach().cpu().contiguous() for k, v in content.items()}
         temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
         metadata = {_KEY: text, _SUM: _content_sum(content)}
@@ -86,15 +80,39 @@ class Checkpoint:
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _place(self, images: Tensor, labels: Tensor) -> tuple[Path, str]:
+    def _place(self, batch: Batch) -> tuple[Path, str]:
         configuration = {
             **self._configuration,
-            "images": tensor_sum(images),
-            "labels": tensor_sum(labels),
+            "images": tensor_sum(batch.images),
+            "labels": tensor_sum(batch.labels),
         }
         text = json.dumps(configuration, sort_keys=True)
         name = hashlib.sha256(text.encode()).hexdigest()[:32]
         return self._folder / f"{name}.safetensors", text
+
+
+def _answers(batch: Batch, adversarial: Tensor) -> dict[str, Tensor]:
+    """Logits, and gradients of one mixture of them, clean and adversarial."""
+    answers = {}
+    for kind, images in (("clean", batch.images), ("adversarial", adversarial)):
+        inputs = images.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            logits = batch.model(inputs)
+        # No two gradients of a network agree in all directions but one.
+        mixture = torch.cos(torch.arange(logits.shape[1], device=logits.device) + 1.0)
+        (gradients,) = torch.autograd.grad((logits @ mixture).sum(), inputs)
+        answers[f"logits, {kind}"] = logits.detach()
+        answers[f"gradients, {kind}"] = gradients.flatten(1)
+    return answers
+
+
+def _alike(name: str, stored: Tensor, now: Tensor) -> bool:
+    """Whether each row is what it was, up to rounding."""
+    now = now.cpu()
+    if stored.shape != now.shape:
+        return False
+    allowed = _TOLERANCE[name.partition(",")[0]] * stored.norm(dim=1)
+    return bool(((stored - now).norm(dim=1) <= allowed).all())
 
 
 def _content_sum(tensors: Mapping[str, Tensor]) -> str:

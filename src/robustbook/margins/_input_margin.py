@@ -140,8 +140,8 @@ def input_margin(
     checkpoint : path, optional
         A folder that keeps each batch as soon as it is done. A later call with the
         same model, inputs and options goes on where an earlier one stopped. All
-        else is measured anew. Modules are compared by their parameters and logits,
-        other callables by their logits alone.
+        else is measured anew. Models are compared by their logits and gradients, on
+        the inputs and on the closest ones found; modules by their parameters, too.
     progress : bool, default True
         Show a progress bar, on a terminal.
     device : str or torch.device, optional
@@ -204,18 +204,19 @@ def input_margin(
 
     def perturb(batch: Batch) -> Tensor:
         _reseed(seed, batch, "attack")
-        stored = None
-        if kept is not None:
-            stored = kept.read(batch.images, batch.labels, batch.logits)
-        if stored is None:
+        measured = None if kept is None else kept.read(batch)
+        if measured is None:
+            # As if nothing had been read.
+            _reseed(seed, batch, "attack")
             closest, attacks = search(batch, recipe)
-            stored = {"adversarial": closest, "found_by": attacks}
+            measured = {"adversarial": closest, "found_by": attacks}
             if kept is not None:
-                kept.write(batch.images, batch.labels, batch.logits, stored)
-        found_by[batch.indices] = stored["found_by"].cpu()
+                _reseed(seed, batch, "attack")
+                kept.write(batch, measured)
+        found_by[batch.indices] = measured["found_by"].cpu()
         # As far as if nothing had been read: the next batch must not notice.
         _reseed(seed, batch, "after")
-        return stored["adversarial"].to(batch.images)
+        return measured["adversarial"].to(batch.images)
 
     settings = Settings(
         "input_margin", norm, batch_size, seed, progress, device, minimal=True
