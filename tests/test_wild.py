@@ -11,13 +11,13 @@ from PIL import Image
 from robustbook.agreement import pair_nearest
 from robustbook.datasets import Dataset, DataUnavailableError
 from robustbook.datasets.wild import SPLITS, list_wild, load_wild
-from robustbook.learners import ERM, train_domains
 from robustbook.models import build_model, features_of
 from robustbook.selection import (
     pair_by_features,
     pair_scores,
     worst_group_accuracy,
 )
+from robustbook.training import ERM, train_domains
 
 
 def write_table(path, rows):

@@ -22,7 +22,7 @@ __all__ = ["pair_by_features", "pair_scores", "worst_group_accuracy"]
 def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
     """Return what an epoch may be selected by, for one validation pair.
 
-    For the argument `measure` of :func:`robustbook.learners.train_domains`.
+    For the argument `measure` of :func:`robustbook.training.train_domains`.
 
     Parameters
     ----------

@@ -11,9 +11,9 @@ import torch
 
 from robustbook.datasets import diagvib
 from robustbook.datasets.diagvib import Scenes
-from robustbook.learners import ERM, train_domains
 from robustbook.models import build_model
 from robustbook.selection import pair_scores
+from robustbook.training import ERM, train_domains
 
 SIZE = 64
 

@@ -145,7 +145,7 @@ class WildDataset:
         -------
         Dataset
             uint8 images (n, 3, size, size), which
-            :func:`robustbook.learners.train_domains` takes; and labels.
+            :func:`robustbook.training.train_domains` takes; and labels.
 
         Raises
         ------

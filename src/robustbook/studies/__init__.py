@@ -112,19 +112,19 @@ EXPERIMENTS: Final[dict[str, Experiment]] = {
     ),
     "domain_bias": Experiment(
         "domain_bias",
-        measures=("agreement", "datasets.diagvib", "learners", "selection"),
+        measures=("agreement", "datasets.diagvib", "training", "selection"),
     ),
     "domain_learners": Experiment(
         "domain_learners",
-        measures=("agreement", "datasets.diagvib", "learners", "selection"),
+        measures=("agreement", "datasets.diagvib", "training", "selection"),
     ),
     "domain_selection": Experiment(
         "domain_selection",
-        measures=("agreement", "datasets.diagvib", "learners", "selection"),
+        measures=("agreement", "datasets.diagvib", "training", "selection"),
     ),
     "domain_shortcuts": Experiment(
         "domain_shortcuts",
-        measures=("agreement", "datasets.diagvib", "learners", "selection"),
+        measures=("agreement", "datasets.diagvib", "training", "selection"),
     ),
     "noise": Experiment("noise"),
     "norm_quantiles": Experiment("norm_quantiles", measures=_ATTACKS),

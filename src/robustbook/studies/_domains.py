@@ -22,11 +22,11 @@ from robustbook.datasets.diagvib import (
     Setup,
     draw_all,
 )
-from robustbook.learners import ERM, IRM, LISA, Learner
 from robustbook.models import features_of, logits_of, resolve_device
 from robustbook.selection import pair_scores
 from robustbook.studies._trainings import Plan, Training
 from robustbook.studies.attacked import data_sha256
+from robustbook.training import ERM, IRM, LISA, Learner
 
 __all__ = [
     "DIGITS",
@@ -74,7 +74,7 @@ class TrainedPair:
     Attributes
     ----------
     epochs : list of dict
-        Scores of each epoch, as :class:`robustbook.learners.History` has them.
+        Scores of each epoch, as :class:`robustbook.training.History` has them.
     first : dict of str to Tensor, shape (N, K)
         Logits of the first sample, unshifted.
     second : dict of str to Tensor, shape (F, N, K)

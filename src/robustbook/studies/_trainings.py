@@ -17,8 +17,8 @@ from torch import nn
 
 from robustbook._store.cache import Arrays, cache_directory, cached_arrays
 from robustbook.datasets import Dataset
-from robustbook.learners import History, Learner, train_domains
 from robustbook.models import build_model
+from robustbook.training import History, Learner, train_domains
 
 __all__ = ["Plan", "Training"]
 
@@ -162,7 +162,7 @@ class Training:
         num_classes : int, default 2
             K.
         **options
-            What to measure, as :func:`robustbook.learners.train_domains` takes it.
+            What to measure, as :func:`robustbook.training.train_domains` takes it.
 
         Returns
         -------

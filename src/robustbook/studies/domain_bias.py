@@ -16,7 +16,6 @@ from tqdm import tqdm
 from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
 from robustbook.datasets.diagvib import draw_all
-from robustbook.learners import ERM, IRM, Learner
 from robustbook.models import features_of
 from robustbook.selection import pair_scores
 from robustbook.studies._domains import (
@@ -29,6 +28,7 @@ from robustbook.studies._domains import (
 )
 from robustbook.studies._rows import Row, Values, rounded
 from robustbook.studies._trainings import Plan, Training
+from robustbook.training import ERM, IRM, Learner
 
 __all__ = [
     "WATCHED_LEARNERS",
@@ -70,7 +70,7 @@ class Watched:
     Attributes
     ----------
     epochs : list of dict
-        Scores of each epoch, as :class:`robustbook.learners.History` has them.
+        Scores of each epoch, as :class:`robustbook.training.History` has them.
     features : ndarray, shape (T, 2, n, D)
         After each epoch, the features of the two samples: pair i is one digit.
     heads : ndarray, shape (T, D + 1)

@@ -12,7 +12,6 @@ from torch import Tensor
 from tqdm import tqdm
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.learners import History
 from robustbook.studies._domains import (
     DIGITS,
     LEARNERS,
@@ -25,6 +24,7 @@ from robustbook.studies._domains import (
 )
 from robustbook.studies._pairs import confidence
 from robustbook.studies._rows import Row
+from robustbook.training import History
 
 __all__ = ["clustered_error", "data_sums", "domain_learners"]
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbook.learners import ERM, IRM, LISA, cutmix, irm_penalty, mixup
-from robustbook.learners._losses import _partners
+from robustbook.training import ERM, IRM, LISA, cutmix, irm_penalty, mixup
+from robustbook.training._learners import _partners
 
 
 class Recorder(nn.Module):

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from robustbook._adversarial import LongTraining, train_long
 from robustbook._checks.arguments import check_count, check_non_negative, check_positive
 from robustbook._store import SCHEMA, data_directory, read_json
 from robustbook.datasets import Dataset, load_dataset
@@ -36,6 +35,7 @@ from robustbook.models import (
     save_checkpoint,
 )
 from robustbook.scores import accuracy
+from robustbook.training._long import LongTraining, train_long
 
 __all__ = [
     "RECIPES",

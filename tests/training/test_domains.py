@@ -13,7 +13,10 @@ import torch
 
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import diagvib
-from robustbook.learners import (
+from robustbook.models import build_model, features_of, logits_of
+from robustbook.scores import accuracy, afr_pred
+from robustbook.selection import pair_scores
+from robustbook.training import (
     ERM,
     IRM,
     LISA,
@@ -21,9 +24,6 @@ from robustbook.learners import (
     History,
     train_domains,
 )
-from robustbook.models import build_model, features_of, logits_of
-from robustbook.scores import accuracy, afr_pred
-from robustbook.selection import pair_scores
 
 SETUP = diagvib.DISCRIMINABILITY
 
@@ -279,7 +279,7 @@ def test_a_checkpoint_of_another_training_is_refused(data, tmp_path):
 SCRIPT = """
 import sys, torch
 from robustbook.datasets import diagvib
-from robustbook.learners import LISA, train_domains
+from robustbook.training import LISA, train_domains
 from robustbook.models import build_model
 from robustbook.selection import pair_scores
 

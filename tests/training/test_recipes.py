@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from robustbook import training
 from robustbook.datasets import load_dataset
 from robustbook.models import (
     build_model,
@@ -25,6 +24,7 @@ from robustbook.training import (
     gradient_norm_loss,
     train_classifier,
 )
+from robustbook.training import _recipes as training
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,8 @@ from robustbook._checks.arguments import check_count, check_non_negative, check_
 from robustbook.datasets import Dataset
 from robustbook.models import resolve_device
 from robustbook.scores import accuracy
-
-from ._history import EarlyStopping, History
-from ._losses import Learner
+from robustbook.training._history import EarlyStopping, History
+from robustbook.training._learners import Learner
 
 __all__ = ["Measure", "train_domains"]
 
@@ -136,7 +135,7 @@ def train_domains(
     Examples
     --------
     >>> from robustbook.datasets import diagvib
-    >>> from robustbook.learners import IRM, train_domains
+    >>> from robustbook.training import IRM, train_domains
     >>> from robustbook.models import build_model
     >>> setup = diagvib.DISCRIMINABILITY
     >>> train = diagvib.draw_all(setup.training, shapes=setup.shapes, count=32)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from robustbook.datasets import Dataset
-from robustbook.learners import ERM, train_domains
 from robustbook.models import build_model
 from robustbook.selection import pair_scores
+from robustbook.training import ERM, train_domains
 
 #: Images of a training epoch, and pairs of a validation.
 EPOCH, PAIRS = 20_000, 20_000

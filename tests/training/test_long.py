@@ -7,16 +7,16 @@ import math
 import pytest
 import torch
 
-from robustbook import training
-from robustbook._adversarial import (
+from robustbook.datasets import load_dataset
+from robustbook.models import build_model, load_model
+from robustbook.training import RECIPES, adversarial_loss, cross_entropy_loss
+from robustbook.training import _recipes as training
+from robustbook.training._long import (
     LongTraining,
     mirror_and_shift,
     train_long,
     trapezoid,
 )
-from robustbook.datasets import load_dataset
-from robustbook.models import build_model, load_model
-from robustbook.training import RECIPES, adversarial_loss, cross_entropy_loss
 
 EPS = 0.1
 OPTIONS = LongTraining(
