@@ -116,6 +116,7 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 clean-runtime: env ## Execute all notebooks as in a fresh Colab
 	ROBUSTBOOK_CLEAN_RUNTIME=$${ROBUSTBOOK_CLEAN_RUNTIME:-all} \
