@@ -1,6 +1,7 @@
 """Input margins: exact on linear models, never below the truth, resumable."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,7 +193,7 @@ def test_a_checkpoint_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "change",
-    ["model", "callable", "images", "labels", "norm", "steps", "damage", "cut"],
+    ["model", "settings", "callable", "images", "labels", "norm", "steps", "damage", "cut"],
 )
 def test_a_checkpoint_of_anything_else_is_not_read(
     digits, tmp_path, monkeypatch, change
@@ -213,6 +214,8 @@ def test_a_checkpoint_of_anything_else_is_not_read(
         if change == "callable":
             kept = labels
             input_margin(called, images, kept, checkpoint=tmp_path, **options)
+    elif change == "settings":
+        model.straight_through = True
     elif change == "images":
         images = images.clone()
         images[0, 0, 0, 0] += 0.01
@@ -273,11 +276,10 @@ def test_a_checkpoint_of_other_gradients_is_not_read(tmp_path):
 def test_no_half_file_is_left(digits, tmp_path, monkeypatch):
     model, images, _ = digits
 
-    def broken(content, path, metadata):
-        path.write_bytes(b"half")
+    def broken(path, target):
         raise OSError("no space left")
 
-    monkeypatch.setattr("robustbook.margins._checkpoint.save_file", broken)
+    monkeypatch.setattr(Path, "replace", broken)
     with pytest.raises(OSError, match="no space"):
         input_margin(model, images[:2], checkpoint=tmp_path, steps=2, refine_steps=0)
     assert list(tmp_path.iterdir()) == []

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from safetensors.torch import save
+from torch import Tensor
 
+from robustbook._store.files import atomic_write, check_writable
+from robustbook._store.sums import model_sum, tensor_sum, tensors_sum
 from robustbook.attacks._engine import Batch
 
 _KEY: Final = "configuration"
@@ -28,8 +28,8 @@ class Checkpoint:
     """A folder with one file for each batch and configuration.
 
     The name of a file is the sum of all that the result depends on: options, images,
-    labels and, for modules, parameters. What the model makes of the images is kept in
-    the file and compared: logits and gradients, on the clean images and on those that
+    labels, code and parameters. What the model makes of the images is kept in the
+    file and compared: logits and gradients, on the clean images and on those that
     were found, so that a model that only answers alike is another one.
     """
 
@@ -38,17 +38,9 @@ class Checkpoint:
     ) -> None:
         self._folder = Path(folder)
         self._configuration = {**configuration, "model": model_sum(model)}
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(self._folder, os.W_OK):
-                raise PermissionError("not writable")
-        except OSError as error:
-            raise OSError(
-                f"checkpoint: expected a folder that can be written to, got "
-                f"{self._folder} ({error.strerror or error})"
-            ) from error
+        check_writable(folder, what="checkpoint", remedy="name another folder")
 
-    def read(self, batch: Batch) -> Any:
+    def read(self, batch: Batch) -> dict[str, Tensor] | None:
         """Return the tensors that were kept for a batch, or None."""
         path, text = self._place(batch)
         try:
@@ -60,7 +52,7 @@ class Checkpoint:
         except (OSError, SafetensorError):
             return None
         # The format knows no checksum of its own.
-        if metadata.get(_SUM) != _content_sum(stored):
+        if metadata.get(_SUM) != tensors_sum(stored):
             return None
         answers = _answers(batch, stored["adversarial"].to(batch.images))
         if all(_alike(name, stored.pop(name), answers[name]) for name in answers):
@@ -72,21 +64,13 @@ class Checkpoint:
         path, text = self._place(batch)
         content = {**margins, **_answers(batch, margins["adversarial"])}
         content = {k: v.detach().cpu().contiguous() for k, v in content.items()}
-        temporary = path.with_suffix(f".{uuid.uuid4().hex}.tmp")
-        metadata = {_KEY: text, _SUM: _content_sum(content)}
-        try:
-            save_file(content, temporary, metadata=metadata)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        metadata = {_KEY: text, _SUM: tensors_sum(content)}
+        with atomic_write(path) as file:
+            file.write(save(content, metadata=metadata))
 
     def _place(self, batch: Batch) -> tuple[Path, str]:
-        configuration = {
-            **self._configuration,
-            "images": tensor_sum(batch.images),
-            "labels": tensor_sum(batch.labels),
-        }
-        text = json.dumps(configuration, sort_keys=True)
+        sums = {"images": tensor_sum(batch.images), "labels": tensor_sum(batch.labels)}
+        text = json.dumps({**self._configuration, **sums}, sort_keys=True)
         name = hashlib.sha256(text.encode()).hexdigest()[:32]
         return self._folder / f"{name}.safetensors", text
 
@@ -98,7 +82,7 @@ def _answers(batch: Batch, adversarial: Tensor) -> dict[str, Tensor]:
         inputs = images.detach().clone().requires_grad_()
         with torch.enable_grad():
             logits = batch.model(inputs)
-        # No two gradients of a network agree in all directions but one.
+        # Other gradients that agree in just this mixture are no accident.
         mixture = torch.cos(torch.arange(logits.shape[1], device=logits.device) + 1.0)
         (gradients,) = torch.autograd.grad((logits @ mixture).sum(), inputs)
         answers[f"logits, {kind}"] = logits.detach()
@@ -113,29 +97,3 @@ def _alike(name: str, stored: Tensor, now: Tensor) -> bool:
         return False
     allowed = _TOLERANCE[name.partition(",")[0]] * stored.norm(dim=1)
     return bool(((stored - now).norm(dim=1) <= allowed).all())
-
-
-def _content_sum(tensors: Mapping[str, Tensor]) -> str:
-    """The sha256 of named tensors."""
-    parts = [f"{name} {tensor_sum(tensors[name])}" for name in sorted(tensors)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def tensor_sum(values: Tensor) -> str:
-    """The sha256 of a tensor: type, shape and bytes."""
-    plain = values.detach().cpu().contiguous()
-    digest = hashlib.sha256(f"{plain.dtype}{tuple(plain.shape)}".encode())
-    digest.update(plain.flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def model_sum(model: object) -> str:
-    """The sha256 of a module's parameters and buffers; "callable" for others."""
-    if not isinstance(model, nn.Module):
-        return "callable"
-    digest = hashlib.sha256()
-    for name, values in sorted(model.state_dict().items()):
-        # get_extra_state may return anything.
-        kept = tensor_sum(values) if isinstance(values, Tensor) else repr(values)
-        digest.update(f"{name}\0{kept}\0".encode())
-    return digest.hexdigest()

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_count, check_non_negative
 from robustbook._checks.models import Model
+from robustbook._store.provenance import fingerprint
 from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
 from robustbook.attacks._result import Norm
 from robustbook.margins._checkpoint import Checkpoint
-from robustbook.margins._recipe import ATTACKS, VERSION, Recipe, search
+from robustbook.margins._recipe import ATTACKS, Recipe, search
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +142,8 @@ def input_margin(
         A folder that keeps each batch as soon as it is done. A later call with the
         same model, inputs and options goes on where an earlier one stopped. All
         else is measured anew. Models are compared by their logits and gradients, on
-        the inputs and on the closest ones found; modules by their parameters, too.
+        the inputs and on the closest ones found; by the code of their class or
+        function; and modules by their parameters, buffers and settings, too.
     progress : bool, default True
         Show a progress bar, on a terminal.
     device : str or torch.device, optional
@@ -196,8 +198,10 @@ def input_margin(
         bisections=check_count("bisections", bisections, minimum=0),
     )
     seed = check_count("seed", seed, minimum=0)
-    configuration = {**asdict(recipe), "seed": seed, "version": VERSION}
-    kept = None if checkpoint is None else Checkpoint(checkpoint, configuration, model)
+    kept = None
+    if checkpoint is not None:
+        options = {**asdict(recipe), "seed": seed, "code": fingerprint(__name__)}
+        kept = Checkpoint(checkpoint, options, model)
     clean = as_tensor("images", images)
     with torch.inference_mode(False):
         found_by = torch.zeros(len(clean) if clean.ndim else 0, dtype=torch.int64)
