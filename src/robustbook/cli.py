@@ -1,4 +1,4 @@
-"""The command line ``robustbook``.
+"""The command line ``robustbook``: score, compare, report, data.
 
 Torch and the extras are imported by the commands that need them: ``--help`` and
 mistyped commands answer at once.
@@ -10,13 +10,17 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from robustbook import __version__, _terminal
+
+if TYPE_CHECKING:
+    from robustbook._comparison import Comparison
 
 __all__ = ["app", "main"]
 
@@ -32,6 +36,25 @@ app.add_typer(data, name="data")
 # Plain pairs of a label and a value, in the order of the table.
 _Lines = list[tuple[str, str]]
 
+_Labels = Annotated[
+    Path | None,
+    typer.Option(help="True classes, (N,), integers: adds accuracies."),
+]
+_Prior = Annotated[
+    Path | None, typer.Option(help="Class prior, (K,); uniform if left out.")
+]
+_Tol = Annotated[
+    float, typer.Option(help="Largest accepted gap to the upper bound, in nats.")
+]
+_Key = Annotated[str | None, typer.Option(help="Name of the logits in .npz files.")]
+_Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help='One JSON object; infinite numbers are "inf", undefined ones null.',
+    ),
+]
+
 
 def main() -> None:
     """Run the command line."""
@@ -42,9 +65,28 @@ def _fail(message: str, *, status: int) -> NoReturn:
     _terminal.fail(" ".join(message.split()), status=status)
 
 
-def _say_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    """Say a warning in a line, without the line of the program it comes from."""
-    print("robustbook:", " ".join(str(message).split()), file=sys.stderr)
+@contextmanager
+def _in_words(files: Mapping[str, Path | None] | None = None) -> Iterator[None]:
+    """Warnings and errors in a line each: 2 for what was asked, 1 for what failed.
+
+    Where a message starts with the name of an argument, its file's is said instead.
+    """
+
+    def say(message: Warning | str, *_: Any, **__: Any) -> None:
+        print("robustbook:", " ".join(str(message).split()), file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = say
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            argument, colon, rest = str(error).partition(":")
+            path = (files or {}).get(argument)
+            _fail(str(error) if path is None else f"{path}{colon}{rest}", status=2)
+        except typer.Exit:  # a RuntimeError
+            raise
+        except (ArithmeticError, ImportError, RuntimeError) as error:
+            _fail(str(error), status=1)
 
 
 def _show_version(wanted: bool) -> None:
@@ -68,6 +110,9 @@ def _common(
     pass
 
 
+# --- score and compare ----------------------------------------------------------------
+
+
 @app.command()
 def score(
     clean: Annotated[
@@ -77,33 +122,20 @@ def score(
     shifted: Annotated[
         Path, typer.Argument(help="Logits of the same inputs, shifted, in that order.")
     ],
-    labels: Annotated[
-        Path | None,
-        typer.Option(help="True classes, (N,), integers: adds accuracies and AFR_T."),
-    ] = None,
-    prior: Annotated[
-        Path | None, typer.Option(help="Class prior, (K,); uniform if left out.")
-    ] = None,
-    tol: Annotated[
-        float, typer.Option(help="Largest accepted gap to the upper bound, in nats.")
-    ] = 1e-9,
-    key: Annotated[
-        str | None, typer.Option(help="Name of the logits in .npz files.")
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help='One JSON object; infinite numbers are "inf", undefined ones null.',
-        ),
-    ] = False,
+    labels: _Labels = None,
+    prior: _Prior = None,
+    tol: _Tol = 1e-9,
+    key: _Key = None,
+    as_json: _Json = False,
 ) -> None:
     """Posterior agreement of a model between clean and shifted inputs."""
-    from robustbook._files import read_array, read_labels
+    from robustbook._array_files import read_array, read_labels
     from robustbook.agreement import posterior_agreement
     from robustbook.scores import accuracy, afr_pred, afr_true
 
-    try:
+    files = {"logits": clean, "shifted_logits": shifted}
+    with _in_words(files | {"labels": labels, "prior": prior}):
+        _check_key(key, clean, shifted)
         logits = read_array(clean, key=key, default="logits")
         shifted_logits = read_array(shifted, key=key, default="logits")
         true = None if labels is None else read_labels(labels)
@@ -118,36 +150,84 @@ def score(
                 "shifted_accuracy": accuracy(shifted_logits, true),
                 "afr_true": afr_true(shifted_logits, true),
             }
-    except (TypeError, ValueError) as error:
-        files = {"logits": clean, "shifted_logits": shifted}
-        optional = {"labels": labels, "prior": prior}
-        _fail(_name_file(str(error), files | optional), status=2)
-    except ArithmeticError as error:
-        _fail(str(error), status=1)
-    for path, array in ((clean, logits), (shifted, shifted_logits)):
-        if _are_probabilities(array):
+    _remark_probabilities({clean: logits, shifted: shifted_logits})
+    if as_json:
+        _print_json(_fields(agreement) | scores)
+        return
+    _print_table(_agreement_lines(agreement, uniform=prior is None))
+    _print_table(
+        [(_RATES[name], f"{scores[name]:.4f}") for name in _RATES if name in scores]
+    )
+
+
+@app.command()
+def compare(
+    clean_a: Annotated[
+        Path, typer.Argument(help="Logits of model A on the clean inputs, (N, K).")
+    ],
+    shifted_a: Annotated[
+        Path, typer.Argument(help="Logits of model A on the same inputs, shifted.")
+    ],
+    clean_b: Annotated[
+        Path, typer.Argument(help="Logits of model B on the clean inputs of A.")
+    ],
+    shifted_b: Annotated[
+        Path, typer.Argument(help="Logits of model B on the shifted inputs of A.")
+    ],
+    labels: _Labels = None,
+    prior: _Prior = None,
+    tol: _Tol = 1e-9,
+    key: _Key = None,
+    as_json: _Json = False,
+) -> None:
+    """Two models on the same pairs: scores, and paired differences A - B at 95 %."""
+    from robustbook._array_files import read_array, read_labels
+    from robustbook._comparison import compare_models
+
+    files = {
+        "logits_a": clean_a, "shifted_a": shifted_a,
+        "logits_b": clean_b, "shifted_b": shifted_b,
+    }  # fmt: skip
+    with _in_words(files | {"labels": labels, "prior": prior}):
+        _check_key(key, *files.values())
+        a, a_shifted, b, b_shifted = (
+            read_array(path, key=key, default="logits") for path in files.values()
+        )
+        comparison = compare_models(
+            [(a, a_shifted), (b, b_shifted)],
+            None if labels is None else read_labels(labels),
+            prior=None
+            if prior is None
+            else read_array(prior, default="prior").squeeze(),
+            tol=tol,
+        )
+    _remark_probabilities(
+        dict(zip(files.values(), (a, a_shifted, b, b_shifted), strict=True))
+    )
+    names = [(clean_a, shifted_a), (clean_b, shifted_b)]
+    if as_json:
+        _print_json(_comparison_fields(comparison, names))
+        return
+    _print_table(_comparison_lines(comparison, names))
+
+
+def _check_key(key: str | None, *files: Path) -> None:
+    if key is not None and not any(path.suffix.lower() == ".npz" for path in files):
+        raise ValueError(
+            "--key: expected an .npz file, in which arrays have names, got "
+            f"{', '.join(dict.fromkeys(map(str, files)))}; leave --key out"
+        )
+
+
+def _remark_probabilities(arrays: Mapping[Path, Any]) -> None:
+    for path, array in arrays.items():
+        if (array >= 0).all() and (abs(array.sum(1) - 1) < 1e-3).all():
             print(
                 f"robustbook: {path}: rows are not negative and sum to 1, as "
                 "probabilities are; scored as logits they give another number than "
                 "their logarithms",
                 file=sys.stderr,
             )
-    if as_json:
-        print(json.dumps(_fields(agreement) | scores, allow_nan=False))
-        return
-    _print_table(_agreement_lines(agreement, uniform=prior is None))
-    _print_table(_score_lines(scores))
-
-
-def _are_probabilities(array: Any) -> bool:
-    return bool((array >= 0).all() and (abs(array.sum(1) - 1) < 1e-3).all())
-
-
-def _name_file(message: str, files: Mapping[str, Path | None]) -> str:
-    """Say the file's name where the message starts with the argument's."""
-    argument, colon, rest = message.partition(":")
-    path = files.get(argument)
-    return f"{path}{colon}{rest}" if path is not None else message
 
 
 _FIELDS = (
@@ -164,16 +244,22 @@ _FIELDS = (
     "confidence_part",
 )
 
+_RATES = {
+    "accuracy": "accuracy, clean",
+    "shifted_accuracy": "accuracy, shifted",
+    "afr_true": "AFR_T, shifted and correct",
+    "afr_pred": "AFR_P, same prediction",
+}
+
 
 def _fields(agreement: Any) -> dict[str, Any]:
-    return {name: _strict(getattr(agreement, name)) for name in _FIELDS}
+    return {name: getattr(agreement, name) for name in _FIELDS}
 
 
-def _strict(value: float) -> float | str | None:
-    """JSON has no infinity and no NaN; ``float("inf")`` reads the former back."""
-    if math.isnan(value):
-        return None
-    return value if math.isfinite(value) else str(value)
+def _print_json(numbers: dict[str, Any]) -> None:
+    from robustbook._json import strict
+
+    print(json.dumps(strict(numbers), allow_nan=False))
 
 
 def _agreement_lines(agreement: Any, *, uniform: bool) -> _Lines:
@@ -193,19 +279,51 @@ def _agreement_lines(agreement: Any, *, uniform: bool) -> _Lines:
     ]
 
 
-def _score_lines(scores: dict[str, float]) -> _Lines:
-    names = {
-        "accuracy": "accuracy, clean",
-        "shifted_accuracy": "accuracy, shifted",
-        "afr_true": "AFR_T, shifted and correct",
-        "afr_pred": "AFR_P, same prediction",
+def _comparison_fields(
+    comparison: Comparison, names: list[tuple[Path, Path]]
+) -> dict[str, Any]:
+    return {
+        "models": [
+            {"clean": str(clean), "shifted": str(shifted)} | _fields(agreement) | scores
+            for (clean, shifted), agreement, scores in zip(
+                names, comparison.agreements, comparison.scores, strict=True
+            )
+        ],
+        "differences": [
+            {"first": one, "second": other}
+            | {name: vars(difference) for name, difference in differences.items()}
+            for (one, other), differences in comparison.differences.items()
+        ],
     }
-    return [(name, f"{scores[k]:.4f}") for k, name in names.items() if k in scores]
+
+
+def _comparison_lines(comparison: Comparison, names: list[tuple[Path, Path]]) -> _Lines:
+    agreement = comparison.agreements[0]
+    lines = [("pairs, classes", f"{agreement.num_samples}, {agreement.num_classes}")]
+    lines += [
+        (f"model {letter}", f"{clean}, {shifted}")
+        for letter, (clean, shifted) in zip("AB", names, strict=True)
+    ]
+    first, second = comparison.scores
+    lines.append(("", "       A        B    A - B      s.e.   95 % interval"))
+    for name, difference in comparison.differences[0, 1].items():
+        low, high = difference.interval
+        error = difference.standard_error
+        lines.append((
+            "posterior agreement, nats" if name == "pa" else _RATES[name],
+            f"{first[name]:8.4f} {second[name]:8.4f} {difference.value:+8.4f} "
+            + (f"{error:9.4f}" if math.isfinite(error) else "undefined")
+            + (f"   {low:+.4f} to {high:+.4f}" if math.isfinite(low) else ""),
+        ))  # fmt: skip
+    return lines
 
 
 def _print_table(lines: _Lines) -> None:
     for name, value in lines:
         print(f"{name:<28}{value}")
+
+
+# --- report and data --------------------------------------------------------------
 
 
 @app.command()
@@ -256,7 +374,6 @@ def report(
     ] = None,
 ) -> None:
     """One page on one model: agreement, average-case robustness, margins."""
-    from robustbook.datasets import DataUnavailableError
     from robustbook.models._import import is_import_path
     from robustbook.report._make import Request, make
 
@@ -267,18 +384,8 @@ def report(
         model, data, out, images, eps, sigma, severity, attack_steps, noise_samples,
         margin_images, seed, device, numbers,
     )  # fmt: skip
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _say_warning
-            seconds = make(asked)
-    except (TypeError, ValueError) as error:
-        _fail(str(error), status=2)
-    except DataUnavailableError as error:
-        _fail(str(error), status=1)
-    except ModuleNotFoundError as error:
-        _fail(f'{error}; pip install "robustbook[attacks]"', status=1)
-    except (ArithmeticError, RuntimeError) as error:
-        _fail(f"{model}: {error}", status=1)
+    with _in_words():
+        seconds = make(asked)
     print(f"{out}: {seconds:.0f} s")
 
 
@@ -289,7 +396,7 @@ def fetch(
     """Fetch a data set, or find it in ROBUSTBOOK_DATA, and check its sums."""
     from robustbook import datasets
 
-    try:
+    with _in_words():
         files = datasets.fetch(name)
         if not files:
             known = name in datasets.list_sentences()
@@ -297,10 +404,6 @@ def fetch(
             print(f"{name} needs no file: {spec(name).source}", file=sys.stderr)
         for path in files:
             print(path)
-    except ValueError as error:
-        _fail(str(error), status=2)
-    except (datasets.DataUnavailableError, OSError) as error:
-        _fail(str(error), status=1)
 
 
 @data.command(name="list")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_count, check_labels
-from robustbook._files import FileError, read_array
+from robustbook._array_files import FileError, read_array
 from robustbook.corruptions import check_images
 from robustbook.datasets import dataset_spec, list_datasets, load_dataset
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import platform
 from typing import Any
 
 import torch
 
 from robustbook import __version__
+from robustbook._json import strict
 from robustbook.lenses import ThreeLenses
 
-__all__ = ["FORMAT", "image_scores", "report_numbers", "strict", "versions"]
+__all__ = ["FORMAT", "image_scores", "report_numbers", "versions"]
 
 #: Names the format of the numbers; a change of their meaning changes it.
 FORMAT = "robustbook report 1"
@@ -58,14 +58,3 @@ def image_scores(seen: ThreeLenses, positions: list[int]) -> dict[str, Any]:
         }
     )
     return found
-
-
-def strict(value: Any) -> Any:
-    """JSON has no infinity and no NaN; ``float("inf")`` reads the former back."""
-    if isinstance(value, dict):
-        return {key: strict(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else str(value)
-    return value

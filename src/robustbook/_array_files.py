@@ -1,0 +1,291 @@
+"""Arrays from files that people export: .npy, .npz and .csv.
+
+A file is trusted neither with running code (no pickles) nor with memory. What cannot
+be read is said in a line: which file, what was expected, what was got, how to mend it.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import os
+import reprlib
+import warnings
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["FileError", "largest_array", "read_array", "read_labels"]
+
+Array = npt.NDArray[Any]
+
+#: The largest array that is read, in GiB; a small .npz file can hold a huge one.
+LIMIT: Final = "ROBUSTBOOK_LARGEST_ARRAY"
+_DEFAULT_LIMIT: Final = 2.0
+
+_SUFFIXES: Final = (".npy", ".npz", ".csv")
+
+
+class FileError(ValueError):
+    """A file that holds no numeric array, with the remedy."""
+
+
+def largest_array() -> float:
+    """Return the limit in bytes: of ROBUSTBOOK_LARGEST_ARRAY (GiB), or 2 GiB."""
+    text = os.environ.get(LIMIT, "").strip() or str(_DEFAULT_LIMIT)
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = math.nan
+    if not limit > 0:
+        raise FileError(f"{LIMIT}: expected a number of GiB, such as 8, got {text!r}")
+    return limit * 2**30
+
+
+def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
+    """Read a numeric array.
+
+    Parameters
+    ----------
+    path : Path
+        A .npy, .npz or .csv file. In a .csv file, rows are samples and columns are
+        classes, with or without one header line; it gives float64.
+    key : str, optional
+        The array's name in a .npz file.
+    default : str
+        The name that is taken in a .npz file of several arrays if ``key`` is left
+        out.
+
+    Returns
+    -------
+    ndarray
+        In the machine's byte order.
+
+    Raises
+    ------
+    FileError
+        If there is no such file or no numeric array in it, or if the array would take
+        more memory than :func:`largest_array`.
+
+    Warns
+    -----
+    UserWarning
+        If the first line of a .csv file is taken for column numbers.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "clean.csv")
+    ...     _ = path.write_text("cat,dog\\n1.5,-0.5\\n0,2\\n")
+    ...     read_array(path, default="logits").tolist()
+    [[1.5, -0.5], [0.0, 2.0]]
+    """
+    if path.suffix.lower() not in _SUFFIXES:
+        raise FileError(
+            f"{path}: expected a file that ends in .npy, .npz or .csv; "
+            'write one with numpy.save("logits.npy", logits)'
+        )
+    if not path.is_file():
+        raise FileError(f"{path}: {'not a' if path.exists() else 'no such'} file")
+    try:
+        if path.stat().st_size == 0:
+            raise FileError(f"{path}: the file is empty")
+        if path.suffix.lower() == ".csv":
+            return _read_csv(path)
+        if path.suffix.lower() == ".npz":
+            return _read_npz(path, key, default)
+        with path.open("rb") as file:
+            return _read_npy(path, file)
+    except FileError:
+        raise
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+    except Exception as error:
+        # NumPy and the readers below it name no set of errors for damaged files:
+        # zlib.error, RuntimeError, TokenError, MemoryError for a header that
+        # claims too much, and more have been seen.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise FileError(f"{path}: cannot be read ({reason}); save it again") from error
+
+
+def read_labels(path: Path, *, key: str | None = None) -> Array:
+    """Read integer labels, shape (N,); a .csv file has one column, or one row.
+
+    Raises
+    ------
+    FileError
+        If there is no such file or no labels in it.
+    """
+    labels = read_array(path, key=key, default="labels")
+    if path.suffix.lower() != ".csv":
+        return labels
+    if 1 not in labels.shape:
+        raise FileError(
+            f"{path}: expected one column of labels, got {labels.shape[1]} columns"
+        )
+    labels = labels.ravel()
+    # A float64 holds whole numbers up to 2**53; NaN fails both comparisons.
+    whole = (labels == np.trunc(labels)) & (np.abs(labels) <= 2**53)
+    if not whole.all():
+        first = int(np.flatnonzero(~whole)[0])
+        raise FileError(
+            f"{path}: expected class numbers, got {labels[first]} at sample {first}"
+        )
+    return labels.astype(np.int64)
+
+
+# --- .npy and .npz ------------------------------------------------------------------
+
+
+def _read_npz(path: Path, key: str | None, default: str) -> Array:
+    if not zipfile.is_zipfile(path):
+        raise FileError(
+            f"{path}: not a .npz file; write one with numpy.savez(path, logits=...)"
+        )
+    with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        wanted = key or (names[0] if len(names) == 1 else default)
+        if wanted not in names:
+            remedy = (
+                "name one with --key" if key is None and names else "see numpy.savez"
+            )
+            raise FileError(
+                f"{path}: expected an array named {wanted!r}, "
+                f"got {', '.join(map(repr, names)) or 'none'}; {remedy}"
+            )
+        with archive.open(archive.namelist()[names.index(wanted)]) as file:
+            return _read_npy(path, file)
+
+
+def _read_npy(path: Path, file: IO[bytes]) -> Array:
+    """Look at what the header declares before any memory is taken for it."""
+    form = np.lib.format
+    if file.read(len(form.MAGIC_PREFIX)) != form.MAGIC_PREFIX:
+        raise FileError(
+            f"{path}: not a .npy file; write one with numpy.save(path, array)"
+        )
+    file.seek(0)
+    version = form.read_magic(file)
+    read_header = (
+        form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
+    )
+    shape, _, dtype = read_header(file)
+    if dtype.hasobject:
+        raise FileError(
+            f"{path}: it holds pickled Python objects, which are not loaded as they "
+            "may run code; save a numeric array"
+        )
+    if dtype.kind not in "biufc":
+        raise FileError(f"{path}: expected numbers, got dtype {dtype}")
+    size, limit = math.prod(shape) * dtype.itemsize, largest_array()
+    if size > limit:
+        raise FileError(
+            f"{path}: expected an array of at most {limit / 2**30:g} GiB, got shape "
+            f"{shape} of {dtype}, {size / 2**30:.1f} GiB; to read it, set {LIMIT}="
+            f"{math.ceil(size / 2**30)}"
+        )
+    file.seek(0)
+    array = np.asarray(np.load(file, allow_pickle=False))
+    # What torch can take.
+    if dtype.kind == "f" and dtype.itemsize > 8:
+        return array.astype(np.float64)
+    return array.astype(dtype.newbyteorder("="), copy=False)
+
+
+# --- .csv ---------------------------------------------------------------------------
+
+
+def _read_csv(path: Path) -> Array:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            blank: tuple[int, list[str]] = (0, [])
+            (line, first), (_, second) = itertools.islice(
+                itertools.chain(_rows(file), [blank, blank]), 2
+            )
+        if not first:
+            raise FileError(f"{path}: the file is empty")
+        header = _is_header(path, first, second)
+        if header and not second:
+            raise FileError(f"{path}: a header line and no rows")
+        return np.loadtxt(
+            path, delimiter=",", comments=None, quotechar='"', ndmin=2,
+            skiprows=line if header else 0, encoding="utf-8-sig",
+        )  # fmt: skip
+    except UnicodeDecodeError as error:
+        raise FileError(f"{path}: not text in UTF-8, so not a .csv file") from error
+    except FileError:
+        raise
+    except (ValueError, csv.Error) as error:
+        raise FileError(f"{path}: {_first_fault(path) or error}") from error
+
+
+def _rows(file: Any) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of each line that is not blank, and its cells."""
+    reader = csv.reader(file, strict=True)
+    for row in reader:
+        if any(cell.strip() for cell in row):
+            yield reader.line_num, [cell.strip() for cell in row]
+
+
+def _is_header(path: Path, first: list[str], second: list[str]) -> bool:
+    if first[0] == "" and len(first) > 1:
+        raise FileError(
+            f"{path}: its first column has no name, so it looks like row numbers; "
+            "write the file without them (in pandas, to_csv(index=False))"
+        )
+    if not all(map(_is_number, first)):
+        # A faulty row is no header: that one has names throughout.
+        return not any(map(_is_number, first))
+    # pandas names unnamed columns 0, 1, 2, ..., others 1, 2, 3, ...
+    width = len(first)
+    numbered = width > 1 and any(
+        first == [str(start + i) for i in range(width)] for start in (0, 1)
+    )
+    if not numbered or all(cell.lstrip("+-").isdecimal() for cell in second):
+        return False
+    warnings.warn(
+        f"{path}: its first line, {reprlib.repr(','.join(first))[1:-1]}, is taken for "
+        "the numbers of the columns, so it is left out; if it is a sample, write it "
+        f"as {first[0]}.0,{first[1]}.0{',...' * (width > 2)}",
+        UserWarning,
+        stacklevel=4,
+    )
+    return True
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell  # Python takes 1_0 for ten, other readers do not
+
+
+def _first_fault(path: Path) -> str | None:
+    """Find what the fast reader stumbled over, as an editor numbers it."""
+    width, last = None, 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            for position, (line, row) in enumerate(_rows(file)):
+                width, last = width or len(row), line
+                if len(row) != width:
+                    return f"line {line}: expected {width} columns, got {len(row)}"
+                if position == 0 and not any(map(_is_number, row)):
+                    continue
+                for column, cell in enumerate(row, start=1):
+                    if not _is_number(cell):
+                        got = reprlib.repr(cell) if cell else "nothing"
+                        place = f"line {line}, column {column}"
+                        return f"{place}: expected a number, got {got}"
+    except csv.Error as error:
+        what = str(error)
+        if "end of data" in what:
+            what = "expected every quote to be closed, got one that is not"
+        return f"after line {last}: {what}"
+    return None
