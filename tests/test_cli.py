@@ -6,18 +6,22 @@ import errno
 import json
 import math
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner, Result
 
 from robustbook import __version__
-from robustbook.agreement import posterior_agreement
+from robustbook._comparison import _paired_rates
+from robustbook.agreement import compare_agreement, posterior_agreement
 from robustbook.cli import app
 
 Score = Callable[..., Result]
@@ -160,6 +164,7 @@ def csv_text(array: np.ndarray, header: str = "") -> str:
     return header + rows
 
 
+@pytest.mark.filterwarnings("default:.*its first line")
 @pytest.mark.parametrize(
     "header", ["", "a,b,c,d\n", "0,1,2,3\n", "1,2,3,4\n", "\ufeffa,b,c,d\n"]
 )
@@ -175,6 +180,10 @@ def test_csv(score: Score, files: Path, arrays: Arrays, header: str) -> None:
     from_npy = score("clean.npy", "shifted.npy", "--labels", "labels.npy", "--json")
     assert from_csv.exit_code == 0, from_csv.stderr
     assert from_csv.stdout == from_npy.stdout
+    # A first line of numbers that is left out is said to be.
+    numbered = header[:1].isdigit()
+    assert from_csv.stderr.count("is taken for the numbers") == 2 * numbered
+    assert not numbered or "write it as" in from_csv.stderr
 
 
 def test_csv_of_whole_numbers_is_no_header(score: Score, files: Path) -> None:
@@ -192,6 +201,34 @@ def test_npz(score: Score, files: Path, arrays: Arrays) -> None:
     assert score(*words).stdout == expected.stdout
     keyed = score("clean.npz", "clean.npz", "--key", "labels")
     assert "clean.npz: expected" in failure(keyed)
+
+
+def test_a_key_without_an_npz_file_is_refused(score: Score, files: Path) -> None:
+    line = failure(score("clean.npy", "shifted.npy", "--key", "logits"))
+    assert line.startswith("--key: expected an .npz file")
+    np.savez(files / "two.npz", logits=np.load("clean.npy"), other=np.zeros(2))
+    assert score("two.npz", "shifted.npy", "--key", "logits").exit_code == 0
+
+
+def test_a_bomb_is_refused_before_it_unpacks(
+    score: Score, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 2 GiB and a row; only its header is written out.
+    row = np.zeros(2**18)
+    with (
+        zipfile.ZipFile(files / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("logits.npy", "w", force_zip64=True) as file,
+    ):
+        header = {"descr": "<f8", "fortran_order": False, "shape": (1025, 2**18)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(row.tobytes())
+    line = failure(score("bomb.npz", "shifted.npy"))
+    assert "at most 2 GiB, got shape (1025, 262144) of float64, 2.0 GiB" in line
+    assert line.endswith("to read it, set ROBUSTBOOK_LARGEST_ARRAY=3")
+    monkeypatch.setenv("ROBUSTBOOK_LARGEST_ARRAY", "0.000001")
+    assert "clean.npy: expected an array" in failure(score("clean.npy", "shifted.npy"))
+    monkeypatch.setenv("ROBUSTBOOK_LARGEST_ARRAY", "much")
+    assert "GiB, such as 8, got 'much'" in failure(score("clean.npy", "shifted.npy"))
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8", "f2"])
@@ -274,7 +311,7 @@ HOLE[3, 2] = np.nan
         ("bad.npy", npy_header(b"{'descr': '<f8', ((("), "cannot be read"),
         ("bad.npy", npy_header(b"\xff\xfe\n"), "cannot be read"),
         ("bad.npy", npy_header(b"[1]\n"), "cannot be read"),
-        ("bad.npy", huge_npy, "cannot be read"),
+        ("bad.npy", huge_npy, "at most 2 GiB, got shape (10000000000000,)"),
         ("bad.npz", damaged_npz("data"), "cannot be read"),
         ("bad.npz", damaged_npz("method"), "cannot be read (That compression"),
         ("bad.npz", damaged_npz("flag"), "is encrypted"),
@@ -297,6 +334,9 @@ HOLE[3, 2] = np.nan
         ("bad.csv", bad_text(",a,b\n0,1,2\n"), "row numbers"),
         ("bad.csv", bad_text("1;2\n3;4\n"), "expected a number"),
         ("bad.csv", bad_bytes(b"\xff\xfe\x00"), "not text in UTF-8"),
+        ("bad.csv", bad_text('1,"2\n3,4\n'), "after line 0: expected every quote"),
+        ("bad.csv", bad_text('1,2\n3,4\n5,"6\n7,8\n'), "after line 2: expected ev"),
+        ("bad.csv", bad_text("1_0,2\n3,4\n"), "line 1, column 1: expected a number"),
     ],
 )
 @pytest.mark.parametrize("which", ["clean", "shifted"])
@@ -366,6 +406,106 @@ def test_bad_prior(score: Score, files: Path) -> None:
     assert line.startswith("prior.npy: ")
 
 
+# --- two models ---------------------------------------------------------------
+
+
+@pytest.fixture
+def compare(files: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch) -> Score:
+    """Return ``robustbook compare`` beside the files of two models."""
+    monkeypatch.chdir(files)
+    noise = np.random.default_rng(1).normal(size=arrays["clean"].shape)
+    np.save(files / "clean_b.npy", arrays["clean"] + 0.3 * noise)
+    np.save(files / "shifted_b.npy", arrays["shifted"] + 2 * noise)
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(app, ["compare", *words])
+
+    return run
+
+
+TWO = ("clean.npy", "shifted.npy", "clean_b.npy", "shifted_b.npy")
+
+
+def test_a_comparison_is_that_of_paired_contributions(compare: Score) -> None:
+    got = strict_json(compare(*TWO, "--labels", "labels.npy", "--json").stdout)
+    logits = [np.load(name) for name in TWO]
+    exact = compare_agreement(*logits)
+    first, second = got["models"]
+    (difference,) = got["differences"]
+    assert (first["clean"], second["shifted"]) == ("clean.npy", "shifted_b.npy")
+    assert (first["pa"], second["pa"]) == (exact.a.pa, exact.b.pa)
+    assert difference["pa"]["value"] == exact.difference
+    assert difference["pa"]["standard_error"] == exact.standard_error
+    assert difference["pa"]["interval"] == list(exact.interval)
+    predicted, labels = [one.argmax(1) for one in logits], np.load("labels.npy")
+    terms = {
+        "afr_pred": [predicted[0] == predicted[1], predicted[2] == predicted[3]],
+        "accuracy": [predicted[0] == labels, predicted[2] == labels],
+        "shifted_accuracy": [predicted[1] == labels, predicted[3] == labels],
+    }
+    for name, (a, b) in terms.items():
+        gap = a.astype(float) - b
+        assert [first[name], second[name]] == pytest.approx([a.mean(), b.mean()])
+        assert difference[name]["value"] == pytest.approx(gap.mean())
+        error = gap.std(ddof=1) / math.sqrt(len(gap))
+        assert difference[name]["standard_error"] == pytest.approx(error)
+        low, high = difference[name]["interval"]
+        assert low < gap.mean() < high
+        assert high - low == pytest.approx(2 * 1.96 * error, rel=0.05)
+
+
+def test_a_comparison_is_readable_without_labels(compare: Score) -> None:
+    result = compare(*TWO)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert [line[:20].split(",")[0].strip() for line in lines[3:]] == [
+        "", "posterior agreement", "AFR_P",
+    ]  # fmt: skip
+    assert lines[3].split() == ["A", "B", "A", "-", "B", "s.e.", "95", "%", "interval"]
+    assert max(map(len, lines)) < 80
+
+
+def test_models_that_never_differ_have_an_interval_still(compare: Score) -> None:
+    words = ("clean.npy", "shifted.npy") * 2
+    (difference,) = strict_json(compare(*words, "--json").stdout)["differences"]
+    low, high = difference["afr_pred"]["interval"]
+    assert difference["afr_pred"]["value"] == difference["pa"]["value"] == 0
+    assert -0.02 < low < 0 < high < 0.02
+
+
+def test_intervals_of_differences_of_rates_hold() -> None:
+    random = np.random.default_rng(0)
+    covered = 0
+    for _ in range(1000):
+        shared, hard = random.random(60), random.random(60) < 0.5
+        one = torch.from_numpy(shared < 0.9 - 0.3 * hard)
+        other = torch.from_numpy(shared < 0.95 - 0.3 * hard)
+        low, high = _paired_rates(one, other).interval
+        covered += low <= -0.05 <= high
+    assert 930 <= covered <= 985
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"clean_b.npy": np.zeros((9, 4))}, "shifted_b.npy: expected the shape of"),
+        ({"clean_b.npy": np.zeros((9, 4)), "shifted_b.npy": np.zeros((9, 4))},
+         "clean_b.npy: expected the shape of logits_a, (200, 4)"),
+        ({"clean_b.npy": np.zeros((200, 3)), "shifted_b.npy": np.zeros((200, 3))},
+         "clean_b.npy: expected the shape of logits_a, (200, 4)"),
+        ({"shifted_b.npy": HOLE}, "shifted_b.npy: expected finite"),
+        ({"labels.npy": np.full(200, 9)}, "labels.npy: "),
+        ({"labels.npy": np.zeros(3, int)}, "labels.npy: "),
+    ],
+)  # fmt: skip
+def test_files_that_do_not_match_are_refused(
+    compare: Score, change: Arrays, said: str
+) -> None:
+    for name, array in change.items():
+        np.save(name, array)
+    assert failure(compare(*TWO, "--labels", "labels.npy")).startswith(said)
+
+
 # --- the program --------------------------------------------------------------
 
 
@@ -433,13 +573,15 @@ def test_a_reader_that_left_is_no_error(files: Path) -> None:
 def test_help_imports_no_torch() -> None:
     code = (
         "import sys, robustbook.cli\n"
-        "heavy = {'torch', 'numpy', 'jupytext', 'papermill'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numpy', 'press'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     words = program("--help").stdout
-    for command in ("score", "report", "data"):
-        assert command in words
+    words = words[words.index("Commands") :]
+    assert re.findall(r"^\W*(\w+)  ", words, flags=re.MULTILINE) == [
+        "score", "compare", "report", "data",
+    ]  # fmt: skip
 
 
 def test_data_commands() -> None:

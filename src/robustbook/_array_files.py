@@ -213,7 +213,7 @@ def _read_csv(path: Path) -> Array:
         header = _is_header(path, first, second)
         if header and not second:
             raise FileError(f"{path}: a header line and no rows")
-        return np.loadtxt(
+        array = np.loadtxt(
             path, delimiter=",", comments=None, quotechar='"', ndmin=2,
             skiprows=line if header else 0, encoding="utf-8-sig",
         )  # fmt: skip
@@ -223,6 +223,15 @@ def _read_csv(path: Path) -> Array:
         raise
     except (ValueError, csv.Error) as error:
         raise FileError(f"{path}: {_first_fault(path) or error}") from error
+    if header and _is_number(first[0]):
+        warnings.warn(
+            f"{path}: its first line, {reprlib.repr(','.join(first))[1:-1]}, is taken "
+            "for the numbers of the columns and left out; if it is a sample, write it "
+            f"as {first[0]}.0,{first[1]}.0{',...' * (len(first) > 2)}",
+            UserWarning,
+            stacklevel=3,
+        )
+    return array
 
 
 def _rows(file: Any) -> Iterator[tuple[int, list[str]]]:
@@ -247,16 +256,7 @@ def _is_header(path: Path, first: list[str], second: list[str]) -> bool:
     numbered = width > 1 and any(
         first == [str(start + i) for i in range(width)] for start in (0, 1)
     )
-    if not numbered or all(cell.lstrip("+-").isdecimal() for cell in second):
-        return False
-    warnings.warn(
-        f"{path}: its first line, {reprlib.repr(','.join(first))[1:-1]}, is taken for "
-        "the numbers of the columns, so it is left out; if it is a sample, write it "
-        f"as {first[0]}.0,{first[1]}.0{',...' * (width > 2)}",
-        UserWarning,
-        stacklevel=4,
-    )
-    return True
+    return numbered and not all(cell.lstrip("+-").isdecimal() for cell in second)
 
 
 def _is_number(cell: str) -> bool:

@@ -208,7 +208,7 @@ def compare(
     if as_json:
         _print_json(_comparison_fields(comparison, names))
         return
-    _print_table(_comparison_lines(comparison, names))
+    _print_table(_comparison_lines(comparison, names), width=26)
 
 
 def _check_key(key: str | None, *files: Path) -> None:
@@ -305,22 +305,24 @@ def _comparison_lines(comparison: Comparison, names: list[tuple[Path, Path]]) ->
         for letter, (clean, shifted) in zip("AB", names, strict=True)
     ]
     first, second = comparison.scores
-    lines.append(("", "       A        B    A - B      s.e.   95 % interval"))
+    lines.append(("", "      A       B    A - B    s.e.  95 % interval"))
     for name, difference in comparison.differences[0, 1].items():
         low, high = difference.interval
-        error = difference.standard_error
-        lines.append((
-            "posterior agreement, nats" if name == "pa" else _RATES[name],
-            f"{first[name]:8.4f} {second[name]:8.4f} {difference.value:+8.4f} "
-            + (f"{error:9.4f}" if math.isfinite(error) else "undefined")
-            + (f"   {low:+.4f} to {high:+.4f}" if math.isfinite(low) else ""),
-        ))  # fmt: skip
+        values = f"{first[name]:7.4f}{second[name]:8.4f}{difference.value:+9.4f}"
+        error = f"{difference.standard_error:8.4f}  {low:+.4f} to {high:+.4f}"
+        undefined = math.isnan(difference.standard_error)
+        lines.append(
+            (
+                "posterior agreement, nats" if name == "pa" else _RATES[name],
+                values + ("  undefined" if undefined else error),
+            )
+        )
     return lines
 
 
-def _print_table(lines: _Lines) -> None:
+def _print_table(lines: _Lines, *, width: int = 28) -> None:
     for name, value in lines:
-        print(f"{name:<28}{value}")
+        print(f"{name:<{width}}{value}")
 
 
 # --- report and data --------------------------------------------------------------

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import as_tensor, check_count, check_labels
 from robustbook._array_files import FileError, read_array
+from robustbook._checks.arguments import as_tensor, check_count, check_labels
 from robustbook.corruptions import check_images
 from robustbook.datasets import dataset_spec, list_datasets, load_dataset
 
