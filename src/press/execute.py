@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -49,11 +50,13 @@ class ChapterError(BookError):
 
 @dataclass(frozen=True)
 class Execution:
-    """An executed chapter and how long it took, also by cell."""
+    """An executed chapter, how long it took, also by cell, and what it read of data."""
 
     notebook: NotebookNode
     seconds: float
     cell_seconds: tuple[float, ...]
+    started: float
+    reads: tuple[tuple[str, ...], ...]
 
 
 def execute(
@@ -100,14 +103,14 @@ def execute(
                 f"{name} has no parameter {parameter!r}; "
                 f"it has {', '.join(known) or 'none'}"
             )
-    started = time.perf_counter()
+    began, started = time.time(), time.perf_counter()
     with (
         tempfile.TemporaryDirectory(
             prefix="robustbook-", ignore_cleanup_errors=True
         ) as folder,
         _event_loop(),
     ):
-        log = Path(folder, "kernel.log")
+        log, listing = Path(folder, "kernel.log"), Path(folder, "reads")
         try:
             executed = papermill.execute_notebook(
                 nbformat.from_dict(source.notebook),
@@ -117,7 +120,7 @@ def execute(
                 language="python",
                 progress_bar=_cell_bar(name) if progress else False,
                 kernel_manager_class=_kernel_manager(
-                    source.chapter.root, log, repeatable=repeatable
+                    source.chapter.root, log, listing, repeatable=repeatable
                 ),
                 # Not papermill's `cwd`, which moves this whole process: chapters
                 # run side by side in threads.
@@ -127,10 +130,17 @@ def execute(
             raise ChapterError(_describe(source, error, bool(parameters))) from None
         except (DeadKernelError, RuntimeError) as error:
             raise ChapterError(f"{name}: {error}\n\n{_tail(log)}") from error
+        lines = listing.read_text("utf-8").splitlines() if listing.is_file() else []
     notebook = _normalize(source, executed)
     if warnings_fail:
         _refuse_stderr(source, notebook)
-    return Execution(notebook, time.perf_counter() - started, _cell_seconds(executed))
+    return Execution(
+        notebook,
+        time.perf_counter() - started,
+        _cell_seconds(executed),
+        began,
+        tuple(sorted({tuple(json.loads(line)) for line in lines})),
+    )
 
 
 def _cell_seconds(executed: NotebookNode) -> tuple[float, ...]:
@@ -160,7 +170,7 @@ def _event_loop() -> Iterator[None]:
 
 
 def _kernel_manager(
-    root: Path, log: Path, *, repeatable: bool
+    root: Path, log: Path, reads: Path, *, repeatable: bool
 ) -> type[AsyncKernelManager]:
     """Return a kernel manager that starts this very Python, in a clean setting.
 
@@ -176,6 +186,8 @@ def _kernel_manager(
         "PATH": os.pathsep.join(path),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "PYTHONHASHSEED": "0",
+        # The package lists there which files of data it reads.
+        "ROBUSTBOOK_READS": str(reads),
         # Dates in vector figures.
         "SOURCE_DATE_EPOCH": "0",
     }

@@ -23,7 +23,7 @@ from press.source import (
     sync,
     write_whole,
 )
-from press.stamps import STAMP, input_hashes, package_versions
+from press.stamps import STAMP, data_sums, input_hashes, package_versions
 from press.status import record_timing, write_status
 
 __all__ = ["PUBLISHED", "publish", "rerun"]
@@ -121,7 +121,9 @@ def publish(
                 tqdm.write(f"{chapter.name}: failed", file=sys.stderr)
                 continue
             source, execution, hashes = result
-            if hashes != input_hashes(chapter):
+            if hashes != input_hashes(chapter) or _data_changed(
+                chapter.root, execution
+            ):
                 failures.append(
                     BookError(f"{chapter.name}: its inputs changed while it ran; again")
                 )
@@ -132,6 +134,15 @@ def publish(
             tqdm.write(f"{chapter.name}: {execution.seconds:.1f} s", file=sys.stderr)
     write_status(chapters[0].root)
     return failures
+
+
+def _data_changed(root: Path, execution: Execution) -> bool:
+    """Whether a file of ``data`` that was read has been written since."""
+    return any(
+        Path(path).is_relative_to(root / "data")
+        and Path(path).stat().st_mtime > execution.started
+        for path, *_ in execution.reads
+    )
 
 
 _Done = tuple[Source, Execution, dict[str, str]]
@@ -175,6 +186,7 @@ def _stamp(
     values = {**parameter_values(source.notebook), **parameters}
     execution.notebook.metadata[STAMP] = {
         **hashes,
+        "data": data_sums(source.chapter.root, execution.reads),
         "device": _device(values.get("device", "cpu")),
         "parameters": values,
         "versions": package_versions(),

@@ -1,7 +1,9 @@
 """Stamps: what an executed chapter was made from, and whether that still holds.
 
-A stamp holds hashes of all that an execution reads, so that the same inputs give
-the same bytes. When and how long a chapter ran is not in it: see
+A stamp holds sums of all that an execution reads: the chapter's text, the code of the
+package that it imports with what that imports in turn, and the files of ``data`` that
+it opened, so that the same inputs give the same bytes and an edit makes stale what it
+can change. When and how long a chapter ran is not in it: see
 :mod:`press.status`.
 """
 
@@ -10,15 +12,19 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import re
+import subprocess
+import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from .layout import Chapter
+from press.layout import BookError, Chapter
 
 __all__ = [
-    "data_sha256",
+    "data_sums",
     "input_hashes",
     "package_versions",
     "read_stamp",
@@ -27,12 +33,6 @@ __all__ = [
 
 # The key of the stamp in a notebook's metadata.
 STAMP = "robustbook"
-
-_REASONS = {
-    "source_sha256": "its text changed",
-    "package_sha256": "the package changed",
-    "data_sha256": "a file in data/ changed",
-}
 
 _PACKAGES = (
     "matplotlib",
@@ -43,46 +43,93 @@ _PACKAGES = (
     "torchmetrics",
 )
 
-
-def _hash_files(root: Path, paths: Iterable[Path]) -> str:
-    """Hash names and contents; a renamed file is a change."""
-    total = hashlib.sha256()
-    for path in sorted(paths):
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        total.update(f"{path.relative_to(root).as_posix()} {content}\n".encode())
-    return total.hexdigest()
-
-
-def _package_files(root: Path) -> Iterable[Path]:
-    """All of the package but the runner: no chapter's numbers depend on that."""
-    package = root / "src" / "robustbook"
-    runner = package / "chapters"
-    return (path for path in package.rglob("*.py") if runner not in path.parents)
-
-
-def _data_files(root: Path) -> Iterable[Path]:
-    """The committed data that chapters load: any of it, by any chapter."""
-    return (
-        path
-        for folder in ("checkpoints", "reported", "results")
-        for path in (root / "data" / folder).rglob("*")
-        if path.is_file() and not path.name.startswith(".")
-    )
-
-
-def data_sha256(root: Path) -> str:
-    """Return the hash of the committed data, all files and their names."""
-    return _hash_files(root, _data_files(root))
+#: What a chapter takes from the package, wherever it says so.
+_IMPORT: Final = re.compile(
+    r"^[ \t]*((?:from robustbook[\w.]* import[ ]+(?:\([^)]*\)|[^\n(]+))"
+    r"|(?:import robustbook[^\n]*))",
+    re.MULTILINE,
+)
 
 
 def input_hashes(chapter: Chapter) -> dict[str, str]:
-    """Return the hashes of what an execution of the chapter reads."""
-    root = chapter.root
+    """Return the sums of what is known of a chapter before it runs."""
     return {
         "source_sha256": hashlib.sha256(chapter.source.read_bytes()).hexdigest(),
-        "package_sha256": _hash_files(root, _package_files(root)),
-        "data_sha256": data_sha256(root),
+        "code_sha256": _code_sums(chapter.root)[chapter.name],
     }
+
+
+def data_sums(root: Path, reads: Iterable[Iterable[str]]) -> dict[str, str]:
+    """Return the sums of files of ``data`` that a chapter read.
+
+    Parameters
+    ----------
+    root : Path
+        The folder of the book.
+    reads : iterable of iterable of str
+        For each file its path, and where in it, as the package notes them.
+
+    Returns
+    -------
+    dict of str to str
+        By path from ``root``, with the place in the file after ``#/``. Files elsewhere
+        are checked by their readers, and do not count.
+    """
+    sums = {}
+    for path, *keys in reads:
+        if Path(path).is_relative_to(root / "data"):
+            name = Path(path).relative_to(root).as_posix()
+            name += "#/" * bool(keys) + "/".join(keys)
+            sums[name] = _data_sum(root, name)
+    return dict(sorted(sums.items()))
+
+
+def _data_sum(root: Path, name: str) -> str:
+    """The sum of a file, or of a part of it; "" if it is gone."""
+    file, _, place = name.partition("#/")
+    try:
+        content = (root / file).read_bytes()
+        if place:
+            part = json.loads(content)
+            for key in place.split("/"):
+                part = part[key]
+            content = json.dumps(part, sort_keys=True).encode()
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+    return hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest()
+
+
+def _code_sums(root: Path) -> dict[str, str]:
+    """By chapter, the sum of what it imports from the package."""
+    files = [
+        *sorted((root / "src" / "robustbook").rglob("*.py")),
+        *sorted((root / "notebooks").glob("*.md")),
+    ]
+    state = tuple((str(f), s.st_mtime_ns, s.st_size) for f in files for s in [f.stat()])
+    return _computed_sums(root, state)
+
+
+@lru_cache(maxsize=4)
+def _computed_sums(root: Path, state: tuple[Any, ...]) -> dict[str, str]:
+    """Ask the package, which the press does not import, once for all chapters."""
+    programs = {
+        path.stem: "\n".join(_IMPORT.findall(path.read_text(encoding="utf-8")))
+        for path in (root / "notebooks").glob("*.md")
+    }
+    reader = root / "src" / "robustbook" / "_store" / "provenance.py"
+    if not reader.is_file():
+        return dict.fromkeys(programs, "")
+    answer = subprocess.run(
+        [sys.executable, "-P", str(reader)],
+        input=json.dumps(programs),
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    if answer.returncode:
+        raise BookError(f"the code of the package cannot be read:\n{answer.stderr}")
+    sums: dict[str, str] = json.loads(answer.stdout)
+    return sums
 
 
 def package_versions() -> dict[str, str]:
@@ -112,4 +159,15 @@ def staleness(chapter: Chapter) -> list[str]:
     if stamp is None:
         return ["it was never executed"]
     now = input_hashes(chapter)
-    return [reason for key, reason in _REASONS.items() if stamp.get(key) != now[key]]
+    reasons = []
+    if stamp.get("source_sha256") != now["source_sha256"]:
+        reasons.append("its text changed")
+    if stamp.get("code_sha256") != now["code_sha256"]:
+        reasons.append("code that it imports changed")
+    data: dict[str, str] = stamp.get("data", {})
+    reasons += [
+        f"{name} changed"
+        for name, known in data.items()
+        if _data_sum(chapter.root, name) != known
+    ]
+    return reasons

@@ -88,41 +88,6 @@ def test_the_stamp(make_book: MakeBook) -> None:
     assert stamp["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
-@pytest.mark.parametrize(
-    ("file", "reason"),
-    [
-        ("src/robustbook/scores.py", "the package changed"),
-        ("data/results/sweep.json", "a file in data/ changed"),
-        ("data/checkpoints/net.safetensors", "a file in data/ changed"),
-    ],
-)
-def test_inputs_make_it_stale(make_book: MakeBook, file: str, reason: str) -> None:
-    chapter = make_book()
-    assert publish([chapter]) == []
-    path = chapter.root / file
-    path.parent.mkdir(parents=True)
-    path.write_text("x = 1\n")
-    assert staleness(chapter) == [reason]
-    path.unlink()
-    assert staleness(chapter) == []
-
-
-def test_the_runner_itself_makes_nothing_stale(make_book: MakeBook) -> None:
-    chapter = make_book()
-    assert publish([chapter]) == []
-    runner = chapter.root / "src" / "robustbook" / "chapters" / "checks.py"
-    runner.parent.mkdir(parents=True)
-    runner.write_text("x = 1\n")
-    assert staleness(chapter) == []
-
-
-def test_the_text_makes_it_stale(make_book: MakeBook) -> None:
-    chapter = make_book()
-    assert publish([chapter]) == []
-    chapter.source.write_text(chapter.source.read_text() + "\nMore.\n")
-    assert staleness(chapter) == ["its text changed"]
-
-
 def test_it_runs_in_this_python_and_in_the_root(make_book: MakeBook) -> None:
     chapter = make_book("import os, sys\nprint(sys.executable)\nprint(os.getcwd())")
     output = rerun(chapter, parameters={})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from robustbook._store.files import (
     DataUnavailableError,
     atomic_write,
     check_writable,
+    note_read,
     read_json,
     write_text,
 )
@@ -119,4 +121,7 @@ def test_files_that_are_read_are_noted_for_the_stamp(
     read_json(path, remedy="")
     with pytest.raises(DataUnavailableError):
         read_json(tmp_path / "missing.json", remedy="")
-    assert listing.read_text() == f"{path.resolve()}\n"
+    read_json(path, remedy="", note=False)
+    note_read(path, "models", "a")
+    noted = [json.loads(line) for line in listing.read_text().splitlines()]
+    assert noted == [[str(path.resolve())], [str(path.resolve()), "models", "a"]]

@@ -189,15 +189,23 @@ def check_writable(folder: Path | str, *, what: str, remedy: str) -> None:
 # -------------------------------------------------------------------- reading
 
 
-def note_read(path: Path) -> None:
-    """Tell whoever executes a chapter that it read this file of ``data``."""
+def note_read(path: Path, *keys: str) -> None:
+    """Tell whoever executes a chapter that it read this file of ``data``.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    *keys : str
+        Of a JSON file of which only a part was used: where that is.
+    """
     listing = os.environ.get(_READS)
     if listing:
         with Path(listing).open("a", encoding="utf-8") as file:
-            file.write(f"{Path(path).resolve()}\n")
+            file.write(json.dumps([str(Path(path).resolve()), *keys]) + "\n")
 
 
-def read_json(path: Path, *, remedy: str) -> dict[str, Any]:
+def read_json(path: Path, *, remedy: str, note: bool = True) -> dict[str, Any]:
     """Read a JSON object of the project's schema.
 
     Parameters
@@ -206,6 +214,8 @@ def read_json(path: Path, *, remedy: str) -> dict[str, Any]:
         The file.
     remedy : str
         What to do where the file is missing or foreign.
+    note : bool, default True
+        Call :func:`note_read`; False for who uses a part and notes that.
 
     Returns
     -------
@@ -219,7 +229,8 @@ def read_json(path: Path, *, remedy: str) -> dict[str, Any]:
     """
     if not path.is_file():
         raise DataUnavailableError(f"{path} is missing; {remedy}")
-    note_read(path)
+    if note:
+        note_read(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -4,9 +4,8 @@ A sum covers modules and the closure of what they import from the package. It re
 code as Python does: comments, docstrings and line breaks count for nothing, nor does
 the place of a file, so that only what can change a number changes the sum.
 
-``python -m robustbook._store.provenance`` reads a JSON object of programs from
-standard input and writes their sums: so the press asks, which does not import the
-package.
+Run as a program, this file reads a JSON object of programs from standard input and
+writes their sums: so the press asks, which does not import the package.
 """
 
 from __future__ import annotations

@@ -60,7 +60,11 @@ def _source(code: Any) -> bytes:
     """The text of a class or function; its name where there is none, as in C."""
     # Two lambdas on one line have one text.
     compiled = getattr(code, "__code__", None)
-    parts = compiled and (compiled.co_code, compiled.co_names, compiled.co_consts[1:])
+    parts = compiled and (
+        compiled.co_code,
+        compiled.co_names,
+        [value for value in compiled.co_consts if isinstance(value, _PLAIN)],
+    )
     try:
         return f"{inspect.getsource(code)}\0{parts}".encode()
     except (OSError, TypeError):

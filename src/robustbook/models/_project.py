@@ -14,6 +14,7 @@ from torch import nn
 from robustbook._store import (
     DataUnavailableError,
     data_directory,
+    note_read,
     read_json,
     sha256_of,
 )
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _METADATA_KEY: Final = "robustbook"
+_REGISTRY: Final = "registry.json"
 
 _ENTRY_KEYS: Final = frozenset(
     ("model", "file", "sha256", "arch", "options", "seed", "command")
@@ -38,7 +40,7 @@ _ENTRY_KEYS: Final = frozenset(
 
 def _checkpoints(folder: Path) -> dict[str, dict[str, Any]]:
     """The entries of a registry, which the caller must not change."""
-    path = folder / "registry.json"
+    path = folder / _REGISTRY
     modified = path.stat().st_mtime_ns if path.is_file() else 0
     return _read_checkpoints(path, modified)
 
@@ -49,7 +51,7 @@ def _read_checkpoints(path: Path, modified: int) -> dict[str, dict[str, Any]]:
         "restore it from the repository, or retrain with "
         "`python -m robustbook.training digits`"
     )
-    entries = read_json(path, remedy=remedy).get("checkpoints")
+    entries = read_json(path, remedy=remedy, note=False).get("checkpoints")
     if not isinstance(entries, dict):
         raise DataUnavailableError(f"{path}: expected a table of checkpoints; {remedy}")
     for run, entry in entries.items():
@@ -85,7 +87,7 @@ def list_models(*, directory: Path | str | None = None) -> list[str]:
     >>> [name for name in list_models() if name.startswith("digits-cnn-adv")][:2]
     ['digits-cnn-adv-s0', 'digits-cnn-adv-s1']
     """
-    return sorted(_checkpoints(_folder(directory)))
+    return sorted(_listed(_folder(directory)))
 
 
 def training_runs(name: str, *, directory: Path | str | None = None) -> list[str]:
@@ -114,11 +116,23 @@ def training_runs(name: str, *, directory: Path | str | None = None) -> list[str
     >>> training_runs("digits-cnn")[:3]
     ['digits-cnn-s0', 'digits-cnn-s1', 'digits-cnn-s2']
     """
-    checkpoints = _checkpoints(_folder(directory))
-    runs = [run for run, entry in checkpoints.items() if entry["model"] == name]
+    checkpoints = _listed(_folder(directory))
+    runs = _runs(name, checkpoints)
     if not runs:
         models = sorted({entry["model"] for entry in checkpoints.values()})
         raise ValueError(f"name: expected one of {', '.join(models)}; got {name!r}")
+    return runs
+
+
+def _listed(folder: Path) -> dict[str, dict[str, Any]]:
+    """The entries, for who depends on which there are."""
+    note_read(folder / _REGISTRY, "checkpoints")
+    return _checkpoints(folder)
+
+
+def _runs(name: str, checkpoints: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The checkpoints of a model, by seed."""
+    runs = [run for run, entry in checkpoints.items() if entry["model"] == name]
     return sorted(runs, key=lambda run: int(checkpoints[run]["seed"]))
 
 
@@ -161,7 +175,8 @@ def checkpoint_entry(
                 f"name: expected a model ({', '.join(models)}) or one of its "
                 f"training seeds, such as {models[0]}-s1; got {name!r}"
             )
-        run = training_runs(name, directory=directory)[0]
+        run = _runs(name, checkpoints)[0]
+    note_read(folder / _REGISTRY, "checkpoints", run)
     return {"name": run, **copy.deepcopy(checkpoints[run])}
 
 
