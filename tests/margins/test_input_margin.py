@@ -193,7 +193,17 @@ def test_a_checkpoint_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "change",
-    ["model", "settings", "callable", "images", "labels", "norm", "steps", "damage", "cut"],
+    [
+        "model",
+        "settings",
+        "callable",
+        "images",
+        "labels",
+        "norm",
+        "steps",
+        "damage",
+        "cut",
+    ],
 )
 def test_a_checkpoint_of_anything_else_is_not_read(
     digits, tmp_path, monkeypatch, change
