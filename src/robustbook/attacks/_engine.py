@@ -41,6 +41,8 @@ class Settings:
     minimal: bool = False
     #: Leave inputs alone on which the model is wrong already.
     skip_errors: bool = True
+    #: Number of the first image in the set that these are a part of.
+    first: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +128,7 @@ def run_attack(
         )
     check_count("batch_size", settings.batch_size)
     check_count("seed", settings.seed, minimum=0)
+    check_count("first", settings.first, minimum=0)
     clean = _check_images(images)
     truth = None
     if labels is not None:
@@ -153,7 +156,9 @@ def run_attack(
             part = clean[rows].clone().to(device)
             known = None if truth is None else truth[rows].to(device)
             parts.append(
-                _attack_batch(perturb, classifier, part, known, rows, settings)
+                _attack_batch(
+                    perturb, classifier, part, known, rows + settings.first, settings
+                )
             )
             bar.update(len(rows))
     adversarial, norms, success = (

@@ -25,6 +25,7 @@ def pgd(
     skip_errors: bool = True,
     batch_size: int = 256,
     seed: int = 0,
+    first: int = 0,
     progress: bool = True,
     device: str | torch.device | None = None,
 ) -> AttackResult:
@@ -63,6 +64,8 @@ def pgd(
         Images at once; the result does not depend on it, rounding apart.
     seed : int, default 0
         Seed of the random starts; each image has its own.
+    first : int, default 0
+        Number of the first image: a part of a larger set starts as it does there.
     progress : bool, default True
         Show a progress bar, on a terminal.
     device : str or torch.device, optional
@@ -141,7 +144,14 @@ def pgd(
         return found
 
     settings = Settings(
-        "pgd", norm, batch_size, seed, progress, device, skip_errors=skip_errors
+        "pgd",
+        norm,
+        batch_size,
+        seed,
+        progress,
+        device,
+        skip_errors=skip_errors,
+        first=first,
     )
     return run_attack(perturb, model, images, labels, settings)
 

@@ -27,6 +27,7 @@ def monte_carlo(
     precision: float | None = None,
     label: Any = None,
     seed: int = 0,
+    first: int = 0,
     batch_size: int | None = None,
     device: str | torch.device | None = None,
 ) -> Robustness:
@@ -57,6 +58,9 @@ def monte_carlo(
         The class whose probability to estimate; the prediction by default.
     seed : int, default 0
         Seed of the noise.
+    first : int, default 0
+        Number of the first input: a part of a larger set has the noise that it has
+        there.
     batch_size : int, optional
         Noisy inputs at once; chosen by memory by default.
     device : str or torch.device, optional
@@ -93,6 +97,7 @@ def monte_carlo(
     """
     check_count("samples", samples)
     check_count("seed", seed, minimum=0)
+    check_count("first", first, minimum=0)
     if precision is not None:
         check_positive("precision", precision)
     problem = set_up(model, x, sigma, label, batch_size, device)
@@ -100,7 +105,7 @@ def monte_carlo(
     spent = needed.clone()
     if precision is not None:
         pilot = torch.full_like(needed, min(_PILOT_SAMPLES, samples))
-        kept = _count(problem, pilot, seed, PILOT)
+        kept = _count(problem, pilot, seed, PILOT, first)
         share = (kept.double() + ADDED / 2) / (pilot + ADDED)
         wanted = (share * (1 - share) / precision**2).ceil()
         # As many as the standard error needs if none of them fails.
@@ -108,7 +113,7 @@ def monte_carlo(
         wanted = wanted.clamp(min=fewest).clamp(max=samples)
         needed = wanted.long()
         spent = needed + pilot
-    kept = _count(problem, needed, seed, MEASURE)
+    kept = _count(problem, needed, seed, MEASURE, first)
     share = (kept.double() + ADDED / 2) / (needed + ADDED)
     error = (share * (1 - share) / (needed + ADDED)).sqrt()
     home, one = problem.home, problem.sigma
@@ -123,7 +128,9 @@ def monte_carlo(
     )
 
 
-def _count(problem: Problem, needed: Tensor, seed: int, stream: int) -> Tensor:
+def _count(
+    problem: Problem, needed: Tensor, seed: int, stream: int, first: int
+) -> Tensor:
     """Kept predictions (S, N) among the first `needed` noisy inputs of each."""
     blocks = (needed.amax(dim=0) + BLOCK - 1) // BLOCK
     keys = [
@@ -134,7 +141,8 @@ def _count(problem: Problem, needed: Tensor, seed: int, stream: int) -> Tensor:
     kept = torch.zeros_like(needed)
     place = torch.arange(BLOCK)
     for some in spans(len(keys), max(1, problem.batch_size // BLOCK)):
-        noise = draw_normal(seed, stream, keys[some], BLOCK, problem.inputs)
+        numbers = [(first + index, block) for index, block in keys[some]]
+        noise = draw_normal(seed, stream, numbers, BLOCK, problem.inputs)
         index = torch.tensor([key[0] for key in keys[some]])
         start = BLOCK * torch.tensor([key[1] for key in keys[some]])
         for position, sigma in enumerate(problem.sigmas.tolist()):
