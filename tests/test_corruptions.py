@@ -123,7 +123,7 @@ def test_pixelate_makes_blocks() -> None:
         ({"images": torch.zeros(3, 8, 8)}, r"shape \(N, C, H, W\)"),
         ({"images": torch.zeros(0, 1, 8, 8)}, "at least one"),
         ({"images": torch.full((1, 1, 2, 2), 2.0)}, r"\[0, 1\], got 2 to 2"),
-        ({"images": torch.full((1, 1, 2, 2), torch.nan)}, "got nan"),
+        ({"images": torch.full((1, 1, 2, 2), torch.nan)}, "finite pixels"),
         ({"images": torch.full((1, 1, 2, 2), 200.0)}, "divide them by 255"),
         ({"images": torch.full((1, 1, 2, 2), -1.0)}, "normalization belongs"),
     ],

@@ -17,7 +17,8 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.nn import functional
 
-from robustbook._checks.arguments import as_tensor, check_count
+from robustbook._checks.arguments import check_count
+from robustbook._checks.images import check_images
 
 __all__ = ["CORRUPTIONS", "corrupt"]
 
@@ -132,39 +133,9 @@ def corrupt(images: Any, kind: str, *, severity: int = 3) -> Tensor:
     pixels = check_images(images)
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(
-            f"kind: expected one of {', '.join(CORRUPTIONS)}; got {kind!r}."
+            f"kind: expected one of {', '.join(CORRUPTIONS)}; got {kind!r}"
         )
     function, sizes = _KINDS[kind]
     if check_count("severity", severity) > len(sizes):
-        raise ValueError(f"severity: expected 1 to {len(sizes)}, got {severity}.")
+        raise ValueError(f"severity: expected 1 to {len(sizes)}, got {severity}")
     return function(pixels, sizes[severity - 1]).clamp(0, 1)
-
-
-def check_images(images: Any) -> Tensor:
-    """Return images as a tensor (N, C, H, W), if they are images in [0, 1]."""
-    pixels = as_tensor("images", images)
-    if not pixels.is_floating_point():
-        raise TypeError(
-            f"images: expected floating-point pixels in [0, 1], got {pixels.dtype}; "
-            "divide bytes by 255."
-        )
-    if pixels.ndim != 4 or 0 in pixels.shape:
-        raise ValueError(
-            "images: expected shape (N, C, H, W), at least one of each, got "
-            f"{tuple(pixels.shape)}."
-        )
-    low, high = (float(end) for end in pixels.aminmax())
-    if not (low >= 0 and high <= 1):  # also where one of them is NaN
-        raise ValueError(
-            f"images: expected pixels in [0, 1], got {low:g} to {high:g}; "
-            f"{_remedy(low, high)}."
-        )
-    return pixels
-
-
-def _remedy(low: float, high: float) -> str:
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return "remove the images that are not finite"
-    if low >= 0 and 2 < high <= 255:
-        return "divide them by 255"
-    return "normalization belongs inside the model"

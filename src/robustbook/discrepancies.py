@@ -347,7 +347,7 @@ def wasserstein(
     """
     if ground not in _GROUNDS:
         raise ValueError(
-            f"ground: expected one of {', '.join(map(repr, _GROUNDS))}, got {ground!r}."
+            f"ground: expected one of {', '.join(map(repr, _GROUNDS))}, got {ground!r}"
         )
     clean, shifted = _posteriors(logits, shifted_logits, beta)
     if ground == "discrete":
@@ -359,7 +359,7 @@ def wasserstein(
     if reduction != "mean":
         raise ValueError(
             f"reduction: expected 'mean' with ground='confidence', which compares two "
-            f"data sets and has no value for a sample; got {reduction!r}."
+            f"data sets and has no value for a sample; got {reduction!r}"
         )
     before, after = (side.amax(1).cpu().numpy() for side in (clean, shifted))
     return float(wasserstein_distance(before, after))
@@ -417,7 +417,7 @@ def cosine_similarity(
         if bool(empty.any()):
             raise ValueError(
                 f"{name}: expected vectors that have a direction, got all zeros at "
-                f"row {int(empty.nonzero()[0])}; leave such pairs out."
+                f"row {int(empty.nonzero()[0])}; leave such pairs out"
             )
     # Unit vectors of any scale: squares of tiny features would underflow.
     clean = clean / clean.abs().amax(1, keepdim=True)
@@ -544,7 +544,7 @@ def mmd(
     clean, shifted = _paired_features(features, shifted_features)
     count = len(clean)
     if count < 2:
-        raise ValueError(f"features: expected at least 2 samples, got {count}.")
+        raise ValueError(f"features: expected at least 2 samples, got {count}")
     # Distances do not change, and their computation loses fewer digits.
     origin = (clean.mean(0) + shifted.mean(0)) / 2.0
     clean, shifted = clean - origin, shifted - origin
@@ -555,7 +555,7 @@ def mmd(
     clean, shifted = clean / width, shifted / width
     if not bool(clean.isfinite().all() & shifted.isfinite().all()):
         raise ValueError(
-            f"bandwidth: expected a number on the scale of the features, got {width:g}."
+            f"bandwidth: expected a number on the scale of the features, got {width:g}"
         )
     sums = torch.zeros(count, dtype=torch.float64, device=clean.device)
     for start in range(0, count, _BLOCK):
@@ -639,7 +639,7 @@ def frechet_distance(
             raise ValueError(
                 f"{name}: expected more samples than features, or the covariance has "
                 f"no full rank, got shape {(count, dimension)}; take more samples or "
-                f"fewer features (principal components, say), or use mmd."
+                f"fewer features (principal components, say), or use mmd"
             )
     # A power of two, which changes no digit, keeps squares from over- or underflow.
     largest = float(torch.maximum(clean.abs().amax(), shifted.abs().amax()))
@@ -696,24 +696,24 @@ def _reduced(terms: Tensor, reduction: Reduction) -> Any:
         return float(terms.mean())
     if reduction == "none":
         return terms
-    raise ValueError(f"reduction: expected 'mean' or 'none', got {reduction!r}.")
+    raise ValueError(f"reduction: expected 'mean' or 'none', got {reduction!r}")
 
 
 def _check_features(name: str, value: Any) -> Tensor:
     given = as_tensor(name, value)
     if not given.is_floating_point():
         raise TypeError(
-            f"{name}: expected floating-point features, got dtype {given.dtype}."
+            f"{name}: expected floating-point features, got dtype {given.dtype}"
         )
     if given.layout != torch.strided or given.is_meta:
         raise TypeError(
             f"{name}: expected a dense tensor with values, got "
-            f"{'a meta tensor' if given.is_meta else given.layout}; use .to_dense()."
+            f"{'a meta tensor' if given.is_meta else given.layout}; use .to_dense()"
         )
     if given.ndim != 2 or 0 in given.shape:
         raise ValueError(
             f"{name}: expected shape (N, D), samples by features, both at least 1, got "
-            f"{tuple(given.shape)}; flatten feature maps first: `{name}.flatten(1)`."
+            f"{tuple(given.shape)}; flatten feature maps first: `{name}.flatten(1)`"
         )
     values = given.double()
     low, high = (float(bound) for bound in values.aminmax())
@@ -721,12 +721,12 @@ def _check_features(name: str, value: Any) -> Tensor:
         row, column = (~torch.isfinite(values)).nonzero()[0].tolist()
         raise ValueError(
             f"{name}: expected finite numbers, got {float(values[row, column])} at "
-            f"index {(row, column)}; remove such samples or mend the model."
+            f"index {(row, column)}; remove such samples or mend the model"
         )
     if max(-low, high) > LARGEST_LOGIT:
         raise ValueError(
             f"{name}: expected features within ±{LARGEST_LOGIT:g}, got "
-            f"{low if -low > high else high:g}."
+            f"{low if -low > high else high:g}"
         )
     return values
 
@@ -738,12 +738,12 @@ def _feature_sets(features: Any, shifted_features: Any) -> tuple[Tensor, Tensor]
     if first.shape[1] != second.shape[1]:
         raise ValueError(
             f"shifted_features: expected {first.shape[1]} features a sample, as "
-            f"features has, got {second.shape[1]}."
+            f"features has, got {second.shape[1]}"
         )
     if first.device != second.device:
         raise ValueError(
             f"shifted_features: expected device {first.device}, as features, got "
-            f"{second.device}; move one of them."
+            f"{second.device}; move one of them"
         )
     return first, second
 
@@ -754,7 +754,7 @@ def _paired_features(features: Any, shifted_features: Any) -> tuple[Tensor, Tens
         raise ValueError(
             f"shifted_features: expected the shape of features, "
             f"{tuple(first.shape)} (row i of both must be the same sample), got "
-            f"{tuple(second.shape)}."
+            f"{tuple(second.shape)}"
         )
     return first, second
 
@@ -770,7 +770,7 @@ def _total_variance(clean: Tensor) -> float:
     if total == 0.0:
         raise ValueError(
             "features: expected features that vary, as relative=True divides by their "
-            "variance, got the same vector for all samples."
+            "variance, got the same vector for all samples"
         )
     return total
 
@@ -790,6 +790,6 @@ def _median_distance(clean: Tensor, shifted: Tensor) -> float:
     if width == 0.0:
         raise ValueError(
             "features: expected points that differ, got a median distance of 0; pass "
-            "`bandwidth`."
+            "`bandwidth`"
         )
     return width

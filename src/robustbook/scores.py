@@ -220,10 +220,10 @@ def rank_concordance(scores: ArrayLike) -> float:
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3:
         raise ValueError(
             "scores: expected shape (conditions, models) with at least 2 conditions "
-            f"and 3 models, got {tuple(table.shape)}."
+            f"and 3 models, got {tuple(table.shape)}"
         )
     if not bool(table.isfinite().all()):
-        raise ValueError("scores: expected finite numbers, got NaN or infinity.")
+        raise ValueError("scores: expected finite numbers, got NaN or infinity")
     if bool((table == table[:, :1]).all()):
         return math.nan
     # Friedman's statistic, which corrects for ties, is W on another scale.

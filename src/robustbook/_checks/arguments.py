@@ -22,11 +22,18 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 def as_tensor(name: str, value: Any) -> Tensor:
     """Turn a tensor, NumPy array or nested list into a detached tensor."""
     if isinstance(value, Tensor):
+        if value.layout != torch.strided:
+            raise TypeError(
+                f"{name}: expected a dense tensor, got layout {value.layout}; pass "
+                f"`{name}.to_dense()`"
+            )
+        if value.is_meta:
+            raise ValueError(f"{name}: expected a tensor with data, got a meta tensor")
         return value.detach()
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
             f"{name}: expected plain numbers, got a masked array; leave out the masked "
-            f"samples or fill them."
+            f"samples or fill them"
         )
     try:
         # Lists become float64; a torch.as_tensor of them would round to float32.
@@ -42,7 +49,7 @@ def as_tensor(name: str, value: Any) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"{name}: expected a torch tensor or a numeric NumPy array, got "
-            f"{type(value).__name__} ({error})."
+            f"{type(value).__name__} ({error})"
         ) from None
 
 
@@ -68,31 +75,24 @@ def check_logits(name: str, value: Any, *, min_classes: int = 2) -> Tensor:
     if logits.dtype not in DTYPES:
         raise TypeError(
             f"{name}: expected floating-point logits of 16, 32 or 64 bits, got dtype "
-            f"{logits.dtype}; pass real scores (for integers: `{name}.double()`)."
-        )
-    if logits.layout != torch.strided:
-        raise TypeError(
-            f"{name}: expected a dense tensor, got layout {logits.layout}; pass "
-            f"`{name}.to_dense()`."
+            f"{logits.dtype}; pass real scores (for integers: `{name}.double()`)"
         )
     if logits.ndim != 2:
         raise ValueError(
             f"{name}: expected shape (N, K), samples by classes, got "
-            f"{tuple(logits.shape)}."
+            f"{tuple(logits.shape)}"
         )
     num_samples, num_classes = logits.shape
     if num_samples == 0:
         raise ValueError(
-            f"{name}: expected at least one sample, got shape {tuple(logits.shape)}."
+            f"{name}: expected at least one sample, got shape {tuple(logits.shape)}"
         )
     if num_classes < min_classes:
         raise ValueError(
             f"{name}: expected at least {min_classes} classes, got shape "
             f"{tuple(logits.shape)}; for a single binary score z pass the two "
-            f"logits (0, z)."
+            f"logits (0, z)"
         )
-    if logits.device.type == "meta":
-        raise ValueError(f"{name}: expected a tensor with data, got a meta tensor.")
     low, high = (float(bound) for bound in logits.aminmax())
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(_first_not_finite(name, logits))
@@ -100,7 +100,7 @@ def check_logits(name: str, value: Any, *, min_classes: int = 2) -> Tensor:
         raise ValueError(
             f"{name}: expected logits within ±{LARGEST_LOGIT:g}, got "
             f"{low if -low > high else high:g}; divide all logits by one constant "
-            f"first (posterior agreement does not change)."
+            f"first (posterior agreement does not change)"
         )
     return logits
 
@@ -117,12 +117,12 @@ def check_logit_pair(
     if first.shape != second.shape:
         raise ValueError(
             f"{names[1]}: expected the shape of {names[0]}, {tuple(first.shape)} "
-            f"(row i of both must be the same sample), got {tuple(second.shape)}."
+            f"(row i of both must be the same sample), got {tuple(second.shape)}"
         )
     if first.device != second.device:
         raise ValueError(
             f"{names[1]}: expected device {first.device}, as {names[0]}, got "
-            f"{second.device}; move one of them."
+            f"{second.device}; move one of them"
         )
     return first, second
 
@@ -133,11 +133,11 @@ def check_prior(prior: Any, num_classes: int, device: torch.device) -> Tensor | 
         return None
     weights = as_tensor("prior", prior)
     if weights.is_complex() or weights.dtype == torch.bool:
-        raise TypeError(f"prior: expected real probabilities, got {weights.dtype}.")
+        raise TypeError(f"prior: expected real probabilities, got {weights.dtype}")
     if weights.shape != (num_classes,):
         raise ValueError(
             f"prior: expected shape ({num_classes},), one probability a class, got "
-            f"{tuple(weights.shape)}."
+            f"{tuple(weights.shape)}"
         )
     weights = weights.to(device=device, dtype=torch.float64)
     if not bool(torch.isfinite(weights).all()):
@@ -146,19 +146,19 @@ def check_prior(prior: Any, num_classes: int, device: torch.device) -> Tensor | 
         index = int((weights <= 0).nonzero()[0])
         raise ValueError(
             f"prior: expected positive probabilities, got {float(weights[index]):g} "
-            f"at index {index}; leave out classes that cannot occur."
+            f"at index {index}; leave out classes that cannot occur"
         )
     if float(weights.min()) < 1e-100:
         raise ValueError(
             f"prior: expected probabilities of at least 1e-100, got "
-            f"{float(weights.min()):g}."
+            f"{float(weights.min()):g}"
         )
     total = math.fsum(weights.tolist())
     # Single-precision priors sum to 1 only within their own rounding.
     if abs(total - 1.0) > 1e-6:
         raise ValueError(
             f"prior: expected probabilities that sum to 1, got a sum of {total:g}; "
-            f"divide by it."
+            f"divide by it"
         )
     return weights / total
 
@@ -167,7 +167,7 @@ def check_positive(name: str, value: Any) -> float:
     """Return ``value`` as a positive finite float."""
     number = check_real(name, value)
     if not number > 0 or math.isinf(number):
-        raise ValueError(f"{name}: expected a positive finite number, got {number:g}.")
+        raise ValueError(f"{name}: expected a positive finite number, got {number:g}")
     return number
 
 
@@ -176,7 +176,7 @@ def check_non_negative(name: str, value: Any, *, infinite: bool = False) -> floa
     number = check_real(name, value)
     if not number >= 0 or (math.isinf(number) and not infinite):
         kind = "a number" if infinite else "a finite number"
-        raise ValueError(f"{name}: expected {kind} of at least 0, got {number:g}.")
+        raise ValueError(f"{name}: expected {kind} of at least 0, got {number:g}")
     return number
 
 
@@ -184,7 +184,7 @@ def check_fraction(name: str, value: Any) -> float:
     """Return ``value`` as a float in [0, 1]."""
     number = check_real(name, value)
     if not 0 <= number <= 1:
-        raise ValueError(f"{name}: expected a number in [0, 1], got {number:g}.")
+        raise ValueError(f"{name}: expected a number in [0, 1], got {number:g}")
     return number
 
 
@@ -192,9 +192,9 @@ def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
     """Return ``value`` as an integer of at least ``minimum``."""
     integral = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not integral:
-        raise TypeError(f"{name}: expected an integer, got {value!r}.")
+        raise TypeError(f"{name}: expected an integer, got {value!r}")
     if value < minimum:
-        raise ValueError(f"{name}: expected at least {minimum}, got {value}.")
+        raise ValueError(f"{name}: expected at least {minimum}, got {value}")
     return int(value)
 
 
@@ -204,11 +204,11 @@ def check_labels(
     """Return ``value`` as int64 labels of shape (length,)."""
     labels = as_tensor(name, value)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise TypeError(f"{name}: expected integer labels, got dtype {labels.dtype}.")
+        raise TypeError(f"{name}: expected integer labels, got dtype {labels.dtype}")
     if labels.shape != (length,):
         raise ValueError(
             f"{name}: expected shape ({length},), one label a sample, got "
-            f"{tuple(labels.shape)}."
+            f"{tuple(labels.shape)}"
         )
     labels = labels.to(torch.int64)
     if num_classes is not None and length:
@@ -216,7 +216,7 @@ def check_labels(
         if low < 0 or high >= num_classes:
             raise ValueError(
                 f"{name}: expected labels from 0 to {num_classes - 1}, got "
-                f"{low if low < 0 else high}."
+                f"{low if low < 0 else high}"
             )
     return labels
 
@@ -224,13 +224,13 @@ def check_labels(
 def check_real(name: str, value: Any) -> float:
     """Return ``value`` as a float that is not NaN."""
     if isinstance(value, (bool, str, complex)):
-        raise TypeError(f"{name}: expected a real number, got {value!r}.")
+        raise TypeError(f"{name}: expected a real number, got {value!r}")
     try:
         number = float(value)
     except (TypeError, ValueError, RuntimeError):
-        raise TypeError(f"{name}: expected a real number, got {value!r}.") from None
+        raise TypeError(f"{name}: expected a real number, got {value!r}") from None
     if math.isnan(number):
-        raise ValueError(f"{name}: expected a number, got NaN.")
+        raise ValueError(f"{name}: expected a number, got NaN")
     return number
 
 
@@ -245,6 +245,6 @@ def _first_not_finite(name: str, values: Tensor) -> str:
             kind = "NaN" if math.isnan(entry) else f"{entry}"
             return (
                 f"{name}: expected finite numbers, got {kind} at index {shown}; "
-                f"remove such samples from both arrays or mend the model."
+                f"remove such samples from both arrays or mend the model"
             )
     raise AssertionError("every entry is finite")

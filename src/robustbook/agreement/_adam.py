@@ -134,7 +134,7 @@ def adam_agreement(
         if size > LARGEST_NUMBER:
             raise ValueError(
                 f"{name}: expected at most {LARGEST_NUMBER:g} in size, as this "
-                f"procedure works in single precision, got {size:g}."
+                f"procedure works in single precision, got {size:g}"
             )
     betas, steps = adam_steps(
         first,

@@ -170,7 +170,7 @@ class Kernel:
             raise ValueError(
                 f"logits: expected differences of at least {SMALLEST_SCALE:g} within a "
                 f"typical sample, got {self.scale:g}; multiply all logits by one "
-                f"constant first (posterior agreement does not change)."
+                f"constant first (posterior agreement does not change)"
             )
 
     def _mismatches(self, rows: slice, ties: Tensor, shifted_ties: Tensor) -> int:

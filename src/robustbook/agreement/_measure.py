@@ -178,7 +178,7 @@ def agreement_bounds(
     low = check_non_negative("left", left)
     high = check_non_negative("right", right, infinite=True)
     if not low < high:
-        raise ValueError(f"right: expected more than left={low:g}, got {high:g}.")
+        raise ValueError(f"right: expected more than left={low:g}, got {high:g}")
     kernel = Kernel(first, second, weights)
     start = kernel.evaluate(low)
     if math.isinf(high):
@@ -228,7 +228,7 @@ def agreement_curve(
     weights = check_prior(prior, first.shape[1], first.device)
     points = as_tensor("betas", betas)
     if points.ndim != 1:
-        raise ValueError(f"betas: expected shape (B,), got {tuple(points.shape)}.")
+        raise ValueError(f"betas: expected shape (B,), got {tuple(points.shape)}")
     kernel = Kernel(first, second, weights)
     values = [
         kernel.evaluate(check_non_negative(f"betas[{place}]", beta)).value
@@ -377,15 +377,15 @@ def compare_agreement(
     if pair_a[0].shape != pair_b[0].shape:
         raise ValueError(
             f"logits_b: expected the shape of logits_a, {tuple(pair_a[0].shape)} (the "
-            f"comparison is paired), got {tuple(pair_b[0].shape)}."
+            f"comparison is paired), got {tuple(pair_b[0].shape)}"
         )
     if pair_a[0].device != pair_b[0].device:
         raise ValueError(
-            f"logits_b: expected device {pair_a[0].device}, got {pair_b[0].device}."
+            f"logits_b: expected device {pair_a[0].device}, got {pair_b[0].device}"
         )
     coverage = check_fraction("level", level)
     if not 0.0 < coverage < 1.0 - 1e-12:
-        raise ValueError(f"level: expected strictly between 0 and 1, got {level}.")
+        raise ValueError(f"level: expected strictly between 0 and 1, got {level}")
     weights = check_prior(prior, pair_a[0].shape[1], pair_a[0].device)
     accepted = check_positive("tol", tol)
     return compare(

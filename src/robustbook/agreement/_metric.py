@@ -21,7 +21,7 @@ from robustbook.agreement._result import Agreement
 mend_torchvision()
 from torchmetrics import Metric  # noqa: E402
 
-NOTHING = "PosteriorAgreement: expected at least one update before compute, got none."
+NOTHING = "PosteriorAgreement: expected at least one update before compute, got none"
 
 
 class PosteriorAgreement(Metric):
@@ -98,7 +98,7 @@ class PosteriorAgreement(Metric):
             if first.shape[1] != known:
                 raise ValueError(
                     f"logits: expected {known} classes, as in earlier batches, got "
-                    f"{first.shape[1]}."
+                    f"{first.shape[1]}"
                 )
         # Copies: the caller may fill the same buffer with the next batch.
         self.logits.append(first.clone())
@@ -149,7 +149,7 @@ class PosteriorAgreement(Metric):
         if len(classes) > 1:
             raise ValueError(
                 f"logits: expected the same number of classes in every process, got "
-                f"{sorted(classes)}."
+                f"{sorted(classes)}"
             )
         if not seen:
             raise ValueError(NOTHING)

@@ -66,7 +66,7 @@ def pair_by_label(
     if not left:
         raise ValueError(
             "shifted_labels: expected at least one class in common with labels, got "
-            "none."
+            "none"
         )
     return _sorted_pairs(np.concatenate(left), np.concatenate(right))
 
@@ -169,7 +169,7 @@ def _within_classes(
     """Apply a pairing rule to everything, or class by class."""
     if (labels is None) != (shifted_labels is None):
         missing = "labels" if labels is None else "shifted_labels"
-        raise ValueError(f"{missing}: expected labels for both collections or none.")
+        raise ValueError(f"{missing}: expected labels for both collections or none")
     if labels is None:
         return _sorted_pairs(*rule(first, second))
     mine, other = _label_pair(labels, shifted_labels)
@@ -179,7 +179,7 @@ def _within_classes(
     ):
         if len(got) != len(expected):
             raise ValueError(
-                f"{name}: expected shape ({len(expected)},), got {got.shape}."
+                f"{name}: expected shape ({len(expected)},), got {got.shape}"
             )
     left: list[np.ndarray] = []
     right: list[np.ndarray] = []
@@ -191,7 +191,7 @@ def _within_classes(
     if not left:
         raise ValueError(
             "shifted_labels: expected at least one class in common with labels, got "
-            "none."
+            "none"
         )
     return _sorted_pairs(np.concatenate(left), np.concatenate(right))
 
@@ -211,24 +211,24 @@ def _feature_pair(features: Any, shifted: Any) -> tuple[np.ndarray, np.ndarray]:
         tensor = as_tensor(name, value)
         if not tensor.is_floating_point():
             raise TypeError(
-                f"{name}: expected floating-point features, got {tensor.dtype}."
+                f"{name}: expected floating-point features, got {tensor.dtype}"
             )
         if tensor.ndim != 2 or 0 in tensor.shape:
             raise ValueError(
                 f"{name}: expected shape (samples, features), at least one of each, "
-                f"got {tuple(tensor.shape)}."
+                f"got {tuple(tensor.shape)}"
             )
         if not bool(torch.isfinite(tensor).all()):
             place = tuple(int(i) for i in (~torch.isfinite(tensor)).nonzero()[0])
             raise ValueError(
                 f"{name}: expected finite features, got {float(tensor[place])} at "
-                f"index {place}."
+                f"index {place}"
             )
         pair.append(tensor.double().cpu().numpy())
     if pair[0].shape[1] != pair[1].shape[1]:
         raise ValueError(
             f"shifted_features: expected {pair[0].shape[1]} features a sample, as "
-            f"features, got {pair[1].shape[1]}."
+            f"features, got {pair[1].shape[1]}"
         )
     # Distances keep their order; large offsets and odd scales lose no digits.
     center = pair[0].mean(0)

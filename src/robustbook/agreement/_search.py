@@ -224,7 +224,7 @@ class _Search:
                 f", and for beta in [{low:g}, {high:g}] the proven upper bound is "
                 f"{item.bound:.12g}"
             )
-        return CertificateError(f"{message}. Set tol above {allowed:.1e}.")
+        return CertificateError(f"{message}. Set tol above {allowed:.1e}")
 
     def _point(self, item: _Interval) -> float:
         """Where to split: outward, at an interpolated peak, or in the middle."""

@@ -217,7 +217,7 @@ def decompose_agreement(
     if (size, classes) != (result.num_samples, result.num_classes):
         raise ValueError(
             f"logits: expected shape ({result.num_samples}, {result.num_classes}), as "
-            f"in the result, got {tuple(clean.shape)}."
+            f"in the result, got {tuple(clean.shape)}"
         )
     true = check_labels("labels", labels, length=size, num_classes=classes)
     before, after = clean.argmax(1), shifted.argmax(1)
@@ -265,13 +265,13 @@ def _rank(norms: Any, count: int, seed: int) -> Tensor:
     sizes = as_tensor("norms", norms).double().cpu()
     if sizes.shape != (count,):
         raise ValueError(
-            f"norms: expected shape ({count},), one a sample, got {tuple(sizes.shape)}."
+            f"norms: expected shape ({count},), one a sample, got {tuple(sizes.shape)}"
         )
     if bool(sizes.isnan().any()) or bool((sizes < 0).any()):
         place = int((sizes.isnan() | (sizes < 0)).nonzero()[0])
         raise ValueError(
             f"norms: expected numbers of at least 0, got {float(sizes[place]):g} at "
-            f"index {place}."
+            f"index {place}"
         )
     order = sizes.argsort(stable=True)
     rank = torch.empty(count, dtype=torch.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,11 +14,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from robustbook._checks.arguments import (
-    as_tensor,
     check_count,
     check_labels,
     check_logits,
 )
+from robustbook._checks.images import check_images
 from robustbook._checks.models import Model, check_model, find_device, warn_of_training
 from robustbook.attacks._classifier import Classifier
 from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
@@ -129,7 +128,7 @@ def run_attack(
     check_count("batch_size", settings.batch_size)
     check_count("seed", settings.seed, minimum=0)
     check_count("first", settings.first, minimum=0)
-    clean = _check_images(images)
+    clean = check_images(images, planes=False, half=False, outside="warn")
     truth = None
     if labels is not None:
         truth = check_labels("labels", labels, length=len(clean))
@@ -200,36 +199,6 @@ def _attack_batch(
         adversarial[attacked], success[attacked] = found, fooled
         norms[attacked] = torch.where(fooled, sizes, torch.inf)
     return adversarial, norms, success
-
-
-def _check_images(value: ArrayLike) -> Tensor:
-    images = as_tensor("images", value)
-    if images.dtype not in (torch.float32, torch.float64):
-        raise TypeError(
-            f"images: expected float32 or float64 pixels in [0, 1], got "
-            f"{images.dtype}; convert them (for bytes: images.float() / 255)."
-        )
-    if images.ndim < 2 or images.numel() == 0:
-        raise ValueError(
-            f"images: expected shape (N, ...) with at least one image of at least one "
-            f"pixel, got {tuple(images.shape)}."
-        )
-    low, high = (float(bound) for bound in images.aminmax())
-    if not np.isfinite([low, high]).all():
-        raise ValueError(
-            "images: expected finite pixels, got NaN or infinity; remove such images."
-        )
-    if low < 0 or high > 1:
-        # Rounding in a resize or a change of type is nobody's mistake.
-        if low < -1e-5 or high > 1 + 1e-5:
-            warnings.warn(
-                f"images: expected pixels in [0, 1], got [{low:g}, {high:g}]; they "
-                "are clipped first. Put any normalization inside the model.",
-                UserWarning,
-                stacklevel=4,
-            )
-        images = images.clamp(0, 1)
-    return images
 
 
 @contextmanager

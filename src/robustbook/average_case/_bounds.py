@@ -158,19 +158,19 @@ def _check(
     vectors = as_real("gradients", gradients).cpu()
     sigmas = check_sigmas(sigma)
     if estimator not in ("taylor", "mmse"):
-        raise ValueError(f"estimator: expected one of taylor, mmse; got {estimator!r}.")
+        raise ValueError(f"estimator: expected one of taylor, mmse; got {estimator!r}")
     if values.ndim != 2 or values.shape != vectors.shape or not values.numel():
         raise ValueError(
             "eigenvalues, gradients: expected one shape (K - 1, D), got "
-            f"{tuple(values.shape)} and {tuple(vectors.shape)}."
+            f"{tuple(values.shape)} and {tuple(vectors.shape)}"
         )
     if not bool((torch.isfinite(values) & torch.isfinite(vectors)).all()):
         raise ValueError(
-            "eigenvalues, gradients: expected finite numbers, got NaN or infinity."
+            "eigenvalues, gradients: expected finite numbers, got NaN or infinity"
         )
     if not bool((torch.linalg.vector_norm(vectors, dim=1) > 0).all()):
         raise ValueError(
             "gradients: expected vectors other than 0; without a slope there is no "
-            "bound."
+            "bound"
         )
     return values, vectors, sigmas

@@ -19,14 +19,14 @@ CDFS: Final = ("mvn", "mv_sigmoid")
 def check_cdf(cdf: str) -> None:
     """Refuse another name."""
     if cdf not in CDFS:
-        raise ValueError(f"cdf: expected one of {', '.join(CDFS)}; got {cdf!r}.")
+        raise ValueError(f"cdf: expected one of {', '.join(CDFS)}; got {cdf!r}")
 
 
 def check_integration(points: int, seed: int) -> None:
     """Refuse what is no power of 2, or no seed."""
     check_count("points", points)
     if points & (points - 1):
-        raise ValueError(f"points: expected a power of 2, got {points}.")
+        raise ValueError(f"points: expected a power of 2, got {points}")
     check_count("seed", seed, minimum=0)
 
 

@@ -197,26 +197,26 @@ class _Options:
         if self.coefficient is not None:
             value = check_real("coefficient", self.coefficient)
             if not math.isfinite(value):
-                raise ValueError(f"coefficient: expected a finite number, got {value}.")
+                raise ValueError(f"coefficient: expected a finite number, got {value}")
         if self.linearization not in ("taylor", "mmse"):
             raise ValueError(
                 "linearization: expected one of taylor, mmse; got "
-                f"{self.linearization!r}."
+                f"{self.linearization!r}"
             )
         if self.noise not in ("random", "sobol"):
             raise ValueError(
-                f"noise: expected one of random, sobol; got {self.noise!r}."
+                f"noise: expected one of random, sobol; got {self.noise!r}"
             )
         check_count("scrambles", self.scrambles, minimum=4)
         if self.scrambles % 2:
             raise ValueError(
-                f"scrambles: expected an even number, got {self.scrambles}."
+                f"scrambles: expected an even number, got {self.scrambles}"
             )
         each, rest = divmod(self.samples, self.scrambles)
         if self.noise == "sobol" and (rest or each & (each - 1) or not each):
             raise ValueError(
                 "samples: expected the number of scrambles times a power of 2, for "
-                f"example {self.scrambles * 128}; got {self.samples}."
+                f"example {self.scrambles * 128}; got {self.samples}"
             )
 
     @property

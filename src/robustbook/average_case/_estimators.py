@@ -190,7 +190,7 @@ def mmse(
     check_integration(points, seed)
     check_count("samples", samples)
     if not isinstance(antithetic, bool):
-        raise TypeError(f"antithetic: expected True or False, got {antithetic!r}.")
+        raise TypeError(f"antithetic: expected True or False, got {antithetic!r}")
     problem = set_up(model, x, sigma, label, batch_size, device)
     rows_of_sigma = []
     for position in range(len(problem.sigmas)):

@@ -95,16 +95,16 @@ def linear_exact(
     if matrix.ndim != 2 or len(matrix) < 2 or matrix.shape[1] != flat.shape[1]:
         raise ValueError(
             f"weights: expected shape (K, {flat.shape[1]}), as x has coordinates, "
-            f"with K of at least 2, got {tuple(matrix.shape)}."
+            f"with K of at least 2, got {tuple(matrix.shape)}"
         )
     offset = as_real("bias", bias)
     if offset.shape != matrix.shape[:1]:
         raise ValueError(
-            f"bias: expected shape ({len(matrix)},), got {tuple(offset.shape)}."
+            f"bias: expected shape ({len(matrix)},), got {tuple(offset.shape)}"
         )
     logits = check_logits("logits", flat @ matrix.T + offset)
     if (sigma is None) == (covariance is None):
-        raise ValueError("sigma, covariance: expected exactly one of them.")
+        raise ValueError("sigma, covariance: expected exactly one of them")
     spread = None
     sigmas = torch.ones((), dtype=torch.float64)
     if covariance is None:
@@ -149,22 +149,22 @@ def _check_covariance(value: Any, flat: Tensor) -> Tensor:
     if spread.shape not in ((size,), (size, size)):
         raise ValueError(
             f"covariance: expected shape ({size},) or ({size}, {size}), got "
-            f"{tuple(spread.shape)}."
+            f"{tuple(spread.shape)}"
         )
     if not bool(torch.isfinite(spread).all()):
-        raise ValueError("covariance: expected finite numbers, got NaN or infinity.")
+        raise ValueError("covariance: expected finite numbers, got NaN or infinity")
     if spread.ndim == 1:
         if bool((spread < 0).any()):
-            raise ValueError("covariance: expected variances of at least 0.")
+            raise ValueError("covariance: expected variances of at least 0")
         return spread
     if not torch.allclose(spread, spread.T, rtol=1e-6, atol=1e-12):
         raise ValueError(
-            "covariance: expected a symmetric matrix; symmetrize it: (C + C.T) / 2."
+            "covariance: expected a symmetric matrix; symmetrize it: (C + C.T) / 2"
         )
     values = torch.linalg.eigvalsh(spread)
     if float(values[0]) < -1e-8 * float(values[-1].abs()):
         raise ValueError(
             "covariance: expected a positive semidefinite matrix, got an eigenvalue "
-            f"of {float(values[0]):g}."
+            f"of {float(values[0]):g}"
         )
     return spread

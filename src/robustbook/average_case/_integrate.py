@@ -97,7 +97,7 @@ def factorize(limits: Tensor, correlation: Tensor, tolerance: float) -> Factor:
     if bool((variance < -max(1e3 * tolerance, 1e-6)).any()):
         raise ValueError(
             "covariance: expected a positive semidefinite matrix, got one with a "
-            "negative eigenvalue."
+            "negative eigenvalue"
         )
     permutation = torch.stack(order, dim=1)
     lower = lower.gather(1, permutation[:, :, None].expand(-1, -1, size))

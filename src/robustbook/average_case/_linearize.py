@@ -86,7 +86,7 @@ def linearize(
         if not bool(torch.isfinite(total).all()):
             raise ValueError(
                 "model: expected finite gradients, got NaN or infinity; mend the "
-                "model (a root or a norm at 0 has none), or use monte_carlo."
+                "model (a root or a norm at 0 has none), or use monte_carlo"
             )
         flat = total.reshape(count, len(others[0]), -1)
         wide = flat.double()
@@ -155,7 +155,7 @@ def _differentiate(
         raise ValueError(
             "model: expected logits that can be differentiated by the inputs, got "
             "logits without a gradient; remove torch.no_grad and detach from it, or "
-            "use monte_carlo."
+            "use monte_carlo"
         )
     each = torch.arange(len(inputs), device=inputs.device)
     parts = []

@@ -119,13 +119,11 @@ def orthant_probability(
     """
     check_count("points", points)
     if points & (points - 1):
-        raise ValueError(f"points: expected a power of 2, got {points}.")
+        raise ValueError(f"points: expected a power of 2, got {points}")
     check_count("scrambles", scrambles, minimum=2)
     check_count("seed", seed, minimum=0)
     if dtype not in (None, torch.float32, torch.float64):
-        raise ValueError(
-            f"dtype: expected torch.float32 or torch.float64, got {dtype}."
-        )
+        raise ValueError(f"dtype: expected torch.float32 or torch.float64, got {dtype}")
     means, covariances = _check_problem(mean, covariance)
     shape, dimension = means.shape[:-1], means.shape[-1]
     flat_means = means.double().reshape(-1, dimension)
@@ -174,18 +172,18 @@ def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
     for name, values in (("mean", means), ("covariance", covariances)):
         if values.dtype not in DTYPES:
             raise TypeError(
-                f"{name}: expected floating-point numbers, got dtype {values.dtype}."
+                f"{name}: expected floating-point numbers, got dtype {values.dtype}"
             )
     if means.device != covariances.device:
         raise ValueError(
             f"covariance: expected device {means.device}, as mean, got "
-            f"{covariances.device}; move one of them."
+            f"{covariances.device}; move one of them"
         )
     dimension = means.shape[-1] if means.ndim else 0
     if dimension == 0 or covariances.shape[-2:] != (dimension, dimension):
         raise ValueError(
             "mean, covariance: expected shapes (..., D) and (..., D, D) with D of at "
-            f"least 1, got {tuple(means.shape)} and {tuple(covariances.shape)}."
+            f"least 1, got {tuple(means.shape)} and {tuple(covariances.shape)}"
         )
     try:
         shape = np.broadcast_shapes(means.shape[:-1], covariances.shape[:-2])
@@ -193,17 +191,17 @@ def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
         raise ValueError(
             "mean, covariance: expected shapes (..., D) and (..., D, D) whose first "
             f"dimensions broadcast, got {tuple(means.shape)} and "
-            f"{tuple(covariances.shape)}."
+            f"{tuple(covariances.shape)}"
         ) from None
     if bool(means.isnan().any()):
-        raise ValueError("mean: expected numbers, got NaN; remove such problems.")
+        raise ValueError("mean: expected numbers, got NaN; remove such problems")
     if not bool(torch.isfinite(covariances).all()):
-        raise ValueError("covariance: expected finite numbers, got NaN or infinity.")
+        raise ValueError("covariance: expected finite numbers, got NaN or infinity")
     diagonal = covariances.diagonal(dim1=-2, dim2=-1)
     if bool((diagonal < 0).any()):
         raise ValueError(
             f"covariance: expected variances of at least 0, got "
-            f"{float(diagonal.min()):g}."
+            f"{float(diagonal.min()):g}"
         )
     scale = diagonal.double().sqrt()
     slack = 64 * torch.finfo(covariances.dtype).eps
@@ -211,14 +209,14 @@ def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
     bound = slack * scale[..., :, None] * scale[..., None, :]
     if bool(((covariances - covariances.mT).abs() > bound).any()):
         raise ValueError(
-            "covariance: expected a symmetric matrix; symmetrize it: (C + C.mT) / 2."
+            "covariance: expected a symmetric matrix; symmetrize it: (C + C.mT) / 2"
         )
     # In two dimensions that is all; in more, what matters shows in the factorization.
     limit = (1 + 1e-6) * scale[..., :, None] * scale[..., None, :]
     if bool((covariances.abs() > limit).any()):
         raise ValueError(
             "covariance: expected a positive semidefinite matrix, got a covariance "
-            "larger than its two variances allow."
+            "larger than its two variances allow"
         )
     return (
         means.expand(*shape, dimension),

@@ -100,7 +100,7 @@ def _check_finite(logits: Tensor, kind: str) -> Tensor:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ValueError(
             f"model: expected finite logits, got NaN or infinity on {kind}; mend the "
-            "model, or compute in float64."
+            "model, or compute in float64"
         )
     return logits
 
@@ -157,7 +157,7 @@ def as_real(name: str, value: Any) -> Tensor:
     """Return numbers as a float64 tensor; complex ones are refused."""
     numbers = as_tensor(name, value)
     if numbers.is_complex():
-        raise TypeError(f"{name}: expected real numbers, got dtype {numbers.dtype}.")
+        raise TypeError(f"{name}: expected real numbers, got dtype {numbers.dtype}")
     return numbers.double()
 
 
@@ -167,16 +167,16 @@ def check_inputs(value: Any) -> Tensor:
     if inputs.dtype not in (torch.float32, torch.float64):
         raise TypeError(
             f"x: expected float32 or float64 inputs, got {inputs.dtype}; convert them "
-            "(for bytes: x.float() / 255)."
+            "(for bytes: x.float() / 255)"
         )
     if inputs.ndim < 2 or inputs.numel() == 0:
         raise ValueError(
             "x: expected shape (N, ...) with at least one input of at least one "
-            f"coordinate, got {tuple(inputs.shape)}; for a single input: x[None]."
+            f"coordinate, got {tuple(inputs.shape)}; for a single input: x[None]"
         )
     if not bool(torch.isfinite(inputs).all()):
         raise ValueError(
-            "x: expected finite numbers, got NaN or infinity; remove such inputs."
+            "x: expected finite numbers, got NaN or infinity; remove such inputs"
         )
     return inputs
 
@@ -184,22 +184,22 @@ def check_inputs(value: Any) -> Tensor:
 def check_sigmas(value: Any) -> Tensor:
     """Return sigma as float64 of shape () or (S,): positive and finite."""
     if value is None or isinstance(value, (bool, str)):
-        raise TypeError(f"sigma: expected a positive number or several, got {value!r}.")
+        raise TypeError(f"sigma: expected a positive number or several, got {value!r}")
     sigmas = as_tensor("sigma", value)
     if sigmas.is_complex() or sigmas.dtype == torch.bool:
-        raise TypeError(f"sigma: expected real numbers, got dtype {sigmas.dtype}.")
+        raise TypeError(f"sigma: expected real numbers, got dtype {sigmas.dtype}")
     sigmas = sigmas.detach().cpu().double()
     if sigmas.ndim > 1 or sigmas.numel() == 0:
         raise ValueError(
             "sigma: expected one number or a sequence of them, got shape "
-            f"{tuple(sigmas.shape)}."
+            f"{tuple(sigmas.shape)}"
         )
     good = torch.isfinite(sigmas) & (sigmas > 0)
     if not bool(good.all()):
         first = float(sigmas.reshape(-1)[(~good).reshape(-1).nonzero()[0, 0]])
         raise ValueError(
             f"sigma: expected positive finite standard deviations, got {first:g}; "
-            "without noise the prediction is kept with probability 1."
+            "without noise the prediction is kept with probability 1"
         )
     return sigmas
 
@@ -215,7 +215,7 @@ def _warn_of_flat_logits(logits: Tensor) -> None:
         warnings.warn(
             f"model: {count} of {len(logits)} inputs have equal logits for all "
             "classes, so their prediction is class 0 by convention only; do not read "
-            "their robustness.",
+            "their robustness",
             UserWarning,
             stacklevel=4,
         )
@@ -229,7 +229,7 @@ def _warn_of_rounding(inputs: Tensor, sigmas: Tensor) -> None:
         warnings.warn(
             f"sigma: {float(sigmas.min()):g} is not much more than the rounding of "
             f"{inputs.dtype} inputs of this size, {finest:.1g}; what is drawn at "
-            "random is then wrong. Compute in float64.",
+            "random is then wrong. Compute in float64",
             UserWarning,
             stacklevel=4,
         )

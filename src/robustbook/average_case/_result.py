@@ -82,7 +82,7 @@ class Robustness:
             If `level` is not in (0, 1).
         """
         if not 0 < check_fraction("level", level) < 1:
-            raise ValueError(f"level: expected a number in (0, 1), got {level:g}.")
+            raise ValueError(f"level: expected a number in (0, 1), got {level:g}")
         z = NormalDist().inv_cdf(0.5 + level / 2)
         center, half = self.probability, z * self.standard_error
         if self.trials is not None:

@@ -64,9 +64,9 @@ def mv_sigmoid(values: Any, *, scale: float = 1.0) -> Tensor:
     check_positive("scale", scale)
     margins = as_real("values", values) * scale
     if margins.ndim == 0:
-        raise ValueError("values: expected shape (..., D), got a single number.")
+        raise ValueError("values: expected shape (..., D), got a single number")
     if bool(margins.isnan().any()):
-        raise ValueError("values: expected numbers, got NaN.")
+        raise ValueError("values: expected numbers, got NaN")
     zero = margins.new_zeros(*margins.shape[:-1], 1)
     return torch.exp(-torch.logsumexp(torch.cat([zero, -margins], dim=-1), dim=-1))
 
@@ -127,7 +127,7 @@ def softmax_proxy(
     if temperatures.ndim > 1 or not temperatures.numel():
         raise ValueError(
             "temperature: expected one number or a sequence of them, got shape "
-            f"{tuple(temperatures.shape)}."
+            f"{tuple(temperatures.shape)}"
         )
     problem = set_up(model, x, NO_NOISE, label, batch_size, device)
     margins = margins_of(problem.logits, problem.labels)

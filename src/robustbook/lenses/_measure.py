@@ -20,6 +20,7 @@ from robustbook._checks.arguments import (
     check_logits,
     check_positive,
 )
+from robustbook._checks.images import check_images
 from robustbook._checks.models import (
     Model,
     ask_model,
@@ -29,7 +30,7 @@ from robustbook._checks.models import (
 from robustbook.agreement import posterior_agreement
 from robustbook.attacks import pgd
 from robustbook.average_case import monte_carlo
-from robustbook.corruptions import CORRUPTIONS, check_images, corrupt
+from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.lenses._passes import CountedModel
 from robustbook.lenses._result import (
     ADVERSARIAL,

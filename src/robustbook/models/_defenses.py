@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._checks.arguments import check_count, check_non_negative
+from robustbook._checks.images import check_images
 
 __all__ = ["JPEGReverseSigmoid", "jpeg_compress", "reverse_sigmoid"]
 
@@ -76,20 +77,17 @@ def jpeg_compress(
     quality = check_count("quality", quality)
     if quality > 95:
         raise ValueError(f"quality: expected at most 95, got {quality}")
-    if not images.is_floating_point():
-        raise TypeError(f"images: expected floats in [0, 1], got dtype {images.dtype}")
-    if images.ndim != 4 or images.shape[1] not in _MODES:
+    pixels = check_images(images, outside="clip")
+    if pixels.shape[1] not in _MODES:
         raise ValueError(
             "images: expected shape (n, 1, H, W) or (n, 3, H, W), got "
-            f"{tuple(images.shape)}"
+            f"{tuple(pixels.shape)}"
         )
-    if not bool(torch.isfinite(images).all()):
-        raise ValueError("images: expected finite pixels in [0, 1], got NaN or inf")
-    mode = _MODES[images.shape[1]]
-    levels = (images.detach().clamp(0, 1) * 255).round().to(torch.uint8)
-    pixels = levels.permute(0, 2, 3, 1).cpu().numpy()
-    compressed = np.empty_like(pixels)
-    for index, picture in enumerate(pixels):
+    mode = _MODES[pixels.shape[1]]
+    levels = (pixels * 255).round().to(torch.uint8)
+    pictures = levels.permute(0, 2, 3, 1).cpu().numpy()
+    compressed = np.empty_like(pictures)
+    for index, picture in enumerate(pictures):
         buffer = io.BytesIO()
         Image.fromarray(picture[:, :, 0] if mode == "L" else picture).save(
             buffer, "JPEG", quality=quality

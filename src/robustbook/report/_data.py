@@ -13,7 +13,7 @@ from torch import Tensor
 
 from robustbook._array_files import FileError, read_array
 from robustbook._checks.arguments import as_tensor, check_count, check_labels
-from robustbook.corruptions import check_images
+from robustbook._checks.images import check_images
 from robustbook.datasets import dataset_spec, list_datasets, load_dataset
 
 __all__ = ["Images", "read_images"]

@@ -19,7 +19,7 @@ import jinja2
 from torch import Tensor
 
 from robustbook._checks.arguments import check_non_negative
-from robustbook.corruptions import check_images
+from robustbook._checks.images import check_images
 from robustbook.lenses import Passes, ThreeLenses
 from robustbook.report import _words as words
 from robustbook.report._figures import figures

@@ -1,0 +1,85 @@
+"""Checks of images: pixels in [0, 1]."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor
+
+from robustbook._checks.arguments import as_tensor
+
+#: A resize or a change of type leaves that much outside [0, 1]; nobody's mistake.
+ROUNDING: Final = 1e-5
+
+
+def check_images(
+    value: Any,
+    *,
+    name: str = "images",
+    planes: bool = True,
+    half: bool = True,
+    outside: Literal["refuse", "warn", "clip"] = "refuse",
+) -> Tensor:
+    """Return images as a tensor with pixels in [0, 1], without a gradient.
+
+    What rounding left outside is clipped. More than that is refused, or clipped with
+    a warning or without.
+
+    Parameters
+    ----------
+    value : tensor or array, shape (N, C, H, W)
+    name : str
+        Of the argument, for the message.
+    planes : bool
+        Whether the shape must be (N, C, H, W); if not, (N, ...) will do.
+    half : bool
+        Whether pixels of 16 bits will do.
+    outside : {"refuse", "warn", "clip"}
+        What happens to pixels outside [0, 1]. The warning names the caller of the
+        function that called the one that checks. "clip" is for what is inside a
+        model: a batch may be empty there.
+    """
+    images = as_tensor(name, value)
+    wanted = (torch.float32, torch.float64)
+    if not images.is_floating_point() or not (half or images.dtype in wanted):
+        kind = "floating-point" if half else "float32 or float64"
+        raise TypeError(
+            f"{name}: expected {kind} pixels in [0, 1], got dtype {images.dtype}; "
+            f"convert them (bytes: {name}.float() / 255)"
+        )
+    if not len(images) and images.ndim == 4 and outside == "clip":
+        return images
+    if planes and (images.ndim != 4 or 0 in images.shape):
+        raise ValueError(
+            f"{name}: expected shape (N, C, H, W), at least one of each, got "
+            f"{tuple(images.shape)}"
+        )
+    if images.ndim < 2 or images.numel() == 0:
+        raise ValueError(
+            f"{name}: expected shape (N, ...) with at least one image of at least one "
+            f"pixel, got {tuple(images.shape)}"
+        )
+    low, high = (float(end) for end in images.aminmax())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(
+            f"{name}: expected finite pixels in [0, 1], got NaN or infinity; remove "
+            "such images"
+        )
+    if low >= 0 and high <= 1:
+        return images
+    if low < -ROUNDING or high > 1 + ROUNDING:
+        shown = f"{name}: expected pixels in [0, 1], got {low:g} to {high:g}"
+        if outside == "refuse":
+            bytes_ = low >= 0 and 2 < high <= 255
+            remedy = "divide them by 255" if bytes_ else _NORMALIZATION
+            raise ValueError(f"{shown}; {remedy}")
+        if outside == "warn":
+            message = f"{shown}; they are clipped first ({_NORMALIZATION})"
+            warnings.warn(message, UserWarning, stacklevel=4)
+    return images.clamp(0, 1)
+
+
+_NORMALIZATION: Final = "normalization belongs inside the model"

@@ -1,0 +1,99 @@
+"""Shared parts of docstrings: filled in, everywhere, and missed where they lack."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import re
+
+import pytest
+
+import robustbook
+from robustbook._docs import SharedDocs
+
+SHARED = SharedDocs(
+    """Parts.
+
+    x : Tensor, shape (N, ...)
+        Inputs.
+
+        More of them.
+    TypeError, ValueError
+        If they are not.
+    """
+)
+
+
+def test_entries_keep_their_margin_and_their_order():
+    def document():
+        """Look.
+
+        Parameters
+        ----------
+        {x}
+        y : int
+
+        Raises
+        ------
+        {TypeError, ValueError}
+        """
+
+    SHARED.fill(document)
+    assert inspect.getdoc(document).splitlines()[2:] == [
+        "Parameters",
+        "----------",
+        "x : Tensor, shape (N, ...)",
+        "    Inputs.",
+        "",
+        "    More of them.",
+        "y : int",
+        "",
+        "Raises",
+        "------",
+        "TypeError, ValueError",
+        "    If they are not.",
+    ]
+
+
+def test_a_formula_is_no_place_and_a_missing_entry_is_an_error():
+    def formula():
+        r"""A set {x} and \frac{x}{y}."""
+
+    def lacking():
+        """
+        {z}
+        """
+
+    before = formula.__doc__
+    assert SHARED.fill(formula).__doc__ == before
+    with pytest.raises(KeyError, match="z"):
+        SHARED.fill(lacking)
+
+
+def test_without_docstrings_nothing_is_missed():
+    def lacking():
+        """
+        {z}
+        """
+
+    assert SharedDocs(None).fill(lacking) is lacking
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        module.name
+        for module in pkgutil.walk_packages(robustbook.__path__, "robustbook.")
+        if not module.name.endswith("__main__")
+    ],
+)
+def test_no_place_is_left_in_a_docstring(module):
+    try:
+        members = vars(importlib.import_module(module)).values()
+    except ImportError as error:  # an extra that is not installed
+        pytest.skip(str(error))
+    for member in members:
+        if getattr(member, "__module__", None) == module:
+            text = inspect.getdoc(member) or ""
+            assert not re.search(r"^\s*\{[\w, *]+\}$", text, re.MULTILINE)
