@@ -223,22 +223,6 @@ def test_numpy_is_accepted():
     assert len(result) == 4
 
 
-def test_it_imports_no_other_part_of_the_package():
-    """The measures know no data set, model, figure or attack."""
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, robustbook.average_case; print(sorted(m for m in sys.modules "
-        "if m.startswith('robustbook.') and 'average_case' not in m))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    names = "['robustbook._checks.models', 'robustbook._checks.arguments']"
-    assert done.stdout.strip() == names
-
-
 @pytest.mark.parametrize("coefficient", [float("inf"), float("-inf")])
 def test_an_infinite_coefficient_is_refused(coefficient):
     with pytest.raises(ValueError, match="coefficient"):

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
-from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_count, check_labels
@@ -112,6 +111,8 @@ def pair_nearest(
     >>> pair_nearest([[0.0], [1.0]], [[0.9], [0.2]])[1].tolist()
     [1, 0]
     """
+    from sklearn.neighbors import NearestNeighbors
+
     first, second = _feature_pair(features, shifted_features)
 
     def nearest(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
