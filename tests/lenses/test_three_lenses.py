@@ -392,7 +392,7 @@ def test_logits_are_refused_as_soon_as_they_are_there(
         ({"corruptions": None}, ValueError, "got None"),
         ({"seed": 2**64}, ValueError, "less than 2"),
         ({"images": 255 * torch.rand(12, 1, 6, 6)}, ValueError, "divide them by 255"),
-        ({"images": torch.full((12, 1, 6, 6), torch.nan)}, ValueError, "not finite"),
+        ({"images": torch.full((12, 1, 6, 6), torch.nan)}, ValueError, "finite pixels"),
     ],
 )
 def test_clumsy_input_is_named(
