@@ -27,6 +27,7 @@ __all__ = [
     "data_sums",
     "input_hashes",
     "package_versions",
+    "program",
     "read_stamp",
     "staleness",
 ]
@@ -99,6 +100,11 @@ def _data_sum(root: Path, name: str) -> str:
     return hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest()
 
 
+def program(text: str) -> str:
+    """Return what a chapter imports from the package, as a program."""
+    return "\n".join(_IMPORT.findall(text))
+
+
 def _code_sums(root: Path) -> dict[str, str]:
     """By chapter, the sum of what it imports from the package."""
     files = [
@@ -113,7 +119,7 @@ def _code_sums(root: Path) -> dict[str, str]:
 def _computed_sums(root: Path, state: tuple[Any, ...]) -> dict[str, str]:
     """Ask the package, which the press does not import, once for all chapters."""
     programs = {
-        path.stem: "\n".join(_IMPORT.findall(path.read_text(encoding="utf-8")))
+        path.stem: program(path.read_text(encoding="utf-8"))
         for path in (root / "notebooks").glob("*.md")
     }
     reader = root / "src" / "robustbook" / "_store" / "provenance.py"

@@ -20,7 +20,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["PLUMBING", "closure", "fingerprint", "fingerprint_of_program"]
+__all__ = ["PLUMBING", "Code", "fingerprint", "package_source"]
 
 #: Modules that carry numbers and compute none: no stored number depends on them.
 PLUMBING: Final = (
@@ -47,8 +47,8 @@ def fingerprint(*modules: str, source: Path | None = None) -> str:
         Full names: "robustbook.attacks" for all of a package, "robustbook.scores"
         for one file.
     source : Path, optional
-        The folder that holds the package; that of the running one by default, of
-        which sums are computed once.
+        The folder that holds the package; by default that of the running one, whose
+        sums are taken once.
 
     Returns
     -------
@@ -65,85 +65,71 @@ def fingerprint(*modules: str, source: Path | None = None) -> str:
     >>> len(fingerprint("robustbook.scores"))
     64
     """
-    if source is None:
-        return _running(modules)
-    house = _House(Path(source))
-    return house.sum_of(house.closure(modules))
+    if source is not None:
+        return Code(source).fingerprint(*modules)
+    return _running(modules)
+
+
+def code_sha256(
+    modules: Iterable[str], *, source: Path | None = None, **_: bool
+) -> str:
+    """Until the studies call :func:`fingerprint`."""
+    return fingerprint(*modules, source=source)
 
 
 @lru_cache
 def _running(modules: _Strings) -> str:
-    house = _running_house()
-    return house.sum_of(house.closure(modules))
+    return _running_code().fingerprint(*modules)
 
 
 @cache
-def _running_house() -> _House:
-    return _House(package_source())
+def _running_code() -> Code:
+    return Code(package_source())
 
 
-def code_sha256(
-    modules: Iterable[str],
-    *,
-    source: Path | str | None = None,
-    follow_imports: bool = True,
-) -> str:
-    """Until the studies call :func:`fingerprint`."""
-    return fingerprint(*modules, source=None if source is None else Path(source))
-
-
-def closure(*modules: str, source: Path | None = None) -> list[str]:
-    """Return modules and all that they import from the package, in order of name.
-
-    Of a package from which names are imported, only the files count that define
-    them. Parameters and errors are those of :func:`fingerprint`.
-
-    Examples
-    --------
-    >>> "robustbook.scores" in closure("robustbook.selection")
-    True
-    """
-    house = _running_house() if source is None else _House(Path(source))
-    return sorted(house.closure(modules))
-
-
-def fingerprint_of_program(text: str, *, source: Path | None = None) -> str:
-    """Return the sha256 of all that a program imports from the package.
+class Code:
+    """The package below a folder, as its files are now.
 
     Parameters
     ----------
-    text : str
-        Python; the text itself is not part of the sum.
-    source : Path, optional
-        As in :func:`fingerprint`.
+    source : Path
+        The folder that holds ``robustbook``.
 
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
+    Examples
+    --------
+    >>> code = Code(package_source())
+    >>> "robustbook.scores" in code.closure("robustbook.selection")
+    True
     """
-    house = _running_house() if source is None else _House(Path(source))
-    _, imports = _read(text.encode())
-    roots = {o for taken in imports for o in house.origins(taken.module, taken.name)}
-    # A page depends on what carries its numbers, too.
-    return house.sum_of(house.closure(roots, plumbing=True))
-
-
-class _House:
-    """The files of the package below a folder, read as they are now."""
 
     def __init__(self, source: Path) -> None:
-        self._source = source
         self._files: dict[str, Path] = {}
-        for path in (source / "robustbook").rglob("*.py"):
+        for path in (Path(source) / "robustbook").rglob("*.py"):
             parts = path.relative_to(source).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             self._files[name] = path
         self._own: dict[str, str] = {}
         self._edges: dict[str, list[tuple[_Strings, str | None, str]]] = {}
 
-    def closure(self, modules: Iterable[str], *, plumbing: bool = False) -> set[str]:
-        """Modules, with all that they import."""
+    def fingerprint(self, *modules: str) -> str:
+        """Return the sum of modules and of all that they import."""
+        return self._sum_of(self.closure(*modules))
+
+    def fingerprint_of_program(self, text: str) -> str:
+        """Return the sum of all that a program imports; its text is not part of it."""
+        _, imports = _read(text.encode())
+        roots = {
+            o for taken in imports for o in self._origins(taken.module, taken.name)
+        }
+        # A page depends on what carries its numbers, too.
+        return self._sum_of(self.closure(*roots, plumbing=True))
+
+    def closure(self, *modules: str, plumbing: bool = False) -> set[str]:
+        """Return modules, and all that they import.
+
+        Of a package from which names are imported, only the files count that define
+        them.
+        """
         pending: set[str] = set()
         for module in modules:
             if module not in self._files or not module.startswith("robustbook."):
@@ -158,30 +144,31 @@ class _House:
             if module in reached or (not plumbing and module.startswith(PLUMBING)):
                 continue
             reached.add(module)
-            pending.update(o for origins, _, _ in self.edges(module) for o in origins)
+            pending.update(o for origins, _, _ in self._taken(module) for o in origins)
         return reached
 
-    def sum_of(self, modules: Iterable[str]) -> str:
+    def _sum_of(self, modules: Iterable[str]) -> str:
         """The sum of what is written in modules, wherever their files are."""
         digests = sorted(self._linked_sum(module) for module in modules)
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
-    def edges(self, module: str) -> list[tuple[_Strings, str | None, str]]:
+    def _taken(self, module: str) -> list[tuple[_Strings, str | None, str]]:
         """What a module imports: defining modules, the name there, the name here."""
         if module not in self._edges:
             self._edges[module] = [
-                (self.origins(base, taken.name), taken.name, taken.bound)
-                for base, taken in self._taken(module)
+                (self._origins(base, taken.name), taken.name, taken.bound)
+                for base, taken in self._imports(module)
+                if not taken.for_checker
             ]
         return self._edges[module]
 
-    def _taken(self, module: str) -> Iterator[tuple[str, _Import]]:
+    def _imports(self, module: str) -> Iterator[tuple[str, _Import]]:
         path = self._files[module]
         package = module if path.stem == "__init__" else module.rpartition(".")[0]
         for taken in _read(path.read_bytes())[1]:
             yield taken.base(package), taken
 
-    def origins(self, base: str, name: str | None) -> _Strings:
+    def _origins(self, base: str, name: str | None) -> _Strings:
         """The modules of the package that define a name, or are what it names."""
         if base.partition(".")[0] != "robustbook":
             return ()
@@ -192,9 +179,9 @@ class _House:
         if base not in self._files or base == "robustbook":
             return ()
         if self._files[base].stem == "__init__":
-            for origin, taken in self._taken(base):
+            for origin, taken in self._imports(base):
                 if taken.bound == name and origin != base:
-                    return self.origins(origin, taken.name)
+                    return self._origins(origin, taken.name)
         return (base,)
 
     def _whole(self, module: str) -> _Strings:
@@ -215,7 +202,7 @@ class _House:
         """What a module holds, and to what its imported names are bound."""
         links = sorted(
             f"{bound} {name} {' '.join(sorted(self._own_sum(o) for o in origins))}"
-            for origins, name, bound in self.edges(module)
+            for origins, name, bound in self._taken(module)
             if origins and not all(o.startswith(PLUMBING) for o in origins)
         )
         return hashlib.sha256(
@@ -231,6 +218,7 @@ class _Import:
     module: str
     name: str | None
     bound: str
+    for_checker: bool
 
     def base(self, package: str) -> str:
         """The module it is taken from, without leading dots."""
@@ -287,27 +275,31 @@ def _is_own_import(node: Any) -> bool:
 
 def _imports(tree: ast.Module) -> Iterator[_Import]:
     """What is imported at any depth of the code."""
-    pending: list[ast.AST] = [tree]
+    pending: list[tuple[ast.AST, bool]] = [(tree, False)]
     while pending:
-        node = pending.pop()
+        node, checker = pending.pop()
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield _Import(0, alias.name, None, alias.asname or alias.name)
+                bound = alias.asname or alias.name
+                yield _Import(0, alias.name, None, bound, checker)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 name = None if alias.name == "*" else alias.name
                 bound = alias.asname or alias.name
-                yield _Import(node.level, node.module or "", name, bound)
+                yield _Import(node.level, node.module or "", name, bound, checker)
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            pending.extend(node.orelse)  # the rest is for the type checker alone
+            # For the type checker alone, or for a name that is imported when asked for.
+            pending.extend((child, True) for child in node.body)
+            pending.extend((child, checker) for child in node.orelse)
         else:
-            pending.extend(ast.iter_child_nodes(node))
+            pending.extend((child, checker) for child in ast.iter_child_nodes(node))
 
 
 if __name__ == "__main__":
+    code = Code(package_source())
     json.dump(
         {
-            name: fingerprint_of_program(text)
+            name: code.fingerprint_of_program(text)
             for name, text in json.load(sys.stdin).items()
         },
         sys.stdout,
