@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from robustbook.agreement import adam_agreement, posterior_agreement
-from robustbook.agreement._kernel import Kernel
+from robustbook.agreement.parts import Kernel
 from robustbook.studies.agreement_speed import (
     MEASURED_EPOCHS,
     PAPER_BATCH,

@@ -58,11 +58,10 @@ def random_problems(count: int, dimension: int = 9) -> tuple[Tensor, Tensor]:
 
 def digits_problems(count: int, sigma: float) -> tuple[Tensor, Tensor]:
     """Margins of a network for real images, linearized: what the package meets."""
-    from robustbook.average_case._linearize import linearize
-    from robustbook.average_case._problem import set_up
+    from robustbook.average_case.parts import linearize, set_up
 
     images = load_dataset("digits", "test").images[:count]
-    problem = set_up(load_model("digits-cnn"), images, sigma, None, None, None)
+    problem = set_up(load_model("digits-cnn"), images, sigma)
     parts = list(linearize(problem))
     margins = torch.cat([part.margins for part in parts]) / sigma
     return margins, torch.cat([part.gram for part in parts])

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from robustbook._checks.models import Model
+from robustbook._checks.models import Model, model_logits
 from robustbook.average_case._normal import OrthantProbability, orthant_probability
 from robustbook.average_case._problem import (
     Problem,
     activation_bytes,
-    checked_logits,
     memory_budget,
     spans,
 )
@@ -145,11 +144,10 @@ def _differentiate(
     with torch.inference_mode(False), torch.enable_grad():
         leaf = inputs.clone().requires_grad_()
         if shift is None:
-            # A copy, as a model may begin with an operation in place.
-            outputs = checked_logits(model, leaf.clone(), "x")
+            outputs = model_logits(model, leaf, "inputs")
         else:
             noisy = (leaf[:, None] + shift).flatten(0, 1)
-            logits = checked_logits(model, noisy, "noisy inputs")
+            logits = model_logits(model, noisy, "noisy inputs")
             outputs = logits.reshape(*shift.shape[:2], -1).mean(dim=1)
     if not outputs.requires_grad:
         raise ValueError(

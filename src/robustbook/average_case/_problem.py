@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ from robustbook._checks.arguments import (
 )
 from robustbook._checks.models import (
     Model,
+    ask_model,
     check_model,
-    check_model_logits,
     find_device,
+    model_logits,
     warn_of_training,
 )
 
@@ -82,36 +82,19 @@ class Problem:
         with torch.no_grad():
             return torch.cat(
                 [
-                    checked_logits(self.model, part, "noisy inputs").argmax(dim=1)
+                    model_logits(self.model, part, "noisy inputs").argmax(dim=1)
                     for part in split(inputs, self.batch_size)
                 ]
             )
 
 
-def checked_logits(model: Model, inputs: Tensor, kind: str) -> Tensor:
-    """Logits of a model, refused where they are not finite."""
-    logits = check_model_logits(model(inputs), len(inputs))
-    return _check_finite(logits, kind)
-
-
-def _check_finite(logits: Tensor, kind: str) -> Tensor:
-    with torch.no_grad():
-        low, high = (float(bound) for bound in logits.aminmax())
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(
-            f"model: expected finite logits, got NaN or infinity on {kind}; mend the "
-            "model, or compute in float64"
-        )
-    return logits
-
-
 def set_up(
     model: Model,
     x: Any,
-    sigma: Any,
-    label: Any,
-    batch_size: int | None,
-    device: str | torch.device | None,
+    sigma: Any = NO_NOISE,
+    label: Any = None,
+    batch_size: int | None = None,
+    device: str | torch.device | None = None,
 ) -> Problem:
     """Check everything that can be checked before the work begins."""
     check_model(model)
@@ -128,7 +111,7 @@ def set_up(
     with torch.no_grad():
         logits = torch.cat(
             [
-                checked_logits(model, part, "x").detach().double()
+                model_logits(model, part, "inputs").detach().double()
                 for part in split(inputs, size)
             ]
         )
@@ -245,12 +228,12 @@ def memory_budget(device: torch.device) -> int:
 
 def activation_bytes(model: Model, inputs: Tensor) -> int:
     """Bytes that autograd keeps for one input, seen on a small batch."""
-    kept: dict[int, int] = {}
+    storages: dict[int, int] = {}
 
     def pack(value: Tensor) -> Tensor:
         if not isinstance(value, torch.nn.Parameter):
             storage = value.untyped_storage()
-            kept[storage.data_ptr()] = storage.nbytes()
+            storages[storage.data_ptr()] = storage.nbytes()
         return value
 
     with (
@@ -258,9 +241,8 @@ def activation_bytes(model: Model, inputs: Tensor) -> int:
         torch.enable_grad(),
         torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value),
     ):
-        sample = inputs[:2].clone().requires_grad_()
-        model(sample.clone())
-    total = sum(kept.values()) // len(sample)
+        ask_model(model, inputs[:2].clone().requires_grad_())
+    total = sum(storages.values()) // len(inputs[:2])
     return max(total, 16 * inputs[0].numel() * inputs.element_size())
 
 

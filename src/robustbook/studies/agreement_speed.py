@@ -13,8 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
 from robustbook.agreement import posterior_agreement
-from robustbook.agreement._adam import adam_steps
-from robustbook.agreement._kernel import Kernel
+from robustbook.agreement.parts import Kernel, adam_steps
 
 #: Epochs of the papers' procedure, which takes batches of 16.
 PAPER_EPOCHS = 500

@@ -1,0 +1,21 @@
+"""What the estimators are made of, for those who make another or examine these."""
+
+from robustbook.average_case._estimators import mmse_linearizations
+from robustbook.average_case._linearize import (
+    Linearization,
+    linear_probability,
+    linearize,
+)
+from robustbook.average_case._noise import MEASURE, draw_normal
+from robustbook.average_case._problem import Problem, set_up
+
+__all__ = [
+    "MEASURE",
+    "Linearization",
+    "Problem",
+    "draw_normal",
+    "linear_probability",
+    "linearize",
+    "mmse_linearizations",
+    "set_up",
+]
