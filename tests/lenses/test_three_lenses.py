@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -340,12 +342,95 @@ def test_the_order_and_the_batch_do_not_matter(net: nn.Module, twelve: Tensor) -
     one = three_lenses(net, twelve, **SMALL | kinds)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(1))
     other = three_lenses(net, twelve[order], batch_size=5, **SMALL | kinds)
+    parts = three_lenses(net, twelve, batch_size=5, **SMALL | kinds)
+    torch.testing.assert_close(parts.shifted_logits, one.shifted_logits)
+    assert torch.equal(parts.robustness.probability, one.robustness.probability)
     for kind in CORRUPTIONS:
         pa, again = one.agreements[kind], other.agreements[kind]
         assert again.pa == pytest.approx(pa.pa, abs=1e-6)
         torch.testing.assert_close(again.per_sample, pa.per_sample[order])
     a, b = one.scores()["input margin"][order], other.scores()["input margin"]
     torch.testing.assert_close(a, b, rtol=0.01, atol=1e-4)
+
+
+class Stops(nn.Module):
+    """A model that an impatient reader stops after some calls."""
+
+    def __init__(self, net: nn.Module, after: int) -> None:
+        super().__init__()
+        self.net, self.calls = net, [0, after]
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls[0] += 1
+        if self.calls[0] == self.calls[1]:
+            raise KeyboardInterrupt
+        logits: Tensor = self.net(images)
+        return logits
+
+
+def test_what_was_measured_is_kept(
+    net: nn.Module, twelve: Tensor, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {**SMALL, "batch_size": 4, "checkpoint": tmp_path}
+    whole = three_lenses(net, twelve, **SMALL, batch_size=4)
+    counts = []
+    for after in (15, 35, 0):
+        model = Stops(net, after)
+        with suppress(KeyboardInterrupt):
+            measured = three_lenses(model, twelve, **options)
+        counts.append(len(list(tmp_path.iterdir())))
+        last = model.calls[0]
+    # Nine batches of shifts, three of noise, one of margins.
+    assert 0 < counts[0] < counts[1] < counts[2] == 13
+    assert measured.as_dict() == whole.as_dict()
+    assert torch.equal(measured.margins.adversarial, whole.margins.adversarial)
+    again = Stops(net, 0)
+    three_lenses(again, twelve, **options)
+    assert again.calls[0] < 10 < last
+    # Another model with the same logits and other gradients is measured anew.
+    other = Stops(nn.Sequential(Rounded(), net), 0)
+    three_lenses(other, twelve, **options)
+    assert other.calls[0] > 100
+
+
+class Rounded(nn.Module):
+    """What it is given, and twice its gradient."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return 2 * images - images.detach()
+
+
+@pytest.mark.parametrize("left", ["agreement", "average-case", "margins"])
+def test_a_lens_can_be_left_out(net: nn.Module, twelve: Tensor, left: str) -> None:
+    labels = net(twelve).argmax(dim=1)
+    whole = three_lenses(net, twelve, labels, **SMALL)
+    some = three_lenses(net, twelve, labels, skip=(left,), **SMALL)
+    numbers, expected = (json.loads(json.dumps(x.as_dict())) for x in (some, whole))
+    assert (some.agreements == {}) == (left == "agreement")
+    assert (numbers["domain"] is None) == (left == "agreement")
+    assert (numbers["average_case"] is None) == (left == "average-case")
+    assert (some.margins is None) == (left == "margins")
+    assert numbers["margins"]["measured"] == (0 if left == "margins" else 4)
+    for name in ("average_case", "domain"):
+        assert numbers[name] in (expected[name], None)
+    assert set(some.passes) < set(whole.passes)
+    assert set(some.scores()) < set(whole.scores())
+    share, accuracy = some.robust_share, some.robust_accuracy
+    assert share is not None
+    assert accuracy == share  # all are classified correctly
+    if left == "agreement":
+        assert share.value == float((some.margins.margins > 8 / 255).double().mean())
+    if left == "margins":
+        withstood = 1 - whole.agreements["adversarial"].mismatch
+        assert share.value == pytest.approx(withstood)
+
+
+def test_one_lens_is_left(net: nn.Module, twelve: Tensor) -> None:
+    some = three_lenses(net, twelve, skip={"agreement", "margins"}, **SMALL)
+    assert some.robust_share is None
+    for skip in ({"agreement", "margins", "average-case"}, "noise", ["blur"]):
+        with pytest.raises(ValueError, match="skip: expected"):
+            three_lenses(net, twelve, skip=skip, **SMALL)
 
 
 def test_chance_and_batches_are_told(net: nn.Module, twelve: Tensor) -> None:

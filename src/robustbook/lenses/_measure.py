@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
 from scipy.stats import binomtest
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from robustbook._checks.arguments import (
     as_tensor,
@@ -27,11 +28,13 @@ from robustbook._checks.models import (
     check_model,
     find_device,
 )
+from robustbook._store.sums import model_sum, tensor_sum
 from robustbook.agreement import posterior_agreement
 from robustbook.attacks import pgd
-from robustbook.average_case import monte_carlo
+from robustbook.average_case import Robustness, monte_carlo
 from robustbook.corruptions import CORRUPTIONS, corrupt
-from robustbook.lenses._passes import CountedModel
+from robustbook.lenses._parts import Parts, gradients
+from robustbook.lenses._passes import CountedModel, Passes
 from robustbook.lenses._result import (
     ADVERSARIAL,
     AVERAGE_CASE,
@@ -41,6 +44,7 @@ from robustbook.lenses._result import (
     Settings,
     Share,
     ThreeLenses,
+    wilson,
 )
 from robustbook.margins import (
     Consistency,
@@ -59,6 +63,13 @@ FEWEST: Final = 10
 #: than about 80. Beyond this lead the attack sees all logits divided by a constant.
 LARGEST_LEAD: Final = 50.0
 
+#: What can be left out.
+LENSES: Final = ("agreement", "average-case", "margins")
+
+LOGITS: Final = "logits"
+_SURVIVAL: Final = ("probability", "standard_error", "labels", "calls", "trials")
+_MARGINS: Final = ("margins", "adversarial", "found_by")
+
 #: What moves a logit by more than this share of the spread of all is no rounding.
 ROUNDING: Final = 0.01
 
@@ -75,8 +86,10 @@ def three_lenses(
     attack_steps: int = 40,
     noise_samples: int = 512,
     margin_images: int = 100,
+    skip: Iterable[str] = (),
     seed: int = 0,
     batch_size: int = 256,
+    checkpoint: Path | str | None = None,
     progress: bool = True,
     device: str | torch.device | None = None,
 ) -> ThreeLenses:
@@ -115,12 +128,19 @@ def three_lenses(
     margin_images : int, default 100
         How many of the images have their input margins measured, which costs most;
         all of them if there are fewer.
+    skip : iterable of str, optional
+        Lenses to leave out: "agreement", "average-case", "margins". Their numbers
+        are None, and there are no agreements.
     seed : int, default 0
         Of the noise, of the attack's start, of the choice of images.
     batch_size : int, default 256
-        Images at once.
+        Images at once; the result does not depend on it, rounding apart.
+    checkpoint : path, optional
+        A folder that keeps what is measured of each batch as soon as it is. A later
+        call with the same model, images and options goes on where an earlier one
+        stopped. Models are compared by their code, parameters, logits and gradients.
     progress : bool, default True
-        Show a progress bar, on a terminal.
+        Show a progress bar for each measure, on a terminal.
     device : str or torch.device, optional
         Where to run, "auto" for a CUDA device if there is one; where the model is
         by default. The result is on the CPU.
@@ -139,6 +159,8 @@ def three_lenses(
     ------
     TypeError, ValueError
         If an argument is not as described, or logits are not finite.
+    OSError
+        If nothing can be written to `checkpoint`.
     ModuleNotFoundError
         If foolbox or pyautoattack is not installed: they come with
         ``robustbook[attacks]``.
@@ -173,87 +195,118 @@ def three_lenses(
         seed=check_count("seed", seed, minimum=0),
     )
     if seed >= 2**63:
-        raise ValueError(f"seed: expected less than 2**63, got {seed}.")
+        raise ValueError(f"seed: expected less than 2**63, got {seed}")
     check_count("margin_images", margin_images, minimum=2)
     check_count("batch_size", batch_size)
+    lenses = [lens for lens in LENSES if lens not in check_skipped(skip)]
     check_model(model)
     if isinstance(model, type):
         raise TypeError(
-            f"model: expected a model, got the class {model.__name__}; call it first."
+            f"model: expected a model, got the class {model.__name__}; call it first"
         )
     clean = check_images(images).cpu()
     if len(clean) < FEWEST:
         raise ValueError(
             f"images: expected at least {FEWEST}, got {len(clean)}; standard errors "
-            "of fewer mean nothing."
+            "of fewer mean nothing"
         )
     corrupt(clean[:1], settings.corruptions[0], severity=severity)
     place = find_device(model, clean, device)
     counted = CountedModel(model)
     clean = _as_the_model_wants(counted, clean)
+    shifts = [ADVERSARIAL, NOISE, *settings.corruptions] * ("agreement" in lenses)
+    everything = torch.arange(len(clean))
+    key: dict[str, Any] = {}
+    parts = Parts(
+        counted,
+        batch_size,
+        count=1 + len(shifts) + len({"average-case", "margins"} & {*lenses}),
+        key=key,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
 
-    def logits_on(inputs: Tensor) -> Tensor:
-        return _logits(counted, inputs, batch_size, place)
-
-    with _evaluated(counted), _Steps(len(settings.corruptions) + 5, progress) as step:
-        step(CLEAN)
-        logits, cost = counted.count(lambda: logits_on(clean), per=len(clean))
+    with _evaluated(counted):
+        # Not kept, but what the others are kept under.
+        logits = _logits(counted, clean, batch_size, place)
         _check_shift(CLEAN, logits, logits)
         if labels is not None:
             labels = check_labels(
                 "labels", labels, length=len(clean), num_classes=logits.shape[1]
             ).cpu()
-        passes = {CLEAN: cost}
-        _warn_of_chance(logits, _logits(model, clean[:5].clone(), batch_size, place))
+        passes = {CLEAN: Passes(1.0, 0.0)}
+        _warn_of_chance(logits, _logits(model, clean[:5], batch_size, place))
         attackable = _attackable(counted, logits)
+        if checkpoint is not None:
+            key |= {
+                "settings": vars(settings),
+                "model": model_sum(model),
+                "images": tensor_sum(clean),
+                "logits": tensor_sum(logits),
+                "gradients": tensor_sum(gradients(counted, clean[:2].to(place))),
+                "device": place.type,
+            }
 
-        def attacked() -> Tensor:
-            found = pgd(
-                attackable, clean, eps=eps, steps=attack_steps, seed=seed,
-                batch_size=batch_size, progress=False, device=place,
-            )  # fmt: skip
-            return logits_on(found.adversarial)
+        noisy = clean + sigma * _normal(clean, seed) if shifts else clean
 
-        step(ADVERSARIAL)
+        def under(shift: str, rows: Tensor) -> dict[str, Tensor]:
+            if shift == ADVERSARIAL:
+                inputs = pgd(
+                    attackable, clean[rows], eps=eps, steps=attack_steps, seed=seed,
+                    first=int(rows[0]), batch_size=batch_size, progress=False,
+                    device=place,
+                ).adversarial  # fmt: skip
+            elif shift == NOISE:
+                inputs = noisy[rows]
+            else:
+                inputs = corrupt(clean[rows], shift, severity=severity)
+            answers = _logits(counted, inputs, batch_size, place)
+            _check_shift(shift, answers, logits[rows])
+            return {LOGITS: answers}
+
         shifted = {}
-        shifted[ADVERSARIAL], passes[ADVERSARIAL] = counted.count(
-            attacked, per=len(clean)
-        )
-        _check_shift(ADVERSARIAL, shifted[ADVERSARIAL], logits)
-        step(NOISE)
-        noisy = clean + sigma * _normal(clean, seed)
-        shifted[NOISE], passes[NOISE] = counted.count(
-            lambda: logits_on(noisy), per=len(clean)
-        )
-        _check_shift(NOISE, shifted[NOISE], logits)
-        for kind in settings.corruptions:
-            step(kind)
-            changed = corrupt(clean, kind, severity=severity)
-            shifted[kind], passes[kind] = counted.count(
-                lambda changed=changed: logits_on(changed),  # type: ignore[misc]
-                per=len(clean),
+        for shift in shifts:
+            tensors, passes[shift] = parts.measure(
+                shift, everything, partial(under, shift)
             )
-            _check_shift(kind, shifted[kind], logits)
-        step(AVERAGE_CASE)
-        robustness, passes[AVERAGE_CASE] = counted.count(
-            lambda: monte_carlo(
-                counted, clean, sigma, samples=noise_samples, seed=seed,
-                device=place,
-            ),
-            per=len(clean),
-        )  # fmt: skip
-        step(INPUT_MARGIN)
-        measured = _drawn(len(clean), margin_images, seed)
-        margins, passes[INPUT_MARGIN] = counted.count(
-            lambda: input_margin(
-                counted, clean[measured], seed=seed, batch_size=batch_size,
-                progress=False, device=place,
-            ),
-            per=len(measured),
-        )  # fmt: skip
+            shifted[shift] = tensors[LOGITS]
+        robustness = None
+        if "average-case" in lenses:
+
+            def survival(rows: Tensor) -> dict[str, Tensor]:
+                measured = monte_carlo(
+                    counted, clean[rows], sigma, samples=noise_samples, seed=seed,
+                    first=int(rows[0]), device=place,
+                )  # fmt: skip
+                return {name: getattr(measured, name) for name in _SURVIVAL}
+
+            tensors, passes[AVERAGE_CASE] = parts.measure(
+                AVERAGE_CASE, everything, survival
+            )
+            robustness = Robustness(
+                sigma=torch.tensor(sigma).double(), method="monte_carlo", **tensors
+            )
+        measured, margins = everything[:0], None
+        if "margins" in lenses:
+            measured = _drawn(len(clean), margin_images, seed)
+
+            def search(rows: Tensor) -> dict[str, Tensor]:
+                margins = input_margin(
+                    counted, clean[rows], seed=seed, batch_size=batch_size,
+                    progress=False, device=place,
+                )  # fmt: skip
+                return {name: getattr(margins, name) for name in _MARGINS}
+
+            tensors, passes[INPUT_MARGIN] = parts.measure(
+                INPUT_MARGIN, measured, search
+            )
+            margins = InputMargins(norm="linf", **tensors)  # type: ignore[arg-type]
     free = logit_margin(logits)
     predicted = logits.argmax(dim=1)
-    withstood = shifted[ADVERSARIAL].argmax(dim=1) == predicted
+    correct = None if labels is None else predicted == labels
+    unchanged = None
+    if shifts:
+        unchanged = shifted[ADVERSARIAL].argmax(dim=1) == predicted
     return ThreeLenses(
         settings=settings,
         logits=logits,
@@ -266,34 +319,26 @@ def three_lenses(
         logit_margins=free,
         measured=measured,
         margins=margins,
-        consistency=_consistency(free[measured], margins),
-        robust_share=_share(withstood, measured, margins, eps),
+        consistency=None if margins is None else _consistency(free[measured], margins),
+        robust_share=_robust(unchanged, measured, margins, eps),
         robust_accuracy=None
-        if labels is None
-        else _share(withstood & (predicted == labels), measured, margins, eps),
+        if correct is None
+        else _robust(unchanged, measured, margins, eps, correct),
         passes=passes,
     )
 
 
-class _Steps:
-    """A progress bar with the name of what is being measured."""
-
-    def __init__(self, count: int, progress: bool) -> None:
-        # None: only on a terminal.
-        hidden = None if progress else True
-        self._bar = tqdm(total=count, unit="measure", leave=False, disable=hidden)
-        self._started = False
-
-    def __enter__(self) -> _Steps:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
-    def __call__(self, name: str) -> None:
-        self._bar.update(int(self._started))
-        self._bar.set_description(name)
-        self._started = True
+def check_skipped(skip: Any) -> set[str]:
+    """Return the lenses to leave out; one at least is measured."""
+    skipped = {skip} if isinstance(skip, str) else {*skip}
+    unknown = sorted(map(str, skipped - {*LENSES}))
+    if unknown:
+        raise ValueError(
+            f"skip: expected some of {', '.join(LENSES)}; got {unknown[0]}"
+        )
+    if len(skipped) == len(LENSES):
+        raise ValueError("skip: expected one lens at least to be left, got none")
+    return skipped
 
 
 def _check_corruptions(kinds: Any) -> tuple[str, ...]:
@@ -413,8 +458,31 @@ def _consistency(free: Tensor, margins: InputMargins) -> Consistency | None:
     return margin_consistency(free, found)
 
 
+def _robust(
+    unchanged: Tensor | None,
+    measured: Tensor,
+    margins: InputMargins | None,
+    eps: float,
+    counted: Tensor | None = None,
+) -> Share | None:
+    """The share that no change up to `eps` was found for, of what was measured.
+
+    Of PGD on all images and of the search for margins on some: of both, or of the one
+    that was not left out. `counted` are the images that count as anything but 0.
+    """
+    if unchanged is None:
+        if margins is None:
+            return None
+        unchanged = torch.ones(len(measured), dtype=torch.bool)
+        counted = None if counted is None else counted[measured]
+        measured = torch.arange(len(measured))
+    if counted is not None:
+        unchanged = unchanged & counted
+    return _share(unchanged, measured, margins, eps)
+
+
 def _share(
-    withstood: Tensor, measured: Tensor, margins: InputMargins, eps: float
+    withstood: Tensor, measured: Tensor, margins: InputMargins | None, eps: float
 ) -> Share:
     """A share of the images, with an interval for where they come from.
 
@@ -425,6 +493,8 @@ def _share(
     interval.
     """
     count, drawn = len(withstood), len(measured)
+    if margins is None:
+        return wilson(withstood)
     more = withstood[measured] & (margins.margins.cpu() <= eps)
     value = float(withstood.double().mean() - more.double().mean())
     value = min(1.0, max(0.0, value))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from scipy.stats import binomtest
 from torch import Tensor
 
 from robustbook.agreement import Agreement
@@ -14,7 +15,7 @@ from robustbook.average_case import Robustness
 from robustbook.lenses._passes import Passes
 from robustbook.margins import Consistency, InputMargins
 
-__all__ = ["Settings", "Share", "ThreeLenses"]
+__all__ = ["Settings", "Share", "ThreeLenses", "wilson"]
 
 #: Names of what is measured: two shifts, beside the corruptions, and what no shift is.
 ADVERSARIAL, NOISE = "adversarial", "noise"
@@ -36,6 +37,13 @@ class Share:
 
     value: float
     interval: tuple[float, float]
+
+
+def wilson(hits: Tensor) -> Share:
+    """The share of true ones (N,) with Wilson's 95 % interval."""
+    count, total = int(hits.sum()), len(hits)
+    interval = binomtest(count, total).proportion_ci(method="wilson")
+    return Share(count / total, (float(interval.low), float(interval.high)))
 
 
 @dataclass(frozen=True)
@@ -85,22 +93,25 @@ class ThreeLenses:
     shifted_logits : dict of str to Tensor, shape (N, K)
         Of the shifted images: "adversarial", "noise", and each corruption.
     agreements : dict of str to Agreement
-        Posterior Agreement between clean and shifted, by the same names.
-    robustness : Robustness
-        How often each prediction survives the noise.
+        Posterior Agreement between clean and shifted, by the same names; both empty
+        if agreement was left out.
+    robustness : Robustness or None
+        How often each prediction survives the noise; None if that was left out.
     logit_margins : Tensor, shape (N,)
         Gaps of the two largest logits, float64.
     measured : Tensor, shape (n,)
         Images whose input margins were measured, drawn without replacement.
-    margins : InputMargins
-        Of these n images: upper bounds on the ℓ∞ distances to another class.
+    margins : InputMargins or None
+        Of these n images: upper bounds on the ℓ∞ distances to another class. None,
+        and n = 0, if margins were left out.
     consistency : Consistency or None
         How well logit margins order input margins; None where it is not defined:
         fewer than three of them, or all of one of them are equal.
-    robust_share : Share
+    robust_share : Share or None
         Share of predictions that no perturbation up to ``eps`` was found to change:
-        by PGD on all images, less what the search for margins adds on the n. An
-        upper bound on what a perfect attack would leave, up to its interval.
+        by PGD on all images, less what the search for margins adds on the n; without
+        agreement, of the n alone, without margins, by PGD alone. An upper bound on
+        what a perfect attack would leave, up to its interval.
     robust_accuracy : Share or None
         Share of images that are classified correctly and so; None without labels.
     passes : dict of str to Passes
@@ -117,12 +128,12 @@ class ThreeLenses:
     labels: Tensor | None = field(repr=False)
     shifted_logits: dict[str, Tensor] = field(repr=False)
     agreements: dict[str, Agreement] = field(repr=False)
-    robustness: Robustness = field(repr=False)
+    robustness: Robustness | None = field(repr=False)
     logit_margins: Tensor = field(repr=False)
     measured: Tensor = field(repr=False)
-    margins: InputMargins = field(repr=False)
+    margins: InputMargins | None = field(repr=False)
     consistency: Consistency | None
-    robust_share: Share
+    robust_share: Share | None
     robust_accuracy: Share | None
     passes: dict[str, Passes] = field(repr=False)
 
@@ -166,22 +177,32 @@ class ThreeLenses:
         return self.shifted_logits[shift].argmax(dim=1) != self.logits.argmax(dim=1)
 
     @property
-    def domain_agreement(self) -> tuple[float, float]:
+    def constant(self) -> bool:
+        """Whether the model names one class for all clean images."""
+        return bool((self.logits.argmax(dim=1) == self.logits[0].argmax()).all())
+
+    @property
+    def domain_agreement(self) -> tuple[float, float] | None:
         """Mean agreement over the corruptions, in nats, and its standard error.
 
         Each corruption has its own inverse temperature. The error is that of the
-        mean over images of each image's mean contribution.
+        mean over images of each image's mean contribution. None without agreement.
         """
+        if not self.agreements:
+            return None
         each = [self.agreements[kind].per_sample for kind in self.settings.corruptions]
         contributions = torch.stack(each).mean(dim=0)
         return _mean_and_error(contributions)
 
     @property
-    def mean_robustness(self) -> tuple[float, float]:
+    def mean_robustness(self) -> tuple[float, float] | None:
         """Mean over images of the probability to survive noise, and its error.
 
-        The error holds the sampling of the images and that of the noise.
+        The error holds the sampling of the images and that of the noise. None without
+        the average case.
         """
+        if self.robustness is None:
+            return None
         return _mean_and_error(self.robustness.probability)
 
     def scores(self) -> dict[str, Tensor]:
@@ -190,21 +211,21 @@ class ThreeLenses:
         Returns
         -------
         dict of str to Tensor, shape (N,)
-            Float64. "logit margin"; "average-case", the probability to survive the
-            noise; "agreement, S", the contribution to Posterior Agreement under each
-            shift S, in nats; "input margin", NaN where it was not measured.
+            Float64, of what was not left out. "logit margin"; "average-case", the
+            probability to survive the noise; "agreement, S", the contribution to
+            Posterior Agreement under each shift S, in nats; "input margin", NaN where
+            it was not measured.
         """
-        margins = torch.full((len(self),), math.nan, dtype=torch.float64)
-        margins[self.measured] = self.margins.margins.double().cpu()
-        return {
-            LOGIT_MARGIN: self.logit_margins,
-            AVERAGE_CASE: self.robustness.probability,
-            **{
-                f"agreement, {shift}": agreement.per_sample
-                for shift, agreement in self.agreements.items()
-            },
-            INPUT_MARGIN: margins,
-        }
+        scores = {LOGIT_MARGIN: self.logit_margins}
+        if self.robustness is not None:
+            scores[AVERAGE_CASE] = self.robustness.probability
+        for shift, agreement in self.agreements.items():
+            scores[f"agreement, {shift}"] = agreement.per_sample
+        if self.margins is not None:
+            margins = torch.full((len(self),), math.nan, dtype=torch.float64)
+            margins[self.measured] = self.margins.margins.double().cpu()
+            scores[INPUT_MARGIN] = margins
+        return scores
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers of the whole, without those of single images.
@@ -215,10 +236,8 @@ class ThreeLenses:
             Of plain numbers, strings, lists and dicts: JSON can hold it, except that
             an inverse temperature may be infinite.
         """
-        domain, domain_error = self.domain_agreement
-        kept, kept_error = self.mean_robustness
         correct = self.correct
-        found = self.consistency
+        tau = self.consistency
         return {
             "images": len(self),
             "classes": self.num_classes,
@@ -234,23 +253,27 @@ class ThreeLenses:
                 }
                 for shift, agreement in self.agreements.items()
             },
-            "domain": {"pa": domain, "standard_error": domain_error},
-            "average_case": {"mean": kept, "standard_error": kept_error},
+            "domain": _named(self.domain_agreement, "pa"),
+            "average_case": _named(self.mean_robustness, "mean"),
             "margins": {
-                "measured": len(self.margins),
+                "measured": len(self.measured),
                 "robust_share": _plain(self.robust_share),
                 "robust_accuracy": _plain(self.robust_accuracy),
-                "tau": None if found is None else found.tau,
-                "tau_interval": None if found is None else list(found.interval),
+                "tau": None if tau is None else tau.tau,
+                "tau_interval": None if tau is None else list(tau.interval),
             },
             "passes": {name: {**vars(cost)} for name, cost in self.passes.items()},
         }
 
 
-def _plain(found: Share | None) -> dict[str, Any] | None:
-    if found is None:
+def _plain(share: Share | None) -> dict[str, Any] | None:
+    if share is None:
         return None
-    return {"value": found.value, "interval": list(found.interval)}
+    return {"value": share.value, "interval": list(share.interval)}
+
+
+def _named(estimate: tuple[float, float] | None, name: str) -> dict[str, float] | None:
+    return estimate and {name: estimate[0], "standard_error": estimate[1]}
 
 
 def _mean_and_error(values: Tensor) -> tuple[float, float]:
