@@ -15,7 +15,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from robustbook import datasets
-from robustbook._store import sha256_of
+from robustbook._store import files, sha256_of
 from robustbook.datasets import (
     DataUnavailableError,
     _cifar10,
@@ -49,7 +49,7 @@ def no_network(monkeypatch, tmp_path):
         raise ConnectionError("no network")
 
     monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
-    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(pooch, "retrieve", refuse)
 
 
@@ -230,7 +230,7 @@ def test_a_download_is_checked_and_quiet(monkeypatch, tmp_path, capfd):
         ("labels-idx1", np.ones(10000, np.uint8)),
     ):
         write_idx(served / f"t10k-{stem}-ubyte.gz", array)
-    files = {path.name: sha256_of(path) for path in served.iterdir()}
+    sums = {path.name: sha256_of(path) for path in served.iterdir()}
 
     def copy(url, output_file, _):
         name = url.rpartition("/")[2]
@@ -240,16 +240,16 @@ def test_a_download_is_checked_and_quiet(monkeypatch, tmp_path, capfd):
     monkeypatch.setitem(
         _registry._REGISTRY,
         "mnist",
-        datasets.DatasetSpec(**{**vars(spec), "files": files}),
+        datasets.DatasetSpec(**{**vars(spec), "files": sums}),
     )
     monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
-    monkeypatch.setattr(pooch, "os_cache", lambda _: target)
+    monkeypatch.setattr(files, "cache_root", lambda: target)
     monkeypatch.setattr(pooch.core, "choose_downloader", lambda *_, **__: copy)
     data = load_dataset("mnist", "test")
     assert float(data.images.min()) == 1.0
     assert data.labels.tolist() == [1] * 10000
     paths = datasets.fetch("mnist", progress=False)
-    assert {path.name for path in paths} == files.keys()
+    assert {path.name for path in paths} == sums.keys()
     assert all(path.parent == target / "mnist" for path in paths)
     assert capfd.readouterr().err == ""
 

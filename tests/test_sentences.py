@@ -10,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from robustbook import datasets
+from robustbook._store import files
 from robustbook.cli import app
 from robustbook.datasets import DataUnavailableError, Sentences, load_sentences
 
@@ -140,7 +141,7 @@ def test_missing_files_say_what_helps(monkeypatch, tmp_path):
         raise ConnectionError("no network")
 
     monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
-    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(pooch, "retrieve", refuse)
     for action in (
         lambda: load_sentences("sentence-polarity", "test"),
@@ -156,9 +157,8 @@ def test_missing_files_say_what_helps(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("place", ["folder", "cache"])
 def test_a_wrong_file_is_refused(monkeypatch, tmp_path, place):
-    import pooch
 
-    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path)
+    monkeypatch.setattr(files, "cache_root", lambda: tmp_path)
     if place == "folder":
         monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path))
         folder = tmp_path / "text" / "rt-polarity"

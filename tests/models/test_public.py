@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from robustbook import models
-from robustbook._store import sha256_of
+from robustbook._store import files, sha256_of
 from robustbook.datasets import DataUnavailableError, data_directory, load_dataset
 from robustbook.models import _public, load_model, logits_of, public_model
 from robustbook.scores import accuracy
@@ -40,7 +40,7 @@ def no_network(monkeypatch, tmp_path):
         raise ConnectionError("no network")
 
     monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
-    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(pooch, "retrieve", refuse)
 
 
@@ -240,7 +240,7 @@ def test_a_download_goes_to_the_cache(monkeypatch, registered, layer, tmp_path):
         return str(path)
 
     monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
-    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(pooch, "retrieve", retrieve)
     load_model("tiny")
     assert asked["url"].endswith("owner/name/0123456789ab/folder/tiny.pt")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from robustbook._store import sha256_of
+from robustbook._store import files, sha256_of
 from robustbook.datasets import DataUnavailableError, load_dataset
 from robustbook.models import load_model, load_robustbench
 from robustbook.models._robustbench_compat import (
@@ -110,10 +110,9 @@ def test_a_download_is_used(tiny, download):
 
 
 def test_the_default_folder_is_that_of_the_data(tiny, download, monkeypatch, tmp_path):
-    import pooch
 
     state, path = tiny
-    monkeypatch.setattr(pooch, "os_cache", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path / "data"))
     with pytest.raises(DataUnavailableError, match="cache"):
         load_model("robustbench:Tiny2026")

@@ -6,9 +6,9 @@ import errno
 import hashlib
 import json
 import os
+import sys
 import time
 import uuid
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -74,13 +74,20 @@ def data_directory() -> Path:
     )
 
 
+def cache_root() -> Path:
+    """Return robustbook's folder in this user's cache, as platformdirs has it."""
+    home = Path.home()
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local"
+        return Path(local, "robustbook", "robustbook", "Cache")
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "robustbook"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache", "robustbook")
+
+
 def user_cache(name: str) -> Path:
     """Return the folder `name` of this user's cache, which need not exist."""
-    with warnings.catch_warnings():
-        # In a kernel without widgets, the import warns of progress bars.
-        warnings.filterwarnings("ignore", message="IProgress not found")
-        import pooch
-    return Path(pooch.os_cache("robustbook")) / name
+    return cache_root() / name
 
 
 def sha256_of(path: Path) -> str:

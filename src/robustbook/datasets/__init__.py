@@ -3,21 +3,25 @@
 "digits" ships inside scikit-learn and the sentences "template-reviews" are made
 by this package: both need nothing. The others are looked for
 in the folder that the environment variable ``ROBUSTBOOK_DATA`` names, then in
-the cache of pooch, and are downloaded from their public address last; wherever a
+the user's cache, and are downloaded from their public address last; wherever a
 file comes from, its sha256 is checked.
 """
 
 from robustbook._store import DataUnavailableError, data_directory
-
-from ._registry import dataset_spec, fetch, list_datasets, load_dataset
-from ._sentences import (
+from robustbook.datasets._registry import (
+    dataset_spec,
+    fetch,
+    list_datasets,
+    load_dataset,
+)
+from robustbook.datasets._sentences import (
     Sentences,
     SentencesSpec,
     list_sentences,
     load_sentences,
     sentences_spec,
 )
-from ._types import Dataset, DatasetSpec
+from robustbook.datasets._types import Dataset, DatasetSpec
 
 __all__ = [
     "DataUnavailableError",

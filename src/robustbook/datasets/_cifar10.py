@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from robustbook._checks.extras import extra
 from robustbook._store import DataUnavailableError
-
-from ._obtain import data_folder, obtain, verify
-from ._types import Arrays, DatasetSpec
+from robustbook._store.downloads import check_sum, data_folder
+from robustbook.datasets._types import Arrays, DatasetSpec
 
 __all__ = ["ARCHIVE", "read_cifar10"]
 
@@ -56,7 +56,7 @@ def read_cifar10(spec: DatasetSpec, split: str) -> Arrays:
         [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
     )
     batches = {}
-    with tarfile.open(obtain(spec, ARCHIVE), "r:gz") as archive:
+    with tarfile.open(spec.obtain(ARCHIVE), "r:gz") as archive:
         for member in archive:
             name = member.name.rpartition("/")[2]
             if name in names:
@@ -71,10 +71,11 @@ def read_cifar10(spec: DatasetSpec, split: str) -> Arrays:
 
 def _read_pictures(folder: Path, split: str) -> Arrays:
     """Read the PNG layout: 1000 images a file, the pixels of the archive."""
-    from PIL import Image
+    with extra("data"):
+        from PIL import Image
 
     numbers = range(50) if split == "train" else range(50, 51)
-    labels = np.load(verify(folder / "labels.npy", _PICTURES["labels.npy"]))
+    labels = np.load(check_sum(folder / "labels.npy", _PICTURES["labels.npy"]))
     batches = []
     for number in numbers:
         file = f"cifar10_batch_{number}.png"
@@ -83,7 +84,7 @@ def _read_pictures(folder: Path, split: str) -> Arrays:
                 f"cifar10: {file} is missing in {folder}; add it, or fetch the "
                 "archive with `robustbook data fetch cifar10`"
             )
-        with Image.open(verify(folder / file, _PICTURES[file])) as picture:
+        with Image.open(check_sum(folder / file, _PICTURES[file])) as picture:
             batches.append(np.asarray(picture).reshape(-1, 32, 32, 3))
     images = np.concatenate(batches).transpose(0, 3, 1, 2)
     return images, labels[1000 * numbers.start : 1000 * numbers.stop]

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ._types import Arrays, DatasetSpec
+from robustbook.datasets._types import Arrays, DatasetSpec
 
 __all__ = ["digits_order", "read_digits"]
 

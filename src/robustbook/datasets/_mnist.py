@@ -10,9 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robustbook._store import DataUnavailableError
-
-from ._obtain import obtain
-from ._types import Arrays, DatasetSpec
+from robustbook.datasets._types import Arrays, DatasetSpec
 
 __all__ = ["read_idx", "read_mnist"]
 
@@ -32,6 +30,6 @@ def read_idx(path: Path) -> npt.NDArray[np.uint8]:
 def read_mnist(spec: DatasetSpec, split: str) -> Arrays:
     """Read a split of MNIST, or of another data set with its layout."""
     stem = "train" if split == "train" else "t10k"
-    images = read_idx(obtain(spec, f"{stem}-images-idx3-ubyte.gz"))
-    labels = read_idx(obtain(spec, f"{stem}-labels-idx1-ubyte.gz"))
+    images = read_idx(spec.obtain(f"{stem}-images-idx3-ubyte.gz"))
+    labels = read_idx(spec.obtain(f"{stem}-labels-idx1-ubyte.gz"))
     return images[:, None], labels

@@ -9,13 +9,11 @@ import numpy as np
 import torch
 
 from robustbook._store import DataUnavailableError
-
-from ._cifar10 import ARCHIVE, read_cifar10
-from ._digits import read_digits
-from ._mnist import read_mnist
-from ._obtain import obtain
-from ._sentences import fetch_sentences, list_sentences
-from ._types import Dataset, DatasetSpec
+from robustbook.datasets._cifar10 import ARCHIVE, read_cifar10
+from robustbook.datasets._digits import read_digits
+from robustbook.datasets._mnist import read_mnist
+from robustbook.datasets._sentences import list_sentences, sentences_spec
+from robustbook.datasets._types import CollectionSpec, Dataset, DatasetSpec
 
 __all__ = ["dataset_spec", "fetch", "list_datasets", "load_dataset"]
 
@@ -23,35 +21,42 @@ _MNIST_URL: Final = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _FASHION_URL: Final = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 _CIFAR_URL: Final = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
 
-_MNIST_FILES: Final = {
-    "train-images-idx3-ubyte.gz": (
-        "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"
-    ),
-    "train-labels-idx1-ubyte.gz": (
-        "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"
-    ),
-    "t10k-images-idx3-ubyte.gz": (
-        "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"
-    ),
-    "t10k-labels-idx1-ubyte.gz": (
-        "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"
-    ),
-}
+_IDX_FILES: Final = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
+_MNIST_SUMS: Final = (
+    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+)
+_FASHION_SUMS: Final = (
+    "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+    "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+    "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+    "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+)
+_CIFAR_SUM: Final = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 
-_FASHION_FILES: Final = {
-    "train-images-idx3-ubyte.gz": (
-        "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"
-    ),
-    "train-labels-idx1-ubyte.gz": (
-        "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"
-    ),
-    "t10k-images-idx3-ubyte.gz": (
-        "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"
-    ),
-    "t10k-labels-idx1-ubyte.gz": (
-        "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"
-    ),
-}
+
+def _like_mnist(
+    name: str, url: str, sums: tuple[str, ...], licence: str, source: str
+) -> DatasetSpec:
+    return DatasetSpec(
+        name=name,
+        num_classes=10,
+        image_shape=(1, 28, 28),
+        split_sizes={"train": 60000, "test": 10000},
+        licence=licence,
+        source=source,
+        files=dict(zip(_IDX_FILES, sums, strict=True)),
+        urls={file: url + file for file in _IDX_FILES},
+        read=read_mnist,
+    )
+
 
 _REGISTRY: Final[dict[str, DatasetSpec]] = {
     spec.name: spec
@@ -67,27 +72,13 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
             urls={},
             read=read_digits,
         ),
-        DatasetSpec(
-            name="mnist",
-            num_classes=10,
-            image_shape=(1, 28, 28),
-            split_sizes={"train": 60000, "test": 10000},
-            licence="CC BY-SA 3.0",
-            source="LeCun, Cortes, Burges",
-            files=_MNIST_FILES,
-            urls={file: _MNIST_URL + file for file in _MNIST_FILES},
-            read=read_mnist,
+        _like_mnist(
+            *("mnist", _MNIST_URL, _MNIST_SUMS),
+            *("CC BY-SA 3.0", "LeCun, Cortes, Burges"),
         ),
-        DatasetSpec(
-            name="fashion-mnist",
-            num_classes=10,
-            image_shape=(1, 28, 28),
-            split_sizes={"train": 60000, "test": 10000},
-            licence="MIT",
-            source="Zalando Research",
-            files=_FASHION_FILES,
-            urls={file: _FASHION_URL + file for file in _FASHION_FILES},
-            read=read_mnist,
+        _like_mnist(
+            *("fashion-mnist", _FASHION_URL, _FASHION_SUMS),
+            *("MIT", "Zalando Research"),
         ),
         DatasetSpec(
             name="cifar10",
@@ -96,11 +87,7 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
             split_sizes={"train": 50000, "test": 10000, "test1000": 1000},
             licence="none stated; published for research",
             source="Krizhevsky, University of Toronto",
-            files={
-                ARCHIVE: (
-                    "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
-                )
-            },
+            files={ARCHIVE: _CIFAR_SUM},
             urls={ARCHIVE: _CIFAR_URL},
             read=read_cifar10,
         ),
@@ -188,11 +175,7 @@ def load_dataset(name: str, split: str) -> Dataset:
     Dataset('digits', 'train', 1201 images of 1x8x8, 10 classes)
     """
     spec = dataset_spec(name)
-    if split not in spec.split_sizes:
-        raise ValueError(
-            f"split: expected one of {', '.join(spec.split_sizes)} for {name}; "
-            f"got {split!r}"
-        )
+    spec.check_split(split)
     images, labels = spec.read(spec, split)
     if images.dtype == np.uint8:
         images = images.astype(np.float32) / np.float32(255.0)
@@ -219,7 +202,7 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
     name : str
         One of :func:`list_datasets` or :func:`list_sentences`.
     progress : bool, default True
-        Show a progress bar while downloading, where tqdm is installed.
+        Show a progress bar while downloading.
 
     Returns
     -------
@@ -231,6 +214,8 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
     ------
     ValueError
         If there is no such data set.
+    ImportError
+        If a download needs the extra "data", which is not installed.
     DataUnavailableError
         If a file can be neither found nor downloaded.
 
@@ -239,13 +224,12 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
     >>> fetch("digits")
     []
     """
-    from importlib.util import find_spec
-
-    bar = progress and find_spec("tqdm") is not None
+    spec: CollectionSpec
     if name in list_sentences():
-        return fetch_sentences(name, progress=bar)
-    if name not in _REGISTRY:
+        spec = sentences_spec(name)
+    elif name in _REGISTRY:
+        spec = _REGISTRY[name]
+    else:
         known = ", ".join((*_REGISTRY, *list_sentences()))
         raise ValueError(f"name: expected one of {known}; got {name!r}")
-    spec = _REGISTRY[name]
-    return [obtain(spec, file, progress=bar) for file in spec.files]
+    return [spec.obtain(file, progress=progress) for file in spec.files]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["Arrays", "Dataset", "DatasetSpec"]
+from robustbook._store import user_cache
+from robustbook._store.downloads import obtain
+
+__all__ = ["Arrays", "CollectionSpec", "Dataset", "DatasetSpec"]
 
 Arrays = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
@@ -88,14 +92,8 @@ class Dataset:
         >>> load_dataset("digits", "test").subset([4, 2]).labels.shape
         torch.Size([2])
         """
-        chosen = index if isinstance(index, slice) else positions_of(index, len(self))
-        return Dataset(
-            images=self.images[chosen],
-            labels=self.labels[chosen],
-            name=self.name,
-            split=self.split,
-            num_classes=self.num_classes,
-        )
+        places = index if isinstance(index, slice) else positions_of(index, len(self))
+        return replace(self, images=self.images[places], labels=self.labels[places])
 
 
 def positions_of(index: npt.ArrayLike | Tensor, length: int) -> Tensor:
@@ -118,36 +116,73 @@ def positions_of(index: npt.ArrayLike | Tensor, length: int) -> Tensor:
     return torch.from_numpy(array.astype(np.int64))
 
 
-@dataclass(frozen=True)
-class DatasetSpec:
-    """What the registry knows of a data set.
+@dataclass(frozen=True, kw_only=True)
+class CollectionSpec:
+    """What the registry knows of a collection of images or sentences.
 
     Attributes
     ----------
     name : str
-        The name that :func:`load_dataset` takes.
-    num_classes : int
-        The number of classes.
-    image_shape : (int, int, int)
-        Channels, height, width.
+        The name that the loader takes.
     split_sizes : dict of str to int
-        The splits and their numbers of images.
+        The splits and their numbers of samples.
     licence, source : str
         For the data card.
     files : dict of str to str
         Downloadable files and their sha256; empty where nothing is downloaded.
     urls : dict of str to str
         The public address of each file.
-    read : callable
-        Reads a split into arrays of images and labels.
+    folder : str
+        Where the files lie in the folder that ``ROBUSTBOOK_DATA`` names; by default
+        in one of the collection's name.
     """
 
     name: str
-    num_classes: int
-    image_shape: tuple[int, int, int]
     split_sizes: dict[str, int]
     licence: str
     source: str
     files: dict[str, str]
     urls: dict[str, str]
+    folder: str = ""
+
+    def check_split(self, split: str) -> None:
+        """Refuse a split that is not among `split_sizes`."""
+        if split not in self.split_sizes:
+            raise ValueError(
+                f"split: expected one of {', '.join(self.split_sizes)} for "
+                f"{self.name}; got {split!r}"
+            )
+
+    def obtain(self, file: str, *, progress: bool = False) -> Path:
+        """Find one of `files`, or download it; its sum is checked either way."""
+        return obtain(
+            self.name,
+            f"{self.folder or self.name}/{file}",
+            url=self.urls[file],
+            sha256=self.files[file],
+            cache=user_cache(self.name),
+            progress=progress,
+            remedy=f"run `robustbook data fetch {self.name}`",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSpec(CollectionSpec):
+    """What the registry knows of a data set of images.
+
+    Attributes
+    ----------
+    name, split_sizes, licence, source, files, urls, folder
+        As in every collection: its name for :func:`load_dataset`, the splits and their
+        numbers of images, what the data card says, and each file's sha256 and address.
+    num_classes : int
+        The number of classes.
+    image_shape : (int, int, int)
+        Channels, height, width.
+    read : callable
+        Reads a split into arrays of images and labels.
+    """
+
+    num_classes: int
+    image_shape: tuple[int, int, int]
     read: Callable[[DatasetSpec, str], Arrays]

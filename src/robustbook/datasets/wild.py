@@ -20,8 +20,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_count
 from robustbook._store import DataUnavailableError
-
-from ._types import Dataset, positions_of
+from robustbook.datasets._types import Dataset, positions_of
 
 __all__ = ["SPLITS", "WildDataset", "list_wild", "load_wild"]
 

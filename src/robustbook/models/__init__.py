@@ -9,7 +9,7 @@ The project's checkpoints live in ``data/checkpoints`` as safetensors files besi
 and its test accuracy.
 """
 
-from ._architectures import (
+from robustbook.models._architectures import (
     CifarResNet,
     ConvNet,
     LinearClassifier,
@@ -22,18 +22,27 @@ from ._architectures import (
     build_model,
     register_architecture,
 )
-from ._defenses import JPEGReverseSigmoid, jpeg_compress, reverse_sigmoid
-from ._evaluate import features_of, logits_of, resolve_device
-from ._load import load_model
-from ._project import (
+from robustbook.models._defenses import (
+    JPEGReverseSigmoid,
+    jpeg_compress,
+    reverse_sigmoid,
+)
+from robustbook.models._evaluate import features_of, logits_of, resolve_device
+from robustbook.models._load import load_model
+from robustbook.models._project import (
     checkpoint_entry,
     checkpoint_metadata,
     list_models,
     save_checkpoint,
     training_runs,
 )
-from ._public import PublicModel, Source, list_public_models, public_model
-from ._robustbench import load_robustbench
+from robustbook.models._public import (
+    PublicModel,
+    Source,
+    list_public_models,
+    public_model,
+)
+from robustbook.models._robustbench import load_robustbench
 
 __all__ = [
     "CifarResNet",

@@ -8,12 +8,12 @@ from typing import Final
 
 from torch import nn
 
-from ._defenses import JPEGReverseSigmoid
-from ._evaluate import resolve_device
-from ._import import import_model, is_import_path
-from ._project import checkpoint_entry, load_checkpoint
-from ._public import list_public_models, load_public
-from ._robustbench import PREFIX, load_robustbench
+from robustbook.models._defenses import JPEGReverseSigmoid
+from robustbook.models._evaluate import resolve_device
+from robustbook.models._import import import_model, is_import_path
+from robustbook.models._project import checkpoint_entry, load_checkpoint
+from robustbook.models._public import list_public_models, load_public
+from robustbook.models._robustbench import PREFIX, load_robustbench
 
 __all__ = ["load_model"]
 

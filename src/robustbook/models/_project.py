@@ -18,8 +18,7 @@ from robustbook._store import (
     read_json,
     sha256_of,
 )
-
-from ._architectures import build_model
+from robustbook.models._architectures import build_model
 
 __all__ = [
     "checkpoint_entry",

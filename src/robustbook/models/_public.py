@@ -1,7 +1,7 @@
 """Public checkpoints: where each comes from, what it is, and how to load it.
 
-Each file is looked for in ``ROBUSTBOOK_DATA/models/NAME``, then in the cache of
-pooch, and is downloaded from the public repository of its authors last. Its
+Each file is looked for in ``ROBUSTBOOK_DATA/models/NAME``, then in the user's
+cache, and is downloaded from the public repository of its authors last. Its
 sha256 is checked in every case, and only tensors are read from it.
 """
 
@@ -14,12 +14,22 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from robustbook._store import DataUnavailableError, user_cache
-from robustbook.datasets._obtain import data_folder, verify
+from robustbook._store import user_cache
+from robustbook._store.downloads import obtain
+from robustbook.models._architectures import Normalized, build_model
 
-from ._architectures import Normalized, build_model
+__all__ = [
+    "PublicModel",
+    "Source",
+    "list_public_models",
+    "load_public",
+    "obtain_public",
+    "public_model",
+]
 
-__all__ = ["PublicModel", "Source", "list_public_models", "load_public", "public_model"]
+
+#: The name of an architecture for build_model, and its options.
+_Arch = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -138,10 +148,24 @@ def public_model(name: str) -> PublicModel:
     return _REGISTRY[name]
 
 
+def obtain_public(name: str, *, directory: Path | str | None = None) -> Path:
+    """Find the file of a public checkpoint, or download it; its sum is checked."""
+    entry = public_model(name)
+    place = f"{entry.name}/{entry.file}"
+    return obtain(
+        entry.name,
+        f"models/{place}",
+        url=entry.url,
+        sha256=entry.sha256,
+        cache=user_cache("models") / entry.name,
+        first=None if directory is None else Path(directory, place),
+    )
+
+
 def load_public(name: str, *, directory: Path | str | None = None) -> nn.Module:
     """Load a public checkpoint; see :func:`load_model`."""
     entry = public_model(name)
-    path = _obtain(entry, directory)
+    path = obtain_public(name, directory=directory)
     # A list or a dict around the weights, and DataParallel's prefix, are undone.
     state = torch.load(path, map_location="cpu", weights_only=True)
     while not (isinstance(state, dict) and _all_tensors(state)):
@@ -157,396 +181,183 @@ def _all_tensors(state: dict[str, Any]) -> bool:
     return all(isinstance(value, Tensor) for value in state.values())
 
 
-def _obtain(entry: PublicModel, directory: Path | str | None) -> Path:
-    """Find the file of a checkpoint, or download it; its sum is checked."""
-    place = Path(entry.name) / entry.file
-    given = None if directory is None else Path(directory) / place
-    folder = data_folder()
-    shared = None if folder is None else folder / "models" / place
-    cache = user_cache("models") / entry.name
-    for path in (given, shared, cache / entry.file):
-        if path is not None and path.is_file():
-            return verify(path, entry.sha256)
-    import pooch  # after user_cache, which silences its import
-
-    logger = pooch.get_logger()
-    level = logger.level
-    logger.setLevel("WARNING")  # one line on stderr would fail a chapter
-    try:
-        return Path(
-            pooch.retrieve(
-                url=entry.url,
-                known_hash=f"sha256:{entry.sha256}",
-                fname=entry.file,
-                path=cache,
-                progressbar=False,
-            )
-        )
-    except Exception as error:  # pooch passes on whatever requests raises
-        looked = [path.parent for path in (given, shared) if path is not None]
-        places = ", ".join(map(str, [*looked, cache]))
-        raise DataUnavailableError(
-            f"{entry.name}: {entry.file} was looked for in {places}, and the download "
-            f"from {entry.url} failed ({type(error).__name__}); put the file there, "
-            f"set ROBUSTBOOK_DATA to a folder that holds models/{place.as_posix()}, "
-            "or try again with a network"
-        ) from error
-    finally:
-        logger.setLevel(level)
-
-
 # -------------------------------------------------------------------- the registry
 
+_GRAY_28: Final = {"channels": 1, "size": 28}
 
-_Arch = tuple[str, dict[str, Any]]
-_Norm = tuple[tuple[float, ...], tuple[float, ...]]
+
+def _convolutions(*layers: tuple[int, int, int, int], linear: list[int]) -> _Arch:
+    return "conv-net", {"convolutions": list(layers), "linear": linear}
+
+
+def _gray(arch: _Arch) -> _Arch:
+    return arch[0], {**arch[1], **_GRAY_28}
 
 
 def _marabou(width: int) -> _Arch:
-    convolutions = [(width, 4, 2, 0), (2 * width, 4, 2, 0)]
-    return "conv-net", {"convolutions": convolutions, "linear": [128, 64, 10]}
+    layers = (width, 4, 2, 0), (2 * width, 4, 2, 0)
+    return _convolutions(*layers, linear=[128, 64, 10])
 
 
-_WIDE: Final[_Arch] = (
-    "conv-net",
-    {"convolutions": [(16, 4, 2, 1), (32, 4, 2, 1)], "linear": [100, 10]},
-)
-_SMALL: Final[_Arch] = (
-    "conv-net",
-    {"convolutions": [(16, 4, 2, 0), (32, 4, 2, 0)], "linear": [100, 10]},
-)
-_MNIST: Final[_Arch] = ("conv-net", {**_WIDE[1], "channels": 1, "size": 28})
-_MNIST_SMALL: Final[_Arch] = ("conv-net", {**_SMALL[1], "channels": 1, "size": 28})
-_MADRY_TINY: Final[_Arch] = (
-    "conv-net",
-    {
-        "channels": 1,
-        "size": 28,
-        "convolutions": [(4, 5, 2, 2), (8, 5, 2, 2)],
-        "linear": [128, 10],
-    },
-)
-_LENET_CAPTUM: Final[_Arch] = (
-    "pooled-conv-net",
-    {
-        "convolutions": [(6, 5, 0), (16, 5, 0)],
-        "linear": [120, 84, 10],
-        "linear_name": "fc",
-    },
-)
-_LENET_ADVERTORCH: Final[_Arch] = (
-    "pooled-conv-net",
-    {
-        "channels": 1,
-        "size": 28,
-        "convolutions": [(32, 3, 1), (64, 3, 1)],
-        "linear": [200, 10],
-    },
-)
+_WIDE: Final = _convolutions((16, 4, 2, 1), (32, 4, 2, 1), linear=[100, 10])
+_SMALL: Final = _convolutions((16, 4, 2, 0), (32, 4, 2, 0), linear=[100, 10])
+
+_ARCHITECTURES: Final[dict[str, _Arch]] = {
+    **{f"resnet-{n}": ("cifar-resnet", {"blocks": n}) for n in (3, 5, 7, 9)},
+    **{f"marabou-{width}": _marabou(width) for width in (8, 16, 32)},
+    "resnet-2b": ("plain-resnet", {"width": 8, "planes": 16, "stages": 1}),
+    "resnet-4b": ("plain-resnet", {"width": 16, "planes": 32, "stages": 2}),
+    "wide": _WIDE,
+    "wide-gray": _gray(_WIDE),
+    "small": _SMALL,
+    "small-gray": _gray(_SMALL),
+    "madry-tiny": _gray(_convolutions((4, 5, 2, 2), (8, 5, 2, 2), linear=[128, 10])),
+    "lenet-rgb": (
+        "pooled-conv-net",
+        {
+            "convolutions": [(6, 5, 0), (16, 5, 0)],
+            "linear": [120, 84, 10],
+            "linear_name": "fc",
+        },
+    ),
+    "lenet-gray": _gray(
+        (
+            "pooled-conv-net",
+            {"convolutions": [(32, 3, 1), (64, 3, 1)], "linear": [200, 10]},
+        )
+    ),
+}
 
 # Means and standard deviations, as each model was trained with.
-_NONE: Final[_Norm] = (0.0,), (1.0,)
-_NONE_RGB: Final[_Norm] = (0.0,) * 3, (1.0,) * 3
-_GRAY: Final[_Norm] = (0.1307,), (0.3081,)
-_HALF: Final[_Norm] = (0.5,) * 3, (0.5,) * 3
-_IMAGENET: Final[_Norm] = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-_CIFAR: Final[_Norm] = (0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)
-_ERAN: Final[_Norm] = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-_OVAL: Final[_Norm] = (0.485, 0.456, 0.406), (0.225,) * 3
-_ADV: Final[_Norm] = (
-    (125.3 / 255, 123.0 / 255, 113.9 / 255),
-    (63.0 / 255, 62.1 / 255, 66.7 / 255),
-)
-
-_ABC: Final = Source(
-    "Verified-Intelligence/alpha-beta-CROWN",
-    "8250d5fbd530",
-    "complete_verifier/models/",
-    "BSD-3-Clause",
-)
-_AKAMASTER: Final = Source(
-    "akamaster/pytorch_resnet_cifar10",
-    "d5489e8995e8",
-    "pretrained_models/",
-    "BSD-2-Clause",
-)
-_CAPTUM: Final = Source(
-    "pytorch/captum", "faac08773131", "captum/insights/attr_vis/models/", "BSD-3-Clause"
-)
-_CONVEX: Final = Source("locuslab/convex_adversarial", "2cd8149249b9", "models/", "MIT")
-_ADVERTORCH: Final = Source(
-    "BorealisAI/advertorch",
-    "e063e341c87d",
-    "advertorch_examples/trained_models/",
-    "LGPL-3.0",
-)
-
-_REGISTRY: Final = {
-    entry.name: entry
-    for entry in (
-        PublicModel(
-            "cifar10-resnet20",
-            "cifar10",
-            *("cifar-resnet", {"blocks": 3}),
-            *_IMAGENET,
-            0.915,
-            _AKAMASTER,
-            "resnet20-12fca82f.th",
-            "weights.th",
-            "12fca82f0bebc4135bf1f32f6e3710e61d5108578464b84fd6d7f5c1b04036c8",
-        ),
-        PublicModel(
-            "cifar10-resnet32",
-            "cifar10",
-            *("cifar-resnet", {"blocks": 5}),
-            *_IMAGENET,
-            0.928,
-            _AKAMASTER,
-            "resnet32-d509ac18.th",
-            "weights.th",
-            "d509ac1820d7f25398913559d7e81a13229b1e7adc5648e3bfa5e22dc137f850",
-        ),
-        PublicModel(
-            "cifar10-resnet44",
-            "cifar10",
-            *("cifar-resnet", {"blocks": 7}),
-            *_IMAGENET,
-            0.933,
-            _AKAMASTER,
-            "resnet44-014dd654.th",
-            "weights.th",
-            "014dd6541728a1c700b1642ab640e211dc6eb8ed507d70697458dc8f8a0ae2e4",
-        ),
-        PublicModel(
-            "cifar10-resnet56",
-            "cifar10",
-            *("cifar-resnet", {"blocks": 9}),
-            *_IMAGENET,
-            0.926,
-            _AKAMASTER,
-            "resnet56-4bfd9763.th",
-            "weights.th",
-            "4bfd97631478d6b638d2764fd2baff3edb1d7d82252d54439343b6596b9b5367",
-        ),
-        PublicModel(
-            "cifar10-captum_lenet",
-            "cifar10",
-            *_LENET_CAPTUM,
-            *_HALF,
-            0.590,
-            _CAPTUM,
-            "cifar_torchvision.pt",
-            "weights.pt",
-            "228d8332085282b6d2626d1b1b1b17944c760507d9b0cabe318dc6b108acf6e9",
-        ),
-        PublicModel(
-            "cifar10-cnn_a_adv",
-            "cifar10",
-            *_WIDE,
-            *_ADV,
-            0.664,
-            _ABC,
-            "sdp/cifar_cnn_a_adv.model",
-            "weights.pt",
-            "e45d79e68342395f4ada6f89852ae41feba14b430a3b2462a04d7f5e02c65657",
-        ),
-        PublicModel(
-            "cifar10-cnn_a_adv4",
-            "cifar10",
-            *_WIDE,
-            *_ADV,
-            0.574,
-            _ABC,
-            "sdp/cifar_cnn_a_adv4.model",
-            "weights.pt",
-            "f872a69536be3f0ab98397094bb7c3952d747b08321b81eafd00d9fab5eca0e7",
-        ),
-        PublicModel(
-            "cifar10-cnn_a_adv_alt",
-            "cifar10",
-            *_WIDE,
-            *_CIFAR,
-            0.697,
-            _ABC,
-            "sdp/cifar_cnn_a_adv_alt.model",
-            "weights.pt",
-            "6540c5a9d9d0856a2870e5be19d7f2322a966cb30b5141f4116beb70dda59e46",
-        ),
-        PublicModel(
-            "cifar10-cnn_a_mix",
-            "cifar10",
-            *_WIDE,
-            *_ADV,
-            0.760,
-            _ABC,
-            "sdp/cifar_cnn_a_mix.model",
-            "weights.pt",
-            "5a1370f41961766db169ad9f945e9cc3157c9afd7986eac73bf2786c35dc3773",
-        ),
-        PublicModel(
-            "cifar10-cnn_a_mix4",
-            "cifar10",
-            *_WIDE,
-            *_ADV,
-            0.693,
-            _ABC,
-            "sdp/cifar_cnn_a_mix4.model",
-            "weights.pt",
-            "91d5ade259939afecdccbeb9f818f55f9c560466d9b5b0b01ecc86dc8eaa8d13",
-        ),
-        PublicModel(
-            "cifar10-conv_small_pgd",
-            "cifar10",
-            *_SMALL,
-            *_ERAN,
-            0.630,
-            _ABC,
-            "eran/cifar_conv_small_pgd.pth",
-            "weights.pt",
-            "01adb410a8f561aa19e53a2168ca5c71a795a72a2be18c80eb400cf2e54cdd50",
-        ),
-        PublicModel(
-            "cifar10-marabou_large",
-            "cifar10",
-            *_marabou(32),
-            *_NONE_RGB,
-            0.755,
-            _ABC,
-            "marabou_cifar10/cifar_marabou_large.pth",
-            "weights.pt",
-            "ebc062429d071e7199c4cff81df158cd99c910ec3475347cf5007ceb0a9d593f",
-        ),
-        PublicModel(
-            "cifar10-marabou_medium",
-            "cifar10",
-            *_marabou(16),
-            *_NONE_RGB,
-            0.706,
-            _ABC,
-            "marabou_cifar10/cifar_marabou_medium.pth",
-            "weights.pt",
-            "a86f85b6d0204fc4b0fba49fbccbcddeb2cda79d8feec6e714d08c6a882b938d",
-        ),
-        PublicModel(
-            "cifar10-marabou_small",
-            "cifar10",
-            *_marabou(8),
-            *_NONE_RGB,
-            0.630,
-            _ABC,
-            "marabou_cifar10/cifar_marabou_small.pth",
-            "weights.pt",
-            "29771132fd93c72d39d6a07f7d9a24933334fc9448dc23dc0dce38682050902f",
-        ),
-        PublicModel(
-            "cifar10-oval_wide_kw",
-            "cifar10",
-            *_WIDE,
-            *_OVAL,
-            0.636,
-            _ABC,
-            "oval/cifar_wide.pth",
-            "weights.pt",
-            "1980beb15e180902fd48b50cd0ac24ac80d48f3ec166753d5773a7dc24d60a07",
-        ),
-        PublicModel(
-            "cifar10-resnet2b_adv",
-            "cifar10",
-            *("plain-resnet", {"width": 8, "planes": 16, "stages": 1}),
-            *_CIFAR,
-            0.703,
-            _ABC,
-            "cifar10_resnet/resnet2b.pth",
-            "weights.pt",
-            "ef824b47175668e924d7fd409b5ef7e239012b8f0c31fefa66c643efda1eb05b",
-        ),
-        PublicModel(
-            "cifar10-resnet4b_adv",
-            "cifar10",
-            *("plain-resnet", {"width": 16, "planes": 32, "stages": 2}),
-            *_CIFAR,
-            0.771,
-            _ABC,
-            "cifar10_resnet/resnet4b.pth",
-            "weights.pt",
-            "6158f9668935890e832d4e0fdc3b6cece2386ec826319eac36f329490b7729e7",
-        ),
-        PublicModel(
-            "fashion-kw",
-            "fashion-mnist",
-            *_MNIST,
-            *_NONE,
-            0.793,
-            _CONVEX,
-            "fashion_mnist.pth",
-            "weights.pth",
-            "b90cca41cc42b427d5ba1d1c10d90a5a8b6b5219538a3a4d1c6f825d3f612bc5",
-        ),
-        PublicModel(
-            "mnist-advertorch_lenet5_adv",
-            "mnist",
-            *_LENET_ADVERTORCH,
-            *_NONE,
-            0.982,
-            _ADVERTORCH,
-            "mnist_lenet5_advtrained.pt",
-            "weights.pt",
-            "b89abfcfe8b33235fe8f8e964188d82a97c56a12ffe25132eaba197e40ac7658",
-        ),
-        PublicModel(
-            "mnist-advertorch_lenet5_clean",
-            "mnist",
-            *_LENET_ADVERTORCH,
-            *_NONE,
-            0.984,
-            _ADVERTORCH,
-            "mnist_lenet5_clntrained.pt",
-            "weights.pt",
-            "551a11267982991fb0c9f74e9094de19e54b51455eff9bd1c19c77a69d85156a",
-        ),
-        PublicModel(
-            "mnist-cnn_a_adv",
-            "mnist",
-            *_MNIST,
-            *_NONE,
-            0.956,
-            _ABC,
-            "sdp/mnist_cnn_a_adv.model",
-            "weights.pt",
-            "3a1dbfc656e45be2cf6e8ae709c43da0fa0f3b71762c8a0842df72868f2b3459",
-        ),
-        PublicModel(
-            "mnist-conv_small_nat",
-            "mnist",
-            *_MNIST_SMALL,
-            *_GRAY,
-            0.980,
-            _ABC,
-            "eran/mnist_conv_small_nat.pth",
-            "weights.pt",
-            "7d0bf96c4b4c5cd2bc15aca1c14b2d7d9c93a2ca88662439364f6635cd450adc",
-        ),
-        PublicModel(
-            "mnist-kw",
-            "mnist",
-            *_MNIST,
-            *_NONE,
-            0.982,
-            _CONVEX,
-            "mnist.pth",
-            "weights.pth",
-            "95014ab0c04c73f48b3be0cb7acc42aff60ce4420c6c43bec25e9a1447279e08",
-        ),
-        PublicModel(
-            "mnist-madry_tiny_adv",
-            "mnist",
-            *_MADRY_TINY,
-            *_NONE,
-            0.972,
-            _ABC,
-            "bab_attack/MadryCNN_no_maxpool_tiny.pt",
-            "weights.pt",
-            "171ffe80d82dcc80f28d22d5bafccf570e8d456836a6c02c2c8eaaee51547779",
-        ),
-    )
+_NORMALIZATIONS: Final[dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
+    "raw": ((0.0,), (1.0,)),
+    "rgb": ((0.0,) * 3, (1.0,) * 3),
+    "gray": ((0.1307,), (0.3081,)),
+    "half": ((0.5,) * 3, (0.5,) * 3),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar": ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
+    "eran": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "oval": ((0.485, 0.456, 0.406), (0.225,) * 3),
+    "adv": (
+        (125.3 / 255, 123.0 / 255, 113.9 / 255),
+        (63.0 / 255, 62.1 / 255, 66.7 / 255),
+    ),
 }
+
+# Each with the suffix of its files on this machine.
+_SOURCES: Final[dict[str, tuple[Source, str]]] = {
+    "abc": (
+        Source(
+            "Verified-Intelligence/alpha-beta-CROWN",
+            "8250d5fbd530",
+            "complete_verifier/models/",
+            "BSD-3-Clause",
+        ),
+        "pt",
+    ),
+    "akamaster": (
+        Source(
+            "akamaster/pytorch_resnet_cifar10",
+            "d5489e8995e8",
+            "pretrained_models/",
+            "BSD-2-Clause",
+        ),
+        "th",
+    ),
+    "captum": (
+        Source(
+            "pytorch/captum",
+            "faac08773131",
+            "captum/insights/attr_vis/models/",
+            "BSD-3-Clause",
+        ),
+        "pt",
+    ),
+    "convex": (
+        Source("locuslab/convex_adversarial", "2cd8149249b9", "models/", "MIT"),
+        "pth",
+    ),
+    "advertorch": (
+        Source(
+            "BorealisAI/advertorch",
+            "e063e341c87d",
+            "advertorch_examples/trained_models/",
+            "LGPL-3.0",
+        ),
+        "pt",
+    ),
+}
+
+# Name, accuracy, architecture, normalization, source and path; below, the sha256.
+_TABLE: Final = """\
+cifar10-resnet20 0.915 resnet-3 imagenet akamaster resnet20-12fca82f.th
+12fca82f0bebc4135bf1f32f6e3710e61d5108578464b84fd6d7f5c1b04036c8
+cifar10-resnet32 0.928 resnet-5 imagenet akamaster resnet32-d509ac18.th
+d509ac1820d7f25398913559d7e81a13229b1e7adc5648e3bfa5e22dc137f850
+cifar10-resnet44 0.933 resnet-7 imagenet akamaster resnet44-014dd654.th
+014dd6541728a1c700b1642ab640e211dc6eb8ed507d70697458dc8f8a0ae2e4
+cifar10-resnet56 0.926 resnet-9 imagenet akamaster resnet56-4bfd9763.th
+4bfd97631478d6b638d2764fd2baff3edb1d7d82252d54439343b6596b9b5367
+cifar10-captum_lenet 0.590 lenet-rgb half captum cifar_torchvision.pt
+228d8332085282b6d2626d1b1b1b17944c760507d9b0cabe318dc6b108acf6e9
+cifar10-cnn_a_adv 0.664 wide adv abc sdp/cifar_cnn_a_adv.model
+e45d79e68342395f4ada6f89852ae41feba14b430a3b2462a04d7f5e02c65657
+cifar10-cnn_a_adv4 0.574 wide adv abc sdp/cifar_cnn_a_adv4.model
+f872a69536be3f0ab98397094bb7c3952d747b08321b81eafd00d9fab5eca0e7
+cifar10-cnn_a_adv_alt 0.697 wide cifar abc sdp/cifar_cnn_a_adv_alt.model
+6540c5a9d9d0856a2870e5be19d7f2322a966cb30b5141f4116beb70dda59e46
+cifar10-cnn_a_mix 0.760 wide adv abc sdp/cifar_cnn_a_mix.model
+5a1370f41961766db169ad9f945e9cc3157c9afd7986eac73bf2786c35dc3773
+cifar10-cnn_a_mix4 0.693 wide adv abc sdp/cifar_cnn_a_mix4.model
+91d5ade259939afecdccbeb9f818f55f9c560466d9b5b0b01ecc86dc8eaa8d13
+cifar10-conv_small_pgd 0.630 small eran abc eran/cifar_conv_small_pgd.pth
+01adb410a8f561aa19e53a2168ca5c71a795a72a2be18c80eb400cf2e54cdd50
+cifar10-marabou_large 0.755 marabou-32 rgb abc marabou_cifar10/cifar_marabou_large.pth
+ebc062429d071e7199c4cff81df158cd99c910ec3475347cf5007ceb0a9d593f
+cifar10-marabou_medium 0.706 marabou-16 rgb abc marabou_cifar10/cifar_marabou_medium.pth
+a86f85b6d0204fc4b0fba49fbccbcddeb2cda79d8feec6e714d08c6a882b938d
+cifar10-marabou_small 0.630 marabou-8 rgb abc marabou_cifar10/cifar_marabou_small.pth
+29771132fd93c72d39d6a07f7d9a24933334fc9448dc23dc0dce38682050902f
+cifar10-oval_wide_kw 0.636 wide oval abc oval/cifar_wide.pth
+1980beb15e180902fd48b50cd0ac24ac80d48f3ec166753d5773a7dc24d60a07
+cifar10-resnet2b_adv 0.703 resnet-2b cifar abc cifar10_resnet/resnet2b.pth
+ef824b47175668e924d7fd409b5ef7e239012b8f0c31fefa66c643efda1eb05b
+cifar10-resnet4b_adv 0.771 resnet-4b cifar abc cifar10_resnet/resnet4b.pth
+6158f9668935890e832d4e0fdc3b6cece2386ec826319eac36f329490b7729e7
+fashion-kw 0.793 wide-gray raw convex fashion_mnist.pth
+b90cca41cc42b427d5ba1d1c10d90a5a8b6b5219538a3a4d1c6f825d3f612bc5
+mnist-advertorch_lenet5_adv 0.982 lenet-gray raw advertorch mnist_lenet5_advtrained.pt
+b89abfcfe8b33235fe8f8e964188d82a97c56a12ffe25132eaba197e40ac7658
+mnist-advertorch_lenet5_clean 0.984 lenet-gray raw advertorch mnist_lenet5_clntrained.pt
+551a11267982991fb0c9f74e9094de19e54b51455eff9bd1c19c77a69d85156a
+mnist-cnn_a_adv 0.956 wide-gray raw abc sdp/mnist_cnn_a_adv.model
+3a1dbfc656e45be2cf6e8ae709c43da0fa0f3b71762c8a0842df72868f2b3459
+mnist-conv_small_nat 0.980 small-gray gray abc eran/mnist_conv_small_nat.pth
+7d0bf96c4b4c5cd2bc15aca1c14b2d7d9c93a2ca88662439364f6635cd450adc
+mnist-kw 0.982 wide-gray raw convex mnist.pth
+95014ab0c04c73f48b3be0cb7acc42aff60ce4420c6c43bec25e9a1447279e08
+mnist-madry_tiny_adv 0.972 madry-tiny raw abc bab_attack/MadryCNN_no_maxpool_tiny.pt
+171ffe80d82dcc80f28d22d5bafccf570e8d456836a6c02c2c8eaaee51547779
+"""
+
+
+def _read_table(lines: list[str]) -> dict[str, PublicModel]:
+    entries = {}
+    for line, sha256 in zip(lines[::2], lines[1::2], strict=True):
+        name, accuracy, arch, normalization, source, path = line.split()
+        repository, suffix = _SOURCES[source]
+        entries[name] = PublicModel(
+            name,
+            name.partition("-")[0].replace("fashion", "fashion-mnist"),
+            *_ARCHITECTURES[arch],
+            *_NORMALIZATIONS[normalization],
+            float(accuracy),
+            repository,
+            path,
+            f"weights.{suffix}",
+            sha256,
+        )
+    return entries
+
+
+_REGISTRY: Final = _read_table(_TABLE.splitlines())

@@ -15,10 +15,9 @@ from typing import Any, Final
 from torch import nn
 
 from robustbook._store import DataUnavailableError, sha256_of, user_cache
-from robustbook.datasets._obtain import data_folder
-
-from ._evaluate import resolve_device
-from ._robustbench_compat import import_robustbench
+from robustbook._store.downloads import data_folder
+from robustbook.models._evaluate import resolve_device
+from robustbook.models._robustbench_compat import import_robustbench
 
 __all__ = ["PREFIX", "load_robustbench"]
 
@@ -51,7 +50,7 @@ def load_robustbench(
         "Linf", "L2", "corruptions" or "corruptions_3d".
     directory : Path or str, optional
         RobustBench's ``model_dir``. By default the folder ``robustbench`` in
-        ROBUSTBOOK_DATA if there is one, else in the cache of pooch.
+        ROBUSTBOOK_DATA if there is one, else in the user's cache.
     sha256 : str, optional
         Of the file. RobustBench publishes no sums: note that of a file that you
         trust, and give it here.

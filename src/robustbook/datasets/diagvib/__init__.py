@@ -10,7 +10,7 @@ The factors, their levels and intervals are those of DiagViB-6 (E. Eulig et al.,
 ICCV 2021). Code and textures are our own: nothing is copied from the original.
 """
 
-from ._factors import (
+from robustbook.datasets.diagvib._factors import (
     FACTORS,
     HUE_SPREAD,
     HUES,
@@ -23,8 +23,8 @@ from ._factors import (
     Environment,
     original_position,
 )
-from ._scenes import Scenes, draw, draw_all, every_level
-from ._setups import (
+from robustbook.datasets.diagvib._scenes import Scenes, draw, draw_all, every_level
+from robustbook.datasets.diagvib._setups import (
     CONFIGURED,
     DISCRIMINABILITY,
     OPPORTUNITIES,
@@ -36,7 +36,7 @@ from ._setups import (
     differences,
     opportunities,
 )
-from ._textures import texture
+from robustbook.datasets.diagvib._textures import texture
 
 __all__ = [
     "CONFIGURED",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import torch
 from torch import Tensor
 
-from ._masks import CELL, mask_bank
-from ._textures import SIDE, texture_bank
+from robustbook.datasets.diagvib._masks import CELL, mask_bank
+from robustbook.datasets.diagvib._textures import SIDE, texture_bank
 
 if TYPE_CHECKING:
     from ._scenes import Scenes

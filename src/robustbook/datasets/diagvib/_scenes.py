@@ -13,8 +13,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_count
 from robustbook.datasets._types import Dataset, positions_of
-
-from ._factors import (
+from robustbook.datasets.diagvib._factors import (
     FACTORS,
     HUE_SPREAD,
     HUES,
@@ -25,8 +24,8 @@ from ._factors import (
     Environment,
     level_index,
 )
-from ._masks import SOURCES, SPLITS, count_masks
-from ._render import render
+from robustbook.datasets.diagvib._masks import SOURCES, SPLITS, count_masks
+from robustbook.datasets.diagvib._render import render
 
 __all__ = ["Scenes", "draw", "draw_all", "every_level"]
 

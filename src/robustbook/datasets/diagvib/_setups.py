@@ -10,7 +10,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from ._factors import (
+from robustbook.datasets.diagvib._factors import (
     HUES,
     LIGHTNESSES,
     SCALES,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from ._factors import TEXTURES
+from robustbook.datasets.diagvib._factors import TEXTURES
 
 __all__ = ["SIDE", "texture", "texture_bank"]
 
