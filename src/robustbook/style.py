@@ -12,13 +12,17 @@ Examples
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from robustbook._checks.extras import extra
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,157 +65,92 @@ PALETTE: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-# Networks whose gradient was kept small in training, by its weight.
-_GRADIENT: Final = {
-    f"cnn-grad{weight}": weight for weight in ("1e-4", "1e-3", "1e-2", "1e-1", "1")
+
+@dataclass(frozen=True)
+class _Look:
+    """How a role or a model is shown; its color is a name in :data:`PALETTE`."""
+
+    color: str
+    marker: str = ""
+    label: str = ""
+
+
+# One line for each role and each model, the same in every chapter. Models that share a
+# figure differ in color and in marker, so that color is never the only cue; labels are
+# for legends and tables, short enough for a phone.
+_LOOKS: Final = {
+    # roles
+    "clean": _Look("blue", "o"),
+    "shifted": _Look("vermilion", "s"),
+    "pa": _Look("blue", "o"),
+    "accuracy": _Look("orange", "s"),
+    "afr_true": _Look("orange", "s"),
+    "afr_pred": _Look("green", "^"),
+    "bound": _Look("gray"),
+    "adam": _Look("purple", "v"),
+    "hard": _Look("sky", "D"),
+    "confidence": _Look("purple", "P"),
+    "curve": _Look("black"),
+    "muted": _Look("gray"),
+    "undefended": _Look("blue", "o"),
+    # the three classifiers of the first chapter
+    "perfect": _Look("green", "o"),
+    "constant": _Look("sky", "s"),
+    "random": _Look("vermilion", "X"),
+    # trained by this project
+    "linear": _Look("orange", "s", "logistic regression"),
+    "cnn": _Look("blue", "o", "CNN"),
+    "cnn-noise": _Look("green", "^", "CNN, noise"),
+    "cnn-adv": _Look("black", "v", "CNN, PGD"),
+    "preact-adv": _Look("black", "v", "PreAct, PGD"),
+    **{
+        f"cnn-grad{weight}": _Look("sky", "D", f"CNN, λ = {float(weight):g}")
+        for weight in ("1e-4", "1e-3", "1e-2", "1e-1", "1")
+    },
+    # a plain model behind a weak defense
+    "jpeg-rs": _Look("vermilion", "X", "JPEG + RS"),
+    # public, undefended
+    "resnet20": _Look("blue", "o", "undefended"),
+    "advertorch_lenet5_clean": _Look("blue", "o", "LeNet-5, clean"),
+    "captum_lenet": _Look("vermilion", "X", "LeNet, clean"),
+    "conv_small_nat": _Look("sky", "D", "small CNN, clean"),
+    "marabou_medium": _Look("sky", "D", "CNN, clean"),
+    "marabou_large": _Look("vermilion", "X", "large CNN, clean"),
+    # public, trained against attacks
+    "advertorch_lenet5_adv": _Look("green", "^", "LeNet-5, adv"),
+    "cnn_a_adv": _Look("orange", "s", "CNN-A, adv"),
+    "cnn_a_adv4": _Look("orange", "s", "CNN-A, adv 4"),
+    "cnn_a_adv_alt": _Look("sky", "D", "CNN-A, adv alt"),
+    "cnn_a_mix": _Look("orange", "s", "CNN-A, mix"),
+    "cnn_a_mix4": _Look("sky", "D", "CNN-A, mix 4"),
+    "conv_small_pgd": _Look("black", "v", "small CNN, PGD"),
+    "madry_tiny_adv": _Look("black", "v", "tiny CNN, PGD"),
+    "resnet2b_adv": _Look("green", "^", "ResNet-2b, adv"),
+    "resnet4b_adv": _Look("green", "^", "ResNet-4b, adv"),
+    # public, with a proof
+    "kw": _Look("purple", "P", "CNN, KW"),
+    "oval_wide_kw": _Look("purple", "P", "wide CNN, KW"),
 }
 
-#: One color for each role and each model, the same in every chapter.
+#: One color for each role and each model.
 COLORS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        # roles
-        "clean": PALETTE["blue"],
-        "shifted": PALETTE["vermilion"],
-        "pa": PALETTE["blue"],
-        "accuracy": PALETTE["orange"],
-        "afr_true": PALETTE["orange"],
-        "afr_pred": PALETTE["green"],
-        "bound": PALETTE["gray"],
-        "adam": PALETTE["purple"],
-        "hard": PALETTE["sky"],
-        "confidence": PALETTE["purple"],
-        "curve": PALETTE["black"],
-        "muted": PALETTE["gray"],
-        # the three classifiers of chapter 1
-        "perfect": PALETTE["green"],
-        "constant": PALETTE["sky"],
-        "random": PALETTE["vermilion"],
-        # trained models
-        "linear": PALETTE["orange"],
-        "cnn": PALETTE["blue"],
-        "cnn-noise": PALETTE["green"],
-        "cnn-adv": PALETTE["black"],
-        # the models of Part III: undefended, trained against attacks by one way or
-        # another, with a proof (kw), or a plain model behind a weak defense
-        "undefended": PALETTE["blue"],
-        "jpeg-rs": PALETTE["vermilion"],
-        "resnet20": PALETTE["blue"],
-        "resnet4b_adv": PALETTE["green"],
-        "cnn_a_adv4": PALETTE["orange"],
-        "cnn_a_adv_alt": PALETTE["sky"],
-        "oval_wide_kw": PALETTE["purple"],
-        "conv_small_pgd": PALETTE["black"],
-        "advertorch_lenet5_clean": PALETTE["blue"],
-        "conv_small_nat": PALETTE["sky"],
-        "advertorch_lenet5_adv": PALETTE["green"],
-        "cnn_a_adv": PALETTE["orange"],
-        "madry_tiny_adv": PALETTE["black"],
-        "kw": PALETTE["purple"],
-        # more undefended models of Part V
-        "captum_lenet": PALETTE["vermilion"],
-        "marabou_medium": PALETTE["sky"],
-        # more networks of Part VII
-        "marabou_large": PALETTE["vermilion"],
-        "cnn_a_mix": PALETTE["orange"],
-        "cnn_a_mix4": PALETTE["sky"],
-        "resnet2b_adv": PALETTE["green"],
-        "preact-adv": PALETTE["black"],
-        **dict.fromkeys(_GRADIENT, PALETTE["sky"]),
-    }
+    {name: PALETTE[look.color] for name, look in _LOOKS.items()}
 )
 
-#: One marker for each model or role, so that color is never the only cue.
+#: One marker for each model, and for the roles that are drawn as points.
 MARKERS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "clean": "o",
-        "shifted": "s",
-        "pa": "o",
-        "accuracy": "s",
-        "afr_true": "s",
-        "afr_pred": "^",
-        "adam": "v",
-        "hard": "D",
-        "confidence": "P",
-        "perfect": "o",
-        "constant": "s",
-        "random": "X",
-        "linear": "s",
-        "cnn": "o",
-        "cnn-noise": "^",
-        "cnn-adv": "v",
-        "undefended": "o",
-        "jpeg-rs": "X",
-        "resnet20": "o",
-        "resnet4b_adv": "^",
-        "cnn_a_adv4": "s",
-        "cnn_a_adv_alt": "D",
-        "oval_wide_kw": "P",
-        "conv_small_pgd": "v",
-        "advertorch_lenet5_clean": "o",
-        "conv_small_nat": "D",
-        "advertorch_lenet5_adv": "^",
-        "cnn_a_adv": "s",
-        "madry_tiny_adv": "v",
-        "kw": "P",
-        "captum_lenet": "X",
-        "marabou_medium": "D",
-        "marabou_large": "X",
-        "cnn_a_mix": "s",
-        "cnn_a_mix4": "D",
-        "resnet2b_adv": "^",
-        "preact-adv": "v",
-        **dict.fromkeys(_GRADIENT, "D"),
-    }
+    {name: look.marker for name, look in _LOOKS.items() if look.marker}
 )
 
-#: What a model is called in legends and tables, short enough for a phone.
+#: What a model is called in legends and tables.
 LABELS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "linear": "logistic regression",
-        "cnn": "CNN",
-        "cnn-noise": "CNN, noise",
-        "cnn-adv": "CNN, PGD",
-        "jpeg-rs": "JPEG + RS",
-        "resnet20": "undefended",
-        "resnet4b_adv": "ResNet-4b, adv",
-        "cnn_a_adv4": "CNN-A, adv 4",
-        "cnn_a_adv_alt": "CNN-A, adv alt",
-        "oval_wide_kw": "wide CNN, KW",
-        "conv_small_pgd": "small CNN, PGD",
-        "advertorch_lenet5_clean": "LeNet-5, clean",
-        "conv_small_nat": "small CNN, clean",
-        "advertorch_lenet5_adv": "LeNet-5, adv",
-        "cnn_a_adv": "CNN-A, adv",
-        "madry_tiny_adv": "tiny CNN, PGD",
-        "kw": "CNN, KW",
-        "captum_lenet": "LeNet, clean",
-        "marabou_medium": "CNN, clean",
-        **{name: f"CNN, λ = {float(λ):g}" for name, λ in _GRADIENT.items()},
-        "marabou_large": "large CNN, clean",
-        "cnn_a_mix": "CNN-A, mix",
-        "cnn_a_mix4": "CNN-A, mix 4",
-        "resnet2b_adv": "ResNet-2b, adv",
-        "preact-adv": "PreAct, PGD",
-    }
+    {name: look.label for name, look in _LOOKS.items() if look.label}
 )
 
 _CYCLE: Final = ("blue", "vermilion", "green", "orange", "purple", "sky", "black")
 
-
-def _without_dataset(name: str) -> str:
-    """Strip the data set in front and the training seed behind.
-
-    Of a model behind a defense ("NAME+jpeg-rs"), the defense is what is left.
-    """
-    name = name.rpartition("+")[2]
-    for prefix in ("digits-", "mnist-", "fashion-mnist-", "fashion-", "cifar10-"):
-        if name.startswith(prefix):
-            name = name.removeprefix(prefix)
-            break
-    head, _, tail = name.rpartition("-")
-    if head and tail[:1] == "s" and tail[1:].isdigit():
-        name = head
-    return name
+_DATASETS: Final = re.compile("^(digits|mnist|fashion(-mnist)?|cifar10)-")
+_SEED: Final = re.compile(r"(?<=.)-s\d+$")
 
 
 def color_of(name: str) -> str:
@@ -242,22 +181,17 @@ def color_of(name: str) -> str:
 
 
 def marker_of(name: str) -> str:
-    """Return the marker of a role or of a model, as :func:`color_of` does.
+    """Return the matplotlib marker of a role or of a model.
 
     Parameters
     ----------
     name : str
-        A role or a model name.
+        As :func:`color_of` takes it; names without a marker raise a KeyError.
 
     Returns
     -------
     str
-        A matplotlib marker.
-
-    Raises
-    ------
-    KeyError
-        If no marker is reserved for the name.
+        A marker.
 
     Examples
     --------
@@ -268,22 +202,17 @@ def marker_of(name: str) -> str:
 
 
 def label_of(name: str) -> str:
-    """Return the short name of a model for legends, as :func:`color_of` does.
+    """Return the name of a model for legends and tables.
 
     Parameters
     ----------
     name : str
-        A model name.
+        As :func:`color_of` takes it; names without a label raise a KeyError.
 
     Returns
     -------
     str
         A few words.
-
-    Raises
-    ------
-    KeyError
-        If no label is reserved for the name.
 
     Examples
     --------
@@ -294,7 +223,9 @@ def label_of(name: str) -> str:
 
 
 def _reserved(table: Mapping[str, str], name: str, what: str) -> str:
-    for key in (name, _without_dataset(name)):
+    """Look up a name, or it without the data set, the seed, and what is defended."""
+    bare = _SEED.sub("", _DATASETS.sub("", name.rpartition("+")[2]))
+    for key in (name, bare):
         if key in table:
             return table[key]
     raise KeyError(
@@ -315,7 +246,8 @@ def style_parameters() -> dict[str, Any]:
     >>> style_parameters()["figure.figsize"]
     (7.0, 3.6)
     """
-    from cycler import cycler
+    with extra("chapters"):
+        from cycler import cycler
 
     return {
         "figure.figsize": (7.0, 3.6),
@@ -372,8 +304,9 @@ def use_style() -> None:
     ...     mpl.rcParams["axes.spines.top"]
     False
     """
-    import matplotlib as mpl
-    import seaborn as sns
+    with extra("chapters"):
+        import matplotlib as mpl
+        import seaborn as sns
 
     sns.set_theme(style="white", rc=style_parameters())
     parameters: Any = style_parameters()
@@ -485,25 +418,10 @@ def mark_maximum(
     >>> [text.get_text() for text in ax.texts]
     ['PA']
     """
-    ax.plot(
-        [x],
-        [y],
-        marker="o",
-        markersize=8,
-        color=color,
-        markeredgecolor="white",
-        linestyle="none",
-        zorder=5,
-    )
-    ax.annotate(
-        label,
-        (x, y),
-        xytext=offset,
-        textcoords="offset points",
-        color=color,
-        ha="left" if offset[0] >= 0 else "right",
-        va="bottom" if offset[1] >= 0 else "top",
-    )
+    mark: dict[str, Any] = {"markersize": 8, "markeredgecolor": "white", "zorder": 5}
+    ax.plot([x], [y], marker="o", color=color, linestyle="none", **mark)
+    side = "bottom" if offset[1] >= 0 else "top"
+    _write_beside(ax, x, y, label, color, offset, va=side)
 
 
 def label_line(
@@ -538,16 +456,22 @@ def label_line(
     >>> ax.texts[0].get_color() == COLORS["cnn"]
     True
     """
-    ax.annotate(
-        text,
-        (x, y),
-        xytext=offset,
-        textcoords="offset points",
-        color=color,
-        va="center",
-        ha="left" if offset[0] >= 0 else "right",
-        annotation_clip=False,
-    )
+    _write_beside(ax, x, y, text, color, offset, va="center", annotation_clip=False)
+
+
+def _write_beside(
+    ax: Axes,
+    x: float,
+    y: float,
+    text: str,
+    color: str,
+    offset: tuple[float, float],
+    **options: Any,
+) -> None:
+    """Write beside a point, to the side where the offset goes."""
+    side = "left" if offset[0] >= 0 else "right"
+    place: dict[str, Any] = {"xytext": offset, "textcoords": "offset points"}
+    ax.annotate(text, (x, y), color=color, ha=side, **place, **options)
 
 
 def image_grid(
@@ -595,12 +519,8 @@ def image_grid(
     6
     >>> plt.close(fig)
     """
-    import matplotlib.pyplot as plt
-
-    from robustbook._checks.arguments import check_count  # imports torch
-
-    check_count("columns", columns)
     pixels = _pixels("images", images)
+    plt = _pyplot(columns)
     rows = -(-len(pixels) // columns)
     for name, labels, expected in (
         ("titles", titles, len(pixels)),
@@ -608,12 +528,12 @@ def image_grid(
     ):
         if labels is not None and len(labels) != expected:
             raise ValueError(f"{name}: expected {expected} labels, got {len(labels)}")
-    extra = 0.3 if titles is not None else 0.05
+    extra_height = 0.3 if titles is not None else 0.05
     left = 1.1 if row_labels is not None else 0.0
     fig, axes = plt.subplots(
         rows,
         columns,
-        figsize=(columns * size + left, rows * (size + extra)),
+        figsize=(columns * size + left, rows * (size + extra_height)),
         squeeze=False,
     )
     for index, ax in enumerate(axes.flat):
@@ -624,8 +544,7 @@ def image_grid(
         if titles is not None:
             ax.set_title(titles[index], fontsize=11, loc="center")
         if row_labels is not None and index % columns == 0:
-            ax.set_ylabel(row_labels[index // columns], rotation=0, ha="right")
-            ax.yaxis.label.set_verticalalignment("center")
+            _label_row(ax, row_labels[index // columns])
     return fig
 
 
@@ -668,11 +587,7 @@ def image_rows(
     ['red', 'blue']
     >>> plt.close(fig)
     """
-    import matplotlib.pyplot as plt
-
-    from robustbook._checks.arguments import check_count  # imports torch
-
-    check_count("columns", columns)
+    plt = _pyplot(columns)
     if not rows:
         raise ValueError("rows: expected at least one group of images, got none")
     groups = [(name, titles, _pixels(name, images)) for name, titles, images in rows]
@@ -683,8 +598,7 @@ def image_rows(
                 f"{len(titles)}"
             )
     lines = [-(-len(titles) // columns) for _, titles, _ in groups]
-    left = 1.05
-    fig = plt.figure(figsize=(columns * size + left, sum(lines) * (size + 0.27)))
+    fig = plt.figure(figsize=(columns * size + 1.05, sum(lines) * (size + 0.27)))
     grid = fig.add_gridspec(sum(lines), columns)
     above = 0
     for (name, titles, pixels), height in zip(groups, lines, strict=True):
@@ -693,23 +607,32 @@ def image_rows(
             _show_image(ax, image)
             ax.set_title(title, fontsize=10, loc="center", pad=3)
             if index == 0:
-                ax.set_ylabel(name, rotation=0, ha="right", labelpad=8)
-                ax.yaxis.label.set_verticalalignment("center")
+                _label_row(ax, name, labelpad=8)
         above += height
     return fig
+
+
+def _pyplot(columns: int) -> Any:
+    """Pyplot, for so many columns of images."""
+    from robustbook._checks.arguments import check_count  # imports torch
+
+    check_count("columns", columns)
+    with extra("report"):
+        import matplotlib.pyplot as plt
+    return plt
 
 
 def _pixels(name: str, images: npt.ArrayLike | Tensor) -> npt.NDArray[np.float64]:
     """Images as (n, C, H, W) in [0, 1]."""
     from robustbook._checks.arguments import as_tensor  # imports torch
 
-    given = as_tensor(name, images)
-    pixels = _floats(name, given)
-    if str(given.dtype) == "torch.uint8":
+    tensor = as_tensor(name, images)
+    pixels = _floats(name, tensor)
+    if str(tensor.dtype) == "torch.uint8":
         pixels /= 255.0
-    elif not given.is_floating_point():
+    elif not tensor.is_floating_point():
         raise TypeError(
-            f"{name}: expected floats in [0, 1] or uint8, got {given.dtype}; "
+            f"{name}: expected floats in [0, 1] or uint8, got {tensor.dtype}; "
             "divide by the largest value that a pixel can have"
         )
     if pixels.ndim == 3:
@@ -717,16 +640,21 @@ def _pixels(name: str, images: npt.ArrayLike | Tensor) -> npt.NDArray[np.float64
     if pixels.ndim != 4 or pixels.shape[1] not in (1, 3) or len(pixels) == 0:
         raise ValueError(
             f"{name}: expected shape (n, C, H, W) with n > 0 and C = 1 or 3, "
-            f"or (n, H, W); got {tuple(given.shape)}"
+            f"or (n, H, W); got {tuple(tensor.shape)}"
         )
     return pixels
 
 
 def _show_image(ax: Axes, image: npt.NDArray[np.float64]) -> None:
     """One image (C, H, W) without ticks, in a thin frame."""
-    shown = np.clip(image.transpose(1, 2, 0), 0.0, 1.0)
-    ax.imshow(shown.squeeze(), vmin=0.0, vmax=1.0, cmap="gray_r")
+    pixels = np.clip(image.transpose(1, 2, 0), 0.0, 1.0)
+    ax.imshow(pixels.squeeze(), vmin=0.0, vmax=1.0, cmap="gray_r")
     ax.set(xticks=[], yticks=[])
     ax.grid(visible=False)
     for spine in ax.spines.values():
         spine.set(visible=True, color="#BBBBBB", linewidth=0.8)
+
+
+def _label_row(ax: Axes, text: str, **options: Any) -> None:
+    ax.set_ylabel(text, rotation=0, ha="right", **options)
+    ax.yaxis.label.set_verticalalignment("center")
