@@ -19,7 +19,7 @@ def extra(name: str) -> Iterator[None]:
 
     Raises
     ------
-    ImportError
+    ModuleNotFoundError
         If a package is not installed, or does not import.
 
     Examples
@@ -28,13 +28,13 @@ def extra(name: str) -> Iterator[None]:
     ...     import jinjer
     Traceback (most recent call last):
         ...
-    ImportError: jinjer is not installed; pip install "robustbook[report]"
+    ModuleNotFoundError: jinjer is not installed; pip install "robustbook[report]"
     """
     try:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "a package").partition(".")[0]
-        raise ImportError(
+        raise ModuleNotFoundError(
             f'{package} is not installed; pip install "robustbook[{name}]"',
             name=package,
         ) from error

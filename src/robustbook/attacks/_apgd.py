@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook._checks.models import Model
-from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
-from robustbook.attacks._result import AttackResult, Norm
-
-if TYPE_CHECKING:
-    from robustbook.attacks._pyautoattack import ZeroGradients
+from robustbook.attacks._result import AttackResult
+from robustbook.attacks.engine import (
+    SHARED,
+    ArrayLike,
+    Batch,
+    Norm,
+    Settings,
+    run_attack,
+)
 
 #: Each loss, with the number of classes from which it is defined.
 LOSSES: Final = {"ce": 2, "dlr": 3, "targeted": 4}
 
 
+@SHARED.fill
 def apgd(
     model: Model,
     images: ArrayLike,
@@ -45,15 +50,7 @@ def apgd(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in
-        evaluation mode. Its parameters and their gradients are left alone.
-    images : Tensor or ndarray, shape (N, ...)
-        Images in [0, 1], float32 or float64.
-    labels : Tensor or ndarray, shape (N,), optional
-        True classes, integers from 0 to K - 1; the model's predictions by default.
-    eps : float
-        Largest size of the perturbation, in [0, 1] pixel units.
+    {model} {images} {labels} {eps}
     loss : {"ce", "dlr", "targeted"}, default "ce"
         What to maximize. "dlr" needs three classes, "targeted" four.
     steps : int, default 100
@@ -63,18 +60,10 @@ def apgd(
     targets : int, default 9
         For "targeted": how many of the likeliest other classes to try, all of them
         if there are fewer.
-    norm : {"linf", "l2"}, default "linf"
-        What size means: the largest change of a pixel, or the root of the sum of
-        squares.
-    batch_size : int, default 256
-        Images at once; the result does not depend on it, rounding apart.
+    {norm} {batch_size}
     seed : int, default 0
         Seed of the random starts; each image has its own.
-    progress : bool, default True
-        Show a progress bar, on a terminal.
-    device : str or torch.device, optional
-        Where to run, "auto" for a CUDA device if there is one; where the model is
-        by default. The result is where the images are.
+    {progress} {device}
 
     Returns
     -------
@@ -84,18 +73,13 @@ def apgd(
 
     Raises
     ------
-    TypeError
-        If the images are not floating-point numbers or the labels not integers.
-    ValueError
-        If shapes do not match, a label is no class, or an option is out of range.
-    ModuleNotFoundError
-        If pyautoattack is not installed.
+    {TypeError} {ValueError} {ModuleNotFoundError}
 
     Warns
     -----
+    {UserWarning}
     UserWarning
-        If the model is in training mode, or pixels are outside [0, 1], or
-        gradients of zero stop the DLR loss.
+        If gradients of zero stop the DLR loss.
 
     References
     ----------
@@ -115,8 +99,8 @@ def apgd(
     check_count("restarts", restarts)
     check_count("targets", targets)
     if loss not in LOSSES:
-        raise ValueError(f"loss: expected one of {', '.join(LOSSES)}; got {loss!r}.")
-    from robustbook.attacks._pyautoattack import ZeroGradients
+        raise ValueError(f"loss: expected one of {', '.join(LOSSES)}; got {loss!r}")
+    from robustbook.attacks.pyautoattack_runs import ZeroGradients, run_apgd
 
     log = ZeroGradients()
 
@@ -125,64 +109,39 @@ def apgd(
         if num_classes < LOSSES[loss]:
             raise ValueError(
                 f"loss: expected at least {LOSSES[loss]} classes for {loss!r}, got "
-                f"{num_classes}; use loss='ce'."
+                f"{num_classes}; use loss='ce'"
             )
         goals: list[Tensor | None] = [None]
         if loss == "targeted":
-            goals = list(batch.ranked_classes(min(targets, num_classes - 1)))
-        return _runs(
-            batch,
-            goals * restarts,
-            loss=loss,
-            norm=norm,
-            eps=eps,
-            steps=steps,
-            log=log,
-        )
+            goals = [*batch.ranked_classes(min(targets, num_classes - 1))]
+        best = batch.images.clone()
+        highest = torch.full((len(batch),), -torch.inf, device=best.device)
+        # Run after run, each on the images that no run before it succeeded on.
+        left = torch.arange(len(batch), device=best.device)
+        for number, goal in enumerate(goals * restarts):
+            part = batch[left]
+            images, fooled, value = run_apgd(
+                part,
+                None if goal is None else goal[left],
+                loss=loss,
+                norm=norm,
+                eps=eps,
+                steps=steps,
+                start=_start(part, number, norm, eps),
+                log=log,
+            )
+            better = fooled | (value > highest[left])
+            best[left[better]] = images[better]
+            highest[left] = torch.maximum(highest[left], value)
+            left = left[~fooled]
+            if len(left) == 0:
+                break
+        return best
 
     settings = Settings(f"apgd-{loss}", norm, batch_size, seed, progress, device)
     result = run_attack(perturb, model, images, labels, settings)
     log.report()
     return result
-
-
-def _runs(
-    batch: Batch,
-    goals: list[Tensor | None],
-    *,
-    loss: str,
-    norm: Norm,
-    eps: float,
-    steps: int,
-    log: ZeroGradients,
-) -> Tensor:
-    """Run after run, each on the images that no run before it succeeded on."""
-    from robustbook.attacks._pyautoattack import run_apgd
-
-    found = batch.images.clone()
-    highest = torch.full((len(batch),), -torch.inf, device=found.device)
-    left = torch.arange(len(batch), device=found.device)
-    for number, goal in enumerate(goals):
-        part = batch[left]
-        images, fooled, value = run_apgd(
-            part.model,
-            part.images,
-            part.labels,
-            target=None if goal is None else goal[left],
-            loss=loss,
-            norm=norm,
-            eps=eps,
-            steps=steps,
-            start=_start(part, number, norm, eps),
-            log=log,
-        )
-        better = fooled | (value > highest[left])
-        found[left[better]] = images[better]
-        highest[left] = torch.maximum(highest[left], value)
-        left = left[~fooled]
-        if len(left) == 0:
-            break
-    return found
 
 
 def _start(batch: Batch, number: int, norm: Norm, eps: float) -> Tensor:

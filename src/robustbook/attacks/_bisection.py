@@ -9,10 +9,11 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_count
 from robustbook._checks.models import Model
-from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
 from robustbook.attacks._result import AttackResult, smallest
+from robustbook.attacks.engine import SHARED, ArrayLike, Batch, Settings, run_attack
 
 
+@SHARED.fill
 def bisect_result(
     model: Model,
     images: ArrayLike,
@@ -34,24 +35,14 @@ def bisect_result(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...) in [0, 1].
-    images : Tensor or ndarray, shape (N, ...)
-        The clean images.
+    {model} {images}
     result : AttackResult
         What an attack found on these images.
     labels : Tensor or ndarray, shape (N,), optional
         The labels that the attack was given, if any.
     steps : int, default 20
         Halvings.
-    batch_size : int, default 256
-        Images at once.
-    seed : int, default 0
-        Seed for models that draw random numbers.
-    progress : bool, default True
-        Show a progress bar, on a terminal.
-    device : str or torch.device, optional
-        Where to run; where the model is by default.
+    {batch_size} {seed} {progress} {device}
 
     Returns
     -------
@@ -60,10 +51,10 @@ def bisect_result(
 
     Raises
     ------
-    TypeError
-        If the images are not floating-point numbers.
+    {TypeError}
     ValueError
-        If `result` is of other images, or an option is out of range.
+        If `result` is of other images, a logit is NaN or infinite, or an option is
+        out of range.
 
     References
     ----------
@@ -83,29 +74,15 @@ def bisect_result(
     if tuple(images.shape) != tuple(result.adversarial.shape):
         raise ValueError(
             f"result: expected one of these images, of shape {tuple(images.shape)}, "
-            f"got shape {tuple(result.adversarial.shape)}."
+            f"got shape {tuple(result.adversarial.shape)}"
         )
 
     def perturb(batch: Batch) -> Tensor:
         attacked = result.adversarial[batch.indices.to(result.adversarial.device)]
-        return bisect(batch, attacked.to(batch.images), steps=steps)
+        return batch.bisect(attacked.to(batch.images), steps=steps)
 
     settings = Settings(
         result.attack, result.norm, batch_size, seed, progress, device, minimal=True
     )
     shorter = run_attack(perturb, model, images, labels, settings)
     return replace(smallest(result, shorter), attack=result.attack)
-
-
-def bisect(batch: Batch, attacked: Tensor, *, steps: int) -> Tensor:
-    """Move attacked images toward the clean ones as long as they fool the model."""
-    low = torch.zeros(len(batch), device=attacked.device)
-    high = torch.ones_like(low)
-    best = attacked
-    for _ in range(steps):
-        middle = (low + high) / 2
-        tried = torch.lerp(batch.images, attacked, batch.column(middle))
-        fooled = batch.fools(tried)
-        best = torch.where(batch.column(fooled), tried, best)
-        low, high = torch.where(fooled, low, middle), torch.where(fooled, middle, high)
-    return best

@@ -7,11 +7,19 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook._checks.models import Model
-from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
-from robustbook.attacks._result import AttackResult, Norm
-from robustbook.attacks._targets import check_shared, closest
+from robustbook.attacks._result import AttackResult
+from robustbook.attacks._targets import closest
+from robustbook.attacks.engine import (
+    SHARED,
+    ArrayLike,
+    Batch,
+    Norm,
+    Settings,
+    run_attack,
+)
 
 
+@SHARED.fill
 def fmn(
     model: Model,
     images: ArrayLike,
@@ -32,13 +40,7 @@ def fmn(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in
-        evaluation mode. Its parameters and their gradients are left alone.
-    images : Tensor or ndarray, shape (N, ...)
-        Images in [0, 1], float32 or float64.
-    labels : Tensor or ndarray, shape (N,), optional
-        True classes, integers from 0 to K - 1; the model's predictions by default.
+    {model} {images} {labels}
     steps : int, default 100
         Gradient steps.
     step_size : float, default 1.0
@@ -46,46 +48,21 @@ def fmn(
         With 10 the attack gets closer on some networks.
     gamma : float, default 0.05
         First relative change of the size of the ball in a step.
-    targets : int, optional
-        Go for this many of the likeliest other classes, one after the other, and
-        keep the smallest perturbation; all of them if there are fewer. By default,
-        the attack is untargeted, which
-        with a hundred classes can end up at the wrong one.
-    bisections : int, default 0
-        Halvings of the way back to the clean image in the end, as by
-        :func:`bisect_result`.
-    norm : {"linf", "l2"}, default "linf"
-        What size means: the largest change of a pixel, or the root of the sum of
-        squares.
-    batch_size : int, default 256
-        Images at once; the result does not depend on it, rounding apart.
-    seed : int, default 0
-        Seed for models that draw random numbers; the attack itself draws none.
-    progress : bool, default True
-        Show a progress bar, on a terminal.
-    device : str or torch.device, optional
-        Where to run, "auto" for a CUDA device if there is one; where the model is
-        by default. The result is where the images are.
+    {targets} {bisections} {norm} {batch_size} {seed} {progress} {device}
 
     Returns
     -------
     AttackResult
-        The closest images found. Where none was found, the clean image, with a norm
-        of ``inf``.
+        The closest images that fool the model; where there is none, the clean image
+        with a norm of ``inf``.
 
     Raises
     ------
-    TypeError
-        If the images are not floating-point numbers or the labels not integers.
-    ValueError
-        If shapes do not match, a label is no class, or an option is out of range.
-    ModuleNotFoundError
-        If foolbox is not installed.
+    {TypeError} {ValueError} {ModuleNotFoundError}
 
     Warns
     -----
-    UserWarning
-        If the model is in training mode, or pixels are outside [0, 1].
+    {UserWarning}
 
     See Also
     --------
@@ -109,23 +86,12 @@ def fmn(
     check_count("steps", steps)
     check_positive("step_size", step_size)
     check_positive("gamma", gamma)
-    check_shared(targets, bisections)
 
-    def run(batch: Batch, rank: int | None) -> Tensor:
-        from robustbook.attacks import _foolbox
+    def run(batch: Batch, target: Tensor | None) -> Tensor:
+        from robustbook.attacks.foolbox_runs import run_fmn
 
-        classes = batch.labels
-        if rank is not None:
-            classes = batch.ranked_classes(rank)[-1]
-        return _foolbox.run_fmn(
-            batch.model,
-            batch.images,
-            classes,
-            targeted=rank is not None,
-            norm=norm,
-            steps=steps,
-            step_size=step_size,
-            gamma=gamma,
+        return run_fmn(
+            batch, target, norm=norm, steps=steps, step_size=step_size, gamma=gamma
         )
 
     perturb = closest(run, targets, bisections, norm)

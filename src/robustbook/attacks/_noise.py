@@ -7,10 +7,18 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_positive
 from robustbook._checks.models import Model
-from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
-from robustbook.attacks._result import AttackResult, Norm
+from robustbook.attacks._result import AttackResult
+from robustbook.attacks.engine import (
+    SHARED,
+    ArrayLike,
+    Batch,
+    Norm,
+    Settings,
+    run_attack,
+)
 
 
+@SHARED.fill
 def gaussian_noise(
     model: Model,
     images: ArrayLike,
@@ -31,24 +39,15 @@ def gaussian_noise(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...) in [0, 1].
-    images : Tensor or ndarray, shape (N, ...)
-        Images in [0, 1], float32 or float64.
-    labels : Tensor or ndarray, shape (N,), optional
-        True classes; the model's predictions by default.
+    {model} {images} {labels}
     sigma : float
         Standard deviation of the noise before it is clipped, in [0, 1] pixel units.
     norm : {"linf", "l2"}, default "l2"
         The norm to report.
-    batch_size : int, default 256
-        Images at once; the noise does not depend on it.
+    {batch_size}
     seed : int, default 0
         Seed of the noise.
-    progress : bool, default True
-        Show a progress bar, on a terminal.
-    device : str or torch.device, optional
-        Where to run; where the model is by default.
+    {progress} {device}
 
     Returns
     -------
@@ -57,10 +56,7 @@ def gaussian_noise(
 
     Raises
     ------
-    TypeError
-        If the images are not floating-point numbers or the labels not integers.
-    ValueError
-        If `sigma` is not positive, or shapes do not match.
+    {TypeError} {ValueError}
 
     References
     ----------

@@ -7,10 +7,18 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook._checks.models import Model
-from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
-from robustbook.attacks._result import AttackResult, Norm
+from robustbook.attacks._result import AttackResult
+from robustbook.attacks.engine import (
+    SHARED,
+    ArrayLike,
+    Batch,
+    Norm,
+    Settings,
+    run_attack,
+)
 
 
+@SHARED.fill
 def pgd(
     model: Model,
     images: ArrayLike,
@@ -37,15 +45,7 @@ def pgd(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in
-        evaluation mode. Its parameters and their gradients are left alone.
-    images : Tensor or ndarray, shape (N, ...)
-        Images in [0, 1], float32 or float64.
-    labels : Tensor or ndarray, shape (N,), optional
-        True classes, integers from 0 to K - 1; the model's predictions by default.
-    eps : float
-        Largest size of the perturbation, in [0, 1] pixel units.
+    {model} {images} {labels} {eps}
     steps : int, default 40
         Gradient steps.
     step_size : float, optional
@@ -55,22 +55,12 @@ def pgd(
         Runs from different random starts, until one succeeds.
     random_start : bool, default True
         Start at a random point of the ball, not at the image.
-    norm : {"linf", "l2"}, default "linf"
-        What size means: the largest change of a pixel, or the root of the sum of
-        squares.
-    skip_errors : bool, default True
-        Leave inputs as they are on which the model is wrong already.
-    batch_size : int, default 256
-        Images at once; the result does not depend on it, rounding apart.
+    {norm} {skip_errors} {batch_size}
     seed : int, default 0
         Seed of the random starts; each image has its own.
     first : int, default 0
         Number of the first image: a part of a larger set starts as it does there.
-    progress : bool, default True
-        Show a progress bar, on a terminal.
-    device : str or torch.device, optional
-        Where to run, "auto" for a CUDA device if there is one; where the model is
-        by default. The result is where the images are.
+    {progress} {device}
 
     Returns
     -------
@@ -79,17 +69,11 @@ def pgd(
 
     Raises
     ------
-    TypeError
-        If the images are not floating-point numbers or the labels not integers.
-    ValueError
-        If shapes do not match, a label is no class, or an option is out of range.
-    ModuleNotFoundError
-        If foolbox is not installed.
+    {TypeError} {ValueError} {ModuleNotFoundError}
 
     Warns
     -----
-    UserWarning
-        If the model is in training mode, or pixels are outside [0, 1].
+    {UserWarning}
 
     See Also
     --------
@@ -116,32 +100,29 @@ def pgd(
     if restarts > 1 and not random_start:
         raise ValueError(
             f"restarts: expected 1 without a random start, as all runs are the same; "
-            f"got {restarts}."
+            f"got {restarts}"
         )
 
     def run(batch: Batch, number: int) -> Tensor:
-        from robustbook.attacks import _foolbox
+        from robustbook.attacks.foolbox_runs import run_pgd
 
-        start = _start(batch, number, norm) if random_start else None
-        return _foolbox.run_pgd(
-            batch.model,
-            batch.images,
-            batch.labels,
+        return run_pgd(
+            batch,
             norm=norm,
             eps=eps,
             steps=steps,
             step_size=2.5 * eps / steps if step_size is None else step_size,
-            start=start,
+            start=_start(batch, number, norm) if random_start else None,
         )
 
     def perturb(batch: Batch) -> Tensor:
-        found = run(batch, 0)
+        moved = run(batch, 0)
         for number in range(1, restarts):
-            left = ~batch.fools(found)
+            left = ~batch.fools(moved)
             if not bool(left.any()):
                 break
-            found[left] = run(batch[left], number)
-        return found
+            moved[left] = run(batch[left], number)
+        return moved
 
     settings = Settings(
         "pgd",

@@ -1,4 +1,4 @@
-"""What an attack found, and the best of several attacks."""
+"""The result of an attack, and the best of several results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUNDING: Final = 2.0**-23
 
 @dataclass(frozen=True, eq=False)
 class AttackResult:
-    """What an attack found.
+    """The images that an attack made, and whether they fool the model.
 
     Attributes
     ----------
@@ -77,8 +77,8 @@ class AttackResult:
         limit = check_non_negative("eps", eps, infinite=True)
         pixels = 1 if self.norm == "linf" else self.adversarial[0].numel()
         allowed = limit + ROUNDING * math.sqrt(pixels)
-        found = self.success & (self.norms <= allowed)
-        return float((~found).double().mean())
+        fooled = self.success & (self.norms <= allowed)
+        return float((~fooled).double().mean())
 
 
 def smallest(*results: AttackResult) -> AttackResult:
@@ -112,17 +112,17 @@ def smallest(*results: AttackResult) -> AttackResult:
     True
     """
     if not results:
-        raise ValueError("results: expected at least one AttackResult, got none.")
+        raise ValueError("results: expected at least one AttackResult, got none")
     first = results[0]
     for other in results[1:]:
         if other.norm != first.norm:
             raise ValueError(
-                f"results: expected one norm, got {first.norm} and {other.norm}."
+                f"results: expected one norm, got {first.norm} and {other.norm}"
             )
         if other.adversarial.shape != first.adversarial.shape:
             raise ValueError(
                 f"results: expected one shape, got {tuple(first.adversarial.shape)} "
-                f"and {tuple(other.adversarial.shape)}."
+                f"and {tuple(other.adversarial.shape)}"
             )
     adversarial, norms = first.adversarial.clone(), first.norms.clone()
     success = first.success.clone()

@@ -8,37 +8,32 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_count
-from robustbook.attacks._bisection import bisect
-from robustbook.attacks._engine import Batch
-from robustbook.attacks._result import Norm, distances
-
-
-def check_shared(targets: int | None, bisections: int) -> None:
-    """Check the two options that both attacks have."""
-    if targets is not None:
-        check_count("targets", targets)
-    check_count("bisections", bisections, minimum=0)
+from robustbook.attacks.engine import Batch, Norm, distances
 
 
 def closest(
-    run: Callable[[Batch, int | None], Tensor],
+    run: Callable[[Batch, Tensor | None], Tensor],
     targets: int | None,
     bisections: int,
     norm: Norm,
 ) -> Callable[[Batch], Tensor]:
     """Run for each target, keep the closest image that fools, and bisect."""
+    if targets is not None:
+        check_count("targets", targets)
+    check_count("bisections", bisections, minimum=0)
 
     def perturb(batch: Batch) -> Tensor:
-        ranks: list[int | None] = [None]
+        goals: list[Tensor | None] = [None]
         if targets is not None:
-            ranks = list(range(1, min(targets, batch.logits.shape[1] - 1) + 1))
+            others = batch.logits.shape[1] - 1
+            goals = [*batch.ranked_classes(min(targets, others))]
         best = batch.images.clone()
         least = torch.full((len(batch),), torch.inf, device=best.device).double()
-        for rank in ranks:
-            found = run(batch, rank)
-            size = distances(batch.images, found, norm)
-            better = batch.fools(found) & (size < least)
-            best[better], least[better] = found[better], size[better]
-        return bisect(batch, best, steps=bisections)
+        for goal in goals:
+            images = run(batch, goal)
+            size = distances(batch.images, images, norm)
+            better = batch.fools(images) & (size < least)
+            best[better], least[better] = images[better], size[better]
+        return batch.bisect(best, steps=bisections)
 
     return perturb

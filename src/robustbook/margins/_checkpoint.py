@@ -15,7 +15,7 @@ from torch import Tensor
 
 from robustbook._store.files import atomic_write, check_writable
 from robustbook._store.sums import model_sum, tensor_sum, tensors_sum
-from robustbook.attacks._engine import Batch
+from robustbook.attacks.engine import Batch
 
 _KEY: Final = "configuration"
 _SUM: Final = "sum"

@@ -17,9 +17,9 @@ from robustbook._checks.models import (
     model_logits,
     warn_of_training,
 )
-from robustbook.attacks._result import Norm
+from robustbook.attacks.engine import Norm, check_norm
 from robustbook.margins._arrays import check_vector
-from robustbook.margins._logits import DUAL, _check_norm
+from robustbook.margins._logits import DUAL
 
 
 def gradient_normalized_margin(
@@ -84,14 +84,14 @@ def gradient_normalized_margin(
     inputs = as_tensor("images", images)
     if inputs.dtype not in (torch.float32, torch.float64):
         raise TypeError(
-            f"images: expected float32 or float64, got {inputs.dtype}; convert them."
+            f"images: expected float32 or float64, got {inputs.dtype}; convert them"
         )
     if inputs.ndim < 2 or inputs.numel() == 0:
         raise ValueError(
             f"images: expected shape (N, ...) with at least one image, got "
-            f"{tuple(inputs.shape)}."
+            f"{tuple(inputs.shape)}"
         )
-    _check_norm(norm)
+    check_norm(norm)
     check_count("batch_size", batch_size)
     warn_of_training(model)
     place = find_device(model, inputs, device)

@@ -12,8 +12,7 @@ from torch import Tensor
 from robustbook._checks.arguments import as_tensor, check_count, check_non_negative
 from robustbook._checks.models import Model
 from robustbook._store.provenance import fingerprint
-from robustbook.attacks._engine import ArrayLike, Batch, Settings, run_attack
-from robustbook.attacks._result import Norm
+from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
 from robustbook.margins._checkpoint import Checkpoint
 from robustbook.margins._recipe import ATTACKS, Recipe, search
 

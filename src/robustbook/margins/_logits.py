@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_logits
-from robustbook.attacks._result import NORMS, Norm
+from robustbook.attacks.engine import Norm, check_norm
 
 #: The norm of weights that measures distances in another norm: its dual.
 DUAL: Final = {"linf": 1, "l2": 2}
@@ -100,15 +100,15 @@ def feature_margin(
     if rows.shape[1] != vectors.shape[1]:
         raise ValueError(
             f"weight: expected shape (K, {vectors.shape[1]}), as the features have, "
-            f"got {tuple(rows.shape)}."
+            f"got {tuple(rows.shape)}"
         )
-    _check_norm(norm)
+    check_norm(norm)
     logits = vectors @ rows.T
     if bias is not None:
         offsets = as_tensor("bias", bias)
         if tuple(offsets.shape) != (len(rows),):
             raise ValueError(
-                f"bias: expected shape ({len(rows)},), got {tuple(offsets.shape)}."
+                f"bias: expected shape ({len(rows)},), got {tuple(offsets.shape)}"
             )
         logits = check_logits("logits", logits + offsets.to(logits))
     top, predicted = logits.max(dim=1)
@@ -179,7 +179,7 @@ def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
     (1.4142, 0.0)
     """
     rows = _check_weight(weight)
-    _check_norm(norm)
+    check_norm(norm)
     distances = _pairwise(rows, norm)
     first, second = torch.triu_indices(len(rows), len(rows), offset=1)
     pairs = distances[first, second]
@@ -204,11 +204,6 @@ def _check_weight(weight: Any) -> Tensor:
     if len(rows) < 2:
         raise ValueError(
             f"weight: expected shape (K, D) with at least two classes, got "
-            f"{tuple(rows.shape)}."
+            f"{tuple(rows.shape)}"
         )
     return rows
-
-
-def _check_norm(norm: str) -> None:
-    if norm not in NORMS:
-        raise ValueError(f"norm: expected one of {', '.join(NORMS)}; got {norm!r}.")

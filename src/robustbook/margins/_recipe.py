@@ -9,15 +9,12 @@ far. Gradients that vanish stop FMN and not FAB; elsewhere FMN gets closer.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from robustbook.attacks._bisection import bisect
-from robustbook.attacks._engine import Batch
-from robustbook.attacks._result import Norm, distances
+from robustbook.attacks.engine import Batch, Norm, distances
 
 #: Raise it with every change of what is computed: stored batches become stale.
 VERSION: Final = 1
@@ -73,20 +70,19 @@ class _Best:
         self.sizes = torch.full((count,), torch.inf, device=device).double()
         self.found_by = torch.zeros(count, dtype=torch.int64, device=device)
 
-    def offer(self, found: Tensor, attack: str, rows: Tensor | None = None) -> Tensor:
+    def offer(self, images: Tensor, attack: str, rows: Tensor | None = None) -> Tensor:
         """Keep what is smaller; return all sizes, ``inf`` where it fooled nobody."""
         if rows is None:
             rows = torch.arange(len(self.batch), device=self.images.device)
         part = self.batch[rows]
-        sane = part.column(torch.isfinite(found).flatten(1).all(dim=1))
-        found = torch.where(sane, found, part.images).clamp(0, 1)
+        images = part.inside(images)
         if attack == "fab":
-            found = bisect(part, found, steps=HALVINGS)
-        sizes = distances(part.images, found, self.norm)
-        sizes = torch.where(part.fools(found), sizes, torch.inf)
+            images = part.bisect(images, steps=HALVINGS)
+        sizes = distances(part.images, images, self.norm)
+        sizes = torch.where(part.fools(images), sizes, torch.inf)
         better = sizes < self.sizes[rows]
         chosen = rows[better]
-        self.images[chosen], self.sizes[chosen] = found[better], sizes[better]
+        self.images[chosen], self.sizes[chosen] = images[better], sizes[better]
         if attack == "fmn-warm":
             names = [ATTACKS[i].removesuffix("+fmn") for i in self.found_by[chosen]]
             codes = [ATTACKS.index(f"{name}+fmn") for name in names]
@@ -98,17 +94,20 @@ class _Best:
 
 def search(batch: Batch, recipe: Recipe) -> tuple[Tensor, Tensor]:
     """Return the closest images found and who found them (index in ATTACKS)."""
-    # They say what to install where a library is missing.
-    for name in ("_foolbox", "_pyautoattack"):
-        import_module(f"robustbook.attacks.{name}")
-    best = _Best(batch, recipe.norm)
-    nearest = nearest_classes(batch, recipe.targets, recipe.norm)
+    from robustbook.attacks.foolbox_runs import run_fmn
+    from robustbook.attacks.pyautoattack_runs import run_fab
+
+    norm, steps = recipe.norm, recipe.steps
+    best = _Best(batch, norm)
+    nearest = nearest_classes(batch, recipe.targets, norm)
     by_fmn, by_fab = [], []
     for target in nearest:
-        found = _fmn(batch, target, recipe.steps, LONG_STEP, recipe.norm)
-        by_fmn.append(best.offer(found, "fmn"))
-        found = _fab(batch, target, recipe.steps, recipe.norm)
-        by_fab.append(best.offer(found, "fab"))
+        images = run_fmn(
+            batch, target, norm=norm, steps=steps, step_size=LONG_STEP, gamma=GAMMA
+        )
+        by_fmn.append(best.offer(images, "fmn"))
+        images = run_fab(batch, target, norm=norm, steps=steps)
+        by_fab.append(best.offer(images, "fab"))
     fmn_sizes, fab_sizes = torch.stack(by_fmn), torch.stack(by_fab)
     # Of equals the first: where all failed, the class that comes first.
     order = torch.minimum(fmn_sizes, fab_sizes).argmin(dim=0)
@@ -116,8 +115,9 @@ def search(batch: Batch, recipe: Recipe) -> tuple[Tensor, Tensor]:
     harder = ~(fmn_sizes.amin(dim=0) < fab_sizes.amin(dim=0))
     if recipe.refine_steps and bool(harder.any()):
         rows = harder.nonzero()[:, 0]
-        found = _fab(batch[rows], target[rows], recipe.refine_steps, recipe.norm)
-        best.offer(found, "fab", rows)
+        harder_steps = recipe.refine_steps
+        images = run_fab(batch[rows], target[rows], norm=norm, steps=harder_steps)
+        best.offer(images, "fab", rows)
     _lines(batch, best, recipe)
     if recipe.refine_steps:
         for step in (LONG_STEP, SHORT_STEP):
@@ -133,7 +133,7 @@ def _lines(batch: Batch, best: _Best, recipe: Recipe) -> None:
     part = batch[rows]
     plain = [torch.full_like(part.images, value) for value in (0.0, 0.5, 1.0)]
     for end in (*plain, 1 - part.images):
-        best.offer(bisect(part, end, steps=recipe.bisections), "line", rows)
+        best.offer(part.bisect(end, steps=recipe.bisections), "line", rows)
 
 
 def nearest_classes(batch: Batch, count: int, norm: Norm) -> list[Tensor]:
@@ -151,98 +151,43 @@ def nearest_classes(batch: Batch, count: int, norm: Norm) -> list[Tensor]:
     with torch.enable_grad():
         logits = batch.model(images)
     rows = torch.arange(len(batch), device=images.device)
-    found = []
+    distances_to = []
     for target in likely:
         gap = logits[rows, batch.labels] - logits[rows, target]
         (slope,) = torch.autograd.grad(gap.sum(), images, retain_graph=True)
         order = 1 if norm == "linf" else 2
         length = torch.linalg.vector_norm(slope.flatten(1), ord=order, dim=1)
         distance = gap.detach() / length
-        found.append(torch.nan_to_num(distance, nan=torch.inf))
-    order_of = torch.stack(found).argsort(dim=0, stable=True)[:count]
+        distances_to.append(torch.nan_to_num(distance, nan=torch.inf))
+    order_of = torch.stack(distances_to).argsort(dim=0, stable=True)[:count]
     return list(torch.stack(likely).gather(0, order_of))
-
-
-def _fmn(
-    batch: Batch, target: Tensor, steps: int, step_size: float, norm: Norm
-) -> Tensor:
-    from robustbook.attacks._foolbox import run_fmn
-
-    return run_fmn(
-        batch.model,
-        batch.images,
-        target,
-        targeted=True,
-        norm=norm,
-        steps=steps,
-        step_size=step_size,
-        gamma=GAMMA,
-    )
 
 
 def _warm(batch: Batch, best: _Best, step_size: float, recipe: Recipe) -> None:
     """FMN from the best images so far, toward the classes that they are in."""
-    from foolbox.criteria import TargetedMisclassification
-
-    from robustbook.attacks import _foolbox
+    from robustbook.attacks.foolbox_runs import run_fmn
 
     rows = torch.isfinite(best.sizes).nonzero()[:, 0]
     if len(rows) == 0:
         return
     part, start = batch[rows], best.images[rows]
     target = part.model(start).argmax(dim=1)
-    kind = _foolbox._LinfFMN if recipe.norm == "linf" else _foolbox._L2FMN
-    attack = kind(steps=recipe.refine_steps, max_stepsize=step_size, gamma=GAMMA)
-    try:
-        found: Tensor = attack.run(
-            _foolbox._wrap(part.model, part.images),
-            part.images,
-            TargetedMisclassification(target),
-            starting_points=start,
-        )
-    except AssertionError:
-        # foolbox asks the model once more whether the start is in the class, and
-        # that rounds otherwise where arithmetic is not deterministic.
-        return
-    best.offer(found, "fmn-warm", rows)
-
-
-def _fab(batch: Batch, target: Tensor, steps: int, norm: Norm) -> Tensor:
-    """FAB toward one class for each sample; the library knows ranks only."""
-    from pyautoattack.fab_pt import FABAttack_PT
-
-    from robustbook.attacks._pyautoattack import (
-        _NAMES,
+    images = run_fmn(
+        part,
+        target,
+        norm=recipe.norm,
+        steps=recipe.refine_steps,
+        step_size=step_size,
+        gamma=GAMMA,
+        start=start,
     )
-
-    class Targeted(FABAttack_PT):  # type: ignore[misc]
-        asked = False
-
-        def _get_predicted_label(self, x: Tensor) -> Any:
-            if not self.asked:
-                # First it leaves out what is misclassified: that is nothing here,
-                # but for rounding.
-                self.asked = True
-                return batch.labels
-            return super()._get_predicted_label(x)
-
-        def get_diff_logits_grads_batch_targeted(
-            self, imgs: Tensor, la: Tensor, la_target: Tensor
-        ) -> Any:
-            return super().get_diff_logits_grads_batch_targeted(imgs, la, target)
-
-    attack = Targeted(batch.model, norm=_NAMES[norm], n_iter=steps)
-    attack.target_class = 2
-    found: Tensor = attack.attack_single_run(
-        batch.images, batch.labels, is_targeted=True
-    )
-    return found
+    best.offer(images, "fmn-warm", rows)
 
 
 def _finish(batch: Batch, best: _Best, recipe: Recipe) -> Tensor:
     """Shorten, then step over the boundary by a hair."""
-    shortened = bisect(batch, best.images, steps=recipe.bisections)
+    shortened = batch.bisect(best.images, steps=recipe.bisections)
     pushed = torch.lerp(batch.images, shortened, 1 + PUSH).clamp(0, 1)
     shorter = distances(batch.images, pushed, recipe.norm) < best.sizes
-    kept = batch.fools(pushed) & shorter
-    return torch.where(batch.column(kept), pushed, shortened)
+    good = batch.fools(pushed) & shorter
+    return torch.where(batch.column(good), pushed, shortened)

@@ -1,4 +1,7 @@
-"""What all attacks share: checks, batches, seeds, and the check of the result."""
+"""What attacks are made of: checks, batches, seeds, and the verdict by the model.
+
+For those who write attacks, or ensembles of them as :mod:`robustbook.margins` does.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,23 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from robustbook._checks.arguments import (
-    check_count,
-    check_labels,
-    check_logits,
-)
+from robustbook._checks.arguments import check_count, check_labels, check_logits
 from robustbook._checks.images import check_images
 from robustbook._checks.models import Model, check_model, find_device, warn_of_training
 from robustbook.attacks._classifier import Classifier
+from robustbook.attacks._docs import SHARED
 from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
+
+__all__ = [
+    "SHARED",
+    "ArrayLike",
+    "Batch",
+    "Norm",
+    "Settings",
+    "check_norm",
+    "distances",
+    "run_attack",
+]
 
 ArrayLike = Tensor | npt.NDArray[Any]
 
@@ -76,6 +87,28 @@ class Batch:
         """One value a sample, in a shape that broadcasts against the images."""
         return values.reshape(-1, *[1] * (self.images.ndim - 1))
 
+    def inside(self, moved: Tensor) -> Tensor:
+        """Moved images in [0, 1]; the clean one where an image is not finite.
+
+        A step along a gradient that is not finite leads nowhere.
+        """
+        sane = self.column(torch.isfinite(moved).flatten(1).all(dim=1))
+        return torch.where(sane, moved, self.images).clamp(0, 1)
+
+    def bisect(self, attacked: Tensor, *, steps: int) -> Tensor:
+        """Move attacked images toward the clean ones as long as they fool the model."""
+        low = torch.zeros(len(self), device=attacked.device)
+        high = torch.ones_like(low)
+        closest = attacked
+        for _ in range(steps):
+            middle = (low + high) / 2
+            tried = torch.lerp(self.images, attacked, self.column(middle))
+            fooled = self.fools(tried)
+            closest = torch.where(self.column(fooled), tried, closest)
+            low = torch.where(fooled, low, middle)
+            high = torch.where(fooled, middle, high)
+        return closest
+
     def uniform(self, run: int = 0) -> Tensor:
         """Numbers in [-1, 1) for each pixel, the same for a sample in any batch."""
         drawn = [
@@ -121,10 +154,7 @@ def run_attack(
 ) -> AttackResult:
     """Attack batch by batch, then ask the model what came of it."""
     check_model(model)
-    if settings.norm not in NORMS:
-        raise ValueError(
-            f"norm: expected one of {', '.join(NORMS)}; got {settings.norm!r}."
-        )
+    check_norm(settings.norm)
     check_count("batch_size", settings.batch_size)
     check_count("seed", settings.seed, minimum=0)
     check_count("first", settings.first, minimum=0)
@@ -166,6 +196,12 @@ def run_attack(
     return AttackResult(adversarial, norms, success, settings.norm, settings.attack)
 
 
+def check_norm(norm: str) -> None:
+    """Refuse a norm that is not known."""
+    if norm not in NORMS:
+        raise ValueError(f"norm: expected one of {', '.join(NORMS)}; got {norm!r}")
+
+
 def _attack_batch(
     perturb: Callable[[Batch], Tensor],
     model: Classifier,
@@ -187,16 +223,13 @@ def _attack_batch(
     norms = norms.to(clean.device)
     if bool(attacked.any()):
         batch = everything[attacked]
-        found = perturb(batch).detach()
-        # A step along a gradient that is not finite leads nowhere.
-        sane = batch.column(torch.isfinite(found).flatten(1).all(dim=1))
-        found = torch.where(sane, found, batch.images).clamp(0, 1).to(clean.dtype)
+        moved = batch.inside(perturb(batch).detach()).to(clean.dtype)
         # Some attacks return the clean image where they fail, with norm 0.
-        fooled = batch.fools(found)
+        fooled = batch.fools(moved)
         if settings.minimal:
-            found = torch.where(batch.column(fooled), found, clean[attacked])
-        sizes = distances(clean[attacked], found, settings.norm)
-        adversarial[attacked], success[attacked] = found, fooled
+            moved = torch.where(batch.column(fooled), moved, clean[attacked])
+        sizes = distances(clean[attacked], moved, settings.norm)
+        adversarial[attacked], success[attacked] = moved, fooled
         norms[attacked] = torch.where(fooled, sizes, torch.inf)
     return adversarial, norms, success
 

@@ -1,4 +1,4 @@
-"""foolbox 3.3.4, with two mends of its FMN and random starts that are given."""
+"""Single runs by foolbox 3.3.4, with two mends of its FMN and starts that are given."""
 
 from __future__ import annotations
 
@@ -8,25 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robustbook._checks.extras import extra
 from robustbook.attacks._classifier import Classifier
-from robustbook.attacks._result import Norm
+from robustbook.attacks.engine import Batch, Norm
 
-try:
-    with warnings.catch_warnings():
-        # It imports a name that SciPy has moved.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from eagerpy.astensor import astensor
-        from foolbox.attacks import L2PGD, LinfPGD
-        from foolbox.attacks.fast_minimum_norm import L2FMNAttack, LInfFMNAttack
-        from foolbox.criteria import Misclassification, TargetedMisclassification
-        from foolbox.devutils import atleast_kd
-        from foolbox.models.pytorch import PyTorchModel
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"this attack needs foolbox, and {error.name} is not installed; "
-        'run pip install "robustbook[attacks]".',
-        name=error.name,
-    ) from error
+with extra("attacks"), warnings.catch_warnings():
+    # It imports a name that SciPy has moved.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from eagerpy.astensor import astensor
+    from foolbox.attacks import L2PGD, LinfPGD
+    from foolbox.attacks.fast_minimum_norm import L2FMNAttack, LInfFMNAttack
+    from foolbox.criteria import Misclassification, TargetedMisclassification
+    from foolbox.devutils import atleast_kd
+    from foolbox.models.pytorch import PyTorchModel
 
 
 class _StartMixin:
@@ -70,47 +64,59 @@ class _L2FMN(L2FMNAttack):
 
 
 def run_pgd(
-    model: Classifier,
-    images: Tensor,
-    labels: Tensor,
+    batch: Batch,
     *,
     norm: Norm,
     eps: float,
     steps: int,
     step_size: float,
-    start: Tensor | None,
+    start: Tensor | None = None,
 ) -> Tensor:
     """PGD's last images; ``start`` is inside the unit ball, or None for the center."""
     kind = _LinfPGD if norm == "linf" else _L2PGD
     attack = kind(abs_stepsize=step_size, steps=steps, random_start=start is not None)
     if start is not None:
         attack.start = start
-    criterion = Misclassification(labels)
-    found: Tensor = attack.run(_wrap(model, images), images, criterion, epsilon=eps)
-    return found
+    criterion = Misclassification(batch.labels)
+    images: Tensor = attack.run(_wrapped(batch), batch.images, criterion, epsilon=eps)
+    return images
 
 
 def run_fmn(
-    model: Classifier,
-    images: Tensor,
-    classes: Tensor,
+    batch: Batch,
+    target: Tensor | None,
     *,
-    targeted: bool,
     norm: Norm,
     steps: int,
     step_size: float,
     gamma: float,
+    start: Tensor | None = None,
 ) -> Tensor:
-    """FMN's best images, the clean ones where it found none."""
+    """FMN's closest images, the clean ones where it found none.
+
+    Toward a class for each image, or, with None, away from the label; from images
+    ``start`` that are in the class already, or from the clean ones.
+    """
     kind = _LinfFMN if norm == "linf" else _L2FMN
     attack = kind(steps=steps, max_stepsize=step_size, gamma=gamma)
     criterion: Any = (
-        TargetedMisclassification(classes) if targeted else Misclassification(classes)
+        Misclassification(batch.labels)
+        if target is None
+        else TargetedMisclassification(target)
     )
-    found: Tensor = attack.run(_wrap(model, images), images, criterion)
-    return found
+    options: dict[str, Any] = {} if start is None else {"starting_points": start}
+    try:
+        images: Tensor = attack.run(_wrapped(batch), batch.images, criterion, **options)
+    except AssertionError:
+        if start is None:
+            raise
+        # foolbox asks the model once more whether the start is in the class, and
+        # that rounds otherwise where arithmetic is not deterministic.
+        return batch.images
+    return images
 
 
-def _wrap(model: Classifier, images: Tensor) -> Any:
-    device: torch.device = images.device
+def _wrapped(batch: Batch) -> Any:
+    model: Classifier = batch.model
+    device: torch.device = batch.images.device
     return PyTorchModel(model, bounds=(0, 1), device=device)

@@ -1,0 +1,106 @@
+"""Single runs by pyautoattack 0.2.0, without the seeding and filters around them."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from robustbook._checks.extras import extra
+from robustbook.attacks.engine import Batch, Norm
+
+with extra("attacks"):
+    from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
+    from pyautoattack.fab_pt import FABAttack_PT
+
+_NAMES: Final = {"linf": "Linf", "l2": "L2"}
+
+
+class ZeroGradients:
+    """Takes the library's remarks on zero gradients, of which one is enough."""
+
+    def __init__(self) -> None:
+        self.any = False
+
+    def warning(self, message: str) -> None:
+        """Note that there was one."""
+        self.any = True
+
+    def report(self) -> None:
+        """Warn once, if there was any."""
+        if self.any:
+            warnings.warn(
+                "model: some images have a gradient of zero, so the attack does not "
+                "move them; compare with fmn, fab and loss='ce'",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
+def run_apgd(
+    batch: Batch,
+    target: Tensor | None,
+    *,
+    loss: str,
+    norm: Norm,
+    eps: float,
+    steps: int,
+    start: Tensor,
+    log: ZeroGradients,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """One run of APGD: images, whether they fool the model, and their loss.
+
+    Where the run fails, the images are those of the highest loss.
+    """
+    options: dict[str, Any] = {"n_iter": steps, "norm": _NAMES[norm], "eps": eps}
+    if target is None:
+        attack = APGDAttack(batch.model, loss=loss, logger=log, **options)
+    else:
+        attack = APGDAttack_targeted(batch.model, logger=log, **options)
+        attack.y_target = target
+    attack.init_hyperparam(batch.images)
+    best, robust, value, adversarial = attack.attack_single_run(
+        batch.images, batch.labels, x_init=start
+    )
+    fooled = ~robust.bool()
+    images = torch.where(batch.column(fooled), adversarial, best)
+    return images.detach(), fooled, value.detach()
+
+
+def run_fab(batch: Batch, target: Tensor | None, *, norm: Norm, steps: int) -> Tensor:
+    """FAB's closest images of any size, the clean ones where it found none.
+
+    Toward a class for each image, or, with None, to the nearest boundary of any.
+    """
+    options: dict[str, Any] = {"norm": _NAMES[norm], "n_iter": steps}
+    if target is None:
+        attack = FABAttack_PT(batch.model, **options)
+    else:
+        attack = _TargetedFAB(batch, target, options)
+    # `perturb` would throw away what is larger than eps.
+    images: Tensor = attack.attack_single_run(
+        batch.images, batch.labels, is_targeted=target is not None
+    )
+    return images
+
+
+class _TargetedFAB(FABAttack_PT):  # type: ignore[misc]
+    """FAB toward one class for each image; the library knows ranks only."""
+
+    def __init__(self, batch: Batch, target: Tensor, options: dict[str, Any]) -> None:
+        super().__init__(batch.model, **options)
+        self.target_class = 2  # a rank, which is not used
+        self._labels: Tensor | None = batch.labels
+        self._target = target
+
+    def _get_predicted_label(self, x: Tensor) -> Any:
+        # First it leaves out what is misclassified: nothing here, but for rounding.
+        labels, self._labels = self._labels, None
+        return super()._get_predicted_label(x) if labels is None else labels
+
+    def get_diff_logits_grads_batch_targeted(
+        self, imgs: Tensor, la: Tensor, la_target: Tensor
+    ) -> Any:
+        return super().get_diff_logits_grads_batch_targeted(imgs, la, self._target)
