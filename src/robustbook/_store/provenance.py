@@ -122,23 +122,26 @@ class Code:
             o for taken in imports for o in self._origins(taken.module, taken.name)
         }
         # A page depends on what carries its numbers, too.
-        return self._sum_of(self.closure(*roots, plumbing=True))
+        return self._sum_of(self._reached(roots, plumbing=True))
 
-    def closure(self, *modules: str, plumbing: bool = False) -> set[str]:
+    def closure(self, *modules: str) -> set[str]:
         """Return modules, and all that they import.
 
         Of a package from which names are imported, only the files count that define
         them.
         """
-        pending: set[str] = set()
+        roots: set[str] = set()
         for module in modules:
             if module not in self._files or not module.startswith("robustbook."):
                 raise ValueError(
                     "modules: expected modules of robustbook, such as "
                     f"'robustbook.agreement', got {module!r}"
                 )
-            pending.update(self._whole(module))
-        reached: set[str] = set()
+            roots.update(self._whole(module))
+        return self._reached(roots)
+
+    def _reached(self, roots: Iterable[str], *, plumbing: bool = False) -> set[str]:
+        pending, reached = set(roots), set()
         while pending:
             module = pending.pop()
             if module in reached or (not plumbing and module.startswith(PLUMBING)):
