@@ -12,17 +12,15 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from PIL import Image
 from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.nn import functional
 
 from robustbook._checks.arguments import check_count
+from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
 
 __all__ = ["CORRUPTIONS", "corrupt"]
-
-_BOX: Final = Image.Resampling.BOX
 
 
 def _blur(images: Tensor, width: float) -> Tensor:
@@ -42,13 +40,16 @@ def _contrast(images: Tensor, factor: float) -> Tensor:
 
 
 def _pixelate(images: Tensor, share: float) -> Tensor:
+    with extra("data"):
+        from PIL import Image
+    box = Image.Resampling.BOX
     height, width = images.shape[2:]
     large = (width, height)
     small = (max(1, int(width * share)), max(1, int(height * share)))
     planes = images.float().flatten(0, 1).cpu().numpy()
     pixelated = [
         # Boxes as Pillow makes them: what the benchmark did.
-        Image.fromarray(plane).resize(small, _BOX).resize(large, _BOX)
+        Image.fromarray(plane).resize(small, box).resize(large, box)
         for plane in planes
     ]
     stacked = torch.from_numpy(np.stack([np.asarray(image) for image in pixelated]))

@@ -246,7 +246,7 @@ def style_parameters() -> dict[str, Any]:
     >>> style_parameters()["figure.figsize"]
     (7.0, 3.6)
     """
-    with extra("chapters"):
+    with extra("report"):
         from cycler import cycler
 
     return {

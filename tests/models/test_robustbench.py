@@ -280,5 +280,5 @@ def test_importing_again_gives_the_same_module():
 def test_its_absence_is_told(monkeypatch):
     monkeypatch.delitem(sys.modules, "robustbench")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(ImportError, match=r"pip install 'robustbook\[attacks\]'"):
+    with pytest.raises(ImportError, match=r"pip install .robustbook\[robustbench\]"):
         load_model("robustbench:Wong2020Fast")

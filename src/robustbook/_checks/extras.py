@@ -20,7 +20,7 @@ def extra(name: str) -> Iterator[None]:
     Raises
     ------
     ModuleNotFoundError
-        If a package is not installed, or does not import.
+        If a package is not installed.
 
     Examples
     --------

@@ -14,12 +14,14 @@ from robustbook._checks.arguments import (
     check_positive,
     check_prior,
 )
+from robustbook._checks.extras import extra
 from robustbook._compat import mend_torchvision
 from robustbook.agreement._measure import posterior_agreement
 from robustbook.agreement._result import Agreement
 
 mend_torchvision()
-from torchmetrics import Metric  # noqa: E402
+with extra("metric"):
+    from torchmetrics import Metric
 
 NOTHING = "PosteriorAgreement: expected at least one update before compute, got none"
 

@@ -214,7 +214,7 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
     ------
     ValueError
         If there is no such data set.
-    ImportError
+    ModuleNotFoundError
         If a download needs the extra "data", which is not installed.
     DataUnavailableError
         If a file can be neither found nor downloaded.

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_count
+from robustbook._checks.extras import extra
 from robustbook._store import DataUnavailableError
 from robustbook.datasets._types import Dataset, positions_of
 
@@ -165,7 +166,8 @@ class WildDataset:
 
 
 def _read_square(file: Path, size: int) -> np.ndarray[Any, Any]:
-    from PIL import Image, UnidentifiedImageError
+    with extra("data"):
+        from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(file) as stored:

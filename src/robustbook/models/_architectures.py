@@ -6,7 +6,6 @@ their parameters are those in the public files.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._checks.arguments import check_count
+from robustbook._checks.extras import extra
 from robustbook._compat import mend_torchvision
 
 __all__ = [
@@ -524,13 +524,9 @@ def _torchvision_resnet(depth: int) -> Callable[..., nn.Module]:
     """A residual network for photographs, as torchvision has it, untrained."""
 
     def make(*, num_classes: int = 10) -> nn.Module:
-        if not importlib.util.find_spec("torchvision"):
-            raise ImportError(
-                f"torchvision is not installed, which resnet{depth} needs; "
-                "`pip install 'robustbook[attacks]'` brings it"
-            )
         mend_torchvision()
-        from torchvision import models
+        with extra("robustbench"):
+            from torchvision import models
 
         factory = getattr(models, f"resnet{depth}")
         network: nn.Module = factory(weights=None, num_classes=num_classes)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._checks.arguments import check_count, check_non_negative
+from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
 
 __all__ = ["JPEGReverseSigmoid", "jpeg_compress", "reverse_sigmoid"]
@@ -72,7 +73,8 @@ def jpeg_compress(
     >>> bool((rough - images).norm() > (fine - images).norm())
     True
     """
-    from PIL import Image
+    with extra("data"):
+        from PIL import Image
 
     quality = check_count("quality", quality)
     if quality > 95:

@@ -36,7 +36,7 @@ def load_robustbench(
 ) -> nn.Module:
     """Load a model of RobustBench with RobustBench's own ``load_model``.
 
-    Needs ``robustbook[attacks]``. The weights are read from
+    Needs ``robustbook[robustbench]``. The weights are read from
     ``DIRECTORY/DATASET/THREAT_MODEL/NAME.pt``; RobustBench downloads them from
     Google Drive where that file is not there.
 
@@ -65,7 +65,7 @@ def load_robustbench(
 
     Raises
     ------
-    ImportError
+    ModuleNotFoundError
         If RobustBench is not installed.
     ValueError
         If RobustBench knows no such model.

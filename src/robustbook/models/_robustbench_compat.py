@@ -18,6 +18,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from robustbook._checks.extras import extra
 from robustbook._compat import mend_torchvision
 
 __all__ = ["import_robustbench"]
@@ -90,18 +91,16 @@ def import_robustbench() -> Any:
 
     Raises
     ------
-    ImportError
+    ModuleNotFoundError
         If it is not installed.
     """
     if "robustbench" in sys.modules:
         return sys.modules["robustbench"]
-    for name in ("robustbench", "pyautoattack", "torchvision"):
-        if not importlib.util.find_spec(name):
-            raise ImportError(
-                f"{name} is not installed, which models of RobustBench need; "
-                "`pip install 'robustbook[attacks]'` brings it"
-            )
     mend_torchvision()
+    with extra("robustbench"):
+        for name in ("robustbench", "pyautoattack", "torchvision"):
+            if not importlib.util.find_spec(name):
+                raise ModuleNotFoundError(name=name)
     if _absent("autoattack"):
         state = importlib.import_module("pyautoattack.state")
         _module("autoattack", AutoAttack=_AutoAttack, __path__=[])

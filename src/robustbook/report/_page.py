@@ -13,18 +13,21 @@ from html import escape
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import jinja2
 from torch import Tensor
 
 from robustbook._checks.arguments import check_non_negative
+from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
 from robustbook.lenses import Passes, ThreeLenses
 from robustbook.report import _words as words
 from robustbook.report._figures import figures
 from robustbook.report._numbers import FORMAT, report_numbers
 from robustbook.report._thumbnails import fragile_rows
+
+if TYPE_CHECKING:
+    import jinja2
 
 __all__ = [
     "Report",
@@ -370,6 +373,8 @@ def write_whole(path: Path, text: str) -> Path:
 
 
 def _template() -> jinja2.Template:
+    with extra("report"):
+        import jinja2
     text = resources.files(__package__).joinpath(_TEMPLATE).read_text("utf-8")
     environment = jinja2.Environment(
         autoescape=True,
