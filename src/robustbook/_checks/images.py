@@ -50,7 +50,7 @@ def check_images(
             f"{name}: expected {kind} pixels in [0, 1], got dtype {images.dtype}; "
             f"convert them (bytes: {name}.float() / 255)"
         )
-    if not len(images) and images.ndim == 4 and outside == "clip":
+    if images.ndim == 4 and not len(images) and outside == "clip":
         return images
     if planes and (images.ndim != 4 or 0 in images.shape):
         raise ValueError(

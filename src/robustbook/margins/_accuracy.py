@@ -19,6 +19,7 @@ from robustbook.margins._arrays import (
     check_level,
     check_vector,
 )
+from robustbook.margins._docs import SHARED
 from robustbook.margins._estimate import Estimate, bounded_interval
 
 
@@ -56,6 +57,7 @@ class RobustAccuracy:
     num_samples: int
 
 
+@SHARED.fill
 def estimate_robust_accuracy(
     logit_margin: Any,
     correct: Any,
@@ -78,10 +80,7 @@ def estimate_robust_accuracy(
 
     Parameters
     ----------
-    logit_margin : Tensor or array, shape (N,)
-        Of all samples; any score that is large where decisions are robust.
-    correct : Tensor or array, shape (N,)
-        Whether predictions are right, bool, of all samples.
+    {logit_margin} {correct}
     indices : Tensor or array, shape (n,)
         The samples whose input margins were measured: drawn uniformly at random,
         without replacement, in the order drawn. Where they were sorted, the
@@ -89,16 +88,13 @@ def estimate_robust_accuracy(
     input_margin : Tensor or array, shape (n,)
         Their input margins, in the order of `indices`; those of the predictions or
         0 where they are wrong, which makes no difference to robust accuracy.
-    eps : float
-        The bound, in the units of `input_margin`: a decision is robust if its
-        margin is larger.
+    {eps}
     alpha : float, default 0.8
         The smallest share of the sample's brittle decisions that the threshold of
         Algorithm 1 may find.
     folds : int, default 10
         Parts of the sample for cross-fitting.
-    level : float, default 0.95
-        Coverage of the intervals.
+    {level}
     seed : int, default 0
         For the parts.
 
@@ -109,9 +105,9 @@ def estimate_robust_accuracy(
 
     Raises
     ------
-    TypeError, ValueError
-        If shapes or types do not match, an index is out of range or there twice, an
-        entry is NaN, or there are fewer than two measured samples.
+    {TypeError, ValueError}
+    ValueError
+        If an index is out of range or there twice, or there are fewer than two.
 
     See Also
     --------
@@ -127,10 +123,10 @@ def estimate_robust_accuracy(
     >>> import torch
     >>> margins = torch.linspace(0, 1, 1000, dtype=torch.float64)
     >>> correct, sample = margins > 0.1, torch.randperm(1000)[:50]
-    >>> found = estimate_robust_accuracy(
+    >>> accuracy = estimate_robust_accuracy(
     ...     margins, correct, sample, margins[sample] / 4, eps=0.1
     ... )
-    >>> low, high = found.design_based.interval
+    >>> low, high = accuracy.design_based.interval
     >>> low < 0.6 < high
     True
     """
@@ -144,7 +140,7 @@ def estimate_robust_accuracy(
     check_count("seed", seed, minimum=0)
     check_level(level)
     if len(rows) < 2:
-        raise ValueError("indices: expected at least two measured samples, got 1.")
+        raise ValueError("indices: expected at least two measured samples, got 1")
     brittle = margins <= limit
     outcome = right[rows] & ~brittle
     threshold, tpr = _tune(scores[rows], right[rows], brittle, share)
@@ -171,19 +167,18 @@ def _tune(
     order = np.sort(scores[right])
     above = len(order) - np.searchsorted(order, cuts, side="right")
     error = np.abs(above - (right & ~brittle).sum())
-    found = np.ones(len(cuts))
     if brittle.any():
         places = np.searchsorted(np.sort(scores[brittle]), cuts, side="right")
-        found = places / brittle.sum()
+        flagged = places / brittle.sum()
     else:
-        # Nothing to be found: a threshold below all scores flags nothing.
+        # None to be flagged: a threshold below all scores flags none.
         cuts = np.concatenate([[-np.inf], cuts])
-        found = np.ones(len(cuts))
+        flagged = np.ones(len(cuts))
         error = np.concatenate([[abs(len(order) - right.sum())], error])
-    allowed = np.flatnonzero(found >= alpha - 1e-12)
+    allowed = np.flatnonzero(flagged >= alpha - 1e-12)
     best = allowed[error[allowed] == error[allowed].min()]
     chosen = best[(len(best) - 1) // 2]
-    return float(cuts[chosen]), float(found[chosen])
+    return float(cuts[chosen]), float(flagged[chosen])
 
 
 def _plain(outcome: Flags, right: Flags, rows: Indices, level: float) -> Estimate:

@@ -22,23 +22,23 @@ def check_vector(
     """Return ``value`` as float64 of shape (N,), without NaN; ``inf`` is allowed."""
     tensor = as_tensor(name, value)
     if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"{name}: expected real numbers, got dtype {tensor.dtype}.")
+        raise TypeError(f"{name}: expected real numbers, got dtype {tensor.dtype}")
     if tensor.ndim != 1 or len(tensor) == 0:
         raise ValueError(
             f"{name}: expected shape (N,) with at least one sample, got "
-            f"{tuple(tensor.shape)}."
+            f"{tuple(tensor.shape)}"
         )
     if length is not None and len(tensor) != length:
-        raise ValueError(f"{name}: expected {length} numbers, got {len(tensor)}.")
+        raise ValueError(f"{name}: expected {length} numbers, got {len(tensor)}")
     vector: Vector = tensor.cpu().double().numpy()
     if np.isnan(vector).any():
         index = int(np.flatnonzero(np.isnan(vector))[0])
-        raise ValueError(f"{name}: expected numbers, got NaN at index {index}.")
+        raise ValueError(f"{name}: expected numbers, got NaN at index {index}")
     if vector.min() < low:
         index = int(np.argmin(vector))
         raise ValueError(
             f"{name}: expected numbers of at least {low:g}, got {vector[index]:g} at "
-            f"index {index}."
+            f"index {index}"
         )
     return vector
 
@@ -49,7 +49,7 @@ def check_features(value: Any) -> Tensor:
     if tensor.ndim != 2 or tensor.numel() == 0:
         raise ValueError(
             f"features: expected shape (N, D) with at least one sample, got "
-            f"{tuple(tensor.shape)}; flatten the rest."
+            f"{tuple(tensor.shape)}; flatten the rest"
         )
     return check_logits("features", tensor, min_classes=1).cpu().double()
 
@@ -60,11 +60,11 @@ def check_flags(name: str, value: Any, *, length: int) -> Flags:
     if tensor.dtype != torch.bool:
         raise TypeError(
             f"{name}: expected booleans, got dtype {tensor.dtype}; compare predictions "
-            "with labels."
+            "with labels"
         )
     if tuple(tensor.shape) != (length,):
         raise ValueError(
-            f"{name}: expected shape ({length},), got {tuple(tensor.shape)}."
+            f"{name}: expected shape ({length},), got {tuple(tensor.shape)}"
         )
     flags: Flags = tensor.cpu().numpy()
     return flags
@@ -74,22 +74,22 @@ def check_indices(name: str, value: Any, *, population: int) -> Indices:
     """Return ``value`` as different indices of a population, int64 of shape (n,)."""
     tensor = as_tensor(name, value)
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"{name}: expected integers, got dtype {tensor.dtype}.")
+        raise TypeError(f"{name}: expected integers, got dtype {tensor.dtype}")
     if tensor.ndim != 1 or len(tensor) == 0:
         raise ValueError(
             f"{name}: expected shape (n,) with at least one index, got "
-            f"{tuple(tensor.shape)}."
+            f"{tuple(tensor.shape)}"
         )
     indices: Indices = tensor.cpu().to(torch.int64).numpy()
     if indices.min() < 0 or indices.max() >= population:
         worst = int(indices.min() if indices.min() < 0 else indices.max())
         raise ValueError(
-            f"{name}: expected indices from 0 to {population - 1}, got {worst}."
+            f"{name}: expected indices from 0 to {population - 1}, got {worst}"
         )
     if len(np.unique(indices)) != len(indices):
         raise ValueError(
             f"{name}: expected different indices (a sample without replacement), got "
-            "one twice."
+            "one twice"
         )
     return indices
 
@@ -98,5 +98,5 @@ def check_level(level: Any) -> float:
     """Return a confidence level in (0, 1)."""
     number = check_fraction("level", level)
     if not 0 < number < 1:
-        raise ValueError(f"level: expected a number in (0, 1), got {number:g}.")
+        raise ValueError(f"level: expected a number in (0, 1), got {number:g}")
     return number

@@ -19,9 +19,11 @@ from robustbook._checks.models import (
 )
 from robustbook.attacks.engine import Norm, check_norm
 from robustbook.margins._arrays import check_vector
+from robustbook.margins._docs import SHARED
 from robustbook.margins._logits import DUAL
 
 
+@SHARED.fill
 def gradient_normalized_margin(
     model: Model,
     images: Any,
@@ -38,19 +40,14 @@ def gradient_normalized_margin(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...); usually a module in evaluation mode.
-    images : Tensor or array, shape (N, ...)
-        Inputs, float32 or float64.
-    norm : {"linf", "l2"}, default "linf"
-        What distance means; the gradient is measured in the dual norm.
+    {model}
+    images : Tensor or ndarray, shape (N, ...)
+        Inputs of any range, float32 or float64.
+    {norm}
     nearest : bool, default False
         Take the smallest distance over all other classes, with K - 1 backward
         passes. Exact for every linear model.
-    batch_size : int, default 256
-        Images at once.
-    device : str or torch.device, optional
-        Where to run; where the model is by default.
+    {batch_size} {device}
 
     Returns
     -------
@@ -60,9 +57,9 @@ def gradient_normalized_margin(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or logits are not finite or have no
-        gradient.
+    {TypeError} {ValueError}
+    ValueError
+        If logits have no gradient.
 
     See Also
     --------
@@ -110,11 +107,11 @@ def _distances(model: Model, images: Tensor, norm: Norm, nearest: bool) -> Tenso
     if not logits.requires_grad:
         raise ValueError(
             "model: expected logits that can be differentiated by the images, got "
-            "logits without a gradient; remove torch.no_grad and detach from it."
+            "logits without a gradient; remove torch.no_grad and detach from it"
         )
     order = logits.detach().argsort(dim=1, descending=True, stable=True)
     rows = torch.arange(len(images), device=images.device)
-    found = torch.full((len(images),), torch.inf, device=images.device).double()
+    least = torch.full((len(images),), torch.inf, device=images.device).double()
     last = logits.shape[1] if nearest else 2
     for place in range(1, last):
         gap = logits[rows, order[:, 0]] - logits[rows, order[:, place]]
@@ -127,8 +124,8 @@ def _distances(model: Model, images: Tensor, norm: Norm, nearest: bool) -> Tenso
         distance = gap.detach().double() / length
         # A tie is at distance 0, whatever the gradient.
         distance = torch.where(gap == 0, 0.0, distance)
-        found = torch.minimum(found, distance)
-    return found
+        least = torch.minimum(least, distance)
+    return least
 
 
 class IsotonicMargin:
@@ -151,15 +148,13 @@ class IsotonicMargin:
     def __init__(self) -> None:
         self._model: Any = None
 
+    @SHARED.fill
     def fit(self, logit_margin: Any, input_margin: Any) -> IsotonicMargin:
         """Fit by least squares.
 
         Parameters
         ----------
-        logit_margin : Tensor or array, shape (N,)
-            Finite scores.
-        input_margin : Tensor or array, shape (N,)
-            Finite measured margins.
+        {logit_margin} {input_margin}
 
         Returns
         -------
@@ -175,22 +170,22 @@ class IsotonicMargin:
         y = check_vector("input_margin", input_margin, length=len(x), low=0.0)
         for name, values in (("logit_margin", x), ("input_margin", y)):
             if values.max() == torch.inf or values.min() == -torch.inf:
-                raise ValueError(f"{name}: expected finite numbers; leave others out.")
+                raise ValueError(f"{name}: expected finite numbers; leave others out")
         self._model = IsotonicRegression(out_of_bounds="clip").fit(x, y)
         return self
 
+    @SHARED.fill
     def predict(self, logit_margin: Any) -> Tensor:
         """Predict input margins.
 
         Parameters
         ----------
-        logit_margin : Tensor or array, shape (N,)
-            Scores; beyond those of the fit, the prediction is constant.
+        {logit_margin}
 
         Returns
         -------
         Tensor, shape (N,)
-            Predicted margins, float64.
+            Predicted margins, float64; constant beyond the scores of the fit.
 
         Raises
         ------
@@ -198,7 +193,7 @@ class IsotonicMargin:
             If it was not fitted.
         """
         if self._model is None:
-            raise RuntimeError("IsotonicMargin: expected a fitted model; call fit.")
+            raise RuntimeError("IsotonicMargin: expected a fitted model; call fit")
         x = check_vector("logit_margin", logit_margin)
         inside = np.clip(x, self._model.X_min_, self._model.X_max_)
         return torch.from_numpy(self._model.predict(inside)).double()

@@ -11,6 +11,7 @@ from scipy import stats
 
 from robustbook._checks.arguments import check_count
 from robustbook.margins._arrays import Vector, check_level, check_vector
+from robustbook.margins._docs import SHARED
 from robustbook.margins._kendall import ranks, tau_b
 
 Interval = Literal["asymptotic", "bootstrap"]
@@ -48,6 +49,7 @@ class Consistency:
     method: Interval
 
 
+@SHARED.fill
 def margin_consistency(
     logit_margin: Any,
     input_margin: Any,
@@ -61,19 +63,11 @@ def margin_consistency(
 
     Parameters
     ----------
-    logit_margin : Tensor or array, shape (N,)
-        The margin that is free: of logits, or any other score.
-    input_margin : Tensor or array, shape (N,)
-        The margin that was measured. ``inf`` is the largest of all.
-    level : float, default 0.95
-        Coverage of the interval, in (0, 1).
+    {logit_margin} {input_margin} {level}
     method : {"asymptotic", "bootstrap"}, default "asymptotic"
         The delta method for U-statistics, ties counted, on the scale of Fisher's z;
         or percentiles over resamples.
-    resamples : int, default 1000
-        For the bootstrap.
-    seed : int, default 0
-        For the bootstrap.
+    {resamples} {seed}
 
     Returns
     -------
@@ -82,9 +76,9 @@ def margin_consistency(
 
     Raises
     ------
+    {TypeError, ValueError}
     ValueError
-        If lengths differ, an entry is NaN, there are fewer than three samples, or
-        all values of one margin are equal.
+        If there are fewer than three samples, or all values of one margin are equal.
 
     Notes
     -----
@@ -108,17 +102,15 @@ def margin_consistency(
     check_count("seed", seed, minimum=0)
     if method not in ("asymptotic", "bootstrap"):
         raise ValueError(
-            f"method: expected 'asymptotic' or 'bootstrap', got {method!r}."
+            f"method: expected 'asymptotic' or 'bootstrap', got {method!r}"
         )
     if len(x) < 3:
-        raise ValueError(
-            f"logit_margin: expected at least three samples, got {len(x)}."
-        )
+        raise ValueError(f"logit_margin: expected at least three samples, got {len(x)}")
     for name, values in (("logit_margin", x), ("input_margin", y)):
         if (values == values[0]).all():
             raise ValueError(
                 f"{name}: expected at least two different values, got {values[0]:g} "
-                f"{len(values)} times; a rank correlation is not defined."
+                f"{len(values)} times; a rank correlation is not defined"
             )
     tau, error = tau_b(x, y)
     if method == "asymptotic":
@@ -143,10 +135,10 @@ def _bootstrap(
 ) -> tuple[tuple[float, float], float]:
     random = np.random.default_rng(seed)
     first, second = ranks(x), ranks(y)
-    found = []
+    taus = []
     for _ in range(resamples):
         rows = random.integers(len(x), size=len(x))
-        found.append(stats.kendalltau(first[rows], second[rows]).statistic)
+        taus.append(stats.kendalltau(first[rows], second[rows]).statistic)
     # A resample of equal values has no correlation.
-    low, high = np.nanquantile(found, [(1 - level) / 2, (1 + level) / 2])
-    return (float(low), float(high)), float(np.nanstd(found, ddof=1))
+    low, high = np.nanquantile(taus, [(1 - level) / 2, (1 + level) / 2])
+    return (float(low), float(high)), float(np.nanstd(taus, ddof=1))

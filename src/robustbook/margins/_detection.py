@@ -14,6 +14,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from robustbook._checks.arguments import check_count, check_fraction, check_non_negative
 from robustbook.margins._arrays import Flags, Indices, Vector, check_level, check_vector
+from robustbook.margins._docs import SHARED
 
 #: Numbers of a bootstrap that are held at once.
 BLOCK = 1_000_000
@@ -94,6 +95,7 @@ def detection_scores(
     resamples: int = ...,
     seed: int = ...,
 ) -> list[Detection]: ...
+@SHARED.fill
 def detection_scores(
     scores: Any,
     input_margin: Any,
@@ -113,18 +115,12 @@ def detection_scores(
     scores : Tensor or array, shape (N,)
         A margin that is free: of logits, or any other that is small where decisions
         are brittle.
-    input_margin : Tensor or array, shape (N,)
-        Measured input margins, at least 0; ``inf`` where none was found.
+    {input_margin}
     eps : float or sequence of float
         One threshold or several, in the units of `input_margin`.
     tpr : float, default 0.95
-        Share of brittle decisions to be found, for the false positive rate.
-    level : float, default 0.95
-        Coverage of each interval, in (0, 1).
-    resamples : int, default 1000
-        For the intervals of AUPR and FPR.
-    seed : int, default 0
-        For the resamples.
+        Share of brittle decisions to be flagged, for the false positive rate.
+    {level} {resamples} {seed}
 
     Returns
     -------
@@ -133,9 +129,9 @@ def detection_scores(
 
     Raises
     ------
+    {TypeError, ValueError}
     ValueError
-        If at one of the `eps` all decisions are brittle, or none is; if lengths
-        differ, an entry is NaN or an option is out of range.
+        If at one of the `eps` all decisions are brittle, or none is.
 
     Notes
     -----
@@ -158,14 +154,14 @@ def detection_scores(
     margins = check_vector("input_margin", input_margin, length=len(values), low=0.0)
     share = check_fraction("tpr", tpr)
     if share == 0:
-        raise ValueError("tpr: expected a number in (0, 1], got 0.")
+        raise ValueError("tpr: expected a number in (0, 1], got 0")
     check_level(level)
     check_count("resamples", resamples, minimum=100)
     check_count("seed", seed, minimum=0)
     several = not isinstance(eps, (int, float)) and np.ndim(eps) > 0
     thresholds = list(eps) if several else [eps]  # type: ignore[arg-type]
     if not thresholds:
-        raise ValueError("eps: expected at least one threshold, got none.")
+        raise ValueError("eps: expected at least one threshold, got none")
     limits = [check_non_negative("eps", one) for one in thresholds]
     for limit in limits:
         _check_classes(margins, limit)
@@ -173,11 +169,11 @@ def detection_scores(
     order = rankdata(values, method="dense").astype(np.int64)
     classes = [margins <= limit for limit in limits]
     drawn = _resample(order, classes, share, resamples, seed)
-    found = [
+    detections = [
         _detect(values, order, brittle, limit, share, level, part)
         for brittle, limit, part in zip(classes, limits, drawn, strict=True)
     ]
-    return found if several else found[0]
+    return detections if several else detections[0]
 
 
 def _check_classes(margins: Vector, eps: float) -> None:
@@ -187,7 +183,7 @@ def _check_classes(margins: Vector, eps: float) -> None:
         raise ValueError(
             f"eps: expected brittle and robust decisions, got only {kind} ones at "
             f"{eps:g}; input margins reach from {margins.min():g} to "
-            f"{margins.max():g}."
+            f"{margins.max():g}"
         )
 
 
@@ -202,7 +198,7 @@ def _detect(
 ) -> Detection:
     auroc = float(roc_auc_score(brittle, -order))
     false, true, cuts = roc_curve(brittle, -order, drop_intermediate=False)
-    # The first flags nothing: it finds no share, however small.
+    # The first flags nothing, so no share, however small.
     place = max(1, int(np.argmax(true >= tpr - 1e-12)))
     tails = [(1 - level) / 2, (1 + level) / 2]
     fpr_low, fpr_high = np.nanquantile(drawn[:, 1], tails)
@@ -272,7 +268,7 @@ def _resample(
     ends = np.searchsorted(order[places], order[places], side="right") - 1
     count = len(order)
     size = max(1, BLOCK // count)
-    found: list[list[Vector]] = [[] for _ in classes]
+    curves: list[list[Vector]] = [[] for _ in classes]
     for start in range(0, resamples, size):
         rows = min(size, resamples - start)
         times = np.stack(
@@ -282,10 +278,10 @@ def _resample(
             ]
         )
         every = np.cumsum(times, axis=1)
-        for brittle, parts in zip(classes, found, strict=True):
+        for brittle, parts in zip(classes, curves, strict=True):
             where = np.flatnonzero(brittle[places])
             parts.append(_curve_scores(times[:, where], every, where, ends, tpr))
-    return [np.concatenate(parts) for parts in found]
+    return [np.concatenate(parts) for parts in curves]
 
 
 def _curve_scores(

@@ -14,12 +14,13 @@ from robustbook._checks.models import Model
 from robustbook._store.provenance import fingerprint
 from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
 from robustbook.margins._checkpoint import Checkpoint
+from robustbook.margins._docs import SHARED
 from robustbook.margins._recipe import ATTACKS, Recipe, search
 
 
 @dataclass(frozen=True, eq=False)
 class InputMargins:
-    """What the ensemble of attacks found.
+    """Input margins: upper bounds by an ensemble of attacks.
 
     Attributes
     ----------
@@ -86,6 +87,7 @@ class InputMargins:
         return self.margins <= check_non_negative("eps", eps)
 
 
+@SHARED.fill
 def input_margin(
     model: Model,
     images: ArrayLike,
@@ -111,17 +113,11 @@ def input_margin(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in
-        evaluation mode. Its parameters and their gradients are left alone.
-    images : Tensor or ndarray, shape (N, ...)
-        Inputs in [0, 1], float32 or float64.
+    {model} {images}
     labels : Tensor or ndarray, shape (N,), optional
         True classes. Without them, the margin is that of the prediction, right or
         wrong: the paper's. With them, the margin is 0 where the prediction is wrong.
-    norm : {"linf", "l2"}, default "linf"
-        What distance means: the largest change of a pixel, or the root of the sum
-        of squares.
+    {norm}
     targets : int, default 3
         How many classes the first pass goes for, one after the other; all of them
         if there are fewer.
@@ -133,21 +129,16 @@ def input_margin(
         Halvings of the way back to the clean input in the end. After them, the
         change is stretched by 1/10 000 where that does not make it longer than
         it was, so that rounding in another batch size does not undo it.
-    batch_size : int, default 256
-        Inputs at once; the result does not depend on it, rounding apart.
+    {batch_size}
     seed : int, default 0
-        Seed for models that draw random numbers; the attacks draw none.
+        Seed for models that draw random numbers; the search itself draws none.
     checkpoint : path, optional
         A folder that keeps each batch as soon as it is done. A later call with the
         same model, inputs and options goes on where an earlier one stopped. All
         else is measured anew. Models are compared by their logits and gradients, on
         the inputs and on the closest ones found; by the code of their class or
         function; and modules by their parameters, buffers and settings, too.
-    progress : bool, default True
-        Show a progress bar, on a terminal.
-    device : str or torch.device, optional
-        Where to run, "auto" for a CUDA device if there is one; where the model is
-        by default. The result is where the inputs are.
+    {progress} {device}
 
     Returns
     -------
@@ -156,19 +147,14 @@ def input_margin(
 
     Raises
     ------
-    TypeError
-        If the inputs are not floating-point numbers or the labels not integers.
-    ValueError
-        If shapes do not match, a label is no class, or an option is out of range.
+    {TypeError} {ValueError}
     OSError
         If nothing can be written to `checkpoint`.
-    ModuleNotFoundError
-        If foolbox or pyautoattack is not installed.
+    {ModuleNotFoundError}
 
     Warns
     -----
-    UserWarning
-        If the model is in training mode, or inputs are outside [0, 1].
+    {UserWarning}
 
     See Also
     --------
@@ -197,25 +183,25 @@ def input_margin(
         bisections=check_count("bisections", bisections, minimum=0),
     )
     seed = check_count("seed", seed, minimum=0)
-    kept = None
+    store = None
     if checkpoint is not None:
         options = {**asdict(recipe), "seed": seed, "code": fingerprint(__name__)}
-        kept = Checkpoint(checkpoint, options, model)
+        store = Checkpoint(checkpoint, options, model)
     clean = as_tensor("images", images)
     with torch.inference_mode(False):
         found_by = torch.zeros(len(clean) if clean.ndim else 0, dtype=torch.int64)
 
     def perturb(batch: Batch) -> Tensor:
         _reseed(seed, batch, "attack")
-        measured = None if kept is None else kept.read(batch)
+        measured = None if store is None else store.read(batch)
         if measured is None:
             # As if nothing had been read.
             _reseed(seed, batch, "attack")
             closest, attacks = search(batch, recipe)
             measured = {"adversarial": closest, "found_by": attacks}
-            if kept is not None:
+            if store is not None:
                 _reseed(seed, batch, "attack")
-                kept.write(batch, measured)
+                store.write(batch, measured)
         found_by[batch.indices] = measured["found_by"].cpu()
         # As far as if nothing had been read: the next batch must not notice.
         _reseed(seed, batch, "after")

@@ -9,8 +9,8 @@ from robustbook.margins._arrays import Indices, Vector
 
 def ranks(values: Vector) -> Indices:
     """Dense ranks from 0: equal values have equal ranks."""
-    found: Indices = np.unique(values, return_inverse=True)[1].astype(np.int64)
-    return found
+    dense: Indices = np.unique(values, return_inverse=True)[1].astype(np.int64)
+    return dense
 
 
 def tau_b(x: Vector, y: Vector) -> tuple[float, float]:
@@ -56,7 +56,7 @@ def smaller_pairs(x: Indices, y: Indices) -> Indices:
     """
     order = np.lexsort((-y, x))
     numbers = y[order]
-    found = np.zeros(len(numbers), dtype=np.int64)
+    smaller = np.zeros(len(numbers), dtype=np.int64)
     for bit in range(int(numbers.max()).bit_length()):
         above = numbers >> (bit + 1)
         places = np.argsort(above, kind="stable")
@@ -65,7 +65,7 @@ def smaller_pairs(x: Indices, y: Indices) -> Indices:
         zeros_before = np.concatenate([[0], np.cumsum(1 - ones)])
         start = np.searchsorted(groups, groups, side="left")
         within = zeros_before[:-1] - zeros_before[start]
-        found[places] += within * ones
-    result = np.empty_like(found)
-    result[order] = found
+        smaller[places] += within * ones
+    result = np.empty_like(smaller)
+    result[order] = smaller
     return result

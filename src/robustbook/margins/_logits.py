@@ -10,6 +10,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_logits
 from robustbook.attacks.engine import Norm, check_norm
+from robustbook.margins._docs import SHARED
 
 #: The norm of weights that measures distances in another norm: its dual.
 DUAL: Final = {"linf": 1, "l2": 2}
@@ -51,6 +52,7 @@ def logit_margin(logits: Any) -> Tensor:
     return top[:, 0] - top[:, 1]
 
 
+@SHARED.fill
 def feature_margin(
     features: Any, weight: Any, bias: Any = None, *, norm: Norm = "l2"
 ) -> Tensor:
@@ -62,10 +64,7 @@ def feature_margin(
 
     Parameters
     ----------
-    features : Tensor or array, shape (N, D)
-        What the head is applied to.
-    weight : Tensor or array, shape (K, D)
-        Weights of the head.
+    {features} {weight}
     bias : Tensor or array, shape (K,), optional
         Its biases; 0 by default.
     norm : {"l2", "linf"}, default "l2"
@@ -142,6 +141,7 @@ class ClassDistances:
     variation: float
 
 
+@SHARED.fill
 def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
     """Check whether the classes of a linear head are equidistant.
 
@@ -149,8 +149,7 @@ def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
 
     Parameters
     ----------
-    weight : Tensor or array, shape (K, D)
-        Weights of the head.
+    {weight}
     norm : {"l2", "linf"}, default "l2"
         What distance means in feature space; weights are compared in its dual norm.
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook.margins._arrays import check_features, check_vector
+from robustbook.margins._docs import SHARED
 
 LAYERS: Final = 5
 WIDTH: Final = 512
@@ -82,7 +83,7 @@ class PseudoMargin:
         self.validation = check_positive("validation", validation)
         if self.validation >= 1:
             raise ValueError(
-                f"validation: expected a number in (0, 1), got {validation:g}."
+                f"validation: expected a number in (0, 1), got {validation:g}"
             )
         self.seed = check_count("seed", seed, minimum=0)
         self.history: list[tuple[float, float]] = []
@@ -92,15 +93,13 @@ class PseudoMargin:
         self._scale = 1.0
 
     @torch.inference_mode(False)
+    @SHARED.fill
     def fit(self, features: Any, input_margin: Any) -> PseudoMargin:
         """Learn from measured margins.
 
         Parameters
         ----------
-        features : Tensor or array, shape (N, D)
-            Penultimate layer, say.
-        input_margin : Tensor or array, shape (N,)
-            Their measured margins: finite, at least 0.
+        {features} {input_margin}
 
         Returns
         -------
@@ -119,7 +118,7 @@ class PseudoMargin:
         if not 0 < held < count:
             raise ValueError(
                 f"features: expected enough samples for a held-out part of "
-                f"{self.validation:g}, got {count}."
+                f"{self.validation:g}, got {count}"
             )
         generator = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(count, generator=generator)
@@ -178,7 +177,7 @@ class PseudoMargin:
         if not kept:
             raise ValueError(
                 "learning_rate: expected training that converges, got errors that "
-                f"are not finite; try less than {self.learning_rate:g}."
+                f"are not finite; try less than {self.learning_rate:g}"
             )
         network.load_state_dict(kept)
         return history, best_epoch
@@ -205,20 +204,20 @@ class PseudoMargin:
         """
         if self._network is None:
             raise RuntimeError(
-                "PseudoMargin: expected a fitted model; call fit or load."
+                "PseudoMargin: expected a fitted model; call fit or load"
             )
         inputs = check_features(features)
         if inputs.shape[1] != len(self._mean):
             raise ValueError(
                 f"features: expected {len(self._mean)} a sample, as in the fit, got "
-                f"{inputs.shape[1]}."
+                f"{inputs.shape[1]}"
             )
         with torch.no_grad():
-            found = [
+            parts = [
                 self._network(self._standardize(part))[:, 0]
                 for part in torch.split(inputs, 8192)
             ]
-        return torch.cat(found).double() * self._scale
+        return torch.cat(parts).double() * self._scale
 
     def _standardize(self, features: Tensor) -> Tensor:
         return ((features - self._mean) / self._spread).float()
@@ -239,11 +238,11 @@ class PseudoMargin:
             If nothing can be written there.
         """
         if self._network is None:
-            raise RuntimeError("PseudoMargin: expected a fitted model; call fit first.")
+            raise RuntimeError("PseudoMargin: expected a fitted model; call fit first")
         if not Path(path).absolute().parent.is_dir():
             raise FileNotFoundError(
                 f"path: expected a file in a folder that exists, got {path}; make "
-                "the folder first."
+                "the folder first"
             )
         tensors = {f"network.{k}": v for k, v in self._network.state_dict().items()}
         tensors |= {"mean": self._mean, "spread": self._spread}
@@ -284,25 +283,25 @@ class PseudoMargin:
             If it is no such file, or a damaged one.
         """
         if Path(path).is_dir():
-            raise ValueError(f"path: expected a file of PseudoMargin.save, got {path}.")
+            raise ValueError(f"path: expected a file of PseudoMargin.save, got {path}")
         try:
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
             raise ValueError(
-                f"path: expected a file of PseudoMargin.save, got {path} ({error})."
+                f"path: expected a file of PseudoMargin.save, got {path} ({error})"
             ) from None
         if metadata.get("format") != _FORMAT:
             raise ValueError(
-                f"path: expected a file of PseudoMargin.save ({_FORMAT}), got {path}."
+                f"path: expected a file of PseudoMargin.save ({_FORMAT}), got {path}"
             )
         try:
             return cls._restore(metadata, tensors)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise ValueError(
                 f"path: expected a file of PseudoMargin.save, got a damaged one, "
-                f"{path} ({type(error).__name__}: {error}); fit and save again."
+                f"{path} ({type(error).__name__}: {error}); fit and save again"
             ) from None
 
     @classmethod
@@ -355,8 +354,8 @@ def _check_pairs(features: Any, input_margin: Any) -> tuple[Tensor, Tensor]:
         index = int(torch.isinf(targets).nonzero()[0])
         raise ValueError(
             f"input_margin: expected finite margins, got inf at index {index}; leave "
-            "out the samples that no attack moved."
+            "out the samples that no attack moved"
         )
     if float(targets.max()) == 0:
-        raise ValueError("input_margin: expected margins above 0, got only zeros.")
+        raise ValueError("input_margin: expected margins above 0, got only zeros")
     return inputs, targets

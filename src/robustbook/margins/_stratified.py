@@ -10,12 +10,8 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_count, check_non_negative
-from robustbook.margins._arrays import (
-    Vector,
-    check_flags,
-    check_level,
-    check_vector,
-)
+from robustbook.margins._arrays import Vector, check_flags, check_level, check_vector
+from robustbook.margins._docs import SHARED
 from robustbook.margins._estimate import Estimate, clipped, quantile
 
 
@@ -44,6 +40,7 @@ class StratifiedSample:
         """The number of samples to measure, n."""
         return len(self.indices)
 
+    @SHARED.fill
     def robust_accuracy(
         self, input_margin: Any, eps: float, *, level: float = 0.95
     ) -> Estimate:
@@ -53,10 +50,7 @@ class StratifiedSample:
         ----------
         input_margin : Tensor or array, shape (n,)
             Measured margins, in the order of ``indices``.
-        eps : float
-            The bound: a decision is robust if its margin is larger.
-        level : float, default 0.95
-            Coverage of the interval.
+        {eps} {level}
 
         Returns
         -------
@@ -65,8 +59,7 @@ class StratifiedSample:
 
         Raises
         ------
-        ValueError
-            If there is not one margin for each index, or one is NaN or negative.
+        {TypeError, ValueError}
         """
         margins = check_vector("input_margin", input_margin, length=len(self), low=0.0)
         limit = check_non_negative("eps", eps)
@@ -93,6 +86,7 @@ def _root(parts: Vector) -> float:
     return float(np.sqrt(parts.sum()))
 
 
+@SHARED.fill
 def stratified_sample(
     logit_margin: Any,
     correct: Any,
@@ -109,16 +103,12 @@ def stratified_sample(
 
     Parameters
     ----------
-    logit_margin : Tensor or array, shape (N,)
-        Of all samples.
-    correct : Tensor or array, shape (N,)
-        Whether predictions are right, bool.
+    {logit_margin} {correct}
     size : int
         How many samples to measure.
     strata : int, default 10
         How many strata; fewer where each would get fewer than two samples.
-    seed : int, default 0
-        For the drawing.
+    {seed}
 
     Returns
     -------
@@ -127,9 +117,9 @@ def stratified_sample(
 
     Raises
     ------
-    TypeError, ValueError
-        If shapes or types do not match, or `size` is less than 2 or more than the
-        number of right predictions.
+    {TypeError, ValueError}
+    ValueError
+        If `size` is less than 2 or more than the number of right predictions.
 
     See Also
     --------
@@ -155,7 +145,7 @@ def stratified_sample(
     rows = np.flatnonzero(right)
     if size > len(rows):
         raise ValueError(
-            f"size: expected at most the {len(rows)} right predictions, got {size}."
+            f"size: expected at most the {len(rows)} right predictions, got {size}"
         )
     order = rows[np.argsort(scores[rows], kind="stable")]
     groups = np.array_split(order, min(strata, size // 2))
