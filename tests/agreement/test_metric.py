@@ -9,8 +9,14 @@ import sys
 
 import pytest
 import torch
+from torchmetrics import MetricCollection, MetricTracker
 
-from robustbook.agreement import PosteriorAgreement, posterior_agreement
+from robustbook.agreement import (
+    CertificateError,
+    PosteriorAgreement,
+    _metric,
+    posterior_agreement,
+)
 
 
 def pair(samples: int = 101):
@@ -65,6 +71,85 @@ def test_errors_say_what_to_do():
         metric.update(clean, shifted[:5])
     # A refused batch leaves what was gathered untouched.
     assert float(metric.compute()["pa"]) == posterior_agreement(clean, shifted).pa
+
+
+SPOILED = torch.full((3, 4), torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("batch", "error", "message"),
+    [
+        ((SPOILED, SPOILED), ValueError, "NaN at index"),
+        ((torch.eye(4)[:2], torch.eye(4)), ValueError, "shifted_logits"),
+        ((torch.eye(3), torch.eye(3)), ValueError, "expected 4 classes"),
+        ((torch.eye(4).int(), torch.eye(4)), TypeError, "floating-point"),
+    ],
+)
+def test_forward_loses_nothing_by_a_refused_batch(batch, error, message):
+    clean, shifted = pair()
+    metric = PosteriorAgreement()
+    metric(clean[:50], shifted[:50])
+    with pytest.raises(error, match=message):
+        metric(*batch)
+    metric(clean[50:], shifted[50:])
+    assert float(metric.compute()["pa"]) == posterior_agreement(clean, shifted).pa
+
+
+def test_forward_loses_nothing_where_a_value_cannot_be_certified(monkeypatch):
+    clean, shifted = pair()
+    metric = PosteriorAgreement()
+    metric(clean, shifted)
+
+    def refuse(*_, **__):
+        raise CertificateError("not today")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_metric, "posterior_agreement", refuse)
+        with pytest.raises(CertificateError):
+            metric(clean[:5], shifted[:5])
+    assert float(metric.compute()["pa"]) == posterior_agreement(clean, shifted).pa
+    assert not metric(clean, shifted)["pa"].isnan()
+
+
+def test_forward_of_an_empty_batch_is_nan_and_loses_nothing():
+    clean, shifted = pair()
+    metric = PosteriorAgreement()
+    assert metric(clean[:0], shifted[:0])["pa"].isnan()
+    metric(clean, shifted)
+    assert metric(clean[:0], shifted[:0])["pa"].isnan()
+    assert float(metric.compute()["pa"]) == posterior_agreement(clean, shifted).pa
+
+
+def test_one_value_serves_trackers_and_arithmetic():
+    clean, shifted = pair()
+    tracker = MetricTracker(PosteriorAgreement(value="pa"))
+    for scale in (0.1, 0.2, 1.0):
+        tracker.increment()
+        tracker.update(clean, torch.lerp(clean, shifted, scale))
+    best, step = tracker.best_metric(return_step=True)
+    assert step == 0
+    assert best == pytest.approx(float(tracker.compute_all().max()))
+    twice = 2 * PosteriorAgreement(value="pa")
+    twice.update(clean, shifted)
+    assert float(twice.compute()) == 2 * posterior_agreement(clean, shifted).pa
+    assert PosteriorAgreement(value="standard_error").higher_is_better is False
+
+
+def test_a_dict_where_one_number_is_wanted_says_so():
+    with pytest.raises(TypeError, match='value="pa"'):
+        MetricTracker(PosteriorAgreement())
+    more = PosteriorAgreement() + 1
+    more.update(*pair())
+    with pytest.raises(TypeError, match='value="pa"'):
+        more.compute()
+    with pytest.raises(ValueError, match="value: expected one of pa, beta"):
+        PosteriorAgreement(value="gap")
+
+
+def test_a_collection_has_all_values():
+    collection = MetricCollection({"shift": PosteriorAgreement()})
+    collection.update(*pair())
+    assert float(collection.compute()["pa"]) == posterior_agreement(*pair()).pa
 
 
 def test_prior_and_tolerance_are_passed_on():

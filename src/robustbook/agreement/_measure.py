@@ -400,20 +400,21 @@ def _measure(
 ) -> Agreement:
     """Solve for checked arguments."""
     kernel = Kernel(logits, shifted, prior)
-    found = maximize(kernel, tol)
+    trace = maximize(kernel, tol)
     if prior is None:
         hard = symmetric_channel_capacity(kernel.mismatch, kernel.num_classes)
     else:
         hard = _hard_decisions(logits, shifted, prior, tol)
     return Agreement(
-        pa=found.value,
-        beta=found.beta,
-        upper_bound=found.upper_bound,
-        evaluations=found.evaluations,
-        per_sample=found.per_sample,
+        pa=trace.value,
+        beta=trace.beta,
+        upper_bound=trace.upper_bound,
+        evaluations=trace.evaluations,
+        per_sample=trace.per_sample,
         num_classes=kernel.num_classes,
         mismatch=kernel.mismatch,
         hard_part=hard,
+        trace=trace,
     )
 
 

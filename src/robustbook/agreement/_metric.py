@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
@@ -17,13 +18,34 @@ from robustbook._checks.arguments import (
 from robustbook._checks.extras import extra
 from robustbook._compat import mend_torchvision
 from robustbook.agreement._measure import posterior_agreement
+from robustbook.agreement._plot import axes_for, plot_measurements
 from robustbook.agreement._result import Agreement
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 mend_torchvision()
 with extra("metric"):
     from torchmetrics import Metric
 
-NOTHING = "PosteriorAgreement: expected at least one update before compute, got none"
+NAMES: Final = ("pa", "beta", "standard_error", "hard_part", "confidence_part")
+NOTHING: Final = (
+    "PosteriorAgreement: expected at least one update before compute, got none"
+)
+ONE_VALUE: Final = (
+    "PosteriorAgreement: expected one number, got a dict of five; make the metric with "
+    'value="pa"'
+)
+
+
+class _Values(dict[str, Tensor]):
+    """What the metric computes; says what to do where one number is wanted."""
+
+    @classmethod
+    def __torch_function__(cls, *_: Any, **__: Any) -> Any:
+        raise TypeError(ONE_VALUE)
 
 
 class PosteriorAgreement(Metric):
@@ -37,8 +59,11 @@ class PosteriorAgreement(Metric):
     ----------
     prior : tensor or array, shape (K,), optional
         Class prior; uniform if left out.
-    tol : float
+    tol : float, default 1e-9
         Largest accepted gap, as in :func:`posterior_agreement`.
+    value : {"pa", "beta", "standard_error", "hard_part", "confidence_part"}, optional
+        What to compute, as one tensor: for arithmetic such as ``metric + 1``, and for
+        :class:`torchmetrics.MetricTracker`. All of them in a dict if left out.
     **kwargs
         Passed to :class:`torchmetrics.Metric`.
 
@@ -49,8 +74,7 @@ class PosteriorAgreement(Metric):
 
     Notes
     -----
-    Source: the thesis, section 3.6.3, with the exact solver of Chapter 6 in place
-    of Adam.
+    The thesis, section 3.6.3, with the exact solver of Chapter 6 in place of Adam.
 
     Examples
     --------
@@ -63,21 +87,39 @@ class PosteriorAgreement(Metric):
     """
 
     is_differentiable = False
-    higher_is_better = True
     full_state_update = False
 
     logits: list[Tensor]
     shifted_logits: list[Tensor]
 
-    def __init__(self, *, prior: Any = None, tol: float = 1e-9, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        prior: Any = None,
+        tol: float = 1e-9,
+        value: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.tol = check_positive("tol", tol)
         if prior is not None:
-            known = as_tensor("prior", prior)
-            prior = check_prior(known, known.numel(), known.device)
+            weights = as_tensor("prior", prior)
+            prior = check_prior(weights, weights.numel(), weights.device)
         self.prior = prior
+        if value is not None and value not in NAMES:
+            raise ValueError(
+                f"value: expected one of {', '.join(NAMES)}, got {value!r}"
+            )
+        self.value = value
         self.add_state("logits", default=[], dist_reduce_fx="cat")
         self.add_state("shifted_logits", default=[], dist_reduce_fx="cat")
+
+    @property
+    def higher_is_better(self) -> bool | None:  # type: ignore[override]
+        """Whether a larger `value` is better; without one nothing can be tracked."""
+        if self.value is None:
+            raise TypeError(ONE_VALUE)
+        return {"beta": None, "standard_error": False}.get(self.value, True)
 
     def update(self, logits: Any, shifted_logits: Any) -> None:
         """Add a batch of paired logits, shapes (n, K); n may be 0.
@@ -88,41 +130,56 @@ class PosteriorAgreement(Metric):
             If the batch is not as :func:`posterior_agreement` wants it, or has
             another number of classes than the batches before.
         """
-        both = [
-            as_tensor("logits", logits),
-            as_tensor("shifted_logits", shifted_logits),
-        ]
-        if all(batch.ndim == 2 and len(batch) == 0 for batch in both):
-            return  # an empty batch, as a last shard may be
-        first, second = check_logit_pair(*both)
-        if isinstance(self.logits, list) and self.logits:
-            known = self.logits[0].shape[1]
-            if first.shape[1] != known:
-                raise ValueError(
-                    f"logits: expected {known} classes, as in earlier batches, got "
-                    f"{first.shape[1]}"
-                )
-        # Copies: the caller may fill the same buffer with the next batch.
-        self.logits.append(first.clone())
-        self.shifted_logits.append(second.clone())
+        if (batch := self._checked(logits, shifted_logits)) is not None:
+            # Copies: the caller may fill the same buffer with the next batch.
+            self.logits.append(batch[0].clone())
+            self.shifted_logits.append(batch[1].clone())
 
-    def compute(self) -> dict[str, Tensor]:
-        """Return the measure as scalar tensors, for loggers.
+    def forward(self, logits: Any, shifted_logits: Any) -> Any:
+        """Add a batch and return its own values: NaN for a batch without samples.
+
+        Raises
+        ------
+        TypeError, ValueError, CertificateError
+            As :meth:`update` and :meth:`compute`; the batch is then not added, and
+            what was gathered before is as it was.
+        """
+        # torchmetrics sets the state aside for a while, and loses it in an error.
+        before = {
+            name: [*attribute] if isinstance(attribute, list) else attribute
+            for name, attribute in vars(self).items()
+        }
+        try:
+            if self._is_synced or self.dist_sync_on_step:
+                return super().forward(logits, shifted_logits)
+            if self._checked(logits, shifted_logits) is not None:
+                return super().forward(logits, shifted_logits)
+        except Exception:
+            vars(self).update(before)
+            raise
+        self.update(logits, shifted_logits)
+        self._forward_cache = self._selected(dict.fromkeys(NAMES, torch.nan))
+        return self._forward_cache
+
+    def compute(self) -> Any:
+        """Return the measure, for loggers.
 
         Returns
         -------
-        dict
-            ``pa``, ``beta``, ``standard_error``, ``hard_part`` and
-            ``confidence_part``, float64, in nats (``beta`` in 1/logit).
+        dict of str to Tensor, or Tensor
+            Scalars: ``pa``, ``standard_error``, ``hard_part`` and
+            ``confidence_part`` (nats per sample) and ``beta`` (1 / logit); with a
+            `value`, that one.
+
+        Raises
+        ------
+        ValueError
+            If there was no update, or none with samples.
+        CertificateError
+            As :func:`posterior_agreement`.
         """
         result = self._solve()
-        names = ("pa", "beta", "standard_error", "hard_part", "confidence_part")
-        return {
-            name: torch.tensor(
-                getattr(result, name), dtype=torch.float64, device=self.device
-            )
-            for name in names
-        }
+        return self._selected({name: getattr(result, name) for name in NAMES})
 
     def agreement(self) -> Agreement:
         """Return the full :class:`Agreement` of what was gathered so far."""
@@ -133,6 +190,64 @@ class PosteriorAgreement(Metric):
         ):
             return self._solve()
 
+    def to_frame(self) -> DataFrame:
+        """Return the numbers of :meth:`agreement` as one row of a pandas table."""
+        return self.agreement().to_frame()
+
+    def plot(self, val: Any = None, ax: Axes | None = None) -> tuple[Figure, Axes]:
+        """Draw the measure, or several over the steps of training.
+
+        Parameters
+        ----------
+        val : dict or Tensor, or a list of them, optional
+            What :meth:`compute` or :meth:`forward` returned; of what was gathered so
+            far if left out. Of dicts, ``pa`` is drawn with intervals of 95 %.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        figure : matplotlib.figure.Figure
+        axes : matplotlib.axes.Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib; the message names the extra that brings it.
+        """
+        val = self.compute() if val is None else val
+        several = val if isinstance(val, Sequence) else [val]
+        if all(isinstance(values, dict) for values in several):
+            return plot_measurements(several, ax)
+        figure, axes = axes_for(ax)
+        self._plot(val, axes)
+        axes.set_ylabel(self.value or "")
+        return figure, axes
+
+    def _checked(
+        self, logits: Any, shifted_logits: Any
+    ) -> tuple[Tensor, Tensor] | None:
+        """The batch, if it has samples and goes with those before."""
+        both = as_tensor("logits", logits), as_tensor("shifted_logits", shifted_logits)
+        if all(batch.ndim == 2 and len(batch) == 0 for batch in both):
+            return None  # as a last shard may be
+        first, second = check_logit_pair(*both)
+        if isinstance(self.logits, list) and self.logits:
+            classes = self.logits[0].shape[1]
+            if first.shape[1] != classes:
+                raise ValueError(
+                    f"logits: expected {classes} classes, as in earlier batches, got "
+                    f"{first.shape[1]}"
+                )
+        return first, second
+
+    def _selected(self, numbers: dict[str, float]) -> Any:
+        values = {
+            name: torch.tensor(number, dtype=torch.float64, device=self.device)
+            for name, number in numbers.items()
+        }
+        return _Values(values) if self.value is None else values[self.value]
+
     def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
         """Agree on shape and type before the tensors are gathered.
 
@@ -140,22 +255,20 @@ class PosteriorAgreement(Metric):
         precision, would be misread or hang.
         """
         group = kwargs.get("process_group", self.process_group)
-        mine = [(batch.shape[1], batch.dtype) for batch in _batches(self.logits)]
-        mine += [
-            (batch.shape[1], batch.dtype) for batch in _batches(self.shifted_logits)
-        ]
-        everyone: list[Any] = [None] * torch.distributed.get_world_size(group)
-        torch.distributed.all_gather_object(everyone, mine, group=group)
-        seen = [entry for shard in everyone for entry in shard]
-        classes = {entry[0] for entry in seen}
+        batches = [*_batches(self.logits), *_batches(self.shifted_logits)]
+        kinds = [(batch.shape[1], batch.dtype) for batch in batches]
+        shards: list[Any] = [None] * torch.distributed.get_world_size(group)
+        torch.distributed.all_gather_object(shards, kinds, group=group)
+        classes = {kind[0] for shard in shards for kind in shard}
+        dtypes = [kind[1] for shard in shards for kind in shard]
         if len(classes) > 1:
             raise ValueError(
                 f"logits: expected the same number of classes in every process, got "
                 f"{sorted(classes)}"
             )
-        if not seen:
+        if not classes:
             raise ValueError(NOTHING)
-        widest = functools.reduce(torch.promote_types, (entry[1] for entry in seen))
+        widest = functools.reduce(torch.promote_types, dtypes)
         empty = torch.empty((0, classes.pop()), dtype=widest, device=self.device)
         for name in ("logits", "shifted_logits"):
             batches = [batch.to(widest) for batch in _batches(getattr(self, name))]

@@ -5,8 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+
+from robustbook._checks.arguments import check_logit_pair, check_prior
+from robustbook._checks.extras import extra
+from robustbook.agreement._kernel import Kernel
+from robustbook.agreement._plot import plot_kernel
+from robustbook.agreement._search import SearchTrace
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+#: Inverse temperatures of a plot, around the scale of the logits, in decades.
+_DECADES = (-1.5, 2.5)
+_PER_DECADE = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +50,22 @@ class Agreement:
     hard_part : float
         The agreement of the predictions alone, without confidences: the capacity
         of the K-ary symmetric channel at ``mismatch`` (nats).
+    trace : SearchTrace
+        Every step of the search.
 
     See Also
     --------
     robustbook.agreement.posterior_agreement
+
+    Examples
+    --------
+    >>> import torch
+    >>> from robustbook.agreement import posterior_agreement
+    >>> result = posterior_agreement(torch.eye(4), torch.eye(4)[[0, 1, 2, 0]])
+    >>> result.to_frame()[["pa", "beta", "mismatch"]].round(4)
+           pa    beta  mismatch
+    0  0.5493  2.9337      0.25
+    >>> figure, axes = result.plot()
     """
 
     pa: float
@@ -48,6 +76,7 @@ class Agreement:
     num_classes: int
     mismatch: float
     hard_part: float
+    trace: SearchTrace = field(repr=False)
 
     @property
     def num_samples(self) -> int:
@@ -81,6 +110,87 @@ class Agreement:
     def confidence_part(self) -> float:
         """``pa - hard_part``: what confidences add (or, if negative, take away)."""
         return self.pa - self.hard_part
+
+    def plot(
+        self,
+        logits: Any = None,
+        shifted_logits: Any = None,
+        *,
+        prior: Any = None,
+        ax: Axes | None = None,
+    ) -> tuple[Figure, Axes]:
+        """Draw the agreement kernel J over beta, and mark its optimum.
+
+        Parameters
+        ----------
+        logits, shifted_logits : tensor or array, shape (N, K), optional
+            What was measured, for a finer curve. Without them it goes through what
+            the search evaluated (points), which is dense at the optimum only: few
+            or none where all predictions agree and the optimum is at infinity.
+        prior : tensor or array, shape (K,), optional
+            As it was measured.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        figure : matplotlib.figure.Figure
+        axes : matplotlib.axes.Axes
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib; the message names the extra that brings it.
+        TypeError, ValueError
+            If the logits are not those that were measured.
+        """
+        points = [(step.beta, step.value, step.slope) for step in self.trace.steps]
+        if logits is not None or shifted_logits is not None:
+            pair = check_logit_pair(logits, shifted_logits)
+            self.check_shape(pair[0])
+            weights = check_prior(prior, self.num_classes, pair[0].device)
+            kernel = Kernel(*pair, weights)
+            low, high = (_PER_DECADE * end for end in _DECADES)
+            for place in range(int(low), int(high) + 1):
+                beta = 10 ** (place / _PER_DECADE) / kernel.scale
+                point = kernel.evaluate(beta)
+                if point.value > self.upper_bound:
+                    raise ValueError(
+                        f"logits: expected those that were measured, with J of at "
+                        f"most {self.upper_bound:g}, got {point.value:g} at "
+                        f"beta={beta:g}"
+                    )
+                points.append((beta, point.value, point.slope))
+        return plot_kernel(self, points, ax)
+
+    def to_frame(self) -> DataFrame:
+        """Return the numbers as one row of a pandas table, to concatenate.
+
+        Returns
+        -------
+        pandas.DataFrame, one row
+            The scalar attributes and properties; nats per sample.
+
+        Raises
+        ------
+        ImportError
+            Without pandas; the message names the extra that brings it.
+        """
+        with extra("plot"):
+            from pandas import DataFrame
+        names = (
+            "pa", "standard_error", "beta", "upper_bound", "gap", "log_pa", "mismatch",
+            "hard_part", "confidence_part", "num_samples", "num_classes", "evaluations",
+        )  # fmt: skip
+        return DataFrame([{name: getattr(self, name) for name in names}])
+
+    def check_shape(self, logits: Tensor) -> None:
+        """Refuse logits of other pairs than the measured ones, by their number."""
+        if logits.shape != (self.num_samples, self.num_classes):
+            raise ValueError(
+                f"logits: expected shape ({self.num_samples}, {self.num_classes}), as "
+                f"in the result, got {tuple(logits.shape)}"
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,7 +61,9 @@ class SearchTrace:
     Attributes
     ----------
     beta, value, upper_bound : float
-        Maximizer found, J there, and the proven upper bound on sup J (nats).
+        The maximizer, J there, and the proven upper bound on sup J (nats).
+    value_at_zero : float
+        J(0): 0 for a uniform prior.
     per_sample : Tensor, shape (N,)
         Contributions to J at ``beta``.
     evaluations : int
@@ -76,6 +78,7 @@ class SearchTrace:
     beta: float
     value: float
     upper_bound: float
+    value_at_zero: float
     per_sample: Tensor
     evaluations: int
     steps: list[Step]
@@ -141,6 +144,7 @@ class _Search:
             beta=self.best_beta,
             value=self.best_value,
             upper_bound=self._upper(),
+            value_at_zero=kernel.value_at_zero,
             per_sample=self.best_per_sample,
             evaluations=self.count,
             steps=self.steps,

@@ -214,11 +214,7 @@ def decompose_agreement(
     """
     clean, shifted = check_logit_pair(logits, shifted_logits)
     size, classes = clean.shape
-    if (size, classes) != (result.num_samples, result.num_classes):
-        raise ValueError(
-            f"logits: expected shape ({result.num_samples}, {result.num_classes}), as "
-            f"in the result, got {tuple(clean.shape)}"
-        )
+    result.check_shape(clean)
     true = check_labels("labels", labels, length=size, num_classes=classes)
     before, after = clean.argmax(1), shifted.argmax(1)
     kept, correct = before == after, before == true.to(before.device)

@@ -1,0 +1,125 @@
+"""Pictures and tables of results, and of the metric."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from robustbook.agreement import (
+    PosteriorAgreement,
+    agreement_curve,
+    posterior_agreement,
+)
+
+mpl.use("agg")
+
+
+@pytest.fixture
+def pair():
+    generator = torch.Generator().manual_seed(0)
+    clean = 3 * torch.randn(80, 5, generator=generator)
+    return clean, clean + 2 * torch.randn(80, 5, generator=generator)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    sys.modules["matplotlib.pyplot"].close("all")
+
+
+def line(axes, label):
+    (found,) = (line for line in axes.lines if str(line.get_label()).startswith(label))
+    return np.asarray(found.get_xdata()), np.asarray(found.get_ydata())
+
+
+@pytest.mark.parametrize("prior", [None, [0.4, 0.3, 0.1, 0.1, 0.1]])
+def test_the_curve_is_the_kernel_and_its_optimum_is_marked(pair, prior):
+    result = posterior_agreement(*pair, prior=prior)
+    figure, axes = result.plot(*pair, prior=prior)
+    betas, values = line(axes, "J")
+    exact = agreement_curve(*pair, betas.tolist(), prior=prior).numpy()
+    assert np.abs(values - exact).max() < 2e-3 * result.pa
+    assert values[0] == pytest.approx(exact[0], abs=1e-12)
+    assert line(axes, "PA") == ([result.beta], [result.pa])
+    assert axes.get_figure() is figure
+
+
+def test_without_logits_the_curve_goes_through_what_was_evaluated(pair):
+    result = posterior_agreement(*pair)
+    _, axes = result.plot()
+    betas, values = line(axes, "J")
+    near = np.abs(np.log(betas[1:] / result.beta)) < 0.3
+    exact = agreement_curve(*pair, betas[1:][near].tolist()).numpy()
+    assert np.abs(values[1:][near] - exact).max() < 2e-3 * result.pa
+    assert len(axes.get_legend().get_texts()) == 2
+
+
+def test_an_optimum_at_infinity_is_a_line(pair):
+    clean, _ = pair
+    result = posterior_agreement(clean, clean)
+    assert math.isinf(result.beta)
+    for arguments in ((), (clean, clean)):
+        _, axes = result.plot(*arguments)
+        assert set(line(axes, "PA")[1]) == {result.pa}
+
+
+def test_other_logits_than_those_measured_are_refused(pair):
+    clean, shifted = pair
+    result = posterior_agreement(clean, shifted)
+    with pytest.raises(ValueError, match=r"logits: expected shape \(80, 5\), as in"):
+        result.plot(clean[:3], shifted[:3])
+    with pytest.raises(ValueError, match="those that were measured"):
+        result.plot(clean, clean)
+    with pytest.raises(TypeError, match="shifted_logits"):
+        result.plot(clean)
+
+
+def test_it_draws_where_it_is_told_to(pair):
+    figure = mpl.figure.Figure()
+    axes = figure.subplots()
+    assert posterior_agreement(*pair).plot(ax=axes) == (figure, axes)
+    metric = PosteriorAgreement()
+    metric.update(*pair)
+    assert metric.plot(ax=axes) == (figure, axes)
+
+
+@pytest.mark.parametrize("value", [None, "pa"])
+def test_the_metric_draws_the_steps_of_training(pair, value):
+    metric = PosteriorAgreement(value=value)
+    values = [metric(*pair), metric(pair[0], pair[0])]
+    _, axes = metric.plot(values)
+    height = values[0] if value else values[0]["pa"]
+    assert axes.lines[0].get_ydata()[0] == pytest.approx(float(height))
+    assert "pa" in axes.get_ylabel().lower()
+    figure, _ = metric.plot()
+    assert figure is not None
+
+
+def test_a_row_of_numbers(pair):
+    result = posterior_agreement(*pair)
+    metric = PosteriorAgreement()
+    metric.update(*pair)
+    table = pd.concat([result.to_frame(), metric.to_frame()])
+    assert table["pa"].tolist() == [result.pa] * 2
+    assert table["gap"].tolist() == [result.gap] * 2
+    assert table["num_samples"].tolist() == [80, 80]
+
+
+@pytest.mark.parametrize(
+    ("package", "call"),
+    [
+        ("matplotlib.pyplot", lambda result: result.plot()),
+        ("pandas", lambda result: result.to_frame()),
+    ],
+)
+def test_what_is_missing_is_named_with_its_extra(pair, monkeypatch, package, call):
+    result = posterior_agreement(*pair)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=r'pip install "robustbook\[plot\]"'):
+        call(result)
