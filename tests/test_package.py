@@ -1,0 +1,278 @@
+"""What README offers works after the very ``pip install`` that it names.
+
+The wheel is built and installed, without its dependencies, into an empty environment.
+Beside it lie links to what the wheel's metadata ask for, in turn, and to nothing else
+of this environment: what a user has after the installation, in seconds and without a
+network.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from collections.abc import Callable, Iterable
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+import numpy as np
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+CARRIED = ("checkpoints", "reported", "results")
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("hatchling", reason="needs the extra [test]")
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d"]
+    built = subprocess.run(
+        [*command, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def needed(requirements: Iterable[str], extras: set[str]) -> dict[str, Distribution]:
+    """Return what the requirements ask for here, in turn."""
+    installed: dict[tuple[str, frozenset[str]], Distribution] = {}
+    open_ends = [(line, extras) for line in requirements]
+    while open_ends:
+        line, extras = open_ends.pop()
+        requirement = Requirement(line)
+        if requirement.marker and not any(
+            requirement.marker.evaluate({"extra": extra}) for extra in extras | {""}
+        ):
+            continue
+        wanted = (requirement.name, frozenset(requirement.extras))
+        if wanted not in installed and requirement.name != "robustbook":
+            installed[wanted] = found = distribution(requirement.name)
+            open_ends += [(line, set(wanted[1])) for line in found.requires or ()]
+    return {name: found for (name, _), found in installed.items()}
+
+
+def link(found: Distribution, folder: Path) -> None:
+    """Link to each file and folder that a distribution has put beside others."""
+    for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+        place = folder / name
+        if not place.exists():
+            place.symlink_to(str(found.locate_file(name)))
+
+
+def install(wheel: Path, folder: Path, *extras: str) -> Run:
+    """Return what runs a command where the wheel is installed with some extras."""
+    venv.create(folder, symlinks=os.name != "nt")
+    scripts = folder / ("Scripts" if os.name == "nt" else "bin")
+    pip = [sys.executable, "-m", "pip", "--python", str(scripts / "python"), "install"]
+    options = ["-q", "--no-deps", "--no-index", "--disable-pip-version-check"]
+    subprocess.run([*pip, *options, str(wheel)], check=True)
+    (metadata,) = folder.rglob("robustbook-*.dist-info/METADATA")
+    itself = Distribution.at(metadata.parent)
+    requested = set(extras)
+    for line in itself.requires or ():  # robustbook[attacks,data]; extra == "report"
+        requirement = Requirement(line)
+        marker = requirement.marker if requirement.name == "robustbook" else None
+        if marker and any(marker.evaluate({"extra": extra}) for extra in requested):
+            requested |= requirement.extras
+    beside = folder / "beside"
+    beside.mkdir()
+    for found in needed(itself.requires or (), requested).values():
+        link(found, beside)
+    (metadata.parents[1] / "beside.pth").write_text(f"{beside}\n")
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTHON", "ROBUSTBOOK_"))
+        }
+        environment["ROBUSTBOOK_CACHE"] = str(folder / "cache")
+        return subprocess.run(
+            [str(scripts / command[0]), *command[1:]],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=folder,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a ``run`` where ``pip install .`` was done."""
+    folder = tmp_path_factory.mktemp("plain")
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(40, 3))
+    for name in ("clean", "shifted", "other_clean", "other_shifted"):
+        np.save(folder / f"{name}.npy", logits + 0.1 * random.normal(size=(40, 3)))
+    np.save(folder / "labels.npy", logits.argmax(1))
+    return install(wheel, folder)
+
+
+@pytest.fixture(scope="session")
+def reporting(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Return a ``run`` where ``pip install '.[report]'`` was done."""
+    return install(wheel, tmp_path_factory.mktemp("report"), "report")
+
+
+def offered(command: str) -> list[str]:
+    """Return README's call of a command."""
+    (line,) = re.findall(rf"^robustbook {command} .*$", README, re.MULTILINE)
+    return line.partition("#")[0].split()
+
+
+def test_the_wheel_carries_the_package_and_its_data_and_nothing_else(
+    wheel: Path,
+) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    carried = {name for name in names if ".dist-info/" not in name}
+    tracked = subprocess.run(
+        ["git", "ls-files", "-zco", "--exclude-standard", "src/robustbook", "data"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\0")
+    expected = {
+        re.sub("^src/", "", re.sub("^data/", "robustbook/_data/", name))
+        for name in tracked
+        if (ROOT / name).is_file()
+        and name.startswith(("src/", *(f"data/{folder}/" for folder in CARRIED)))
+    }
+    assert carried == expected
+    assert "robustbook/py.typed" in carried
+    assert not [name for name in names if "/." in name]
+
+
+def test_readme_names_the_installations_that_are_tried_here() -> None:
+    lines = re.findall(r"^pip install (.*)$", README, re.MULTILINE)
+    assert lines == [
+        "torch --index-url https://download.pytorch.org/whl/cpu",
+        ".",
+        "'.[report]'",
+    ]
+
+
+def test_a_plain_installation_runs_the_lines_of_readme(plain: Run) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    before = (
+        "import numpy, sys\n"
+        "logits, shifted_logits = map(numpy.load, ('clean.npy', 'shifted.npy'))\n"
+    )
+    heavy = {"matplotlib", "seaborn", "jinja2", "sklearn", "pandas", "torchvision"}
+    after = f"print({heavy} & set(sys.modules))\n"
+    done = plain("python", "-c", before + code + after)
+    assert done.stderr == ""
+    *numbers, loaded = done.stdout.splitlines()
+    assert len(numbers) == 2
+    assert loaded == "set()"
+
+
+@pytest.mark.parametrize("command", ["score", "compare", "data"])
+def test_a_plain_installation_has_the_commands_of_readme(
+    plain: Run, command: str
+) -> None:
+    done = plain(*offered(command))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) >= 4
+
+
+def test_a_plain_installation_has_networks_and_images(plain: Run) -> None:
+    done = plain(
+        "python",
+        "-c",
+        "from robustbook.datasets import load_dataset\n"
+        "from robustbook.models import load_model, logits_of\n"
+        "test = load_dataset('digits', 'test')\n"
+        "logits = logits_of(load_model('digits-cnn-s0'), test.images)\n"
+        "print((logits.argmax(1) == test.labels).double().mean().item() > 0.95)\n",
+    )
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_every_measure_imports_after_a_plain_installation(plain: Run) -> None:
+    folder = ROOT / "src" / "robustbook"
+    names = {path.parent.name for path in folder.glob("[a-z]*/__init__.py")}
+    names |= {path.stem for path in folder.glob("[a-z]*.py")}
+    code = "; ".join(
+        f"import robustbook.{name}" for name in sorted(names - {"studies"})
+    )
+    done = plain("python", "-W", "error", "-c", code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("code", "package", "extra"),
+    [
+        (
+            "from robustbook.agreement import PosteriorAgreement",
+            "torchmetrics",
+            "metric",
+        ),
+        ("from robustbook.datasets import fetch; fetch('mnist')", "pooch", "data"),
+        ("import robustbook.attacks.foolbox_runs", "eagerpy", "attacks"),
+        (
+            "from robustbook.style import use_style; use_style()",
+            "matplotlib",
+            "chapters",
+        ),
+    ],
+)
+def test_what_is_missing_names_its_extra(
+    plain: Run, code: str, package: str, extra: str
+) -> None:
+    done = plain("python", "-c", code)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ModuleNotFoundError: {package} is not installed; "
+        f'pip install "robustbook[{extra}]"'
+    )
+
+
+def test_report_without_its_extra_says_so_in_one_line(plain: Run) -> None:
+    done = plain(*report_on_digits())
+    assert done.returncode == 1
+    assert re.search(r'is not installed; pip install "robustbook\[\w+\]"', done.stderr)
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_report_works_with_the_extra_that_readme_names(
+    reporting: Run, tmp_path: Path
+) -> None:
+    page = tmp_path / "report.html"
+    few = ["--images", "10", "--attack-steps", "2", "--noise-samples", "4"]
+    command = [str(page) if word == page.name else word for word in report_on_digits()]
+    done = reporting(*command, *few, "--margin-images", "4")
+    assert done.returncode == 0, done.stderr
+    assert page.stat().st_size > 10_000
+
+
+def report_on_digits() -> list[str]:
+    """Return README's call of ``robustbook report`` with the names that it gives."""
+    (names,) = re.findall(r"^robustbook report .*# (\S+), (\S+)$", README, re.MULTILINE)
+    model, data = names
+    return [{"MODEL": model, "DATA": data}.get(x, x) for x in offered("report")]
+
+
+def test_an_editable_installation_has_the_press_too(tmp_path: Path) -> None:
+    code = "from hatchling.build import build_editable as b; import sys; b(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (built,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        (path,) = (name for name in archive.namelist() if name.endswith(".pth"))
+        folders = archive.read(path).decode().split()
+    assert folders == [str(ROOT / "src")]
+    assert (Path(folders[0]) / "press" / "__main__.py").is_file()
