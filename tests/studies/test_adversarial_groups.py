@@ -9,8 +9,8 @@ from sklearn.metrics import roc_auc_score
 
 from robustbook.agreement import gibbs_posterior, posterior_agreement
 from robustbook.studies import adversarial_groups as module
-from robustbook.studies._settings import settings_of
-from robustbook.studies.attacked import attack_model
+from robustbook.studies.adversarial.settings import settings_of
+from robustbook.studies.adversarial.attacked import attack_model
 
 GROUPS = ("kept_correct", "kept_wrong", "changed_correct", "changed_wrong")
 

@@ -20,7 +20,7 @@ from robustbook.datasets import (
 )
 from robustbook.models import build_model, features_of, load_model, logits_of
 from robustbook.studies import Attack, attack_model, results_for
-from robustbook.studies.attacked import _halved, data_sha256, model_sha256
+from robustbook.studies.adversarial.attacked import _halved, data_sha256, model_sha256
 from robustbook.studies.results import Results
 
 

@@ -14,7 +14,7 @@ from robustbook.datasets import Dataset
 from robustbook.models import build_model
 from robustbook.studies import _keeping, _orders, _telling
 from robustbook.studies import average_case_bias as experiment
-from robustbook.studies._ends import Ends
+from robustbook.studies.average_case._extremes import Ends
 
 pytestmark = pytest.mark.filterwarnings("error")
 

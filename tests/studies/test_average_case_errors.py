@@ -4,8 +4,8 @@ import pytest
 
 from robustbook.studies import average_case_errors as of_errors
 from robustbook.studies import average_case_speed as of_speed
-from robustbook.studies.average_case_errors import average_case_errors
-from robustbook.studies.average_case_speed import average_case_speed
+from robustbook.studies.average_case.average_case_errors import average_case_errors
+from robustbook.studies.average_case.average_case_speed import average_case_speed
 from robustbook.studies.results import load_reported
 
 ESTIMATORS = {

@@ -11,7 +11,7 @@ from robustbook.average_case import monte_carlo
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model
 from robustbook.studies import results_for
-from robustbook.studies.control_variate_gain import data_sums
+from robustbook.studies.average_case.control_variate_gain import data_sums
 from robustbook.studies.results import Results
 
 LINEAR, NETWORK = "digits-linear-s0", "digits-cnn-s0"

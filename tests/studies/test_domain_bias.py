@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from robustbook.studies import _trainings, domain_bias, run_experiment
-from robustbook.studies._domains import SETUPS
-from robustbook.studies.domain_bias import (
+from robustbook.studies.domains._data import SETUPS
+from robustbook.studies.domains.domain_bias import (
     WATCHED_LEARNERS,
     picture_numbers,
     principal_component,

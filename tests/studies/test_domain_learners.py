@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from robustbook.studies import _domains, _trainings, domain_learners, run_experiment
-from robustbook.studies._domains import DIGITS, LEARNERS, PLANS, SETUPS
-from robustbook.studies.domain_learners import RATIOS, clustered_error
+from robustbook.studies.domains._data import DIGITS, LEARNERS, PLANS, SETUPS
+from robustbook.studies.domains.domain_learners import RATIOS, clustered_error
 
 PLAN = PLANS["quick"]
 

@@ -8,14 +8,14 @@ import torch
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets.diagvib import CONFIGURED, OPPORTUNITIES
 from robustbook.studies import _selections, _trainings, run_experiment
-from robustbook.studies._selections import (
+from robustbook.studies.domains._selections import (
     FACTORS,
     SELECTION_PLANS,
     SHORTCUT_PLANS,
     criteria,
 )
-from robustbook.studies.domain_selection import domain_selection
-from robustbook.studies.domain_shortcuts import domain_shortcuts
+from robustbook.studies.domains.domain_selection import domain_selection
+from robustbook.studies.domains.domain_shortcuts import domain_shortcuts
 
 PAIRS = ("SD", "ID", "1F-MD", "5F-MD", "OOD")
 

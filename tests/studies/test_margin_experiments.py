@@ -15,7 +15,7 @@ from scipy.stats import kendalltau
 from robustbook.datasets import load_dataset
 from robustbook.models import list_models, list_public_models, load_model
 from robustbook.studies import _margins, results_for
-from robustbook.studies._margins import (
+from robustbook.studies.margins._measured import (
     Recipe,
     detection_row,
     linear_head,
@@ -26,7 +26,7 @@ from robustbook.studies._margins import (
     scores_of,
     share_row,
 )
-from robustbook.studies.margin_convergence import linear_margins
+from robustbook.studies.margins.margin_convergence import linear_margins
 from robustbook.studies.results import Results, load_reported
 
 LINEAR = "digits-linear-s0"

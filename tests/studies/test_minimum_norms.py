@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from robustbook.agreement import posterior_agreement
-from robustbook.studies._settings import settings_of
-from robustbook.studies.attacked import Attack, attack_model
-from robustbook.studies.boundary import _at_the_boundary, boundary
-from robustbook.studies.norm_quantiles import _quantiles, norm_quantiles, steps_of
+from robustbook.studies.adversarial.settings import settings_of
+from robustbook.studies.adversarial.attacked import Attack, attack_model
+from robustbook.studies.adversarial.boundary import _at_the_boundary, boundary
+from robustbook.studies.adversarial.norm_quantiles import _quantiles, norm_quantiles, steps_of
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from robustbook.studies import run_experiment
-from robustbook.studies.noise import FOCUS, RATIOS, noise
-from robustbook.studies.text_edits import text_edits
+from robustbook.studies.adversarial.noise import FOCUS, RATIOS, noise
+from robustbook.studies.adversarial.text_edits import text_edits
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from robustbook.agreement import compare_agreement, shift_by_ratio
 from robustbook.studies import Attack, attack_model, results_for
-from robustbook.studies._settings import settings_of
+from robustbook.studies.adversarial.settings import settings_of
 from robustbook.studies.results import Results
 
 FIRST, SECOND = "digits-cnn-noise-s0", "digits-cnn-adv-s0"

@@ -16,7 +16,7 @@ from robustbook.studies import (
     results_for,
     run_experiment,
 )
-from robustbook.studies._settings import SETTINGS, settings_of
+from robustbook.studies.adversarial.settings import SETTINGS, settings_of
 from robustbook.studies.results import Results
 
 

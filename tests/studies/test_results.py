@@ -20,7 +20,7 @@ ROWS = [
 
 def write(directory, **changes):
     options = {
-        "experiment": "robustbook.studies.noise",
+        "experiment": "robustbook.studies.adversarial.noise",
         "profile": "quick",
         "seed": 7,
         "device": "CPU",
@@ -38,7 +38,7 @@ def test_rows_come_back(tmp_path):
     assert list(stored.rows) == ROWS
     assert stored.select(model="b") == [ROWS[1]]
     assert stored.select(model="c") == []
-    assert stored.experiment == "robustbook.studies.noise"
+    assert stored.experiment == "robustbook.studies.adversarial.noise"
     assert stored.profile == "quick"
     provenance = stored.provenance
     assert set(provenance) == {
@@ -178,7 +178,7 @@ def project(tmp_path):
 def store(project, modules):
     content = {
         "schema": 1,
-        "experiment": "robustbook.studies.noise",
+        "experiment": "robustbook.studies.adversarial.noise",
         "profile": "full",
         "rows": [],
         "provenance": {
@@ -203,7 +203,7 @@ def test_a_change_of_the_code_makes_results_stale(project, file):
     (stale,) = stale_results(project)
     assert stale.name == "noise"
     assert "changed since 0123456789" in str(stale)
-    assert "run robustbook.studies.noise again" in str(stale)
+    assert "run robustbook.studies.adversarial.noise again" in str(stale)
 
 
 def test_vanished_code_and_broken_files_are_told(project):

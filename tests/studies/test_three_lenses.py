@@ -15,10 +15,10 @@ from sklearn.metrics import roc_auc_score
 from robustbook.agreement import posterior_agreement
 from robustbook.corruptions import CORRUPTIONS
 from robustbook.studies import results_for
-from robustbook.studies._foresight import weighted_auroc
-from robustbook.studies._lenses import SeenModel, lens_setting, see
+from robustbook.studies.lenses._failures import weighted_auroc
+from robustbook.studies.lenses._models import SeenModel, lens_setting, see
 from robustbook.studies.results import Results
-from robustbook.studies.three_lenses import MEASURES
+from robustbook.studies.lenses.three_lenses import MEASURES
 
 MODEL = "digits-cnn-s0"
 

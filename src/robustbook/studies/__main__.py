@@ -1,38 +1,91 @@
-"""Run an experiment by name: ``python -m robustbook.studies NAME``."""
+"""``python -m robustbook.studies``: run a study, list them, tell what is stale."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from robustbook._store import DataUnavailableError
-from robustbook.studies import run_experiment
-from robustbook.studies.results import read_results
-
-RESULTS = Path("data/results")
+from robustbook._store import DataUnavailableError, data_directory
+from robustbook.studies import STUDIES, run_study
+from robustbook.studies.results import confirm_results, read_results, stale_results
 
 
-def main(name: str, profile: str = "full", seed: int = 0, device: str = "auto") -> None:
-    """Run experiment NAME and store its rows in data/results."""
-    if profile != "full" and _is_full(name):
-        raise typer.BadParameter(
-            f"{RESULTS / name}.json holds rows of the full profile, which those of "
-            f"{profile!r} would replace; run this in another folder"
-        )
+def main(
+    name: Annotated[str, typer.Argument(help="a study, check, or confirm")] = "",
+    confirmed: Annotated[str, typer.Argument(help="after confirm: a study")] = "",
+    profile: str = "full",
+    seed: int = 0,
+    device: str = "auto",
+    evidence: Annotated[str, typer.Option(help="how rows are known to be equal")] = "",
+    overview: Annotated[bool, typer.Option("--list", help="list all studies")] = False,
+) -> None:
+    """Run study NAME and store its rows in the project's data/results.
+
+    `check` lists stored results that the present code may not reproduce. `confirm NAME
+    --evidence TEXT` stamps stored rows that are known to be those of the present code.
+    """
     try:
-        run_experiment(
-            name, profile=profile, seed=seed, device=device, directory=RESULTS
-        )
+        if overview:
+            _list()
+        elif name == "check":
+            _check()
+        elif name == "confirm":
+            _confirm(confirmed, evidence)
+        else:
+            _run(name, profile, seed, device)
     except (ValueError, OSError, DataUnavailableError) as error:
         raise typer.BadParameter(str(error)) from error
 
 
+def _list() -> None:
+    stale = {one.name: one for one in stale_results(data_directory().parent)}
+    for name, study in STUDIES.items():
+        seconds = study.forecast()
+        took = "never run" if seconds is None else _duration(seconds)
+        print(f"{name:22} {took:>9}  {stale[name].reason if name in stale else ''}")
+
+
+def _check() -> None:
+    stale = stale_results(data_directory().parent)
+    for one in stale:
+        print(one)
+    if stale:
+        raise typer.Exit(1)
+
+
+def _confirm(name: str, evidence: str) -> None:
+    stored = read_results(name)
+    stamp = STUDIES[name].stamp(stored.profile)
+    print(f"{name}: {confirm_results(name, stamp=stamp, evidence=evidence).stamp}")
+
+
+def _run(name: str, profile: str, seed: int, device: str) -> None:
+    if profile != "full" and _is_full(name):
+        raise ValueError(
+            f"{data_directory() / 'results' / name}.json holds rows of the full "
+            f"profile, which those of {profile!r} would replace; "
+            "results_for computes them without storing them"
+        )
+    seconds = STUDIES[name].forecast() if name in STUDIES else None
+    if profile == "full" and seconds is not None:
+        print(f"{name} took {_duration(seconds)} when its rows were measured")
+    run_study(name, profile=profile, seed=seed, device=device)
+
+
 def _is_full(name: str) -> bool:
     try:
-        return read_results(name, directory=RESULTS).profile == "full"
+        return read_results(name).profile == "full"
     except DataUnavailableError:
         return False
+
+
+def _duration(seconds: float) -> str:
+    """Two numbers at most: 3 s, 12 min, 2 h 05."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02}"
 
 
 if __name__ == "__main__":

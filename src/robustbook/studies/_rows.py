@@ -1,29 +1,34 @@
-"""What the experiments share: their rows, and the errors of shares and means."""
+"""Rows: flat dictionaries of plain values, and how their values are written."""
 
 from __future__ import annotations
 
-import math
+import base64
+import io
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import torch
+from torch import Tensor
 
-__all__ = ["Row", "Values", "error_of_mean", "rounded", "share_error"]
+__all__ = ["Row", "decimals", "png", "significant"]
 
 Row = dict[str, Any]
-Values = npt.NDArray[np.float64]
 
 
-def share_error(share: float, count: int) -> float:
-    """Standard error of a share among `count` independent samples."""
-    return math.sqrt(share * (1 - share) / count)
-
-
-def error_of_mean(values: Values) -> float:
-    """Standard error of the mean of independent values."""
-    return float(values.std(ddof=1) / math.sqrt(len(values)))
-
-
-def rounded(value: float, digits: int = 6) -> float:
-    """A plain number of so many decimals, as rows store it."""
+def decimals(value: Any, digits: int = 6) -> float:
+    """A plain number of so many decimals."""
     return round(float(value), digits)
+
+
+def significant(value: Any) -> float:
+    """A plain number of six significant digits."""
+    return float(f"{float(value):.6g}")
+
+
+def png(image: Tensor) -> str:
+    """An image (C, H, W) with pixels in [0, 1] as a PNG file in base64."""
+    from PIL import Image
+
+    levels = (image * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    buffer = io.BytesIO()
+    Image.fromarray(levels.squeeze()).save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")

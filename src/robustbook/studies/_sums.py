@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.studies.attacked import data_sha256, model_sha256
+from robustbook.studies.adversarial.attacked import data_sha256, model_sha256
 
 __all__ = ["first_images", "sums_of"]
 

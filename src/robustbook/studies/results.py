@@ -1,8 +1,9 @@
 """Stored results: expensive numbers with their provenance, and reported ones.
 
-``data/results/NAME.json`` holds the tidy rows of an experiment beside where they
-come from: commit, device, versions, seed, duration, and the sha256 of the code
-that measured them. When that code changes, :func:`stale_results` says so.
+``data/results/NAME.json`` holds the tidy rows of a study beside the run that measured
+them (commit, device, versions, seed, duration) and a stamp: the sums of the code, the
+options and the inputs that they depend on, and how it is known that the present ones
+give these rows. Where one of these changes, :func:`stale_results` says so.
 ``data/reported/NAME.json`` holds figures that other papers print.
 """
 
@@ -10,26 +11,26 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import platform
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from robustbook._checks.arguments import check_count
 from robustbook._store import SCHEMA, DataUnavailableError, data_directory, read_json
-from robustbook._store.provenance import code_sha256, package_source
+from robustbook._store.files import write_text
+from robustbook._store.provenance import fingerprint
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "Reported",
     "Results",
     "StaleResult",
-    "code_sha256",
+    "confirm_results",
     "load_reported",
     "read_results",
     "stale_results",
@@ -37,80 +38,15 @@ __all__ = [
 ]
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_REMEDY: Final = "run its study again"
 
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Results:
-    """The rows of an experiment and where they come from.
-
-    Attributes
-    ----------
-    name : str
-        Name of the file.
-    experiment : str
-        The function that computes them.
-    profile : str
-        "quick" or "full".
-    rows : tuple of dict
-        One flat dictionary for each measured thing.
-    provenance : dict
-        Keys commit, dirty, device, cpu_count, versions, seed, started, seconds,
-        data_sha256, code, code_sha256.
-    """
+class _Table:
+    """Rows to choose from."""
 
     name: str
-    experiment: str
-    profile: str
-    rows: tuple[dict[str, Any], ...]
-    provenance: dict[str, Any]
-
-    def select(self, **where: Any) -> list[dict[str, Any]]:
-        """Return the rows that have all the given values.
-
-        Parameters
-        ----------
-        **where
-            Columns and the values asked for.
-
-        Returns
-        -------
-        list of dict
-            Rows, in their order.
-
-        Examples
-        --------
-        >>> rows = ({"model": "a", "pa": 1.0}, {"model": "b", "pa": 2.0})
-        >>> Results("x", "f", "quick", rows, {}).select(model="b")
-        [{'model': 'b', 'pa': 2.0}]
-        """
-        return _select(self.rows, where)
-
-
-@dataclass(frozen=True)
-class Reported:
-    """Figures that a document prints.
-
-    Attributes
-    ----------
-    name : str
-        Name of the file.
-    title : str
-        What the figures are.
-    document, place : str
-        The document, and the table or figure in it.
-    notes : str
-        How to read them.
-    rows : tuple of dict
-        One flat dictionary for each printed row.
-    """
-
-    name: str
-    title: str
-    document: str
-    place: str
-    notes: str
     rows: tuple[dict[str, Any], ...]
 
     def select(self, **where: Any) -> list[dict[str, Any]]:
@@ -131,7 +67,11 @@ class Reported:
         >>> len(load_reported("thesis_table_4_1").select(classifier="perfect"))
         1
         """
-        return _select(self.rows, where)
+        return [
+            row
+            for row in self.rows
+            if all(key in row and row[key] == value for key, value in where.items())
+        ]
 
     def row(self, **where: Any) -> dict[str, Any]:
         """Return the one row that has all the given values.
@@ -156,12 +96,89 @@ class Reported:
         >>> load_reported("thesis_table_4_1").row(classifier="random")["log_pa"]
         -693.14
         """
-        found = _select(self.rows, where)
-        if len(found) != 1:
+        rows = self.select(**where)
+        if len(rows) != 1:
             raise LookupError(
-                f"{self.name}: expected one row with {where}, got {len(found)}"
+                f"{self.name}: expected one row with {where}, got {len(rows)}"
             )
-        return found[0]
+        return rows[0]
+
+    def frame(self, **where: Any) -> pd.DataFrame:
+        """Return rows as a pandas table, to pivot, group and print.
+
+        Parameters
+        ----------
+        **where
+            Columns and the values asked for; all rows by default.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A line for each row. Columns that none of them has are left out; what a row
+            has not is missing.
+
+        Examples
+        --------
+        >>> table = load_reported("thesis_table_4_1").frame()
+        >>> table.set_index("classifier").accuracy["random"]
+        np.float64(0.516)
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.select(**where))
+
+
+@dataclass(frozen=True)
+class Results(_Table):
+    """The rows of a study and the run that measured them.
+
+    Attributes
+    ----------
+    name : str
+        Of the study, and of the file.
+    profile : str
+        "quick" or "full".
+    rows : tuple of dict
+        One flat dictionary for each measured thing.
+    provenance : dict
+        Of the run that measured: device, cpu_count, versions, seed, started, seconds,
+        and if it is stored commit and dirty. What it read from the cache counts with
+        the seconds that it had taken.
+    stamp : dict
+        What the rows depend on; empty if they are not stored.
+    """
+
+    name: str
+    profile: str
+    rows: tuple[dict[str, Any], ...]
+    provenance: dict[str, Any]
+    stamp: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reported(_Table):
+    """Figures that a document prints.
+
+    Attributes
+    ----------
+    name : str
+        Name of the file.
+    title : str
+        What the figures are.
+    document, place : str
+        The document, and the table or figure in it.
+    notes : str
+        How to read them.
+    rows : tuple of dict
+        One flat dictionary for each printed row.
+    """
+
+    name: str
+    title: str
+    document: str
+    place: str
+    notes: str
+    rows: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -175,7 +192,7 @@ class StaleResult:
     path : Path
         Its file.
     reason : str
-        What is wrong, and what mends it.
+        What is wrong, and after the last semicolon what mends it.
     """
 
     name: str
@@ -186,117 +203,60 @@ class StaleResult:
         return f"{self.name}: {self.reason}"
 
 
-def _select(rows: Iterable[dict[str, Any]], where: Row) -> list[dict[str, Any]]:
-    return [
-        row
-        for row in rows
-        if all(key in row and row[key] == value for key, value in where.items())
-    ]
-
-
 # ------------------------------------------------------------- write and read
 
 
 def write_results(
-    name: str,
-    rows: Iterable[Row],
+    results: Results,
     *,
-    experiment: str,
-    profile: str,
-    seed: int,
-    device: object,
-    modules: Sequence[str],
-    started: datetime,
-    data_sha256: Mapping[Any, str] | None = None,
+    stamp: Mapping[str, Any],
     directory: Path | str | None = None,
-) -> Path:
-    """Write the rows of an experiment with their provenance.
+) -> Results:
+    """Write the rows of a study with their provenance.
 
     Parameters
     ----------
-    name : str
-        Name of the file: lower-case letters, digits, hyphens, underscores.
-    rows : iterable of dict
-        Flat dictionaries of str to bool, int, float, str or None. Infinite
-        floats are kept; NaN is refused.
-    experiment : str
-        Full name of the function that computed them.
-    profile : str
-        "quick" or "full".
-    seed : int
-        The seed, 0 or more, that it was given.
-    device : str or torch.device
-        Where it ran.
-    modules : sequence of str
-        Modules of robustbook that it ran; what they import is added.
-    started : datetime
-        When it began, with its time zone; the duration runs until now.
-    data_sha256 : mapping of str or Path to str, optional
-        Sums of the data files and checkpoints that were used.
+    results : Results
+        What was measured.
+    stamp : mapping
+        What the rows depend on, as a study's ``stamp`` has it.
     directory : Path or str, optional
         Where to write; the project's ``data/results`` by default.
 
     Returns
     -------
-    Path
-        The file.
+    Results
+        What was written, with commit and stamp.
 
     Raises
     ------
     ValueError
-        If the name, the profile, the seed, the time or a row is not of this kind.
-    TypeError
-        If the seed is no integer or a row is no mapping.
+        If the name is no name of a file, or a row is not flat and plain.
+    OSError
+        If nothing can be written there.
     """
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(results.name):
         raise ValueError(
             "name: expected lower-case letters, digits, hyphens and underscores; "
-            f"got {name!r}"
+            f"got {results.name!r}"
         )
-    if profile not in ("quick", "full"):
-        raise ValueError(f"profile: expected 'quick' or 'full', got {profile!r}")
-    if started.tzinfo is None:
-        raise ValueError("started: expected a time with its zone, datetime.now(UTC)")
-    table = [_checked_row(row, index) for index, row in enumerate(rows)]
-    seconds = (datetime.now(UTC) - started).total_seconds()
-    if seconds < 0:
-        raise ValueError(f"started: expected a time that is past, got {started}")
-    if not table:
-        raise ValueError("rows: expected at least one row, got none")
-    source = package_source()
-    commit, dirty = _git_state(source)
+    rows = checked_rows(results.rows)
+    commit, dirty = _git_state(Path(__file__).parent)
+    measured = {"how": "measured", "commit": commit, "date": _today()}
     content = {
         "schema": SCHEMA,
-        "experiment": experiment,
-        "profile": profile,
-        "rows": table,
-        "provenance": {
-            "commit": commit,
-            "dirty": dirty,
-            "device": str(device),
-            "cpu_count": os.cpu_count(),
-            "versions": _versions(),
-            "seed": check_count("seed", seed, minimum=0),
-            "started": started.astimezone(UTC).isoformat(timespec="seconds"),
-            "seconds": round(seconds, 3),
-            "data_sha256": {str(k): v for k, v in (data_sha256 or {}).items()},
-            "code": list(modules),
-            "code_sha256": code_sha256(modules, source=source),
-        },
+        "profile": results.profile,
+        "rows": [_encoded(row) for row in rows],
+        "provenance": {"commit": commit, "dirty": dirty, **results.provenance},
+        "stamp": {**stamp, "known": measured},
     }
-    folder = _folder(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.json"
-    temporary = path.with_suffix(f".json.{os.getpid()}.tmp")
-    temporary.write_text(
-        json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-    )
-    temporary.replace(path)
-    return path
+    path = _folder(directory) / f"{results.name}.json"
+    write_text(path, _text(content))
+    return _read_stored(path)
 
 
 def read_results(name: str, *, directory: Path | str | None = None) -> Results:
-    """Read the stored results of an experiment.
+    """Read the stored results of a study.
 
     Parameters
     ----------
@@ -314,39 +274,106 @@ def read_results(name: str, *, directory: Path | str | None = None) -> Results:
     ------
     DataUnavailableError
         If there is no such file, or it is no stored result.
+
+    Examples
+    --------
+    >>> read_results("agreement_speed").profile
+    'full'
     """
     return _read_stored(_folder(directory) / f"{name}.json")
+
+
+def confirm_results(
+    name: str,
+    *,
+    stamp: Mapping[str, Any],
+    evidence: str,
+    directory: Path | str | None = None,
+) -> Results:
+    """Stamp stored rows anew: they are those of the present code, and why.
+
+    The rows and the record of the run that measured them stay as they are.
+
+    Parameters
+    ----------
+    name : str
+        Name of the result.
+    stamp : mapping
+        What the rows depend on at present, as a study's ``stamp`` has it.
+    evidence : str
+        How it is known: "equal quick rows, and those of two of the networks".
+    directory : Path or str, optional
+        Where it is; the project's ``data/results`` by default.
+
+    Returns
+    -------
+    Results
+        What is stored now.
+
+    Raises
+    ------
+    ValueError
+        If no evidence is given.
+    DataUnavailableError
+        If there is no such result.
+    """
+    if not evidence.strip():
+        raise ValueError("evidence: expected how it is known, got nothing")
+    path = _folder(directory) / f"{name}.json"
+    _read_stored(path)
+    content = read_json(path, remedy=_REMEDY)
+    commit, _ = _git_state(Path(__file__).parent)
+    confirmed = {
+        "how": "confirmed",
+        "commit": commit,
+        "date": _today(),
+        "evidence": evidence.strip(),
+    }
+    # Sums of the rule before stamps, which left out the study's own module.
+    for outdated in ("code", "code_sha256"):
+        content["provenance"].pop(outdated, None)
+    content.pop("experiment", None)
+    content["stamp"] = {**stamp, "known": confirmed}
+    write_text(path, _text(content))
+    return _read_stored(path)
 
 
 def _folder(directory: Path | str | None) -> Path:
     return data_directory() / "results" if directory is None else Path(directory)
 
 
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
 def _read_stored(path: Path) -> Results:
-    remedy = "run its experiment again"
-    content = read_json(path, remedy=remedy)
-    match content:
+    match read_json(path, remedy=_REMEDY):
         case {
-            "experiment": str(experiment),
             "profile": str(profile),
             "rows": [*rows],
-            "provenance": {"code": [*code], "code_sha256": str()} as provenance,
-        } if all(isinstance(row, dict) for row in rows) and all(
-            isinstance(module, str) for module in code
-        ):
-            return Results(
-                name=path.stem,
-                experiment=experiment,
-                profile=profile,
-                rows=tuple(
-                    {key: _decoded(value) for key, value in row.items()} for row in rows
-                ),
-                provenance=provenance,
-            )
+            "provenance": dict(provenance),
+            **rest,
+        } if all(isinstance(row, dict) for row in rows):
+            stamp = rest.get("stamp", {})
+            if isinstance(stamp, dict):
+                return Results(
+                    name=path.stem,
+                    profile=profile,
+                    rows=tuple(_decoded(row) for row in rows),
+                    provenance=provenance,
+                    stamp=stamp,
+                )
     raise DataUnavailableError(
-        f"{path}: expected experiment, profile, rows (a list of objects) and "
-        f"provenance with code and code_sha256; {remedy}"
+        f"{path}: expected profile, rows (a list of objects), provenance and stamp; "
+        f"{_REMEDY}"
     )
+
+
+# ------------------------------------------------------------------ staleness
 
 
 def stale_results(root: Path) -> list[StaleResult]:
@@ -355,14 +382,14 @@ def stale_results(root: Path) -> list[StaleResult]:
     Parameters
     ----------
     root : Path
-        The repository: results are read from ``data/results`` and code from
+        The repository: results and checkpoints are read from ``data`` and code from
         ``src`` below it.
 
     Returns
     -------
     list of StaleResult
-        One for each result whose code changed, is gone, or whose file is not
-        a result; empty if all are fresh.
+        One for each result whose code, options or checkpoints changed or are gone, or
+        whose file is not a result; empty if all are fresh.
 
     Examples
     --------
@@ -372,32 +399,68 @@ def stale_results(root: Path) -> list[StaleResult]:
     stale = []
     root = Path(root)
     for path in sorted((root / "data" / "results").glob("*.json")):
-        reason = _staleness(path, root / "src")
+        reason = _staleness(path, root)
         if reason is not None:
             stale.append(StaleResult(path.stem, path, reason))
     return stale
 
 
-def _staleness(path: Path, source: Path) -> str | None:
+def _staleness(path: Path, root: Path) -> str | None:
+    from robustbook.studies import STUDIES
+
+    again = f"run `python -m robustbook.studies {path.stem}` again"
     try:
         stored = _read_stored(path)
     except DataUnavailableError as error:
         return f"not a stored result: {error}"
-    modules = stored.provenance["code"]
+    stamp = stored.stamp
+    if "code_sha256" not in stamp:
+        return f"it has no stamp of what its rows depend on; {again}, or confirm it"
+    study = STUDIES.get(path.stem)
+    if study is not None and (stamp["module"], stamp["options"]) != (
+        study.code,
+        study.described,
+    ):
+        return f"it is of another module or has other options than now; {again}"
     try:
-        present = code_sha256(modules, source=source)
+        present = fingerprint(stamp["module"], source=root / "src")
     except ValueError as error:
-        return f"its code is gone ({error}); run {stored.experiment} again"
-    if present != stored.provenance["code_sha256"]:
-        commit = str(stored.provenance.get("commit") or "an unknown commit")[:10]
+        return f"its code is gone ({error}); {again}"
+    if present != stamp["code_sha256"]:
+        commit = str(stamp.get("known", {}).get("commit") or "an unknown commit")[:10]
         return (
-            f"the code that measured it changed since {commit} "
-            f"({', '.join(modules)}); run {stored.experiment} again"
+            f"{stamp['module']} or what it imports changed since {commit}; {again}, or "
+            "confirm it"
         )
+    changed = _changed_checkpoints(stamp.get("inputs", {}), root)
+    if changed:
+        return f"other checkpoints than it was measured on: {changed}; {again}"
     return None
 
 
+def _changed_checkpoints(inputs: Mapping[str, str], root: Path) -> str:
+    """Those of ours whose sum is no longer that of the stamp."""
+    path = root / "data" / "checkpoints" / "registry.json"
+    if not path.is_file():
+        return ""
+    ours = read_json(path, remedy="restore it from the repository")["checkpoints"]
+    return ", ".join(
+        name for name, entry in ours.items() if inputs.get(name, entry["sha256"])
+        != entry["sha256"]
+    )
+
+
+# ----------------------------------------------------------------------- rows
+
 _INFINITIES: Final = {math.inf: "inf", -math.inf: "-inf"}
+
+
+def checked_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Rows as flat dictionaries of plain values; infinite floats but no NaN."""
+    table = [_checked_row(row, index) for index, row in enumerate(rows)]
+    if not table:
+        raise ValueError("rows: expected at least one row, got none")
+    return table
 
 
 def _checked_row(row: Row, index: int) -> dict[str, Any]:
@@ -405,7 +468,6 @@ def _checked_row(row: Row, index: int) -> dict[str, Any]:
         raise TypeError(
             f"rows: row {index}: expected a dictionary, got {type(row).__name__}"
         )
-    checked: dict[str, Any] = {}
     for key, value in row.items():
         if not isinstance(key, str):
             raise ValueError(f"rows: row {index}: expected str keys, got {key!r}")
@@ -418,22 +480,21 @@ def _checked_row(row: Row, index: int) -> dict[str, Any]:
             raise ValueError(f"rows: row {index}, {key}: got NaN; leave it out")
         if isinstance(value, str) and value in _INFINITIES.values():
             raise ValueError(f"rows: row {index}, {key}: {value!r} means a number")
-        checked[key] = _INFINITIES.get(value, value) if type(value) is float else value
-    return checked
+    return dict(row)
 
 
-def _decoded(value: Any) -> Any:
-    return float(value) if value in ("inf", "-inf") else value
+def _encoded(row: Row) -> dict[str, Any]:
+    return {
+        key: _INFINITIES.get(value, value) if type(value) is float else value
+        for key, value in row.items()
+    }
 
 
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in ("robustbook", "torch", "numpy", "scipy", "scikit-learn"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return versions
+def _decoded(row: Row) -> dict[str, Any]:
+    return {
+        key: float(value) if value in ("inf", "-inf") else value
+        for key, value in row.items()
+    }
 
 
 def _git_state(folder: Path) -> tuple[str | None, bool | None]:

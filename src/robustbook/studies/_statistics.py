@@ -1,0 +1,193 @@
+"""Statistics that studies share: errors, intervals, tests and orders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import bootstrap, permutation_test, sem, spearmanr
+from torch import Tensor
+
+from robustbook.studies._rows import Row, significant
+
+__all__ = [
+    "Integers",
+    "Values",
+    "area_within_classes",
+    "bootstrap_interval",
+    "class_differences",
+    "clustered_error",
+    "mean_error",
+    "middle_95",
+    "rank_correlation",
+    "rank_correlation_error",
+    "ratio_of_means",
+    "share_error",
+    "share_ordered",
+]
+
+Values = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+PERMUTATIONS: Final = 4999
+
+
+def share_error(share: float, count: int) -> float:
+    """Standard error of a share among `count` independent samples."""
+    return math.sqrt(share * (1 - share) / count)
+
+
+def mean_error(values: Values | Tensor) -> float:
+    """Standard error of the mean of independent values."""
+    array = np.asarray(values, dtype=np.float64)
+    return float(array.std(ddof=1) / math.sqrt(len(array)))
+
+
+def clustered_error(values: Tensor, clusters: Tensor) -> float:
+    """Standard error of a mean where only samples of different clusters are unrelated.
+
+    NaN if there is one cluster only.
+
+    Examples
+    --------
+    >>> import torch
+    >>> clustered_error(torch.tensor([0.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1]))
+    0.5
+    """
+    array = np.asarray(values, dtype=np.float64)
+    _, index = np.unique(np.asarray(clusters), return_inverse=True)
+    sums = np.bincount(index, array - array.mean())
+    if len(sums) < 2:
+        return math.nan
+    return math.sqrt(len(sums) / (len(sums) - 1) * (sums**2).sum()) / len(array)
+
+
+def ratio_of_means(plain: Values, other: Values) -> tuple[float, float]:
+    """Mean of the one over mean of the other, and its jackknife error."""
+    left = (plain.sum() - plain) / (other.sum() - other)
+    size = len(left)
+    error = math.sqrt((size - 1) / size * float(((left - left.mean()) ** 2).sum()))
+    return float(plain.mean() / other.mean()), error
+
+
+def middle_95(values: Values) -> tuple[float | None, float | None]:
+    """Both ends of the middle 95 % of what is known; None for fewer than two."""
+    known = values[~np.isnan(values)]
+    if len(known) < 2:
+        return None, None
+    low, high = np.quantile(known, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def class_differences(
+    values: Values, classes: Integers, generator: np.random.Generator
+) -> Row:
+    """Test whether the means of classes differ, and say by how much.
+
+    ``p_value`` of the variance between classes among permutations; ``spread``, the
+    standard deviation of the true class means: sampling is taken out; ``range`` of the
+    observed ones; number of ``classes``. Classes of one image are left out.
+    """
+    groups = [values[classes == k] for k in np.unique(classes)]
+    groups = [group for group in groups if len(group) > 1]
+
+    def between(*parts: Values, axis: int = -1) -> Any:
+        # What differs from the F statistic here does not change the order.
+        return sum(part.sum(axis) ** 2 / part.shape[axis] for part in parts)
+
+    test = permutation_test(
+        groups,
+        between,
+        permutation_type="independent",
+        alternative="greater",
+        n_resamples=PERMUTATIONS,
+        batch=100,
+        vectorized=True,
+        random_state=generator,
+    )
+    means = np.array([group.mean() for group in groups])
+    errors = np.array([sem(group) for group in groups])
+    spread = math.sqrt(max(0.0, means.var(ddof=1) - (errors**2).mean()))
+    return {
+        "p_value": float(test.pvalue),
+        "spread": significant(spread),
+        "range": significant(np.ptp(means)),
+        "classes": len(groups),
+    }
+
+
+def bootstrap_interval(
+    statistic: Callable[[Integers], float],
+    size: int,
+    generator: np.random.Generator,
+    *,
+    resamples: int,
+) -> tuple[float, float]:
+    """95% interval of a correlation: normal, with the bootstrap's standard error.
+
+    Resampling adds noise, so it draws a correlation toward 0: a percentile interval
+    would lie beside the estimate. The statistic is of the positions that were drawn.
+    """
+    drawn = bootstrap(
+        (np.arange(size),),
+        lambda index: statistic(index),
+        vectorized=False,
+        n_resamples=resamples,
+        method="percentile",
+        random_state=generator,
+    )
+    center, half = statistic(np.arange(size)), 1.96 * float(drawn.standard_error)
+    return significant(max(-1.0, center - half)), significant(min(1.0, center + half))
+
+
+def share_ordered(proxy: Values, p: Values) -> tuple[float, float]:
+    """Share of the pairs of different p that a proxy orders rightly; and its error.
+
+    Ties of the proxy count one half. This is (1 + D) / 2 with Somers' D, which
+    SciPy has for small tables only, and without its error: here that of a ratio of
+    two U-statistics, from their first projections. NaN if all p are equal.
+    """
+    above = p[:, None] > p[None]
+    better = np.sign(proxy[:, None] - proxy[None])
+    right = np.where(above, (1 + better) / 2, 0.0)
+    # Each image's pairs, with it on either side.
+    wins = (right.sum(1) + right.sum(0)) / (len(p) - 1)
+    pairs = (above.sum(1) + above.sum(0)) / (len(p) - 1)
+    if pairs.sum() == 0:
+        return math.nan, math.nan
+    share = wins.sum() / pairs.sum()
+    return float(share), float(2 * sem(wins - share * pairs) / pairs.mean())
+
+
+def area_within_classes(
+    values: Values, upper: Integers, classes: Integers
+) -> tuple[float, float]:
+    """Area under the ROC curve within classes, averaged; with DeLong's error."""
+    areas, variances = [], []
+    for number in np.unique(classes):
+        high = values[(classes == number) & (upper == 1)]
+        low = values[(classes == number) & (upper == 0)]
+        wins = (high[:, None] > low[None]) + 0.5 * (high[:, None] == low[None])
+        areas.append(wins.mean())
+        variances.append(sem(wins.mean(1)) ** 2 + sem(wins.mean(0)) ** 2)
+    return float(np.mean(areas)), math.sqrt(sum(variances)) / len(areas)
+
+
+def rank_correlation(a: Values, b: Values) -> float:
+    """Spearman's correlation of what is finite; 0 if one does not vary at all."""
+    there = np.isfinite(a) & np.isfinite(b)
+    a, b = a[there], b[there]
+    if len(a) < 3:
+        return math.nan
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return 0.0
+    return float(spearmanr(a, b).statistic)
+
+
+def rank_correlation_error(a: Values, b: Values) -> float:
+    """Standard error of Spearman's correlation (Bonett and Wright)."""
+    value = rank_correlation(a, b)
+    return (1 - value**2) * math.sqrt((1 + value**2 / 2) / (len(a) - 3))

@@ -1,0 +1,1 @@
+"""Part III: networks under attack, noise and edits of their text."""

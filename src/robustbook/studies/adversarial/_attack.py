@@ -1,0 +1,116 @@
+"""One attack on a network in memory: what the cache keeps of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy.typing as npt
+from torch import Tensor, nn
+
+from robustbook._checks.arguments import check_count, check_non_negative, check_positive
+from robustbook._store.cache import Arrays
+from robustbook.attacks import AttackResult, apgd, fab, fmn, pgd
+from robustbook.datasets import Dataset
+from robustbook.models import features_of, logits_of
+
+__all__ = ["Attack", "attacked_arrays"]
+
+#: Attacks by the name that rows give them: the function, and fixed options.
+_KINDS: Final[dict[str, tuple[Callable[..., AttackResult], dict[str, Any]]]] = {
+    "pgd": (pgd, {"skip_errors": False}),
+    "pgd-surrogate": (pgd, {"skip_errors": False}),
+    "apgd-ce": (apgd, {"loss": "ce"}),
+    "apgd-dlr": (apgd, {"loss": "dlr"}),
+    "fmn": (fmn, {}),
+    "fab": (fab, {}),
+}
+
+
+@dataclass(frozen=True)
+class Attack:
+    """An attack with its settings.
+
+    Attributes
+    ----------
+    kind : {"pgd", "pgd-surrogate", "apgd-ce", "apgd-dlr", "fmn", "fab"}
+        Which attack; "pgd-surrogate" attacks the ``surrogate`` of a defended model.
+    eps : float or None
+        ℓ∞ bound in [0, 1] pixel units. None, for "fmn" and "fab" only: no bound.
+        "fab" with a bound keeps the clean image where it found nothing within it.
+    steps : int
+        Gradient steps.
+    """
+
+    kind: str
+    eps: float | None
+    steps: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in _KINDS:
+            raise ValueError(
+                f"kind: expected one of {', '.join(_KINDS)}; got {self.kind!r}"
+            )
+        if self.eps is None and not self.unbounded:
+            raise ValueError(f"eps: expected a bound for {self.kind}, got None")
+        if self.unbounded and self.eps is not None:
+            eps = check_non_negative("eps", self.eps, infinite=True)
+            object.__setattr__(self, "eps", eps)
+        elif self.eps is not None:
+            object.__setattr__(self, "eps", check_positive("eps", self.eps))
+        object.__setattr__(self, "steps", check_count("steps", self.steps))
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether the attack looks for the smallest perturbation itself."""
+        return self.kind in ("fmn", "fab")
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """How rows name it."""
+        return {"attack": self.kind, "eps": self.eps, "steps": self.steps}
+
+    def run(self, model: nn.Module, data: Dataset, *, seed: int) -> AttackResult:
+        """Attack a model, without a bound if the attack needs none."""
+        function, options = _KINDS[self.kind]
+        if not self.unbounded:
+            options = {**options, "eps": self.eps}
+        target: Any = model
+        if self.kind == "pgd-surrogate":
+            target = getattr(model, "surrogate", None)
+            if target is None:
+                raise ValueError(
+                    "model: expected a defended model with a surrogate for "
+                    f"{self.kind}, got {type(model).__name__}; attack it with pgd"
+                )
+        with warnings.catch_warnings():
+            # Chapter 9 shows which models hide their gradients, and from what.
+            warnings.filterwarnings("ignore", message=".*gradient of zero")
+            return function(
+                target, data.images, data.labels,
+                steps=self.steps, seed=seed, **options,
+            )  # fmt: skip
+
+
+def attacked_arrays(
+    attack: Attack, model: nn.Module, data: Dataset, seed: int
+) -> Arrays:
+    """Logits and features of the clean images and of the attacked ones."""
+    result = attack.run(model, data, seed=seed)
+    return {
+        "logits": logits_of(model, data.images).numpy(),
+        "shifted_logits": logits_of(model, result.adversarial).numpy(),
+        "labels": data.labels.numpy(),
+        "norms": result.norms.numpy(),
+        # Features serve comparisons, not the measure: half the digits will do.
+        "features": _halved(features_of(model, data.images)),
+        "shifted_features": _halved(features_of(model, result.adversarial)),
+    }
+
+
+def _halved(features: Tensor) -> npt.NDArray[Any]:
+    """In float16, unless a feature is too large for it."""
+    half = features.half()
+    return (half if bool(half.isfinite().all()) else features).numpy()

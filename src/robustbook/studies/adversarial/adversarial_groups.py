@@ -1,0 +1,390 @@
+"""Where agreement is lost: confidence, groups of samples, other discrepancies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import torch
+from scipy.stats import kendalltau, rankdata
+from torch import Tensor
+
+from robustbook import discrepancies
+from robustbook.agreement import (
+    Agreement,
+    decompose_agreement,
+    gibbs_posterior,
+    posterior_agreement,
+)
+from robustbook.scores import accuracy, afr_pred
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, under
+from robustbook.studies._statistics import (
+    Integers,
+    Values,
+    mean_error,
+    middle_95,
+    share_error,
+)
+from robustbook.studies.adversarial.attacked import (
+    Attack,
+    AttackedLogits,
+    attacked,
+    attacks_on,
+)
+from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
+
+__all__ = ["SETTINGS", "rows"]
+
+BINS: Final = 20
+BOOTSTRAPS: Final = {"quick": 50, "full": 300}
+#: Certified to this, in nats, in the bootstrap: ranks do not need more.
+TOLERANCE: Final = 1e-6
+#: Discrepancies that are means over samples, so that a bootstrap is a mean, too.
+POSTERIOR: Final = ("kl_divergence", "jensen_shannon", "total_variation")
+FEATURE: Final = ("centroid_distance", "frechet_distance")
+
+
+def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+    """Measure who loses agreement: all samples attacked (adversarial ratio 1).
+
+    Confidence is the largest posterior probability, at inverse temperature 1
+    (``_1``) and at the best one (``_star``). Groups: prediction kept or changed by
+    the attack, clean prediction correct or wrong; "fooled" is changed and correct.
+    Intervals hold 95 %, from a bootstrap of the images, the same for all models.
+
+    ``table="summary"``: one row for each model under PGD at each bound, APGD-DLR at the
+    bound in focus, and FMN. ``table="histogram"``: shares of the confidences of a group
+    in 20 bins, attacks in focus. ``table="rank"``: Kendall's tau of each measure with
+    PA over the models, attacks in focus; ``p`` is its exact two-sided level if the
+    ranking had nothing to do with PA.
+    """
+    setting, dataset, count = run.setting, run.data.name, len(run.data)
+    random = np.random.default_rng([run.seed, count])
+    draws = random.integers(count, size=(BOOTSTRAPS[run.profile], count))
+    jobs = [
+        (model, attack)
+        for model in setting.models
+        for attack in attacks_on(setting, model)
+        if attack.kind in ("pgd", "fmn") or _in_focus(attack, setting)
+    ]
+    measured: dict[tuple[str, float | None], list[dict[str, Values]]] = {}
+    for model, attack in run.each(jobs):
+        logits = attacked(run, model, attack)
+        keys = {"dataset": dataset, "model": model, **attack.keys}
+        result = posterior_agreement(logits.logits, logits.shifted_logits)
+        summary = _summary(logits, result, draws)
+        yield {"table": "summary", **keys, **summary}
+        if _in_focus(attack, setting):
+            yield from under({"table": "histogram", **keys}, _histograms(logits))
+            several = measured.setdefault((attack.kind, attack.eps), [])
+            several.append(_resampled(logits, summary, draws))
+    for (kind, eps), models in measured.items():
+        keys = {"table": "rank", "dataset": dataset, "attack": kind, "eps": eps}
+        yield from under(keys, _ranks(models))
+
+
+def _in_focus(attack: Attack, setting: AttackSetting) -> bool:
+    kinds = {"pgd": setting.focus, "apgd-dlr": setting.focus, "fmn": None}
+    return attack.kind in kinds and attack.eps == kinds[attack.kind]
+
+
+# -------------------------------------------------------------- one model, one attack
+
+
+def _summary(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
+    clean, shifted, labels = pair.logits, pair.shifted_logits, pair.labels
+    true, pred = accuracy(shifted, labels), afr_pred(clean, shifted)
+    count = result.num_samples
+    gaps = clean.double().topk(2, dim=1).values
+    return {
+        "samples": count,
+        "classes": result.num_classes,
+        "accuracy": accuracy(clean, labels),
+        "afr_true": true,
+        "afr_true_se": share_error(true, count),
+        "afr_pred": pred,
+        "afr_pred_se": share_error(pred, count),
+        "pa": result.pa,
+        "pa_se": result.standard_error,
+        "beta": result.beta,
+        "beta_se": _beta_error(clean, shifted, result.beta),
+        "margin": float((gaps[:, 0] - gaps[:, 1]).mean()),
+        "hard_part": result.hard_part,
+        "confidence_part": result.confidence_part,
+        **_groups(pair, result),
+        **_confidences(pair, 1.0, "_1"),
+        **_confidences(pair, result.beta, "_star"),
+        **_entropies(pair, 1.0, "_1"),
+        **_entropies(pair, result.beta, "_star"),
+        **_detection(pair, result, draws),
+        **_discrepancies(pair, result.beta),
+    }
+
+
+def _beta_error(clean: Tensor, shifted: Tensor, beta: float) -> float | None:
+    """Standard error of the maximizer, as of any M-estimator (delta method)."""
+    if not 0 < beta < math.inf:
+        return None
+    first, second = clean.double(), shifted.double()
+    slope = torch.zeros(len(first), dtype=torch.float64)
+    bend = torch.zeros_like(slope)
+    for sign, scores in ((1.0, first + second), (-1.0, first), (-1.0, second)):
+        weights = torch.softmax(beta * scores, dim=1)
+        mean = (weights * scores).sum(1)
+        slope += sign * mean
+        bend += sign * (weights * (scores - mean[:, None]).square()).sum(1)
+    return float(slope.std() / math.sqrt(len(slope)) / bend.mean().abs())
+
+
+def _masks(pair: AttackedLogits) -> tuple[Tensor, Tensor]:
+    """Whether predictions were kept, and whether the clean ones are correct."""
+    before, after = pair.logits.argmax(1), pair.shifted_logits.argmax(1)
+    return before == after, before == pair.labels
+
+
+def _groups(pair: AttackedLogits, result: Agreement) -> Row:
+    """Exact contributions to PA, and two steps towards the thesis's approximation.
+
+    ``alike``: every pair replaced by two posteriors with two classes and the missing
+    confidence of the clean side (kept), or by the missing confidence of the attacked
+    side (fooled). ``approximation``: the average missing confidence in one logarithm.
+    """
+    kept, correct = _masks(pair)
+    parts = decompose_agreement(
+        result, pair.logits, pair.shifted_logits, pair.labels
+    )
+    missing = 1.0 - gibbs_posterior(pair.logits, result.beta).amax(1)
+    shifted = 1.0 - gibbs_posterior(pair.shifted_logits, result.beta).amax(1)
+    alike = {
+        "kept_correct": (1 - 2 * missing + 2 * missing**2).log()[kept & correct],
+        "kept_wrong": (1 - 2 * missing + 2 * missing**2).log()[kept & ~correct],
+        "changed_correct": shifted.log()[~kept & correct],
+    }
+    row: Row = {}
+    for name in ("kept_correct", "kept_wrong", "changed_correct", "changed_wrong"):
+        group = getattr(parts, name)
+        row[f"count_{name}"] = group.count
+        row[f"contribution_{name}"] = group.contribution
+        row[f"approximation_{name}"] = _or_none(group.approximation)
+        if name in alike:
+            total = float(alike[name].sum()) + group.count * math.log(
+                result.num_classes
+            )
+            row[f"alike_{name}"] = _or_none(total / result.num_samples)
+    return row
+
+
+def _confidences(pair: AttackedLogits, beta: float, suffix: str) -> Row:
+    """Mean confidences of groups, and paired differences after - before."""
+    kept, correct = _masks(pair)
+    before = gibbs_posterior(pair.logits, beta).amax(1)
+    after = gibbs_posterior(pair.shifted_logits, beta).amax(1)
+    fooled = correct & ~kept
+    values = {
+        "clean_correct": before[correct],
+        "clean_wrong": before[~correct],
+        "all_before": before,
+        "all_after": after,
+        "all_change": after - before,
+        "kept_correct_before": before[correct & kept],
+        "kept_correct_after": after[correct & kept],
+        "fooled_before": before[fooled],
+        "fooled_after": after[fooled],
+        "fooled_change": (after - before)[fooled],
+    }
+    row: Row = {}
+    for name, group in values.items():
+        row[f"confidence_{name}{suffix}"] = _mean(group)
+        row[f"confidence_{name}{suffix}_se"] = _error(group)
+    return row
+
+
+def _entropies(pair: AttackedLogits, beta: float, suffix: str) -> Row:
+    """Of the clean posteriors over correctly classified samples, in nats."""
+    _, correct = _masks(pair)
+    posterior = gibbs_posterior(pair.logits, beta)[correct]
+    each = torch.special.entr(posterior).sum(1)
+    return {
+        f"entropy_of_mean{suffix}": float(torch.special.entr(posterior.mean(0)).sum()),
+        f"mean_entropy{suffix}": _mean(each),
+        f"mean_entropy{suffix}_se": _error(each),
+    }
+
+
+def _detection(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
+    """How well confidence tells: clean from fooled, and kept pairs from changed."""
+    kept, correct = (mask.numpy() for mask in _masks(pair))
+    at_one = [
+        gibbs_posterior(logits, 1.0).amax(1).numpy()
+        for logits in (pair.logits, pair.shifted_logits)
+    ]
+    product = gibbs_posterior(pair.logits, result.beta).amax(1)
+    product *= gibbs_posterior(pair.shifted_logits, result.beta).amax(1)
+    both = product.numpy()
+
+    def attack(index: Integers) -> float:
+        right, flip = correct[index], (correct & ~kept)[index]
+        return _auroc(at_one[0][index][right], at_one[1][index][flip])
+
+    def change(index: Integers) -> float:
+        return _auroc(both[index][kept[index]], both[index][~kept[index]])
+
+    row: Row = {}
+    for name, score in (("attack", attack), ("change", change)):
+        row[f"auroc_{name}"] = _or_none(score(np.arange(len(kept))))
+        low, high = middle_95(np.array([score(index) for index in draws]))
+        row[f"auroc_{name}_low"], row[f"auroc_{name}_high"] = low, high
+    return row
+
+
+def _discrepancies(pair: AttackedLogits, beta: float) -> Row:
+    logits = pair.logits, pair.shifted_logits
+    row: Row = {}
+    for name in POSTERIOR:
+        measure = getattr(discrepancies, name)
+        terms = measure(*logits, reduction="none")
+        row[name], row[f"{name}_se"] = _mean(terms), _error(terms)
+        terms = measure(*logits, beta=beta, reduction="none")
+        row[f"{name}_star"] = _finite(_mean(terms))
+    for ground in ("index", "confidence"):
+        row[f"wasserstein_{ground}"] = discrepancies.wasserstein(*logits, ground=ground)
+    features = pair.features, pair.shifted_features
+    terms = discrepancies.mmd(*features, reduction="none")
+    row["mmd"] = _mean(terms)
+    error = _error(terms)
+    row["mmd_se"] = None if error is None else 2 * error
+    try:
+        cosines = discrepancies.cosine_similarity(*features, reduction="none")
+        row["cosine"], row["cosine_se"] = _mean(cosines), _error(cosines)
+    except ValueError:  # a sample whose features are all zeros
+        row["cosine"] = row["cosine_se"] = None
+    full_rank = len(features[0]) > features[0].shape[1]
+    for name in FEATURE:
+        measure = getattr(discrepancies, name)
+        for suffix, relative in (("", False), ("_relative", True)):
+            known = full_rank or name == "centroid_distance"
+            row[f"{name}{suffix}"] = (
+                measure(*features, relative=relative) if known else None
+            )
+    row["features"] = features[0].shape[1]
+    return row
+
+
+def _histograms(pair: AttackedLogits) -> Iterator[Row]:
+    kept, correct = _masks(pair)
+    before = gibbs_posterior(pair.logits, 1.0).amax(1)
+    after = gibbs_posterior(pair.shifted_logits, 1.0).amax(1)
+    groups = {
+        "clean_correct": before[correct],
+        "clean_wrong": before[~correct],
+        "fooled_before": before[correct & ~kept],
+        "fooled_after": after[correct & ~kept],
+    }
+    edges = np.linspace(0.0, 1.0, BINS + 1)
+    for name, values in groups.items():
+        counts, _ = np.histogram(values.numpy().clip(0.0, 1.0), edges)
+        for place, number in enumerate(counts):
+            yield {
+                "group": name,
+                "low": float(edges[place]),
+                "high": float(edges[place + 1]),
+                "count": int(number),
+                "share": float(number / max(len(values), 1)),
+            }
+
+
+# --------------------------------------------------------------------- all the models
+
+
+def _resampled(pair: AttackedLogits, summary: Row, draws: Integers) -> dict[str, Values]:
+    """Measures of one model, larger is more robust: the sample's first, then draws."""
+    everything = np.arange(len(pair.labels))[None]
+    index = np.concatenate([everything, draws])
+    clean, shifted = pair.logits, pair.shifted_logits
+    kept, _ = _masks(pair)
+    right = shifted.argmax(1) == pair.labels
+    values = {
+        "pa": np.array(
+            [
+                posterior_agreement(clean[rows], shifted[rows], tol=TOLERANCE).pa
+                for rows in torch.from_numpy(index)
+            ]
+        ),
+        "afr_pred": kept.double().numpy()[index].mean(1),
+        "afr_true": right.double().numpy()[index].mean(1),
+    }
+    for name in POSTERIOR:
+        terms = getattr(discrepancies, name)(clean, shifted, reduction="none")
+        values[name] = -terms.numpy()[index].mean(1)
+    if summary["cosine"] is not None:
+        features = pair.features, pair.shifted_features
+        cosines = discrepancies.cosine_similarity(*features, reduction="none")
+        values["cosine"] = cosines.numpy()[index].mean(1)
+    single = [
+        *(f"{name}_star" for name in POSTERIOR),
+        "wasserstein_index", "wasserstein_confidence", "mmd",
+        *(f"{name}{suffix}" for name in FEATURE for suffix in ("", "_relative")),
+    ]  # fmt: skip
+    for name in single:
+        if summary[name] is not None:
+            values[name] = -np.array([summary[name]])
+    return values
+
+
+def _ranks(models: list[dict[str, Values]]) -> Iterator[Row]:
+    """Kendall's tau with PA of the same draw, over the models."""
+    agreement = np.array([values["pa"] for values in models])
+    shared = [name for name in models[0] if all(name in values for values in models)]
+    for name in shared:
+        if name == "pa":
+            continue
+        table = np.array([values[name] for values in models])
+        taus = np.array(
+            [
+                kendalltau(agreement[:, draw], table[:, draw]).statistic
+                for draw in range(table.shape[1])
+            ]
+        )
+        low, high = middle_95(taus[1:])
+        exact = kendalltau(agreement[:, 0], table[:, 0])
+        yield {
+            "measure": name,
+            "models": len(models),
+            "tau": _or_none(float(taus[0])),
+            "tau_low": low,
+            "tau_high": high,
+            "p": _or_none(float(exact.pvalue)),
+        }
+
+
+# ---------------------------------------------------------------------------- helpers
+
+
+def _auroc(positive: Values, negative: Values) -> float:
+    """Chance that a positive is larger than a negative, ties half."""
+    if not len(positive) or not len(negative):
+        return math.nan
+    ranks = rankdata(np.concatenate([positive, negative]))[: len(positive)]
+    count = len(positive)
+    area = ranks.sum() - count * (count + 1) / 2
+    return float(area / (count * len(negative)))
+
+
+def _mean(values: Tensor) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _error(values: Tensor) -> float | None:
+    return None if len(values) < 2 else mean_error(values)
+
+
+def _or_none(value: float) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(value) else value
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,85 @@
+"""Agreement and attack failure rates over attacks, bounds and adversarial ratios."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from statistics import fmean, pstdev
+from typing import Final
+
+from torch import Tensor
+
+from robustbook.agreement import shift_by_ratio
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, under
+from robustbook.studies._scores import measure_pair
+from robustbook.studies.adversarial.attacked import (
+    Attack,
+    AttackedLogits,
+    attacked,
+    attacks_on,
+)
+from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
+
+__all__ = ["SETTINGS", "rows"]
+
+#: Adversarial ratios of the PA paper.
+RATIOS: Final = tuple(tenth / 10 for tenth in range(11))
+#: Random orders in which a fixed-norm attack reaches the samples.
+ORDERS: Final = 5
+
+
+def rows(
+    run: Run[AttackSetting], kinds: Collection[str] = ("pgd", "pgd-surrogate")
+) -> Iterator[Row]:
+    """Measure every network under every attack, for growing shares of attacked samples.
+
+    Fixed-norm attacks reach the samples in random orders, the same for all networks;
+    those that look for the smallest perturbation, from the smallest on.
+
+    One row for each model, attack, bound and ratio: ``pa`` with its standard error over
+    samples (``pa_se``) and its standard deviation over orders (``pa_order_sd``), in
+    nats; ``beta`` of the first order; ``hard_part`` and ``confidence_part``;
+    ``afr_true`` and ``afr_pred`` with theirs.
+    """
+    jobs = [
+        (model, attack)
+        for model in run.setting.models
+        for attack in attacks_on(run.setting, model)
+        if attack.kind in kinds
+    ]
+    for model, attack in run.each(jobs):
+        logits = attacked(run, model, attack)
+        keys = {"dataset": run.data.name, "model": model, **attack.keys}
+        yield from under(keys, _over_ratios(logits, attack, run.seed))
+
+
+def _over_ratios(found: AttackedLogits, attack: Attack, seed: int) -> Iterator[Row]:
+    norms = found.norms if attack.unbounded else None
+    for ratio in RATIOS:
+        several = norms is None and 0 < ratio < 1
+        orders = [
+            _at_ratio(found, shift_by_ratio(
+                found.logits, found.shifted_logits, ratio, norms=norms, seed=seed + k
+            ))
+            for k in range(ORDERS if several else 1)
+        ]  # fmt: skip
+        row = {key: fmean(order[key] for order in orders) for key in orders[0]}
+        row["beta"] = orders[0]["beta"]
+        yield {
+            "ratio": ratio,
+            "order": "random" if norms is None else "norm",
+            "orders": len(orders),
+            "samples": len(found.labels),
+            **row,
+            **{
+                f"{key}_order_sd": pstdev(order[key] for order in orders)
+                for key in ("pa", "afr_true", "afr_pred")
+            },
+        }
+
+
+def _at_ratio(found: AttackedLogits, shifted: Tensor) -> dict[str, float]:
+    row: dict[str, float] = measure_pair(found.logits, shifted, found.labels)
+    count, classes = shifted.shape
+    return {**row, "log_pa": count * (row["pa"] - math.log(classes))}

@@ -1,0 +1,46 @@
+"""How robust accuracy under PGD falls with the number of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from robustbook.agreement import posterior_agreement
+from robustbook.scores import accuracy
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run
+from robustbook.studies._statistics import share_error
+from robustbook.studies.adversarial.attacked import Attack, attacked
+from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
+
+__all__ = ["SETTINGS", "rows"]
+
+
+def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+    """Attack every network at one bound with more and more steps of PGD.
+
+    One row for each model and number of steps: ``afr_true`` and ``pa`` with their
+    standard errors. Networks that are attacked with fewer steps elsewhere stop earlier
+    here, too.
+    """
+    setting, samples = run.setting, len(run.data)
+    jobs = [
+        (model, steps)
+        for model, fewer in setting.models.items()
+        for steps in setting.many
+        if steps <= max(setting.many) // fewer**2
+    ]
+    for model, steps in run.each(jobs):
+        pair = attacked(run, model, Attack("pgd", setting.focus, steps))
+        result = posterior_agreement(pair.logits, pair.shifted_logits)
+        share = accuracy(pair.shifted_logits, pair.labels)
+        yield {
+            "dataset": run.data.name,
+            "model": model,
+            "eps": setting.focus,
+            "steps": steps,
+            "samples": samples,
+            "afr_true": share,
+            "afr_true_se": share_error(share, samples),
+            "pa": result.pa,
+            "pa_se": result.standard_error,
+        }

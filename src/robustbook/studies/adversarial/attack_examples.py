@@ -1,0 +1,61 @@
+"""A few real images under every attack, small enough to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from torch import Tensor
+
+from robustbook.models import load_model, logits_of, resolve_device
+from robustbook.studies._rows import Row, png
+from robustbook.studies._run import Run
+from robustbook.studies.adversarial._attack import Attack
+from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
+
+__all__ = ["SETTINGS", "rows"]
+
+#: Images for each model.
+IMAGES: Final = 4
+
+
+def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+    """Attack the first images that the undefended and a defended network get right.
+
+    One row for each model, image and attack ("clean" among them): ``png``, the image in
+    base64; ``label``, ``predicted``, ``confidence``; ``norm``, the ℓ∞ size of the
+    perturbation.
+    """
+    for model in list(run.setting.models)[:2]:
+        yield from _examples(run, model)
+
+
+def _examples(run: Run[AttackSetting], name: str) -> Iterator[Row]:
+    setting = run.setting
+    model = load_model(name).eval().to(resolve_device(run.device))
+    data = run.data.subset(slice(100))
+    right = (logits_of(model, data.images).argmax(1) == data.labels).nonzero()[:, 0]
+    index = right[:IMAGES]
+    chosen = data.subset(index)
+    versions: dict[str, Tensor] = {"clean": chosen.images}
+    for kind, steps in setting.steps.items():
+        if kind == "pgd-surrogate":
+            continue  # neither of the two models has one
+        eps = None if kind in ("fmn", "fab") else setting.focus
+        attack = Attack(kind, eps, min(steps, 100))
+        versions[kind] = attack.run(model, chosen, seed=run.seed).adversarial
+    for kind, images in versions.items():
+        posterior = logits_of(model, images).softmax(1)
+        norms = (images - chosen.images).abs().flatten(1).amax(1)
+        for place in range(len(index)):
+            yield {
+                "dataset": data.name,
+                "model": name,
+                "attack": kind,
+                "image": int(index[place]),
+                "label": int(chosen.labels[place]),
+                "predicted": int(posterior[place].argmax()),
+                "confidence": float(posterior[place].max()),
+                "norm": float(norms[place]),
+                "png": png(images[place]),
+            }

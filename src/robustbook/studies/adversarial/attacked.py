@@ -1,0 +1,149 @@
+"""Attack once, keep the logits: what the studies of Part III start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from robustbook._checks.arguments import check_count
+from robustbook._store.cache import Arrays
+from robustbook.datasets import Dataset
+from robustbook.models import load_model, resolve_device
+from robustbook.studies._run import Run
+from robustbook.studies._units import cached, data_sum, model_sum
+from robustbook.studies.adversarial._attack import Attack, attacked_arrays
+from robustbook.studies.adversarial.settings import AttackSetting
+
+__all__ = ["Attack", "AttackedLogits", "attack_model", "attacked", "attacks_on"]
+
+
+@dataclass(frozen=True, eq=False)
+class AttackedLogits:
+    """What a model makes of clean images and of attacked ones.
+
+    Attributes
+    ----------
+    logits, shifted_logits : Tensor, shape (N, K)
+        Of the clean and of the attacked images.
+    labels : Tensor, shape (N,)
+        True classes.
+    norms : Tensor, shape (N,)
+        ℓ∞ size of each perturbation that changed the prediction away from the
+        label, 0 where the model was wrong before, inf where the attack failed.
+    features, shifted_features : Tensor, shape (N, D)
+        What the last linear layer receives.
+    """
+
+    logits: Tensor
+    shifted_logits: Tensor
+    labels: Tensor
+    norms: Tensor
+    features: Tensor
+    shifted_features: Tensor
+
+    def within(self, eps: float | None) -> AttackedLogits:
+        """Keep the clean image where the perturbation is larger than a bound."""
+        if eps is None:
+            return self
+        kept = (self.norms <= eps)[:, None]
+        return AttackedLogits(
+            self.logits,
+            torch.where(kept, self.shifted_logits, self.logits),
+            self.labels,
+            torch.where(self.norms <= eps, self.norms, torch.inf),
+            self.features,
+            torch.where(kept, self.shifted_features, self.features),
+        )
+
+
+def attack_model(
+    name: str,
+    attack: Attack,
+    data: Dataset,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    directory: Path | str | None = None,
+) -> AttackedLogits:
+    """Attack a model, or read from the cache what came of it.
+
+    Parameters
+    ----------
+    name : str
+        A name that :func:`robustbook.models.load_model` knows.
+    attack : Attack
+        The attack.
+    data : Dataset
+        Images and labels.
+    seed : int, default 0
+        Of the attack.
+    device : str, default "auto"
+        Where to run.
+    directory : Path or str, optional
+        The cache; see ``robustbook._store.cache``.
+
+    Returns
+    -------
+    AttackedLogits
+        On the CPU.
+
+    Raises
+    ------
+    ValueError, DataUnavailableError
+        If there is no such model, its weights are not to be had, or it has no
+        surrogate for "pgd-surrogate".
+    OSError
+        If nothing can be written to the cache.
+
+    Examples
+    --------
+    >>> from robustbook.datasets import load_dataset
+    >>> data = load_dataset("digits", "test").subset(range(8))
+    >>> attack = Attack("pgd", 0.2, steps=3)
+    >>> attack_model("digits-linear", attack, data).shifted_logits.shape
+    torch.Size([8, 10])
+    """
+    seed = check_count("seed", seed, minimum=0)
+    model = load_model(name).eval()
+
+    def compute() -> Arrays:
+        return attacked_arrays(attack, model.to(resolve_device(device)), data, seed)
+
+    arrays = cached(
+        {
+            "what": "attacked logits",
+            "model": model_sum(model),
+            "data": data_sum(data),
+            "attack": attack.kind,
+            # Minimum-norm attacks run once: a bound only selects from what they found.
+            "eps": None if attack.unbounded else attack.eps,
+            "steps": attack.steps,
+            "seed": seed,
+        },
+        compute,
+        code=attacked_arrays.__module__,
+        directory=directory,
+    )
+    tensors = {key: torch.from_numpy(value) for key, value in arrays.items()}
+    for key in ("features", "shifted_features"):
+        tensors[key] = tensors[key].float()
+    return AttackedLogits(**tensors).within(attack.eps if attack.unbounded else None)
+
+
+def attacks_on(setting: AttackSetting, model: str) -> Iterator[Attack]:
+    """The attacks on one of the networks, each at every bound."""
+    for kind in setting.steps:
+        if kind == "pgd-surrogate" and not model.endswith("+jpeg-rs"):
+            continue
+        bounds: tuple[float | None, ...] = (None,) if kind == "fmn" else setting.eps
+        for eps in bounds:
+            yield Attack(kind, eps, setting.steps_on(model, kind))
+
+
+def attacked(run: Run[AttackSetting], model: str, attack: Attack) -> AttackedLogits:
+    """The images of a run under an attack."""
+    return attack_model(model, attack, run.data, seed=run.seed, device=run.device)

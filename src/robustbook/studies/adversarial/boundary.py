@@ -1,0 +1,117 @@
+"""What an attack that stops at the boundary leaves for agreement to measure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from robustbook.agreement import posterior_agreement
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run
+from robustbook.studies._statistics import mean_error
+from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacked
+from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
+
+__all__ = ["SETTINGS", "rows"]
+
+#: Columns that need a sample that is misled.
+OF_THE_MISLED: Final = (
+    "overshoot",
+    "overshoot_low",
+    "overshoot_high",
+    "before",
+    "after",
+    "after_se",
+    "drop_se",
+)
+
+
+def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+    """Measure by how much FMN and FAB overshoot, and what agreement makes of it.
+
+    One row for each model and attack, all samples attacked: ``wrong`` and ``found``,
+    the shares of samples that were wrong before and that are misled; ``overshoot``, by
+    how much the wrong class leads on the attacked image, over the lead of the right one
+    on the clean image: the median over the misled, with quartiles ``overshoot_low``,
+    ``overshoot_high``; ``pa`` with its standard error; ``limit``, its value for an
+    attack that stops on the boundary itself; ``tied``, its value if, for each of the
+    misled, the logits of these two classes are replaced by their mean; ``before`` and
+    ``after``, the mean confidence in the prediction on the misled, at inverse
+    temperature 1, with ``after_se`` and the standard error of their difference,
+    ``drop_se``.
+    """
+    setting = run.setting
+    jobs = [
+        (model, Attack(kind, None, setting.steps_on(model, kind)))
+        for model in setting.models
+        for kind in ("fmn", "fab")
+        if kind in setting.steps
+    ]
+    for model, attack in run.each(jobs):
+        keys = {"dataset": run.data.name, "model": model, "attack": attack.kind}
+        row = _at_the_boundary(attacked(run, model, attack))
+        yield {**keys, "steps": attack.steps, **row}
+
+
+def _at_the_boundary(pair: AttackedLogits) -> Row:
+    clean, shifted = pair.logits.double(), pair.shifted_logits.double()
+    result = posterior_agreement(clean, shifted)
+    misled = (pair.norms > 0) & pair.norms.isfinite()
+    share = float(misled.double().mean())
+    classes = clean.shape[1]
+    row = {
+        "samples": len(clean),
+        "wrong": float((pair.norms == 0).double().mean()),
+        "found": share,
+        "pa": result.pa,
+        "pa_se": result.standard_error,
+        "limit": math.log(classes) - share * math.log(2),
+    }
+    if not bool(misled.any()):
+        return {**row, "tied": result.pa, **dict.fromkeys(OF_THE_MISLED)}
+    right = pair.labels[misled]
+    before = _lead(clean[misled], right)
+    after = -_lead(shifted[misled], right)
+    low, middle, high = (
+        float(value)
+        for value in (after / before).quantile(torch.tensor([0.25, 0.5, 0.75]).double())
+    )
+    confident = [side[misled].softmax(1).amax(1) for side in (clean, shifted)]
+    shifted[misled] = _tied(shifted[misled], right)
+    values = (
+        middle,
+        low,
+        high,
+        float(confident[0].mean()),
+        float(confident[1].mean()),
+        _error(confident[1]),
+        _error(confident[0] - confident[1]),
+    )
+    return {
+        **row,
+        "tied": posterior_agreement(clean, shifted).pa,
+        **dict(zip(OF_THE_MISLED, values, strict=True)),
+    }
+
+
+def _error(values: Tensor) -> float:
+    """Of a mean; 0 for a single value."""
+    return mean_error(values) if len(values) > 1 else 0.0
+
+
+def _lead(logits: Tensor, classes: Tensor) -> Tensor:
+    """By how much the logit of a class exceeds the largest of the others."""
+    own = logits.gather(1, classes[:, None])
+    others = logits.scatter(1, classes[:, None], -torch.inf)
+    return (own[:, 0] - others.amax(1)).double()
+
+
+def _tied(logits: Tensor, right: Tensor) -> Tensor:
+    """Put the mean in place of the largest logit and of that of the right class."""
+    two = torch.stack([right, logits.argmax(1)], 1)
+    mean = logits.gather(1, two).mean(1, keepdim=True)
+    return logits.scatter(1, two, mean.expand(-1, 2))

@@ -1,0 +1,163 @@
+"""Gaussian noise of growing strength, and on growing shares of the images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from robustbook.agreement import (
+    adam_agreement,
+    agreement_curve,
+    posterior_agreement,
+    shift_by_ratio,
+)
+from robustbook.datasets import Dataset
+from robustbook.models import load_model, logits_of, resolve_device
+from robustbook.scores import accuracy
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, Setting, under
+from robustbook.studies._scores import confidence, measure_pair
+from robustbook.studies._statistics import share_error
+from robustbook.studies.adversarial.settings import LEVELS
+from robustbook.studies.adversarial.settings import SETTINGS as ATTACKED
+from robustbook.training import add_gaussian_noise
+
+__all__ = ["FOCUS", "RATIOS", "SETTINGS", "rows"]
+
+#: Standard deviations that fit a bound of 32 gray levels: as the thesis explains
+#: it, a third of the bound; as the thesis prints it, three times the bound.
+FOCUS: Final = {"third": 32 / 255 / 3, "triple": 3 * 32 / 255}
+#: Shares of noisy images.
+RATIOS: Final = tuple(tenth / 10 for tenth in range(11))
+CURVES: Final = (0.0, 0.1, 0.2, 0.5, 1.0)
+OPTIMIZED: Final = (0.0, 0.5)
+BETAS: Final = torch.logspace(-2, 1.5, 57, dtype=torch.float64)
+
+
+_BOTH: Final = (*(k / 765 for k in LEVELS), *(3 * k / 255 for k in LEVELS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseSetting(Setting):
+    """Networks, images, and strengths, draws and epochs of Adam."""
+
+    sigmas: tuple[float, ...]
+    draws: int
+    epochs: int
+
+
+def _on_those_attacked(profile: str, **options: Any) -> tuple[NoiseSetting]:
+    (other,) = ATTACKED[profile]
+    shared = {field.name: getattr(other, field.name) for field in fields(Setting)}
+    return (NoiseSetting(**shared, **options),)
+
+
+SETTINGS: Final = {
+    "quick": _on_those_attacked(
+        "quick",
+        sigmas=(FOCUS["third"], 0.1, 0.2, FOCUS["triple"], 0.6, 1.0, 2.0),
+        draws=2,
+        epochs=100,
+    ),
+    "full": _on_those_attacked(
+        "full",
+        sigmas=tuple(sorted((*_BOTH, 0.07, 0.14, 0.26, 0.5, 0.75, 1.0, 2.0, 4.0))),
+        draws=5,
+        epochs=500,
+    ),
+}
+
+
+def rows(run: Run[NoiseSetting]) -> Iterator[Row]:
+    """Measure every network under Gaussian noise, clipped to [0, 1].
+
+    Rows with ``what`` =
+    "model": clean accuracy and mean confidence;
+    "strength": scores for each model, ``sigma`` and ``draw`` of the noise;
+    "ratio": scores for each model, ``sigma``, ``draw`` and share of noisy images, taken
+    in random order;
+    "kernel": J(``beta``) of the first model for some of these shares;
+    "adam": the papers' optimization there, epoch by epoch.
+
+    Experiment 2 of the PA thesis (section 4.1, Figures 4.3 and 4.4). Chapter 13 of this
+    book.
+    """
+    for place, name in enumerate(run.each(run.setting.models)):
+        model = load_model(name).eval().to(resolve_device(run.device))
+        keys = {"dataset": run.data.name, "model": name, "samples": len(run.data)}
+        yield from under(keys, _of_model(run, model, first=place == 0))
+
+
+def _of_model(
+    run: Run[NoiseSetting], model: nn.Module, *, first: bool
+) -> Iterator[Row]:
+    setting, data, seed = run.setting, run.data, run.seed
+    clean = logits_of(model, data.images)
+    share = accuracy(clean, data.labels)
+    yield {
+        "what": "model",
+        "accuracy": share,
+        "accuracy_se": share_error(share, len(data)),
+        "confidence": confidence(clean),
+    }
+    for draw in range(setting.draws):
+        for sigma in setting.sigmas:
+            shifted = _noisy(model, data, sigma, seed + draw)
+            measured = measure_pair(clean, shifted, data.labels)
+            yield {"what": "strength", "sigma": sigma, "draw": draw, **measured}
+            if sigma in FOCUS.values():
+                yield from _ratios(clean, shifted, data.labels, sigma, draw, seed)
+                if first and draw == 0:
+                    yield from _kernels(clean, shifted, sigma, setting.epochs, seed)
+
+
+def _noisy(model: nn.Module, data: Dataset, sigma: float, seed: int) -> Tensor:
+    """Logits of noisy images; one seed draws the same noise, scaled, for all."""
+    generator = torch.Generator().manual_seed(seed)
+    return logits_of(model, add_gaussian_noise(data.images, sigma, generator=generator))
+
+
+def _ratios(
+    clean: Tensor, shifted: Tensor, labels: Tensor, sigma: float, draw: int, seed: int
+) -> Iterator[Row]:
+    for ratio in RATIOS:
+        mixed = shift_by_ratio(clean, shifted, ratio, seed=seed + draw)
+        measured = measure_pair(clean, mixed, labels)
+        yield {
+            "what": "ratio", "sigma": sigma, "draw": draw, "ratio": ratio, **measured
+        }  # fmt: skip
+
+
+def _kernels(
+    clean: Tensor, shifted: Tensor, sigma: float, epochs: int, seed: int
+) -> Iterator[Row]:
+    """The kernel over beta, its certified maximum, and where Adam goes."""
+    for ratio in CURVES:
+        mixed = shift_by_ratio(clean, shifted, ratio, seed=seed)
+        best = posterior_agreement(clean, mixed)
+        shared = {
+            "sigma": sigma, "draw": 0, "ratio": ratio,
+            "best_pa": best.pa, "best_beta": best.beta,
+        }  # fmt: skip
+        curve = agreement_curve(clean, mixed, BETAS)
+        for beta, value in zip(BETAS.tolist(), curve.tolist(), strict=True):
+            yield {"what": "kernel", **shared, "beta": beta, "kernel": value}
+        if ratio not in OPTIMIZED:
+            continue
+        trace = adam_agreement(clean, mixed, epochs=epochs, batch_size=16)
+        for epoch in _spread(epochs):
+            yield {
+                "what": "adam", **shared, "epoch": epoch,
+                "beta": float(trace.beta[epoch]), "kernel": float(trace.pa[epoch]),
+            }  # fmt: skip
+
+
+def _spread(epochs: int) -> list[int]:
+    """Every epoch at first, then fewer and fewer."""
+    return sorted(
+        {0, *(round(1.15**k) for k in range(60)), epochs} & {*range(epochs + 1)}
+    )

@@ -1,0 +1,70 @@
+"""How large the smallest perturbation is that an attack finds: its quantiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+from scipy.stats import binom
+from torch import Tensor
+
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, under
+from robustbook.studies.adversarial.attacked import Attack, attacked
+from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
+
+__all__ = ["SETTINGS", "rows"]
+
+#: Shares of the samples, in hundredths.
+PERCENTS: Final = tuple(range(2, 100, 2))
+
+
+def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+    """Measure how large the smallest perturbations are that FMN and FAB find.
+
+    The share of samples whose norm is above ε is the robust accuracy at ε: a quantile
+    of the norms is a point of that curve.
+
+    One row for each model, attack ("fmn", "fab", and "closest", the smaller of the two
+    for each sample) and ``quantile``: ``norm``, the size that this share of the samples
+    does not exceed, with the ends of a 95 % interval from order statistics
+    (``norm_low``, ``norm_high``); ``wrong``, the share with norm 0, as the model was
+    wrong before; ``found``, that with a perturbation that misleads. Where nothing was
+    found, the norm is infinite.
+    """
+    setting = run.setting
+    kinds = [kind for kind in ("fmn", "fab") if kind in setting.steps]
+    for model in run.each(setting.models):
+        norms: dict[str, Tensor] = {}
+        for kind in kinds:
+            attack = Attack(kind, None, setting.steps_on(model, kind))
+            norms[kind] = attacked(run, model, attack).norms.double()
+        if len(kinds) > 1:
+            norms["closest"] = torch.stack(list(norms.values())).amin(0)
+        for kind, values in norms.items():
+            keys = {"dataset": run.data.name, "model": model, "attack": kind}
+            yield from under(keys, _quantiles(values))
+
+
+def _quantiles(norms: Tensor) -> Iterator[Row]:
+    """Quantiles with intervals that hold whatever the distribution is."""
+    count = len(norms)
+    ordered = norms.sort().values.tolist()
+    shares = {
+        "samples": count,
+        "wrong": float((norms == 0).double().mean()),
+        "found": float(((norms > 0) & norms.isfinite()).double().mean()),
+    }
+    for percent in PERCENTS:
+        place = math.ceil(percent * count / 100) - 1
+        # How many of `count` samples lie below the true quantile is binomial.
+        low, high = binom.ppf([0.025, 0.975], count, percent / 100).astype(int)
+        yield {
+            **shares,
+            "quantile": percent / 100,
+            "norm": ordered[place],
+            "norm_low": ordered[low - 1] if low > 0 else 0.0,
+            "norm_high": ordered[high] if high < count else math.inf,
+        }

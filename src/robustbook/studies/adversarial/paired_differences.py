@@ -1,0 +1,68 @@
+"""Which models can a measure tell apart, on the images at hand?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, product
+from typing import Final
+
+from torch import Tensor
+
+from robustbook.agreement import posterior_agreement, shift_by_ratio
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, under
+from robustbook.studies._statistics import mean_error
+from robustbook.studies.adversarial.attacked import AttackedLogits, attacked, attacks_on
+from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
+
+__all__ = ["SETTINGS", "rows"]
+
+#: At ratio 0 nothing is shifted: PA is log K and AFR_P is 1 for every model.
+RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))
+
+
+def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+    """Differences between any two networks under PGD, with paired standard errors.
+
+    All networks are attacked on the same images, in the same random order. Every
+    measure is then a mean of terms, one for each image: contributions at the best
+    inverse temperature for PA (envelope theorem, chapter 6), zeros and ones for the
+    attack failure rates. The standard error is that of the mean difference.
+
+    One row for each bound, ratio and pair of models (``first``, ``second``): ``pa``,
+    ``afr_true`` and ``afr_pred`` of the first less that of the second, and their
+    standard errors, ``pa_se`` and so on.
+    """
+    pairs: dict[float | None, dict[str, AttackedLogits]] = {}
+    for model in run.setting.models:
+        for attack in attacks_on(run.setting, model):
+            if attack.kind == "pgd":
+                pairs.setdefault(attack.eps, {})[model] = attacked(run, model, attack)
+    for eps, ratio in run.each(product(pairs, RATIOS)):
+        terms = {
+            model: _terms(pair, ratio, run.seed) for model, pair in pairs[eps].items()
+        }
+        keys = {"dataset": run.data.name, "eps": eps, "ratio": ratio}
+        yield from under(keys, _differences(terms))
+
+
+def _terms(pair: AttackedLogits, ratio: float, seed: int) -> dict[str, Tensor]:
+    """What each image adds to each measure."""
+    shifted = shift_by_ratio(pair.logits, pair.shifted_logits, ratio, seed=seed)
+    after = shifted.argmax(1)
+    return {
+        "pa": posterior_agreement(pair.logits, shifted).per_sample,
+        "afr_true": (after == pair.labels).double(),
+        "afr_pred": (after == pair.logits.argmax(1)).double(),
+    }
+
+
+def _differences(terms: dict[str, dict[str, Tensor]]) -> Iterator[Row]:
+    for first, second in combinations(terms, 2):
+        row: Row = {"first": first, "second": second}
+        for measure, values in terms[first].items():
+            difference = values - terms[second][measure]
+            row["samples"] = len(difference)
+            row[measure] = float(difference.mean())
+            row[f"{measure}_se"] = mean_error(difference)
+        yield row

@@ -1,0 +1,60 @@
+"""What Adam reports where nothing is shifted: the papers' pseudo-PA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from robustbook.agreement import adam_agreement, posterior_agreement
+from robustbook.models import load_model, logits_of, resolve_device
+from robustbook.scores import accuracy
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run
+from robustbook.studies._statistics import share_error
+from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
+
+__all__ = ["SETTINGS", "rows"]
+
+#: The papers' settings, and others that are no less reasonable.
+RUNS: tuple[dict[str, Any], ...] = (
+    {"lr": 0.1, "epochs": 500, "beta0": 1.0},
+    {"lr": 0.1, "epochs": 50, "beta0": 1.0},
+    {"lr": 0.01, "epochs": 500, "beta0": 1.0},
+    {"lr": 0.1, "epochs": 500, "beta0": 10.0},
+)
+
+
+def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+    """Run the papers' optimization on identical logits, where PA is log K.
+
+    One row for each model, setting of Adam, and scale of the logits: where it stops
+    (``beta``, ``pa`` in nats, ``log_pa``), the certified ``exact_pa``, clean accuracy,
+    and mean confidence of the model. Nothing here is random.
+    """
+    data, samples = run.data, len(run.data)
+    for name in run.each(run.setting.models):
+        model = load_model(name).eval().to(resolve_device(run.device))
+        logits = logits_of(model, data.images)
+        share = accuracy(logits, data.labels)
+        exact = posterior_agreement(logits, logits)
+        for scale, options in product((1.0, 0.1), RUNS):
+            steps = options if run.profile == "full" else {**options, "epochs": 50}
+            trace = adam_agreement(
+                scale * logits, scale * logits, batch_size=16, seed=None, **steps
+            )
+            yield {
+                "dataset": data.name,
+                "model": name,
+                "samples": samples,
+                "scale": scale,
+                **steps,
+                "beta": trace.best_beta,
+                "pa": trace.best_pa,
+                "log_pa": samples * (trace.best_pa - exact.pa),
+                "exact_pa": exact.pa,
+                "exact_beta": exact.beta,
+                "accuracy": share,
+                "accuracy_se": share_error(share, samples),
+                "mean_confidence": float((scale * logits).softmax(1).amax(1).mean()),
+            }

@@ -1,0 +1,103 @@
+"""Does a measure rank models alike over bounds and ratios? With its uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robustbook.agreement import posterior_agreement, shift_by_ratio
+from robustbook.scores import accuracy, afr_pred, rank_concordance
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, under
+from robustbook.studies._statistics import Values
+from robustbook.studies.adversarial.attacked import AttackedLogits, attacked, attacks_on
+from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
+
+__all__ = ["SETTINGS", "rows"]
+
+MEASURES: Final = ("pa", "afr_true", "afr_pred")
+#: At ratio 0 nothing is shifted: PA is log K and AFR_P is 1 for every model.
+RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))
+#: Draws in the quick profile; in "full" as many as are asked for.
+QUICK_DRAWS: Final = 10
+#: Certified to this, in nats: ranks do not need more.
+TOLERANCE: Final = 1e-6
+
+
+def rows(run: Run[AttackSetting], bootstraps: int = 200) -> Iterator[Row]:
+    """Kendall's W of the rankings of networks over bounds and adversarial ratios.
+
+    The bootstrap draws test images with replacement, the same for all networks, and an
+    order in which they are attacked.
+
+    One row for each set of models ("all", or "defended": without the first), conditions
+    ("bounds and ratios", "ratios" at the bound in focus, "bounds" at ratio 1), measure
+    and bootstrap; bootstrap -1 is the sample itself.
+    """
+    setting, count = run.setting, len(run.data)
+    conditions = list(product(setting.eps, RATIOS))
+    pairs = {
+        (model, attack.eps): attacked(run, model, attack)
+        for model in setting.models
+        for attack in attacks_on(setting, model)
+        if attack.kind == "pgd"
+    }
+    random = np.random.default_rng([run.seed, count])
+    for draw in run.each(
+        range(-1, QUICK_DRAWS if run.profile == "quick" else bootstraps)
+    ):
+        index = np.arange(count)
+        if draw >= 0:
+            index = random.integers(count, size=count)
+        scores = _scores(pairs, setting, conditions, torch.from_numpy(index), run.seed)
+        keys = {"dataset": run.data.name, "bootstrap": draw}
+        yield from under(keys, _concordances(scores, setting, conditions))
+
+
+def _scores(
+    pairs: dict[tuple[str, float | None], AttackedLogits],
+    setting: AttackSetting,
+    conditions: list[tuple[float, float]],
+    index: Tensor,
+    seed: int,
+) -> Values:
+    """Every measure under every condition for every model."""
+    table = np.empty((len(MEASURES), len(conditions), len(setting.models)))
+    for row, (eps, ratio) in enumerate(conditions):
+        for column, model in enumerate(setting.models):
+            pair = pairs[model, eps]
+            clean, labels = pair.logits[index], pair.labels[index]
+            mixed = shift_by_ratio(clean, pair.shifted_logits[index], ratio, seed=seed)
+            table[:, row, column] = (
+                posterior_agreement(clean, mixed, tol=TOLERANCE).pa,
+                accuracy(mixed, labels),
+                afr_pred(clean, mixed),
+            )
+    return table
+
+
+def _concordances(
+    scores: Values, setting: AttackSetting, conditions: list[tuple[float, float]]
+) -> list[Row]:
+    chosen = {
+        "bounds and ratios": [True] * len(conditions),
+        "ratios": [eps == setting.focus for eps, _ in conditions],
+        "bounds": [ratio == 1 for _, ratio in conditions],
+    }
+    undefended = {"all": 0, "defended": 1}
+    return [
+        {
+            "models": models,
+            "conditions": name,
+            "measure": measure,
+            "concordance": rank_concordance(table[mask][:, first:]),
+        }
+        for name, mask in chosen.items()
+        for models, first in undefended.items()
+        for measure, table in zip(MEASURES, scores, strict=True)
+    ]

@@ -1,0 +1,181 @@
+"""Sentences under Levenshtein edits, amplification and contradiction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Final
+
+import torch
+
+from robustbook.agreement import posterior_agreement
+from robustbook.datasets import Sentences, load_sentences
+from robustbook.models import resolve_device
+from robustbook.scores import accuracy
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, Setting
+from robustbook.studies._scores import confidence, measure_pair
+from robustbook.studies._statistics import share_error
+from robustbook.text import (
+    SentenceClassifier,
+    amplify,
+    contradict,
+    levenshtein_edits,
+    sentence_features,
+    train_sentence_classifier,
+)
+
+__all__ = ["SETTINGS", "rows"]
+
+#: Margin of the labels taken as logits: their posterior is certain at any beta.
+CERTAIN: Final = 1e9
+#: No sentence has more words, so that replacing more changes nothing.
+LONGEST: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSetting(Setting):
+    """Sentences, classifiers that are trained on them, and edits."""
+
+    epochs: int
+    training_seeds: int
+    edit_seeds: int
+    powers: tuple[int, ...]
+    most_words: int
+
+    kind = "sentences"
+
+
+SETTINGS: Final = {
+    "full": (
+        TextSetting(
+            dataset="sentence-polarity",
+            epochs=6,
+            training_seeds=8,
+            edit_seeds=3,
+            powers=tuple(2**k for k in range(10)),
+            most_words=512,
+        ),
+    ),
+    "quick": (
+        TextSetting(
+            dataset="template-reviews",
+            epochs=12,
+            training_seeds=3,
+            edit_seeds=2,
+            powers=(1, 2, 4, 16, 64, 256, 512),
+            most_words=64,
+        ),
+    ),
+}
+
+_Shift = Callable[[Sentences, int, int], tuple[str, ...]]
+
+
+def _levenshtein(data: Sentences, power: int, seed: int) -> tuple[str, ...]:
+    return levenshtein_edits(data.texts, power, seed=seed)
+
+
+def _adjectives(
+    data: Sentences, power: int, seed: int, *, kind: str, how: str
+) -> tuple[str, ...]:
+    change = amplify if kind == "amplify" else contradict
+    return change(data.texts, data.labels, power, how=how, seed=seed)  # type: ignore[arg-type]
+
+
+_SHIFTS: Final[dict[tuple[str, str], _Shift]] = {
+    ("levenshtein", "characters"): _levenshtein,
+    **{
+        (kind, how): partial(_adjectives, kind=kind, how=how)
+        for kind in ("amplify", "contradict")
+        for how in ("insert", "replace")
+    },
+}
+
+
+def rows(run: Run[TextSetting]) -> Iterator[Row]:
+    """Train sentence classifiers, and measure them under three shifts.
+
+    Rows with ``what`` = "model", one for each training seed: accuracies, sizes, mean
+    confidence on the clean test part, and ``label_agreement``, the agreement of the
+    clean logits with the true labels (nats). And rows with ``what`` = "shift", one for
+    each training seed, ``kind`` and ``how`` of the shift, ``power`` (edits, or words)
+    and ``edit_seed``: the scores.
+
+    The experiment of the PA thesis (section 4.1, Experiment 3) and of the PA paper
+    (appendix C), with a small n-gram classifier and sentences instead of DistilBERT
+    and IMDB reviews. Chapter 13 of this book.
+    """
+    setting, seed = run.setting, run.seed
+    parts = {
+        split: load_sentences(setting.dataset, split)
+        for split in ("train", "validation", "test")
+    }
+    data = parts["test"]
+    models = {
+        training_seed: train_sentence_classifier(
+            parts["train"],
+            parts["validation"],
+            epochs=setting.epochs,
+            seed=training_seed,
+            device=resolve_device(run.device),
+        )
+        for training_seed in run.each(range(seed, seed + setting.training_seeds))
+    }
+    clean = {number: model.logits(data.texts) for number, model in models.items()}
+    for number, model in models.items():
+        yield _model_row(number, model, parts)
+    edits = product(_SHIFTS, setting.powers, range(setting.edit_seeds))
+    for (kind, how), power, draw in run.each(edits):
+        most = {
+            "insert": setting.most_words,
+            "replace": LONGEST,
+            "characters": math.inf,
+        }
+        if power > most[how]:
+            continue
+        changed = _SHIFTS[kind, how](data, power, seed + draw)
+        features = sentence_features(changed)
+        for number, model in models.items():
+            yield {
+                "what": "shift",
+                "dataset": data.name,
+                "training_seed": number,
+                "kind": kind,
+                "how": how,
+                "power": power,
+                "edit_seed": seed + draw,
+                "samples": len(data),
+                **measure_pair(clean[number], model.logits(features), data.labels),
+            }
+
+
+def _model_row(
+    training_seed: int, model: SentenceClassifier, parts: dict[str, Sentences]
+) -> Row:
+    test = parts["test"]
+    logits = model.logits(test.texts)
+    share = accuracy(logits, test.labels)
+    certain = CERTAIN * torch.nn.functional.one_hot(test.labels, 2).double()
+    known = posterior_agreement(logits.double(), certain)
+    held_out = parts["validation"]
+    return {
+        "what": "model",
+        "dataset": test.name,
+        "training_seed": training_seed,
+        "train": len(parts["train"]),
+        "validation": len(held_out),
+        "samples": len(test),
+        "characters": math.fsum(map(len, test.texts)) / len(test),
+        "words": math.fsum(len(text.split()) for text in test.texts) / len(test),
+        "validation_accuracy": accuracy(model.logits(held_out.texts), held_out.labels),
+        "accuracy": share,
+        "accuracy_se": share_error(share, len(test)),
+        "confidence": confidence(logits),
+        "label_agreement": known.pa,
+        "label_agreement_se": known.standard_error,
+        "label_beta": known.beta,
+    }

@@ -1,0 +1,1 @@
+"""Part V: predictions under random noise."""

@@ -1,0 +1,230 @@
+"""Which predictions survive noise, and what is known of them without noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from robustbook._store.cache import Arrays, Configuration, cached_arrays
+from robustbook._store.provenance import code_sha256
+from robustbook.average_case import mmse, softmax_proxy
+from robustbook.average_case._linearize import linear_probability, linearize
+from robustbook.average_case._problem import set_up
+from robustbook.datasets import Dataset
+from robustbook.models import logits_of
+from robustbook.studies.adversarial.attacked import data_sha256, model_sha256
+
+__all__ = ["TEMPERATURES", "Kept", "kept_predictions", "noisy_predictions"]
+
+Values = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+TEMPERATURES: Final = (0.1, 1.0, 10.0)
+#: Points of each scramble of the integration.
+POINTS: Final = 256
+#: Noisy images at once.
+_CHUNK: Final = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What was measured of a model.
+
+    Attributes
+    ----------
+    data : Dataset
+        N images.
+    sigmas : tuple of float
+        S strengths of noise, in pixel units; the last one is in focus.
+    draws : int
+        Noisy copies of each image.
+    seed : int
+        Of the noise, and of all that follows.
+    arrays : dict
+        ``logits`` (N, K); ``counts`` (S, N, K), how many noisy copies are predicted
+        as each class, and ``first``, the same among the first half of them;
+        ``taylor`` and with fits ``mmse`` (S, N); ``softmax`` (T, N), one row a
+        temperature; ``ratio`` (N,), the least margin over its gradient's norm.
+    configuration : dict
+        What the arrays depend on.
+    """
+
+    data: Dataset
+    sigmas: tuple[float, ...]
+    draws: int
+    seed: int
+    arrays: Arrays
+    configuration: Configuration
+
+    @cached_property
+    def labels(self) -> Integers:
+        """True classes: (N,)."""
+        return self.data.labels.numpy()
+
+    @cached_property
+    def predicted(self) -> Integers:
+        """Predictions without noise: (N,)."""
+        return np.asarray(self.arrays["logits"].argmax(1))
+
+    @cached_property
+    def right(self) -> npt.NDArray[np.bool_]:
+        """Whether they are right: (N,)."""
+        return self.predicted == self.labels
+
+    @cached_property
+    def shares(self) -> Values:
+        """Share of the noisy copies that are predicted as each class: (S, N, K)."""
+        return np.asarray(self.arrays["counts"] / self.draws)
+
+    @cached_property
+    def p(self) -> Values:
+        """Share that keeps the prediction: (S, N)."""
+        return self.shares[:, np.arange(len(self.labels)), self.predicted]
+
+    @cached_property
+    def halves(self) -> tuple[Values, Values]:
+        """The same among either half of the copies, at the noise in focus: (N,)."""
+        index = np.arange(len(self.labels))
+        counts = self.arrays["first"][-1, index, self.predicted]
+        first: Values = counts / (self.draws // 2)
+        return first, 2 * self.p[-1] - first
+
+    @property
+    def softmax(self) -> Values:
+        """The softmax probability of the prediction: (N,)."""
+        return np.asarray(self.arrays["softmax"][TEMPERATURES.index(1.0)])
+
+
+def kept_predictions(
+    model: nn.Module,
+    data: Dataset,
+    *,
+    sigmas: tuple[float, ...],
+    draws: int,
+    fits: int = 0,
+    seed: int = 0,
+) -> Kept:
+    """Measure all that needs the model, or read it from the cache.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        In evaluation mode, where it is to run.
+    data : Dataset
+        N images.
+    sigmas : tuple of float
+        Strengths of noise, in pixel units.
+    draws : int
+        Noisy copies of each image; an even number.
+    fits : int, default 0
+        Noisy copies for MMSE; none is made for 0.
+    seed : int, default 0
+        Of the noise.
+
+    Returns
+    -------
+    Kept
+        The arrays, and what follows from them.
+    """
+    configuration: Configuration = {
+        "what": "kept predictions",
+        "model": model_sha256(model),
+        "images": data_sha256(data),
+        "sigmas": repr(sigmas),
+        "draws": draws,
+        "fits": fits,
+        "seed": seed,
+        "code_sha256": code_sha256(
+            ["robustbook.average_case", __name__], follow_imports=False
+        ),
+    }
+    arrays = cached_arrays(
+        configuration,
+        lambda: _measure(model, data.images, list(sigmas), draws, fits, seed),
+    )
+    return Kept(data, sigmas, draws, seed, arrays, configuration)
+
+
+def _measure(
+    model: nn.Module,
+    images: Tensor,
+    sigmas: list[float],
+    draws: int,
+    fits: int,
+    seed: int,
+) -> Arrays:
+    problem = set_up(model, images, sigmas, None, None, None)
+    probability, ratio = [], []
+    for part in linearize(problem):
+        found = linear_probability(
+            part.margins, part.gram, problem.sigmas, seed=seed, points=POINTS
+        )
+        probability.append(found.probability.cpu())
+        norms = part.gram.diagonal(dim1=1, dim2=2).sqrt()
+        ratio.append((part.margins / norms.clamp(min=1e-300)).amin(1).cpu())
+    # One half can order images, and the other say how robust they are: what was chosen
+    # for its luck must not be believed.
+    first, second = (
+        noisy_predictions(model, images, sigmas, draws // 2, seed=2 * seed + half)
+        for half in (0, 1)
+    )
+    proxies = softmax_proxy(model, images, temperature=list(TEMPERATURES))
+    result: Arrays = {
+        "logits": logits_of(model, images).cpu().numpy(),
+        "first": first,
+        "counts": first + second,
+        "taylor": torch.cat(probability, dim=1).numpy(),
+        "softmax": proxies.cpu().numpy(),
+        "ratio": torch.cat(ratio).numpy(),
+    }
+    if fits:
+        fitted = mmse(model, images, sigmas, samples=fits, points=POINTS, seed=seed)
+        result["mmse"] = fitted.probability.cpu().numpy()
+    return result
+
+
+def noisy_predictions(
+    model: nn.Module, images: Tensor, sigmas: list[float], draws: int, *, seed: int
+) -> Integers:
+    """Count how often each image is predicted as each class under noise.
+
+    :func:`robustbook.average_case.monte_carlo` counts one class only.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Returns logits (n, K).
+    images : Tensor, shape (N, C, H, W)
+        Without noise.
+    sigmas : list of float
+        S strengths of noise; one noise serves all, scaled.
+    draws : int
+        Noisy copies of each image.
+    seed : int
+        Of the noise.
+
+    Returns
+    -------
+    ndarray of int, shape (S, N, K)
+        The counts.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    at_once = max(1, _CHUNK // draws)
+    found = []
+    for first in range(0, len(images), at_once):
+        some = images[first : first + at_once]
+        shape = (len(some), draws, *images.shape[1:])
+        noise = torch.randn(shape, generator=generator)
+        counts = []
+        for sigma in sigmas:
+            logits = logits_of(model, (some[:, None] + sigma * noise).flatten(0, 1))
+            shown = nn.functional.one_hot(logits.argmax(1), logits.shape[1])
+            counts.append(shown.reshape(len(some), draws, -1).sum(1))
+        found.append(torch.stack(counts))
+    return torch.cat(found, dim=1).numpy().astype(np.int64)

@@ -1,0 +1,1 @@
+"""Part IV: learners that are trained on two domains."""

@@ -1,0 +1,1 @@
+"""Part VII: all measures on the same networks and images."""

@@ -1,0 +1,118 @@
+"""How well the scores of single images foresee failure under a shift."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from robustbook.corruptions import CORRUPTIONS
+from robustbook.studies.lenses._models import SeenModel
+from robustbook.studies._rows import Row, Values
+
+__all__ = ["foresight", "weighted_auroc"]
+
+#: With fewer failures, or fewer survivors, no AUROC is measured.
+_FEWEST: Final = 5
+
+
+def foresight(seen: dict[str, SeenModel], weights: Values) -> Iterator[Row]:
+    """Say how well each score foresees failure under a corruption it has not seen.
+
+    Parameters
+    ----------
+    seen : dict of str to SeenModel
+        Models by name, on the same N images.
+    weights : ndarray, shape (R, N)
+        How often each image is in each resample.
+
+    Yields
+    ------
+    dict
+        Two failures: the prediction changes; a right prediction becomes wrong.
+        "foresight": AUROC of a score for a model and a corruption. "mean": over all
+        of these. "gain": difference of means to that of the logit margin.
+    """
+    for failure in ("changed", "wrong"):
+        found: dict[str, list[Values]] = {}
+        for (name, one), kind in itertools.product(seen.items(), CORRUPTIONS):
+            among = np.ones(len(one.kept), dtype=bool)
+            failed = one.changed(kind).numpy()
+            if failure == "wrong":
+                among, failed = one.correct.numpy(), one.wrong(kind).numpy()
+            bad, count = int((failed & among).sum()), int(among.sum())
+            if not _FEWEST <= bad <= count - _FEWEST:
+                continue
+            for score, values in one.scores(kind).items():
+                aurocs = weighted_auroc(
+                    values.numpy()[among], failed[among], weights[:, among]
+                )
+                found.setdefault(score, []).append(aurocs)
+                yield {
+                    "what": "foresight",
+                    "failure": failure,
+                    "model": name,
+                    "shift": kind,
+                    "score": score,
+                    "failed": bad / count,
+                    **_interval_row("auroc", aurocs),
+                }
+        means = {score: np.mean(all_, axis=0) for score, all_ in found.items()}
+        for score, mean in means.items():
+            row: Row = {"failure": failure, "score": score, "cases": len(found[score])}
+            yield {"what": "mean", **row, **_interval_row("auroc", mean)}
+            gain = mean - means["logit_margin"]
+            yield {"what": "gain", **row, **_interval_row("gain", gain)}
+
+
+def weighted_auroc(
+    scores: Values, failed: npt.NDArray[np.bool_], weights: Values
+) -> Values:
+    """Return the chance that a failure scores lower than a survivor.
+
+    Parameters
+    ----------
+    scores : ndarray, shape (N,)
+        Ties count half.
+    failed : ndarray of bool, shape (N,)
+        Which samples fail.
+    weights : ndarray, shape (R, N)
+        How often each sample is in each resample.
+
+    Returns
+    -------
+    ndarray, shape (R + 1,)
+        First that of the samples themselves, then that of the resamples; NaN where
+        a resample has no failure or no survivor.
+
+    Examples
+    --------
+    >>> weighted_auroc(
+    ...     np.array([1.0, 2.0, 2.0]), np.array([True, False, True]), np.ones((1, 3))
+    ... )
+    array([0.75, 0.75])
+    """
+    order = np.argsort(scores, kind="stable")
+    ranked = scores[order]
+    starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
+    counts = np.vstack([np.ones(len(scores)), weights])[:, order]
+    bad = np.add.reduceat(counts * failed[order], starts, axis=1)
+    good = np.add.reduceat(counts * ~failed[order], starts, axis=1)
+    below = np.cumsum(bad, axis=1) - bad / 2
+    pairs = bad.sum(axis=1) * good.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        found: Values = (good * below).sum(axis=1) / pairs
+    return found
+
+
+def _interval_row(name: str, values: Values) -> Row:
+    """The first value, and the middle 95 % of the others."""
+    low, high = np.nanquantile(values[1:], [0.025, 0.975])
+    return {
+        name: float(values[0]),
+        f"{name}_low": float(low),
+        f"{name}_high": float(high),
+    }

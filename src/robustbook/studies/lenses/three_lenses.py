@@ -1,0 +1,364 @@
+"""Three lenses on the same models, images and shifts: do they see the same?"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from scipy.stats import kendalltau
+from torch import Tensor
+from tqdm import tqdm
+
+from robustbook.attacks import pgd
+from robustbook.average_case import mmse, monte_carlo
+from robustbook.corruptions import CORRUPTIONS, corrupt
+from robustbook.lenses import CountedModel
+from robustbook.margins import (
+    gradient_normalized_margin,
+    logit_margin,
+    margin_consistency,
+)
+from robustbook.models import load_model, logits_of
+from robustbook.studies.lenses._failures import foresight
+from robustbook.studies.lenses._models import LensSetting, SeenModel, lens_setting, see
+from robustbook.studies.margins._measured import (
+    measure_bounds,
+    paired_tau_difference,
+    share_row,
+    tau_row,
+)
+from robustbook.studies._rows import Row, Values, error_of_mean, rounded
+
+__all__ = ["data_sums", "three_lenses"]
+
+#: Resamples of the images for intervals.
+_DRAWS: Final = {"full": 1000, "quick": 100}
+#: Models of whose samples some are stored, for pictures, and how many.
+_SHOWN: Final = (
+    "cifar10-resnet20",
+    "cifar10-resnet4b_adv",
+    "digits-cnn-s0",
+    "digits-cnn-adv-s0",
+)
+_PICTURED: Final = 500
+_DRAWN: Final = ("logit_margin", "input_margin", "average_case", "pa_noise")
+#: What is compared between models: numbers that grow with robustness.
+MEASURES: Final = (
+    "accuracy",
+    "pa_adversarial",
+    "pa_noise",
+    "pa_domain",
+    "kept_domain",
+    "average_case",
+    "robust_share",
+    "consistency",
+)
+#: Pairs of scores whose order of the samples is compared.
+_PAIRS: Final = (
+    ("pa_noise", "average_case"),
+    ("pa_noise", "logit_margin"),
+    ("pa_noise", "input_margin"),
+    ("average_case", "logit_margin"),
+    ("average_case", "input_margin"),
+    ("logit_margin", "input_margin"),
+    ("pa_adversarial", "input_margin"),
+    ("pa_adversarial", "logit_margin"),
+)
+#: Images on which passes are counted.
+_COUNTED: Final = 20
+
+
+def data_sums(profile: str) -> dict[str, str]:
+    """sha256 of the models and of the images, for the provenance."""
+    return lens_setting(profile).sums()
+
+
+def three_lenses(
+    *, profile: str = "full", seed: int = 0, device: str = "auto"
+) -> list[Row]:
+    """Measure every model with all three lenses.
+
+    Parameters
+    ----------
+    profile : {"full", "quick"}, default "full"
+        Thirteen networks on CIFAR-10, or eight on digits.
+    seed : int, default 0
+        Of noise, attacks and resamples.
+    device : str, default "auto"
+        Where to run.
+
+    Returns
+    -------
+    list of dict
+        Rows told apart by ``what``: "setting"; "model", one a model, with every
+        measure and its error; "rank", how two measures order the models; "relation",
+        how two scores order the images of a model; "difference", by how much
+        average-case robustness orders contributions better than the logit margin;
+        "foresight", how well a score of the clean side foresees failure under a
+        corruption that it did not see, for each model and on average; "gain", the
+        difference to the logit margin; "tie", how many images weak noise cannot
+        tell apart; "cost"; "sample", single images.
+    """
+    setting = lens_setting(profile)
+    names = list(setting.models)
+    seen = {
+        name: see(name, setting, seed=seed, device=device)
+        for name in tqdm(names, desc="models", leave=False, disable=None)
+    }
+    draws = _DRAWS[profile]
+    weights = (
+        np.random.default_rng([seed, 2])
+        .multinomial(
+            setting.samples, [1 / setting.samples] * setting.samples, size=draws
+        )
+        .astype(np.float64)
+    )
+    rows: list[Row] = [_setting_row(setting, draws)]
+    rows += [_model_row(name, one, setting) for name, one in seen.items()]
+    rows += _ranks(seen, setting, weights)
+    for name, one in seen.items():
+        rows += _relations(name, one)
+    rows += foresight(seen, weights)
+    rows += _ties(seen)
+    rows += _costs(names, setting, seed)
+    for name, one in seen.items():
+        if name in _SHOWN:
+            rows += _samples(name, one)
+    return rows
+
+
+def _setting_row(setting: LensSetting, draws: int) -> Row:
+    return {
+        "what": "setting",
+        "dataset": setting.dataset,
+        "samples": setting.samples,
+        "models": len(setting.models),
+        "eps": setting.eps,
+        "attack_steps": setting.attack_steps,
+        "sigma": setting.sigma,
+        "small": ", ".join(f"{sigma:g}" for sigma in setting.small),
+        "noise_samples": setting.noise_samples,
+        "severity": setting.severity,
+        "draws": draws,
+    }
+
+
+def _model_row(name: str, seen: SeenModel, setting: LensSetting) -> Row:
+    """Every measure of one model, with its standard error or interval."""
+    row: Row = {"what": "model", "model": name}
+    row |= share_row("accuracy", seen.correct)
+    for shift, found in seen.agreements.items():
+        row |= {
+            f"pa_{shift}": found.pa,
+            f"pa_{shift}_se": found.standard_error,
+            f"beta_{shift}": found.beta if math.isfinite(found.beta) else None,
+            f"hard_{shift}": found.hard_part,
+            f"mismatch_{shift}": found.mismatch,
+        }
+    domain, kept = seen.domain().numpy(), seen.kept.numpy()
+    survived = seen.survived().double().numpy() / len(CORRUPTIONS)
+    row |= {
+        "kept_domain": float(survived.mean()),
+        "kept_domain_se": error_of_mean(survived),
+        "pa_domain": float(domain.mean()),
+        "pa_domain_se": error_of_mean(domain),
+        "average_case": float(kept.mean()),
+        "average_case_se": error_of_mean(kept),
+    }
+    robust = seen.robust(setting.eps)
+    row |= share_row("robust_share", robust)
+    row |= share_row("robust_accuracy", robust & seen.correct)
+    bounds = seen.margins.bounds
+    row["input_margin_median"] = float(bounds.median())
+    order = margin_consistency(seen.scores()["logit_margin"], bounds)
+    return row | tau_row("consistency", order)
+
+
+# --- between models -----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Resampled:
+    """One measure of every model: as measured (M,), and on resamples (R, M)."""
+
+    values: Values
+    drawn: Values
+
+
+def _ranks(
+    seen: dict[str, SeenModel], setting: LensSetting, weights: Values
+) -> Iterator[Row]:
+    """Kendall's τ of each two measures across models.
+
+    The models stay, the images are drawn anew: the same ones for all models. A mean
+    contribution stands for the agreement of a resample: by the envelope theorem the
+    change of the best temperature counts to second order only.
+    """
+    measures = {
+        name: _resampled(
+            [_of_each(one, name, setting) for one in seen.values()], weights
+        )
+        for name in MEASURES
+        if name != "consistency"
+    }
+    measures["consistency"] = _consistencies(seen, weights)
+    for first, second in itertools.combinations(MEASURES, 2):
+        a, b = measures[first], measures[second]
+        found = kendalltau(a.values, b.values)
+        drawn = [
+            kendalltau(*pair).statistic for pair in zip(a.drawn, b.drawn, strict=True)
+        ]
+        low, high = np.nanquantile(drawn, [0.025, 0.975])
+        yield {
+            "what": "rank",
+            "first": first,
+            "second": second,
+            "models": len(seen),
+            "tau": float(found.statistic),
+            "tau_low": float(low),
+            "tau_high": float(high),
+            "p_value": float(found.pvalue),
+        }
+
+
+def _of_each(seen: SeenModel, measure: str, setting: LensSetting) -> Values:
+    """What is averaged over the images for a measure, shape (N,)."""
+    values: dict[str, Tensor] = {
+        "accuracy": seen.correct,
+        "pa_adversarial": seen.agreements["adversarial"].per_sample,
+        "pa_noise": seen.agreements["noise"].per_sample,
+        "pa_domain": seen.domain(),
+        "kept_domain": seen.survived().double() / len(CORRUPTIONS),
+        "average_case": seen.kept,
+        "robust_share": seen.robust(setting.eps),
+    }
+    return values[measure].double().numpy()
+
+
+def _resampled(columns: list[Values], weights: Values) -> _Resampled:
+    stacked = np.stack(columns, axis=1)
+    drawn = weights @ stacked / len(stacked)
+    # Models with equal shares tie, whatever the order of the summation.
+    return _Resampled(stacked.mean(axis=0).round(12), drawn.round(12))
+
+
+def _consistencies(seen: dict[str, SeenModel], weights: Values) -> _Resampled:
+    """τ of logit and input margins, of each model."""
+    count = weights.shape[1]
+    picks = [np.repeat(np.arange(count), row.astype(int)) for row in weights]
+    values, drawn = [], []
+    for one in seen.values():
+        free = one.scores()["logit_margin"].numpy()
+        bounds = one.margins.bounds.numpy()
+        values.append(kendalltau(free, bounds).statistic)
+        drawn.append([kendalltau(free[p], bounds[p]).statistic for p in picks])
+    return _Resampled(np.array(values), np.array(drawn).T)
+
+
+# --- between images -----------------------------------------------------------
+
+
+def _relations(name: str, seen: SeenModel) -> Iterator[Row]:
+    scores = seen.scores()
+    for first, second in _PAIRS:
+        a, b = scores[first], scores[second]
+        row: Row = {"what": "relation", "model": name, "first": first, "second": second}
+        if bool((a == a[0]).all()) or bool((b == b[0]).all()):
+            yield row | {"tau": None, "tau_low": None, "tau_high": None}
+            continue
+        yield row | tau_row("tau", margin_consistency(a, b))
+    difference, error = paired_tau_difference(
+        scores["average_case"], scores["logit_margin"], scores["pa_noise"]
+    )
+    yield {
+        "what": "difference",
+        "model": name,
+        "tau_difference": difference,
+        "tau_difference_low": difference - 1.96 * error,
+        "tau_difference_high": difference + 1.96 * error,
+    }
+
+
+def _ties(seen: dict[str, SeenModel]) -> Iterator[Row]:
+    """Share of images whose probability to survive is 1 in floating point."""
+    for sigma in next(iter(seen.values())).linearized:
+        shares = [
+            float((one.linearized[sigma] >= 1 - 1e-15).double().mean())
+            for one in seen.values()
+        ]
+        yield {"what": "tie", "sigma": sigma, "share": float(np.mean(shares))}
+
+
+# --- costs and samples --------------------------------------------------------
+
+
+def _costs(names: list[str], setting: LensSetting, seed: int) -> Iterator[Row]:
+    """Passes per image of each measure, counted on the first model."""
+    data = setting.data().subset(slice(_COUNTED))
+    counted = CountedModel(load_model(names[0]).eval())
+    images, recipe = data.images, setting.models[names[0]]
+    noisy = images + setting.sigma * torch.randn(
+        images.shape, generator=torch.Generator().manual_seed(seed)
+    )
+
+    def attacked() -> None:
+        found = pgd(
+            counted, images, eps=setting.eps, steps=setting.attack_steps, seed=seed,
+            progress=False,
+        )  # fmt: skip
+        logits_of(counted, found.adversarial)
+
+    def corrupted() -> None:
+        for kind in CORRUPTIONS:
+            logits_of(counted, corrupt(images, kind, severity=setting.severity))
+
+    tried: dict[str, Callable[[], Any]] = {
+        "logit_margin": lambda: logit_margin(logits_of(counted, images)),
+        "gradient_margin": lambda: gradient_normalized_margin(counted, images),
+        "pa_noise": lambda: logits_of(counted, noisy),
+        "pa_domain": corrupted,
+        "pa_adversarial": attacked,
+        "average_case": lambda: monte_carlo(
+            counted, images, setting.sigma, samples=setting.noise_samples, seed=seed
+        ),
+        "average_case_mmse": lambda: mmse(counted, images, setting.sigma, seed=seed),
+        "input_margin": lambda: measure_bounds(counted, images, recipe, seed=seed),
+    }
+    for name, measure in tried.items():
+        found, passes = counted.count(measure, per=len(images))
+        # Agreement needs the clean logits beside the shifted ones.
+        forward = passes.forward + name.startswith("pa_")
+        backward = passes.backward
+        if name == "average_case_mmse":
+            # The gradients of all classes pass the logits at once.
+            backward = float(found.calls.double().mean()) - forward
+        yield {
+            "what": "cost",
+            "measure": name,
+            "forward": forward,
+            "backward": backward,
+        }
+
+
+def _samples(name: str, seen: SeenModel) -> Iterator[Row]:
+    """What the lenses say of single images, and how many corruptions they survive."""
+    scores = seen.scores()
+    survived = seen.survived()
+    for image in range(min(_PICTURED, len(seen.kept))):
+        yield {
+            "what": "sample",
+            "model": name,
+            "image": image,
+            "correct": bool(seen.correct[image]),
+            "survived": int(survived[image]),
+            # JSON has no infinity, which a margin is where no attack found anything.
+            **{
+                score: rounded(min(float(scores[score][image]), 1e6), 5)
+                for score in _DRAWN
+            },
+        }

@@ -1,0 +1,1 @@
+"""Part VI: distances to the boundary."""
