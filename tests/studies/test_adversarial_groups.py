@@ -1,6 +1,5 @@
 """The rows of chapter 11: complete, consistent, and right where they can be checked."""
 
-import json
 import math
 
 import pytest
@@ -8,38 +7,37 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from robustbook.agreement import gibbs_posterior, posterior_agreement
-from robustbook.studies import adversarial_groups as module
-from robustbook.studies.adversarial.settings import settings_of
-from robustbook.studies.adversarial.attacked import attack_model
+from robustbook.studies.adversarial.adversarial_groups import BINS
+from robustbook.studies.adversarial.attacked import attack_model, attacks_on
+from robustbook.studies.adversarial.settings import SETTINGS
 
+(SETTING,) = SETTINGS["quick"]
 GROUPS = ("kept_correct", "kept_wrong", "changed_correct", "changed_wrong")
 
 
-@pytest.fixture(scope="module")
-def rows():
-    return module.adversarial_groups(profile="quick", device="cpu")
+@pytest.fixture
+def groups(quick):
+    return quick("adversarial_groups")
 
 
-@pytest.fixture(scope="module")
-def summaries(rows):
-    return [row for row in rows if row["table"] == "summary"]
+@pytest.fixture
+def summaries(groups):
+    return groups.select(table="summary")
 
 
-def found_of(row):
-    setting = settings_of("quick")
+def attacked(row):
     attack = next(
         attack
-        for attack in setting.attacks(row["model"])
+        for attack in attacks_on(SETTING, row["model"])
         if (attack.kind, attack.eps) == (row["attack"], row["eps"])
     )
-    return attack_model(row["model"], attack, setting.data(), seed=0, device="cpu")
+    return attack_model(row["model"], attack, SETTING.data(), seed=0, device="cpu")
 
 
 def test_every_model_meets_every_attack_once(summaries):
-    setting = settings_of("quick")
-    bounds = [("pgd", eps) for eps in setting.eps]
-    expected = {*bounds, ("apgd-dlr", setting.focus), ("fmn", None)}
-    for model in setting.models:
+    bounds = [("pgd", eps) for eps in SETTING.eps]
+    expected = {*bounds, ("apgd-dlr", SETTING.focus), ("fmn", None)}
+    for model in SETTING.models:
         own = [(r["attack"], r["eps"]) for r in summaries if r["model"] == model]
         assert len(own) == len(set(own))
         assert set(own) == expected
@@ -62,10 +60,10 @@ def test_numbers_of_one_model_by_hand(summaries):
         r for r in summaries
         if (r["model"], r["attack"], r["eps"]) == ("digits-cnn-s0", "pgd", 0.1)
     )  # fmt: skip
-    found = found_of(row)
-    clean, shifted = found.logits.double(), found.shifted_logits.double()
+    pair = attacked(row)
+    clean, shifted = pair.logits.double(), pair.shifted_logits.double()
     before, after = clean.softmax(1).amax(1), shifted.softmax(1).amax(1)
-    correct = clean.argmax(1) == found.labels
+    correct = clean.argmax(1) == pair.labels
     fooled = correct & (clean.argmax(1) != shifted.argmax(1))
     assert row["confidence_clean_correct_1"] == pytest.approx(
         float(before[correct].mean())
@@ -93,47 +91,37 @@ def test_standard_error_of_beta_against_the_bootstrap(summaries):
         r for r in summaries
         if (r["model"], r["attack"], r["eps"]) == ("digits-linear-s0", "pgd", 0.1)
     )  # fmt: skip
-    found = found_of(row)
+    pair = attacked(row)
     generator = torch.Generator().manual_seed(0)
-    count, betas = len(found.labels), []
+    count, betas = len(pair.labels), []
     for _ in range(100):
         index = torch.randint(count, (count,), generator=generator)
         betas.append(
             posterior_agreement(
-                found.logits[index], found.shifted_logits[index], tol=1e-6
+                pair.logits[index], pair.shifted_logits[index], tol=1e-6
             ).beta
         )
     spread = float(torch.tensor(betas).std())
     assert 0.7 < row["beta_se"] / spread < 1.4
 
 
-def test_intervals_hold_their_estimate(rows, summaries):
+def test_intervals_hold_their_estimate(groups, summaries):
     for row in summaries:
         for name in ("attack", "change"):
             ends = row[f"auroc_{name}_low"], row[f"auroc_{name}_high"]
             if None not in ends and row[f"auroc_{name}"] is not None:
                 assert 0 <= ends[0] <= ends[1] <= 1
                 assert ends[0] - 0.1 <= row[f"auroc_{name}"] <= ends[1] + 0.1
-    for row in rows:
-        if row["table"] == "rank":
-            assert row["tau"] is None or -1 <= row["tau"] <= 1
-            assert row["models"] == len(settings_of("quick").models)
+    for row in groups.select(table="rank"):
+        assert row["tau"] is None or -1 <= row["tau"] <= 1
+        assert row["models"] == len(SETTING.models)
 
 
-def test_histograms_are_complete(rows):
+def test_histograms_are_complete(groups):
     shares = {}
-    for row in rows:
-        if row["table"] == "histogram":
-            key = row["model"], row["attack"], row["group"]
-            shares.setdefault(key, []).append(row["share"])
+    for row in groups.select(table="histogram"):
+        key = row["model"], row["attack"], row["group"]
+        shares.setdefault(key, []).append(row["share"])
     for values in shares.values():
-        assert len(values) == module.BINS
+        assert len(values) == BINS
         assert sum(values) == pytest.approx(1) or sum(values) == 0
-
-
-def test_rows_are_flat_json_without_nan(rows):
-    json.dumps(rows, allow_nan=True)
-    for row in rows:
-        for value in row.values():
-            assert value is None or isinstance(value, (str, int, float, bool))
-            assert not (isinstance(value, float) and math.isnan(value))

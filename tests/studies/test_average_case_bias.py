@@ -12,8 +12,9 @@ from sklearn.metrics import roc_auc_score
 from robustbook.average_case import linear_exact
 from robustbook.datasets import Dataset
 from robustbook.models import build_model
-from robustbook.studies import _keeping, _orders, _telling
-from robustbook.studies import average_case_bias as experiment
+from robustbook.studies import STUDIES, _statistics
+from robustbook.studies.average_case import _separability, _survival
+from robustbook.studies.average_case import average_case_bias as study
 from robustbook.studies.average_case._extremes import Ends
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -23,18 +24,18 @@ def test_concordance_counts_pairs() -> None:
     p = np.array([0.1, 0.5, 0.5, 1.0])
     # Pairs that differ in p: all but (1, 2). The proxy has (0, 1) wrong, (2, 3) tied.
     proxy = np.array([0.3, 0.2, 0.9, 0.9])
-    share, _ = _orders.concordance(proxy, p)
+    share, _ = _statistics.share_ordered(proxy, p)
     assert share == pytest.approx((0 + 1 + 1 + 1 + 0.5) / 5)
-    assert _orders.concordance(p, p)[0] == 1
-    assert _orders.concordance(-p, p)[0] == 0
-    assert np.isnan(_orders.concordance(proxy, np.ones(4))[0])
+    assert _statistics.share_ordered(p, p)[0] == 1
+    assert _statistics.share_ordered(-p, p)[0] == 0
+    assert np.isnan(_statistics.share_ordered(proxy, np.ones(4))[0])
 
 
 def test_concordance_of_two_outcomes_is_the_area_under_the_curve() -> None:
     generator = np.random.default_rng(0)
     p = (generator.random(300) < 0.4).astype(float)
     proxy = p + generator.normal(size=300)
-    share, _ = _orders.concordance(proxy, p)
+    share, _ = _statistics.share_ordered(proxy, p)
     assert share == pytest.approx(roc_auc_score(p, proxy))
 
 
@@ -49,9 +50,9 @@ def test_errors_of_rank_measures_are_the_spread_of_repetitions(
         p = np.round(strength * truth + generator.normal(size=120)).clip(-1, 1)
         found.append(
             (
-                *_orders.concordance(truth, p),
-                _orders.rank_correlation(truth, p),
-                _orders.rank_correlation_error(truth, p),
+                *_statistics.share_ordered(truth, p),
+                _statistics.rank_correlation(truth, p),
+                _statistics.rank_correlation_error(truth, p),
             )
         )
     values = np.array(found)
@@ -66,7 +67,7 @@ def test_area_within_classes() -> None:
     classes = np.repeat([0, 1], 100)
     # Between classes the values differ much, which must not count.
     values = 100 * classes + upper + generator.normal(size=200)
-    area, error = _orders.area_within_classes(values, upper, classes)
+    area, error = _statistics.area_within_classes(values, upper, classes)
     parts = [roc_auc_score(upper[classes == k], values[classes == k]) for k in (0, 1)]
     assert area == pytest.approx(np.mean(parts))
     assert 0.01 < error < 0.06
@@ -78,10 +79,10 @@ def test_class_test_is_calibrated_and_sees_a_difference() -> None:
     values = []
     for _ in range(60):
         p = generator.beta(5, 1, size=200)
-        values.append(_orders.class_differences(p, classes, generator)["p_value"])
+        values.append(_statistics.class_differences(p, classes, generator)["p_value"])
     assert 0.35 < np.mean(values) < 0.65
     assert np.mean(np.array(values) < 0.2) < 0.4
-    found = _orders.class_differences(p + 0.2 * (classes == 2), classes, generator)
+    found = _statistics.class_differences(p + 0.2 * (classes == 2), classes, generator)
     assert found["p_value"] < 0.01
     assert found["spread"] == pytest.approx(0.2 / np.sqrt(5), abs=0.03)
 
@@ -90,7 +91,7 @@ def test_noisy_predictions_have_the_right_shares() -> None:
     model = build_model("linear", seed=0, options={"size": 2, "num_classes": 3})
     model = model.eval().requires_grad_(False)
     images = torch.rand(4, 1, 2, 2, generator=torch.Generator().manual_seed(0))
-    counts = _keeping.noisy_predictions(model, images, [0.2, 0.5], 8000, seed=0)
+    counts = _survival.noisy_predictions(model, images, [0.2, 0.5], 8000, seed=0)
     assert counts.shape == (2, 4, 3)
     assert (counts.sum(2) == 8000).all()
     exact = linear_exact(model.linear.weight, model.linear.bias, images, [0.2, 0.5])
@@ -98,23 +99,25 @@ def test_noisy_predictions_have_the_right_shares() -> None:
     np.testing.assert_allclose(kept, exact.probability.numpy(), atol=0.02)
 
 
-@pytest.mark.parametrize("kind", _telling.CLASSIFIERS)
+@pytest.mark.parametrize("kind", _separability.CLASSIFIERS)
 def test_classifiers_tell_what_can_be_seen_and_nothing_else(kind: str) -> None:
     generator = torch.Generator().manual_seed(4)
     images = 0.5 * torch.rand(120, 1, 8, 8, generator=generator)
     upper = np.tile([0, 1], 60)
-    blind = _telling.told_right(kind, images, upper, upper, folds=3)
+    blind = _separability.separated(kind, images, upper, upper, folds=3)
     assert 0.3 < blind.mean() < 0.7
     images[upper == 1] += 0.4
-    seen = _telling.told_right(kind, images, upper, upper, folds=3)
+    seen = _separability.separated(kind, images, upper, upper, folds=3)
     assert seen.mean() > 0.95
 
 
 def test_ends_are_those_of_each_class() -> None:
-    index, upper = _telling.ends_of_classes(np.arange(12.0), np.array([0, 1] * 6), 2)
+    index, upper = _separability.ends_of_classes(
+        np.arange(12.0), np.array([0, 1] * 6), 2
+    )
     assert index[upper == 0].tolist() == [0, 2, 1, 3]
     assert index[upper == 1].tolist() == [8, 10, 9, 11]
-    few, _ = _telling.ends_of_classes(np.arange(3.0), np.zeros(3, dtype=int), 2)
+    few, _ = _separability.ends_of_classes(np.arange(3.0), np.zeros(3, dtype=int), 2)
     assert few.tolist() == [0, 2]
 
 
@@ -122,14 +125,14 @@ def test_properties_are_what_their_names_say() -> None:
     images = torch.zeros(3, 3, 8, 8)
     images[1, :, 2:-2, 2:-2] = 1.0  # a white square in the middle
     images[2, 0] = 0.6  # red all over
-    found = _telling.image_properties(images)
+    found = _separability.image_properties(images)
     np.testing.assert_allclose(found["brightness"], [0, 0.25, 0.2], atol=1e-6)
     np.testing.assert_allclose(found["saturation"], [0, 0, 0.6], atol=1e-6)
     np.testing.assert_allclose(found["middle against border"], [0, 1, 0], atol=1e-6)
     assert found["contrast"][1] > 0.4
     assert found["edges"][1] == pytest.approx(2 * 8 / 56)
     assert found["edges"][2] == found["contrast"][2] == 0
-    assert "saturation" not in _telling.image_properties(images[:, :1])
+    assert "saturation" not in _separability.image_properties(images[:, :1])
 
 
 def test_interval_of_a_correlation_holds_it() -> None:
@@ -138,7 +141,7 @@ def test_interval_of_a_correlation_holds_it() -> None:
     for _ in range(60):
         x = generator.normal(size=100)
         y = 0.6 * x + 0.8 * generator.normal(size=100)
-        low, high = _orders.bootstrap_interval(
+        low, high = _statistics.bootstrap_interval(
             lambda index, x=x, y=y: np.corrcoef(x[index], y[index])[0, 1],
             100,
             generator,
@@ -164,7 +167,7 @@ def test_halves_of_the_noise_are_apart() -> None:
         "counts": np.array([[[4, 0], [3, 1]]]),
         "first": np.array([[[2, 0], [1, 1]]]),
     }
-    kept = _keeping.Kept(data, (0.1,), 4, 0, arrays, {})
+    kept = _survival.Survival(data, (0.1,), 4, 0, arrays, {})
     assert kept.right.tolist() == [True, False]
     assert kept.p.tolist() == [[1, 0.75]]
     assert [half.tolist() for half in kept.halves] == [[1, 0.5], [1, 1]]
@@ -172,24 +175,24 @@ def test_halves_of_the_noise_are_apart() -> None:
 
 @pytest.fixture
 def few(monkeypatch, tmp_path):
-    """One model of the quick plan, with less of everything, and a cache of its own."""
+    """One model of the quick setting, with less of everything, and a new cache."""
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
-    (group,) = experiment._plan("quick")
-    group = replace(
-        group,
+    (setting,) = study.SETTINGS["quick"]
+    small = replace(
+        setting,
         models=("digits-cnn-s0",),
         step=4,
         draws=8,
         fits=1,
         ends=Ends(images=4, folds=2, repeats=1),
     )
-    monkeypatch.setattr(experiment, "_plan", lambda profile: (group,))
-    return group
+    monkeypatch.setitem(study.SETTINGS, "quick", (small,))
+    return lambda **how: STUDIES["average_case_bias"].rows(profile="quick", **how)
 
 
 def test_quick_rows_are_complete(few) -> None:
-    rows = experiment.average_case_bias(profile="quick")
-    assert rows == experiment.average_case_bias(profile="quick")
+    rows = few()
+    assert rows == few()
     kinds = {row["what"] for row in rows}
     assert kinds == {
         "model", "mean", "class", "test", "rank", "property", "end", "tell",
@@ -206,34 +209,19 @@ def test_quick_rows_are_complete(few) -> None:
         mean = next(r for r in rows if r["what"] == "mean" and r["sigma"] == 0.2)
         total = sum(row["n"] * row[kind] for row in by_label)
         assert total / 149 == pytest.approx(mean[kind], abs=1e-4)
-    for row in rows:
-        assert all(value == value for value in row.values())  # no NaN
 
 
-def test_what_is_cached_names_what_it_depends_on(few, monkeypatch) -> None:
-    experiment.average_case_bias(profile="quick")
-
-    def never(*arguments):
-        raise AssertionError("computed anew")
-
-    monkeypatch.setattr(_keeping, "_measure", never)
-    experiment.average_case_bias(profile="quick")
-    for change in (
-        lambda: experiment.average_case_bias(profile="quick", seed=1),
-        lambda: (
-            monkeypatch.setattr(_keeping, "code_sha256", lambda *a, **k: "other")
-            or experiment.average_case_bias(profile="quick")
-        ),
-    ):
-        with pytest.raises(AssertionError, match="computed anew"):
-            change()
+def test_what_is_cached_names_what_it_depends_on(few, refuse, monkeypatch) -> None:
+    few()
+    monkeypatch.setattr(_survival, "_measure", refuse)
+    few()
+    with pytest.raises(AssertionError, match="measured again"):
+        few(seed=1)
 
 
-def test_plans_know_their_models_and_both_seeds() -> None:
-    sums = experiment.data_sums("quick")
-    assert {"digits-cnn-s0", "digits-cnn-adv-s0", "digits test [::1]"} <= set(sums)
-    groups = experiment._plan("full")
-    names = [name for group in groups for name in group.models]
+def test_settings_know_both_seeds() -> None:
+    settings = study.SETTINGS["full"]
+    names = [name for setting in settings for name in setting.models]
     assert len(names) == len(set(names))
     for data, weight in (
         ("cifar10", "1e-3"),
@@ -242,5 +230,5 @@ def test_plans_know_their_models_and_both_seeds() -> None:
     ):
         for seed in (0, 1):
             assert f"{data}-cnn-grad{weight}-s{seed}" in names
-    for group in groups:
-        assert {*group.fitted, *group.told, *group.shown} <= set(group.models)
+    for one in settings:
+        assert {*one.fitted, *one.separated, *one.shown} <= set(one.models)

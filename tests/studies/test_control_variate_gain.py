@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,16 +11,14 @@ import pytest
 from robustbook.average_case import monte_carlo
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model
-from robustbook.studies import results_for
-from robustbook.studies.average_case.control_variate_gain import data_sums
 from robustbook.studies.results import Results
 
 LINEAR, NETWORK = "digits-linear-s0", "digits-cnn-s0"
 
 
-@pytest.fixture(scope="module")
-def gain() -> Results:
-    return results_for("control_variate_gain", profile="quick")
+@pytest.fixture
+def gain(quick: Callable[[str], Results]) -> Results:
+    return quick("control_variate_gain")
 
 
 def test_the_linearization_of_a_linear_model_is_the_model(gain: Results) -> None:
@@ -79,11 +78,6 @@ def test_gains_are_counted_at_equal_calls(gain: Results) -> None:
         mse = np.array([image["mse"] for image in single])
         expected = (p * (1 - p)).mean() / row["calls"] / mse.mean()
         assert row["ratio"] == pytest.approx(expected, rel=1e-3)
-
-
-def test_sums_name_the_models_and_the_images() -> None:
-    sums = data_sums("quick")
-    assert {LINEAR, NETWORK, "digits test 40"} <= set(sums)
 
 
 def test_unbiased_estimates_have_no_bias_and_honest_intervals(gain: Results) -> None:

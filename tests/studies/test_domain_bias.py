@@ -5,29 +5,23 @@ import math
 import numpy as np
 import pytest
 
-from robustbook.studies import _trainings, domain_bias, run_experiment
-from robustbook.studies.domains._data import SETUPS
-from robustbook.studies.domains.domain_bias import (
-    WATCHED_LEARNERS,
+from robustbook.studies import STUDIES
+from robustbook.studies.domains import _training
+from robustbook.studies.domains._pictures import SETUPS
+from robustbook.studies.domains._watched import WATCHED_LEARNERS, watch_training
+from robustbook.studies.domains.components import (
     picture_numbers,
     principal_component,
     shares_of_variance,
-    watched_plan,
 )
+from robustbook.studies.domains.domain_bias import SETTINGS
 
-PLAN = watched_plan("quick")
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
+(PLAN,) = SETTINGS["quick"]
 
 
-@pytest.fixture(scope="module")
-def rows(cache):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ROBUSTBOOK_CACHE", str(cache))
-        return domain_bias.domain_bias(profile="quick", device="cpu")
+@pytest.fixture
+def bias(quick):
+    return quick("domain_bias")
 
 
 @pytest.fixture
@@ -41,15 +35,7 @@ def features():
     return first, second, labels, generator.normal(size=6)
 
 
-def of(rows, what, **where):
-    return [
-        row
-        for row in rows
-        if row["what"] == what and all(row[k] == v for k, v in where.items())
-    ]
-
-
-def test_rows_are_complete(rows):
+def test_rows_are_complete(bias):
     trainings = {
         (setup, name, k)
         for setup in SETUPS
@@ -60,7 +46,7 @@ def test_rows_are_complete(rows):
     for what in ("epoch", "picture"):
         found = [
             (row["setup"], row["learner"], row["training_seed"], row["epoch"])
-            for row in of(rows, what)
+            for row in bias.select(what=what)
         ]
         wanted = {
             (*one, epoch)
@@ -72,8 +58,8 @@ def test_rows_are_complete(rows):
         assert set(found) == wanted
 
 
-def test_numbers_fit_together(rows):
-    for row in of(rows, "epoch"):
+def test_numbers_fit_together(bias):
+    for row in bias.select(what="epoch"):
         assert row["error"] == pytest.approx(2 * (1 - row["correlation"]), abs=1e-6)
         for what in ("features", "read"):
             shares = [v for key, v in row.items() if key.startswith(f"{what}_")]
@@ -87,12 +73,12 @@ def test_numbers_fit_together(rows):
         assert 0 <= row["pa"] <= row["afr_pred"] * math.log(2) + 1e-6
 
 
-def test_pictures_are_what_the_numbers_are_of(rows):
-    for row in of(rows, "picture"):
+def test_pictures_are_what_the_numbers_are_of(bias):
+    for row in bias.select(what="picture"):
         where = {
             key: row[key] for key in ("setup", "learner", "training_seed", "epoch")
         }
-        (epoch,) = of(rows, "epoch", **where)
+        (epoch,) = bias.select(what="epoch", **where)
         x, y, common_x, common_y = (
             np.array([float(number) for number in row[name].split()])
             for name in ("first", "second", "common_first", "common_second")
@@ -188,22 +174,19 @@ def test_features_that_do_not_vary_have_no_picture(features):
     assert picture_numbers(first * 0, first * 0, labels, head) == {}
 
 
-def test_nothing_is_trained_twice(rows, cache, tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("trained again")
-
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(cache))
-    monkeypatch.setattr(_trainings, "train_domains", refuse)
-    again = run_experiment(
-        "domain_bias", profile="quick", device="cpu", directory=tmp_path
-    )
-    assert list(again.rows) == rows
+def test_nothing_is_trained_twice(bias, refuse, monkeypatch):
+    monkeypatch.setattr(_training, "train_domains", refuse)
+    again = STUDIES["domain_bias"].compute(profile="quick", device="cpu")
+    assert again.rows == bias.rows
+    assert again.provenance["from_cache"]["files"] == again.provenance["units"]
+    # The time is that of the trainings, not of reading them.
+    assert again.provenance["seconds"] >= again.provenance["from_cache"]["seconds"] > 1
 
 
-def test_a_stopped_training_goes_on(rows, tmp_path, monkeypatch):
+def test_a_stopped_training_goes_on(bias, tmp_path, monkeypatch):
     """Stopped after its third epoch, it ends with the same features."""
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
-    train, measured = _trainings.train_domains, []
+    train, measured = _training.train_domains, []
 
     def stopped(*given, measure, **options):
         def count(*pair):
@@ -215,18 +198,16 @@ def test_a_stopped_training_goes_on(rows, tmp_path, monkeypatch):
         return train(*given, measure=count, **options)
 
     def run():
-        return domain_bias.watch_learner(
-            "printed", "IRM", PLAN, training_seed=1, device="cpu"
-        )
+        return watch_training("printed", "IRM", PLAN, training_seed=1, device="cpu")
 
-    monkeypatch.setattr(_trainings, "train_domains", stopped)
+    monkeypatch.setattr(_training, "train_domains", stopped)
     with pytest.raises(KeyboardInterrupt):
         run()
     (left,) = (tmp_path / "domains").iterdir()
     assert left.suffix == ".pt"
     watched = run()
     assert len(measured) == PLAN.epochs + 1
-    wanted = of(rows, "epoch", setup="printed", learner="IRM", training_seed=1)
+    wanted = bias.select(what="epoch", setup="printed", learner="IRM", training_seed=1)
     for row, features, head in zip(
         wanted, watched.features, watched.heads, strict=True
     ):

@@ -1,39 +1,23 @@
 """The experiment of chapter 15: rows complete, trainings resumed, errors right."""
 
-import json
 import math
 
 import pytest
-import torch
 
-from robustbook.studies import _domains, _trainings, domain_learners, run_experiment
-from robustbook.studies.domains._data import DIGITS, LEARNERS, PLANS, SETUPS
-from robustbook.studies.domains.domain_learners import RATIOS, clustered_error
+from robustbook.studies.domains import _pairs, _training
+from robustbook.studies.domains._pairs import DIGITS, LEARNERS, train_pair
+from robustbook.studies.domains._pictures import SETUPS
+from robustbook.studies.domains.domain_learners import RATIOS, SETTINGS
 
-PLAN = PLANS["quick"]
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
+(PLAN,) = SETTINGS["quick"]
 
 
-@pytest.fixture(scope="module")
-def rows(cache):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ROBUSTBOOK_CACHE", str(cache))
-        return domain_learners.domain_learners(profile="quick", device="cpu")
+@pytest.fixture
+def learners(quick):
+    return quick("domain_learners")
 
 
-def of(rows, what, **where):
-    return [
-        row
-        for row in rows
-        if row["what"] == what and all(row[k] == v for k, v in where.items())
-    ]
-
-
-def test_rows_are_complete(rows):
+def test_rows_are_complete(learners):
     trainings = {(s, name, k) for s in SETUPS for name in LEARNERS for k in range(2)}
     for what, keys in {
         "epoch": {(epoch,) for epoch in range(1, PLAN.epochs + 1)},
@@ -51,28 +35,28 @@ def test_rows_are_complete(rows):
                 (row["setup"], row["learner"], row["training_seed"]),
                 tuple(row[name] for name in names.get(what, ())),
             )
-            for row in of(rows, what)
+            for row in learners.select(what=what)
         ]
         assert len(set(found)) == len(found)
         assert set(found) == {(one, key) for one in trainings for key in keys}
 
 
-def test_the_selected_epoch_is_the_one_that_is_tested(rows):
-    for row in of(rows, "selected"):
+def test_the_selected_epoch_is_the_one_that_is_tested(learners):
+    for row in learners.select(what="selected"):
         where = {key: row[key] for key in ("setup", "learner", "training_seed")}
-        epochs = of(rows, "epoch", **where)
+        epochs = learners.select(what="epoch", **where)
         best = max(epoch["same/accuracy"] for epoch in epochs)
         ties = [epoch for epoch in epochs if epoch["same/accuracy"] == best]
         assert (row["epoch"], row["tied"]) == (ties[0]["epoch"], len(ties))
 
 
-def test_differences_are_those_of_the_means(rows):
-    found = of(rows, "difference")
+def test_differences_are_those_of_the_means(learners):
+    found = learners.select(what="difference")
     assert len(found) == len(SETUPS) * 3 * len(DIGITS) * 6
     for row in found:
         where = {key: row[key] for key in ("setup", "digits", "factors")}
-        ours = of(rows, "pair", ratio=1.0, learner=row["learner"], **where)
-        theirs = of(rows, "pair", ratio=1.0, learner=row["other"], **where)
+        ours = learners.select(what="pair", ratio=1.0, learner=row["learner"], **where)
+        theirs = learners.select(what="pair", ratio=1.0, learner=row["other"], **where)
         for name in ("pa", "afr_pred", "afr_true"):
             by_seed = [a[name] - b[name] for a, b in zip(ours, theirs, strict=True)]
             assert row[name] == pytest.approx(sum(by_seed) / 2, abs=1e-6)
@@ -83,8 +67,8 @@ def test_differences_are_those_of_the_means(rows):
             assert row["pa"] == row["afr_pred"] == row["pa_se_images"] == 0
 
 
-def test_scores_fit_together(rows):
-    for row in of(rows, "pair"):
+def test_scores_fit_together(learners):
+    for row in learners.select(what="pair"):
         most = math.log(2) - (1 - row["afr_pred"]) * math.log(2)
         assert -1e-9 <= row["pa"] <= most + 1e-9
         assert 0.5 <= row["confidence"] <= 1
@@ -97,38 +81,22 @@ def test_scores_fit_together(rows):
             assert row["cosine"] == pytest.approx(1)
 
 
-def test_learners_learn_the_domains_they_see(rows):
+def test_learners_learn_the_domains_they_see(learners):
     for setup in SETUPS:
         for learner in LEARNERS:
             where = {"setup": setup, "learner": learner, "digits": "same", "ratio": 1.0}
             seen = [
                 row["afr_true"]
                 for k in (0, 1)
-                for row in of(rows, "pair", factors=k, **where)
+                for row in learners.select(what="pair", factors=k, **where)
             ]
             assert sum(seen) / len(seen) > 0.75
 
 
-def test_nothing_is_trained_twice(rows, cache, tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("trained again")
-
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(cache))
-    monkeypatch.setattr(_trainings, "train_domains", refuse)
-    again = run_experiment(
-        "domain_learners", profile="quick", device="cpu", directory=tmp_path
-    )
-    assert list(again.rows) == rows
-    text = (tmp_path / "domain_learners.json").read_text(encoding="utf-8")
-    sums = json.loads(text)["provenance"]["data_sha256"]
-    assert set(sums) == {"digits train", "digits test"}
-    assert all(len(one) == 64 for one in sums.values())
-
-
-def test_a_stopped_training_goes_on(rows, tmp_path, monkeypatch):
+def test_a_stopped_training_goes_on(learners, tmp_path, monkeypatch):
     """Stopped after its third epoch, it ends with the same logits."""
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
-    train, measured = _trainings.train_domains, []
+    train, measured = _training.train_domains, []
 
     def stopped(*given, measure, **options):
         def count(*pair):
@@ -140,23 +108,23 @@ def test_a_stopped_training_goes_on(rows, tmp_path, monkeypatch):
         return train(*given, measure=count, **options)
 
     def run():
-        return _domains.train_learner(
-            "printed", "LISA", PLAN, training_seed=1, device="cpu"
-        )
+        return train_pair("printed", "LISA", PLAN, training_seed=1, device="cpu")
 
-    monkeypatch.setattr(_trainings, "train_domains", stopped)
+    monkeypatch.setattr(_training, "train_domains", stopped)
     with pytest.raises(KeyboardInterrupt):
         run()
     (left,) = (tmp_path / "domains").iterdir()
     assert left.suffix == ".pt"
     trained = run()
     assert len(measured) == (PLAN.epochs + 1) * len(DIGITS) - 1
-    wanted = of(rows, "epoch", setup="printed", learner="LISA", training_seed=1)
+    wanted = learners.select(
+        what="epoch", setup="printed", learner="LISA", training_seed=1
+    )
     assert [row["same/pa"] for row in wanted] == [
         row["same/pa"] for row in trained.epochs
     ]
-    (pair,) = of(
-        rows, "pair", setup="printed", learner="LISA", training_seed=1,
+    (pair,) = learners.select(
+        what="pair", setup="printed", learner="LISA", training_seed=1,
         digits="other", factors=1, ratio=1.0,
     )  # fmt: skip
     right = trained.second["other"][1].argmax(1) == trained.labels["other"]
@@ -164,10 +132,10 @@ def test_a_stopped_training_goes_on(rows, tmp_path, monkeypatch):
 
 
 def test_pairs_of_other_digits_share_none():
-    held = _domains._held_out("printed", PLAN, 0)
+    held = _pairs._held_out("printed", PLAN, 0)
     setup = SETUPS["printed"]
     environments = (setup.tests[0], *setup.tests)
-    first, *others = _domains._drawn(setup, environments, "test", "other", PLAN, 0)
+    first, *others = _pairs._drawn(setup, environments, "test", "other", PLAN, 0)
     digits = [
         {*zip(one.labels.tolist(), one.instances.tolist(), strict=True)}
         for one in (first, *others)
@@ -175,13 +143,3 @@ def test_pairs_of_other_digits_share_none():
     assert not digits[0] & digits[1]
     assert all(one == digits[1] for one in digits[1:])
     assert len(held.clusters["other"].unique()) == len(digits[0])
-
-
-def test_error_of_clusters():
-    values = torch.randn(50, generator=torch.Generator().manual_seed(0))
-    alone = clustered_error(values, torch.arange(50))
-    assert alone == pytest.approx(float(values.double().std()) / math.sqrt(50))
-    # Each sample seen twice says no more than seen once.
-    twice = clustered_error(values.repeat(2), torch.arange(50).repeat(2))
-    assert twice == pytest.approx(alone)
-    assert math.isnan(clustered_error(values, torch.zeros(50, dtype=torch.int64)))

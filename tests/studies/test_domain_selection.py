@@ -7,42 +7,26 @@ import torch
 
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets.diagvib import CONFIGURED, OPPORTUNITIES
-from robustbook.studies import _selections, _trainings, run_experiment
-from robustbook.studies.domains._selections import (
-    FACTORS,
-    SELECTION_PLANS,
-    SHORTCUT_PLANS,
-    criteria,
-)
-from robustbook.studies.domains.domain_selection import domain_selection
-from robustbook.studies.domains.domain_shortcuts import domain_shortcuts
+from robustbook.studies.domains._epochs import FACTORS, _next_of_class, criteria
+from robustbook.studies.domains.domain_selection import SETTINGS
 
 PAIRS = ("SD", "ID", "1F-MD", "5F-MD", "OOD")
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
+@pytest.fixture
+def selection(quick):
+    return quick("domain_selection").rows
 
 
-@pytest.fixture(scope="module")
-def selection(cache):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ROBUSTBOOK_CACHE", str(cache))
-        return domain_selection(profile="quick", device="cpu")
-
-
-@pytest.fixture(scope="module")
-def shortcuts(cache):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ROBUSTBOOK_CACHE", str(cache))
-        return domain_shortcuts(profile="quick", device="cpu")
+@pytest.fixture
+def shortcuts(quick):
+    return quick("domain_shortcuts").rows
 
 
 def test_every_training_has_every_epoch(selection, shortcuts):
     keys = ("factor", "learner", "training_seed", "epoch")
     found = [tuple(row[key] for key in keys) for row in selection]
-    plan = SELECTION_PLANS["quick"]
+    (plan,) = SETTINGS["quick"]
     assert len(found) == len(set(found))
     assert set(found) == {
         (factor, learner, seed, epoch)
@@ -52,7 +36,7 @@ def test_every_training_has_every_epoch(selection, shortcuts):
         for epoch in range(1, plan.epochs + 1)
     }
     found = [(row["setting"], *(row[key] for key in keys)) for row in shortcuts]
-    plan = SHORTCUT_PLANS["quick"]
+    (plan,) = SETTINGS["quick shortcuts"]
     assert len(found) == len(set(found))
     assert set(found) == {
         (setting, factor, learner, seed, epoch)
@@ -94,7 +78,7 @@ def test_the_same_picture_twice_agrees_whatever_the_model(selection):
 
 def test_a_shortcut_without_exception_is_believed(shortcuts):
     """The last epoch: right where the hue goes with the class, wrong elsewhere."""
-    last = SHORTCUT_PLANS["quick"].epochs
+    last = SETTINGS["quick shortcuts"][0].epochs
     for row in shortcuts:
         if (row["factor"], row["setting"], row["epoch"]) == ("hue", "ZGO", last):
             assert row["test/0"] > 0.9
@@ -126,7 +110,7 @@ def test_criteria_by_hand():
 
 def test_a_class_of_one_sample_is_paired_with_itself():
     labels = torch.tensor([0, 1, 1])
-    assert _selections._next_of_class(labels).tolist() == [0, 2, 1]
+    assert _next_of_class(labels).tolist() == [0, 2, 1]
 
 
 def test_position_is_tested_where_shifts_add_up():
@@ -134,15 +118,3 @@ def test_position_is_tested_where_shifts_add_up():
     tests = CONFIGURED["selection-position"].tests
     for count, test in enumerate(tests):
         assert len(test.differs_from(tests[0])) == count
-
-
-def test_nothing_is_trained_twice(cache, selection, tmp_path, monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("trained again")
-
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(cache))
-    monkeypatch.setattr(_trainings, "train_domains", refuse)
-    again = run_experiment(
-        "domain_selection", profile="quick", device="cpu", directory=tmp_path
-    )
-    assert list(again.rows) == selection

@@ -1,8 +1,10 @@
-"""The experiments of Part VI: their quick rows against direct computation."""
+"""The studies of Part VI: their quick rows against direct computation."""
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +15,42 @@ from scipy.optimize import linprog
 from scipy.stats import kendalltau
 
 from robustbook.datasets import load_dataset
-from robustbook.models import list_models, list_public_models, load_model
-from robustbook.studies import _margins, results_for
-from robustbook.studies.margins._measured import (
-    Recipe,
+from robustbook.models import load_model
+from robustbook.studies.margins import _search, measured
+from robustbook.studies.margins.columns import (
     detection_row,
-    linear_head,
-    margin_settings,
-    margins_of,
-    measure_bounds,
     paired_tau_difference,
-    scores_of,
     share_row,
 )
 from robustbook.studies.margins.margin_convergence import linear_margins
+from robustbook.studies.margins.measured import (
+    Recipe,
+    linear_head,
+    margins_of,
+    measure_bounds,
+    scores_of,
+)
+from robustbook.studies.margins.settings import SETTINGS
 from robustbook.studies.results import Results, load_reported
 
+(SETTING,) = SETTINGS["quick"]
 LINEAR = "digits-linear-s0"
 QUICK = Recipe(targets=2, steps=5, refine_steps=10, rounds=0)
 
 
-@pytest.fixture(scope="module")
-def consistency() -> Results:
-    return results_for("margin_consistency", profile="quick")
+@pytest.fixture
+def consistency(quick: Callable[[str], Results]) -> Results:
+    return quick("margin_consistency")
 
 
-@pytest.fixture(scope="module")
-def accuracy() -> Results:
-    return results_for("margin_accuracy", profile="quick")
+@pytest.fixture
+def accuracy(quick: Callable[[str], Results]) -> Results:
+    return quick("margin_accuracy")
 
 
-@pytest.fixture(scope="module")
-def pseudo() -> Results:
-    return results_for("margin_pseudo", profile="quick")
-
-
-@pytest.fixture(scope="module")
-def convergence() -> Results:
-    return results_for("margin_convergence", profile="quick")
+def measure(model: str) -> measured.MeasuredMargins:
+    recipe, _ = SETTING.models[model]
+    return margins_of(model, SETTING.images_of(model), recipe, device="cpu")
 
 
 # ------------------------------------------------------------ measured margins
@@ -87,7 +87,7 @@ def test_bounds_are_above_exact_margins_and_close() -> None:
 
 
 def test_rounds_of_apgd_only_tighten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_margins, "_CHUNK", 4)
+    monkeypatch.setattr(_search, "_CHUNK", 4)
     model = load_model("digits-cnn-adv-s0").eval()
     images = load_dataset("digits", "test").images[:24]
     first = measure_bounds(model, images, Recipe(1, 2, 0, rounds=0))
@@ -104,23 +104,21 @@ def test_rounds_of_apgd_only_tighten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_margins_are_measured_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: Callable[..., None]
 ) -> None:
     data = load_dataset("digits", "test").subset(slice(12))
-    monkeypatch.setattr(_margins, "_BLOCK", 5)
+    monkeypatch.setattr(measured, "_BLOCK", 5)
     first = margins_of(LINEAR, data, QUICK, directory=tmp_path)
     assert len(list(tmp_path.glob("*.npz"))) == 6  # two for each block
 
-    def refuse(*_: Any) -> Any:
-        raise RuntimeError("measured again")
-
-    monkeypatch.setattr(_margins, "_measured", refuse)
-    monkeypatch.setattr(_margins, "_first_order", refuse)
+    for name in ("searched_arrays", "first_order_arrays"):
+        refused = functools.update_wrapper(refuse, getattr(measured, name))
+        monkeypatch.setattr(measured, name, refused)
     again = margins_of(LINEAR, data, QUICK, directory=tmp_path)
     assert torch.equal(first.bounds, again.bounds)
     part = margins_of(LINEAR, data.subset(slice(10)), QUICK, directory=tmp_path)
     assert torch.equal(first.bounds[:10], part.bounds)
-    with pytest.raises(RuntimeError, match="measured again"):
+    with pytest.raises(AssertionError, match="measured again"):
         margins_of(LINEAR, data, Recipe(2, 6, 10, 0), directory=tmp_path)
 
 
@@ -174,9 +172,8 @@ def test_shares_and_empty_classes() -> None:
 
 
 def test_consistency_rows_are_what_the_measure_says(consistency: Results) -> None:
-    (setting,) = margin_settings("quick")
     model = "digits-cnn-adv-s0"
-    found = setting.margins(model, seed=0, device="cpu")
+    found = measure(model)
     for score, values in scores_of(found).items():
         (row,) = consistency.select(
             what="consistency", model=model, score=score, subset="all"
@@ -194,8 +191,7 @@ def test_consistency_rows_are_what_the_measure_says(consistency: Results) -> Non
 
 
 def test_every_model_has_every_row(consistency: Results) -> None:
-    (setting,) = margin_settings("quick")
-    for model in setting.models:
+    for model in SETTING.models:
         rows = consistency.select(model=model)
         count = dict.fromkeys(("model", "robust", "detection", "bin"), 0)
         for row in rows:
@@ -221,18 +217,20 @@ def test_geometry_of_a_linear_model(consistency: Results) -> None:
     assert 1 < row["ratio_q05"] < row["ratio_q95"] <= 8
 
 
-def test_samples_are_those_that_were_measured() -> None:
-    rows = results_for("margin_samples", profile="quick").rows
-    (setting,) = margin_settings("quick")
-    assert len(rows) == 100 * len(setting.models)
-    found = setting.margins("digits-cnn-s0", seed=0, device="cpu")
+def test_samples_are_those_that_were_measured(quick: Callable[[str], Results]) -> None:
+    rows = quick("margin_samples").rows
+    assert len(rows) == 100 * len(SETTING.models)
+    found = measure("digits-cnn-s0")
     for row in [row for row in rows if row["model"] == "digits-cnn-s0"][:5]:
         margin = float(found.bounds[row["index"]])
         assert row["input_margin"] == pytest.approx(margin, rel=1e-5)
         assert row["label"] == int(found.labels[row["index"]])
 
 
-def test_long_searches_are_closer_and_exact_ones_known(convergence: Results) -> None:
+def test_long_searches_are_closer_and_exact_ones_known(
+    quick: Callable[[str], Results],
+) -> None:
+    convergence = quick("margin_convergence")
     for model in ("digits-linear-s0", "digits-cnn-adv-s0"):
         excess = {
             row["search"]: row["excess_mean"] for row in convergence.select(model=model)
@@ -270,8 +268,9 @@ def test_truth_is_the_robust_accuracy(accuracy: Results, consistency: Results) -
 
 
 def test_pseudo_margins_are_tested_on_other_images(
-    pseudo: Results, consistency: Results
+    quick: Callable[[str], Results], consistency: Results
 ) -> None:
+    pseudo = quick("margin_pseudo")
     for model in ("digits-cnn-s0", "digits-cnn-adv-s0"):
         (raw,) = pseudo.select(what="method", model=model, method="logit_margin")
         (row,) = consistency.select(
@@ -287,14 +286,6 @@ def test_pseudo_margins_are_tested_on_other_images(
             row["rmse_held_out"] for row in pseudo.select(what="epoch", model=model)
         )
         assert [row["rmse_held_out"] for row in kept] == [least]
-
-
-def test_settings_name_models_and_bounds() -> None:
-    known = {*list_models(), *list_public_models()}
-    for profile in ("quick", "full"):
-        for setting in margin_settings(profile):
-            assert set(setting.models) <= known
-            assert setting.focus in setting.eps
 
 
 @pytest.mark.parametrize(

@@ -8,34 +8,32 @@ import pytest
 import torch
 
 from robustbook.agreement import posterior_agreement
-from robustbook.studies.adversarial.settings import settings_of
 from robustbook.studies.adversarial.attacked import Attack, attack_model
-from robustbook.studies.adversarial.boundary import _at_the_boundary, boundary
-from robustbook.studies.adversarial.norm_quantiles import _quantiles, norm_quantiles, steps_of
+from robustbook.studies.adversarial.boundary import _at_the_boundary
+from robustbook.studies.adversarial.norm_quantiles import _quantiles
+from robustbook.studies.adversarial.settings import SETTINGS
+
+(SETTING,) = SETTINGS["quick"]
 
 
-@pytest.fixture(scope="module")
-def quantiles():
-    return norm_quantiles(profile="quick", device="cpu")
+@pytest.fixture
+def quantiles(quick):
+    return quick("norm_quantiles")
 
 
-@pytest.fixture(scope="module")
-def at_boundary():
-    return boundary(profile="quick", device="cpu")
+@pytest.fixture
+def at_boundary(quick):
+    return quick("boundary").rows
 
 
 def attacked(model, kind):
-    setting = settings_of("quick")
-    attack = Attack(kind, None, steps_of(setting, kind, model))
-    return attack_model(model, attack, setting.data(), seed=0, device="cpu")
+    attack = Attack(kind, None, SETTING.steps_on(model, kind))
+    return attack_model(model, attack, SETTING.data(), seed=0, device="cpu")
 
 
 def test_a_quantile_is_a_point_of_the_curve_of_robust_accuracy(quantiles):
     norms = attacked("digits-cnn-s0", "fmn").norms
-    rows = [
-        row for row in quantiles
-        if row["model"] == "digits-cnn-s0" and row["attack"] == "fmn"
-    ]  # fmt: skip
+    rows = quantiles.select(model="digits-cnn-s0", attack="fmn")
     assert len(rows) == 49
     for row in rows:
         assert row["norm_low"] <= row["norm"] <= row["norm_high"]
@@ -47,7 +45,8 @@ def test_a_quantile_is_a_point_of_the_curve_of_robust_accuracy(quantiles):
 
 def test_the_closest_is_never_farther(quantiles):
     value = {
-        (row["model"], row["attack"], row["quantile"]): row["norm"] for row in quantiles
+        (row["model"], row["attack"], row["quantile"]): row["norm"]
+        for row in quantiles.rows
     }
     for (model, attack, quantile), norm in value.items():
         assert value[model, "closest", quantile] <= norm, (model, attack)
@@ -69,7 +68,7 @@ def test_failures_are_infinite_and_intervals_cover():
 
 
 def test_tied_logits_give_the_limit_where_the_attack_came_close(at_boundary):
-    assert len(at_boundary) == 2 * len(settings_of("quick").models)
+    assert len(at_boundary) == 2 * len(SETTING.models)
     for row in at_boundary:
         assert row["pa"] <= row["limit"] + 1e-9
         assert row["wrong"] + row["found"] <= 1

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from robustbook.agreement import compare_agreement, shift_by_ratio
-from robustbook.studies import Attack, attack_model, results_for
-from robustbook.studies.adversarial.settings import settings_of
+from robustbook.studies import Attack, attack_model
+from robustbook.studies.adversarial.settings import SETTINGS
 from robustbook.studies.results import Results
 
 FIRST, SECOND = "digits-cnn-noise-s0", "digits-cnn-adv-s0"
 
 
-@pytest.fixture(scope="module")
-def differences() -> Results:
-    return results_for("paired_differences", profile="quick")
+@pytest.fixture
+def differences(quick: Callable[[str], Results]) -> Results:
+    return quick("paired_differences")
 
 
 def test_agreement_is_compared_as_the_package_does(differences: Results) -> None:
-    setting = settings_of("quick")
+    (setting,) = SETTINGS["quick"]
     eps, ratio = setting.eps[1], 0.5
     pairs = []
     for model in (FIRST, SECOND):
@@ -32,8 +34,10 @@ def test_agreement_is_compared_as_the_package_does(differences: Results) -> None
     assert row["pa_se"] == pytest.approx(expected.standard_error, rel=1e-4)
 
 
-def test_where_all_is_attacked_it_agrees_with_the_sweep(differences: Results) -> None:
-    sweep = results_for("adversarial_sweep", profile="quick")
+def test_where_all_is_attacked_it_agrees_with_the_sweep(
+    differences: Results, quick: Callable[[str], Results]
+) -> None:
+    sweep = quick("adversarial_sweep")
     found = {
         (row["model"], row["eps"]): row for row in sweep.select(attack="pgd", ratio=1.0)
     }

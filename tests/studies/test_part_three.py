@@ -1,35 +1,32 @@
-"""The experiments of Part III: their quick rows against direct computation."""
+"""The studies of Part III: their quick rows against direct computation."""
 
 from __future__ import annotations
 
+import base64
+import io
 import math
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-import torch
+from PIL import Image
 
-from robustbook.agreement import posterior_agreement, ratio_sweep, shift_by_ratio
-from robustbook.studies import (
-    EXPERIMENTS,
-    Attack,
-    attack_model,
-    results_for,
-    run_experiment,
-)
-from robustbook.studies.adversarial.settings import SETTINGS, settings_of
+from robustbook.agreement import posterior_agreement, ratio_sweep
+from robustbook.studies import STUDIES, Attack, attack_model
+from robustbook.studies.adversarial.settings import SETTINGS
 from robustbook.studies.results import Results
 
+(SETTING,) = SETTINGS["quick"]
 
-@pytest.fixture(scope="module")
-def sweep() -> Results:
-    return results_for("adversarial_sweep", profile="quick")
+
+@pytest.fixture
+def sweep(quick: Callable[[str], Results]) -> Results:
+    return quick("adversarial_sweep")
 
 
 def test_rows_are_what_the_measure_says(sweep: Results) -> None:
-    setting = settings_of("quick")
-    eps, model = setting.eps[1], "digits-cnn-adv-s0"
-    steps = setting.steps["pgd"]
-    found = attack_model(model, Attack("pgd", eps, steps), setting.data())
+    eps, model = SETTING.eps[1], "digits-cnn-adv-s0"
+    attack = Attack("pgd", eps, SETTING.steps["pgd"])
+    found = attack_model(model, attack, SETTING.data())
     (whole,) = sweep.select(attack="pgd", model=model, eps=eps, ratio=1.0)
     exact = posterior_agreement(found.logits, found.shifted_logits)
     assert whole["pa"] == pytest.approx(exact.pa, abs=2e-9)
@@ -52,10 +49,9 @@ def test_nothing_shifted_is_full_agreement(sweep: Results) -> None:
 
 
 def test_every_model_meets_every_bound(sweep: Results) -> None:
-    setting = settings_of("quick")
     rows = sweep.select(attack="pgd")
     cells = {(row["model"], row["eps"], row["ratio"]) for row in rows}
-    assert len(cells) == len(rows) == len(setting.models) * len(setting.eps) * 11
+    assert len(cells) == len(rows) == len(SETTING.models) * len(SETTING.eps) * 11
 
 
 def test_only_the_defended_model_has_a_surrogate_and_it_is_weaker(
@@ -70,77 +66,40 @@ def test_only_the_defended_model_has_a_surrogate_and_it_is_weaker(
         assert row["afr_true"] <= direct["afr_true"]
 
 
-def test_rank_stability_is_reproducible_and_bounded() -> None:
-    first = results_for("rank_stability", profile="quick")
-    again = results_for("rank_stability", profile="quick")
+def test_rank_stability_is_reproducible_and_bounded(
+    quick: Callable[[str], Results],
+) -> None:
+    first = quick("rank_stability")
+    again = STUDIES["rank_stability"].compute(profile="quick", device="cpu")
     assert first.rows == again.rows
     assert all(0 <= row["concordance"] <= 1 for row in first.rows)
     assert len(first.select(bootstrap=-1)) == 18
 
 
-def test_pseudo_agreement_depends_on_what_pa_does_not() -> None:
-    rows = results_for("pseudo_agreement", profile="quick").rows
+def test_pseudo_agreement_depends_on_what_pa_does_not(
+    quick: Callable[[str], Results],
+) -> None:
+    rows = quick("pseudo_agreement").rows
     assert all(row["exact_pa"] == pytest.approx(math.log(10)) for row in rows)
     one = [row for row in rows if row["model"] == "digits-cnn-s0"]
     assert len({round(row["beta"], 6) for row in one}) > 4
 
 
-def test_examples_are_small_pictures() -> None:
-    import base64
-    import io
-
-    from PIL import Image
-
-    rows = results_for("attack_examples", profile="quick").rows
-    assert {row["attack"] for row in rows} == {
-        "clean",
-        *settings_of("quick").steps,
-    } - {"pgd-surrogate"}
+def test_examples_are_small_pictures(quick: Callable[[str], Results]) -> None:
+    rows = quick("attack_examples").rows
+    assert {row["attack"] for row in rows} == {"clean", *SETTING.steps} - {
+        "pgd-surrogate"
+    }
     for row in rows[:3]:
         with Image.open(io.BytesIO(base64.b64decode(row["png"]))) as picture:
             assert picture.size == (8, 8)
     for row in rows:
         if row["attack"] in ("pgd", "apgd-ce", "apgd-dlr"):
-            assert row["norm"] <= settings_of("quick").focus + 1e-6
+            assert row["norm"] <= SETTING.focus + 1e-6
         if row["attack"] == "clean":
             assert row["predicted"] == row["label"]
 
 
-def test_more_steps_stop_where_models_are_large() -> None:
-    rows = results_for("attack_convergence", profile="quick").rows
-    assert {row["steps"] for row in rows} == set(settings_of("quick").many)
-
-
-def test_every_setting_names_models_that_load_or_are_public() -> None:
-    from robustbook.models import list_models, list_public_models
-
-    known = {*list_models(), *list_public_models()}
-    for setting in SETTINGS.values():
-        assert {name.removesuffix("+jpeg-rs") for name in setting.models} <= known
-        assert setting.focus in setting.eps
-
-
-def test_every_experiment_is_registered_under_its_own_function() -> None:
-    import importlib
-
-    for one in EXPERIMENTS.values():
-        found = importlib.import_module(f"robustbook.studies.{one.module}")
-        assert callable(getattr(found, one.module))
-
-
-def test_unknown_names_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="name: expected one of"):
-        run_experiment("nothing", directory=tmp_path)
-    with pytest.raises(ValueError, match="profile: expected 'quick' or 'full'"):
-        run_experiment("rank_stability", profile="fast", directory=tmp_path)
-
-
-def test_a_part_is_shifted_in_the_order_of_its_norms() -> None:
-    clean, shifted = torch.zeros(5, 3), torch.ones(5, 3)
-    norms = [0.5, 0.1, math.inf, 0.1, 0.0]
-    mixed = shift_by_ratio(clean, shifted, 0.6, norms=norms)
-    assert mixed[:, 0].tolist() == [0, 1, 0, 1, 1]
-    assert torch.equal(shift_by_ratio(clean, shifted, 1.0), shifted)
-    assert torch.equal(shift_by_ratio(clean, shifted, 0.0), clean)
-    counts = [int(shift_by_ratio(clean, shifted, r)[:, 0].sum()) for r in (0.2, 0.4)]
-    assert counts == [1, 2]
+def test_more_steps_are_tried(quick: Callable[[str], Results]) -> None:
+    rows = quick("attack_convergence").rows
+    assert {row["steps"] for row in rows} == set(SETTING.many)

@@ -2,15 +2,20 @@
 
 import json
 import math
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
+from robustbook._store.provenance import fingerprint
 from robustbook.datasets import DataUnavailableError, data_directory
-from robustbook.studies import results
-from robustbook.studies.results import code_sha256, load_reported, stale_results
+from robustbook.studies import STUDIES, results
+from robustbook.studies.results import (
+    Results,
+    confirm_results,
+    load_reported,
+    stale_results,
+)
 
 ROWS = [
     {"model": "a", "noise": 0.1, "pa": 1.25, "beta": math.inf, "seed": 0, "ok": True},
@@ -18,102 +23,66 @@ ROWS = [
 ]
 
 
-def write(directory, **changes):
-    options = {
-        "experiment": "robustbook.studies.adversarial.noise",
-        "profile": "quick",
-        "seed": 7,
-        "device": "CPU",
-        "modules": ["robustbook.scores"],
-        "started": datetime.now(UTC) - timedelta(seconds=3),
-        "directory": directory,
-    }
-    name, rows = changes.pop("name", "noise"), changes.pop("rows", ROWS)
-    return results.write_results(name, rows, **{**options, **changes})
+PROVENANCE = {"device": "cpu", "seed": 7, "seconds": 3.5}
+STAMP = {
+    "module": "robustbook.scores",
+    "options": STUDIES["noise"].described,
+    "code_sha256": "",
+    "inputs": {},
+}
+MEASURED = Results("noise", "full", tuple(ROWS), PROVENANCE)
+
+
+def write(directory, stamp=STAMP, **changes):
+    stored = results.write_results(
+        replace(MEASURED, **changes), stamp=stamp, directory=directory
+    )
+    return directory / f"{stored.name}.json"
 
 
 def test_rows_come_back(tmp_path):
-    path = write(tmp_path, data_sha256={"digits-cnn-s0": "0" * 64})
+    path = write(tmp_path)
     stored = results.read_results("noise", directory=tmp_path)
     assert list(stored.rows) == ROWS
     assert stored.select(model="b") == [ROWS[1]]
     assert stored.select(model="c") == []
-    assert stored.experiment == "robustbook.studies.adversarial.noise"
-    assert stored.profile == "quick"
-    provenance = stored.provenance
-    assert set(provenance) == {
-        "commit",
-        "dirty",
-        "device",
-        "cpu_count",
-        "versions",
-        "seed",
-        "started",
-        "seconds",
-        "data_sha256",
-        "code",
-        "code_sha256",
-    }
-    assert provenance["seconds"] == pytest.approx(3, abs=2)
-    assert provenance["seed"] == 7
-    assert {"python", "torch", "numpy"} <= provenance["versions"].keys()
+    assert stored.row(model="a") == ROWS[0]
+    assert stored.profile == "full"
+    assert PROVENANCE.items() <= stored.provenance.items()
+    assert {"commit", "dirty"} <= stored.provenance.keys()
+    assert STAMP.items() <= stored.stamp.items()
+    assert stored.stamp["known"]["how"] == "measured"
     assert "Infinity" not in path.read_text()
     assert [file.name for file in tmp_path.iterdir()] == ["noise.json"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"name": "No Name"}, "name: expected lower-case"),
-        ({"name": "../noise"}, "name: expected lower-case"),
-        ({"profile": "fast"}, "profile: expected 'quick' or 'full'"),
-        ({"started": datetime(2024, 1, 1)}, "started: expected a time with its zone"),
-        ({"rows": []}, "at least one row"),
-        ({"rows": [{"pa": math.nan}]}, "row 0, pa: got NaN"),
-        ({"rows": [{"pa": [1.0]}]}, "row 0, pa: expected a plain .* list"),
-        ({"rows": [{"pa": "inf"}]}, "'inf' means a number"),
-        ({"rows": [{1: 2.0}]}, "expected str keys"),
-        ({"modules": ["robustbook.oak"]}, "modules: expected .* 'robustbook.oak'"),
-        ({"modules": ["numpy"]}, "modules: expected"),
-        ({"seed": -1}, "seed: expected at least 0"),
-        ({"started": datetime.now(UTC) + timedelta(hours=1)}, "started: .* past"),
-    ],
-)
-def test_bad_results_are_refused(tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
-        write(tmp_path, **changes)
-    assert not list(tmp_path.iterdir())
-
-
-def test_numpy_numbers_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="float64; convert with float"):
-        write(tmp_path, rows=[{"pa": np.float64(1.0)}])
+def test_rows_become_a_table(tmp_path):
+    frame = MEASURED.frame()
+    assert list(frame.columns) == list(ROWS[0])
+    assert frame.pivot(index="noise", columns="model", values="pa").loc[0.1, "b"] == 0.5
+    assert MEASURED.frame(model="b").beta.tolist() == [2.5]
+    assert len(MEASURED.frame(model="c")) == 0
+    assert load_reported("thesis_table_4_1").frame(classifier="random").beta[0] == 0
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "error", "message"),
     [
-        ({"rows": [("pa", 1.0)]}, "row 0: expected a dictionary, got tuple"),
-        ({"seed": 1.0}, "seed: expected an integer"),
+        ({"name": "No Name"}, ValueError, "name: expected lower-case"),
+        ({"name": "../noise"}, ValueError, "name: expected lower-case"),
+        ({"rows": ()}, ValueError, "at least one row"),
+        ({"rows": ({"pa": math.nan},)}, ValueError, "row 0, pa: got NaN"),
+        ({"rows": ({"pa": [1.0]},)}, ValueError, "row 0, pa: expected a plain .* list"),
+        ({"rows": ({"pa": "inf"},)}, ValueError, "'inf' means a number"),
+        ({"rows": ({1: 2.0},)}, ValueError, "expected str keys"),
+        ({"rows": ({"pa": np.float64(1)},)}, ValueError, "float64; convert with float"),
+        ({"rows": (("pa", 1.0),)}, TypeError, "expected a dictionary, got tuple"),
     ],
 )
-def test_other_types_are_refused(tmp_path, changes, message):
-    with pytest.raises(TypeError, match=message):
+def test_bad_results_are_refused(tmp_path, changes, error, message):
+    with pytest.raises(error, match=message):
         write(tmp_path, **changes)
     assert not list(tmp_path.iterdir())
-
-
-def test_what_experiments_have_at_hand_is_taken(tmp_path):
-    write(
-        str(tmp_path),
-        seed=np.int64(3),
-        device=torch.device("cpu"),
-        data_sha256={tmp_path / "a.npy": "0" * 64},
-    )
-    provenance = results.read_results("noise", directory=str(tmp_path)).provenance
-    assert provenance["seed"] == 3
-    assert provenance["device"] == "cpu"
-    assert provenance["data_sha256"] == {str(tmp_path / "a.npy"): "0" * 64}
 
 
 @pytest.mark.parametrize(
@@ -122,25 +91,23 @@ def test_what_experiments_have_at_hand_is_taken(tmp_path):
         {"rows": None},
         {"rows": [1, 2]},
         {"rows": {}},
-        {"experiment": None},
+        {"profile": None},
         {"provenance": []},
-        {"provenance": {"code": None, "code_sha256": ""}},
-        {"provenance": {"code": [1], "code_sha256": ""}},
-        {"provenance": {"code": [], "code_sha256": None}},
+        {"stamp": []},
     ],
 )
 def test_incomplete_results_are_no_results(tmp_path, damage):
     (tmp_path / "data" / "results").mkdir(parents=True)
     path = write(tmp_path / "data" / "results")
     path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
-    with pytest.raises(DataUnavailableError, match=r"noise\.json: expected experiment"):
+    with pytest.raises(DataUnavailableError, match=r"noise\.json: expected profile"):
         results.read_results("noise", directory=path.parent)
     (stale,) = stale_results(tmp_path)
-    assert "run its experiment again" in str(stale)
+    assert "run its study again" in str(stale)
 
 
 def test_missing_or_foreign_results(tmp_path):
-    with pytest.raises(DataUnavailableError, match="missing; run its experiment"):
+    with pytest.raises(DataUnavailableError, match="missing; run its study"):
         results.read_results("noise", directory=tmp_path)
     (tmp_path / "noise.json").write_text('{"schema": 2}')
     with pytest.raises(DataUnavailableError, match="schema 1"):
@@ -155,61 +122,99 @@ def test_missing_or_foreign_results(tmp_path):
 
 @pytest.fixture
 def project(tmp_path):
-    """A small package of that name, with imports of every form."""
+    """A small package of that name, with a study, a checkpoint, and its rows."""
     package = tmp_path / "src" / "robustbook"
-    (package / "agreement").mkdir(parents=True)
+    folder = package / "studies" / "adversarial"
+    folder.mkdir(parents=True)
     for name, content in {
         "__init__.py": "",
-        "_validation.py": "LIMIT = 1\n",
-        "agreement/__init__.py": "from ._kernel import kernel\n",
-        "agreement/_kernel.py": "from .._validation import LIMIT\nkernel = LIMIT\n",
         "scores.py": "import math\n",
-        "figures.py": "COLOR = 1\n",
-        "training.py": (
-            "def f():\n    from robustbook import scores, figures\n"
-            "    import robustbook.agreement\n"
+        "style.py": "COLOR = 1\n",
+        "studies/__init__.py": "",
+        "studies/adversarial/__init__.py": "",
+        "studies/adversarial/noise.py": (
+            "def rows(run):\n    from robustbook import scores\n"
         ),
     }.items():
         (package / name).write_text(content)
-    (tmp_path / "data" / "results").mkdir(parents=True)
+    for kind in ("results", "checkpoints"):
+        (tmp_path / "data" / kind).mkdir(parents=True)
+    checkpoints(tmp_path, "1" * 64)
+    study = STUDIES["noise"]
+    write(
+        tmp_path / "data" / "results",
+        stamp={
+            "module": study.code,
+            "options": study.described,
+            "code_sha256": fingerprint(study.code, source=tmp_path / "src"),
+            "inputs": {"digits-cnn-s0": "1" * 64, "images.gz": "2" * 64},
+        },
+    )
+    assert stale_results(tmp_path) == []
     return tmp_path
 
 
-def store(project, modules):
-    content = {
-        "schema": 1,
-        "experiment": "robustbook.studies.adversarial.noise",
-        "profile": "full",
-        "rows": [],
-        "provenance": {
-            "commit": "0123456789abcdef",
-            "code": modules,
-            "code_sha256": code_sha256(modules, source=project / "src"),
-        },
-    }
-    path = project / "data" / "results" / "noise.json"
+def checkpoints(project, digest):
+    content = {"schema": 1, "checkpoints": {"digits-cnn-s0": {"sha256": digest}}}
+    path = project / "data" / "checkpoints" / "registry.json"
     path.write_text(json.dumps(content))
-    return path
 
 
-@pytest.mark.parametrize(
-    "file", ["_validation.py", "agreement/_kernel.py", "scores.py", "training.py"]
-)
+def changed(path, text):
+    path.write_text(path.read_text() + text)
+
+
+@pytest.mark.parametrize("file", ["scores.py", "studies/adversarial/noise.py"])
 def test_a_change_of_the_code_makes_results_stale(project, file):
-    store(project, ["robustbook.training"])
-    assert stale_results(project) == []
-    path = project / "src" / "robustbook" / file
-    path.write_text(path.read_text() + "CHANGED = 1\n")
+    changed(project / "src" / "robustbook" / file, "CHANGED = 1\n")
     (stale,) = stale_results(project)
     assert stale.name == "noise"
-    assert "changed since 0123456789" in str(stale)
-    assert "run robustbook.studies.adversarial.noise again" in str(stale)
+    assert "noise or what it imports changed since" in str(stale)
+    assert "run `python -m robustbook.studies noise` again" in str(stale)
+
+
+def test_what_is_not_imported_does_not_matter_nor_do_comments(project):
+    package = project / "src" / "robustbook"
+    changed(package / "style.py", "COLOR = 2\n")
+    changed(package / "scores.py", "# a comment\n")
+    assert stale_results(project) == []
+
+
+def test_another_checkpoint_makes_results_stale(project):
+    checkpoints(project, "3" * 64)
+    (stale,) = stale_results(project)
+    assert "other checkpoints than it was measured on: digits-cnn-s0" in str(stale)
+
+
+def test_other_options_make_results_stale(project, monkeypatch):
+    other = replace(STUDIES["noise"], options={"larger": True})
+    monkeypatch.setitem(STUDIES, "noise", other)
+    assert "has other options" in str(stale_results(project)[0])
+
+
+def test_rows_without_a_stamp_are_stale_until_they_are_confirmed(project):
+    path = project / "data" / "results" / "noise.json"
+    content = json.loads(path.read_text())
+    stamp = content.pop("stamp")
+    old = {**content["provenance"], "code": ["robustbook.scores"], "code_sha256": ""}
+    path.write_text(json.dumps({**content, "experiment": "noise", "provenance": old}))
+    assert "no stamp" in str(stale_results(project)[0])
+    confirmed = confirm_results(
+        "noise", stamp=stamp, evidence="the same quick rows", directory=path.parent
+    )
+    assert stale_results(project) == []
+    assert list(confirmed.rows) == ROWS
+    assert confirmed.provenance == content["provenance"]
+    assert confirmed.stamp["known"]["how"] == "confirmed"
+    assert confirmed.stamp["known"]["evidence"] == "the same quick rows"
+    with pytest.raises(ValueError, match="evidence: expected how it is known"):
+        confirm_results("noise", stamp=stamp, evidence=" ", directory=path.parent)
 
 
 def test_vanished_code_and_broken_files_are_told(project):
-    path = store(project, ["robustbook.scores"])
-    (project / "src" / "robustbook" / "scores.py").unlink()
+    (project / "src" / "robustbook" / "studies" / "adversarial" / "noise.py").unlink()
     assert "its code is gone" in str(stale_results(project)[0])
+    path = project / "data" / "results" / "noise.json"
     path.write_text('{"schema": 1}')
     assert "not a stored result" in str(stale_results(project)[0])
     path.write_text("oops")

@@ -1,9 +1,10 @@
-"""The experiment of chapter 27: its quick rows against direct computation."""
+"""The study of chapter 27: its quick rows against direct computation."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,37 +15,41 @@ from sklearn.metrics import roc_auc_score
 
 from robustbook.agreement import posterior_agreement
 from robustbook.corruptions import CORRUPTIONS
-from robustbook.studies import results_for
+from robustbook.studies._run import Run
 from robustbook.studies.lenses._failures import weighted_auroc
-from robustbook.studies.lenses._models import SeenModel, lens_setting, see
-from robustbook.studies.results import Results
+from robustbook.studies.lenses._models import LensedModel, measure_model
+from robustbook.studies.lenses.settings import SETTINGS
 from robustbook.studies.lenses.three_lenses import MEASURES
+from robustbook.studies.results import Results
 
+(SETTING,) = SETTINGS["quick"]
 MODEL = "digits-cnn-s0"
 
 
-@pytest.fixture(scope="module")
-def rows() -> Results:
-    return results_for("three_lenses", profile="quick")
+@pytest.fixture
+def rows(quick: Callable[[str], Results]) -> Results:
+    return quick("three_lenses")
 
 
 @pytest.fixture(scope="module")
-def seen() -> SeenModel:
-    return see(MODEL, lens_setting("quick"), device="cpu")
+def lensed() -> LensedModel:
+    return measure_model(Run("lenses", "quick", 0, "cpu", (SETTING,)), MODEL)
 
 
-def test_both_profiles_have_eight_models_or_more() -> None:
-    for profile in ("quick", "full"):
-        assert len(lens_setting(profile).models) >= 8
+def test_every_profile_has_eight_models_or_more() -> None:
+    for settings in SETTINGS.values():
+        assert len(settings[0].models) >= 8
 
 
-def test_model_rows(rows: Results, seen: SeenModel) -> None:
+def test_model_rows(rows: Results, lensed: LensedModel) -> None:
     found = rows.select(what="model")
-    assert [row["model"] for row in found] == list(lens_setting("quick").models)
+    assert [row["model"] for row in found] == list(SETTING.models)
     assert all(set(MEASURES) <= row.keys() for row in found)
     row = next(row for row in found if row["model"] == MODEL)
     for shift in ("adversarial", "noise", *CORRUPTIONS):
-        direct = posterior_agreement(seen.margins.logits, seen.shifted_logits[shift])
+        direct = posterior_agreement(
+            lensed.margins.logits, lensed.shifted_logits[shift]
+        )
         assert row[f"pa_{shift}"] == pytest.approx(direct.pa)
         assert row[f"mismatch_{shift}"] == pytest.approx(direct.mismatch)
     assert row["pa_domain"] == pytest.approx(
@@ -53,20 +58,20 @@ def test_model_rows(rows: Results, seen: SeenModel) -> None:
     assert row["kept_domain"] == pytest.approx(
         1 - np.mean([row[f"mismatch_{kind}"] for kind in CORRUPTIONS])
     )
-    assert row["average_case"] == pytest.approx(float(seen.kept.mean()))
+    assert row["average_case"] == pytest.approx(float(lensed.kept.mean()))
     # What PGD changes, the search for margins must not call robust.
     assert row["robust_share"] <= 1 - row["mismatch_adversarial"] + 1e-12
 
 
 def test_both_estimates_of_the_average_case_are_of_the_same_thing(
-    seen: SeenModel,
+    lensed: LensedModel,
 ) -> None:
-    sigma = lens_setting("quick").sigma
-    off = seen.kept - seen.linearized[sigma]
+    sigma = SETTING.sigma
+    off = lensed.kept - lensed.linearized[sigma]
     assert abs(float(off.mean())) < 0.02
-    weak = next(iter(seen.linearized.values()))
-    assert float(weak.mean()) > float(seen.kept.mean())
-    assert float(np.corrcoef(seen.kept, seen.linearized[sigma])[0, 1]) > 0.9
+    weak = next(iter(lensed.linearized.values()))
+    assert float(weak.mean()) > float(lensed.kept.mean())
+    assert float(np.corrcoef(lensed.kept, lensed.linearized[sigma])[0, 1]) > 0.9
 
 
 def test_rank_rows(rows: Results) -> None:
@@ -82,8 +87,8 @@ def test_rank_rows(rows: Results) -> None:
         assert -1 <= row["tau_low"] <= row["tau_high"] <= 1
 
 
-def test_relation_rows(rows: Results, seen: SeenModel) -> None:
-    scores = seen.scores()
+def test_relation_rows(rows: Results, lensed: LensedModel) -> None:
+    scores = lensed.scores()
     found = rows.select(what="relation", model=MODEL)
     assert len(found) == 8
     for row in found:
@@ -97,38 +102,37 @@ def test_relation_rows(rows: Results, seen: SeenModel) -> None:
     )
 
 
-def test_foresight_rows(rows: Results, seen: SeenModel) -> None:
+def test_foresight_rows(rows: Results, lensed: LensedModel) -> None:
     for row in rows.select(what="foresight", model=MODEL):
-        score = seen.scores(row["shift"])[row["score"]]
-        failed, among = seen.changed(row["shift"]), torch.ones(len(score)).bool()
+        score = lensed.scores(row["shift"])[row["score"]]
+        failed, among = lensed.changed(row["shift"]), torch.ones(len(score)).bool()
         if row["failure"] == "wrong":
-            failed, among = seen.wrong(row["shift"]), seen.correct
+            failed, among = lensed.wrong(row["shift"]), lensed.correct
         direct = roc_auc_score(failed[among], -score[among])
         assert row["auroc"] == pytest.approx(direct)
         assert row["failed"] == pytest.approx(float(failed[among].double().mean()))
     for failure in ("changed", "wrong"):
         means = {r["score"]: r for r in rows.select(what="mean", failure=failure)}
         gains = {r["score"]: r for r in rows.select(what="gain", failure=failure)}
-        assert means.keys() == gains.keys() == seen.scores().keys()
+        assert means.keys() == gains.keys() == lensed.scores().keys()
         for score, gain in gains.items():
             direct = means[score]["auroc"] - means["logit_margin"]["auroc"]
             assert gain["gain"] == pytest.approx(direct)
 
 
-def test_no_score_sees_the_corruption_that_is_held_out(seen: SeenModel) -> None:
+def test_no_score_sees_the_corruption_that_is_held_out(lensed: LensedModel) -> None:
     blind = replace(
-        seen,
-        agreements=seen.agreements | {"blur": seen.agreements["noise"]},
-        shifted_logits=seen.shifted_logits | {"blur": seen.shifted_logits["noise"]},
+        lensed,
+        agreements=lensed.agreements | {"blur": lensed.agreements["noise"]},
+        shifted_logits=lensed.shifted_logits | {"blur": lensed.shifted_logits["noise"]},
     )
     for name, values in blind.scores("blur").items():
-        assert torch.equal(values, seen.scores("blur")[name])
-    assert not torch.equal(blind.domain(), seen.domain())
+        assert torch.equal(values, lensed.scores("blur")[name])
+    assert not torch.equal(blind.domain(), lensed.domain())
 
 
 def test_cost_rows(rows: Results) -> None:
     costs = {row["measure"]: row for row in rows.select(what="cost")}
-    setting = lens_setting("quick")
     assert (costs["logit_margin"]["forward"], costs["logit_margin"]["backward"]) == (
         1,
         0,
@@ -136,8 +140,8 @@ def test_cost_rows(rows: Results) -> None:
     assert (costs["pa_noise"]["forward"], costs["pa_noise"]["backward"]) == (2, 0)
     assert costs["pa_domain"]["forward"] == 1 + len(CORRUPTIONS)
     assert costs["gradient_margin"]["backward"] == 1
-    assert costs["pa_adversarial"]["backward"] == setting.attack_steps
-    assert costs["average_case"]["forward"] > setting.noise_samples
+    assert costs["pa_adversarial"]["backward"] == SETTING.attack_steps
+    assert costs["average_case"]["forward"] > SETTING.noise_samples
     # Ten linearizations, each with the gradients of nine differences of logits.
     assert costs["average_case_mmse"]["backward"] == pytest.approx(90, abs=2)
     assert costs["input_margin"]["backward"] > 50

@@ -7,6 +7,7 @@ with ``SETTINGS`` and ``rows``, and a line in :data:`STUDIES`.
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,7 +46,7 @@ _ALL: Final = (
         "mnist_sweep",
         "adversarial.adversarial_sweep",
         {"kinds": ("pgd", "fmn")},
-        full="mnist",
+        keys=("quick", "mnist"),
     ),
     Study("attack_convergence", "adversarial.attack_convergence"),
     Study("attack_examples", "adversarial.attack_examples"),
@@ -58,13 +59,18 @@ _ALL: Final = (
         "mnist_rank_stability",
         "adversarial.rank_stability",
         {"bootstraps": 50},
-        full="mnist",
+        keys=("quick", "mnist"),
     ),
     Study("text_edits", "adversarial.text_edits"),
     Study("domain_bias", "domains.domain_bias"),
     Study("domain_learners", "domains.domain_learners"),
     Study("domain_selection", "domains.domain_selection"),
-    Study("domain_shortcuts", "domains.domain_shortcuts"),
+    Study(
+        "domain_shortcuts",
+        "domains.domain_selection",
+        {"shortcuts": True},
+        keys=("quick shortcuts", "full shortcuts"),
+    ),
     Study("average_case_bias", "average_case.average_case_bias"),
     Study("average_case_errors", "average_case.average_case_errors"),
     Study("average_case_speed", "average_case.average_case_speed"),
@@ -124,7 +130,7 @@ def run_study(
     >>> speed.profile
     'quick'
     """
-    study = _study(name)
+    study = _named(name)
     results = study.compute(profile=profile, seed=seed, device=device)
     return write_results(results, stamp=study.stamp(profile), directory=directory)
 
@@ -169,7 +175,7 @@ def results_for(
     >>> results_for("agreement_speed", profile="full").name
     'agreement_speed'
     """
-    study = _study(name)
+    study = _named(name)
     if profile != "full" or recompute:
         return study.compute(profile=profile, seed=seed, device=device)
     stored = read_results(name)
@@ -181,7 +187,7 @@ def results_for(
     return stored
 
 
-def _study(name: str) -> Study:
+def _named(name: str) -> Study:
     if name not in STUDIES:
         known = ", ".join(sorted(STUDIES))
         raise ValueError(f"name: expected one of {known}; got {name!r}")
@@ -189,9 +195,9 @@ def _study(name: str) -> Study:
 
 
 def __getattr__(name: str) -> Any:
-    # Attacks need torch, which telling stale results does without.
+    # Attacks need torch, which reading stored rows does without.
     if name in ("Attack", "AttackedLogits", "attack_model"):
-        from robustbook.studies.adversarial import attacked
-
-        return getattr(attacked, name)
+        return getattr(
+            importlib.import_module("robustbook.studies.adversarial.attacked"), name
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

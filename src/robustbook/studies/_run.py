@@ -9,10 +9,11 @@ from typing import ClassVar, Generic, TypeVar
 
 from tqdm import tqdm
 
+from robustbook._store.sums import tensors_sum
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.studies._rows import Row
 
-__all__ = ["Run", "Setting", "under"]
+__all__ = ["Run", "Setting", "data_sum", "under"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +105,14 @@ class Run(Generic[S]):
 
     def each_model(self) -> Iterator[tuple[S, str]]:
         """Take the networks of all settings one by one."""
-        yield from self.each((one, model) for one in self.settings for model in one.models)
+        yield from self.each(
+            (one, model) for one in self.settings for model in one.models
+        )
+
+
+def data_sum(data: Dataset) -> str:
+    """The sha256 of images and labels, for keys of the cache."""
+    return tensors_sum({"images": data.images, "labels": data.labels})
 
 
 def under(keys: Row, rows: Iterable[Row]) -> Iterator[Row]:

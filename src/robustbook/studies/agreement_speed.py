@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
-from tqdm import tqdm
 
 from robustbook.agreement import posterior_agreement
 from robustbook.agreement.parts import Kernel, adam_steps
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, Setting
+from robustbook.studies._timing import one_thread
 
 #: Epochs of the papers' procedure, which takes batches of 16.
 PAPER_EPOCHS = 500
 PAPER_BATCH = 16
 MEASURED_EPOCHS = 5
-
-Row = dict[str, Any]
 
 
 def ordinary_problem(samples: int, classes: int, seed: int = 0) -> tuple[Tensor, ...]:
@@ -31,17 +31,6 @@ def ordinary_problem(samples: int, classes: int, seed: int = 0) -> tuple[Tensor,
     clean[torch.arange(samples), labels] += 6
     shifted = 2 * torch.randn(samples, classes, generator=generator)
     return clean, shifted.add_(clean)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Time on a single thread: small steps gain nothing from more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def shortest(action: Callable[[], object], repeat: int = 1) -> float:
@@ -150,57 +139,56 @@ def arithmetic_row(samples: int, classes: int, *, repeat: int, seed: int = 0) ->
     }
 
 
-def agreement_speed(
-    *,
-    profile: str = "full",
-    seed: int = 0,
-    device: str = "cpu",
-) -> list[Row]:
-    """Time the solver and what it replaces.
+@dataclass(frozen=True, kw_only=True)
+class SpeedSetting(Setting):
+    """Sizes of the problems, and how often each is timed."""
 
-    Parameters
-    ----------
-    profile : {"quick", "full"}
-        ``full`` takes a few minutes and includes N = 50 000, K = 1000.
-    seed : int
-        Of the synthetic logits.
-    device : str
-        Not used: what is timed is a single thread of the CPU.
+    dataset: str = "synthetic"
+    samples: int
+    #: Of the large problem, which has 1000 classes.
+    large: int
+    repeat: int
+    #: Epochs that are timed: on the whole, and in batches of 16.
+    whole: int
+    batched: int
 
-    Returns
-    -------
-    list of dict
-        One row a measurement; seconds are the shortest of several runs.
+    kind = "made up"
+
+
+SETTINGS: Final = {
+    "quick": (SpeedSetting(samples=500, large=200, repeat=2, whole=5, batched=1),),
+    "full": (
+        SpeedSetting(
+            samples=10_000,
+            large=50_000,
+            repeat=30,
+            whole=500,
+            batched=MEASURED_EPOCHS,
+        ),
+    ),
+}
+
+
+def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
+    """Time the solver and what it replaces, on a single thread of the CPU.
+
+    One row a measurement; seconds are the shortest of several runs. The full profile
+    includes N = 50 000, K = 1000.
     """
-    full = profile == "full"
-    samples, repeat = (10_000, 30) if full else (500, 2)
-    large = 50_000 if full else 200
-    few = MEASURED_EPOCHS if full else 1
+    setting, seed = run.setting, run.seed
+    size = (setting.samples, 10)
+    batches = {"epochs": PAPER_EPOCHS, "measured": setting.batched}
     tasks: list[Callable[[], Row]] = [
-        lambda: exact_row(samples, 10, repeat=repeat, seed=seed),
-        lambda: arithmetic_row(samples, 10, repeat=repeat, seed=seed),
+        lambda: exact_row(*size, repeat=setting.repeat, seed=seed),
+        lambda: arithmetic_row(*size, repeat=setting.repeat, seed=seed),
         lambda: adam_row(
-            samples, 10, epochs=500, measured=500 if full else 5, batch_size=None,
-            seed=seed,
+            *size, epochs=500, measured=setting.whole, batch_size=None, seed=seed
         ),
-        lambda: adam_row(
-            samples, 10, epochs=PAPER_EPOCHS, measured=few, batch_size=PAPER_BATCH,
-            seed=seed,
-        ),
-        lambda: papers_row(
-            samples, 10, epochs=PAPER_EPOCHS, measured=few, seed=seed
-        ),
-    ]  # fmt: skip
-    with one_thread():
-        rows = [
-            {**task(), "threads": 1}
-            for task in tqdm(tasks, desc="agreement_speed", disable=None)
-        ]
-    threads = torch.get_num_threads()
-    rows.append({**exact_row(large, 1000, repeat=1, seed=seed), "threads": threads})
-    return rows
-
-
-def data_sums(profile: str) -> dict[str, str]:
-    """Nothing: the logits are synthetic."""
-    return {}
+        lambda: adam_row(*size, **batches, batch_size=PAPER_BATCH, seed=seed),
+        lambda: papers_row(*size, **batches, seed=seed),
+    ]
+    for task in run.each(tasks):
+        with one_thread():
+            yield {**task(), "threads": 1}
+    large = exact_row(setting.large, 1000, repeat=1, seed=seed)
+    yield {**large, "threads": torch.get_num_threads()}

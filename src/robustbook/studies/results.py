@@ -445,8 +445,9 @@ def _changed_checkpoints(inputs: Mapping[str, str], root: Path) -> str:
         return ""
     ours = read_json(path, remedy="restore it from the repository")["checkpoints"]
     return ", ".join(
-        name for name, entry in ours.items() if inputs.get(name, entry["sha256"])
-        != entry["sha256"]
+        name
+        for name, entry in ours.items()
+        if inputs.get(name, entry["sha256"]) != entry["sha256"]
     )
 
 

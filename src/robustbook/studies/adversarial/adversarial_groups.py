@@ -153,9 +153,7 @@ def _groups(pair: AttackedLogits, result: Agreement) -> Row:
     side (fooled). ``approximation``: the average missing confidence in one logarithm.
     """
     kept, correct = _masks(pair)
-    parts = decompose_agreement(
-        result, pair.logits, pair.shifted_logits, pair.labels
-    )
+    parts = decompose_agreement(result, pair.logits, pair.shifted_logits, pair.labels)
     missing = 1.0 - gibbs_posterior(pair.logits, result.beta).amax(1)
     shifted = 1.0 - gibbs_posterior(pair.shifted_logits, result.beta).amax(1)
     alike = {
@@ -299,7 +297,9 @@ def _histograms(pair: AttackedLogits) -> Iterator[Row]:
 # --------------------------------------------------------------------- all the models
 
 
-def _resampled(pair: AttackedLogits, summary: Row, draws: Integers) -> dict[str, Values]:
+def _resampled(
+    pair: AttackedLogits, summary: Row, draws: Integers
+) -> dict[str, Values]:
     """Measures of one model, larger is more robust: the sample's first, then draws."""
     everything = np.arange(len(pair.labels))[None]
     index = np.concatenate([everything, draws])

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_count
-from robustbook._store.cache import Arrays
+from robustbook._store.cache import Arrays, cached_arrays
+from robustbook._store.sums import model_sum
 from robustbook.datasets import Dataset
 from robustbook.models import load_model, resolve_device
-from robustbook.studies._run import Run
-from robustbook.studies._units import cached, data_sum, model_sum
+from robustbook.studies._run import Run, data_sum
 from robustbook.studies.adversarial._attack import Attack, attacked_arrays
 from robustbook.studies.adversarial.settings import AttackSetting
 
@@ -113,7 +113,7 @@ def attack_model(
     def compute() -> Arrays:
         return attacked_arrays(attack, model.to(resolve_device(device)), data, seed)
 
-    arrays = cached(
+    arrays = cached_arrays(
         {
             "what": "attacked logits",
             "model": model_sum(model),

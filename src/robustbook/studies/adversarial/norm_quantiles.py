@@ -43,8 +43,8 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
             norms[kind] = attacked(run, model, attack).norms.double()
         if len(kinds) > 1:
             norms["closest"] = torch.stack(list(norms.values())).amin(0)
-        for kind, values in norms.items():
-            keys = {"dataset": run.data.name, "model": model, "attack": kind}
+        for name, values in norms.items():
+            keys = {"dataset": run.data.name, "model": model, "attack": name}
             yield from under(keys, _quantiles(values))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,41 +9,27 @@ from typing import Final
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from robustbook._store.cache import Arrays, cached_arrays
-from robustbook._store.provenance import code_sha256
-from robustbook.studies.average_case._survival import Kept
-from robustbook.studies._statistics import (
-    Values,
-    area_within_classes,
-    mean_error,
-    rounded,
-)
-from robustbook.studies._rows import Row
+from robustbook.studies._rows import Row, png, significant
+from robustbook.studies._statistics import Values, area_within_classes, mean_error
 from robustbook.studies.average_case._separability import (
     CLASSIFIERS,
     ends_of_classes,
     image_properties,
-    told_right,
+    separated,
 )
+from robustbook.studies.average_case._survival import Survival
 
 __all__ = ["Ends", "end_rows", "pictures", "points"]
 
 #: Single images for a scatter plot.
 POINTS: Final = 200
-#: What the answers of the classifiers depend on.
-_TELLING: Final = (
-    "robustbook.studies.average_case._extremes",
-    "robustbook.studies.average_case._separability",
-    "robustbook.models._architectures",
-    "robustbook.training",
-)
 
 
 @dataclass(frozen=True)
 class Ends:
-    """How the ends are told.
+    """How the ends are told apart.
 
     Attributes
     ----------
@@ -62,73 +46,79 @@ class Ends:
     repeats: int = 2
 
 
-def end_rows(kept: Kept, ends: Ends) -> Iterator[Row]:
+def end_rows(survival: Survival, ends: Ends) -> Iterator[Row]:
     """What the ends by robustness and by softmax are, and who can tell them."""
-    scores = _scores(kept)
-    yield from _properties(kept, scores, ends)
-    yield from _told(kept, scores, ends)
+    scores = _scores(survival)
+    yield from _properties(survival, scores, ends)
+    yield from _separability(survival, scores, ends)
 
 
-def _scores(kept: Kept) -> dict[str, Values]:
+def _scores(survival: Survival) -> dict[str, Values]:
     """What images can be ranked by."""
-    generator = np.random.default_rng(kept.seed + 2)
+    generator = np.random.default_rng(survival.seed + 2)
     # Where all noisy predictions are kept, the linearized estimate goes on.
-    taylor = kept.arrays["taylor"][-1].round(6)
-    order = np.lexsort((kept.arrays["ratio"], taylor, kept.halves[0]))
+    taylor = survival.arrays["taylor"][-1].round(6)
+    order = np.lexsort((survival.arrays["ratio"], taylor, survival.halves[0]))
     robust = np.empty(len(taylor))
     robust[order] = np.arange(len(taylor))
     return {
         "p": robust,
-        "softmax": kept.softmax,
-        "brightness": image_properties(kept.data.images)["brightness"],
+        "softmax": survival.softmax,
+        "brightness": image_properties(survival.data.images)["brightness"],
         "random": generator.random(len(taylor)),
     }
 
 
-def _properties(kept: Kept, scores: dict[str, Values], ends: Ends) -> Iterator[Row]:
-    values = image_properties(kept.data.images)
-    values["softmax"] = kept.softmax
+def _properties(
+    survival: Survival, scores: dict[str, Values], ends: Ends
+) -> Iterator[Row]:
+    values = image_properties(survival.data.images)
+    values["softmax"] = survival.softmax
     values["robustness"] = scores["p"]
-    values["right"] = kept.right.astype(float)
+    values["right"] = survival.right.astype(float)
     for score in ("p", "softmax"):
-        index, upper = ends_of_classes(scores[score], kept.labels, ends.images)
+        index, upper = ends_of_classes(scores[score], survival.labels, ends.images)
         for name, value in values.items():
             if {score, name} in ({"p", "robustness"}, {"softmax"}):
                 continue
-            area, error = area_within_classes(value[index], upper, kept.labels[index])
+            area, error = area_within_classes(
+                value[index], upper, survival.labels[index]
+            )
             yield {
                 "what": "property",
                 "score": score,
                 "property": name,
-                "auc": rounded(area),
-                "auc_se": rounded(error),
+                "auc": significant(area),
+                "auc_se": significant(error),
                 "images": len(index),
             }
         for end, chosen in (("low", upper == 0), ("high", upper == 1)):
-            p = kept.halves[1][index[chosen]]
+            p = survival.halves[1][index[chosen]]
             yield {
                 "what": "end",
                 "score": score,
                 "end": end,
-                "sigma": kept.sigmas[-1],
-                "p": rounded(p.mean()),
-                "p_se": rounded(mean_error(p)),
-                "accuracy": rounded(kept.right[index[chosen]].mean()),
+                "sigma": survival.sigmas[-1],
+                "p": significant(p.mean()),
+                "p_se": significant(mean_error(p)),
+                "accuracy": significant(survival.right[index[chosen]].mean()),
                 "images": len(p),
             }
 
 
-def _told(kept: Kept, scores: dict[str, Values], ends: Ends) -> Iterator[Row]:
+def _separability(
+    survival: Survival, scores: dict[str, Values], ends: Ends
+) -> Iterator[Row]:
     arrays = cached_arrays(
         {
-            **kept.configuration,
+            **survival.configuration,
             "what": "told apart",
             "ends": ends.images,
             "folds": ends.folds,
             "repeats": ends.repeats,
-            "code_sha256": code_sha256(_TELLING, follow_imports=False),
         },
-        lambda: _tell(kept, scores, ends),
+        lambda: _separations(survival, scores, ends),
+        code=separated.__module__,
     )
     for key, value in arrays.items():
         score, kind = key.split(" ")
@@ -139,8 +129,8 @@ def _told(kept: Kept, scores: dict[str, Values], ends: Ends) -> Iterator[Row]:
             "what": "tell",
             "score": score,
             "classifier": kind,
-            "accuracy": rounded(mean.mean()),
-            "accuracy_se": rounded(math.hypot(mean_error(mean), training)),
+            "accuracy": significant(mean.mean()),
+            "accuracy_se": significant(math.hypot(mean_error(mean), training)),
             "images": len(mean),
             "ends": ends.images,
             "folds": ends.folds,
@@ -148,25 +138,25 @@ def _told(kept: Kept, scores: dict[str, Values], ends: Ends) -> Iterator[Row]:
         }
 
 
-def _tell(kept: Kept, scores: dict[str, Values], ends: Ends) -> Arrays:
-    """Whether each image was told right, by score and classifier: (R, n)."""
+def _separations(survival: Survival, scores: dict[str, Values], ends: Ends) -> Arrays:
+    """Whether the end of each image was named, by score and classifier: (R, n)."""
     result: Arrays = {}
     for score, values in scores.items():
-        index, upper = ends_of_classes(values, kept.labels, ends.images)
-        images = kept.data.images[torch.from_numpy(index)]
-        strata = 2 * kept.labels[index] + upper
+        index, upper = ends_of_classes(values, survival.labels, ends.images)
+        images = survival.data.images[torch.from_numpy(index)]
+        strata = 2 * survival.labels[index] + upper
         # The two controls need no more than one run.
         repeats = ends.repeats if score in ("p", "softmax") else 1
         for kind in CLASSIFIERS:
             result[f"{score} {kind}"] = np.stack(
                 [
-                    told_right(
+                    separated(
                         kind,
                         images,
                         upper,
                         strata,
                         folds=ends.folds,
-                        seed=kept.seed + run,
+                        seed=survival.seed + run,
                     )
                     for run in range(repeats)
                 ]
@@ -174,34 +164,34 @@ def _tell(kept: Kept, scores: dict[str, Values], ends: Ends) -> Arrays:
     return result
 
 
-def _one(kept: Kept, index: int) -> Row:
+def _one(survival: Survival, index: int) -> Row:
     return {
         "image": int(index),
-        "p": rounded(kept.p[-1][index]),
-        "softmax": rounded(kept.softmax[index]),
+        "p": significant(survival.p[-1][index]),
+        "softmax": significant(survival.softmax[index]),
     }
 
 
-def points(kept: Kept) -> Iterator[Row]:
+def points(survival: Survival) -> Iterator[Row]:
     """Robustness and softmax probability of some images, at random."""
-    generator = np.random.default_rng(kept.seed + 3)
-    order = generator.permutation(len(kept.labels))
+    generator = np.random.default_rng(survival.seed + 3)
+    order = generator.permutation(len(survival.labels))
     for index in sorted(order[:POINTS]):
         yield {
             "what": "point",
-            "sigma": kept.sigmas[-1],
-            **_one(kept, index),
-            "right": bool(kept.right[index]),
+            "sigma": survival.sigmas[-1],
+            **_one(survival, index),
+            "right": bool(survival.right[index]),
         }
 
 
-def pictures(kept: Kept, classes: Iterable[int]) -> Iterator[Row]:
+def pictures(survival: Survival, classes: Iterable[int]) -> Iterator[Row]:
     """The three images of a class at either end, by robustness and by softmax."""
-    scores = _scores(kept)
+    scores = _scores(survival)
     for score in ("p", "softmax"):
         values = scores[score]
         for number in classes:
-            chosen = np.flatnonzero(kept.labels == number)
+            chosen = np.flatnonzero(survival.labels == number)
             order = chosen[np.argsort(values[chosen], kind="stable")]
             for end, some in (("low", order[:3]), ("high", order[::-1][:3])):
                 for place, index in enumerate(some):
@@ -211,16 +201,7 @@ def pictures(kept: Kept, classes: Iterable[int]) -> Iterator[Row]:
                         "class": number,
                         "end": end,
                         "place": place,
-                        "predicted": int(kept.predicted[index]),
-                        **_one(kept, index),
-                        "png": _png(kept.data.images[index]),
+                        "predicted": int(survival.predicted[index]),
+                        **_one(survival, index),
+                        "png": png(survival.data.images[index]),
                     }
-
-
-def _png(image: Tensor) -> str:
-    from PIL import Image
-
-    levels = (image * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
-    buffer = io.BytesIO()
-    Image.fromarray(levels.squeeze()).save(buffer, "PNG", optimize=True)
-    return base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,4 +1,4 @@
-"""Can a second classifier see which images are at the upper end of a score?"""
+"""Can a second classifier tell which images are at the upper end of a score?"""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from torch import Tensor
 
 from robustbook.datasets import Dataset
 from robustbook.models import build_model, logits_of
+from robustbook.studies._statistics import Integers, Values
 from robustbook.training import train_classifier
 
-__all__ = ["CLASSIFIERS", "ends_of_classes", "image_properties", "told_right"]
-
-Values = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+__all__ = [
+    "CLASSIFIERS",
+    "ends_of_classes",
+    "image_properties",
+    "separated",
+]
 
 #: Passes of the network over its few images.
 EPOCHS: Final = 12
@@ -32,21 +35,9 @@ CLASSIFIERS: Final = ("cnn", "pixels", "properties")
 def ends_of_classes(
     score: Values, labels: Integers, count: int
 ) -> tuple[Integers, Integers]:
-    """Return the images at both ends of each class.
+    """The images at both ends of each class: positions, and 1 for the upper end.
 
-    Parameters
-    ----------
-    score : ndarray, shape (N,)
-        What orders the images.
-    labels : ndarray of int, shape (N,)
-        Their classes.
-    count : int
-        Images at each end; fewer of a class with fewer than twice as many.
-
-    Returns
-    -------
-    index, upper : ndarray of int
-        Positions, and 1 for the upper end.
+    Of a class with fewer than twice `count` images, fewer.
     """
     index, upper = [], []
     for number in np.unique(labels):
@@ -59,18 +50,10 @@ def ends_of_classes(
 
 
 def image_properties(images: Tensor) -> dict[str, Values]:
-    """Return what can be seen of images without a model: (N,) each.
+    """What can be seen of images without a model: (N,) each.
 
-    Parameters
-    ----------
-    images : Tensor, shape (N, C, H, W)
-        With pixels in [0, 1].
-
-    Returns
-    -------
-    dict of str to ndarray
-        Brightness, contrast (standard deviation of the gray values), difference of
-        middle and border, strength of edges and, of color images, saturation.
+    Brightness, contrast (standard deviation of the gray values), difference of middle
+    and border, strength of edges and, of color images, saturation.
     """
     gray = images.mean(1).double()
     across = gray.diff(dim=2).abs().mean((1, 2))
@@ -79,7 +62,7 @@ def image_properties(images: Tensor) -> dict[str, Values]:
     edge = max(1, len(border) // 4)
     border[edge:-edge, edge:-edge] = False
     middle = (gray[:, ~border].mean(1) - gray[:, border].mean(1)).abs()
-    found = {
+    properties = {
         "brightness": gray.mean((1, 2)),
         "contrast": gray.flatten(1).std(1),
         "middle against border": middle,
@@ -87,11 +70,11 @@ def image_properties(images: Tensor) -> dict[str, Values]:
     }
     if images.shape[1] == 3:
         color = (images.amax(1) - images.amin(1)).double()
-        found["saturation"] = color.mean((1, 2))
-    return {name: value.numpy() for name, value in found.items()}
+        properties["saturation"] = color.mean((1, 2))
+    return {name: value.numpy() for name, value in properties.items()}
 
 
-def told_right(
+def separated(
     kind: str,
     images: Tensor,
     upper: Integers,
@@ -100,32 +83,15 @@ def told_right(
     folds: int,
     seed: int = 0,
 ) -> npt.NDArray[np.bool_]:
-    """Say of each image whether a classifier that has not seen it tells it right.
+    """Whether a classifier that has not seen an image names its end, bool (n,).
 
-    Parameters
-    ----------
-    kind : {"cnn", "pixels", "properties"}
-        The classifier.
-    images : Tensor, shape (n, C, H, W)
-        The images.
-    upper : ndarray of {0, 1}, shape (n,)
-        What it has to tell.
-    strata : ndarray of int, shape (n,)
-        Every fold has the same share of each.
-    folds : int
-        Parts, each told by a classifier of its own that was trained on the others.
-    seed : int, default 0
-        Of folds and training.
-
-    Returns
-    -------
-    ndarray of bool, shape (n,)
-        Whether it was told right.
+    Each of the `folds` parts has the same share of each stratum, and is judged by a
+    classifier of its own that was trained on the others.
     """
     split = StratifiedKFold(folds, shuffle=True, random_state=seed)
     parts = list(split.split(strata, strata))
     if kind == "cnn":
-        return _told_by_network(images, upper, parts, seed)
+        return _separated_by_network(images, upper, parts, seed)
     if kind == "pixels":
         columns, strength = images.flatten(1).numpy(), 0.01
     else:
@@ -140,7 +106,7 @@ def told_right(
     return right
 
 
-def _told_by_network(
+def _separated_by_network(
     images: Tensor,
     upper: Integers,
     parts: Iterable[tuple[Integers, Integers]],
@@ -156,10 +122,10 @@ def _told_by_network(
     right = np.zeros(len(upper), dtype=bool)
     for train, test in parts:
         model = build_model("pooled-conv-net", seed=seed, options=options)
-        seen = images[train]
-        mean, spread = seen.mean(), seen.std()
+        shown = images[train]
+        mean, spread = shown.mean(), shown.std()
         data = Dataset(
-            images=(seen - mean) / spread,
+            images=(shown - mean) / spread,
             labels=torch.from_numpy(upper[train].astype(np.int64)),
             name="ends",
             split="train",

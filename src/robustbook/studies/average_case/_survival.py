@@ -12,18 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays, Configuration, cached_arrays
-from robustbook._store.provenance import code_sha256
+from robustbook._store.sums import model_sum
 from robustbook.average_case import mmse, softmax_proxy
 from robustbook.average_case._linearize import linear_probability, linearize
 from robustbook.average_case._problem import set_up
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
-from robustbook.studies.adversarial.attacked import data_sha256, model_sha256
+from robustbook.studies._run import data_sum
+from robustbook.studies._statistics import Integers, Values
 
-__all__ = ["TEMPERATURES", "Kept", "kept_predictions", "noisy_predictions"]
-
-Values = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+__all__ = ["TEMPERATURES", "Survival", "measure_survival", "noisy_predictions"]
 
 TEMPERATURES: Final = (0.1, 1.0, 10.0)
 #: Points of each scramble of the integration.
@@ -33,8 +31,8 @@ _CHUNK: Final = 20_000
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """What was measured of a model.
+class Survival:
+    """Which predictions of a model survive noise, and what is known without noise.
 
     Attributes
     ----------
@@ -101,7 +99,7 @@ class Kept:
         return np.asarray(self.arrays["softmax"][TEMPERATURES.index(1.0)])
 
 
-def kept_predictions(
+def measure_survival(
     model: nn.Module,
     data: Dataset,
     *,
@@ -109,46 +107,23 @@ def kept_predictions(
     draws: int,
     fits: int = 0,
     seed: int = 0,
-) -> Kept:
-    """Measure all that needs the model, or read it from the cache.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        In evaluation mode, where it is to run.
-    data : Dataset
-        N images.
-    sigmas : tuple of float
-        Strengths of noise, in pixel units.
-    draws : int
-        Noisy copies of each image; an even number.
-    fits : int, default 0
-        Noisy copies for MMSE; none is made for 0.
-    seed : int, default 0
-        Of the noise.
-
-    Returns
-    -------
-    Kept
-        The arrays, and what follows from them.
-    """
+) -> Survival:
+    """Measure all that needs the model, or read it from the cache."""
     configuration: Configuration = {
         "what": "kept predictions",
-        "model": model_sha256(model),
-        "images": data_sha256(data),
+        "model": model_sum(model),
+        "images": data_sum(data),
         "sigmas": repr(sigmas),
         "draws": draws,
         "fits": fits,
         "seed": seed,
-        "code_sha256": code_sha256(
-            ["robustbook.average_case", __name__], follow_imports=False
-        ),
     }
     arrays = cached_arrays(
         configuration,
         lambda: _measure(model, data.images, list(sigmas), draws, fits, seed),
+        code=__name__,
     )
-    return Kept(data, sigmas, draws, seed, arrays, configuration)
+    return Survival(data, sigmas, draws, seed, arrays, configuration)
 
 
 def _measure(
@@ -162,10 +137,10 @@ def _measure(
     problem = set_up(model, images, sigmas, None, None, None)
     probability, ratio = [], []
     for part in linearize(problem):
-        found = linear_probability(
+        linear = linear_probability(
             part.margins, part.gram, problem.sigmas, seed=seed, points=POINTS
         )
-        probability.append(found.probability.cpu())
+        probability.append(linear.probability.cpu())
         norms = part.gram.diagonal(dim1=1, dim2=2).sqrt()
         ratio.append((part.margins / norms.clamp(min=1e-300)).amin(1).cpu())
     # One half can order images, and the other say how robust they are: what was chosen
@@ -192,31 +167,14 @@ def _measure(
 def noisy_predictions(
     model: nn.Module, images: Tensor, sigmas: list[float], draws: int, *, seed: int
 ) -> Integers:
-    """Count how often each image is predicted as each class under noise.
+    """Count how often each image is predicted as each class under noise: (S, N, K).
 
-    :func:`robustbook.average_case.monte_carlo` counts one class only.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Returns logits (n, K).
-    images : Tensor, shape (N, C, H, W)
-        Without noise.
-    sigmas : list of float
-        S strengths of noise; one noise serves all, scaled.
-    draws : int
-        Noisy copies of each image.
-    seed : int
-        Of the noise.
-
-    Returns
-    -------
-    ndarray of int, shape (S, N, K)
-        The counts.
+    :func:`robustbook.average_case.monte_carlo` counts one class only. One noise serves
+    all strengths, scaled.
     """
     generator = torch.Generator().manual_seed(seed)
     at_once = max(1, _CHUNK // draws)
-    found = []
+    parts = []
     for first in range(0, len(images), at_once):
         some = images[first : first + at_once]
         shape = (len(some), draws, *images.shape[1:])
@@ -224,7 +182,7 @@ def noisy_predictions(
         counts = []
         for sigma in sigmas:
             logits = logits_of(model, (some[:, None] + sigma * noise).flatten(0, 1))
-            shown = nn.functional.one_hot(logits.argmax(1), logits.shape[1])
-            counts.append(shown.reshape(len(some), draws, -1).sum(1))
-        found.append(torch.stack(counts))
-    return torch.cat(found, dim=1).numpy().astype(np.int64)
+            predicted = nn.functional.one_hot(logits.argmax(1), logits.shape[1])
+            counts.append(predicted.reshape(len(some), draws, -1).sum(1))
+        parts.append(torch.stack(counts))
+    return torch.cat(parts, dim=1).numpy().astype(np.int64)

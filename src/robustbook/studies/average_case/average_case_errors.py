@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import torch
 from scipy.stats import spearmanr
 from torch import nn
-from tqdm import tqdm
 
 from robustbook._store.cache import Arrays, cached_arrays
-from robustbook._store.provenance import code_sha256
+from robustbook._store.sums import model_sum
 from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
 from robustbook.average_case._linearize import linearize
 from robustbook.average_case._problem import NO_NOISE, set_up
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import build_model, load_model, logits_of, resolve_device
 from robustbook.scores import accuracy
-from robustbook.studies._rows import (
-    Row,
-    Values,
-    error_of_mean,
-    rounded,
-    share_error,
-)
-from robustbook.studies._sums import first_images, sums_of
-from robustbook.studies.adversarial.attacked import data_sha256, model_sha256
+from robustbook.studies._rows import Row, decimals
+from robustbook.studies._run import Run, Setting, data_sum, under
+from robustbook.studies._statistics import Values, mean_error, share_error
 from robustbook.training import train_classifier
 
-__all__ = ["average_case_errors"]
+__all__ = ["SETTINGS", "rows"]
 
 #: The scale at which the logistic function is closest to the normal one; the paper's
 #: source for its sigmoid has it, the paper's formula has not.
@@ -48,105 +42,8 @@ PENALTIES: Final = ("1e-4", "1e-3", "1e-2", "1e-1", "1")
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Models that are measured on the same images with the same noise."""
-
-    dataset: str
-    split: str
-    models: tuple[str, ...]
-    sigmas: tuple[float, ...]
-    images: int = 60
-    #: Noisy inputs of the MMSE fits.
-    fits: int = 20
-    #: Standard error that Monte Carlo aims at.
-    precision: float = 0.02
-    estimators: tuple[str, ...] = ESTIMATORS
-    #: The noise at which single images are stored, and of which models.
-    focus: float = 0.1
-    shown: tuple[str, ...] = ()
-    #: Noisy inputs of more and more precise MMSE fits, for the last of these models.
-    counts: tuple[int, ...] = ()
-
-    def data(self) -> Dataset:
-        """Load the images."""
-        return first_images(self.dataset, self.split, self.images)
-
-
-def _groups(
-    dataset: str,
-    split: str,
-    models: tuple[str, ...],
-    sigmas: tuple[float, ...],
-    **options: Any,
-) -> tuple[_Group, _Group]:
-    """Some models and a CNN, and this CNN trained with penalties."""
-    family = tuple(f"{dataset}-cnn-grad{weight}-s0" for weight in PENALTIES)
-    return (
-        _Group(dataset, split, (*models, f"{dataset}-cnn-s0"), sigmas, **options),
-        _Group(dataset, split, family, sigmas, estimators=("taylor", "mmse_pairs")),
-    )
-
-
-_PLANS: Final[dict[str, tuple[_Group, ...]]] = {
-    "quick": (
-        _Group(
-            "digits",
-            "test",
-            (
-                "digits-linear-s0",
-                "digits-cnn-s0",
-                "digits-cnn-noise-s0",
-                "digits-cnn-adv-s0",
-                *(f"digits-cnn-grad{weight}-s0" for weight in PENALTIES[2:]),
-            ),
-            (0.05, 0.1, 0.2, 0.4),
-            images=50,
-            fits=10,
-            focus=0.2,
-            shown=("digits-linear-s0", "digits-cnn-s0"),
-            counts=(1, 2, 5, 10, 25),
-        ),
-    ),
-    "full": (
-        *_groups(
-            "mnist",
-            "test",
-            (
-                "mnist-linear",
-                "mnist-conv_small_nat",
-                "mnist-kw",
-                "mnist-cnn_a_adv",
-                "mnist-madry_tiny_adv",
-            ),
-            (0.1, 0.2, 0.4, 0.6, 1.0),
-            focus=0.4,
-            shown=("mnist-linear", "mnist-conv_small_nat"),
-            counts=(1, 2, 5, 10, 25, 50, 100),
-        ),
-        *_groups(
-            "fashion-mnist",
-            "test",
-            ("fashion-linear", "fashion-kw"),
-            (0.05, 0.1, 0.2, 0.4, 0.8),
-            focus=0.2,
-            shown=("fashion-mnist-cnn-s0", "fashion-kw"),
-            counts=(1, 2, 5, 10, 25, 50, 100),
-        ),
-        *_groups(
-            "cifar10",
-            "test1000",
-            ("cifar10-captum_lenet", "cifar10-cnn_a_adv4", "cifar10-resnet4b_adv"),
-            (0.01, 0.02, 0.05, 0.1, 0.2),
-            focus=0.05,
-            shown=("cifar10-captum_lenet",),
-        ),
-    ),
-}
-
-
-@dataclass(frozen=True)
 class _Recipe:
-    """How a linear model of this experiment is trained, as the paper's are."""
+    """How a linear model of this study is trained, as the paper's are."""
 
     dataset: str
     size: int = 28
@@ -160,92 +57,151 @@ _TRAINED: Final = {
 }
 
 
-def average_case_errors(
-    *, profile: str = "full", seed: int = 0, device: str = "auto"
-) -> list[Row]:
+@dataclass(frozen=True, kw_only=True)
+class EstimateSetting(Setting):
+    """Networks that are measured on the same images with the same noise."""
+
+    models: tuple[str, ...]
+    sigmas: tuple[float, ...]
+    samples: int = 60
+    #: Noisy inputs of the MMSE fits.
+    fits: int = 20
+    #: Standard error that Monte Carlo aims at.
+    precision: float = 0.02
+    estimators: tuple[str, ...] = ESTIMATORS
+    #: The noise at which single images are stored, and of which models.
+    focus: float = 0.1
+    shown: tuple[str, ...] = ()
+    #: Noisy inputs of more and more precise MMSE fits, for the last of these models.
+    counts: tuple[int, ...] = ()
+
+    def checkpoints(self) -> list[str]:
+        """Those that are not trained here."""
+        return [name for name in self.models if name not in _TRAINED]
+
+
+def _with_penalties(setting: EstimateSetting) -> tuple[EstimateSetting, ...]:
+    """Some models and a CNN, and this CNN trained with penalties."""
+    network = f"{setting.dataset}-cnn"
+    family = EstimateSetting(
+        dataset=setting.dataset,
+        split=setting.split,
+        models=tuple(f"{network}-grad{weight}-s0" for weight in PENALTIES),
+        sigmas=setting.sigmas,
+        estimators=("taylor", "mmse_pairs"),
+    )
+    return replace(setting, models=(*setting.models, f"{network}-s0")), family
+
+
+SETTINGS: Final = {
+    "quick": (
+        EstimateSetting(
+            dataset="digits",
+            models=(
+                "digits-linear-s0",
+                "digits-cnn-s0",
+                "digits-cnn-noise-s0",
+                "digits-cnn-adv-s0",
+                *(f"digits-cnn-grad{weight}-s0" for weight in PENALTIES[2:]),
+            ),
+            sigmas=(0.05, 0.1, 0.2, 0.4),
+            samples=50,
+            fits=10,
+            focus=0.2,
+            shown=("digits-linear-s0", "digits-cnn-s0"),
+            counts=(1, 2, 5, 10, 25),
+        ),
+    ),
+    "full": (
+        *_with_penalties(
+            EstimateSetting(
+                dataset="mnist",
+                models=(
+                    "mnist-linear",
+                    "mnist-conv_small_nat",
+                    "mnist-kw",
+                    "mnist-cnn_a_adv",
+                    "mnist-madry_tiny_adv",
+                ),
+                sigmas=(0.1, 0.2, 0.4, 0.6, 1.0),
+                focus=0.4,
+                shown=("mnist-linear", "mnist-conv_small_nat"),
+                counts=(1, 2, 5, 10, 25, 50, 100),
+            )
+        ),
+        *_with_penalties(
+            EstimateSetting(
+                dataset="fashion-mnist",
+                models=("fashion-linear", "fashion-kw"),
+                sigmas=(0.05, 0.1, 0.2, 0.4, 0.8),
+                focus=0.2,
+                shown=("fashion-mnist-cnn-s0", "fashion-kw"),
+                counts=(1, 2, 5, 10, 25, 50, 100),
+            )
+        ),
+        *_with_penalties(
+            EstimateSetting(
+                dataset="cifar10",
+                split="test1000",
+                models=(
+                    "cifar10-captum_lenet",
+                    "cifar10-cnn_a_adv4",
+                    "cifar10-resnet4b_adv",
+                ),
+                sigmas=(0.01, 0.02, 0.05, 0.1, 0.2),
+                focus=0.05,
+                shown=("cifar10-captum_lenet",),
+            )
+        ),
+    ),
+}
+
+
+def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
     """Compare every estimate with Monte Carlo, image by image.
 
-    Parameters
-    ----------
-    profile : {"quick", "full"}
-        "quick" takes digits.
-    seed : int
-        Of the noise, and of the training of the models that are trained here.
-    device : str
-        Where the models run.
+    Rows with ``what`` =
+    "model": accuracy, and where the model comes from;
+    "error": for each ``sigma`` and ``estimator``, over the images: the mean absolute
+    difference to Monte Carlo (``mean_abs``), what Monte Carlo's own error adds up to in
+    it for a perfect estimate (``floor``), the mean squared difference less Monte
+    Carlo's variance (``mse``, unbiased), the mean signed difference (``bias``), and the
+    rank correlation;
+    "distribution": quantiles of the estimates over the images;
+    "cdf": mv-sigmoid against the normal distribution function, at the Taylor margins,
+    as printed and with its argument scaled;
+    "convergence": MMSE with ``fits`` noisy inputs, drawn one by one as in the paper
+    ("mmse") or as pairs of noise with opposite signs ("mmse_pairs");
+    "image": the estimates of single images.
+    Models trained with a penalty on the gradient's norm have rows of the first two
+    kinds, with Taylor and MMSE in pairs only.
 
-    Returns
-    -------
-    list of dict
-        Rows with ``what`` =
-        "model": accuracy, and where the model comes from;
-        "error": for each ``sigma`` and ``estimator``, over the images: the mean
-        absolute difference to Monte Carlo (``mean_abs``), what Monte Carlo's own
-        error adds up to in it for a perfect estimate (``floor``), the mean squared
-        difference less Monte Carlo's variance (``mse``, unbiased), the mean signed
-        difference (``bias``), and the rank correlation;
-        "distribution": quantiles of the estimates over the images;
-        "cdf": mv-sigmoid against the normal distribution function, at the Taylor
-        margins, as printed and with its argument scaled;
-        "convergence": MMSE with ``fits`` noisy inputs, drawn one by one as in the
-        paper ("mmse") or as pairs of noise with opposite signs ("mmse_pairs");
-        "image": the estimates of single images.
-        Models trained with a penalty on the gradient's norm have rows of the first
-        two kinds, with Taylor and MMSE in pairs only.
-
-    Notes
-    -----
     Average-case paper, Figures 1, 2, 5 to 10. Chapter 20 of this book.
     """
-    rows: list[Row] = []
-    jobs = [(group, model) for group in _PLANS[profile] for model in group.models]
-    for group, name in tqdm(jobs, desc="average_case_errors", disable=None):
-        data = group.data()
-        model = _model(name, seed).to(resolve_device(device))
-        counts = group.counts if name in group.shown[-1:] else ()
-
-        def compute(
-            group: _Group = group,
-            model: nn.Module = model,
-            data: Dataset = data,
-            counts: tuple[int, ...] = counts,
-        ) -> Arrays:
-            return _estimates(group, model, data, counts, seed)
-
+    seed = run.seed
+    for setting, name in run.each_model():
+        data = setting.data()
+        model = _model(name, seed).to(resolve_device(run.device))
+        counts = setting.counts if name in setting.shown[-1:] else ()
         arrays = cached_arrays(
             {
-                "what": "average_case_errors",
-                "code": code_sha256(["robustbook.average_case"]),
-                "device": str(resolve_device(device)),
-                "model": model_sha256(model),
-                "images": data_sha256(data),
-                "sigmas": repr(group.sigmas),
-                "estimators": repr(group.estimators),
-                "fits": group.fits,
+                "what": "estimates",
+                "device": str(resolve_device(run.device)),
+                "model": model_sum(model),
+                "images": data_sum(data),
+                "sigmas": repr(setting.sigmas),
+                "estimators": repr(setting.estimators),
+                "fits": setting.fits,
                 "counts": repr(counts),
-                "focus": group.focus,
-                "precision": group.precision,
+                "focus": setting.focus,
+                "precision": setting.precision,
                 "seed": seed,
             },
-            compute,
+            partial(_estimates, setting, model, data, counts, seed),
+            code=__name__,
         )
-        shared = {"dataset": group.dataset, "model": name, "images": len(data)}
-        for row in _rows(group, name, counts, arrays):
-            rows.append({"what": row.pop("what"), **shared, **row})
-    return rows
-
-
-def data_sums(profile: str) -> dict[str, str]:
-    """sha256 of the images, of the models, and of what the linear ones train on."""
-    sums: dict[str, str] = {}
-    for group in _PLANS[profile]:
-        for name in set(group.models) & set(_TRAINED):
-            dataset = _TRAINED[name].dataset
-            sums[f"{dataset} train"] = data_sha256(load_dataset(dataset, "train"))
-        ready = [name for name in group.models if name not in _TRAINED]
-        models = ((name, load_model(name)) for name in ready)
-        sums |= sums_of(group.dataset, group.split, group.images, models)
-    return sums
+        keys = {"dataset": setting.dataset, "model": name, "images": len(data)}
+        yield from under(keys, _of_model(setting, name, counts, arrays))
 
 
 def _model(name: str, seed: int) -> nn.Module:
@@ -264,24 +220,28 @@ def _model(name: str, seed: int) -> nn.Module:
 
     weights = cached_arrays(
         {
-            "what": "average_case_errors model",
-            "code": code_sha256(["robustbook.training"]),
+            "what": "linear model",
             "recipe": repr(recipe),
-            "images": data_sha256(data),
+            "images": data_sum(data),
             "seed": seed,
         },
         fit,
+        code=__name__,
     )
     model.load_state_dict({key: torch.tensor(v) for key, v in weights.items()})
     return model.eval()
 
 
 def _estimates(
-    group: _Group, model: nn.Module, data: Dataset, counts: tuple[int, ...], seed: int
+    setting: EstimateSetting,
+    model: nn.Module,
+    data: Dataset,
+    counts: tuple[int, ...],
+    seed: int,
 ) -> Arrays:
     """All estimates of one model, each (S, N)."""
-    x, sigmas = data.images, list(group.sigmas)
-    truth = monte_carlo(model, x, sigmas, precision=group.precision, seed=seed)
+    x, sigmas = data.images, list(setting.sigmas)
+    truth = monte_carlo(model, x, sigmas, precision=setting.precision, seed=seed)
     assert truth.trials is not None
     result: Arrays = {
         "accuracy": np.array(accuracy(logits_of(model, x), data.labels)),
@@ -289,15 +249,15 @@ def _estimates(
         "trials": truth.trials.numpy(),
         "correlation": _correlations(model, data),
     }
-    for estimator in group.estimators:
+    for estimator in setting.estimators:
         result[estimator] = _estimate(
-            estimator, model, data, sigmas, group.fits, seed + 1
+            estimator, model, data, sigmas, setting.fits, seed + 1
         )
     for count in counts:
         for estimator in ("mmse", "mmse_pairs"):
             if estimator == "mmse" or count % 2 == 0:
                 result[f"{estimator} {count}"] = _estimate(
-                    estimator, model, data, [group.focus], count, seed + 2
+                    estimator, model, data, [setting.focus], count, seed + 2
                 )
     return result
 
@@ -316,15 +276,15 @@ def _estimate(
         return softmax_proxy(model, x).numpy()[None].repeat(len(sigmas), axis=0)
     cdf: Any = "mv_sigmoid" if "mvs" in estimator else "mvn"
     if estimator.startswith("mmse"):
-        found = mmse(
+        result = mmse(
             model, x, sigmas, samples=fits, cdf=cdf, seed=seed,
             antithetic=estimator == "mmse_pairs",
         )  # fmt: skip
     else:
         # The margins are divided by sigma: a scale for them is one for 1 / sigma.
         scale = LOGISTIC_SCALE if estimator.endswith("scaled") else 1.0
-        found = taylor(model, x, [sigma / scale for sigma in sigmas], cdf=cdf)
-    return found.probability.numpy()
+        result = taylor(model, x, [sigma / scale for sigma in sigmas], cdf=cdf)
+    return result.probability.numpy()
 
 
 def _correlations(model: nn.Module, data: Dataset) -> Values:
@@ -338,23 +298,23 @@ def _correlations(model: nn.Module, data: Dataset) -> Values:
     return torch.cat(means).cpu().numpy()
 
 
-def _rows(
-    group: _Group, name: str, counts: tuple[int, ...], arrays: Arrays
+def _of_model(
+    setting: EstimateSetting, name: str, counts: tuple[int, ...], arrays: Arrays
 ) -> Iterator[Row]:
     share = float(arrays["accuracy"])
     yield {
         "what": "model",
         "accuracy": share,
-        "accuracy_se": share_error(share, group.images),
+        "accuracy_se": share_error(share, setting.samples),
         "trained_here": name in _TRAINED,
-        "fits": group.fits,
-        "correlation": rounded(arrays["correlation"].mean()),
+        "fits": setting.fits,
+        "correlation": decimals(arrays["correlation"].mean()),
     }
     truth, trials = arrays["monte_carlo"], arrays["trials"]
     variance = truth * (1 - truth) / np.maximum(trials - 1, 1)
-    every = len(group.estimators) == len(ESTIMATORS)
-    for place, sigma in enumerate(group.sigmas):
-        for estimator in group.estimators:
+    every = len(setting.estimators) == len(ESTIMATORS)
+    for place, sigma in enumerate(setting.sigmas):
+        for estimator in setting.estimators:
             compared = _compare(arrays[estimator][place], truth[place], variance[place])
             yield {
                 "what": "error", "sigma": sigma, "estimator": estimator, **compared
@@ -365,32 +325,32 @@ def _rows(
             values = arrays[estimator][place]
             yield {
                 "what": "distribution", "sigma": sigma, "estimator": estimator,
-                "mean": rounded(values.mean()),
+                "mean": decimals(values.mean()),
                 **{
-                    f"q{round(100 * q):02d}": rounded(np.quantile(values, q))
+                    f"q{round(100 * q):02d}": decimals(np.quantile(values, q))
                     for q in QUANTILES
                 },
             }  # fmt: skip
         yield {"what": "cdf", "sigma": sigma, **_compare_cdfs(arrays, place)}
-    if name not in group.shown:
+    if name not in setting.shown:
         return
-    place = group.sigmas.index(group.focus)
+    place = setting.sigmas.index(setting.focus)
     for count in counts:
         for estimator in ("mmse", "mmse_pairs"):
             if f"{estimator} {count}" in arrays:
                 estimate = arrays[f"{estimator} {count}"][0]
                 yield {
-                    "what": "convergence", "sigma": group.focus, "fits": count,
+                    "what": "convergence", "sigma": setting.focus, "fits": count,
                     "estimator": estimator,
                     **_compare(estimate, truth[place], variance[place]),
                 }  # fmt: skip
-    for index in range(group.images):
+    for index in range(setting.samples):
         yield {
-            "what": "image", "sigma": group.focus, "index": index,
+            "what": "image", "sigma": setting.focus, "index": index,
             "trials": int(trials[place, index]),
             **{
-                key: rounded(arrays[key][place, index])
-                for key in ("monte_carlo", *group.estimators)
+                key: decimals(arrays[key][place, index])
+                for key in ("monte_carlo", *setting.estimators)
             },
         }  # fmt: skip
 
@@ -401,15 +361,15 @@ def _compare(estimate: Values, truth: Values, variance: Values) -> Row:
     square = difference**2 - variance
     constant = np.ptp(estimate) == 0 or np.ptp(truth) == 0
     return {
-        "truth": rounded(truth.mean()),
-        "mean_abs": rounded(np.abs(difference).mean()),
-        "mean_abs_se": rounded(error_of_mean(np.abs(difference))),
-        "floor": rounded(np.sqrt(2 * variance / math.pi).mean()),
-        "mse": rounded(square.mean(), 9),
-        "mse_se": rounded(error_of_mean(square), 9),
-        "bias": rounded(difference.mean()),
-        "bias_se": rounded(error_of_mean(difference)),
-        "rank": None if constant else rounded(spearmanr(estimate, truth).statistic),
+        "truth": decimals(truth.mean()),
+        "mean_abs": decimals(np.abs(difference).mean()),
+        "mean_abs_se": decimals(mean_error(np.abs(difference))),
+        "floor": decimals(np.sqrt(2 * variance / math.pi).mean()),
+        "mse": decimals(square.mean(), 9),
+        "mse_se": decimals(mean_error(square), 9),
+        "bias": decimals(difference.mean()),
+        "bias_se": decimals(mean_error(difference)),
+        "rank": None if constant else decimals(spearmanr(estimate, truth).statistic),
     }
 
 
@@ -421,14 +381,14 @@ def _compare_cdfs(arrays: Arrays, place: int) -> Row:
     # Images that the Taylor estimate calls safe: failure below one in a hundred.
     safe = normal > 0.99
     return {
-        "mean_abs": rounded(np.abs(printed - normal).mean()),
-        "mean_abs_se": rounded(error_of_mean(np.abs(printed - normal))),
-        "largest": rounded(np.abs(printed - normal).max()),
-        "bias": rounded((printed - normal).mean()),
-        "pearson": None if constant else rounded(np.corrcoef(normal, printed)[0, 1]),
-        "scaled_mean_abs": rounded(np.abs(scaled - normal).mean()),
-        "scaled_mean_abs_se": rounded(error_of_mean(np.abs(scaled - normal))),
+        "mean_abs": decimals(np.abs(printed - normal).mean()),
+        "mean_abs_se": decimals(mean_error(np.abs(printed - normal))),
+        "largest": decimals(np.abs(printed - normal).max()),
+        "bias": decimals((printed - normal).mean()),
+        "pearson": None if constant else decimals(np.corrcoef(normal, printed)[0, 1]),
+        "scaled_mean_abs": decimals(np.abs(scaled - normal).mean()),
+        "scaled_mean_abs_se": decimals(mean_error(np.abs(scaled - normal))),
         "safe": int(safe.sum()),
-        "safe_failure": rounded(1 - normal[safe].mean()) if safe.any() else None,
-        "safe_failure_mvs": rounded(1 - printed[safe].mean()) if safe.any() else None,
+        "safe_failure": decimals(1 - normal[safe].mean()) if safe.any() else None,
+        "safe_failure_mvs": decimals(1 - printed[safe].mean()) if safe.any() else None,
     }

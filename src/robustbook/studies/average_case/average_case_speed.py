@@ -9,15 +9,14 @@ from functools import partial
 from typing import Any, Final
 
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
 from robustbook.models import load_model
 from robustbook.studies._rows import Row
-from robustbook.studies._sums import first_images, sums_of
-from robustbook.studies.agreement_speed import one_thread
+from robustbook.studies._run import Run, Setting
+from robustbook.studies._timing import one_thread
 
-__all__ = ["average_case_speed"]
+__all__ = ["SETTINGS", "rows"]
 
 SIGMA: Final = 0.1
 #: Noisy inputs of the paper's gold standard.
@@ -27,89 +26,80 @@ FITS: Final = (1, 5, 10, 25)
 WAYS: Final = {"serial": 1, "batched": None}
 
 
-@dataclass(frozen=True)
-class _Case:
-    model: str
-    dataset: str
-    split: str
-    #: Images of the batched runs, and the noisy inputs of each that are timed.
-    images: int
+@dataclass(frozen=True, kw_only=True)
+class SpeedSetting(Setting):
+    """A network, the images of the batched runs, and noisy inputs that are timed."""
+
+    models: tuple[str]
     samples: int
-    #: Noisy inputs of the serial run, on one image.
-    serial_samples: int
+    #: Noisy inputs of each image in batched runs, and of the one in serial runs.
+    batched: int
+    serial: int
     repeat: int
 
 
-_PLANS: Final[dict[str, tuple[_Case, ...]]] = {
-    "quick": (_Case("digits-cnn-s0", "digits", "test", 4, 500, 50, 1),),
-    "full": (
-        _Case("mnist-conv_small_nat", "mnist", "test", 20, 10_000, 2_000, 3),
-        _Case("cifar10-resnet4b_adv", "cifar10", "test1000", 10, 5_000, 1_000, 3),
-        _Case("cifar10-resnet20", "cifar10", "test1000", 8, 500, 100, 1),
+SETTINGS: Final = {
+    "quick": (
+        SpeedSetting(
+            dataset="digits", models=("digits-cnn-s0",), samples=4,
+            batched=500, serial=50, repeat=1,
+        ),
     ),
-}
+    "full": (
+        SpeedSetting(
+            dataset="mnist", models=("mnist-conv_small_nat",), samples=20,
+            batched=10_000, serial=2_000, repeat=3,
+        ),
+        SpeedSetting(
+            dataset="cifar10", split="test1000", models=("cifar10-resnet4b_adv",),
+            samples=10, batched=5_000, serial=1_000, repeat=3,
+        ),
+        SpeedSetting(
+            dataset="cifar10", split="test1000", models=("cifar10-resnet20",),
+            samples=8, batched=500, serial=100, repeat=1,
+        ),
+    ),
+}  # fmt: skip
 
 
-def average_case_speed(
-    *, profile: str = "full", seed: int = 0, device: str = "cpu"
-) -> list[Row]:
-    """Time every estimate on a single thread.
+def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
+    """Time every estimate on a single thread of the CPU, wherever the run is.
 
-    Parameters
-    ----------
-    profile : {"quick", "full"}
-        "quick" takes digits.
-    seed : int
-        Of the noise.
-    device : str
-        Not used: what is timed is a single thread of the CPU.
+    One row for each model, ``way`` ("serial": the model gets one input at a time;
+    "batched"), ``estimator`` and number of noisy inputs ``samples``, with the processor
+    time of one image in ``seconds``, the shortest of some runs.
 
-    Returns
-    -------
-    list of dict
-        One row for each model, ``way`` ("serial": the model gets one input at a time;
-        "batched"), ``estimator`` and number of noisy inputs ``samples``, with the
-        processor time of one image in ``seconds``, the shortest of some runs.
-
-    Notes
-    -----
     Average-case paper, Tables 1 and 3. Monte Carlo's time grows in proportion to its
     samples: it is measured with ``measured_samples`` of them and stated for 10 000.
     Chapter 20 of this book.
     """
-    rows: list[Row] = []
-    with one_thread():
-        for case in tqdm(_PLANS[profile], desc="average_case_speed", disable=None):
-            images = first_images(case.dataset, case.split, case.images).images
-            model = load_model(case.model).eval()
-            for way, size in WAYS.items():
-                some = images if way == "batched" else images[:1]
-                rows += _time(case, model, some, way, size, seed)
-    return rows
-
-
-def data_sums(profile: str) -> dict[str, str]:
-    """sha256 of the images and of the models."""
-    sums: dict[str, str] = {}
-    for case in _PLANS[profile]:
-        model = (case.model, load_model(case.model))
-        sums |= sums_of(case.dataset, case.split, case.images, [model])
-    return sums
+    for setting, name in run.each_model():
+        images = setting.data().images
+        model = load_model(name).eval()
+        for way, size in WAYS.items():
+            some = images if way == "batched" else images[:1]
+            with one_thread():
+                yield from _time(setting, model, some, way, size, run.seed)
 
 
 def _time(
-    case: _Case, model: nn.Module, images: Tensor, way: str, size: int | None, seed: int
+    setting: SpeedSetting,
+    model: nn.Module,
+    images: Tensor,
+    way: str,
+    size: int | None,
+    seed: int,
 ) -> Iterator[Row]:
-    samples = case.samples if way == "batched" else case.serial_samples
+    samples = setting.batched if way == "batched" else setting.serial
     softmax_proxy(model, images, batch_size=size)
-    for estimator, count, action in _tasks(case, model, images, samples, size, seed):
+    for estimator, count, action in _tasks(setting, model, images, samples, size, seed):
         sampled = estimator == "monte_carlo"
         if not sampled:
             action()  # the first call of a process loads and chooses kernels
-        repeat = 1 if sampled else case.repeat
+        repeat = 1 if sampled else setting.repeat
         seconds = min(_processor_time(action) for _ in range(repeat)) / len(images)
         yield {
-            "model": case.model,
+            "model": setting.models[0],
             "way": way,
             "estimator": estimator,
             "samples": PAPER_SAMPLES if sampled else count,
@@ -122,7 +112,7 @@ def _time(
 
 
 def _tasks(
-    case: _Case,
+    setting: SpeedSetting,
     model: nn.Module,
     images: Tensor,
     samples: int,
@@ -131,15 +121,15 @@ def _tasks(
 ) -> Iterator[tuple[str, int | None, Callable[[], object]]]:
     """Estimators, their numbers of noisy inputs, and what to time."""
     shared: dict[str, Any] = {"batch_size": size}
-    given = (model, images, SIGMA)
-    plain = partial(monte_carlo, *given, samples=samples, seed=seed, **shared)
+    problem = (model, images, SIGMA)
+    plain = partial(monte_carlo, *problem, samples=samples, seed=seed, **shared)
     yield "monte_carlo", samples, plain
     yield "softmax", None, partial(softmax_proxy, model, images, **shared)
     for cdf, ending in (("mvn", ""), ("mv_sigmoid", "_mvs")):
         shared["cdf"] = cdf
-        yield f"taylor{ending}", None, partial(taylor, *given, **shared)
-        for count in FITS if case.repeat > 1 else FITS[:3]:
-            fit = partial(mmse, *given, samples=count, seed=seed, **shared)
+        yield f"taylor{ending}", None, partial(taylor, *problem, **shared)
+        for count in FITS if setting.repeat > 1 else FITS[:3]:
+            fit = partial(mmse, *problem, samples=count, seed=seed, **shared)
             yield f"mmse{ending}", count, fit
 
 

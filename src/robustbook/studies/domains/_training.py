@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from robustbook._store.cache import Arrays, cache_directory, cached_arrays
+from robustbook._store.provenance import fingerprint
 from robustbook.datasets import Dataset
 from robustbook.models import build_model
+from robustbook.studies._run import Setting
 from robustbook.training import History, Learner, train_domains
 
-__all__ = ["Plan", "Training"]
+__all__ = ["Training", "TrainingSetting"]
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How much is trained.
+@dataclass(frozen=True, kw_only=True)
+class TrainingSetting(Setting):
+    """How much is trained, on pictures of the digits of a data set.
 
     Attributes
     ----------
-    source : str
-        Where the digits come from.
     size, width : int
         Side of the images in pixels, and width of the network.
     count : int
@@ -51,11 +51,10 @@ class Plan:
         At most so many scenes in a validation or test sample.
     """
 
-    source: str
     size: int
     width: int
     count: int
-    laps: int
+    laps: int = 1
     epochs: int
     batch_size: int
     lr: float
@@ -72,15 +71,13 @@ class Training:
 
     Attributes
     ----------
-    what : str
-        Which kind; with `version` it names the program.
-    version : int
-        Raised with every change of what is trained, or of how it is measured.
-    setup, learner : str
+    code : str
+        The module that trains and measures: with what it imports, part of the key.
+    setup, name : str
         What a person calls the domains and the learner.
-    loss : Learner
+    learner : Learner
         The learner.
-    plan : Plan
+    setting : TrainingSetting
         How much.
     training_seed : int
         Of the training images, the initial weights and the training.
@@ -88,103 +85,74 @@ class Training:
         Of validation and test images.
     device : str
         Where to train; not part of what is looked for in the cache.
-    prefix : str
-        In front of the checkpoint's name.
-    more : mapping
-        What else defines it.
     """
 
-    what: str
-    version: int
+    code: str
     setup: str
-    learner: str
-    loss: Learner
-    plan: Plan
+    name: str
+    learner: Learner
+    setting: TrainingSetting
     training_seed: int
-    seed: int
+    seed: int = 0
     device: str = "auto"
-    prefix: str = ""
-    more: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """All that defines the training, in plain numbers and strings."""
-        found = {
-            "what": self.what,
-            "version": self.version,
+        """All that defines the training beside the code, plain numbers and strings."""
+        setting = asdict(self.setting)
+        # Not part of it: how many other trainings there are, and networks.
+        for name in ("seeds", "models"):
+            del setting[name]
+        return {
+            "what": self.code,
             "setup": self.setup,
-            "learner": self.learner,
-            "options": repr(self.loss),
+            "learner": self.name,
+            "options": repr(self.learner),
             "training_seed": self.training_seed,
             "seed": self.seed,
-            **self.more,
-            **asdict(self.plan),
+            **setting,
         }
-        # Not part of it: how many other trainings there are.
-        del found["seeds"]
-        return found
 
     @property
     def checkpoint(self) -> Path:
         """Where it is kept: a file for its name and everything that defines it."""
-        text = json.dumps(self.configuration, sort_keys=True)
+        text = json.dumps([self.configuration, fingerprint(self.code)], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         setup = self.setup.replace(" ", "-")
-        name = f"{self.prefix}{setup}-{self.learner}-s{self.training_seed}"
-        return cache_directory() / "domains" / f"{name}-{digest}.pt"
+        name = f"{setup}-{self.name}-s{self.training_seed}-{digest}.pt"
+        return cache_directory() / "domains" / name
 
     def stored(self, compute: Callable[[], Arrays]) -> Arrays:
-        """Return what the training was for, from the cache if it is there.
-
-        Parameters
-        ----------
-        compute : callable
-            Trains, and returns arrays by name.
-
-        Returns
-        -------
-        dict of str to ndarray
-            The arrays.
-        """
+        """What the training was for, from the cache if it is there."""
         return cached_arrays(
-            self.configuration, compute, directory=self.checkpoint.parent
+            self.configuration,
+            compute,
+            code=self.code,
+            directory=self.checkpoint.parent,
         )
 
     def run(
         self, domains: Sequence[Dataset], *, num_classes: int = 2, **options: Any
     ) -> tuple[nn.Module, History]:
-        """Train, or go on where a training was stopped.
-
-        Parameters
-        ----------
-        domains : sequence of Dataset
-            To train on.
-        num_classes : int, default 2
-            K.
-        **options
-            What to measure, as :func:`robustbook.training.train_domains` takes it.
-
-        Returns
-        -------
-        torch.nn.Module
-            The network, with the weights of the last epoch.
-        History
-            Scores, and what was kept or watched.
-        """
-        plan = self.plan
-        shape = {"width": plan.width, "num_classes": num_classes, "norm": plan.norm}
+        """Train, or go on where a training was stopped; options are what to measure."""
+        setting = self.setting
+        shape = {
+            "width": setting.width,
+            "num_classes": num_classes,
+            "norm": setting.norm,
+        }
         model = build_model("strided-cnn", seed=self.training_seed, options=shape)
         history = train_domains(
             model,
-            self.loss,
+            self.learner,
             domains,
-            epochs=plan.epochs,
-            lr=plan.lr,
-            batch_size=plan.batch_size,
+            epochs=setting.epochs,
+            lr=setting.lr,
+            batch_size=setting.batch_size,
             seed=self.training_seed,
             checkpoint=self.checkpoint,
             device=self.device,
-            precision=plan.precision,
+            precision=setting.precision,
             progress=False,
             **options,
         )

@@ -2,109 +2,87 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterator
+from itertools import combinations, product
 from typing import Final
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.learners import History
-from robustbook.studies.domains._data import (
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, under
+from robustbook.studies._scores import confidence
+from robustbook.studies._statistics import clustered_error, mean_error
+from robustbook.studies.domains._pairs import (
     DIGITS,
     LEARNERS,
-    PLANS,
     SELECTED_BY,
-    SETUPS,
     TrainedPair,
-    domain_sums,
-    train_learner,
+    train_pair,
 )
-from robustbook.studies._scores import confidence
-from robustbook.studies._rows import Row
+from robustbook.studies.domains._pictures import SETUPS
+from robustbook.studies.domains._training import TrainingSetting
 from robustbook.training import History
 
-__all__ = ["clustered_error", "data_sums", "domain_learners"]
+__all__ = ["RATIOS", "SETTINGS", "rows"]
+
+SETTINGS: Final = {
+    "full": (
+        TrainingSetting(
+            dataset="mnist", size=64, width=16, count=5000, epochs=15, batch_size=64,
+            lr=1e-3, seeds=5, precision="bfloat16",
+        ),
+    ),
+    "quick": (
+        TrainingSetting(
+            dataset="digits", size=32, width=8, count=400, laps=2, epochs=8,
+            batch_size=32, lr=5e-3, seeds=2,
+        ),
+    ),
+}  # fmt: skip
 
 #: Shares of the second sample that are from the shifted environment.
 RATIOS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
-def domain_learners(
-    *,
-    profile: str = "full",
-    seed: int = 0,
-    device: str = "auto",
-) -> list[Row]:
+def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     """Train three learners on two domains, and measure them where factors shift.
 
-    Parameters
-    ----------
-    profile : {"quick", "full"}
-        "quick" takes the embedded digits, smaller images and two seeds.
-    seed : int
-        Of the validation and test images and of which of them are shifted. The
-        trainings have the seeds 0, 1, ... after it.
-    device : str
-        Where the models are trained.
+    Rows for each ``setup`` ("printed" or "configured" environments), ``learner`` and
+    ``training_seed`` (0, 1, ... after the seed of the validation and test images), with
+    ``what`` =
+    "epoch": loss, risk, and scores of the validation pairs of the same and of other
+    digits, after each ``epoch``;
+    "selected": the ``epoch`` whose weights are tested, the first of the ``tied`` ones
+    that are best by validation accuracy;
+    "pair": scores of the first test sample and a second one that shows the ``digits``
+    "same" or "other", with so many ``factors`` shifted in a share ``ratio`` of it.
+    Standard errors are clustered by the first sample's digit;
+    "difference" (without a training seed): by how much ``learner`` is above ``other``
+    in ``pa``, ``afr_pred`` and ``afr_true`` of pairs with all of the second sample
+    shifted, on average over the seeds, with errors over the images (``_se_images``) and
+    over the trainings (``_se_seeds``).
 
-    Returns
-    -------
-    list of dict
-        Rows for each ``setup`` ("printed" or "configured" environments),
-        ``learner`` and ``training_seed``, with ``what`` =
-        "epoch": loss, risk, and scores of the validation pairs of the same and of other
-        digits, after each ``epoch``;
-        "selected": the ``epoch`` whose weights are tested, the first of the ``tied``
-        ones that are best by validation accuracy;
-        "pair": scores of the first test sample and a second one that shows the
-        ``digits`` "same" or "other", with so many ``factors`` shifted in a share
-        ``ratio`` of it. Standard errors are clustered by the first sample's digit;
-        "difference" (without a training seed): by how much ``learner`` is above
-        ``other`` in ``pa``, ``afr_pred`` and ``afr_true`` of pairs with all of the
-        second sample shifted, on average over the seeds, with errors over the images
-        (``_se_images``) and over the trainings (``_se_seeds``).
-
-    Notes
-    -----
     PA thesis, section 4.3, Experiments 5a and 5b; PA paper, section 4.2. Training is
     stored in the cache after every epoch. Chapter 15 of this book.
     """
-    plan = PLANS[profile]
-    wanted = [
-        (setup, learner, training_seed)
-        for setup in SETUPS
-        for training_seed in range(seed, seed + plan.seeds)
-        for learner in LEARNERS
-    ]
-    rows: list[Row] = []
-    by_sample: dict[tuple[str, str], list[TrainedPair]] = {}
-    for setup, learner, training_seed in tqdm(
-        wanted, desc="domain_learners", disable=None
+    seeds = range(run.seed, run.seed + run.setting.seeds)
+    trained: dict[tuple[str, str], list[TrainedPair]] = {}
+    for setup, training_seed, learner in run.each(product(SETUPS, seeds, LEARNERS)):
+        pair = train_pair(
+            setup, learner, run.setting,
+            training_seed=training_seed, seed=run.seed, device=run.device,
+        )  # fmt: skip
+        trained.setdefault((setup, learner), []).append(pair)
+        keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
+        yield from under(keys, _of_training(pair, run.seed))
+    for setup, (learner, other) in product(
+        SETUPS, combinations(list(LEARNERS)[::-1], 2)
     ):
-        trained = train_learner(
-            setup, learner, plan, training_seed=training_seed, seed=seed, device=device
-        )
-        by_sample.setdefault((setup, learner), []).append(trained)
-        shared = {"setup": setup, "learner": learner, "training_seed": training_seed}
-        rows += [
-            {"what": row.pop("what"), **shared, **row}
-            for row in _of_training(trained, seed)
-        ]
-    for setup in SETUPS:
-        for learner, other in itertools.combinations(list(LEARNERS)[::-1], 2):
-            pair = by_sample[setup, learner], by_sample[setup, other]
-            shared = {"setup": setup, "learner": learner, "other": other}
-            rows += [{"what": "difference", **shared, **row} for row in _between(*pair)]
-    return rows
-
-
-def data_sums(profile: str) -> dict[str, str]:
-    """sha256 of the digits that the images are made of."""
-    return domain_sums(PLANS[profile])
+        keys = {"setup": setup, "learner": learner, "other": other}
+        differences = _between(trained[setup, learner], trained[setup, other])
+        yield from under({"what": "difference", **keys}, differences)
 
 
 def _of_training(trained: TrainedPair, seed: int) -> Iterator[Row]:
@@ -157,9 +135,7 @@ def _between(learner: list[TrainedPair], other: list[TrainedPair]) -> Iterator[R
                 row[f"{name}_se_images"] = clustered_error(
                     differences.mean(0), learner[0].clusters[digits]
                 )
-                row[f"{name}_se_seeds"] = float(of_seeds.std()) / math.sqrt(
-                    len(of_seeds)
-                )
+                row[f"{name}_se_seeds"] = mean_error(of_seeds)
             yield row
 
 
@@ -190,33 +166,3 @@ def _scores(first: Tensor, second: Tensor, labels: Tensor, clusters: Tensor) -> 
         "afr_true_se": clustered_error(right, clusters),
         "confidence": confidence(second),
     }
-
-
-def clustered_error(values: Tensor, clusters: Tensor) -> float:
-    """Standard error of a mean where only samples of different clusters are unrelated.
-
-    Parameters
-    ----------
-    values : Tensor, shape (N,)
-        The samples.
-    clusters : Tensor, shape (N,)
-        A number for each sample's cluster.
-
-    Returns
-    -------
-    float
-        The error; NaN if there is one cluster only. With one sample in each cluster
-        it is that of independent samples.
-
-    Examples
-    --------
-    >>> clustered_error(torch.tensor([0.0, 0.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1]))
-    0.5
-    """
-    _, index = torch.unique(clusters, return_inverse=True)
-    count = int(index.max()) + 1
-    if count < 2:
-        return math.nan
-    deviations = values.double() - values.double().mean()
-    sums = torch.zeros(count, dtype=torch.float64).index_add_(0, index, deviations)
-    return math.sqrt(count / (count - 1) * float(sums.square().sum())) / len(values)

@@ -2,54 +2,99 @@
 
 from __future__ import annotations
 
-from robustbook.studies.domains._data import LEARNERS, domain_sums
+from collections.abc import Iterator
+from itertools import product
+from typing import Final
+
+from robustbook.datasets.diagvib import OPPORTUNITIES
 from robustbook.studies._rows import Row
-from robustbook.studies.domains._selections import FACTORS, SELECTION_PLANS, all_epochs
+from robustbook.studies._run import Run, under
+from robustbook.studies.domains._epochs import FACTORS, epochs_of
+from robustbook.studies.domains._pairs import LEARNERS
+from robustbook.studies.domains._training import TrainingSetting
 
-__all__ = ["data_sums", "domain_selection"]
+__all__ = ["SETTINGS", "rows"]
+
+#: Experiment 6, where source domains differ in a factor; Experiment 7, where that
+#: factor gives the class away.
+SETTINGS: Final = {
+    "full": (
+        TrainingSetting(
+            dataset="mnist", size=64, width=16, count=3000, epochs=20, batch_size=64,
+            lr=1e-3, seeds=5, precision="bfloat16", validated=600, tested=800,
+        ),
+    ),
+    "quick": (
+        TrainingSetting(
+            dataset="digits", size=32, width=8, count=300, epochs=6, batch_size=32,
+            lr=5e-3, seeds=2,
+        ),
+    ),
+    "full shortcuts": (
+        TrainingSetting(
+            dataset="mnist", size=64, width=16, count=2000, epochs=15, batch_size=32,
+            lr=1e-3, seeds=5, precision="bfloat16", validated=600, tested=600,
+        ),
+    ),
+    "quick shortcuts": (
+        TrainingSetting(
+            dataset="digits", size=32, width=8, count=120, epochs=6, batch_size=32,
+            lr=5e-3, seeds=2,
+        ),
+    ),
+}  # fmt: skip
 
 
-def domain_selection(
-    *,
-    profile: str = "full",
-    seed: int = 0,
-    device: str = "auto",
-) -> list[Row]:
+def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]:
     """Train where two source domains differ in a factor; score every epoch.
 
-    Parameters
-    ----------
-    profile : {"quick", "full"}
-        "quick" takes the embedded digits, smaller images and two seeds.
-    seed : int
-        Of the validation and test images. The trainings have the seeds 0, 1, ...
-        after it.
-    device : str
-        Where the models are trained.
+    One row for each ``factor`` ("hue" or "position"), ``learner``, ``training_seed``
+    (0, 1, ... after the seed of the validation and test images) and ``epoch``:
+    ``loss``, ``risk``; for each validation pair NAME ("SD", "ID", "1F-MD", "5F-MD",
+    "OOD") ``NAME/accuracy``, ``NAME/afr_pred``, ``NAME/pa``, ``NAME/other_afr_pred``,
+    ``NAME/other_pa``, ``NAME/classes``; ``test/0`` to ``test/5``. In a pair are the
+    same digits, for ``other_`` different ones of the same class. In "SD" with the same
+    digits both samples are the same.
 
-    Returns
-    -------
-    list of dict
-        One for each ``factor`` ("hue" or "position"), ``learner``, ``training_seed``
-        and ``epoch``: ``loss``, ``risk``; for each validation pair NAME ("SD", "ID",
-        "1F-MD", "5F-MD", "OOD") ``NAME/accuracy``, ``NAME/afr_pred``, ``NAME/pa``,
-        ``NAME/other_afr_pred``, ``NAME/other_pa``, ``NAME/classes``; ``test/0`` to
-        ``test/5``. In a pair are the same digits, for ``other_`` different ones of
-        the same class. In "SD" with the same digits both samples are the same.
+    With shortcuts, where the factor gives the class away more and less: also for each
+    ``setting`` of :data:`robustbook.datasets.diagvib.OPPORTUNITIES`, the pair "ID"
+    alone, and for the pair "tests" of test environments 0 and 1 ``tests/afr_pred``,
+    ``tests/pa``, ``tests/beta`` and ``tests/confidence`` of the second.
 
-    Notes
-    -----
-    PA thesis, section 5.1, Experiment 6, Tables 5.3, 5.4, B.1 and B.2. Training is
-    stored in the cache after every epoch. Chapter 17 of this book.
+    PA thesis, sections 5.1 and 5.2, Experiments 6 and 7, Tables 5.3 to 5.7 and B.1 to
+    B.4; PA paper, Table 1. Training is stored in the cache after every epoch. Chapter
+    17 of this book.
     """
-    return all_epochs(
-        [(factor, learner) for factor in FACTORS for learner in LEARNERS],
-        SELECTION_PLANS[profile],
-        seed=seed,
-        device=device,
-    )
+    setups: list[tuple[Row, str]] = [({"factor": factor}, factor) for factor in FACTORS]
+    learners = tuple(LEARNERS)
+    if shortcuts:
+        setups = [
+            ({"factor": factor, "setting": opportunity}, f"{factor} {opportunity}")
+            for factor, opportunity in product(FACTORS, OPPORTUNITIES)
+        ]
+        learners = ("ERM", "IRM")
+    of_tests = ("afr_pred", "pa", "beta", "confidence") if shortcuts else ()
+    # Seed after seed, so that a part of them is of use.
+    seeds = range(run.seed, run.seed + run.setting.seeds)
+    for training_seed, (keys, setup), learner in run.each(
+        product(seeds, setups, learners)
+    ):
+        epochs = epochs_of(
+            setup, learner, run.setting,
+            training_seed=training_seed, seed=run.seed, device=run.device,
+        )  # fmt: skip
+        keys = {**keys, "learner": learner, "training_seed": training_seed}
+        yield from under(keys, (_chosen(epoch, of_tests) for epoch in epochs))
 
 
-def data_sums(profile: str) -> dict[str, str]:
-    """sha256 of the digits that the images are made of."""
-    return domain_sums(SELECTION_PLANS[profile])
+def _chosen(epoch: dict[str, float], of_tests: tuple[str, ...]) -> Row:
+    """Columns of an epoch: of the pair of tests those that are asked for."""
+    row: Row = {}
+    for name, value in epoch.items():
+        part, _, column = name.partition("/")
+        if part == "tests":
+            if column in of_tests:
+                row[name] = value
+        elif column not in ("beta", "confidence"):
+            row[name] = value
+    return row

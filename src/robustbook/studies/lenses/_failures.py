@@ -1,4 +1,4 @@
-"""How well the scores of single images foresee failure under a shift."""
+"""How well the scores of single images foretell failure under a shift."""
 
 from __future__ import annotations
 
@@ -10,35 +10,27 @@ import numpy as np
 import numpy.typing as npt
 
 from robustbook.corruptions import CORRUPTIONS
-from robustbook.studies.lenses._models import SeenModel
-from robustbook.studies._rows import Row, Values
+from robustbook.studies._rows import Row
+from robustbook.studies._statistics import Values, middle_95
+from robustbook.studies.lenses._models import LensedModel
 
-__all__ = ["foresight", "weighted_auroc"]
+__all__ = ["failure_rows", "weighted_auroc"]
 
 #: With fewer failures, or fewer survivors, no AUROC is measured.
 _FEWEST: Final = 5
 
 
-def foresight(seen: dict[str, SeenModel], weights: Values) -> Iterator[Row]:
-    """Say how well each score foresees failure under a corruption it has not seen.
+def failure_rows(models: dict[str, LensedModel], weights: Values) -> Iterator[Row]:
+    """Say how well each score foretells failure under a corruption it has not seen.
 
-    Parameters
-    ----------
-    seen : dict of str to SeenModel
-        Models by name, on the same N images.
-    weights : ndarray, shape (R, N)
-        How often each image is in each resample.
-
-    Yields
-    ------
-    dict
-        Two failures: the prediction changes; a right prediction becomes wrong.
-        "foresight": AUROC of a score for a model and a corruption. "mean": over all
-        of these. "gain": difference of means to that of the logit margin.
+    Two failures: the prediction changes; a right prediction becomes wrong. "foresight":
+    AUROC of a score for a model and a corruption. "mean": over all of these. "gain":
+    difference of means to that of the logit margin. `weights` (R, N) say how often each
+    image is in each resample.
     """
     for failure in ("changed", "wrong"):
-        found: dict[str, list[Values]] = {}
-        for (name, one), kind in itertools.product(seen.items(), CORRUPTIONS):
+        by_score: dict[str, list[Values]] = {}
+        for (name, one), kind in itertools.product(models.items(), CORRUPTIONS):
             among = np.ones(len(one.kept), dtype=bool)
             failed = one.changed(kind).numpy()
             if failure == "wrong":
@@ -50,7 +42,7 @@ def foresight(seen: dict[str, SeenModel], weights: Values) -> Iterator[Row]:
                 aurocs = weighted_auroc(
                     values.numpy()[among], failed[among], weights[:, among]
                 )
-                found.setdefault(score, []).append(aurocs)
+                by_score.setdefault(score, []).append(aurocs)
                 yield {
                     "what": "foresight",
                     "failure": failure,
@@ -60,9 +52,13 @@ def foresight(seen: dict[str, SeenModel], weights: Values) -> Iterator[Row]:
                     "failed": bad / count,
                     **_interval_row("auroc", aurocs),
                 }
-        means = {score: np.mean(all_, axis=0) for score, all_ in found.items()}
+        means = {score: np.mean(all_, axis=0) for score, all_ in by_score.items()}
         for score, mean in means.items():
-            row: Row = {"failure": failure, "score": score, "cases": len(found[score])}
+            row: Row = {
+                "failure": failure,
+                "score": score,
+                "cases": len(by_score[score]),
+            }
             yield {"what": "mean", **row, **_interval_row("auroc", mean)}
             gain = mean - means["logit_margin"]
             yield {"what": "gain", **row, **_interval_row("gain", gain)}
@@ -71,22 +67,10 @@ def foresight(seen: dict[str, SeenModel], weights: Values) -> Iterator[Row]:
 def weighted_auroc(
     scores: Values, failed: npt.NDArray[np.bool_], weights: Values
 ) -> Values:
-    """Return the chance that a failure scores lower than a survivor.
+    """Return the chance that a failure scores lower than a survivor; ties count half.
 
-    Parameters
-    ----------
-    scores : ndarray, shape (N,)
-        Ties count half.
-    failed : ndarray of bool, shape (N,)
-        Which samples fail.
-    weights : ndarray, shape (R, N)
-        How often each sample is in each resample.
-
-    Returns
-    -------
-    ndarray, shape (R + 1,)
-        First that of the samples themselves, then that of the resamples; NaN where
-        a resample has no failure or no survivor.
+    First that of the samples (N,) themselves, then that of the resamples with these
+    weights (R, N); NaN where a resample has no failure or no survivor.
 
     Examples
     --------
@@ -104,15 +88,11 @@ def weighted_auroc(
     below = np.cumsum(bad, axis=1) - bad / 2
     pairs = bad.sum(axis=1) * good.sum(axis=1)
     with np.errstate(invalid="ignore"):
-        found: Values = (good * below).sum(axis=1) / pairs
-    return found
+        aurocs: Values = (good * below).sum(axis=1) / pairs
+    return aurocs
 
 
 def _interval_row(name: str, values: Values) -> Row:
     """The first value, and the middle 95 % of the others."""
-    low, high = np.nanquantile(values[1:], [0.025, 0.975])
-    return {
-        name: float(values[0]),
-        f"{name}_low": float(low),
-        f"{name}_high": float(high),
-    }
+    low, high = middle_95(values[1:])
+    return {name: float(values[0]), f"{name}_low": low, f"{name}_high": high}

@@ -2,159 +2,41 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.cache import Arrays, Configuration, cached_arrays
-from robustbook._store.provenance import code_sha256
+from robustbook._store.cache import Arrays, cached_arrays
+from robustbook._store.sums import model_sum
 from robustbook.agreement import Agreement, posterior_agreement
-from robustbook.average_case import mmse, monte_carlo
 from robustbook.corruptions import CORRUPTIONS, corrupt
-from robustbook.datasets import Dataset, load_dataset
+from robustbook.datasets import Dataset
 from robustbook.margins import gradient_normalized_margin
 from robustbook.models import load_model, logits_of, resolve_device
-from robustbook.studies.margins._measured import (
+from robustbook.studies._run import Run, data_sum
+from robustbook.studies.adversarial.attacked import Attack, attack_model
+from robustbook.studies.lenses._survival import counted, linearized
+from robustbook.studies.lenses.settings import LensSetting
+from robustbook.studies.margins.measured import (
     MeasuredMargins,
-    Recipe,
     margins_of,
     scores_of,
 )
-from robustbook.studies.adversarial.attacked import (
-    Attack,
-    attack_model,
-    data_sha256,
-    model_sha256,
-)
 
-__all__ = ["LensSetting", "SeenModel", "lens_setting", "see"]
+__all__ = ["LensedModel", "measure_model"]
 
 #: Images whose noisy copies are counted at once, and kept in one file of the cache.
 _BLOCK: Final = 200
 
 
-@dataclass(frozen=True)
-class LensSetting:
-    """Models and images that belong together, and with what they are measured.
-
-    Attributes
-    ----------
-    dataset, split : str
-        The images.
-    samples : int
-        How many of them, from the first.
-    models : dict of str to Recipe
-        Names, and how thoroughly their input margins are looked for.
-    eps : float
-        ℓ∞ bound of the attack, in [0, 1] pixel units.
-    attack_steps : int
-        Steps of PGD.
-    sigma : float
-        Standard deviation of the noise, in [0, 1] pixel units.
-    small : tuple of float
-        Smaller ones, for which nothing is counted.
-    noise_samples : int
-        Noisy copies of each image.
-    severity : int
-        Of the corruptions.
-    """
-
-    dataset: str
-    split: str
-    samples: int
-    models: dict[str, Recipe]
-    eps: float
-    attack_steps: int
-    sigma: float
-    small: tuple[float, ...]
-    noise_samples: int
-    severity: int = 3
-
-    def data(self) -> Dataset:
-        """Load the images."""
-        return load_dataset(self.dataset, self.split).subset(slice(self.samples))
-
-    def sums(self) -> dict[str, str]:
-        """sha256 of the models and of the images."""
-        sums = {name: model_sha256(load_model(name)) for name in self.models}
-        return {**sums, f"{self.dataset} {self.split}": data_sha256(self.data())}
-
-
-# Those of Part VI, whose margins are then in the cache.
-_CIFAR: Final = Recipe(targets=3, steps=10, refine_steps=50, rounds=1)
-_DEEP: Final = Recipe(targets=3, steps=10, refine_steps=30, rounds=1, apgd_steps=10)
-_DIGITS: Final = Recipe(targets=3, steps=10, refine_steps=0, rounds=0)
-
-_SETTINGS: Final = {
-    "quick": LensSetting(
-        dataset="digits",
-        split="test",
-        samples=200,
-        models=dict.fromkeys(
-            (
-                "digits-linear-s0",
-                "digits-cnn-s0",
-                "digits-cnn-noise-s0",
-                "digits-cnn-adv-s0",
-                "digits-cnn-grad1e-3-s0",
-                "digits-cnn-grad1e-2-s0",
-                "digits-cnn-grad1e-1-s0",
-                "digits-cnn-grad1-s0",
-            ),
-            _DIGITS,
-        ),
-        eps=0.1,
-        attack_steps=10,
-        sigma=0.2,
-        small=(0.02, 0.06),
-        noise_samples=100,
-    ),
-    "full": LensSetting(
-        dataset="cifar10",
-        split="test1000",
-        samples=1000,
-        models={
-            "cifar10-resnet20": _DEEP,
-            **dict.fromkeys(
-                (
-                    "cifar10-marabou_large",
-                    "cifar10-captum_lenet",
-                    "cifar10-cnn_a_mix",
-                    "cifar10-cnn_a_mix4",
-                    "cifar10-cnn_a_adv",
-                    "cifar10-cnn_a_adv4",
-                    "cifar10-cnn_a_adv_alt",
-                    "cifar10-resnet2b_adv",
-                    "cifar10-resnet4b_adv",
-                    "cifar10-conv_small_pgd",
-                    "cifar10-preact-adv-s0",
-                    "cifar10-oval_wide_kw",
-                ),
-                _CIFAR,
-            ),
-        },
-        eps=8 / 255,
-        attack_steps=40,
-        sigma=0.1,
-        small=(0.01, 0.03),
-        noise_samples=500,
-    ),
-}
-
-
-def lens_setting(profile: str) -> LensSetting:
-    """Return the setting of a profile: digits for "quick"."""
-    return _SETTINGS[profile]
-
-
 @dataclass(frozen=True, eq=False)
-class SeenModel:
-    """What the three lenses see of a model.
+class LensedModel:
+    """A network, and what the three lenses say of it.
 
     Attributes
     ----------
@@ -212,15 +94,7 @@ class SeenModel:
     def scores(self, held_out: str | None = None) -> dict[str, Tensor]:
         """What is known of each image before a corruption: the larger, the safer.
 
-        Parameters
-        ----------
-        held_out : str, optional
-            The corruption, which must not be seen.
-
-        Returns
-        -------
-        dict of str to Tensor, shape (N,)
-            Float64, by the name of the score.
+        Float64 (N,) by the name of the score; none has seen the corruption held out.
         """
         free = scores_of(self.margins)
         *small, sigma = self.linearized
@@ -243,36 +117,17 @@ class SeenModel:
         }
 
 
-def see(
-    name: str, setting: LensSetting, *, seed: int = 0, device: str = "auto"
-) -> SeenModel:
-    """Measure a model with all lenses, or read what was measured.
-
-    Parameters
-    ----------
-    name : str
-        One of the setting's models.
-    setting : LensSetting
-        Images, and with what they are measured.
-    seed : int, default 0
-        Of noise and attacks.
-    device : str, default "auto"
-        Where to run.
-
-    Returns
-    -------
-    SeenModel
-        On the CPU.
-    """
-    data = setting.data()
-    margins = margins_of(name, data, setting.models[name], seed=seed, device=device)
-    model = load_model(name).eval()
+def measure_model(run: Run[LensSetting], name: str) -> LensedModel:
+    """Measure a network with all lenses, or read what was measured."""
+    setting, data, seed = run.setting, run.data, run.seed
+    where: dict[str, Any] = {"seed": seed, "device": run.device}
+    margins = margins_of(name, data, setting.models[name], **where)
+    model = load_model(name).eval().to(resolve_device(run.device))
     # Attacks go against the prediction: no lens needs a label.
     decided = replace(data, labels=margins.logits.argmax(dim=1))
     attack = Attack("pgd", setting.eps, setting.attack_steps)
-    attacked = attack_model(name, attack, decided, seed=seed, device=device)
-    kept, linearized = _average(model, data, setting, seed=seed, device=device)
-    model.to(resolve_device(device))
+    attacked = attack_model(name, attack, decided, **where)
+    survival = partial(_survival, model, data, setting.noise_samples, seed)
     first_order = gradient_normalized_margin(
         model, data.images, norm="l2", nearest=True
     ).cpu()
@@ -292,58 +147,45 @@ def see(
             for kind in CORRUPTIONS
         },
     }
-    agreements = {
-        shift: posterior_agreement(margins.logits, logits)
-        for shift, logits in shifted.items()
-    }
-    return SeenModel(margins, shifted, agreements, kept, linearized, first_order)
+    return LensedModel(
+        margins=margins,
+        shifted_logits=shifted,
+        agreements={
+            shift: posterior_agreement(margins.logits, logits)
+            for shift, logits in shifted.items()
+        },
+        kept=survival(counted, setting.sigma),
+        linearized={
+            sigma: survival(linearized, sigma)
+            for sigma in (*setting.small, setting.sigma)
+        },
+        first_order=first_order,
+    )
 
 
-def _average(
-    model: nn.Module, data: Dataset, setting: LensSetting, *, seed: int, device: str
-) -> tuple[Tensor, dict[float, Tensor]]:
-    """Average-case robustness of each image, counted and linearized, in blocks."""
-    code = code_sha256(["robustbook.average_case"], follow_imports=False)
-    sigmas = (*setting.small, setting.sigma)
-
-    def estimated(name: str, estimate: Callable[..., Arrays], sigma: float) -> Tensor:
-        parts = []
-        for start in range(0, len(data), _BLOCK):
-            block = data.subset(slice(start, start + _BLOCK))
-            configuration: Configuration = {
-                "what": "average case",
-                "estimate": name,
-                "model_sha256": model_sha256(model),
-                "data_sha256": data_sha256(block),
+def _survival(
+    model: nn.Module,
+    data: Dataset,
+    samples: int,
+    seed: int,
+    estimate: Callable[..., Arrays],
+    sigma: float,
+) -> Tensor:
+    """Average-case robustness of each image, in blocks."""
+    parts = []
+    for start in range(0, len(data), _BLOCK):
+        block = data.subset(slice(start, start + _BLOCK))
+        arrays = cached_arrays(
+            {
+                "estimate": estimate.__name__,
+                "model": model_sum(model),
+                "data": data_sum(block),
                 "sigma": sigma,
-                "samples": setting.noise_samples,
+                "samples": samples,
                 "seed": seed,
-                "code_sha256": code,
-            }
-            on = model.to(resolve_device(device))
-            compute = functools.partial(
-                estimate, on, block.images, sigma, setting.noise_samples, seed
-            )
-            parts.append(cached_arrays(configuration, compute)["probability"])
-        return torch.from_numpy(np.concatenate(parts))
-
-    kept = estimated("kept", _counted, setting.sigma)
-    linearized = {
-        sigma: estimated("linearized", _linearized, sigma) for sigma in sigmas
-    }
-    model.cpu()
-    return kept, linearized
-
-
-def _counted(
-    model: nn.Module, images: Tensor, sigma: float, samples: int, seed: int
-) -> Arrays:
-    found = monte_carlo(model, images, sigma, samples=samples, seed=seed)
-    return {"probability": found.probability.cpu().numpy()}
-
-
-def _linearized(
-    model: nn.Module, images: Tensor, sigma: float, _: int, seed: int
-) -> Arrays:
-    found = mmse(model, images, sigma, seed=seed)
-    return {"probability": found.probability.cpu().numpy()}
+            },
+            partial(estimate, model, block.images, sigma, samples, seed),
+            code=estimate.__module__,
+        )
+        parts.append(arrays["probability"])
+    return torch.from_numpy(np.concatenate(parts))

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from scipy.stats import kendalltau
 from torch import Tensor
-from tqdm import tqdm
 
 from robustbook.attacks import pgd
 from robustbook.average_case import mmse, monte_carlo
@@ -24,17 +23,21 @@ from robustbook.margins import (
     margin_consistency,
 )
 from robustbook.models import load_model, logits_of
-from robustbook.studies.lenses._failures import foresight
-from robustbook.studies.lenses._models import LensSetting, SeenModel, lens_setting, see
-from robustbook.studies.margins._measured import (
-    measure_bounds,
+from robustbook.studies._rows import Row, decimals
+from robustbook.studies._run import Run
+from robustbook.studies._statistics import Values, mean_error, middle_95
+from robustbook.studies.lenses._failures import failure_rows
+from robustbook.studies.lenses._models import LensedModel, measure_model
+from robustbook.studies.lenses.settings import SETTINGS, LensSetting
+from robustbook.studies.margins.columns import (
+    difference_row,
     paired_tau_difference,
     share_row,
     tau_row,
 )
-from robustbook.studies._rows import Row, Values, error_of_mean, rounded
+from robustbook.studies.margins.measured import measure_bounds
 
-__all__ = ["data_sums", "three_lenses"]
+__all__ = ["MEASURES", "SETTINGS", "rows"]
 
 #: Resamples of the images for intervals.
 _DRAWS: Final = {"full": 1000, "quick": 100}
@@ -73,63 +76,38 @@ _PAIRS: Final = (
 _COUNTED: Final = 20
 
 
-def data_sums(profile: str) -> dict[str, str]:
-    """sha256 of the models and of the images, for the provenance."""
-    return lens_setting(profile).sums()
-
-
-def three_lenses(
-    *, profile: str = "full", seed: int = 0, device: str = "auto"
-) -> list[Row]:
+def rows(run: Run[LensSetting]) -> Iterator[Row]:
     """Measure every model with all three lenses.
 
-    Parameters
-    ----------
-    profile : {"full", "quick"}, default "full"
-        Thirteen networks on CIFAR-10, or eight on digits.
-    seed : int, default 0
-        Of noise, attacks and resamples.
-    device : str, default "auto"
-        Where to run.
-
-    Returns
-    -------
-    list of dict
-        Rows told apart by ``what``: "setting"; "model", one a model, with every
-        measure and its error; "rank", how two measures order the models; "relation",
-        how two scores order the images of a model; "difference", by how much
-        average-case robustness orders contributions better than the logit margin;
-        "foresight", how well a score of the clean side foresees failure under a
-        corruption that it did not see, for each model and on average; "gain", the
-        difference to the logit margin; "tie", how many images weak noise cannot
-        tell apart; "cost"; "sample", single images.
+    Rows told apart by ``what``: "setting"; "model", one a model, with every measure and
+    its error; "rank", how two measures order the models; "relation", how two scores
+    order the images of a model; "difference", by how much average-case robustness
+    orders contributions better than the logit margin; "foresight", how well a score of
+    the clean side foretells failure under a corruption that it did not see, for each
+    model and on average; "gain", the difference to the logit margin; "tie", how many
+    images weak noise cannot tell apart; "cost"; "sample", single images.
     """
-    setting = lens_setting(profile)
-    names = list(setting.models)
-    seen = {
-        name: see(name, setting, seed=seed, device=device)
-        for name in tqdm(names, desc="models", leave=False, disable=None)
-    }
-    draws = _DRAWS[profile]
+    setting, draws = run.setting, _DRAWS[run.profile]
+    models = {name: measure_model(run, name) for name in run.each(setting.models)}
     weights = (
-        np.random.default_rng([seed, 2])
+        np.random.default_rng([run.seed, 2])
         .multinomial(
             setting.samples, [1 / setting.samples] * setting.samples, size=draws
         )
         .astype(np.float64)
     )
-    rows: list[Row] = [_setting_row(setting, draws)]
-    rows += [_model_row(name, one, setting) for name, one in seen.items()]
-    rows += _ranks(seen, setting, weights)
-    for name, one in seen.items():
-        rows += _relations(name, one)
-    rows += foresight(seen, weights)
-    rows += _ties(seen)
-    rows += _costs(names, setting, seed)
-    for name, one in seen.items():
-        if name in _SHOWN:
-            rows += _samples(name, one)
-    return rows
+    yield _setting_row(setting, draws)
+    for name, model in models.items():
+        yield _model_row(name, model, setting)
+    yield from _ranks(models, setting, weights)
+    for name, model in models.items():
+        yield from _relations(name, model)
+    yield from failure_rows(models, weights)
+    yield from _ties(models)
+    yield from _costs(next(iter(models)), setting, run.seed)
+    for name in _SHOWN:
+        if name in models:
+            yield from _samples(name, models[name])
 
 
 def _setting_row(setting: LensSetting, draws: int) -> Row:
@@ -148,34 +126,34 @@ def _setting_row(setting: LensSetting, draws: int) -> Row:
     }
 
 
-def _model_row(name: str, seen: SeenModel, setting: LensSetting) -> Row:
+def _model_row(name: str, model: LensedModel, setting: LensSetting) -> Row:
     """Every measure of one model, with its standard error or interval."""
     row: Row = {"what": "model", "model": name}
-    row |= share_row("accuracy", seen.correct)
-    for shift, found in seen.agreements.items():
+    row |= share_row("accuracy", model.correct)
+    for shift, agreement in model.agreements.items():
         row |= {
-            f"pa_{shift}": found.pa,
-            f"pa_{shift}_se": found.standard_error,
-            f"beta_{shift}": found.beta if math.isfinite(found.beta) else None,
-            f"hard_{shift}": found.hard_part,
-            f"mismatch_{shift}": found.mismatch,
+            f"pa_{shift}": agreement.pa,
+            f"pa_{shift}_se": agreement.standard_error,
+            f"beta_{shift}": agreement.beta if math.isfinite(agreement.beta) else None,
+            f"hard_{shift}": agreement.hard_part,
+            f"mismatch_{shift}": agreement.mismatch,
         }
-    domain, kept = seen.domain().numpy(), seen.kept.numpy()
-    survived = seen.survived().double().numpy() / len(CORRUPTIONS)
+    domain, kept = model.domain().numpy(), model.kept.numpy()
+    survived = model.survived().double().numpy() / len(CORRUPTIONS)
     row |= {
         "kept_domain": float(survived.mean()),
-        "kept_domain_se": error_of_mean(survived),
+        "kept_domain_se": mean_error(survived),
         "pa_domain": float(domain.mean()),
-        "pa_domain_se": error_of_mean(domain),
+        "pa_domain_se": mean_error(domain),
         "average_case": float(kept.mean()),
-        "average_case_se": error_of_mean(kept),
+        "average_case_se": mean_error(kept),
     }
-    robust = seen.robust(setting.eps)
+    robust = model.robust(setting.eps)
     row |= share_row("robust_share", robust)
-    row |= share_row("robust_accuracy", robust & seen.correct)
-    bounds = seen.margins.bounds
+    row |= share_row("robust_accuracy", robust & model.correct)
+    bounds = model.margins.bounds
     row["input_margin_median"] = float(bounds.median())
-    order = margin_consistency(seen.scores()["logit_margin"], bounds)
+    order = margin_consistency(model.scores()["logit_margin"], bounds)
     return row | tau_row("consistency", order)
 
 
@@ -191,7 +169,7 @@ class _Resampled:
 
 
 def _ranks(
-    seen: dict[str, SeenModel], setting: LensSetting, weights: Values
+    models: dict[str, LensedModel], setting: LensSetting, weights: Values
 ) -> Iterator[Row]:
     """Kendall's τ of each two measures across models.
 
@@ -201,41 +179,41 @@ def _ranks(
     """
     measures = {
         name: _resampled(
-            [_of_each(one, name, setting) for one in seen.values()], weights
+            [_of_each(one, name, setting) for one in models.values()], weights
         )
         for name in MEASURES
         if name != "consistency"
     }
-    measures["consistency"] = _consistencies(seen, weights)
+    measures["consistency"] = _consistencies(models, weights)
     for first, second in itertools.combinations(MEASURES, 2):
         a, b = measures[first], measures[second]
-        found = kendalltau(a.values, b.values)
+        tau = kendalltau(a.values, b.values)
         drawn = [
             kendalltau(*pair).statistic for pair in zip(a.drawn, b.drawn, strict=True)
         ]
-        low, high = np.nanquantile(drawn, [0.025, 0.975])
+        low, high = middle_95(np.array(drawn))
         yield {
             "what": "rank",
             "first": first,
             "second": second,
-            "models": len(seen),
-            "tau": float(found.statistic),
-            "tau_low": float(low),
-            "tau_high": float(high),
-            "p_value": float(found.pvalue),
+            "models": len(models),
+            "tau": float(tau.statistic),
+            "tau_low": low,
+            "tau_high": high,
+            "p_value": float(tau.pvalue),
         }
 
 
-def _of_each(seen: SeenModel, measure: str, setting: LensSetting) -> Values:
+def _of_each(model: LensedModel, measure: str, setting: LensSetting) -> Values:
     """What is averaged over the images for a measure, shape (N,)."""
     values: dict[str, Tensor] = {
-        "accuracy": seen.correct,
-        "pa_adversarial": seen.agreements["adversarial"].per_sample,
-        "pa_noise": seen.agreements["noise"].per_sample,
-        "pa_domain": seen.domain(),
-        "kept_domain": seen.survived().double() / len(CORRUPTIONS),
-        "average_case": seen.kept,
-        "robust_share": seen.robust(setting.eps),
+        "accuracy": model.correct,
+        "pa_adversarial": model.agreements["adversarial"].per_sample,
+        "pa_noise": model.agreements["noise"].per_sample,
+        "pa_domain": model.domain(),
+        "kept_domain": model.survived().double() / len(CORRUPTIONS),
+        "average_case": model.kept,
+        "robust_share": model.robust(setting.eps),
     }
     return values[measure].double().numpy()
 
@@ -247,12 +225,12 @@ def _resampled(columns: list[Values], weights: Values) -> _Resampled:
     return _Resampled(stacked.mean(axis=0).round(12), drawn.round(12))
 
 
-def _consistencies(seen: dict[str, SeenModel], weights: Values) -> _Resampled:
+def _consistencies(models: dict[str, LensedModel], weights: Values) -> _Resampled:
     """τ of logit and input margins, of each model."""
     count = weights.shape[1]
     picks = [np.repeat(np.arange(count), row.astype(int)) for row in weights]
     values, drawn = [], []
-    for one in seen.values():
+    for one in models.values():
         free = one.scores()["logit_margin"].numpy()
         bounds = one.margins.bounds.numpy()
         values.append(kendalltau(free, bounds).statistic)
@@ -263,8 +241,8 @@ def _consistencies(seen: dict[str, SeenModel], weights: Values) -> _Resampled:
 # --- between images -----------------------------------------------------------
 
 
-def _relations(name: str, seen: SeenModel) -> Iterator[Row]:
-    scores = seen.scores()
+def _relations(name: str, model: LensedModel) -> Iterator[Row]:
+    scores = model.scores()
     for first, second in _PAIRS:
         a, b = scores[first], scores[second]
         row: Row = {"what": "relation", "model": name, "first": first, "second": second}
@@ -272,24 +250,18 @@ def _relations(name: str, seen: SeenModel) -> Iterator[Row]:
             yield row | {"tau": None, "tau_low": None, "tau_high": None}
             continue
         yield row | tau_row("tau", margin_consistency(a, b))
-    difference, error = paired_tau_difference(
+    paired = paired_tau_difference(
         scores["average_case"], scores["logit_margin"], scores["pa_noise"]
     )
-    yield {
-        "what": "difference",
-        "model": name,
-        "tau_difference": difference,
-        "tau_difference_low": difference - 1.96 * error,
-        "tau_difference_high": difference + 1.96 * error,
-    }
+    yield {"what": "difference", "model": name, **difference_row(*paired)}
 
 
-def _ties(seen: dict[str, SeenModel]) -> Iterator[Row]:
+def _ties(models: dict[str, LensedModel]) -> Iterator[Row]:
     """Share of images whose probability to survive is 1 in floating point."""
-    for sigma in next(iter(seen.values())).linearized:
+    for sigma in next(iter(models.values())).linearized:
         shares = [
             float((one.linearized[sigma] >= 1 - 1e-15).double().mean())
-            for one in seen.values()
+            for one in models.values()
         ]
         yield {"what": "tie", "sigma": sigma, "share": float(np.mean(shares))}
 
@@ -297,21 +269,21 @@ def _ties(seen: dict[str, SeenModel]) -> Iterator[Row]:
 # --- costs and samples --------------------------------------------------------
 
 
-def _costs(names: list[str], setting: LensSetting, seed: int) -> Iterator[Row]:
+def _costs(name: str, setting: LensSetting, seed: int) -> Iterator[Row]:
     """Passes per image of each measure, counted on the first model."""
     data = setting.data().subset(slice(_COUNTED))
-    counted = CountedModel(load_model(names[0]).eval())
-    images, recipe = data.images, setting.models[names[0]]
+    counted = CountedModel(load_model(name).eval())
+    images, recipe = data.images, setting.models[name]
     noisy = images + setting.sigma * torch.randn(
         images.shape, generator=torch.Generator().manual_seed(seed)
     )
 
     def attacked() -> None:
-        found = pgd(
+        result = pgd(
             counted, images, eps=setting.eps, steps=setting.attack_steps, seed=seed,
             progress=False,
         )  # fmt: skip
-        logits_of(counted, found.adversarial)
+        logits_of(counted, result.adversarial)
 
     def corrupted() -> None:
         for kind in CORRUPTIONS:
@@ -329,36 +301,36 @@ def _costs(names: list[str], setting: LensSetting, seed: int) -> Iterator[Row]:
         "average_case_mmse": lambda: mmse(counted, images, setting.sigma, seed=seed),
         "input_margin": lambda: measure_bounds(counted, images, recipe, seed=seed),
     }
-    for name, measure in tried.items():
-        found, passes = counted.count(measure, per=len(images))
+    for lens, measure in tried.items():
+        result, passes = counted.count(measure, per=len(images))
         # Agreement needs the clean logits beside the shifted ones.
-        forward = passes.forward + name.startswith("pa_")
+        forward = passes.forward + lens.startswith("pa_")
         backward = passes.backward
-        if name == "average_case_mmse":
+        if lens == "average_case_mmse":
             # The gradients of all classes pass the logits at once.
-            backward = float(found.calls.double().mean()) - forward
+            backward = float(result.calls.double().mean()) - forward
         yield {
             "what": "cost",
-            "measure": name,
+            "measure": lens,
             "forward": forward,
             "backward": backward,
         }
 
 
-def _samples(name: str, seen: SeenModel) -> Iterator[Row]:
+def _samples(name: str, model: LensedModel) -> Iterator[Row]:
     """What the lenses say of single images, and how many corruptions they survive."""
-    scores = seen.scores()
-    survived = seen.survived()
-    for image in range(min(_PICTURED, len(seen.kept))):
+    scores = model.scores()
+    survived = model.survived()
+    for image in range(min(_PICTURED, len(model.kept))):
         yield {
             "what": "sample",
             "model": name,
             "image": image,
-            "correct": bool(seen.correct[image]),
+            "correct": bool(model.correct[image]),
             "survived": int(survived[image]),
             # JSON has no infinity, which a margin is where no attack found anything.
             **{
-                score: rounded(min(float(scores[score][image]), 1e6), 5)
+                score: decimals(min(float(scores[score][image]), 1e6), 5)
                 for score in _DRAWN
             },
         }

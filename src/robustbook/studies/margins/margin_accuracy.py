@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -14,43 +13,40 @@ import numpy as np
 from scipy.stats import kendalltau, rankdata
 from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
-from tqdm import tqdm
 
 from robustbook._store.cache import Arrays, cached_arrays
+from robustbook._store.sums import tensors_sum
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
 from robustbook.margins._accuracy import _tune as tune_threshold
-from robustbook.studies.margins._measured import (
-    MarginSetting,
-    MeasuredMargins,
-    margin_settings,
-    margin_sums,
-    scores_of,
-)
-from robustbook.studies._rows import Row, share_error
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, under
+from robustbook.studies._statistics import share_error
+from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
+from robustbook.studies.margins.settings import SETTINGS, MarginSetting
 
-__all__ = ["data_sums", "margin_accuracy"]
+__all__ = ["SETTINGS", "rows"]
 
 #: What estimates take as auxiliary variable.
 SCORES: Final = ("logit_margin", "gradient_margin")
 #: The lower bound of Algorithm 1 on the share of brittle decisions that it finds.
 _ALPHA: Final = 0.8
-#: Raise it with every change of what is estimated, here or in robustbook.margins.
-VERSION: Final = 1
 #: Quantiles of the errors, for box plots.
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Sizes:
+    """Random subsets: how many of each size."""
+
     repeats: int
     sizes: tuple[int, ...]
     #: Sizes at other bounds than the usual one, and for other scores.
     few: tuple[int, ...]
 
 
-_PLANS: Final = {
-    "quick": _Plan(20, (50, 100), (100,)),
-    "full": _Plan(100, (50, 100, 200, 300, 500, 1000), (100, 500)),
+_SIZES: Final = {
+    "quick": _Sizes(20, (50, 100), (100,)),
+    "full": _Sizes(100, (50, 100, 200, 300, 500, 1000), (100, 500)),
 }
 #: Parts of a subset for cross-fitting: half of the default, at half the cost.
 FOLDS: Final = 5
@@ -65,106 +61,83 @@ class _Draws:
     thresholds: list[float]
 
 
-def margin_accuracy(
-    *, profile: str = "full", seed: int = 0, device: str = "auto"
-) -> list[Row]:
+def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     """Estimate robust accuracy from many random subsets, and compare with all.
 
-    The truth is the share, of all samples, that are classified rightly with a
-    measured margin above ε. Every subset serves all methods, but for the stratified
-    one, which draws as many samples in its own way.
+    The truth is the share, of all samples, that are classified rightly with a measured
+    margin above ε. Every subset serves all methods, but for the stratified one, which
+    draws as many samples in its own way.
 
-    Parameters
-    ----------
-    profile : {"quick", "full"}
-        "quick" takes digits, "full" CIFAR-10 and MNIST.
-    seed : int
-        Of the attacks and of the subsets.
-    device : str
-        Where the attacks run.
+    One row for each model, ``eps``, subset ``size``, ``method`` ("algorithm-1", the
+    paper's; "plain", the share in the subset; "design", the difference estimator;
+    "stratified") and ``score``, what it takes as auxiliary variable: ``truth``;
+    ``bias`` with its standard error ``bias_se``; ``sd``, ``rmse``, ``error_mean`` (of
+    absolute errors), quantiles ``error_q05`` ... of errors; ``coverage`` of the 95 %
+    interval with ``coverage_se`` and its mean ``width`` (None for Algorithm 1, which
+    has none); for Algorithm 1 ``tpr``, the mean share of brittle decisions its
+    threshold finds, and ``tau`` and ``tau_sd`` of the score on the subset. Method
+    "no-alpha" is Algorithm 1 without a lower bound on that share. Method "population",
+    of ``size`` N, one for each model and ``eps``, says what theory needs to know:
+    ``truth``, ``accuracy``, ``brittle`` (share of all decisions), ``misjudged`` (share,
+    at the threshold of the logit margin above which as many right predictions lie as
+    are robust, of those that are misjudged), ``tpr`` at that threshold, ``floor`` (what
+    Algorithm 1 is too low by if all samples are measured) and ``explained`` (R² of the
+    isotonic regression among right predictions).
 
-    Returns
-    -------
-    list of dict
-        One row for each model, ``eps``, subset ``size``, ``method`` ("algorithm-1",
-        the paper's; "plain", the share in the subset; "design", the difference
-        estimator; "stratified") and ``score``, what it takes as auxiliary variable:
-        ``truth``; ``bias`` with its standard error ``bias_se``; ``sd``, ``rmse``,
-        ``error_mean`` (of absolute errors), quantiles ``error_q05`` ... of errors;
-        ``coverage`` of the 95 % interval with ``coverage_se`` and its mean
-        ``width`` (None for Algorithm 1, which has none); for Algorithm 1 ``tpr``,
-        the mean share of brittle decisions its threshold finds, and ``tau`` and
-        ``tau_sd`` of the score on the subset. Method "no-alpha" is Algorithm 1
-        without a lower bound on that share. Method "population", of ``size`` N, one
-        for each model and ``eps``, says what theory needs to know: ``truth``,
-        ``accuracy``, ``brittle`` (share of all decisions), ``misjudged`` (share, at
-        the threshold of the logit margin above which as many right predictions lie
-        as are robust, of those that are misjudged), ``tpr`` at that threshold,
-        ``floor`` (what Algorithm 1 is too low by if all samples are measured) and
-        ``explained`` (R² of the isotonic regression among right predictions).
-
-    Notes
-    -----
     Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 25 of this book.
     """
-    plan = _PLANS[profile]
-    rows: list[Row] = []
-    for setting in margin_settings(profile):
-        for model in tqdm(setting.models, desc="margin_accuracy", disable=None):
-            found = setting.margins(model, seed=seed, device=device)
-            compute = partial(_stored_rows, found, setting, plan, seed)
-            kept = cached_arrays(_configuration(model, found, plan, seed), compute)
-            key = {"dataset": setting.dataset, "model": model}
-            rows += [{**key, **row} for row in json.loads(str(kept["rows"]))]
-    return rows
+    sizes = _SIZES[run.profile]
+    for setting, model in run.each_model():
+        measured = margins_in(run, setting, model)
+        stored = cached_arrays(
+            {
+                "margins": _sum(measured),
+                "eps": repr((setting.eps, setting.focus)),
+                "sizes": repr(sizes),
+                "seed": run.seed,
+            },
+            partial(_stored_rows, measured, setting, sizes, run.seed),
+            code=__name__,
+        )
+        keys = {"dataset": setting.dataset, "model": model}
+        yield from under(keys, json.loads(str(stored["rows"])))
 
 
-def data_sums(profile: str) -> dict[str, str]:
-    """sha256 of the models and of the images."""
-    return margin_sums(profile)
-
-
-def _configuration(
-    model: str, found: MeasuredMargins, plan: _Plan, seed: int
-) -> dict[str, str | int | float | bool | None]:
-    """All that the rows of a model depend on."""
-    digest = hashlib.sha256()
-    for values in (found.bounds, found.correct, *scores_of(found).values()):
-        digest.update(values.numpy().tobytes())
-    return {
-        "what": "robust accuracy from subsets",
-        "model": model,
-        "margins_sha256": digest.hexdigest(),
-        "plan": str(plan),
-        "seed": seed,
-        "version": VERSION,
-    }
+def _sum(measured: MeasuredMargins) -> str:
+    """The sum of what the estimates are of."""
+    return tensors_sum(
+        {
+            "bounds": measured.bounds,
+            "correct": measured.correct,
+            **scores_of(measured),
+        }
+    )
 
 
 def _stored_rows(
-    found: MeasuredMargins, setting: MarginSetting, plan: _Plan, seed: int
+    measured: MeasuredMargins, setting: MarginSetting, sizes: _Sizes, seed: int
 ) -> Arrays:
-    return {"rows": np.array(json.dumps(_of_model(found, setting, plan, seed)))}
+    return {"rows": np.array(json.dumps(_of_model(measured, setting, sizes, seed)))}
 
 
 def _of_model(
-    found: MeasuredMargins, setting: MarginSetting, plan: _Plan, seed: int
+    measured: MeasuredMargins, setting: MarginSetting, sizes: _Sizes, seed: int
 ) -> list[Row]:
     rows: list[Row] = []
     for eps in setting.eps:
         usual = eps == setting.focus
         key = {"eps": eps, "usual": usual}
-        rows.append({**key, **_population(found, eps)})
+        rows.append({**key, **_population(measured, eps)})
         rows += [
             {**key, **row}
-            for size in (plan.sizes if usual else plan.few)
-            if size <= len(found) // 2
+            for size in (sizes.sizes if usual else sizes.few)
+            if size <= len(measured) // 2
             for row in _of_size(
-                found,
+                measured,
                 eps,
                 size,
-                SCORES if usual and size in plan.few else SCORES[:1],
-                plan.repeats,
+                SCORES if usual and size in sizes.few else SCORES[:1],
+                sizes.repeats,
                 seed,
             )
         ]
@@ -172,15 +145,15 @@ def _of_model(
 
 
 def _of_size(
-    found: MeasuredMargins,
+    measured: MeasuredMargins,
     eps: float,
     size: int,
     names: tuple[str, ...],
     repeats: int,
     seed: int,
 ) -> Iterator[Row]:
-    correct, bounds = found.correct, found.bounds
-    known = scores_of(found)
+    correct, bounds = measured.correct, measured.bounds
+    known = scores_of(measured)
     scores = {name: known[name] for name in names}
     truth = float((correct & (bounds > eps)).double().mean())
     keys = [
@@ -197,7 +170,7 @@ def _of_size(
     taus: dict[str, list[float]] = {name: [] for name in names}
     random = np.random.default_rng([seed, size, round(1e6 * eps)])
     for repeat in range(repeats):
-        rows = random.choice(len(found), size=size, replace=False)
+        rows = random.choice(len(measured), size=size, replace=False)
         for name, values in scores.items():
             one = estimate_robust_accuracy(
                 values, correct, rows, bounds[rows], eps, folds=FOLDS, seed=repeat
@@ -231,17 +204,17 @@ def _of_size(
             "size": size,
             "method": method,
             "score": score,
-            "samples": len(found),
+            "samples": len(measured),
             "repeats": repeats,
             **row,
         }
 
 
-def _population(found: MeasuredMargins, eps: float) -> Row:
+def _population(measured: MeasuredMargins, eps: float) -> Row:
     """What all samples together say of the logit margin at this bound."""
-    right = found.correct.numpy()
-    robust = (found.bounds > eps).numpy()
-    score = scores_of(found)["logit_margin"].numpy()
+    right = measured.correct.numpy()
+    robust = (measured.bounds > eps).numpy()
+    score = scores_of(measured)["logit_margin"].numpy()
     outcome = right & robust
     ranked = np.append(np.sort(score[right])[::-1], -np.inf)
     balanced = ranked[outcome.sum()]
@@ -259,10 +232,10 @@ def _population(found: MeasuredMargins, eps: float) -> Row:
         predicted[right] = model.fit_transform(order, outcome[right].astype(float))
     spread = float(outcome.var())
     return {
-        "size": len(found),
+        "size": len(measured),
         "method": "population",
         "score": "logit_margin",
-        "samples": len(found),
+        "samples": len(measured),
         "truth": truth,
         "accuracy": float(right.mean()),
         "brittle": float((~robust).mean()),

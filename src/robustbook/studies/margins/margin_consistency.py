@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -10,25 +9,28 @@ import numpy as np
 import torch
 from scipy.stats import kendalltau, spearmanr
 from torch import Tensor
-from tqdm import tqdm
 
 from robustbook.margins import class_distances
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies.margins._measured import (
-    FOUND_BY,
-    MarginSetting,
-    MeasuredMargins,
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, under
+from robustbook.studies._statistics import mean_error, middle_95
+from robustbook.studies.margins.columns import (
     detection_row,
-    margin_settings,
-    margin_sums,
+    difference_row,
     paired_tau_difference,
-    scores_of,
     share_row,
     tau_row,
 )
-from robustbook.studies._rows import Row
+from robustbook.studies.margins.measured import (
+    FOUND_BY,
+    MeasuredMargins,
+    margins_in,
+    scores_of,
+)
+from robustbook.studies.margins.settings import SETTINGS, MarginSetting
 
-__all__ = ["data_sums", "margin_consistency"]
+__all__ = ["SETTINGS", "rows"]
 
 #: Quantiles of margins, ratios and distances that rows give.
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -38,76 +40,48 @@ BINS: Final = 20
 DRAWS: Final = {"quick": 50, "full": 200}
 
 
-def margin_consistency(
-    *, profile: str = "full", seed: int = 0, device: str = "auto"
-) -> list[Row]:
+def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     """Measure margin consistency, detection, equidistance and isometry.
 
-    Parameters
-    ----------
-    profile : {"quick", "full"}
-        "quick" takes digits, "full" CIFAR-10 and MNIST.
-    seed : int
-        Of the attacks and of the draws.
-    device : str
-        Where the attacks run.
+    Rows with ``what`` =
+    "model": accuracy, quantiles of the input margins, and who found them;
+    "robust": robust accuracy and the share of brittle decisions at ``eps``;
+    "consistency": τ and Spearman's ρ of a ``score`` with the input margin, on all
+    samples or on those classified correctly (``subset``);
+    "difference": τ of a score less that of the logit margin, paired;
+    "detection": AUROC, AUPR and FPR at 95 % TPR of a score at ``eps``;
+    "equidistance": distances between the weights of the classes;
+    "isometry": how far features move on the way to the boundary, against how far inputs
+    do;
+    "bin": the mean score of samples of like input margin, and the mean distance of
+    their features from those of the closest image ("feature_distance");
+    "across": rank correlation, over models, of τ with robust accuracy.
+    Ends of 95 % intervals are in ``_low`` and ``_high``.
 
-    Returns
-    -------
-    list of dict
-        Rows with ``what`` =
-        "model": accuracy, quantiles of the input margins, and who found them;
-        "robust": robust accuracy and the share of brittle decisions at ``eps``;
-        "consistency": τ and Spearman's ρ of a ``score`` with the input margin, on
-        all samples or on those classified correctly (``subset``);
-        "difference": τ of a score less that of the logit margin, paired;
-        "detection": AUROC, AUPR and FPR at 95 % TPR of a score at ``eps``;
-        "equidistance": distances between the weights of the classes;
-        "isometry": how far features move on the way to the boundary, against how
-        far inputs do;
-        "bin": the mean score of samples of like input margin, and the mean distance
-        of their features from those of the closest image ("feature_distance");
-        "across": rank correlation, over models, of τ with robust accuracy.
-        Ends of 95 % intervals are in ``_low`` and ``_high``.
-
-    Notes
-    -----
     Margin paper, Figures 2, 4, 6, 9 and 13 and Table 1; chapters 23 and 24 of this
     book. Every input margin is an upper bound.
     """
-    rows: list[Row] = []
-    for setting in margin_settings(profile):
-        found = {}
-        for model in tqdm(setting.models, desc="margin_consistency", disable=None):
-            found[model] = setting.margins(model, seed=seed, device=device)
-            key = {"dataset": setting.dataset, "model": model}
-            rows += [
-                {"what": row.pop("what"), **key, **row}
-                for row in _of_model(found[model], setting)
-            ]
-        across = _across(found, setting, DRAWS[profile], seed)
-        rows += [
-            {"what": "across", "dataset": setting.dataset, **row} for row in across
-        ]
-    return rows
+    for setting in run.settings:
+        networks = {}
+        for model in run.each(setting.models):
+            networks[model] = margins_in(run, setting, model)
+            keys = {"dataset": setting.dataset, "model": model}
+            yield from under(keys, _of_model(networks[model], setting))
+        across = _across(networks, setting, DRAWS[run.profile], run.seed)
+        yield from under({"what": "across", "dataset": setting.dataset}, across)
 
 
-def data_sums(profile: str) -> dict[str, str]:
-    """sha256 of the models and of the images."""
-    return margin_sums(profile)
-
-
-def _of_model(found: MeasuredMargins, setting: MarginSetting) -> Iterator[Row]:
-    bounds, correct = found.bounds, found.correct
+def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row]:
+    bounds, correct = measured.bounds, measured.correct
     yield {
         "what": "model",
-        "samples": len(found),
-        "features": found.features.shape[1],
+        "samples": len(measured),
+        "features": measured.features.shape[1],
         **share_row("accuracy", correct),
         **_quantiles("margin", bounds[bounds.isfinite()]),
         "missing": float(bounds.isinf().double().mean()),
         **{
-            f"by_{name}": float((found.found_by == code).double().mean())
+            f"by_{name}": float((measured.found_by == code).double().mean())
             for code, name in enumerate(FOUND_BY)
             if name != "none"
         },
@@ -120,42 +94,34 @@ def _of_model(found: MeasuredMargins, setting: MarginSetting) -> Iterator[Row]:
             **share_row("robust_accuracy", correct & (bounds > eps)),
             **share_row("brittle", bounds <= eps),
         }
-    scores = scores_of(found)
+    scores = scores_of(measured)
     for name, values in scores.items():
         for subset, kept in (("all", torch.ones_like(correct)), ("correct", correct)):
-            measured = consistency_of(values[kept], bounds[kept])
+            order = consistency_of(values[kept], bounds[kept])
             yield {
                 "what": "consistency",
                 "score": name,
                 "subset": subset,
                 "samples": int(kept.sum()),
-                **tau_row("tau", measured),
-                "spearman": measured.spearman,
+                **tau_row("tau", order),
+                "spearman": order.spearman,
             }
         if name != "logit_margin":
-            difference, error = paired_tau_difference(
-                values, scores["logit_margin"], bounds
-            )
-            yield {
-                "what": "difference",
-                "score": name,
-                "tau_difference": difference,
-                "tau_difference_low": difference - 1.96 * error,
-                "tau_difference_high": difference + 1.96 * error,
-            }
+            paired = paired_tau_difference(values, scores["logit_margin"], bounds)
+            yield {"what": "difference", "score": name, **difference_row(*paired)}
         yield from _detection(name, values, bounds, setting)
         yield from _bins(name, values, bounds)
-    yield from _bins("feature_distance", found.feature_shifts, bounds)
-    yield from _geometry(found)
+    yield from _bins("feature_distance", measured.feature_shifts, bounds)
+    yield from _geometry(measured)
 
 
 def _quantiles(name: str, values: Tensor) -> Row:
     """Quantiles, in columns that name their percentage."""
     shares = torch.tensor(QUANTILES, dtype=torch.float64)
-    found = values.double().quantile(shares).tolist()
+    quantiles = values.double().quantile(shares).tolist()
     return {
         f"{name}_q{100 * share:02.0f}": value
-        for share, value in zip(QUANTILES, found, strict=True)
+        for share, value in zip(QUANTILES, quantiles, strict=True)
     }
 
 
@@ -187,21 +153,19 @@ def _bins(name: str, values: Tensor, bounds: Tensor) -> Iterator[Row]:
             "count": len(part),
             "input_margin": float(bounds[rows].mean()),
             "value": float(part.mean()) if len(part) else None,
-            "value_se": float(part.std()) / math.sqrt(len(part))
-            if len(part) > 1
-            else None,
+            "value_se": mean_error(part) if len(part) > 1 else None,
         }
 
 
-def _geometry(found: MeasuredMargins) -> Iterator[Row]:
+def _geometry(measured: MeasuredMargins) -> Iterator[Row]:
     """Equidistant classes, and features that move as far as inputs do."""
-    table = class_distances(found.weights).distances
+    table = class_distances(measured.weights).distances
     first, second = torch.triu_indices(len(table), len(table), offset=1)
     apart = table[first, second]
-    scores = scores_of(found)
+    scores = scores_of(measured)
     feature, logit = scores["feature_margin"], scores["logit_margin"]
-    top = found.logits.topk(2, dim=1).indices
-    gaps = found.logits.gather(1, top[:, :1]) - found.logits
+    top = measured.logits.topk(2, dim=1).indices
+    gaps = measured.logits.gather(1, top[:, :1]) - measured.logits
     # Of the predicted class, 0 / 0: no boundary of its own.
     distances = (gaps / table[top[:, 0]]).nan_to_num(nan=torch.inf)
     yield {
@@ -209,13 +173,13 @@ def _geometry(found: MeasuredMargins) -> Iterator[Row]:
         **_quantiles("distance", apart),
         "distance_min": float(apart.min()),
         "distance_max": float(apart.max()),
-        "variation": class_distances(found.weights).variation,
+        "variation": class_distances(measured.weights).variation,
         "pairs": len(apart),
         "tau_margins": float(kendalltau(logit, feature).statistic),
         "same_class": float((distances.argmin(dim=1) == top[:, 1]).double().mean()),
     }
-    kept = found.bounds.isfinite()
-    bounds, shifts = found.bounds[kept], found.feature_shifts[kept]
+    kept = measured.bounds.isfinite()
+    bounds, shifts = measured.bounds[kept], measured.feature_shifts[kept]
     isometry = consistency_of(shifts, bounds)
     own = consistency_of(feature[kept], shifts)
     ratio = shifts / bounds
@@ -229,17 +193,17 @@ def _geometry(found: MeasuredMargins) -> Iterator[Row]:
 
 
 def _across(
-    found: dict[str, MeasuredMargins], setting: MarginSetting, draws: int, seed: int
+    networks: dict[str, MeasuredMargins], setting: MarginSetting, draws: int, seed: int
 ) -> Iterator[Row]:
     """Do models that are more robust keep the order of margins better?"""
-    random = np.random.default_rng([seed, len(found)])
-    shortest = min(len(one) for one in found.values())
+    random = np.random.default_rng([seed, len(networks)])
+    shortest = min(len(one) for one in networks.values())
     picks = [np.arange(shortest)]
     picks += [random.integers(shortest, size=shortest) for _ in range(draws)]
     names = ("logit_margin", "gradient_margin")
-    taus = np.empty((len(picks), len(names), len(found)))
-    robust = np.empty((len(picks), len(setting.eps), len(found)))
-    for column, one in enumerate(found.values()):
+    taus = np.empty((len(picks), len(names), len(networks)))
+    robust = np.empty((len(picks), len(setting.eps), len(networks)))
+    for column, one in enumerate(networks.values()):
         scores = scores_of(one)
         bounds, correct = one.bounds.numpy(), one.correct.numpy()
         for row, pick in enumerate(picks):
@@ -256,17 +220,21 @@ def _across(
                 continue
             kendall = [kendalltau(*pair).statistic for pair in pairs]
             spearman = [spearmanr(*pair).statistic for pair in pairs]
+            intervals = (
+                middle_95(np.array(kendall[1:])),
+                middle_95(np.array(spearman[1:])),
+            )
             yield {
                 "score": name,
                 "eps": eps,
                 "usual": eps == setting.focus,
-                "models": len(found),
+                "models": len(networks),
                 "samples": shortest,
                 "kendall": float(kendall[0]),
-                "kendall_low": float(np.nanquantile(kendall[1:], 0.025)),
-                "kendall_high": float(np.nanquantile(kendall[1:], 0.975)),
+                "kendall_low": intervals[0][0],
+                "kendall_high": intervals[0][1],
                 "spearman": float(spearman[0]),
-                "spearman_low": float(np.nanquantile(spearman[1:], 0.025)),
-                "spearman_high": float(np.nanquantile(spearman[1:], 0.975)),
+                "spearman_low": intervals[1][0],
+                "spearman_high": intervals[1][1],
                 "p_value": float(kendalltau(*pairs[0]).pvalue),
             }

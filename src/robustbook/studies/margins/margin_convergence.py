@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import partial
 from typing import Final
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
-from robustbook._store.cache import Arrays, cached_arrays
-from robustbook._store.provenance import code_sha256
-from robustbook.attacks import fab, fmn
-from robustbook.datasets import Dataset
+from robustbook._store.cache import Arrays, Configuration, cached_arrays
+from robustbook._store.sums import model_sum
+from robustbook.attacks import AttackResult, fab, fmn
 from robustbook.margins import input_margin, logit_margin
 from robustbook.margins import margin_consistency as consistency_of
 from robustbook.models import load_model, logits_of, resolve_device
-from robustbook.studies.margins._measured import (
-    SEARCH_VERSION,
-    MarginSetting,
-    Recipe,
-    detection_row,
-    linear_head,
-    margin_settings,
-    measure_bounds,
-    share_row,
-    tau_row,
-)
 from robustbook.studies._rows import Row
-from robustbook.studies.adversarial.attacked import data_sha256, model_sha256
+from robustbook.studies._run import Run, data_sum, under
+from robustbook.studies.margins._search import Recipe, measure_bounds
+from robustbook.studies.margins.columns import detection_row, share_row, tau_row
+from robustbook.studies.margins.measured import linear_head
+from robustbook.studies.margins.settings import SETTINGS as ALL
+from robustbook.studies.margins.settings import MarginSetting
 
-__all__ = ["data_sums", "linear_margins", "margin_convergence"]
+__all__ = ["SETTINGS", "linear_margins", "rows"]
 
 #: What the bounds are compared with.
 LONG: Final = Recipe(targets=4, steps=40, refine_steps=150, rounds=8, apgd_steps=30)
@@ -40,91 +32,51 @@ LONG: Final = Recipe(targets=4, steps=40, refine_steps=150, rounds=8, apgd_steps
 EXACT: Final = "digits-linear-s0"
 
 
-@dataclass(frozen=True)
-class _Plan:
-    models: tuple[str, ...]
-    images: int
-
-
-_PLANS: Final = {
-    "quick": _Plan((EXACT, "digits-cnn-adv-s0"), 60),
-    "full": _Plan(
-        (
+#: Images of each network.
+IMAGES: Final = {"quick": 60, "full": 100}
+SETTINGS: Final = {
+    "quick": tuple(one.only(EXACT, "digits-cnn-adv-s0") for one in ALL["quick"]),
+    "full": tuple(
+        one.only(
             "cifar10-cnn_a_adv4",
             "cifar10-resnet4b_adv",
             "mnist-cnn_a_adv",
             "mnist-kw",
             "mnist-madry_tiny_adv",
-        ),
-        100,
+        )
+        for one in ALL["full"]
     ),
 }
 
 
-def margin_convergence(
-    *, profile: str = "full", seed: int = 0, device: str = "auto"
-) -> list[Row]:
+def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     """Compare searches for the input margin, from a single attack to a long one.
 
-    Parameters
-    ----------
-    profile : {"quick", "full"}
-        "quick" takes digits, with a linear model whose margins are known.
-    seed : int
-        Of APGD.
-    device : str
-        Where the attacks run.
+    One row for each model and ``search``: "fmn" and "fab", 100 steps and untargeted
+    (FAB is what the margin paper takes); "input_margin", the defaults of
+    :func:`robustbook.margins.input_margin`; "recipe", what the other studies of Part VI
+    take; "long", three to five times longer. The excess over the smallest bound of all
+    (or over the exact margin, where ``exact``): ``excess_mean``, ``excess_q50``,
+    ``excess_q90``, ``excess_max``, counted as 1 where nothing was found (``failed``);
+    and what comes of it, with 95 % intervals: ``tau`` of the logit margin, ``auroc``
+    and ``robust_accuracy`` at ``eps``.
 
-    Returns
-    -------
-    list of dict
-        One row for each model and ``search``: "fmn" and "fab", 100 steps and
-        untargeted (FAB is what the margin paper takes); "input_margin", the defaults
-        of :func:`robustbook.margins.input_margin`; "recipe", what the other
-        experiments of Part VI take; "long", three to five times longer. The excess
-        over the smallest bound of all (or over the exact margin, where ``exact``):
-        ``excess_mean``, ``excess_q50``, ``excess_q90``, ``excess_max``, counted as 1
-        where nothing was found (``failed``); and what comes of it, with 95 %
-        intervals: ``tau`` of the logit margin, ``auroc`` and ``robust_accuracy`` at
-        ``eps``.
-
-    Notes
-    -----
-    Margin paper, Appendix B.1, where the check is robust accuracy alone. Chapter 23
-    of this book.
+    Margin paper, Appendix B.1, where the check is robust accuracy alone. Chapter 23 of
+    this book. The quick profile has a linear model whose margins are known.
     """
-    plan = _PLANS[profile]
-    rows: list[Row] = []
-    for setting in margin_settings(profile):
-        models = [model for model in plan.models if model in setting.models]
-        for model in tqdm(models, desc="margin_convergence", disable=None):
-            data = setting.data(model).subset(slice(plan.images))
-            key = {"dataset": setting.dataset, "model": model}
-            rows += [
-                {**key, **row} for row in _compared(model, data, setting, seed, device)
-            ]
-    return rows
-
-
-def data_sums(profile: str) -> dict[str, str]:
-    """sha256 of the models and of the images."""
-    plan, sums = _PLANS[profile], dict[str, str]()
-    for setting in margin_settings(profile):
-        models = [model for model in plan.models if model in setting.models]
-        sums |= {model: model_sha256(load_model(model)) for model in models}
-        if models:
-            data = setting.data(models[0]).subset(slice(plan.images))
-            sums[f"{setting.dataset} {setting.split}"] = data_sha256(data)
-    return sums
+    for setting, name in run.each_model():
+        keys = {"dataset": setting.dataset, "model": name}
+        yield from under(keys, _compared(run, setting, name))
 
 
 def _compared(
-    name: str, data: Dataset, setting: MarginSetting, seed: int, device: str
+    run: Run[MarginSetting], setting: MarginSetting, name: str
 ) -> Iterator[Row]:
-    model = load_model(name).eval().to(resolve_device(device))
-    images, eps = data.images, setting.focus
-    recipe = setting.models[name][0]
-    searches = {
+    data = setting.images_of(name).subset(slice(IMAGES[run.profile]))
+    model = load_model(name).eval().to(resolve_device(run.device))
+    images, eps, seed = data.images, setting.focus, run.seed
+    recipe, _ = setting.models[name]
+    searches: dict[str, Callable[[], Arrays]] = {
         "fmn": partial(_one_attack, fmn, model, images),
         "fab": partial(_one_attack, fab, model, images),
         "input_margin": partial(_defaults, model, images, seed),
@@ -132,32 +84,27 @@ def _compared(
         # Other random starts than the recipe's.
         "long": partial(_searched, model, images, LONG, seed + 100),
     }
-    shared: dict[str, str | int] = {
-        "what": "margin searches",
-        "version": SEARCH_VERSION,
-        "model": name,
-        "model_sha256": model_sha256(model),
-        "data_sha256": data_sha256(data),
-        "seed": seed,
-        "attacks_sha256": code_sha256(["robustbook.attacks"], follow_imports=False),
-    }
-    options = {"recipe": asdict(recipe), "long": asdict(LONG)}
-    found = {
+    key: Configuration
+    key = {"model": model_sum(model), "data": data_sum(data), "seed": seed}
+    options = {"recipe": asdict(recipe)}
+    bounds_by = {
         search: torch.from_numpy(
             cached_arrays(
-                {**shared, "search": search, **options.get(search, {})}, compute
+                {**key, "search": search, **options.get(search, {})},
+                compute,
+                code=__name__,
             )["bounds"]
         )
         for search, compute in searches.items()
     }
     logits = logits_of(model, images)
-    best = torch.stack(list(found.values())).amin(dim=0)
+    best = torch.stack(list(bounds_by.values())).amin(dim=0)
     exact = name == EXACT
     if exact:
         best = linear_margins(model, images)
     scores = logit_margin(logits)
     correct = logits.argmax(dim=1) == data.labels
-    for search, bounds in found.items():
+    for search, bounds in bounds_by.items():
         excess = (bounds / best - 1).clamp(max=1.0)
         quantiles = excess.quantile(torch.tensor([0.5, 0.9], dtype=torch.float64))
         yield {
@@ -176,8 +123,10 @@ def _compared(
         }
 
 
-def _one_attack(attack: object, model: nn.Module, images: Tensor) -> Arrays:
-    result = attack(model, images, steps=100, progress=False)  # type: ignore[operator]
+def _one_attack(
+    attack: Callable[..., AttackResult], model: nn.Module, images: Tensor
+) -> Arrays:
+    result = attack(model, images, steps=100, progress=False)
     return {"bounds": result.norms.numpy()}
 
 
@@ -191,26 +140,13 @@ def _searched(model: nn.Module, images: Tensor, recipe: Recipe, seed: int) -> Ar
 
 
 def linear_margins(model: nn.Module, images: Tensor) -> Tensor:
-    """Exact ℓ∞ margins of a linear model on images that stay in [0, 1].
+    """Exact ℓ∞ margins (N,) of a linear model on images that stay in [0, 1].
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        One linear layer on the pixels.
-    images : Tensor, shape (N, ...)
-        Images in [0, 1].
-
-    Returns
-    -------
-    Tensor, shape (N,)
-        Float64; infinite where no image in [0, 1] is of another class.
-
-    Notes
-    -----
     A change of size ε moves the gap of two logits by at most Σ_p |v_p| min(ε, r_p),
     with v the difference of their weights and r_p how far pixel p can go in the
-    direction that narrows the gap. The margin is the ε at which this is the gap,
-    found by bisection; without bounds on the pixels it is gap / ‖v‖₁.
+    direction that narrows the gap. The margin is the ε at which this is the gap, found
+    by bisection; without bounds on the pixels it is gap / ‖v‖₁. Infinite where no image
+    in [0, 1] is of another class.
     """
     weights = linear_head(model)[0].double()
     logits, pixels = logits_of(model, images).double(), images.double().flatten(1)

@@ -13,26 +13,27 @@ from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
-from tqdm import tqdm
 
-from robustbook.datasets import Dataset, load_dataset
+from robustbook.datasets import load_dataset
 from robustbook.margins import IsotonicMargin, PseudoMargin
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.models import load_model
-from robustbook.studies.margins._measured import (
-    MarginSetting,
-    MeasuredMargins,
+from robustbook.studies._rows import Row
+from robustbook.studies._run import Run, under
+from robustbook.studies.margins.columns import (
     detection_row,
-    margin_settings,
-    margins_of,
+    difference_row,
     paired_tau_difference,
-    scores_of,
     tau_row,
 )
-from robustbook.studies._rows import Row
-from robustbook.studies.adversarial.attacked import data_sha256, model_sha256
+from robustbook.studies.margins.measured import (
+    MeasuredMargins,
+    margins_of,
+    scores_of,
+)
+from robustbook.studies.margins.settings import SETTINGS as ALL
+from robustbook.studies.margins.settings import MarginSetting
 
-__all__ = ["data_sums", "margin_pseudo"]
+__all__ = ["SETTINGS", "rows"]
 
 #: Penalties that ridge regression chooses from.
 PENALTIES: Final = np.logspace(-3, 5, 17)
@@ -43,119 +44,76 @@ SHOWN: Final = 200
 
 
 @dataclass(frozen=True)
-class _Plan:
-    #: Models, and how many training images are measured on each.
-    models: dict[str, int]
-    #: How many of them are learned from.
+class _Learning:
+    """What is learned from: training images of each model, parts of them, and runs."""
+
+    images: dict[str, int]
     sizes: tuple[int, ...]
-    #: Training runs of the network on each.
     seeds: int
     options: dict[str, int]
 
 
-_PLANS: Final = {
-    "quick": _Plan(
+_LEARNING: Final = {
+    "quick": _Learning(
         {"digits-cnn-s0": 300, "digits-cnn-adv-s0": 300},
         (150, 300),
         2,
         {"width": 128, "epochs": 60, "patience": 10},
     ),
-    "full": _Plan(
-        {
-            "mnist-madry_tiny_adv": 5000,
-            "cifar10-cnn_a_adv4": 3000,
-        },
+    "full": _Learning(
+        {"cifar10-cnn_a_adv4": 3000, "mnist-madry_tiny_adv": 5000},
         (500, 1500, 3000, 5000),
         3,
         {},
     ),
 }
+#: In full the networks whose logit margins order their samples worst.
+SETTINGS: Final = {
+    profile: tuple(one.only(*_LEARNING[profile].images) for one in ALL[profile])
+    for profile in _LEARNING
+}
 
 
-def margin_pseudo(
-    *, profile: str = "full", seed: int = 0, device: str = "auto"
-) -> list[Row]:
+def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     """Learn input margins from training images, and test on test images.
 
-    Parameters
-    ----------
-    profile : {"quick", "full"}
-        "quick" takes digits, "full" the models whose logit margins order their
-        samples worst.
-    seed : int
-        Of the attacks, and of the first training run.
-    device : str
-        Where the attacks run.
+    Rows with ``what`` =
+    "method": what a ``method`` that learned from ``train`` images makes of the test
+    images: ``tau`` of its predictions with the input margins, ``tau_difference``, by
+    how much that is more than τ of the logit margin, ``spearman``, and ``mae``, the
+    mean absolute error (None for scores that are no margins). Methods: "pseudo", five
+    layers of 512 on the features, one row for each ``training_seed``; "ridge", linear
+    in the features, and "ridge_logits", linear in the sorted gaps of logits;
+    "boosted_scores", boosted trees on all scores together; "isotonic" and
+    "gradient_isotonic", a rising function of one score; and, with nothing learned
+    (``train`` 0), the scores themselves.
+    "detection": AUROC, AUPR and FPR at 95 % TPR of the same at ``eps``, for the largest
+    ``train``;
+    "epoch": errors on the training images of one run, learned from and held out;
+    "sample": predictions on some test images.
 
-    Returns
-    -------
-    list of dict
-        Rows with ``what`` =
-        "method": what a ``method`` that learned from ``train`` images makes of
-        the test images: ``tau`` of its predictions with the input margins,
-        ``tau_difference``, by how much that is more than τ of the logit margin,
-        ``spearman``, and ``mae``, the mean absolute error (None for scores that are
-        no margins). Methods: "pseudo", five layers of 512 on the features, one row
-        for each ``training_seed``; "ridge", linear in the features, and "ridge_logits",
-        linear in the sorted gaps of logits; "boosted_scores", boosted trees on all
-        scores together; "isotonic" and "gradient_isotonic", a rising function of one
-        score; and, with nothing learned (``train`` 0), the scores themselves.
-        "detection": AUROC, AUPR and FPR at 95 % TPR of the same at ``eps``, for the
-        largest ``train``;
-        "epoch": errors on the training images of one run, learned from and held
-        out; "sample": predictions on some test images.
-
-    Notes
-    -----
     Margin paper, section 3.3, Figure 7 and Table 2. Chapter 26 of this book.
     """
-    plan = _PLANS[profile]
-    rows: list[Row] = []
-    for setting in margin_settings(profile):
-        models = [model for model in plan.models if model in setting.models]
-        for model in tqdm(models, desc="margin_pseudo", disable=None):
-            recipe, _ = setting.models[model]
-            test = margins_of(
-                model, setting.data(model).subset(slice(TESTED)), recipe,
-                seed=seed, device=device,
-            )  # fmt: skip
-            known = margins_of(
-                model, _training_data(setting, plan.models[model]), recipe,
-                seed=seed, device=device,
-            )  # fmt: skip
-            key = {"dataset": setting.dataset, "model": model}
-            rows += [
-                {"what": row.pop("what"), **key, **row}
-                for row in _of_model(known, test, setting, plan, seed)
-            ]
-    return rows
-
-
-def data_sums(profile: str) -> dict[str, str]:
-    """sha256 of the models and of the images."""
-    plan, sums = _PLANS[profile], dict[str, str]()
-    for setting in margin_settings(profile):
-        models = [model for model in plan.models if model in setting.models]
-        if not models:
-            continue
-        sums |= {model: model_sha256(load_model(model)) for model in models}
-        most = min(TESTED, max(setting.models[model][1] for model in models))
-        data = load_dataset(setting.dataset, setting.split).subset(slice(most))
-        sums[f"{setting.dataset} {setting.split}"] = data_sha256(data)
-        most = max(plan.models[model] for model in models)
-        sums[f"{setting.dataset} train"] = data_sha256(_training_data(setting, most))
-    return sums
-
-
-def _training_data(setting: MarginSetting, count: int) -> Dataset:
-    return load_dataset(setting.dataset, "train").subset(slice(count))
+    learning = _LEARNING[run.profile]
+    for setting, model in run.each_model():
+        train = load_dataset(setting.dataset, "train")
+        train = train.subset(slice(learning.images[model]))
+        test = setting.images_of(model).subset(slice(TESTED))
+        known, asked = (
+            margins_of(
+                model, data, setting.models[model][0], seed=run.seed, device=run.device
+            )
+            for data in (train, test)
+        )
+        keys = {"dataset": setting.dataset, "model": model}
+        yield from under(keys, _of_model(known, asked, setting, learning, run.seed))
 
 
 def _of_model(
     known: MeasuredMargins,
     test: MeasuredMargins,
     setting: MarginSetting,
-    plan: _Plan,
+    learning: _Learning,
     seed: int,
 ) -> Iterator[Row]:
     known = known[known.bounds.isfinite()]
@@ -164,7 +122,7 @@ def _of_model(
         key = {"method": name, "train": 0, "training_seed": None}
         mae = name in ("gradient_margin", "first_order_margin")
         yield from _tested(key, values, test, setting, mae=mae, detect=True)
-    sizes = sorted({min(size, len(known)) for size in plan.sizes})
+    sizes = sorted({min(size, len(known)) for size in learning.sizes})
     for size in sizes:
         last = size == sizes[-1]
         for method, score in (
@@ -188,8 +146,8 @@ def _of_model(
         values = _boosted(before, known.bounds, after, size)
         key = {"method": "boosted_scores", "train": size, "training_seed": None}
         yield from _tested(key, values, test, setting, mae=True, detect=last)
-        for number in range(plan.seeds):
-            network = PseudoMargin(seed=seed + number, **plan.options)
+        for number in range(learning.seeds):
+            network = PseudoMargin(seed=seed + number, **learning.options)
             network.fit(known.features[:size], known.bounds[:size])
             values = network.predict(test.features)
             key = {"method": "pseudo", "train": size, "training_seed": seed + number}
@@ -240,16 +198,14 @@ def _tested(
     bounds = test.bounds
     measured = consistency_of(values, bounds)
     logit = scores_of(test)["logit_margin"]
-    difference, error = paired_tau_difference(values, logit, bounds)
+    paired = paired_tau_difference(values, logit, bounds)
     kept = bounds.isfinite() & values.isfinite()
     yield {
         "what": "method",
         **key,
         "samples": len(test),
         **tau_row("tau", measured),
-        "tau_difference": difference,
-        "tau_difference_low": difference - 1.96 * error,
-        "tau_difference_high": difference + 1.96 * error,
+        **difference_row(*paired),
         "spearman": measured.spearman,
         "mae": float((values - bounds)[kept].abs().mean()) if mae else None,
     }

@@ -14,40 +14,21 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
-from robustbook.datasets import Dataset, load_dataset
-from robustbook.datasets.diagvib import (
-    CONFIGURED,
-    DISCRIMINABILITY,
-    Scenes,
-    Setup,
-    draw_all,
-)
+from robustbook.datasets import Dataset
+from robustbook.datasets.diagvib import Scenes, Setup, draw_all
 from robustbook.models import features_of, logits_of, resolve_device
 from robustbook.selection import pair_scores
-from robustbook.studies.domains._training import Plan, Training
-from robustbook.studies.adversarial.attacked import data_sha256
-
-__all__ = [
-    "DIGITS",
-    "LEARNERS",
-    "PLANS",
-    "SELECTED_BY",
-    "SETUPS",
-    "TrainedPair",
-    "domain_sums",
-    "fewest_digits",
-    "pictures",
-    "train_learner",
-    "training_data",
-]
-
-#: Raise it with every change of what is trained, or of how it is measured.
-VERSION: Final = 2
-#: Environments as the papers print them, and as their published configuration has
-#: them.
-SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(
-    {"printed": DISCRIMINABILITY, "configured": CONFIGURED["discriminability"]}
+from robustbook.studies.domains._pictures import (
+    SETUPS,
+    fewest_digits,
+    pictures,
+    training_pictures,
 )
+from robustbook.studies.domains._training import Training, TrainingSetting
+from robustbook.training import ERM, IRM, LISA, Learner
+
+__all__ = ["DIGITS", "LEARNERS", "SELECTED_BY", "TrainedPair", "train_pair"]
+
 #: Learners with the options of the published configuration.
 LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
     {"ERM": ERM(), "IRM": IRM(), "LISA": LISA()}
@@ -58,12 +39,6 @@ DIGITS: Final = ("same", "other")
 #: The criterion that selects the weights with which the tests are evaluated.
 SELECTED_BY: Final = "same/accuracy"
 _KEPT: Final = (SELECTED_BY, "same/afr_pred", "same/pa")
-
-
-PLANS: Final = {
-    "full": Plan("mnist", 64, 16, 5000, 1, 15, 64, 1e-3, 5, precision="bfloat16"),
-    "quick": Plan("digits", 32, 8, 400, 2, 8, 32, 5e-3, 2),
-}
 
 
 @dataclass(frozen=True)
@@ -93,10 +68,10 @@ class TrainedPair:
     clusters: dict[str, Tensor]
 
 
-def train_learner(
+def train_pair(
     setup: str,
     learner: str,
-    plan: Plan,
+    setting: TrainingSetting,
     *,
     training_seed: int,
     seed: int = 0,
@@ -104,34 +79,17 @@ def train_learner(
 ) -> TrainedPair:
     """Train and evaluate, or read what that gave.
 
-    Parameters
-    ----------
-    setup, learner : str
-        Keys of :data:`SETUPS` and :data:`LEARNERS`.
-    plan : Plan
-        How much.
-    training_seed : int
-        Of the training images, the initial weights and the training.
-    seed : int
-        Of the validation and test images.
-    device : str
-        Where to train; not part of what is looked for in the cache.
-
-    Returns
-    -------
-    TrainedPair
-        Scores of the epochs; logits at the best epoch by :data:`SELECTED_BY`, the
-        first of several.
+    Logits are those at the best epoch by :data:`SELECTED_BY`, the first of several.
     """
     training = Training(
-        "train_learner", VERSION, setup, learner, LEARNERS[learner], plan,
-        training_seed=training_seed, seed=seed, device=device,
+        __name__, setup, learner, LEARNERS[learner], setting,
+        training_seed, seed, device,
     )  # fmt: skip
 
     def compute() -> Arrays:
-        held = _held_out(setup, plan, seed)
+        held = _held_out(setup, setting, seed)
         model, history = training.run(
-            training_data(setup, plan, training_seed),
+            training_pictures(setup, setting, training_seed),
             pairs=held.pairs,
             measure=pair_scores,
             keep=_KEPT,
@@ -162,17 +120,6 @@ def _unpacked(arrays: Arrays) -> TrainedPair:
     )
 
 
-def domain_sums(plan: Plan) -> dict[str, str]:
-    """sha256 of the digits that the images are made of."""
-    return {
-        f"{plan.source} {split}": data_sha256(load_dataset(plan.source, split))
-        for split in ("train", "test")
-    }
-
-
-# ------------------------------------------------------------------------ images
-
-
 @dataclass(frozen=True, eq=False)
 class _HeldOut:
     """Validation pairs; test samples, the first one and the second ones."""
@@ -183,33 +130,21 @@ class _HeldOut:
 
 
 @lru_cache(maxsize=1)
-def training_data(setup: str, plan: Plan, seed: int) -> list[Dataset]:
-    """Images of the source domains; those of a plan and a seed are always the same."""
-    chosen = SETUPS[setup]
-    scenes = draw_all(
-        chosen.training,
-        shapes=chosen.shapes,
-        source=plan.source,
-        count=plan.count,
-        seed=seed,
-    )
-    return pictures(scenes, plan)
-
-
-@lru_cache(maxsize=1)
-def _held_out(setup: str, plan: Plan, seed: int) -> _HeldOut:
+def _held_out(setup: str, setting: TrainingSetting, seed: int) -> _HeldOut:
     chosen = SETUPS[setup]
     pairs, tests, clusters = {}, {}, {}
     for digits in DIGITS:
         first, second = pictures(
-            _drawn(chosen, chosen.validation["ID"], "validation", digits, plan, seed),
-            plan,
+            _drawn(
+                chosen, chosen.validation["ID"], "validation", digits, setting, seed
+            ),
+            setting,
         )
         pairs[digits] = first, second
         # The second sample without a shift is the first one if digits are the same.
         environments = (chosen.tests[0], *chosen.tests)
-        scenes = _drawn(chosen, environments, "test", digits, plan, seed)
-        tests[digits] = pictures(scenes, plan)
+        scenes = _drawn(chosen, environments, "test", digits, setting, seed)
+        tests[digits] = pictures(scenes, setting)
         base = int(scenes[0].instances.max()) + 1
         clusters[digits] = scenes[0].labels * base + scenes[0].instances
     return _HeldOut(pairs, tests, clusters)
@@ -220,43 +155,23 @@ def _drawn(
     environments: Sequence[Any],
     split: str,
     digits: str,
-    plan: Plan,
+    setting: TrainingSetting,
     seed: int,
 ) -> tuple[Scenes, ...]:
     """A first sample, and second ones of the same digits or of other ones."""
     paired = [0] + [int(digits == "other")] * (len(environments) - 1)
     parts = max(paired) + 1
-    least = fewest_digits(plan, split, setup.shapes)
-    count = len(setup.shapes) * plan.laps * (least // parts)
+    least = fewest_digits(setting, split, setup.shapes)
+    count = len(setup.shapes) * setting.laps * (least // parts)
     return draw_all(
         environments,
         shapes=setup.shapes,
-        source=plan.source,
+        source=setting.dataset,
         count=count,
         split=split,
         paired=paired,
         seed=seed,
     )
-
-
-def fewest_digits(plan: Plan, split: str, shapes: Sequence[int]) -> int:
-    """How many pictures there are of the digit with the fewest."""
-    return min(_count_digits(plan.source, split, shape) for shape in shapes)
-
-
-def _count_digits(source: str, split: str, shape: int) -> int:
-    """How many pictures of a digit there are: four fifths train, the rest validate."""
-    labels = load_dataset(source, "test" if split == "test" else "train").labels
-    total = int((labels == shape).sum())
-    return total if split == "test" else total - total * 4 // 5
-
-
-def pictures(scenes: Sequence[Scenes], plan: Plan) -> list[Dataset]:
-    """Images of scenes at a plan's size, as uint8."""
-    return [one.dataset(size=plan.size, dtype=torch.uint8) for one in scenes]
-
-
-# -------------------------------------------------------------------- evaluation
 
 
 def _evaluated(model: nn.Module, held: _HeldOut, digits: str) -> dict[str, Tensor]:

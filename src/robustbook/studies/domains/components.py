@@ -1,0 +1,260 @@
+"""What the features of two domains vary along, and what a picture of it shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from robustbook.studies._rows import Row
+from robustbook.studies._statistics import Values
+
+__all__ = [
+    "Component",
+    "margins",
+    "picture_numbers",
+    "principal_component",
+    "shares_of_variance",
+]
+
+
+@dataclass(frozen=True)
+class Component:
+    """The first principal component of a sample's features.
+
+    Attributes
+    ----------
+    direction : ndarray, shape (D,)
+        Of unit length; the second class lies further along it than the first.
+    values : ndarray, shape (n,)
+        Where the samples are along it, from their mean, in standard deviations.
+    share, next_share : float
+        Share of the variance that lies along it, and along the next one.
+    """
+
+    direction: Values
+    values: Values
+    share: float
+    next_share: float
+
+
+def principal_component(features: Values, labels: Values) -> Component | None:
+    """Find the direction along which features vary most.
+
+    A principal direction has no sign of its own. Here class 1 has the larger mean.
+
+    Parameters
+    ----------
+    features : ndarray, shape (n, D)
+        A row for each sample.
+    labels : ndarray, shape (n,)
+        Classes, 0 or 1.
+
+    Returns
+    -------
+    Component or None
+        None if the features do not vary.
+
+    Examples
+    --------
+    >>> features = np.array([[0.0, 1.0], [2.0, 1.1], [4.0, 0.9]])
+    >>> found = principal_component(features, np.array([1, 0, 0]))
+    >>> found.direction.round(3), found.values.round(1)
+    (array([-1.   ,  0.025]), array([ 1.2,  0. , -1.2]))
+    """
+    centered = features - features.mean(0)
+    scale = float(np.abs(features).max())
+    _, sizes, directions = np.linalg.svd(centered, full_matrices=False)
+    if sizes[0] <= 1e-9 * max(scale, 1e-30):
+        return None
+    direction = directions[0]
+    values = centered @ direction
+    if values[labels == 1].mean() < values[labels == 0].mean():
+        direction, values = -direction, -values
+    shares = sizes**2 / (sizes**2).sum()
+    return Component(
+        direction=direction,
+        values=values / values.std(),
+        share=float(shares[0]),
+        next_share=float(shares[1]) if len(shares) > 1 else 0.0,
+    )
+
+
+def shares_of_variance(first: Values, second: Values, labels: Values) -> Row:
+    """Split the variance of paired features into what it comes from.
+
+    Parameters
+    ----------
+    first, second : ndarray, shape (n, D)
+        Features of two samples; row i of both is one digit, in two domains.
+    labels : ndarray, shape (n,)
+        Classes of the digits.
+
+    Returns
+    -------
+    dict of str to float
+        Shares of the sum of squares, which add up to 1: "class" (which class a digit
+        is of), "digit" (which digit of its class), "domain" (the same step for all),
+        "domain_by_class" (a step that differs between the classes), "domain_by_digit"
+        (the rest: a step that differs between digits of a class). Empty if nothing
+        varies.
+
+    Notes
+    -----
+    The analysis of variance of two crossed factors, domain and digit, the digits
+    nested in classes. Chapter 16 of this book.
+
+    Examples
+    --------
+    >>> first = np.array([[0.0], [0.0], [4.0], [4.0]])
+    >>> shares_of_variance(first, first + 2, np.array([0, 0, 1, 1]))["domain"]
+    0.2
+    """
+    both = np.stack([first, second])  # (2, n, D)
+    center = both.mean((0, 1))
+    digits = both.mean(0) - center  # (n, D), effects of the digits
+    domains = both.mean(1) - center  # (2, D), effects of the domains
+    rest = both - center - digits[None] - domains[:, None]
+    total = float(((both - center) ** 2).sum())
+    if total <= 1e-18 * float((both**2).sum()) or total == 0:
+        return {}
+
+    def of_classes(values: Values) -> Values:
+        """The mean over a sample's class, for every sample (axis -2)."""
+        means = np.empty_like(values)
+        for label in np.unique(labels):
+            mine = labels == label
+            means[..., mine, :] = values[..., mine, :].mean(-2, keepdims=True)
+        return means
+
+    by_class, by_domain = of_classes(digits), of_classes(rest)
+    parts = {
+        "class": 2 * (by_class**2).sum(),
+        "digit": 2 * ((digits - by_class) ** 2).sum(),
+        "domain": len(labels) * (domains**2).sum(),
+        "domain_by_class": (by_domain**2).sum(),
+        "domain_by_digit": ((rest - by_domain) ** 2).sum(),
+    }
+    return {name: float(part) / total for name, part in parts.items()}
+
+
+def margins(features: Values, head: Values) -> Values:
+    """By how much class 1 is ahead of class 0.
+
+    Parameters
+    ----------
+    features : ndarray, shape (n, D)
+        A row for each sample.
+    head : ndarray, shape (D + 1,)
+        Weights and bias of class 1 less those of class 0.
+
+    Returns
+    -------
+    ndarray, shape (n,)
+        Differences of logits.
+
+    Examples
+    --------
+    >>> margins(np.array([[1.0, 2.0]]), np.array([3.0, -1.0, 0.5]))
+    array([1.5])
+    """
+    read: Values = features @ head[:-1] + head[-1]
+    return read
+
+
+def picture_numbers(first: Values, second: Values, labels: Values, head: Values) -> Row:
+    """Say in numbers what the picture of two principal components shows, or hides.
+
+    Parameters
+    ----------
+    first, second : ndarray, shape (n, D)
+        Features of two samples; row i of both is one digit, in two domains.
+    labels : ndarray, shape (n,)
+        Classes of the digits, 0 or 1.
+    head : ndarray, shape (D + 1,)
+        What the last layer reads: weights and bias of class 1 less those of class 0.
+
+    Returns
+    -------
+    dict of str to float
+        What the picture shows, each sample along its own first component:
+        "correlation" of the two; "error", the mean squared difference after each has
+        been normalized, which is 2 (1 - correlation); "class_first" and
+        "class_second", the shares of variance between the classes.
+        What it leaves out: "share_first", "share_second", the share of all variance
+        that lies along the component, and "next_first", "next_second" along the
+        next; "alignment", the absolute cosine of the two directions; "head_first",
+        "head_second", the squared correlation of the component with what the last
+        layer reads; "flipped_by_loading" and "flipped_by_score", whether the picture
+        were upside down had each component been given the sign that makes its
+        largest loading, or its largest score, positive.
+        What it could have shown: "raw_error", the mean squared difference along the
+        common first component of both samples, over the variance of all values along
+        it; "common_class" and "common_domain", shares of the variance there; and the
+        shares of :func:`shares_of_variance`, with "features_" before them of all
+        features, with "read_" of what the last layer reads. What has no value is
+        left out.
+    """
+    read = [margins(sample, head)[:, None] for sample in (first, second)]
+    shares = {
+        "features": shares_of_variance(first, second, labels),
+        "read": shares_of_variance(read[0], read[1], labels),
+    }
+    row: Row = {
+        f"{of}_{name}": share
+        for of, found in shares.items()
+        for name, share in found.items()
+    }
+    parts = principal_component(first, labels), principal_component(second, labels)
+    for name, sample, part in zip(
+        ("first", "second"), (first, second), parts, strict=True
+    ):
+        if part is None:
+            continue
+        row |= {
+            f"share_{name}": part.share,
+            f"next_{name}": part.next_share,
+            f"class_{name}": _between(part.values, labels),
+        }
+        lead = margins(sample, head)
+        if lead.std() > 1e-9 * max(float(np.abs(lead).max()), 1e-30):
+            row[f"head_{name}"] = float(np.corrcoef(part.values, lead)[0, 1] ** 2)
+    if parts[0] is not None and parts[1] is not None:
+        x, y = parts[0].values, parts[1].values
+        correlation = float((x * y).mean())
+        flips = {
+            "loading": [_sign_of_largest(part.direction) for part in parts],  # type: ignore[union-attr]
+            "score": [_sign_of_largest(part.values) for part in parts],  # type: ignore[union-attr]
+        }
+        row |= {
+            "correlation": correlation,
+            "error": float(((x - y) ** 2).mean()),
+            "alignment": float(abs(parts[0].direction @ parts[1].direction)),
+            **{
+                f"flipped_by_{name}": int(correlation * signs[0] * signs[1] < 0)
+                for name, signs in flips.items()
+            },
+        }
+    common = principal_component(np.concatenate([first, second]), np.tile(labels, 2))
+    if common is not None:
+        x, y = common.values.reshape(2, -1)
+        along = shares_of_variance(x[:, None], y[:, None], labels)
+        row |= {
+            "raw_error": float(((x - y) ** 2).mean()),
+            "common_share": common.share,
+            "common_class": along["class"],
+            "common_domain": along["domain"],
+        }
+    return row
+
+
+def _between(values: Values, labels: Values) -> float:
+    """Share of the variance of some values that is between the classes."""
+    means = np.zeros_like(values)
+    for label in np.unique(labels):
+        means[labels == label] = values[labels == label].mean()
+    return float(means.var() / values.var())
+
+
+def _sign_of_largest(values: Values) -> float:
+    return float(np.sign(values[np.abs(values).argmax()]))

@@ -1,0 +1,112 @@
+"""Columns of rows on margins: shares, orders and detection, with their intervals."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from scipy.stats import binomtest
+from torch import Tensor
+
+from robustbook.margins import Consistency, detection_scores
+from robustbook.margins._kendall import concordance, ranks
+
+__all__ = [
+    "detection_row",
+    "difference_row",
+    "paired_tau_difference",
+    "share_row",
+    "tau_row",
+]
+
+#: With fewer brittle or fewer other decisions, detection is not measured.
+FEWEST: Final = 5
+
+
+def share_row(name: str, mask: Tensor) -> dict[str, float]:
+    """A share with the ends of its exact 95 % interval, in columns named after `name`.
+
+    Examples
+    --------
+    >>> row = share_row("right", torch.tensor([True, True, False, True]))
+    >>> row["right"], round(row["right_low"], 3)
+    (0.75, 0.194)
+    """
+    hits, count = int(mask.sum()), len(mask)
+    interval = binomtest(hits, count).proportion_ci()
+    return {
+        name: hits / count,
+        f"{name}_low": float(interval.low),
+        f"{name}_high": float(interval.high),
+    }
+
+
+def paired_tau_difference(
+    first: Tensor, second: Tensor, margins: Tensor
+) -> tuple[float, float]:
+    """By how much one score orders margins better than another does, and the error.
+
+    Kendall's τ-b of the first with the margins less that of the second; its standard
+    error is by the asymptotic theory of U-statistics: from the differences, sample by
+    sample, of the shares of concordant pairs.
+
+    Examples
+    --------
+    >>> margins = torch.arange(9.0)
+    >>> paired_tau_difference(margins, -margins, margins)
+    (2.0, 0.0)
+    """
+    by_margin = ranks(margins.double().numpy())
+    parts, taus = [], []
+    for score in (first, second):
+        by_score = ranks(score.double().numpy())
+        signs = concordance(by_score, by_margin)
+        untied = [
+            float(len(signs) ** 2 - np.square(np.bincount(order)).sum())
+            for order in (by_score, by_margin)
+        ]
+        scale = math.sqrt(untied[0] * untied[1])
+        taus.append(float(signs.sum()) / scale)
+        parts.append(signs * len(signs) / scale)
+    spread = float(np.std(parts[0] - parts[1], ddof=1))
+    return taus[0] - taus[1], 2 * spread / math.sqrt(len(first))
+
+
+def tau_row(name: str, order: Consistency) -> dict[str, float]:
+    """Return τ with the ends of its interval, in columns named after `name`."""
+    low, high = order.interval
+    return {name: order.tau, f"{name}_low": low, f"{name}_high": high}
+
+
+def detection_row(
+    values: Tensor, bounds: Tensor, eps: float
+) -> dict[str, float | None]:
+    """How well a score detects brittle decisions, with 95 % intervals.
+
+    Columns ``auroc``, ``aupr`` and ``fpr95``, each also with ``_low`` and ``_high``;
+    None where fewer than five decisions are brittle, or fewer than five are not.
+    """
+    names = {"auroc": "auroc", "aupr": "aupr", "fpr95": "fpr"}
+    brittle = int((bounds <= eps).sum())
+    if not FEWEST <= brittle <= len(bounds) - FEWEST:
+        return {f"{name}{end}": None for name in names for end in ("", "_low", "_high")}
+    scores = detection_scores(values, bounds, eps, resamples=400)
+    row: dict[str, float | None] = {}
+    for name, attribute in names.items():
+        low, high = getattr(scores, f"{attribute}_interval")
+        row |= {
+            name: getattr(scores, attribute),
+            f"{name}_low": low,
+            f"{name}_high": high,
+        }
+    return row
+
+
+def difference_row(difference: float, error: float) -> dict[str, float]:
+    """A difference of two τ with its 95 % interval."""
+    return {
+        "tau_difference": difference,
+        "tau_difference_low": difference - 1.96 * error,
+        "tau_difference_high": difference + 1.96 * error,
+    }

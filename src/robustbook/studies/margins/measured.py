@@ -1,0 +1,224 @@
+"""Measure input margins once, keep them: what all studies of Part VI start from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robustbook._checks.arguments import check_count
+from robustbook._store.cache import cached_arrays
+from robustbook._store.sums import model_sum
+from robustbook.datasets import Dataset
+from robustbook.margins import feature_margin, logit_margin
+from robustbook.models import features_of, load_model, resolve_device
+from robustbook.studies._run import Run, data_sum
+from robustbook.studies.margins._first_order import first_order_arrays
+from robustbook.studies.margins._search import (
+    FOUND_BY,
+    Recipe,
+    measure_bounds,
+    searched_arrays,
+)
+from robustbook.studies.margins.settings import MarginSetting
+
+__all__ = [
+    "FOUND_BY",
+    "MeasuredMargins",
+    "Recipe",
+    "linear_head",
+    "margins_in",
+    "margins_of",
+    "measure_bounds",
+    "scores_of",
+]
+
+#: Images measured at once, and kept in one file of the cache.
+_BLOCK: Final = 500
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredMargins:
+    """A model on some images, and how far each of them is from the boundary.
+
+    Attributes
+    ----------
+    logits : Tensor, shape (N, K)
+        Of the clean images.
+    features : Tensor, shape (N, D)
+        What the linear head receives of them.
+    labels : Tensor, shape (N,)
+        True classes.
+    weights, bias : Tensor, shapes (K, D) and (K,)
+        The linear head.
+    bounds : Tensor, shape (N,)
+        ℓ∞ distance to the closest image found of another class than the predicted
+        one, in [0, 1] pixel units, float64: an upper bound on the input margin.
+        Infinite where none was found.
+    found_by : Tensor, shape (N,)
+        Which attack found it, an index into :data:`FOUND_BY`.
+    gradient_margins : Tensor, shape (N,)
+        Logit margin over the 1-norm of its gradient.
+    first_order_margins : Tensor, shape (N,)
+        The smallest of these ratios over all other classes.
+    feature_shifts : Tensor, shape (N,)
+        ℓ2 distance between the features of the image and of the closest one found.
+    """
+
+    logits: Tensor
+    features: Tensor
+    labels: Tensor
+    weights: Tensor
+    bias: Tensor
+    bounds: Tensor
+    found_by: Tensor
+    feature_shifts: Tensor
+    gradient_margins: Tensor
+    first_order_margins: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def correct(self) -> Tensor:
+        """Whether the clean prediction is right, shape (N,)."""
+        return self.logits.argmax(dim=1) == self.labels
+
+    def __getitem__(self, chosen: Tensor) -> MeasuredMargins:
+        """Return the samples of an index, or of a mask."""
+        kept = {
+            item.name: getattr(self, item.name)[chosen]
+            for item in fields(self)
+            if item.name not in ("weights", "bias")
+        }
+        return replace(self, **kept)
+
+
+def margins_of(
+    name: str,
+    data: Dataset,
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    directory: Path | str | None = None,
+) -> MeasuredMargins:
+    """Measure the input margins of a model, or read them from the cache.
+
+    Parameters
+    ----------
+    name : str
+        A name that :func:`robustbook.models.load_model` knows; a model that ends
+        in a linear layer.
+    data : Dataset
+        Images and labels. Every block of 500 is kept on its own.
+    recipe : Recipe
+        How thoroughly to look.
+    seed : int, default 0
+        Of APGD.
+    device : str, default "auto"
+        Where to run.
+    directory : Path or str, optional
+        The cache; see ``robustbook._store.cache``.
+
+    Returns
+    -------
+    MeasuredMargins
+        On the CPU.
+
+    Raises
+    ------
+    ValueError, DataUnavailableError
+        If there is no such model, or its weights are not to be had.
+    OSError
+        If nothing can be written to the cache.
+
+    Examples
+    --------
+    >>> from robustbook.datasets import load_dataset
+    >>> data = load_dataset("digits", "test").subset(range(8))
+    >>> recipe = Recipe(steps=10, refine_steps=0, rounds=0)
+    >>> margins_of("digits-linear-s0", data, recipe).bounds.shape
+    torch.Size([8])
+    """
+    seed = check_count("seed", seed, minimum=0)
+    model = load_model(name).eval().to(resolve_device(device))
+    blocks = []
+    for start in range(0, len(data), _BLOCK):
+        block = data.subset(slice(start, start + _BLOCK))
+        key = {"model": model_sum(model), "data": data_sum(block)}
+        searched = cached_arrays(
+            {**key, **asdict(recipe), "seed": seed},
+            partial(searched_arrays, model, block, recipe, seed),
+            code=searched_arrays.__module__,
+            directory=directory,
+        )
+        first_order = cached_arrays(
+            key,
+            partial(first_order_arrays, model, block),
+            code=first_order_arrays.__module__,
+            directory=directory,
+        )
+        blocks.append(searched | first_order)
+    weights, bias = linear_head(model)
+    joined = {
+        key: torch.from_numpy(np.concatenate([block[key] for block in blocks]))
+        for key in blocks[0]
+    }
+    return MeasuredMargins(
+        features=features_of(model.cpu(), data.images),
+        labels=data.labels,
+        weights=weights.cpu(),
+        bias=bias.cpu(),
+        **joined,
+    )
+
+
+def margins_in(
+    run: Run[MarginSetting], setting: MarginSetting, model: str
+) -> MeasuredMargins:
+    """One of the networks of a setting, measured."""
+    recipe, _ = setting.models[model]
+    return margins_of(
+        model, setting.images_of(model), recipe, seed=run.seed, device=run.device
+    )
+
+
+def linear_head(model: nn.Module) -> tuple[Tensor, Tensor]:
+    """Weights (K, D) and bias (K,) of the last linear layer, which makes the logits.
+
+    Examples
+    --------
+    >>> weights, bias = linear_head(load_model("digits-linear-s0"))
+    >>> weights.shape, bias.shape
+    (torch.Size([10, 64]), torch.Size([10]))
+    """
+    layer = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+    weights = layer.weight.detach()
+    bias = torch.zeros(len(weights)) if layer.bias is None else layer.bias.detach()
+    return weights, bias
+
+
+def scores_of(model: MeasuredMargins) -> dict[str, Tensor]:
+    """What is known of a sample without an attack, by name: float64 (N,).
+
+    A smaller score says that the decision is more brittle. Three of one forward pass;
+    then one with one backward pass, and one with K - 1.
+    """
+    logits = model.logits.double()
+    probabilities = logits.softmax(dim=1).topk(2, dim=1).values
+    gap = logit_margin(logits)
+    return {
+        "logit_margin": gap,
+        "feature_margin": feature_margin(
+            model.features.double(), model.weights.double(), model.bias.double()
+        ),
+        "softmax_margin": probabilities[:, 0] - probabilities[:, 1],
+        "gradient_margin": model.gradient_margins,
+        "first_order_margin": model.first_order_margins,
+    }

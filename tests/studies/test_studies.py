@@ -1,0 +1,259 @@
+"""What all studies share: the registry, their settings, provenance, the command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer import Typer
+from typer.testing import CliRunner
+
+from robustbook._store.cache import cached_arrays
+from robustbook._store.provenance import closure
+from robustbook.datasets import DataUnavailableError
+from robustbook.models import list_models, list_public_models
+from robustbook.studies import STUDIES, Study, __main__, results_for, run_study
+from robustbook.studies._run import Run, Setting, under
+from robustbook.studies._statistics import clustered_error, mean_error
+from robustbook.studies.results import Results, read_results, stale_results
+
+NAMES = sorted(STUDIES)
+HEX = set("0123456789abcdef")
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Study:
+    """A study of two parts, each kept in the cache."""
+    study = Study("toy", "agreement_speed")
+
+    def rows(run: Run[Setting]) -> Any:
+        for part in run.each(["a", "b"]):
+            arrays = cached_arrays(
+                {"part": part, "seed": run.seed},
+                lambda: {"x": np.zeros(1)},
+                code="robustbook.scores",
+            )
+            yield {"part": part, "x": float(arrays["x"][0])}
+
+    monkeypatch.setattr("robustbook.studies.agreement_speed.rows", rows)
+    monkeypatch.setitem(STUDIES, "toy", study)
+    return study
+
+
+# ------------------------------------------------------------------- the registry
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_name_networks_that_exist(name: str) -> None:
+    known = {*list_models(), *list_public_models()}
+    for profile in ("quick", "full"):
+        for setting in STUDIES[name].settings(profile):
+            assert {one.partition("+")[0] for one in setting.checkpoints()} <= known
+            if hasattr(setting, "eps") and hasattr(setting, "focus"):
+                assert setting.focus in setting.eps
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_inputs_are_derived_from_the_settings(name: str) -> None:
+    study = STUDIES[name]
+    for profile in ("quick", "full"):
+        sums = study.inputs(profile)
+        assert all(len(one) == 64 and set(one) <= HEX for one in sums.values())
+        for setting in study.settings(profile):
+            assert {one.partition("+")[0] for one in setting.checkpoints()} <= set(sums)
+    # What is measured in full is downloaded, unless it is made up.
+    assert study.inputs("full") or study.settings("full")[0].kind == "made up"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stamp_covers_the_study_and_what_it_runs_and_nothing_that_presents(
+    name: str,
+) -> None:
+    study = STUDIES[name]
+    modules = closure(study.code)
+    assert study.code in modules
+    assert not {"robustbook.style", "robustbook.studies"} & set(modules)
+    attacks = {module.rpartition("._")[2] for module in modules if "attacks" in module}
+    expected = {"agreement_speed": set(), "noise": {"pgd"}, "pseudo_agreement": set()}
+    if name in expected:  # noise takes its noise from training, which knows PGD
+        assert not attacks & {"apgd", "fab", "fmn", "pgd"} - expected[name]
+
+
+def test_two_studies_of_one_module_differ_in_their_stamps() -> None:
+    names = ("adversarial_sweep", "stronger_sweep", "mnist_sweep")
+    assert len({STUDIES[name].code for name in names}) == 1
+    assert len({STUDIES[name].described for name in names}) == 3
+
+
+def test_unknown_names_profiles_seeds_and_devices_are_refused() -> None:
+    with pytest.raises(ValueError, match="name: expected one of"):
+        results_for("../results/noise", profile="full")
+    with pytest.raises(ValueError, match="name: expected one of"):
+        run_study("nothing")
+    with pytest.raises(ValueError, match="profile: expected 'quick' or 'full'"):
+        results_for("rank_stability", profile="fast")
+    with pytest.raises(ValueError, match="seed: expected at least 0"):
+        results_for("agreement_speed", profile="quick", seed=-1)
+    with pytest.raises(ValueError, match="device: expected"):
+        results_for("agreement_speed", profile="quick", device="quantum")
+
+
+# ---------------------------------------------------------------------- provenance
+
+
+def test_quick_rows_touch_neither_git_nor_a_folder(
+    toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("not for rows that are not stored")
+
+    monkeypatch.setattr("subprocess.run", refuse)
+    monkeypatch.setattr("robustbook.studies.results.write_text", refuse)
+    monkeypatch.setattr("robustbook.studies._study.fingerprint", refuse)
+    results = results_for("toy", profile="quick", device="cpu")
+    assert [row["part"] for row in results.rows] == ["a", "b"]
+    assert results.provenance["device"] == "cpu"
+    assert {"python", "torch"} <= results.provenance["versions"].keys()
+    assert results.stamp == {}
+
+
+def test_time_is_that_of_the_run_that_measured(
+    toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    ticks = iter(range(0, 10_000, 100))
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
+    first = toy.compute(profile="quick", device="cpu").provenance
+    assert first["from_cache"] == {"files": 0, "seconds": 0, "since": None}
+    assert first["units"] == 2
+    again = toy.compute(profile="quick", device="cpu").provenance
+    assert again["from_cache"]["files"] == 2
+    # Each of the two parts took a tick, and so did the run that read them.
+    assert again["from_cache"]["seconds"] == 200
+    assert again["seconds"] == 300
+
+
+def test_a_run_shows_its_parts_and_its_only_setting() -> None:
+    run = Run("toy", "quick", 0, "cpu", (Setting(dataset="digits", samples=3),))
+    assert len(run.data) == 3
+    assert list(run.each("ab")) == ["a", "b"]
+    assert run.units == 2
+    step = Setting(dataset="digits", samples=9, step=4).data()
+    assert torch.equal(step.images, Setting(dataset="digits").data().images[:9:4])
+
+
+def test_shared_keys_stand_behind_what_a_row_is() -> None:
+    (row,) = under({"model": "a"}, [{"what": "error", "pa": 1.0}])
+    assert list(row) == ["what", "model", "pa"]
+    assert list(under({"model": "a"}, [{"pa": 1.0}])) == [{"model": "a", "pa": 1.0}]
+
+
+def test_stored_rows_of_another_profile_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quick = Results("noise", "quick", (), {})
+    monkeypatch.setattr("robustbook.studies.read_results", lambda _: quick)
+    with pytest.raises(DataUnavailableError, match="expected stored rows of the full"):
+        results_for("noise", profile="full")
+
+
+def test_a_study_forecasts_what_it_took() -> None:
+    stored = read_results("adversarial_sweep").provenance["seconds"]
+    assert STUDIES["adversarial_sweep"].forecast() == stored
+    assert replace(STUDIES["noise"], name="nothing").forecast() is None
+
+
+# ---------------------------------------------------------------------- statistics
+
+
+def test_error_of_clusters() -> None:
+    values = torch.randn(50, generator=torch.Generator().manual_seed(0))
+    alone = clustered_error(values, torch.arange(50))
+    assert alone == pytest.approx(mean_error(values))
+    # Each sample seen twice says no more than seen once.
+    twice = clustered_error(values.repeat(2), torch.arange(50).repeat(2))
+    assert twice == pytest.approx(alone)
+    assert np.isnan(clustered_error(values, torch.zeros(50, dtype=torch.int64)))
+
+
+# --------------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with data of its own, to which the command writes."""
+    (tmp_path / "data" / "results").mkdir(parents=True)
+    for module in ("robustbook.studies.results", "robustbook.studies.__main__"):
+        monkeypatch.setattr(f"{module}.data_directory", lambda: tmp_path / "data")
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def command(*words: str) -> tuple[int, str]:
+    app = Typer()
+    app.command()(__main__.main)
+    ended = CliRunner().invoke(app, words, env={"COLUMNS": "400", "TERM": "dumb"})
+    return ended.exit_code, ended.output
+
+
+def test_the_command_stores_checks_and_confirms(
+    toy: Study, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("robustbook.studies.results.stale_results", stale_results)
+    assert command("toy", "--device", "cpu")[0] == 0
+    path = project / "data" / "results" / "toy.json"
+    measured = json.loads(path.read_text())
+    assert measured["stamp"]["known"]["how"] == "measured"
+    source = Path(__file__).parents[2] / "src"
+    (project / "src").symlink_to(source)
+    assert command("check") == (0, "")
+
+    measured["stamp"]["code_sha256"] = "0" * 64
+    path.write_text(json.dumps(measured))
+    code, told = command("check")
+    assert code == 1
+    assert "toy: robustbook.studies.agreement_speed or what it imports" in told
+    assert "robustbook.studies toy` again" in told
+    assert "changed since" in command("--list")[1]
+
+    assert command("confirm", "toy")[0] == 2
+    assert command("confirm", "toy", "--evidence", "equal quick rows")[0] == 0
+    assert command("check") == (0, "")
+    confirmed = json.loads(path.read_text())
+    assert confirmed["stamp"]["known"]["evidence"] == "equal quick rows"
+    assert confirmed["rows"] == measured["rows"]
+    assert confirmed["provenance"] == measured["provenance"]
+
+
+def test_the_command_keeps_full_rows_and_says_what_is_wrong(
+    toy: Study, project: Path
+) -> None:
+    command("toy", "--device", "cpu")
+    path = project / "data" / "results" / "toy.json"
+    full = path.read_bytes()
+    code, told = command("toy", "--profile", "quick")
+    assert code == 2
+    assert "holds rows of the full profile" in told
+    assert path.read_bytes() == full
+    assert command("toy", "--device", "quantum")[0] == 2
+    assert "expected one of" in command("nothing")[1]
+
+
+def test_telling_what_is_stale_takes_no_torch() -> None:
+    program = (
+        "import sys, robustbook.studies.__main__, robustbook.studies.results\n"
+        "print({'torch', 'pandas', 'sklearn'} & set(sys.modules))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.strip() == "set()"
