@@ -109,8 +109,7 @@ test: check lint site ## Run all checks and tests
 
 check: env
 	$(RUN) check
-	$(BIN)/python -c "import pathlib; from robustbook.studies.results import stale_results; \
-	  exit(chr(10).join(f'{s.path}: stale: {s.reason}' for s in stale_results(pathlib.Path())) or 0)"
+	$(BIN)/python -m robustbook.studies check
 
 lint: env
 	$(BIN)/ruff check .

@@ -12,15 +12,15 @@ import pytest
 
 from robustbook.agreement import adam_agreement, posterior_agreement
 from robustbook.agreement.parts import Kernel
+from robustbook.studies import STUDIES
+from robustbook.studies._timing import one_thread
 from robustbook.studies.agreement_speed import (
     MEASURED_EPOCHS,
     PAPER_BATCH,
     PAPER_EPOCHS,
     adam_row,
-    agreement_speed,
     arithmetic_row,
     exact_row,
-    one_thread,
     ordinary_problem,
     papers_row,
 )
@@ -101,7 +101,7 @@ def test_the_comparison_is_fair(benchmark):
 
 
 def test_the_experiment_returns_its_rows():
-    rows = agreement_speed(profile="quick")
+    rows = STUDIES["agreement_speed"].rows(profile="quick")
     assert {row["what"] for row in rows} == {
         "exact", "arithmetic", "adam-full-batch", "adam-minibatches",
         "papers-procedure",

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from robustbook.average_case import mmse, monte_carlo, orthant_probability, taylor
 from robustbook.datasets import load_dataset
 from robustbook.models import CifarResNet, load_model
-from robustbook.studies.agreement_speed import one_thread
+from robustbook.studies._timing import one_thread
 
 #: Noisy inputs of the paper's Monte Carlo estimate.
 PAPER_SAMPLES = 10_000

@@ -16,7 +16,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from robustbook._store.cache import cached_arrays
-from robustbook._store.provenance import closure
+from robustbook._store.provenance import Code, package_source
 from robustbook.datasets import DataUnavailableError
 from robustbook.models import list_models, list_public_models
 from robustbook.studies import STUDIES, Study, __main__, results_for, run_study
@@ -77,7 +77,7 @@ def test_a_stamp_covers_the_study_and_what_it_runs_and_nothing_that_presents(
     name: str,
 ) -> None:
     study = STUDIES[name]
-    modules = closure(study.code)
+    modules = Code(package_source()).closure(study.code)
     assert study.code in modules
     assert not {"robustbook.style", "robustbook.studies"} & set(modules)
     attacks = {module.rpartition("._")[2] for module in modules if "attacks" in module}

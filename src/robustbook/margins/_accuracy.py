@@ -143,7 +143,7 @@ def estimate_robust_accuracy(
         raise ValueError("indices: expected at least two measured samples, got 1")
     brittle = margins <= limit
     outcome = right[rows] & ~brittle
-    threshold, tpr = _tune(scores[rows], right[rows], brittle, share)
+    threshold, tpr = tune_threshold(scores[rows], right[rows], brittle, share)
     return RobustAccuracy(
         estimate=float((right & (scores > threshold)).mean()),
         threshold=threshold,
@@ -156,7 +156,7 @@ def estimate_robust_accuracy(
     )
 
 
-def _tune(
+def tune_threshold(
     scores: Vector, right: Flags, brittle: Flags, alpha: float
 ) -> tuple[float, float]:
     """The threshold that reproduces the sample's robust accuracy best.

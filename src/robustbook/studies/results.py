@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from robustbook._store import SCHEMA, DataUnavailableError, data_directory, read_json
 from robustbook._store.files import write_text
-from robustbook._store.provenance import fingerprint
+from robustbook._store.provenance import Code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -398,14 +398,15 @@ def stale_results(root: Path) -> list[StaleResult]:
     """
     stale = []
     root = Path(root)
+    code = Code(root / "src")
     for path in sorted((root / "data" / "results").glob("*.json")):
-        reason = _staleness(path, root)
+        reason = _staleness(path, root, code)
         if reason is not None:
             stale.append(StaleResult(path.stem, path, reason))
     return stale
 
 
-def _staleness(path: Path, root: Path) -> str | None:
+def _staleness(path: Path, root: Path, code: Code) -> str | None:
     from robustbook.studies import STUDIES
 
     again = f"run `python -m robustbook.studies {path.stem}` again"
@@ -423,7 +424,7 @@ def _staleness(path: Path, root: Path) -> str | None:
     ):
         return f"it is of another module or has other options than now; {again}"
     try:
-        present = fingerprint(stamp["module"], source=root / "src")
+        present = code.fingerprint(stamp["module"])
     except ValueError as error:
         return f"its code is gone ({error}); {again}"
     if present != stamp["code_sha256"]:

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from robustbook._store.cache import Arrays, Configuration, cached_arrays
 from robustbook._store.sums import model_sum
 from robustbook.average_case import mmse, softmax_proxy
-from robustbook.average_case._linearize import linear_probability, linearize
-from robustbook.average_case._problem import set_up
+from robustbook.average_case.parts import linear_probability, linearize, set_up
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
 from robustbook.studies._run import data_sum
@@ -134,7 +133,7 @@ def _measure(
     fits: int,
     seed: int,
 ) -> Arrays:
-    problem = set_up(model, images, sigmas, None, None, None)
+    problem = set_up(model, images, sigmas)
     probability, ratio = [], []
     for part in linearize(problem):
         linear = linear_probability(

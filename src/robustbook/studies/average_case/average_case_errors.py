@@ -16,8 +16,7 @@ from torch import nn
 from robustbook._store.cache import Arrays, cached_arrays
 from robustbook._store.sums import model_sum
 from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
-from robustbook.average_case._linearize import linearize
-from robustbook.average_case._problem import NO_NOISE, set_up
+from robustbook.average_case.parts import linearize, set_up
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import build_model, load_model, logits_of, resolve_device
 from robustbook.scores import accuracy
@@ -290,7 +289,7 @@ def _estimate(
 def _correlations(model: nn.Module, data: Dataset) -> Values:
     """Mean correlation of the linearized margins, for each image."""
     means = []
-    for part in linearize(set_up(model, data.images, NO_NOISE, None, None, None)):
+    for part in linearize(set_up(model, data.images)):
         norms = part.gram.diagonal(dim1=1, dim2=2).sqrt()
         matrix = part.gram / (norms[:, :, None] * norms[:, None, :])
         size = norms.shape[1]

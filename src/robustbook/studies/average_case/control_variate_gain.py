@@ -21,14 +21,15 @@ from robustbook.average_case import (
     monte_carlo,
     taylor,
 )
-from robustbook.average_case._estimators import mmse_linearizations
-from robustbook.average_case._linearize import (
+from robustbook.average_case.parts import (
+    MEASURE,
     Linearization,
+    draw_normal,
     linear_probability,
     linearize,
+    mmse_linearizations,
+    set_up,
 )
-from robustbook.average_case._noise import MEASURE, draw_normal
-from robustbook.average_case._problem import set_up
 from robustbook.datasets import Dataset
 from robustbook.models import load_model, resolve_device
 from robustbook.studies._rows import Row, decimals
@@ -191,7 +192,7 @@ def _count(
     model: nn.Module, data: Dataset, sigma: float, samples: int, seed: int
 ) -> Arrays:
     """Show the same noise to the model and to its linearizations."""
-    problem = set_up(model, data.images, sigma, None, None, None)
+    problem = set_up(model, data.images, sigma)
     best = mmse_linearizations(problem, sigma, FITS, seed, antithetic=True, keep=True)
     fits = {"taylor": _whole(linearize(problem, keep=True)), "mmse": _whole(best)}
     names = ["kept", *fits, *(f"{kind}_both" for kind in fits)]

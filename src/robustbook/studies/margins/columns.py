@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 from torch import Tensor
 
 from robustbook.margins import Consistency, detection_scores
-from robustbook.margins._kendall import concordance, ranks
+from robustbook.margins.parts import concordance, ranks
 
 __all__ = [
     "detection_row",

@@ -17,7 +17,7 @@ from torch import Tensor
 from robustbook._store.cache import Arrays, cached_arrays
 from robustbook._store.sums import tensors_sum
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
-from robustbook.margins._accuracy import _tune as tune_threshold
+from robustbook.margins.parts import tune_threshold
 from robustbook.studies._rows import Row
 from robustbook.studies._run import Run, under
 from robustbook.studies._statistics import share_error
