@@ -69,18 +69,11 @@ book: env ## Execute what is stale, then build the site into _build/html
 	$(RUN) publish --stale
 	@$(MAKE) --no-print-directory site
 
-# Sphinx builds only the pages whose text changed: after a change to the contents,
-# the style or an extension, the others would keep their old links and looks.
-SITE_WIDE := _toc.yml _config.yml book/_static src/press/ext
-
 site: env ## Build the site from the executed chapters, strictly
-	@if [ -e _build/html/index.html ] && \
-	  [ -n "$$(find $(SITE_WIDE) -newer _build/html/index.html -not -name '*.pyc' -type f)" ]; \
-	  then rm -rf _build/html _build/.doctrees; fi
-	$(BIN)/jupyter-book build -W -n --keep-going .
+	$(RUN) site
 
 pdf: site ## Print the book into _build/robustness-measured.pdf
-	$(BIN)/python -m press pdf
+	$(RUN) pdf
 
 named:
 	@test -n "$(CHAPTER)" || \

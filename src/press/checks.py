@@ -61,18 +61,7 @@ class Problem:
 
 
 def check(root: Path) -> list[Problem]:
-    """Check the whole book.
-
-    Parameters
-    ----------
-    root : Path
-        The folder of the book.
-
-    Returns
-    -------
-    list of Problem
-        In the order of the chapters; empty if all is well.
-    """
+    """Check the book in ``root``: what is to mend, in the order of the chapters."""
     chapters = list_chapters(root)
     problems: list[Problem] = []
     for chapter in chapters:

@@ -14,7 +14,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,9 +40,6 @@ __all__ = [
 VERDICTS: Final = ("holds", "holds in part", "fails", "not tested here")
 
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_DOCUMENT_KEYS: Final = ("id", "title", "cite")
-_REQUIRED: Final = ("id", "document", "place", "claim", "verdict")
-_OPTIONAL: Final = ("also", "finding", "evidence")
 
 # Where a label can stand in a chapter.
 _BLOCK = re.compile(
@@ -65,17 +62,7 @@ _MEASURED = re.compile(r"\d+\.\d+|\d+(?=\s*\\?%)")
 
 @dataclass(frozen=True)
 class Document:
-    """One of the source documents.
-
-    Attributes
-    ----------
-    id : str
-        How claims name it.
-    title : str
-        How the page names it.
-    cite : str
-        Its key in ``book/references.bib``.
-    """
+    """A source: how claims and pages name it, its key in ``book/references.bib``."""
 
     id: str
     title: str
@@ -90,18 +77,16 @@ class Claim:
     ----------
     id : str
         Its name; the page's anchor is ``claim-`` and this.
-    document : str
-        The id of the document that makes it.
-    place : str
-        Where in the document.
+    document, place : str
+        The id of the document that makes it, and where.
     claim : str
         The claim in our words, as MyST text.
     verdict : str
         One of :data:`VERDICTS`.
-    also : tuple of (str, str)
-        Other documents that say it, each with the place.
     finding : str
         What we found, as MyST text; may be empty if not tested.
+    also : tuple of (str, str)
+        Other documents that say it, each with the place.
     evidence : tuple of str
         Labels in the chapters; may be empty if not tested.
     """
@@ -111,8 +96,8 @@ class Claim:
     place: str
     claim: str
     verdict: str
-    also: tuple[tuple[str, str], ...] = ()
     finding: str = ""
+    also: tuple[tuple[str, str], ...] = ()
     evidence: tuple[str, ...] = ()
 
     @property
@@ -140,23 +125,12 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A labeled place of a chapter.
-
-    Attributes
-    ----------
-    label : str
-        The label.
-    role : str
-        The MyST role that links to it.
-    chapter : Chapter
-        Where it stands.
-    test : int or None
-        The line, from 1, of the first tested cell after it.
-    """
+    """A labeled place of a chapter: the label, and the MyST role that links to it."""
 
     label: str
     role: str
     chapter: Chapter
+    #: The line, from 1, of the first tested cell after it.
     test: int | None
 
 
@@ -166,18 +140,9 @@ def ledger_file(root: Path) -> Path:
 
 
 def read_ledger(root: Path) -> Ledger:
-    """Read the ledger.
+    """Read the ledger of the book in ``root``.
 
-    Parameters
-    ----------
-    root : Path
-        The folder of the book.
-
-    Returns
-    -------
-    Ledger
-        As it stands in the file; whether its evidence exists is for
-        :func:`ledger_faults` to say.
+    Whether its evidence exists is for :func:`ledger_faults` to say.
 
     Raises
     ------
@@ -186,119 +151,90 @@ def read_ledger(root: Path) -> Ledger:
         wrong kind.
     """
     path = ledger_file(root)
-    place = path.relative_to(root).as_posix()
+    file = path.relative_to(root).as_posix()
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise BookError(f"{place}: no such file") from error
+        raise BookError(f"{file}: no such file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BookError(f"{place}: not a TOML file: {error}") from error
-    for key in content:
+        raise BookError(f"{file}: not a TOML file: {error}") from error
+    for key, rows in content.items():
         if key not in ("document", "claim"):
             raise BookError(
-                f"{place}: unknown table {key!r}; expected [[document]] and [[claim]]"
+                f"{file}: unknown table {key!r}; expected [[document]] and [[claim]]"
             )
-    documents = tuple(
-        _document(row, where=f"{place}: [[document]] {n}")
-        for n, row in enumerate(_tables(content, "document", place), start=1)
-    )
-    claims = tuple(
-        _claim(row, n, place)
-        for n, row in enumerate(_tables(content, "claim", place), start=1)
-    )
-    return Ledger(documents, claims)
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise BookError(f"{file}: expected tables [[{key}]], with two brackets")
+    documents = [
+        Document(**_checked(row, Document, f"{file}: [[document]] {n}"))
+        for n, row in enumerate(content.get("document", []), start=1)
+    ]
+    claims = [
+        Claim(**_checked(row, Claim, f"{file}: [[claim]] {row.get('id', n)}"))
+        for n, row in enumerate(content.get("claim", []), start=1)
+    ]
+    return Ledger(tuple(documents), tuple(claims))
 
 
-def _tables(content: Mapping[str, Any], name: str, place: str) -> list[dict[str, Any]]:
-    rows = content.get(name, [])
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise BookError(f"{place}: expected tables [[{name}]], with two brackets")
-    return rows
-
-
-def _strings(
-    row: Mapping[str, Any], keys: tuple[str, ...], *, where: str
-) -> dict[str, str]:
-    """Return the values of ``keys``, all of them text that is not empty."""
-    values = {}
-    for key in keys:
+def _checked(row: Mapping[str, Any], kind: type, where: str) -> dict[str, Any]:
+    """Return the values of a table; refuse keys and values that its kind has not."""
+    known = {field.name: field.default is MISSING for field in fields(kind)}
+    for key in row:
+        if key not in known:
+            raise BookError(f"{where}: unknown key {key!r}{_nearest(key, list(known))}")
+    values: dict[str, Any] = {}
+    for key, required in known.items():
         if key not in row:
-            raise BookError(f"{where}: {key} is missing")
-        if not isinstance(row[key], str) or not row[key].strip():
-            raise BookError(f"{where}: expected text for {key}, got {row[key]!r}")
-        values[key] = row[key].strip()
+            if required:
+                raise BookError(f"{where}: {key} is missing")
+            continue
+        value = row[key]
+        if key == "evidence":
+            if not isinstance(value, list) or not all(
+                isinstance(label, str) for label in value
+            ):
+                raise BookError(
+                    f'{where}: expected evidence = ["label", ...], got {value!r}'
+                )
+            values[key] = tuple(value)
+        elif key == "also":
+            if not isinstance(value, list) or not all(
+                isinstance(other, dict)
+                and set(other) == {"document", "place"}
+                and all(
+                    isinstance(text, str) and text.strip() for text in other.values()
+                )
+                for other in value
+            ):
+                raise BookError(
+                    f'{where}: expected also = [{{document = "...", place = "..."}}], '
+                    f"got {value!r}"
+                )
+            values[key] = tuple((o["document"], o["place"].strip()) for o in value)
+        elif not isinstance(value, str) or (required and not value.strip()):
+            raise BookError(f"{where}: expected text for {key}, got {value!r}")
+        else:
+            values[key] = value.strip()
     return values
 
 
-def _document(row: Mapping[str, Any], *, where: str) -> Document:
-    for key in row:
-        if key not in _DOCUMENT_KEYS:
-            raise BookError(
-                f"{where}: unknown key {key!r}{_nearest(key, _DOCUMENT_KEYS)}"
-            )
-    return Document(**_strings(row, _DOCUMENT_KEYS, where=where))
-
-
-def _claim(row: Mapping[str, Any], number: int, place: str) -> Claim:
-    where = f"{place}: [[claim]] {row.get('id', number)}"
-    for key in row:
-        if key not in _REQUIRED + _OPTIONAL:
-            raise BookError(
-                f"{where}: unknown key {key!r}{_nearest(key, _REQUIRED + _OPTIONAL)}"
-            )
-    values = _strings(row, _REQUIRED, where=where)
-    finding = row.get("finding", "")
-    if not isinstance(finding, str):
-        raise BookError(f"{where}: expected text for finding, got {finding!r}")
-    evidence = row.get("evidence", [])
-    if not isinstance(evidence, list) or not all(isinstance(e, str) for e in evidence):
-        raise BookError(
-            f'{where}: expected evidence = ["label", ...], got {evidence!r}'
-        )
-    also = row.get("also", [])
-    if not isinstance(also, list) or not all(
-        isinstance(other, dict) and set(other) == {"document", "place"}
-        for other in also
-    ):
-        raise BookError(
-            f'{where}: expected also = [{{document = "...", place = "..."}}], '
-            f"got {also!r}"
-        )
-    others = [_strings(other, ("document", "place"), where=where) for other in also]
-    return Claim(
-        **values,
-        also=tuple((other["document"], other["place"]) for other in others),
-        finding=finding.strip(),
-        evidence=tuple(evidence),
-    )
-
-
-def _nearest(name: str, known: tuple[str, ...] | list[str]) -> str:
+def _nearest(name: str, known: list[str]) -> str:
     """Return a hint at the known name that was probably meant."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def find_evidence(root: Path) -> dict[str, Evidence]:
-    """Return every labeled place of the chapters.
+    """Return, by label, every labeled place of the chapters.
 
-    Parameters
-    ----------
-    root : Path
-        The folder of the book.
-
-    Returns
-    -------
-    dict
-        From label to :class:`Evidence`: theorem-like blocks, exercises, figures and
-        anchors of sections.
+    These are theorem-like blocks, exercises, figures and anchors of sections.
 
     Raises
     ------
     BookError
         If a chapter is no MyST notebook.
     """
-    found = {}
+    places = {}
     for chapter in list_chapters(root):
         source = read_source(chapter)
         cells = list(zip(source.notebook.cells, source.lines, strict=True))
@@ -307,8 +243,8 @@ def find_evidence(root: Path) -> dict[str, Evidence]:
                 (line for later, line in cells[index + 1 :] if _is_test(later)), None
             )
             for label, role in _labels(cell):
-                found[label] = Evidence(label, role, chapter, test)
-    return found
+                places[label] = Evidence(label, role, chapter, test)
+    return places
 
 
 def _is_test(cell: NotebookNode) -> bool:
@@ -331,18 +267,8 @@ def _labels(cell: NotebookNode) -> Iterator[tuple[str, str]]:
 def insert_values(text: str, root: Path) -> str:
     """Put the numbers of the executed chapters into a finding.
 
-    Parameters
-    ----------
-    text : str
-        MyST text with references such as ``{glue:text}`c05-runner-up:.3f```. The key
-        starts with the number of the chapter that glues it.
-    root : Path
-        The folder of the book.
-
-    Returns
-    -------
-    str
-        The text with the numbers, as ``format(value, spec)`` writes them.
+    References such as ``{glue:text}`c05-runner-up:.3f``` start with the number of the
+    chapter that glues the value; it is written as ``format(value, ".3f")`` does.
 
     Raises
     ------
@@ -404,18 +330,7 @@ def _literal(text: str) -> Any:
 
 
 def ledger_faults(root: Path) -> Iterator[tuple[str, str, str]]:
-    """Say what is wrong with the ledger.
-
-    Parameters
-    ----------
-    root : Path
-        The folder of the book.
-
-    Yields
-    ------
-    tuple of str
-        Where, what, and what to do. Nothing if all is well, or there is no ledger.
-    """
+    """Yield what is wrong with the ledger: where, what, and what to do."""
     path = ledger_file(root)
     if not path.is_file():
         return
@@ -432,13 +347,11 @@ def ledger_faults(root: Path) -> Iterator[tuple[str, str, str]]:
         return  # reported where the chapters are checked
     lines = path.read_text(encoding="utf-8").splitlines()
     yield from _document_faults(root, ledger, name)
-    seen: set[str] = set()
-    for claim in ledger.claims:
+    for n, claim in enumerate(ledger.claims):
         place = f"{name}:{_line(lines, claim.id)}"
-        if claim.id in seen:
+        if claim.id in (other.id for other in ledger.claims[:n]):
             yield place, f"a second claim {claim.id}", "give it another id"
             continue
-        seen.add(claim.id)
         for fault, remedy in _claim_faults(claim, ledger, labels, root):
             yield place, f"claim {claim.id}: {fault}", remedy
 
@@ -446,8 +359,7 @@ def ledger_faults(root: Path) -> Iterator[tuple[str, str, str]]:
 def _line(lines: list[str], claim: str) -> int:
     """Return the line that names a claim, the last one if there are two."""
     pattern = re.compile(rf"""\s*id\s*=\s*["']{re.escape(claim)}["']""")
-    found = [n for n, line in enumerate(lines, start=1) if pattern.match(line)]
-    return found[-1] if found else 1
+    return max((n for n, line in enumerate(lines, 1) if pattern.match(line)), default=1)
 
 
 def _document_faults(
@@ -457,11 +369,9 @@ def _document_faults(
     entries = (
         bibliography.read_text(encoding="utf-8") if bibliography.is_file() else None
     )
-    seen: set[str] = set()
-    for document in ledger.documents:
-        if document.id in seen:
+    for n, document in enumerate(ledger.documents):
+        if document.id in (other.id for other in ledger.documents[:n]):
             yield name, f"a second document {document.id}", "give it another id"
-        seen.add(document.id)
         if entries is not None and not re.search(
             rf"^@\w+\{{{re.escape(document.cite)},", entries, re.MULTILINE
         ):

@@ -239,6 +239,16 @@ def check(root: Root = None) -> None:
 
 
 @app.command()
+def site(root: Root = None) -> None:
+    """Build the site strictly into _build/html, unless it is fresh."""
+    with readable_errors():
+        from press.layout import book_root
+        from press.site import build_site
+
+        print(build_site(book_root(root)))
+
+
+@app.command()
 def pdf(
     site: Annotated[
         Path | None, typer.Option(help="The built site; else _build/html.")

@@ -69,6 +69,8 @@ def execute(
 ) -> Execution:
     """Execute a chapter from top to bottom in a kernel of this Python.
 
+    The notebook keeps no trace of when, where or how fast it ran.
+
     Parameters
     ----------
     source : Source
@@ -76,17 +78,11 @@ def execute(
     parameters : mapping
         Values that replace those of its parameters cell.
     repeatable : bool, default True
-        Compute with one thread, so that numbers do not depend on the machine's
-        cores.
+        Compute with one thread: numbers do not depend on the machine's cores.
     warnings_fail : bool, default True
         Count anything on standard error as a failure.
     progress : bool, default False
         Show a progress bar over the cells, on a terminal.
-
-    Returns
-    -------
-    Execution
-        The notebook has no trace of when, where or how fast it ran.
 
     Raises
     ------
@@ -174,10 +170,8 @@ def _kernel_manager(
 ) -> type[AsyncKernelManager]:
     """Return a kernel manager that starts this very Python, in a clean setting.
 
-    Whatever kernels are registered on the machine under the name python3, the
-    chapters run with the packages of the environment that runs the runner. The
-    user's IPython configuration, history and plotting backend stay out. What the
-    kernel itself says, not its cells, goes to ``log``.
+    Kernels registered under the name python3, the user's IPython configuration, history
+    and plotting backend stay out. What the kernel itself says goes to ``log``.
     """
     path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     env = {

@@ -29,17 +29,11 @@ class BookError(Exception):
 
 @dataclass(frozen=True, order=True)
 class Chapter:
-    """One chapter: its name and where its three forms are.
+    """One chapter and where its three forms are."""
 
-    Attributes
-    ----------
-    root : Path
-        The folder of the book, the one that holds ``notebooks/``.
-    name : str
-        For example ``08_first_measurement``.
-    """
-
+    #: The folder of the book, the one that holds ``notebooks/``.
     root: Path
+    #: For example ``08_first_measurement``.
     name: str
 
     @property
@@ -63,17 +57,7 @@ class Chapter:
 
 
 def find_root(start: Path | None = None) -> Path:
-    """Return the nearest folder, from ``start`` upwards, that holds a book.
-
-    Parameters
-    ----------
-    start : Path, optional
-        Where to begin; the current folder if left out.
-
-    Returns
-    -------
-    Path
-        The folder that holds ``notebooks/`` and ``_toc.yml``.
+    """Return the nearest folder, from here or ``start`` upwards, that holds a book.
 
     Raises
     ------
@@ -133,15 +117,9 @@ def list_chapters(root: Path) -> list[Chapter]:
 
 
 def find_chapter(root: Path, wanted: str) -> Chapter:
-    """Return the chapter that ``wanted`` names.
+    """Return the chapter that is named, numbered, or one of whose forms is given.
 
-    Parameters
-    ----------
-    root : Path
-        The folder of the book.
-    wanted : str
-        Its name (``08_first_measurement``), its number (``8`` or ``08``) or the
-        path of any of its forms.
+    Names are such as ``08_first_measurement``, numbers ``8`` or ``08``.
 
     Raises
     ------
@@ -151,12 +129,12 @@ def find_chapter(root: Path, wanted: str) -> Chapter:
     stem = Path(wanted).name.removesuffix(".md").removesuffix(".ipynb")
     number = f"{int(stem):02d}_" if stem.isdecimal() else None
     chapters = list_chapters(root)
-    found = [
+    matching = [
         chapter
         for chapter in chapters
         if chapter.name == stem or (number and chapter.name.startswith(number))
     ]
-    if len(found) == 1:
-        return found[0]
+    if len(matching) == 1:
+        return matching[0]
     known = ", ".join(chapter.name for chapter in chapters) or "none"
     raise BookError(f"no chapter {wanted!r}; this book has {known}")

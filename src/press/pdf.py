@@ -52,106 +52,14 @@ FACES = {
     ("Book Mono", "italic", 400): "DejaVuSansMono-Oblique",
 }
 
-TYPE = """
-html { --pst-font-family-base: "Book Serif", "DejaVu Serif", serif;
-  --pst-font-family-heading: "Book Serif", "DejaVu Serif", serif;
-  --pst-font-family-monospace: "Book Mono", monospace;
-  font-size: 11pt !important; }
-body { font-family: "Book Serif", "DejaVu Serif", serif; }
-"""
-
-#: Typeset anew once the faces are there, shrink what is wider than the paper, and let
-#: every place that a link can name be found in the printed file.
-PREPARE = r"""
-async () => {
-  await Promise.all([...document.fonts].map((face) => face.load()));
-  if (window.MathJax?.startup?.promise) {
-    await MathJax.startup.promise;
-    MathJax.startup.document.rerender(MathJax._.core.MathItem.STATE.METRICS);
-  }
-  for (const image of document.images) image.loading = "eager";
-  await Promise.all([...document.images].map((image) => image.decode().catch(() => 0)));
-  const article = document.querySelector("article") || document.body;
-  // A short cell stays on one line, a short block on one page.
-  for (const cell of article.querySelectorAll("td, th")) {
-    if (cell.textContent.trim().length <= 20) cell.style.whiteSpace = "nowrap";
-  }
-  const blocks = "div.proof, div.exercise, div.admonition, div.claim, div.highlight";
-  for (const block of article.querySelectorAll(blocks)) {
-    if (block.offsetHeight < 330) block.style.breakInside = "avoid";
-  }
-  const wide = "div.math, .pst-scrollable-table-container, .text_html, pre";
-  for (const box of article.querySelectorAll(wide)) {
-    const room = box.getBoundingClientRect().width;
-    if (box.scrollWidth > room + 1) {
-      box.style.zoom = Math.max(0.5, room / (box.scrollWidth + 2));
-    }
-  }
-  // A section begins where its box does, which may be the foot of the page before.
-  const heads = [...article.querySelectorAll("section > :is(h1, h2, h3, h4, h5)")];
-  const moved = {};
-  heads.forEach((heading, n) => {
-    heading.id ||= `heading-${n}`;
-    moved[heading.parentElement.id] = heading.id;
-    for (let e = heading.previousElementSibling; e; e = e.previousElementSibling) {
-      if (e.id && !e.textContent) moved[e.id] = heading.id;
-    }
-  });
-  const links = document.createElement("div");
-  links.hidden = true;
-  const places = article.querySelectorAll("[id]");
-  const names = [...places].filter((e) => !e.closest("mjx-container")).map((e) => e.id);
-  for (const name of names) {
-    const link = document.createElement("a");
-    link.href = "#" + encodeURIComponent(name);
-    links.append(link);
-  }
-  document.body.append(links);
-  const text = (heading) => {
-    const copy = heading.cloneNode(true);
-    copy.querySelectorAll(".headerlink, mjx-assistive-mml").forEach((e) => e.remove());
-    return copy.textContent.replace(/\s+/g, " ").trim();
-  };
-  const headings = [...article.querySelectorAll("h1, h2")].map((heading) => ({
-    level: Number(heading.tagName[1]),
-    text: text(heading),
-    name: heading.id,
-  }));
-  return { headings, moved };
-}
-"""
-
-FRONT = """
-.book { font-size: 1rem; line-height: 1.4; color: #16191d; }
-.book a { color: inherit; text-decoration: none; }
-.title { padding-top: 62mm; break-after: page; }
-.title img { height: 26mm; }
-.title h1 { margin: 9mm 0 4mm; font-size: 34pt; line-height: 1.1; }
-.title p { margin: 0 0 3mm; font-size: 13pt; max-width: 130mm; }
-.title .small { margin-top: 60mm; font-size: 9.5pt; color: #4a5361; max-width: 150mm; }
-.title .small p { font-size: inherit; max-width: none; }
-.contents h2 { font-size: 20pt; margin: 0 0 6mm; }
-.contents h3 { font-size: 11.5pt; margin: 5mm 0 1mm; break-after: avoid; }
-.contents p { display: flex; margin: 0.7mm 0; break-inside: avoid; }
-.contents .inner { padding-left: 7mm; font-size: 0.93em; }
-.contents i { flex: 1; margin: 0 0.5em 0.28em; border-bottom: 1px dotted #8a919c; }
-.part { padding-top: 78mm; }
-.part p { font-size: 14pt; color: #4a5361; margin: 0 0 2mm; }
-.part h1 { font-size: 27pt; line-height: 1.15; margin: 0; }
-"""
+#: What is done to a page before it is printed, and how it looks.
+PREPARE = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+TYPE = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One page of the book.
-
-    Attributes
-    ----------
-    address : str
-        Where it is in the site, such as ``book/notation.html``.
-    depth : int
-        0, or 1 for a page that the contents list below another.
-    """
+    """A page of the book: where it is in the site, and how deep in the contents."""
 
     address: str
     depth: int = 0
@@ -159,33 +67,14 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the book.
-
-    Attributes
-    ----------
-    caption : str
-        What it is called; nothing for the preface.
-    leaves : tuple of Leaf
-        Its pages, in order.
-    """
+    """A part of the book: what it is called, nothing for the preface, its pages."""
 
     caption: str
     leaves: tuple[Leaf, ...]
 
 
 def read_contents(root: Path) -> list[Part]:
-    """Return the parts of the book in ``root`` with their pages, as ``_toc.yml`` says.
-
-    Parameters
-    ----------
-    root : Path
-        The folder of the book.
-
-    Returns
-    -------
-    list of Part
-        The first one has the root page alone.
-    """
+    """Return the parts of the book in ``root``, the preface first, by ``_toc.yml``."""
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     parts = [Part("", (Leaf(f"{toc['root']}.html"),))]
     for part in toc["parts"]:
@@ -212,7 +101,6 @@ class _Piece:
 
     address: str
     pdf: PdfReader
-    first: int
     headings: list[dict[str, Any]] = field(default_factory=list)
     moved: dict[str, str] = field(default_factory=dict)
 
@@ -242,12 +130,10 @@ class _Press:
         """Print a page of the site, numbered from ``first`` on."""
         self.tab.goto((self.site / address).as_uri(), wait_until="load")
         self.tab.add_style_tag(content=self.type)
-        found = self.tab.evaluate(PREPARE)
-        headings = found["headings"]
+        prepared = self.tab.evaluate(PREPARE)
+        headings = prepared["headings"]
         head = headings[0]["text"] if headings else ""
-        return _Piece(
-            address, self._print(first, head), first, headings, found["moved"]
-        )
+        return _Piece(address, self._print(first, head), headings, prepared["moved"])
 
     def own(self, body: str, first: int, *, numbered: bool = True) -> _Piece:
         """Print HTML of our own, numbered from ``first`` on."""
@@ -257,10 +143,10 @@ class _Press:
             f"<!doctype html><html lang='en'><body class='book'>{body}</body></html>"
         )
         self.tab.add_style_tag(
-            content=f"@page {{ size: A4; margin: 21mm 20mm 22mm; }}\n{self.type}{FRONT}"
+            content=f"@page {{ size: A4; margin: 21mm 20mm 22mm; }}\n{self.type}"
         )
         self.tab.evaluate(PREPARE)
-        return _Piece("", self._print(first, "", numbered=numbered), first)
+        return _Piece("", self._print(first, "", numbered=numbered))
 
     def _print(self, first: int, head: str, *, numbered: bool = True) -> PdfReader:
         from pypdf import PdfReader
@@ -287,25 +173,11 @@ def print_book(
     only: Sequence[str] | None = None,
     progress: bool = True,
 ) -> Path:
-    """Print the built site of the book in ``root`` into one PDF.
+    """Print the built site of the book in ``root`` into one PDF; return where it is.
 
-    Parameters
-    ----------
-    root : Path
-        The folder of the book.
-    site : Path, optional
-        The built site; ``_build/html`` in the book if left out.
-    output : Path, optional
-        Where the PDF goes; ``_build/robustness-measured.pdf`` if left out.
-    only : sequence of str, optional
-        The addresses of the pages to print; all if left out.
-    progress : bool, default True
-        Show a progress bar, on a terminal.
-
-    Returns
-    -------
-    Path
-        The PDF.
+    Without ``site`` and ``output`` these are ``_build/html`` and
+    ``_build/robustness-measured.pdf``; ``only`` are the addresses of the pages to
+    print, all if left out.
 
     Raises
     ------

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from press.execute import Execution, execute
 from press.layout import BookError, Chapter
+from press.pictures import lighten_pictures
 from press.source import (
     Source,
     check_writable,
@@ -41,22 +42,8 @@ def rerun(
 ) -> Path:
     """Run a chapter for yourself; what is published stays as it is.
 
-    Parameters
-    ----------
-    chapter : Chapter
-        Which one.
-    parameters : mapping
-        Values that replace those of its parameters cell.
-    output : Path, optional
-        Where the executed notebook goes; by default
-        ``_build/rerun/<chapter>_<profile>.ipynb`` in the book.
-    progress : bool, default True
-        Show a progress bar over the cells, on a terminal.
-
-    Returns
-    -------
-    Path
-        The executed notebook.
+    The executed notebook, whose path is returned, goes to ``output``, by default
+    ``_build/rerun/<chapter>_<profile>.ipynb`` in the book.
 
     Raises
     ------
@@ -92,23 +79,10 @@ def publish(
     jobs: int | None = None,
     progress: bool = True,
 ) -> list[BookError]:
-    """Execute chapters and publish each one that runs to its end.
+    """Execute chapters of one book and publish each one that runs to its end.
 
-    Parameters
-    ----------
-    chapters : sequence of Chapter
-        Which ones, all of one book.
-    parameters : mapping
-        Values that replace those of their parameters cells.
-    jobs : int, optional
-        How many run at a time; as many as there are cores if left out, at most 4.
-    progress : bool, default True
-        Show progress bars, on a terminal.
-
-    Returns
-    -------
-    list of BookError
-        One for each chapter that failed. What is published of it stays as it was.
+    Without ``jobs`` as many run at a time as there are cores, at most 4. What is
+    returned says which failed: of those, what is published stays as it was.
     """
     if not chapters:
         return []
@@ -128,6 +102,7 @@ def publish(
                     BookError(f"{chapter.name}: its inputs changed while it ran; again")
                 )
                 continue
+            lighten_pictures(execution.notebook)
             stamped = _stamp(source, execution, hashes, parameters)
             write_whole(chapter.published, render(stamped))
             record_timing(chapter, execution.seconds)

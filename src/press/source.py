@@ -43,36 +43,18 @@ METADATA = {
 
 @dataclass(frozen=True)
 class Source:
-    """A chapter as it was written.
-
-    Attributes
-    ----------
-    chapter : Chapter
-        Which one.
-    notebook : NotebookNode
-        Its cells, without outputs, with stable ids.
-    lines : tuple of int
-        For each cell, the line of the text where it starts, from 1.
-    """
+    """A chapter as it was written."""
 
     chapter: Chapter
+    #: Its cells, without outputs, with stable ids.
     notebook: NotebookNode
+    #: For each cell, the line of the text where it starts, from 1.
     lines: tuple[int, ...]
 
     def place(self, index: int, containing: str = "") -> str:
-        """Return where a cell is, as editors and terminals link it.
+        """Return where a cell is, such as ``notebooks/08_first_measurement.md:57``.
 
-        Parameters
-        ----------
-        index : int
-            The number of the cell.
-        containing : str, optional
-            A line of the cell, to name that line and not the first.
-
-        Returns
-        -------
-        str
-            Such as ``notebooks/08_first_measurement.md:57``.
+        It is the cell's first line, or the one that is named.
         """
         number = self.lines[index]
         if containing:
@@ -84,16 +66,7 @@ class Source:
 def read_source(chapter: Chapter) -> Source:
     """Read a chapter's MyST text.
 
-    Parameters
-    ----------
-    chapter : Chapter
-        Which one.
-
-    Returns
-    -------
-    Source
-        Cell ids are ``<chapter>-<index>``, so that the same text always gives the
-        same bytes.
+    Cell ids are ``<chapter>-<index>``: the same text always gives the same bytes.
 
     Raises
     ------
@@ -156,11 +129,8 @@ def render(notebook: NotebookNode) -> str:
 def write_whole(path: Path, text: str) -> bool:
     """Write ``text`` to ``path`` all at once or, on an error, not at all.
 
-    Returns
-    -------
-    bool
-        Whether the file changed; one that did not keeps its time, so that the site
-        builder does not read it again.
+    Return whether the file changed; one that did not keeps its time, so that the site
+    builder does not read it again.
     """
     return write_bytes(path, text.encode("utf-8"))
 
@@ -234,17 +204,8 @@ MODULES: Final = ("foolbox", "myst_nb", "pyautoattack")
 def revision(branch: str, version: str | None = None) -> str:
     """Return where the repository has a version: what readers launch and install.
 
-    Parameters
-    ----------
-    branch : str
-        The branch that the next release is made from.
-    version : str, optional
-        Of the package; the present one if left out.
-
-    Returns
-    -------
-    str
-        The tag of a release, the branch while a release is being made.
+    It is the tag of a release, and while one is being made the branch that it is made
+    from. The version is the present one if left out.
 
     Examples
     --------
@@ -301,16 +262,5 @@ def _install_cells(chapter: Chapter) -> list[NotebookNode]:
 
 
 def sync(chapter: Chapter) -> bool:
-    """Write a chapter's Jupyter notebook from its text.
-
-    Parameters
-    ----------
-    chapter : Chapter
-        Which one.
-
-    Returns
-    -------
-    bool
-        Whether it was out of step.
-    """
+    """Write a chapter's Jupyter notebook from its text; return whether it changed."""
     return write_whole(chapter.pair, pair_text(read_source(chapter)))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from press.pdf import find_chromium
+from press.site import BUILD, is_fresh
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
@@ -27,17 +25,6 @@ def skip_unless_ci(reason: str) -> None:
     if IN_CI:
         pytest.fail(reason)
     pytest.skip(reason)
-
-
-def load_extension(name: str) -> ModuleType:
-    """Import one of the book's local Sphinx extensions."""
-    path = ROOT / "src" / "press" / "ext" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"book_ext_{name}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass(frozen=True)
@@ -85,33 +72,18 @@ class Site:
         return [page for page in self.pages.values() if page.is_chapter]
 
 
-def _stamped_build() -> Path | None:
-    """Return the folder of a clean build of the present sources, if there is one."""
-    root = ROOT / "_build" / "html"
-    stamps = load_extension("build_stamp")
-    try:
-        stamp = json.loads((root / stamps.STAMP).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    fresh = stamp == {"sources": stamps.source_hash(ROOT), "nitpicky": True}
-    return root if fresh else None
-
-
 @pytest.fixture(scope="session")
 def site_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site strictly, or take a strict build of the same sources."""
     pytest.importorskip("bs4", reason="building the site needs the extra [book]")
     if importlib.util.find_spec("jupyter_book") is None:
         skip_unless_ci("building the site needs the extra [book]")
-    built = _stamped_build()
-    if built is not None:
+    built = ROOT / "_build" / "html"
+    if is_fresh(ROOT, built):
         return built
     target = tmp_path_factory.mktemp("site")
-    start = "from jupyter_book.cli.main import main; main()"
-    command = [sys.executable, "-c", start, "build", "-W", "-n", "--keep-going"]
-    command += ["--path-output", str(target), str(ROOT)]
+    command = [*BUILD, "--path-output", str(target), str(ROOT)]
     environment = os.environ | {"NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    # The local extensions' folder is on sys.path in the build only.
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, check=False
     )

@@ -8,7 +8,9 @@ import pytest
 from docutils import nodes
 from docutils.utils import new_document
 
-from .conftest import Site, load_extension
+from press.ext.text import set_minus_signs
+
+from .conftest import Site
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -17,7 +19,7 @@ def after(*content: nodes.Node) -> str:
     """Return the text of a page with this content, after the transform."""
     document = new_document("page")
     document += nodes.paragraph("", "", *content)
-    load_extension("minus_signs").set_minus_signs(None, document)
+    set_minus_signs(None, document)
     return document.astext()
 
 

@@ -179,11 +179,10 @@ def test_nothing_is_wider_than_the_paper(browser: Any, site: Site) -> None:
 
 
 def test_the_workflow_puts_the_pdf_where_the_pages_link_to_it() -> None:
-    from .conftest import load_extension
+    from press.ext.frame import PDF
 
-    name = load_extension("reader_links").PDF
     text = (ROOT / ".github" / "workflows" / "pages.yml").read_text(encoding="utf-8")
     steps = yaml.safe_load(text)["jobs"]["build"]["steps"]
     build = next(step for step in steps if step.get("run") == "make pdf")
     assert build["env"]["ROBUSTBOOK_PDF"] == "1"
-    assert any(step.get("run") == f"mv _build/{name} _build/html/" for step in steps)
+    assert any(step.get("run") == f"mv _build/{PDF} _build/html/" for step in steps)

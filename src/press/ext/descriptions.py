@@ -1,0 +1,61 @@
+"""Say what a link to a page shows elsewhere: the sentence on its card.
+
+Chat programs and search engines show a page by its ``og:`` and description tags, and by
+a card. sphinxext-opengraph writes and draws them. Here it gets what the page says
+first, in whole sentences and without formulas: for a chapter, what its reader will be
+able to do.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import Any
+
+import sphinxext.opengraph
+from docutils import nodes
+from sphinx.application import Sphinx
+
+FORMULA = "\ufffc"
+
+
+def describe(doctree: nodes.document, length: int, *_: Any) -> str:
+    """Return what a page says first: whole sentences, those without formulas."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        if not isinstance(
+            paragraph.parent, nodes.section | nodes.admonition | nodes.tip
+        ):
+            continue
+        plain = paragraph.deepcopy()
+        for formula in list(plain.findall(nodes.math)):
+            formula.replace_self(nodes.Text(FORMULA))
+        text = shorten(" ".join(plain.astext().split()), length)
+        if len(text) > 20:
+            return escape(text, quote=False)
+    title = doctree.next_node(nodes.title)
+    return f"{title.astext()}, a page of the book Robustness, Measured."
+
+
+def shorten(text: str, length: int) -> str:
+    """Return whole sentences of at most ``length`` characters, else whole words."""
+    whole = ""
+    sentences = [
+        sentence
+        for sentence in re.split(r"(?<=[.?!])\s+", text)
+        if FORMULA not in sentence and not sentence.endswith(":")
+    ]
+    for sentence in sentences:
+        longer = f"{whole} {sentence}".strip()
+        if len(longer) > length:
+            break
+        whole = longer
+    if whole or not sentences:
+        return whole
+    return sentences[0][: length - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Hand the sentence to sphinxext-opengraph."""
+    app.setup_extension("sphinxext.opengraph")
+    sphinxext.opengraph.get_description = describe
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

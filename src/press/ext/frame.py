@@ -1,0 +1,186 @@
+"""What stands around the text of a page: buttons, downloads, foot and margin.
+
+The theme believes that a page is edited, launched and downloaded from the file that it
+was built from. A chapter is built from ``book/chapters/NN_name.ipynb``, which is
+generated: an edit there is lost, a launch there shows old outputs. So on chapter pages
+
+- Binder and Colab open ``notebooks/NN_name.ipynb``, as the release has it whose
+  package it installs: the branch may have moved on since,
+- "Suggest edit" opens ``notebooks/NN_name.md``, the only edited form,
+- the download menu offers the notebook, its text form, and the executed copy.
+
+Each page's foot links to a copy of ``CITATION.cff`` and, with ``ROBUSTBOOK_PDF=1`` in
+the environment of the build, to the PDF: it is printed from the built pages, so only
+who will put it beside them may promise it. The folding marks in the left margin get
+names. And sphinx-thebe, which Jupyter Book loads from a content delivery network even
+when its button is off, goes: the book is read without a network.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+from press.source import revision
+
+logger = logging.getLogger(__name__)
+
+EXECUTED = "book/chapters/"
+SOURCES = "notebooks/"
+CITATION = "CITATION.cff"
+PDF = "robustness-measured.pdf"
+DOWNLOADS = (
+    (".ipynb", "Download the notebook, without outputs", "fas fa-code"),
+    (".md", "Download the notebook as MyST text", "fas fa-file-lines"),
+)
+
+
+def frame_page(
+    app: Sphinx,
+    pagename: str,
+    templatename: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    """Change what the theme prepared for one page."""
+    if doctree is not None and pagename.startswith(EXECUTED):
+        _redirect_buttons(app, pagename.removeprefix(EXECUTED), context)
+    _add_links(app, context)
+    _name_folds(context)
+
+
+def _redirect_buttons(app: Sphinx, name: str, context: dict[str, Any]) -> None:
+    executed = f"{EXECUTED}{name}.ipynb"
+    for group in context["header_buttons"]:
+        label, buttons = group.get("label"), group.get("buttons", [])
+        for button in buttons:
+            if label == "launch-buttons":
+                url = button["url"].replace(executed, f"{SOURCES}{name}.ipynb")
+                button["url"] = _of_release(app, url)
+            elif label == "source-buttons":
+                button["url"] = button["url"].replace(executed, f"{SOURCES}{name}.md")
+        if label == "download-buttons":
+            buttons[:] = _downloads(app, name, context) + [
+                button for button in buttons if button["type"] == "javascript"
+            ]
+
+
+def _of_release(app: Sphinx, url: str) -> str:
+    """Name the release in a launch address where the theme names the branch."""
+    branch = app.config.html_theme_options.get("repository_branch") or "main"
+    # Colab's form, then Binder's.
+    for before, after in (("/blob/", "/"), ("/", "?")):
+        named = f"{before}{branch}{after}"
+        url = url.replace(named, f"{before}{revision(branch)}{after}")
+    return url
+
+
+def _downloads(app: Sphinx, name: str, context: dict[str, Any]) -> list[dict[str, str]]:
+    """Copy the sources into the site; return the buttons that lead to them."""
+    folder = context["pathto"]("_sources", 1)
+
+    def button(url: str, text: str, tooltip: str, icon: str, kind: str) -> dict:
+        return {
+            "type": "link",
+            "url": f"{folder}/{url}",
+            "text": text,
+            "tooltip": tooltip,
+            "icon": icon,
+            "label": f"download-{kind}-button",
+        }
+
+    buttons = []
+    for suffix, tooltip, icon in DOWNLOADS:
+        relative = f"{SOURCES}{name}{suffix}"
+        source = Path(app.srcdir) / relative
+        if not source.is_file():
+            logger.warning(
+                "%s is missing: the page offers it for download, Binder and Colab "
+                "open it; `python -m press sync` makes the .ipynb from the .md",
+                relative,
+                type="chapter_links",
+            )
+            continue
+        copy = Path(app.outdir) / "_sources" / relative
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, copy)
+        buttons.append(button(relative, suffix, tooltip, icon, suffix[1:]))
+    tooltip = "Download the notebook with the outputs shown here"
+    own = (context["sourcename"], ".ipynb, executed", tooltip, "fas fa-chart-line")
+    return [*buttons, button(*own, "executed")]
+
+
+def _add_links(app: Sphinx, context: dict[str, Any]) -> None:
+    """Put the links for readers into the foot of a page."""
+    links = [f'<a href="{context["pathto"](CITATION, 1)}">Cite this book</a>']
+    if app.config.book_pdf:
+        links.append(f'<a href="{context["pathto"](PDF, 1)}">The book as a PDF</a>')
+    context["theme_extra_footer"] = (
+        context.get("theme_extra_footer", "")
+        + f'<p class="reader-links">{" · ".join(links)}</p>'
+    )
+
+
+def _name_folds(context: dict[str, Any]) -> None:
+    """Name the marks that unfold a page's sections in the left margin."""
+    contents = context.get("generate_toctree_html")
+    if contents is None:
+        return
+
+    def named(*args: Any, **options: Any) -> Any:
+        tree = contents(*args, **options)
+        for summary in tree.select("li > details > summary"):
+            link = summary.parent.find_previous_sibling("a")
+            summary["aria-label"] = f"Pages of {link.get_text(strip=True)}"
+        return tree
+
+    context["generate_toctree_html"] = named
+
+
+def drop_thebe(
+    app: Sphinx,
+    pagename: str,
+    templatename: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    """Remove thebe's scripts and styles from one page."""
+    for kind in ("script_files", "css_files"):
+        context[kind] = [
+            file
+            for file in context.get(kind, [])
+            if "thebe" not in str(getattr(file, "filename", file)).lower()
+            and "THEBE" not in getattr(file, "attributes", {}).get("body", "")
+        ]
+
+
+def drop_thebe_configuration(
+    app: Sphinx, doctree: nodes.document, docname: str
+) -> None:
+    """Remove the configuration that thebe appends to every page."""
+    for node in list(doctree.findall(nodes.raw)):
+        text = node.astext()
+        if "x-thebe-config" in text or text.startswith("<script>kernelName"):
+            node.parent.remove(node)
+
+
+def copy_citation(app: Sphinx, exception: Exception | None) -> None:
+    """Copy the citation file beside the pages."""
+    if exception is None and app.builder.format == "html":
+        shutil.copyfile(Path(app.srcdir) / CITATION, Path(app.outdir) / CITATION)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the handlers, after those of the theme and thebe (500 and 501)."""
+    app.add_config_value("book_pdf", os.environ.get("ROBUSTBOOK_PDF") == "1", "html")
+    app.connect("html-page-context", frame_page, priority=700)
+    app.connect("html-page-context", drop_thebe, priority=900)
+    app.connect("doctree-resolved", drop_thebe_configuration, priority=600)
+    app.connect("build-finished", copy_citation)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
