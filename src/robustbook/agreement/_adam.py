@@ -17,6 +17,7 @@ from robustbook._checks.arguments import (
     check_non_negative,
     check_positive,
 )
+from robustbook.agreement._docs import SHARED
 from robustbook.agreement._measure import agreement_curve
 
 #: The reference implementation keeps the overlap of a pair above this.
@@ -64,6 +65,7 @@ class AdamTrace:
         return float(self.pa[1:].max())
 
 
+@SHARED.fill
 def adam_agreement(
     logits: Any,
     shifted_logits: Any,
@@ -82,13 +84,12 @@ def adam_agreement(
 
     Parameters
     ----------
-    logits, shifted_logits : tensor or array, shape (N, K)
-        Paired logits.
-    beta0 : float
+    {logits, shifted_logits}
+    beta0 : float, default 1
         Start, at least 0.
-    lr : float
+    lr : float, default 0.1
         Learning rate.
-    epochs : int
+    epochs : int, default 500
         Passes over the data.
     batch_size : int, optional
         Pairs a step; all of them if left out.
@@ -102,12 +103,11 @@ def adam_agreement(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described.
+    {TypeError} {ValueError}
 
-    Notes
-    -----
-    Source: the thesis, section 3.6.2 and its published implementation; Chapter 6.
+    References
+    ----------
+    The thesis, section 3.6.2 and its published implementation; Chapter 6.
 
     Examples
     --------

@@ -17,9 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from robustbook._checks.arguments import check_logit_pair, check_prior
 
 #: Unit roundoff of float64: every operation is exact up to this relative error.
 UNIT_ROUNDOFF = 2.0**-53
@@ -71,21 +74,14 @@ class Evaluation:
 
 
 class Kernel:
-    """J for one pair of logit arrays: statistics once, then :meth:`evaluate`.
-
-    Parameters
-    ----------
-    logits, shifted_logits : Tensor, shape (N, K)
-        Checked, finite, any floating-point dtype, on one device.
-    prior : Tensor, shape (K,), optional
-        Checked class prior, float64; uniform if None.
-    """
+    """J for one pair of checked arrays: statistics once, then :meth:`evaluate`."""
 
     def __init__(
         self, logits: Tensor, shifted_logits: Tensor, prior: Tensor | None = None
     ) -> None:
         self.logits = logits
         self.shifted_logits = shifted_logits
+        self.prior = prior
         self.num_samples, self.num_classes = logits.shape
         self.uniform = prior is None or bool((prior == prior[0]).all())
         device = logits.device
@@ -115,6 +111,12 @@ class Kernel:
                 second - second.amax(1, keepdim=True),
             )
         self._collect()
+
+    @classmethod
+    def checked(cls, logits: Any, shifted_logits: Any, prior: Any) -> Kernel:
+        """The kernel of what a caller passed."""
+        pair = check_logit_pair(logits, shifted_logits)
+        return cls(*pair, check_prior(prior, pair[0].shape[1], pair[0].device))
 
     def _collect(self) -> None:
         """One pass without exponentials: maxima, ties, mismatches, scales."""

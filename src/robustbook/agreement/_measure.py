@@ -25,11 +25,13 @@ from robustbook.agreement._bounds import (
     curvature_bound,
     tail_bound,
 )
+from robustbook.agreement._docs import SHARED
 from robustbook.agreement._kernel import Kernel
 from robustbook.agreement._result import Agreement, AgreementComparison, compare
 from robustbook.agreement._search import SearchTrace, maximize
 
 
+@SHARED.fill
 def posterior_agreement(
     logits: Any, shifted_logits: Any, *, prior: Any = None, tol: float = 1e-9
 ) -> Agreement:
@@ -47,19 +49,7 @@ def posterior_agreement(
 
     Parameters
     ----------
-    logits, shifted_logits : tensor or array, shape (N, K)
-        Logits of the clean and of the shifted inputs, row i of both from the same
-        sample. Any floating-point type; CPU or CUDA. Log-probabilities do as well:
-        a constant added to the logits of one sample changes nothing.
-    prior : tensor or array, shape (K,), optional
-        Class prior, positive, summing to 1. Uniform if left out. Under a prior that
-        is not uniform, a model that says nothing scores J(0) > 0, and can outscore a
-        perfect one; Chapter 4 shows when a prior is of use, and how repeating the
-        columns of common classes puts the zero back.
-    tol : float
-        Largest gap accepted between ``upper_bound`` and ``pa``, in nats per
-        sample. The rounding of double precision allows about 1e-11, times K / 1000
-        for many classes.
+    {logits, shifted_logits} {prior} {tol}
 
     Returns
     -------
@@ -69,18 +59,16 @@ def posterior_agreement(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong kind, such as integer logits.
-    ValueError
-        If shapes, sizes or values are wrong; for NaN the first index is named.
-    CertificateError
-        If the gap cannot be closed to ``tol``; the message says where.
+    {TypeError} {ValueError} {CertificateError}
 
     Notes
     -----
-    Source: the PA paper, Equation 13 and Theorem 2; the thesis, Theorem 3.6.2.
     The published claim that the kernel is concave is false (Chapter 5). The
     algorithm is derived in Chapter 6.
+
+    References
+    ----------
+    The PA paper, Equation 13 and Theorem 2; the thesis, Theorem 3.6.2.
 
     Examples
     --------
@@ -93,11 +81,11 @@ def posterior_agreement(
     >>> result.gap <= 1e-9
     True
     """
-    first, second = check_logit_pair(logits, shifted_logits)
-    weights = check_prior(prior, first.shape[1], first.device)
-    return _measure(first, second, weights, check_positive("tol", tol))
+    accepted = check_positive("tol", tol)
+    return _measure(Kernel.checked(logits, shifted_logits, prior), accepted)
 
 
+@SHARED.fill
 def agreement_search(
     logits: Any, shifted_logits: Any, *, prior: Any = None, tol: float = 1e-9
 ) -> SearchTrace:
@@ -105,8 +93,7 @@ def agreement_search(
 
     Parameters
     ----------
-    logits, shifted_logits, prior, tol
-        As in :func:`posterior_agreement`.
+    {logits, shifted_logits} {prior} {tol}
 
     Returns
     -------
@@ -115,12 +102,11 @@ def agreement_search(
 
     Raises
     ------
-    TypeError, ValueError, CertificateError
-        As in :func:`posterior_agreement`.
+    {TypeError} {ValueError} {CertificateError}
 
-    Notes
-    -----
-    Source: Chapter 6.
+    References
+    ----------
+    Chapter 6.
 
     Examples
     --------
@@ -129,11 +115,11 @@ def agreement_search(
     >>> trace.upper_bound - trace.value <= 1e-9
     True
     """
-    first, second = check_logit_pair(logits, shifted_logits)
-    weights = check_prior(prior, first.shape[1], first.device)
-    return maximize(Kernel(first, second, weights), check_positive("tol", tol))
+    accepted = check_positive("tol", tol)
+    return maximize(Kernel.checked(logits, shifted_logits, prior), accepted)
 
 
+@SHARED.fill
 def agreement_bounds(
     logits: Any,
     shifted_logits: Any,
@@ -146,8 +132,7 @@ def agreement_bounds(
 
     Parameters
     ----------
-    logits, shifted_logits, prior
-        As in :func:`posterior_agreement`.
+    {logits, shifted_logits} {prior}
     left, right : float
         Ends of the interval of inverse temperatures, 0 <= left < right; ``right``
         may be ``inf``.
@@ -160,12 +145,11 @@ def agreement_bounds(
 
     Raises
     ------
-    TypeError, ValueError
-        As in :func:`posterior_agreement`, and for ends that are no interval.
+    {TypeError} {ValueError}
 
-    Notes
-    -----
-    Source: Chapter 6, where each bound is derived.
+    References
+    ----------
+    Chapter 6, where each bound is derived.
 
     Examples
     --------
@@ -173,13 +157,11 @@ def agreement_bounds(
     >>> agreement_bounds(torch.eye(2), torch.eye(2), 0.0, 1.0).chord_tangent < 0.7
     True
     """
-    first, second = check_logit_pair(logits, shifted_logits)
-    weights = check_prior(prior, first.shape[1], first.device)
     low = check_non_negative("left", left)
     high = check_non_negative("right", right, infinite=True)
     if not low < high:
         raise ValueError(f"right: expected more than left={low:g}, got {high:g}")
-    kernel = Kernel(first, second, weights)
+    kernel = Kernel.checked(logits, shifted_logits, prior)
     start = kernel.evaluate(low)
     if math.isinf(high):
         return IntervalBounds(tail=tail_bound(kernel, start))
@@ -190,6 +172,7 @@ def agreement_bounds(
     )
 
 
+@SHARED.fill
 def agreement_curve(
     logits: Any, shifted_logits: Any, betas: Any, *, prior: Any = None
 ) -> Tensor:
@@ -197,12 +180,10 @@ def agreement_curve(
 
     Parameters
     ----------
-    logits, shifted_logits : tensor or array, shape (N, K)
-        Paired logits.
+    {logits, shifted_logits}
     betas : tensor, array or list, shape (B,)
         Inverse temperatures, finite and at least 0.
-    prior : tensor or array, shape (K,), optional
-        Class prior; uniform if left out.
+    {prior}
 
     Returns
     -------
@@ -211,12 +192,11 @@ def agreement_curve(
 
     Raises
     ------
-    TypeError, ValueError
-        As in :func:`posterior_agreement`, and for a negative or infinite beta.
+    {TypeError} {ValueError}
 
-    Notes
-    -----
-    Source: the PA paper, Theorem 2; Chapter 4.
+    References
+    ----------
+    The PA paper, Theorem 2; Chapter 4.
 
     Examples
     --------
@@ -224,19 +204,18 @@ def agreement_curve(
     >>> agreement_curve(torch.eye(2), torch.eye(2), [0.0, 1.0, 10.0])
     tensor([0.0000, 0.1936, 0.6931], dtype=torch.float64)
     """
-    first, second = check_logit_pair(logits, shifted_logits)
-    weights = check_prior(prior, first.shape[1], first.device)
+    kernel = Kernel.checked(logits, shifted_logits, prior)
     points = as_tensor("betas", betas)
     if points.ndim != 1:
         raise ValueError(f"betas: expected shape (B,), got {tuple(points.shape)}")
-    kernel = Kernel(first, second, weights)
     values = [
         kernel.evaluate(check_non_negative(f"betas[{place}]", beta)).value
         for place, beta in enumerate(points.tolist())
     ]
-    return torch.tensor(values, dtype=torch.float64, device=first.device)
+    return torch.tensor(values, dtype=torch.float64, device=kernel.logits.device)
 
 
+@SHARED.fill
 def gibbs_posterior(logits: Any, beta: float) -> Tensor:
     """Gibbs posterior over the classes of each sample.
 
@@ -254,12 +233,11 @@ def gibbs_posterior(logits: Any, beta: float) -> Tensor:
 
     Raises
     ------
-    TypeError, ValueError
-        If the logits or beta are not as described.
+    {TypeError} {ValueError}
 
-    Notes
-    -----
-    Source: the PA paper, Equation 10; Chapter 2 derives it.
+    References
+    ----------
+    The PA paper, Equation 10; Chapter 2 derives it.
 
     Examples
     --------
@@ -277,6 +255,7 @@ def gibbs_posterior(logits: Any, beta: float) -> Tensor:
     return weight / weight.sum(1, keepdim=True)
 
 
+@SHARED.fill
 def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
     """Posterior agreement of hard decisions: a channel capacity.
 
@@ -301,12 +280,11 @@ def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is out of range.
+    {TypeError} {ValueError}
 
-    Notes
-    -----
-    Source: Chapter 7 (not in the papers).
+    References
+    ----------
+    Chapter 7 (not in the papers).
 
     Examples
     --------
@@ -325,6 +303,7 @@ def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
     return max(0.0, float(correct + wrong))
 
 
+@SHARED.fill
 def compare_agreement(
     logits_a: Any,
     shifted_a: Any,
@@ -345,8 +324,7 @@ def compare_agreement(
         Logits of model B, the same samples in the same order.
     level : float
         Coverage of the confidence interval, strictly between 0 and 1.
-    prior, tol
-        As in :func:`posterior_agreement`.
+    {prior} {tol}
 
     Returns
     -------
@@ -356,12 +334,11 @@ def compare_agreement(
 
     Raises
     ------
-    TypeError, ValueError, CertificateError
-        As in :func:`posterior_agreement`; also if the models differ in shape.
+    {TypeError} {ValueError} {CertificateError}
 
-    Notes
-    -----
-    Source: Chapter 6 (envelope theorem); not in the papers.
+    References
+    ----------
+    Chapter 6 (envelope theorem); not in the papers.
 
     Examples
     --------
@@ -388,23 +365,18 @@ def compare_agreement(
         raise ValueError(f"level: expected strictly between 0 and 1, got {level}")
     weights = check_prior(prior, pair_a[0].shape[1], pair_a[0].device)
     accepted = check_positive("tol", tol)
-    return compare(
-        _measure(*pair_a, weights, accepted),
-        _measure(*pair_b, weights, accepted),
-        coverage,
-    )
+    a, b = (_measure(Kernel(*pair, weights), accepted) for pair in (pair_a, pair_b))
+    return compare(a, b, coverage)
 
 
-def _measure(
-    logits: Tensor, shifted: Tensor, prior: Tensor | None, tol: float
-) -> Agreement:
-    """Solve for checked arguments."""
-    kernel = Kernel(logits, shifted, prior)
+def _measure(kernel: Kernel, tol: float) -> Agreement:
     trace = maximize(kernel, tol)
-    if prior is None:
+    if kernel.prior is None:
         hard = symmetric_channel_capacity(kernel.mismatch, kernel.num_classes)
     else:
-        hard = _hard_decisions(logits, shifted, prior, tol)
+        # Predictions alone have no closed form under a prior.
+        first, second = _one_hot(kernel.logits), _one_hot(kernel.shifted_logits)
+        hard = maximize(Kernel(first, second, kernel.prior), tol).value
     return Agreement(
         pa=trace.value,
         beta=trace.beta,
@@ -418,14 +390,6 @@ def _measure(
     )
 
 
-def _hard_decisions(
-    logits: Tensor, shifted: Tensor, prior: Tensor, tol: float
-) -> float:
-    """Agreement of the predictions alone under a class prior: no closed form."""
-    shape, device = logits.shape, logits.device
-
-    def one_hot(scores: Tensor) -> Tensor:
-        ones = torch.zeros(shape, dtype=torch.float16, device=device)
-        return ones.scatter_(1, scores.argmax(1, keepdim=True), 1.0)
-
-    return maximize(Kernel(one_hot(logits), one_hot(shifted), prior), tol).value
+def _one_hot(logits: Tensor) -> Tensor:
+    ones = torch.zeros_like(logits, dtype=torch.float16)
+    return ones.scatter_(1, logits.argmax(1, keepdim=True), 1.0)

@@ -17,6 +17,7 @@ from robustbook._checks.arguments import (
 )
 from robustbook._checks.extras import extra
 from robustbook._compat import mend_torchvision
+from robustbook.agreement._docs import SHARED
 from robustbook.agreement._measure import posterior_agreement
 from robustbook.agreement._plot import axes_for, plot_measurements
 from robustbook.agreement._result import Agreement
@@ -48,6 +49,7 @@ class _Values(dict[str, Tensor]):
         raise TypeError(ONE_VALUE)
 
 
+@SHARED.fill
 class PosteriorAgreement(Metric):
     """Posterior agreement over batches and processes.
 
@@ -57,10 +59,7 @@ class PosteriorAgreement(Metric):
 
     Parameters
     ----------
-    prior : tensor or array, shape (K,), optional
-        Class prior; uniform if left out.
-    tol : float, default 1e-9
-        Largest accepted gap, as in :func:`posterior_agreement`.
+    {prior} {tol}
     value : {"pa", "beta", "standard_error", "hard_part", "confidence_part"}, optional
         What to compute, as one tensor: for arithmetic such as ``metric + 1``, and for
         :class:`torchmetrics.MetricTracker`. All of them in a dict if left out.
@@ -72,8 +71,8 @@ class PosteriorAgreement(Metric):
     TypeError, ValueError
         By :meth:`update` and :meth:`compute`, as :func:`posterior_agreement`.
 
-    Notes
-    -----
+    References
+    ----------
     The thesis, section 3.6.3, with the exact solver of Chapter 6 in place of Adam.
 
     Examples
@@ -194,6 +193,7 @@ class PosteriorAgreement(Metric):
         """Return the numbers of :meth:`agreement` as one row of a pandas table."""
         return self.agreement().to_frame()
 
+    @SHARED.fill
     def plot(self, val: Any = None, ax: Axes | None = None) -> tuple[Figure, Axes]:
         """Draw the measure, or several over the steps of training.
 
@@ -202,18 +202,15 @@ class PosteriorAgreement(Metric):
         val : dict or Tensor, or a list of them, optional
             What :meth:`compute` or :meth:`forward` returned; of what was gathered so
             far if left out. Of dicts, ``pa`` is drawn with intervals of 95 %.
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
+        {ax}
 
         Returns
         -------
-        figure : matplotlib.figure.Figure
-        axes : matplotlib.axes.Axes
+        {figure} {axes}
 
         Raises
         ------
-        ImportError
-            Without matplotlib; the message names the extra that brings it.
+        {ImportError}
         """
         val = self.compute() if val is None else val
         several = val if isinstance(val, Sequence) else [val]

@@ -7,6 +7,7 @@ of the same length.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,12 @@ from scipy.spatial.distance import cdist
 from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_count, check_labels
+from robustbook.agreement._docs import SHARED
+
+_Pairs = tuple[np.ndarray, np.ndarray]
 
 
+@SHARED.fill
 def pair_by_label(
     labels: Any, shifted_labels: Any, *, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
@@ -25,11 +30,10 @@ def pair_by_label(
 
     Parameters
     ----------
-    labels : tensor or array, shape (N,)
-    shifted_labels : tensor or array, shape (M,)
+    labels : Tensor or array, shape (N,)
+    shifted_labels : Tensor or array, shape (M,)
         Integer classes of the two collections.
-    seed : int
-        Of the random order within a class.
+    {seed}
 
     Returns
     -------
@@ -43,33 +47,26 @@ def pair_by_label(
     TypeError, ValueError
         If labels are not integer vectors, or no class is in both.
 
-    Notes
-    -----
-    Source: the thesis, section 3.6.3 (label matching); Chapter 8.
+    References
+    ----------
+    The thesis, section 3.6.3 (label matching); Chapter 8.
 
     Examples
     --------
     >>> pair_by_label([0, 1, 1], [1, 0, 0])[0].tolist()
     [0, 1]
     """
-    first, second = _label_pair(labels, shifted_labels)
     generator = np.random.default_rng(check_count("seed", seed, minimum=0))
-    left: list[np.ndarray] = []
-    right: list[np.ndarray] = []
-    for label in np.intersect1d(first, second):
-        mine = generator.permutation(np.flatnonzero(first == label))
-        other = generator.permutation(np.flatnonzero(second == label))
-        count = min(len(mine), len(other))
-        left.append(mine[:count])
-        right.append(other[:count])
-    if not left:
-        raise ValueError(
-            "shifted_labels: expected at least one class in common with labels, got "
-            "none"
-        )
-    return _sorted_pairs(np.concatenate(left), np.concatenate(right))
+
+    def shuffle(rows: np.ndarray, columns: np.ndarray) -> _Pairs:
+        left, right = generator.permutation(rows), generator.permutation(columns)
+        count = min(len(left), len(right))
+        return left[:count], right[:count]
+
+    return _class_by_class(shuffle, *_label_pair(labels, shifted_labels))
 
 
+@SHARED.fill
 def pair_nearest(
     features: Any,
     shifted_features: Any,
@@ -83,12 +80,7 @@ def pair_nearest(
 
     Parameters
     ----------
-    features : tensor or array, shape (N, d)
-    shifted_features : tensor or array, shape (M, d)
-        Coordinates in which closeness is meant (Euclidean), such as the
-        penultimate layer.
-    labels, shifted_labels : tensor or array, shapes (N,) and (M,), optional
-        If given (both), only samples of the same class are paired.
+    {features} {shifted_features} {labels, shifted_labels}
 
     Returns
     -------
@@ -101,9 +93,9 @@ def pair_nearest(
     TypeError, ValueError
         If the arrays do not fit together.
 
-    Notes
-    -----
-    Source: the thesis, section 3.6.3 (nearest-neighbor matching); the search is
+    References
+    ----------
+    The thesis, section 3.6.3 (nearest-neighbor matching); the search is
     scikit-learn's.
 
     Examples
@@ -115,13 +107,14 @@ def pair_nearest(
 
     first, second = _feature_pair(features, shifted_features)
 
-    def nearest(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def nearest(left: np.ndarray, right: np.ndarray) -> _Pairs:
         search = NearestNeighbors(n_neighbors=1).fit(right)
         return np.arange(len(left)), search.kneighbors(left)[1][:, 0]
 
     return _within_classes(nearest, first, second, labels, shifted_labels)
 
 
+@SHARED.fill
 def pair_optimal(
     features: Any,
     shifted_features: Any,
@@ -133,8 +126,7 @@ def pair_optimal(
 
     Parameters
     ----------
-    features, shifted_features, labels, shifted_labels
-        As in :func:`pair_nearest`.
+    {features} {shifted_features} {labels, shifted_labels}
 
     Returns
     -------
@@ -148,7 +140,7 @@ def pair_optimal(
 
     Notes
     -----
-    Source: the optimal assignment problem, solved by scipy; takes memory N x M.
+    The optimal assignment problem, solved by scipy; takes memory N x M.
 
     Examples
     --------
@@ -157,7 +149,7 @@ def pair_optimal(
     """
     first, second = _feature_pair(features, shifted_features)
 
-    def assign(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def assign(left: np.ndarray, right: np.ndarray) -> _Pairs:
         rows, columns = linear_sum_assignment(cdist(left, right))
         return rows, columns
 
@@ -165,7 +157,11 @@ def pair_optimal(
 
 
 def _within_classes(
-    rule: Any, first: np.ndarray, second: np.ndarray, labels: Any, shifted_labels: Any
+    rule: Callable[[np.ndarray, np.ndarray], _Pairs],
+    first: np.ndarray,
+    second: np.ndarray,
+    labels: Any,
+    shifted_labels: Any,
 ) -> tuple[Tensor, Tensor]:
     """Apply a pairing rule to everything, or class by class."""
     if (labels is None) != (shifted_labels is None):
@@ -173,27 +169,39 @@ def _within_classes(
         raise ValueError(f"{missing}: expected labels for both collections or none")
     if labels is None:
         return _sorted_pairs(*rule(first, second))
-    mine, other = _label_pair(labels, shifted_labels)
+    clean, shifted = _label_pair(labels, shifted_labels)
     for name, got, expected in (
-        ("labels", mine, first),
-        ("shifted_labels", other, second),
+        ("labels", clean, first),
+        ("shifted_labels", shifted, second),
     ):
         if len(got) != len(expected):
             raise ValueError(
                 f"{name}: expected shape ({len(expected)},), got {got.shape}"
             )
-    left: list[np.ndarray] = []
-    right: list[np.ndarray] = []
-    for label in np.intersect1d(mine, other):
-        rows, columns = np.flatnonzero(mine == label), np.flatnonzero(other == label)
-        chosen, partner = rule(first[rows], second[columns])
-        left.append(rows[chosen])
-        right.append(columns[partner])
-    if not left:
+
+    def pair(rows: np.ndarray, columns: np.ndarray) -> _Pairs:
+        left, right = rule(first[rows], second[columns])
+        return rows[left], columns[right]
+
+    return _class_by_class(pair, clean, shifted)
+
+
+def _class_by_class(
+    rule: Callable[[np.ndarray, np.ndarray], _Pairs],
+    labels: np.ndarray,
+    shifted_labels: np.ndarray,
+) -> tuple[Tensor, Tensor]:
+    """Pairs of the rows that each class has in the two collections."""
+    pairs = [
+        rule(np.flatnonzero(labels == label), np.flatnonzero(shifted_labels == label))
+        for label in np.intersect1d(labels, shifted_labels)
+    ]
+    if not pairs:
         raise ValueError(
             "shifted_labels: expected at least one class in common with labels, got "
             "none"
         )
+    left, right = zip(*pairs, strict=True)
     return _sorted_pairs(np.concatenate(left), np.concatenate(right))
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from robustbook._checks.arguments import check_logit_pair, check_prior
 from robustbook._checks.extras import extra
+from robustbook.agreement._docs import SHARED
 from robustbook.agreement._kernel import Kernel
 from robustbook.agreement._plot import plot_kernel
 from robustbook.agreement._search import SearchTrace
@@ -111,6 +111,7 @@ class Agreement:
         """``pa - hard_part``: what confidences add (or, if negative, take away)."""
         return self.pa - self.hard_part
 
+    @SHARED.fill
     def plot(
         self,
         logits: Any = None,
@@ -129,27 +130,22 @@ class Agreement:
             or none where all predictions agree and the optimum is at infinity.
         prior : tensor or array, shape (K,), optional
             As it was measured.
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
+        {ax}
 
         Returns
         -------
-        figure : matplotlib.figure.Figure
-        axes : matplotlib.axes.Axes
+        {figure} {axes}
 
         Raises
         ------
-        ImportError
-            Without matplotlib; the message names the extra that brings it.
+        {ImportError}
         TypeError, ValueError
             If the logits are not those that were measured.
         """
         points = [(step.beta, step.value, step.slope) for step in self.trace.steps]
         if logits is not None or shifted_logits is not None:
-            pair = check_logit_pair(logits, shifted_logits)
-            self.check_shape(pair[0])
-            weights = check_prior(prior, self.num_classes, pair[0].device)
-            kernel = Kernel(*pair, weights)
+            kernel = Kernel.checked(logits, shifted_logits, prior)
+            self.check_shape(kernel.logits)
             low, high = (_PER_DECADE * end for end in _DECADES)
             for place in range(int(low), int(high) + 1):
                 beta = 10 ** (place / _PER_DECADE) / kernel.scale
@@ -163,6 +159,7 @@ class Agreement:
                 points.append((beta, point.value, point.slope))
         return plot_kernel(self, points, ax)
 
+    @SHARED.fill
     def to_frame(self) -> DataFrame:
         """Return the numbers as one row of a pandas table, to concatenate.
 
@@ -173,8 +170,7 @@ class Agreement:
 
         Raises
         ------
-        ImportError
-            Without pandas; the message names the extra that brings it.
+        {ImportError}
         """
         with extra("plot"):
             from pandas import DataFrame

@@ -17,6 +17,7 @@ from robustbook._checks.arguments import (
     check_labels,
     check_logit_pair,
 )
+from robustbook.agreement._docs import SHARED
 from robustbook.agreement._measure import gibbs_posterior, posterior_agreement
 from robustbook.agreement._result import Agreement
 
@@ -64,6 +65,7 @@ class AgreementDecomposition:
         return math.fsum(g.contribution for g in (*groups, self.changed_wrong))
 
 
+@SHARED.fill
 def ratio_sweep(
     logits: Any,
     shifted_logits: Any,
@@ -83,16 +85,10 @@ def ratio_sweep(
 
     Parameters
     ----------
-    logits, shifted_logits : tensor or array, shape (N, K)
-        Paired logits, all samples shifted in the second.
+    {logits, shifted_logits}
     ratios : sequence of float
         Shares in [0, 1].
-    norms : tensor or array, shape (N,), optional
-        Size of each perturbation, at least 0 or ``inf``.
-    seed : int
-        Of the random order.
-    prior, tol
-        As in :func:`posterior_agreement`.
+    {norms} {seed} {prior} {tol}
 
     Returns
     -------
@@ -101,12 +97,11 @@ def ratio_sweep(
 
     Raises
     ------
-    TypeError, ValueError, CertificateError
-        As in :func:`posterior_agreement`, and for bad ratios or norms.
+    {TypeError} {ValueError} {CertificateError}
 
-    Notes
-    -----
-    Source: the PA paper, section 4.1; the thesis, section 4.2 (adversarial ratio).
+    References
+    ----------
+    The PA paper, section 4.1; the thesis, section 4.2 (adversarial ratio).
 
     Examples
     --------
@@ -123,6 +118,7 @@ def ratio_sweep(
     ]
 
 
+@SHARED.fill
 def shift_by_ratio(
     logits: Any,
     shifted_logits: Any,
@@ -135,12 +131,10 @@ def shift_by_ratio(
 
     Parameters
     ----------
-    logits, shifted_logits : tensor or array, shape (N, K)
-        Paired logits, all samples shifted in the second.
+    {logits, shifted_logits}
     ratio : float
         Share of shifted samples, in [0, 1].
-    norms, seed
-        Order of shifting, as in :func:`ratio_sweep`.
+    {norms} {seed}
 
     Returns
     -------
@@ -150,12 +144,11 @@ def shift_by_ratio(
 
     Raises
     ------
-    TypeError, ValueError
-        If the logits do not fit together, or for a bad ratio or norms.
+    {TypeError} {ValueError}
 
-    Notes
-    -----
-    Source: the PA paper, section 4.1; the thesis, section 4.2 (adversarial ratio).
+    References
+    ----------
+    The PA paper, section 4.1; the thesis, section 4.2 (adversarial ratio).
 
     Examples
     --------
@@ -169,6 +162,7 @@ def shift_by_ratio(
     return mixed
 
 
+@SHARED.fill
 def decompose_agreement(
     result: Agreement, logits: Any, shifted_logits: Any, labels: Any
 ) -> AgreementDecomposition:
@@ -182,7 +176,7 @@ def decompose_agreement(
     ----------
     result : Agreement
         From :func:`posterior_agreement` on the same logits, with a uniform prior.
-    logits, shifted_logits : tensor or array, shape (N, K)
+    {logits, shifted_logits}
     labels : tensor or array, shape (N,)
         True classes.
 
@@ -192,12 +186,11 @@ def decompose_agreement(
 
     Raises
     ------
-    TypeError, ValueError
-        If the arrays do not fit together or to the result.
+    {TypeError} {ValueError}
 
-    Notes
-    -----
-    Source: the thesis, section 4.2 and Theorem B.1.1. There the terms are sums on
+    References
+    ----------
+    The thesis, section 4.2 and Theorem B.1.1. There the terms are sums on
     the scale N (pa - log K); here they are shares of ``pa``, so each approximation
     has (count / N) log K added.
 

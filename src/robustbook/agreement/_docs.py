@@ -1,0 +1,47 @@
+"""Entries that the docstrings of agreement share.
+
+logits, shifted_logits : Tensor or array, shape (N, K)
+    Logits of the clean and of the shifted inputs, row i of both from the same
+    sample. Any floating-point type; CPU or CUDA. Log-probabilities do as well:
+    a constant added to the logits of one sample changes nothing.
+prior : Tensor or array, shape (K,), optional
+    Class prior, positive, summing to 1. Uniform if left out. Under a prior that
+    is not uniform, a model that says nothing scores J(0) > 0, and can outscore a
+    perfect one; Chapter 4 shows when a prior is of use, and how repeating the
+    columns of common classes puts the zero back.
+tol : float, default 1e-9
+    Largest gap accepted between ``upper_bound`` and ``pa``, in nats per sample.
+    The rounding of double precision allows about 1e-11, times K / 1000 for many
+    classes.
+norms : Tensor or array, shape (N,), optional
+    Size of each perturbation, at least 0 or ``inf``.
+seed : int, default 0
+    Seed of the random order.
+features : Tensor or array, shape (N, d)
+    Of the clean inputs: coordinates in which closeness is meant (Euclidean), such
+    as the penultimate layer.
+shifted_features : Tensor or array, shape (M, d)
+    Of the shifted inputs.
+labels, shifted_labels : Tensor or array, shapes (N,) and (M,), optional
+    If given (both), only samples of the same class are paired.
+ax : matplotlib.axes.Axes, optional
+    Where to draw; a new figure by default.
+figure : matplotlib.figure.Figure
+    It is shown by pyplot, unless `ax` was given.
+axes : matplotlib.axes.Axes
+    For more lines and titles.
+TypeError
+    If logits are no floating-point numbers, or an argument is of another kind
+    than described.
+ValueError
+    If shapes or sizes do not fit together, or a value is out of range; for NaN
+    and infinity the first index is named.
+CertificateError
+    If the gap cannot be closed to `tol`; the message says where.
+ImportError
+    If matplotlib or pandas is not installed: ``robustbook[plot]`` has them.
+"""
+
+from robustbook._docs import SharedDocs
+
+SHARED = SharedDocs(__doc__)
