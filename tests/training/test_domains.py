@@ -1,11 +1,6 @@
 """Training on domains: every epoch measured, nothing lost where it is stopped."""
 
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -156,7 +151,7 @@ def test_a_small_domain_is_seen_as_often_as_a_large_one(data):
     assert seen == [(2, 16)] * 8
 
 
-# ------------------------------------------------------------- stopping, going on
+# --------------------------------------------------------- stopping, bad arguments
 
 
 def test_early_stopping_waits_for_its_patience(data):
@@ -174,79 +169,6 @@ def test_early_stopping_waits_for_its_patience(data):
     assert [row["ID/score"] for row in history.rows] == [0.1, 0.5, 0.4, 0.5, 0.3]
 
 
-def test_a_training_stopped_by_time_goes_on(data, tmp_path):
-    whole_model, whole = train(data, learner=LISA(), epochs=4, keep=["ID/pa"])
-    path = tmp_path / "run.pt"
-    options = {"learner": LISA(), "epochs": 4, "keep": ["ID/pa"], "checkpoint": path}
-    calls = 0
-    while True:
-        # A new model each time, of the first weights: the rest comes from the file.
-        model, part = train(data, model=network(seed=0), time_limit=0, **options)
-        if calls == 0:
-            assert not part.rows  # no time, no epoch
-        calls += 1
-        if part.finished:
-            break
-        clock = iter([0.0, 0.0, 99.0, 99.0])
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(time, "monotonic", lambda clock=clock: next(clock))
-            train(data, model=network(seed=0), time_limit=1, **options)
-    assert calls == 5
-    assert part.rows == whole.rows
-    assert same_weights(model, whole_model)
-    for name, value in whole.weights["ID/pa"].items():
-        assert torch.equal(part.weights["ID/pa"][name], value)
-
-
-def test_a_finished_training_is_read_not_repeated(data, tmp_path):
-    path = tmp_path / "run.pt"
-    model, history = train(data, checkpoint=path)
-    written = path.stat().st_mtime_ns
-    again, read = train(data, checkpoint=path)
-    assert read.rows == history.rows
-    assert same_weights(model, again)
-    assert path.stat().st_mtime_ns == written
-
-
-def test_a_checkpoint_of_other_initial_weights_is_refused(data, tmp_path):
-    path = tmp_path / "run.pt"
-    model, history = train(data, checkpoint=path)
-    with pytest.raises(ValueError, match="began with other weights"):
-        train(data, model=network(seed=7), checkpoint=path)
-    _, again = train(data, model=model, checkpoint=path)  # the weights of the file
-    assert again.rows == history.rows
-
-
-def test_weights_that_overflow_are_not_saved(data, tmp_path):
-    path = tmp_path / "run.pt"
-    with pytest.raises(FloatingPointError, match="lr below"):
-        train(data, lr=3e38, optimizer="sgd", epochs=1, checkpoint=path)
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("key", ["rows", "generator", "identity"])
-def test_a_checkpoint_with_a_part_missing_is_told(data, tmp_path, key):
-    path = tmp_path / "run.pt"
-    train(data, checkpoint=path)
-    state = torch.load(path, weights_only=True)
-    del state[key]
-    torch.save(state, path)
-    model = network(seed=0)
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(ValueError, match="expected a file that train_domains wrote"):
-        train(data, model=model, checkpoint=path)
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, before[name])
-
-
-def test_a_checkpoint_that_cannot_be_written_is_told_before_training(data, tmp_path):
-    with pytest.raises((OSError, ValueError), match="checkpoint"):
-        train(data, checkpoint=tmp_path)  # a folder
-    (tmp_path / "file").write_text("")
-    with pytest.raises((OSError, ValueError), match="checkpoint"):
-        train(data, checkpoint=tmp_path / "file" / "run.pt")
-
-
 def test_scenes_instead_of_pictures_are_told(data):
     scenes = diagvib.draw(diagvib.Environment(), shapes=(4, 9), count=8)
     with pytest.raises(TypeError, match=r"dataset\(\)"):
@@ -256,78 +178,6 @@ def test_scenes_instead_of_pictures_are_told(data):
 def test_equal_learners_look_the_same():
     assert repr(IRM(weight=1)) == repr(IRM(weight=1.0))
     assert repr(LISA(alpha=2)) == repr(LISA(alpha=2.0))
-
-
-def test_a_checkpoint_of_another_training_is_refused(data, tmp_path):
-    path = tmp_path / "run.pt"
-    train(data, checkpoint=path)
-    for change, word in (
-        ({"lr": 0.02}, "lr"),
-        ({"seed": 1}, "seed"),
-        ({"learner": IRM()}, "learner"),
-        ({"tests": {}}, "tests"),
-        ({"watch": {"logits": lambda model: torch.zeros(1)}}, "watch"),
-        ({"domains": data["domains"][::-1]}, "domains"),
-    ):
-        with pytest.raises(ValueError, match=f"of another training: {word} differ"):
-            train(data | change, checkpoint=path)
-    path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(ValueError, match="cannot be read"):
-        train(data, checkpoint=path)
-
-
-SCRIPT = """
-import sys, torch
-from robustbook.datasets import diagvib
-from robustbook.training import LISA, train_domains
-from robustbook.models import build_model
-from robustbook.selection import pair_scores
-
-torch.set_num_threads(1)
-setup = diagvib.DISCRIMINABILITY
-draw = dict(shapes=setup.shapes, count=40)
-domains = [s.dataset(size=16) for s in diagvib.draw_all(setup.training, **draw)]
-pair = tuple(
-    s.dataset(size=16)
-    for s in diagvib.draw_all(setup.training, split="validation", paired=True, **draw)
-)
-model = build_model("strided-cnn", seed=0, options={"width": 4, "num_classes": 2})
-history = train_domains(
-    model, LISA(), domains, pairs={"ID": pair}, measure=pair_scores,
-    epochs=40, lr=0.01, seed=0, batch_size=8, keep=["ID/pa"],
-    checkpoint=sys.argv[1], progress=False,
-)
-torch.save({"rows": history.rows, "model": model.state_dict()}, sys.argv[2])
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_training_loses_nothing(tmp_path):
-    def start(name):
-        paths = [str(tmp_path / f"{name}{end}") for end in (".pt", ".out")]
-        return subprocess.Popen([sys.executable, "-c", SCRIPT, *paths])
-
-    process = start("killed")
-    while process.poll() is None and not (tmp_path / "killed.pt").is_file():
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    done = torch.load(tmp_path / "killed.pt", weights_only=True)["rows"]
-    assert 1 <= len(done) < 40
-    assert not (tmp_path / "killed.out").exists()
-
-    whole = start("whole")
-    assert start("killed").wait() == 0
-    assert whole.wait() == 0
-    found, expected = (
-        torch.load(tmp_path / f"{name}.out", weights_only=True)
-        for name in ("killed", "whole")
-    )
-    assert len(expected["rows"]) == 40
-    assert found["rows"] == expected["rows"]
-    assert found["rows"][: len(done)] == done
-    for name, value in expected["model"].items():
-        assert torch.equal(found["model"][name], value)
 
 
 # --------------------------------------------------------------------- the history
@@ -400,13 +250,3 @@ def test_the_bar_shows_loss_accuracy_and_agreement(data, capsys):
     assert "ERM" in shown
     assert "ID/pa" in shown
     assert "risk" in shown
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_training_on_a_gpu_resumes(data, tmp_path):
-    path = tmp_path / "run.pt"
-    model, part = train(data, device="cuda", checkpoint=path, epochs=2)
-    assert part.finished
-    assert next(model.parameters()).device.type == "cuda"
-    assert math.isfinite(part.rows[-1]["ID/pa"])

@@ -1,248 +1,20 @@
-"""Training is plain, leaves the global generator alone, and repeats exactly."""
+"""Recipes, and the command that makes the committed weights again."""
 
 import dataclasses
+import itertools
 import json
 import math
 
 import pytest
 import torch
+import typer
+from typer.testing import CliRunner
 
 from robustbook.datasets import load_dataset
-from robustbook.models import (
-    build_model,
-    checkpoint_entry,
-    list_models,
-    load_model,
-    logits_of,
-)
-from robustbook.scores import accuracy
-from robustbook.training import (
-    RECIPES,
-    add_gaussian_noise,
-    adversarial_loss,
-    cross_entropy_loss,
-    gradient_norm_loss,
-    train_classifier,
-)
+from robustbook.models import checkpoint_entry, list_models, load_model
+from robustbook.training import RECIPES, LongTraining, _loop, adversarial_loss
 from robustbook.training import _recipes as training
-
-
-@pytest.fixture(scope="module")
-def small():
-    return load_dataset("digits", "train").subset(range(300))
-
-
-def trained(
-    data,
-    *,
-    seed=0,
-    noise_std=0.0,
-    arch="small-cnn",
-    epochs=2,
-    loss=cross_entropy_loss,
-):
-    model = build_model(arch, seed=seed)
-    losses = train_classifier(
-        model,
-        data,
-        epochs=epochs,
-        lr=0.003,
-        seed=seed,
-        noise_std=noise_std,
-        loss=loss,
-        progress=False,
-    )
-    return model, losses
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"noise_std": 0.3},
-        {"loss": adversarial_loss(eps=0.1, steps=2)},
-        {"loss": gradient_norm_loss(weight=0.1)},
-    ],
-    ids=["plain", "noise", "adversarial", "gradient"],
-)
-def test_training_repeats_to_the_last_bit(small, options):
-    torch.manual_seed(1)
-    first, losses = trained(small, **options)
-    torch.manual_seed(2)
-    second, again = trained(small, **options)
-    assert losses == again
-    for a, b in zip(first.parameters(), second.parameters(), strict=True):
-        assert torch.equal(a, b)
-
-
-def test_global_generator_is_left_alone(small):
-    state = torch.get_rng_state()
-    trained(small, noise_std=0.3, epochs=1)
-    assert torch.equal(state, torch.get_rng_state())
-
-
-def test_seed_and_noise_matter(small):
-    weights = [
-        trained(small, **options)[0].linear.weight
-        for options in ({}, {"seed": 1}, {"noise_std": 0.3})
-    ]
-    assert not torch.equal(weights[0], weights[1])
-    assert not torch.equal(weights[0], weights[2])
-
-
-def test_training_learns(small):
-    model, losses = trained(small, epochs=20)
-    assert losses[-1] < 0.5 * losses[0]
-    assert not model.training
-    assert accuracy(logits_of(model, small.images), small.labels) > 0.9
-
-
-def test_training_data_is_not_changed(small):
-    before = small.images.clone()
-    trained(small, noise_std=0.5, epochs=1)
-    assert torch.equal(before, small.images)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [("epochs", 0), ("lr", 0.0), ("batch_size", -1), ("noise_std", -0.1), ("seed", -1)],
-)
-def test_bad_options_are_named(small, option, value):
-    options = {"epochs": 1, "lr": 0.1, "seed": 0, "progress": False, option: value}
-    with pytest.raises(ValueError, match=f"{option}: expected"):
-        train_classifier(build_model("linear", seed=0), small, **options)
-
-
-def linear_case():
-    """A linear model, images away from black and white, labels, a generator."""
-    generator = torch.Generator().manual_seed(0)
-    model = build_model("linear", seed=0, options={"size": 2, "num_classes": 2})
-    images = 0.4 + 0.2 * torch.rand(40, 1, 2, 2, generator=generator)
-    labels = torch.randint(2, (40,), generator=generator)
-    return model, images, labels, generator
-
-
-def test_adversarial_loss_of_a_linear_model_is_the_worst_one():
-    """With two classes, the worst case is exact: every pixel moves by eps."""
-    model, images, labels, generator = linear_case()
-    eps = 0.125
-    (parameters,) = [p for p in model.parameters() if p.ndim == 2]
-    toward = (parameters[1 - labels] - parameters[labels]).sign()
-    worst = images + eps * toward.reshape(images.shape)
-    expected = cross_entropy_loss(model, worst, labels, generator)
-    value = adversarial_loss(eps=eps, steps=5)(model, images, labels, generator)
-    torch.testing.assert_close(value, expected)
-    assert value > cross_entropy_loss(model, images, labels, generator)
-    few = adversarial_loss(eps=eps, steps=1, step_size=eps / 100)
-    assert few(model, images, labels, generator) < value
-
-
-def test_attacked_images_stay_in_ball_and_box():
-    model, images, labels, generator = linear_case()
-    images = images.round()  # black and white
-    seen = []
-
-    def spy(batch):
-        seen.append(batch.detach().clone())
-        return model(batch)
-
-    adversarial_loss(eps=0.3, steps=4)(spy, images, labels, generator)
-    assert len(seen) == 5
-    for attacked in seen:
-        assert 0 <= float(attacked.min()) <= float(attacked.max()) <= 1
-        assert float((attacked - images).abs().max()) <= 0.3 + 1e-6
-    assert not torch.equal(seen[0], images)  # a random start
-
-
-def test_adversarial_loss_writes_gradients_by_its_own_backward_only():
-    model, images, labels, generator = linear_case()
-    value = adversarial_loss(eps=0.1)(model, images, labels, generator)
-    assert all(p.grad is None for p in model.parameters())
-    value.backward()
-    assert all(p.grad is not None for p in model.parameters())
-    assert images.grad is None
-    assert not images.requires_grad
-
-
-def test_adversarial_training_makes_robust(small):
-    test = load_dataset("digits", "test").subset(range(200))
-    attack = adversarial_loss(eps=0.1, steps=10)
-    values = {}
-    trial = {
-        "plain": cross_entropy_loss,
-        "adversarial": adversarial_loss(eps=0.1, steps=3),
-    }
-    for name, loss in trial.items():
-        model, _ = trained(small, epochs=20, loss=loss)
-        generator = torch.Generator().manual_seed(0)
-        values[name] = attack(model, test.images, test.labels, generator).item()
-    assert values["adversarial"] < 0.7 * values["plain"]
-
-
-def slope(model, images, labels, generator):
-    """Mean norm of the gradient of each image's cross-entropy by its pixels."""
-    images = images.detach().clone().requires_grad_()
-    value = cross_entropy_loss(model, images, labels, generator) * len(images)
-    (gradient,) = torch.autograd.grad(value, images, create_graph=True)
-    return gradient.flatten(1).norm(dim=1).mean()
-
-
-def test_a_loss_of_ones_own(small):
-    def penalized(*arguments):
-        return cross_entropy_loss(*arguments) + 10 * slope(*arguments)
-
-    rough, smooth = (
-        slope(trained(small, epochs=10, loss=loss)[0], small.images, small.labels, None)
-        for loss in (cross_entropy_loss, penalized)
-    )
-    assert smooth.item() < 0.5 * rough.item()
-
-
-def test_gradient_norm_of_a_linear_model_is_the_closed_one():
-    """The gradient of a softmax regression's loss is W^T (p - y)."""
-    model, images, labels, generator = linear_case()
-    weights, bias = model.linear.weight, model.linear.bias
-    error = (images.flatten(1) @ weights.T + bias).softmax(1)
-    error = error - torch.eye(2)[labels]
-    penalty = (error @ weights).square().sum(1).mean()
-    plain = cross_entropy_loss(model, images, labels, generator)
-    value = gradient_norm_loss(weight=3.0)(model, images, labels, generator)
-    torch.testing.assert_close(value, plain + 3 * penalty)
-    (found,) = torch.autograd.grad(value, weights, retain_graph=True)
-    (expected,) = torch.autograd.grad(plain + 3 * penalty, weights)
-    torch.testing.assert_close(found, expected)
-    assert not images.requires_grad
-
-
-def test_gradient_norm_does_not_depend_on_the_batch():
-    model, images, labels, generator = linear_case()
-    loss = gradient_norm_loss(weight=2.0)
-    whole = loss(model, images, labels, generator)
-    halves = [
-        loss(model, images[part], labels[part], generator)
-        for part in (slice(20), slice(20, 40))
-    ]
-    torch.testing.assert_close(whole, sum(halves) / 2)
-
-
-def test_gradient_norm_training_flattens_the_loss(small):
-    rough, smooth = (
-        slope(trained(small, epochs=10, loss=loss)[0], small.images, small.labels, None)
-        for loss in (cross_entropy_loss, gradient_norm_loss(weight=1.0))
-    )
-    assert smooth.item() < 0.7 * rough.item()
-
-
-@pytest.mark.parametrize("weight", [0.0, -1.0, math.inf])
-def test_bad_weights_of_the_gradient_are_named(weight):
-    with pytest.raises(ValueError, match="weight: expected"):
-        gradient_norm_loss(weight=weight)
-
-
-@pytest.mark.parametrize("option", ["eps", "steps", "step_size"])
-def test_bad_adversarial_options_are_named(option):
-    with pytest.raises(ValueError, match=f"{option}: expected"):
-        adversarial_loss(**{"eps": 0.1, option: 0})
+from robustbook.training.__main__ import main
 
 
 def test_recipes_describe_what_they_use():
@@ -273,18 +45,10 @@ def test_recipes_say_how_many_seeds_are_trained(tmp_path):
 
 
 def test_recipes_of_a_family_differ_in_the_penalty_only():
-    for name, recipes in RECIPES.items():
-        if name == "cifar10-adversarial":
-            continue
-        plain = next(r for r in recipes if r.model.endswith("-cnn"))
-        family = [r for r in recipes if "-grad" in r.model]
-        assert [recipe.gradient_penalty for recipe in family] == [
-            1e-4,
-            1e-3,
-            1e-2,
-            1e-1,
-            1,
-        ]
+    for name in RECIPES.keys() - {"cifar10-adversarial"}:
+        plain = next(r for r in RECIPES[name] if r.model.endswith("-cnn"))
+        family = [r for r in RECIPES[name] if "-grad" in r.model]
+        assert [r.gradient_penalty for r in family] == [1e-4, 1e-3, 1e-2, 1e-1, 1]
         for recipe in family:
             same = dataclasses.replace(
                 recipe, model=plain.model, gradient_penalty=0.0, seeds=plain.seeds
@@ -330,45 +94,51 @@ def test_committed_adversarial_models_are_the_robust_ones():
     )
 
 
-def test_noise_has_the_stated_strength():
-    images = torch.full((200, 1, 8, 8), 0.5)
-    generator = torch.Generator().manual_seed(0)
-    noisy = add_gaussian_noise(images, 0.1, generator=generator, clip=False)
-    assert float((noisy - images).std()) == pytest.approx(0.1, rel=0.02)
-    clipped = add_gaussian_noise(images, 2.0, generator=generator)
-    assert float(clipped.min()) == 0.0
-    assert float(clipped.max()) == 1.0
-    with pytest.raises(ValueError, match="std: expected"):
-        add_gaussian_noise(images, -1.0, generator=generator)
-
-
-def test_noise_zero_changes_nothing():
-    images = load_dataset("digits", "test").images
-    generator = torch.Generator().manual_seed(0)
-    assert torch.equal(add_gaussian_noise(images, 0.0, generator=generator), images)
-
-
-def test_command_repeats_to_the_last_byte(tmp_path, capsys):
+def command(*words):
+    """Run ``python -m robustbook.training``, with the threads left as they were."""
+    app = typer.Typer()
+    app.command()(main)
     threads = torch.get_num_threads()
-    models = ["digits-cnn", "digits-cnn-noise", "digits-cnn-grad1e-2"]
-    words = ["digits", "--seeds", "2", "--epochs", "2", "--models", *models, "--output"]
     try:
-        for folder in ("a", "b"):
-            training.main([*words, str(tmp_path / folder)])
+        return CliRunner().invoke(app, [str(word) for word in words])
     finally:
         torch.set_num_threads(threads)
-    assert "digits-cnn-noise-s1: test accuracy" in capsys.readouterr().out
+
+
+def test_command_repeats_to_the_last_byte(tmp_path):
+    models = ["digits-cnn", "digits-cnn-noise", "digits-cnn-grad1e-2"]
+    words = ["digits", "--seeds", "2", "--epochs", "2"]
+    words += [word for model in models for word in ("--models", model)]
+    for folder in ("a", "b"):
+        result = command(*words, "--output", tmp_path / folder)
+        assert "digits-cnn-noise-s1: test accuracy" in result.output
     names = {path.name for path in (tmp_path / "a").iterdir()}
     assert len(names) == 7
     for name in names:
-        assert (tmp_path / "a" / name).read_bytes() == (
-            tmp_path / "b" / name
-        ).read_bytes()
+        first, second = ((tmp_path / part / name).read_bytes() for part in "ab")
+        assert first == second
     registry = json.loads((tmp_path / "a" / "registry.json").read_text())
-    command = registry["checkpoints"]["digits-cnn-s1"]["command"]
-    assert command == "python -m robustbook.training digits --seeds 2 --epochs 2"
+    words = registry["checkpoints"]["digits-cnn-s1"]["command"]
+    assert words == "python -m robustbook.training digits --seeds 2 --epochs 2"
     model = load_model("digits-cnn-s1", directory=tmp_path / "a")
     assert model(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+
+
+def test_the_command_makes_a_committed_file_again(tmp_path):
+    """To the last byte where torch and the processor are those that made it."""
+    command("digits", "--models", "digits-linear", "--output", tmp_path)
+    written = json.loads((tmp_path / "registry.json").read_text())["checkpoints"]
+    assert len(written) == 5
+    same = torch.backends.cpu.get_cpu_capability() == "AVX512"
+    for run, entry in written.items():
+        committed = checkpoint_entry(run)
+        if same and entry["versions"] == committed["versions"]:
+            assert entry["sha256"] == committed["sha256"]
+        weights, expected = (
+            load_model(run, directory=folder).state_dict()
+            for folder in (tmp_path, None)
+        )
+        torch.testing.assert_close(weights, expected, rtol=0, atol=1e-4)
 
 
 def test_retraining_keeps_other_data_sets(tmp_path):
@@ -398,41 +168,86 @@ def test_retraining_some_models_keeps_the_others(tmp_path):
             training.retrain("digits", models=models, **options)
 
 
-def test_no_seeds_are_refused(tmp_path, capsys):
-    with pytest.raises(ValueError, match="num_seeds: expected at least 1, got 0"):
-        training.retrain("digits", output=tmp_path, num_seeds=0)
-    with pytest.raises(SystemExit, match="2"):
-        training.main(["digits", "--seeds", "0", "--output", str(tmp_path)])
-    assert "num_seeds: expected at least 1" in capsys.readouterr().err
+def test_no_seeds_are_refused(tmp_path):
+    result = command("digits", "--seeds", "0", "--output", tmp_path)
+    assert result.exit_code == 2
+    assert "num_seeds: expected at least 1, got 0" in result.output
     assert not list(tmp_path.iterdir())
 
 
-def test_an_interrupted_training_replaces_nothing(tmp_path, monkeypatch):
-    options = {"output": tmp_path, "num_seeds": 1, "progress": False}
-    training.retrain("digits", epochs=1, **options)
+def test_a_folder_that_cannot_be_written_is_told_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="output: expected a folder that can be written"):
+        training.retrain("digits", output=tmp_path / "file")
+
+
+def test_an_interrupted_training_replaces_nothing_and_goes_on(tmp_path, monkeypatch):
+    options = {"num_seeds": 1, "progress": False}
+    options["models"] = ["digits-linear", "digits-cnn"]
+    training.retrain("digits", output=tmp_path, epochs=1, **options)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    save = training.save_checkpoint
-
-    def interrupt(model, path, **words):
-        if "cnn-noise" in path.name:
-            raise KeyboardInterrupt
-        return save(model, path, **words)
-
-    monkeypatch.setattr(training, "save_checkpoint", interrupt)
+    stop_after(monkeypatch, epochs=3)  # two of the first model, one of the second
     with pytest.raises(KeyboardInterrupt):
-        training.retrain("digits", epochs=2, **options)
-    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        training.retrain("digits", output=tmp_path, epochs=2, **options)
+    monkeypatch.undo()
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert {name: after[name] for name in before} == before
+    hidden = {".digits-linear-s0.resume", ".digits-cnn-s0.resume"}
+    assert after.keys() - before.keys() == hidden
+    with pytest.raises(ValueError, match=r"linear-s0\.resume is of another training"):
+        training.retrain("digits", output=tmp_path, epochs=3, **options)
+    written = training.retrain("digits", output=tmp_path, epochs=2, **options)
+    assert {path.name for path in tmp_path.iterdir()} == before.keys()
+    whole = training.retrain("digits", output=tmp_path / "new", epochs=2, **options)
+    assert written == whole
 
 
-def test_no_images_are_refused(small):
-    with pytest.raises(ValueError, match="dataset: expected at least one image"):
-        trained(small.subset([]))
+def stop_after(monkeypatch, *, epochs):
+    counted, write = itertools.count(1), _loop.write_state
+
+    def stopping(path, state):
+        write(path, state)
+        if next(counted) == epochs:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_loop, "write_state", stopping)
 
 
-def test_divergence_is_told(small):
-    broken = dataclasses.replace(small, images=small.images * math.nan)
-    with pytest.raises(FloatingPointError, match="nan in epoch 1 of 2"):
-        trained(broken)
+def test_the_long_command_trains_its_architecture_and_cleans_up(tmp_path, monkeypatch):
+    (recipe,) = RECIPES["cifar10-adversarial"]
+    arch = {"widths": [4, 8], "blocks": [1, 1], "channels": 1}
+    options = LongTraining(0.1, averaging=0.8, padding=1, held_out=20)
+    tiny = dataclasses.replace(
+        recipe, epochs=2, options=tuple(arch.items()), long=options, batch_size=32
+    )
+    monkeypatch.setitem(RECIPES, "cifar10-adversarial", (tiny,))
+    asked = []
+
+    def load(name, split):
+        asked.append((name, split))
+        part = "train" if split == "train" else "test"
+        return load_dataset("digits", part).subset(range(84))
+
+    monkeypatch.setattr(training, "load_dataset", load)
+    with monkeypatch.context() as patch:
+        stop_after(patch, epochs=1)
+        with pytest.raises(KeyboardInterrupt):
+            training.retrain("cifar10-adversarial", output=tmp_path)
+    names = [path.name for path in tmp_path.iterdir()]
+    assert names == [".cifar10-preact-adv-s0.resume"]
+    training.retrain("cifar10-adversarial", output=tmp_path, progress=False)
+    assert asked[:2] == [("cifar10", "train"), ("cifar10", "test1000")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "cifar10-preact-adv-s0.safetensors",
+        "registry.json",
+    ]
+    registry = json.loads((tmp_path / "registry.json").read_text())
+    entry = registry["checkpoints"]["cifar10-preact-adv-s0"]
+    assert entry["dataset"] == "cifar10"
+    assert entry["command"] == "python -m robustbook.training cifar10-adversarial"
+    assert entry["recipe"]["long"] == dataclasses.asdict(options)
+    model = load_model("cifar10-preact-adv-s0", directory=tmp_path)
+    assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
 
 def test_unknown_recipes():
@@ -447,3 +262,24 @@ def test_committed_checkpoints_can_be_retrained(tmp_path):
     for name, entry in registry["checkpoints"].items():
         committed = checkpoint_entry(name)["test_accuracy"]
         assert entry["test_accuracy"] == pytest.approx(committed, abs=0.015)
+
+
+def test_the_step_of_the_attack_is_that_of_the_recipe():
+    """Two steps of 7/255 from a random start, for a bound of 10/255."""
+    (recipe,) = RECIPES["cifar10-adversarial"]
+    seen = []
+
+    def spy(batch):
+        seen.append(batch.detach())
+        return batch.flatten(1)[:, :10]
+
+    images = torch.full((50, 3, 2, 2), 0.5)
+    labels = torch.zeros(50, dtype=torch.int64)
+    spy_loss = recipe.loss(spy, images, labels, torch.Generator().manual_seed(0))
+    assert math.isfinite(spy_loss)
+    start, halfway, attacked = seen
+    for batch in seen:
+        assert float((batch - images).abs().max()) <= 10 / 255 + 1e-6
+    for before, after in ((start, halfway), (halfway, attacked)):
+        step = float((after - before).abs().max())
+        assert step == pytest.approx(7 / 255, abs=1e-6)

@@ -7,14 +7,13 @@ Both run the same loop, and go on where they were stopped.
 
 ``python -m robustbook.training digits`` trains every digits model with every
 training seed and writes ``data/checkpoints``; ``mnist``, ``fashion-mnist`` and
-``cifar10`` do so for the larger data sets, and ``--models NAME`` trains some models
-only and leaves the others as they are. ``cifar10-adversarial`` takes hours; when it
-is cut off, the same command goes on after the last full epoch. On one machine with
+``cifar10`` do so for the larger data sets, and ``--models NAME`` trains one model
+only and leaves the others as they are. ``cifar10-adversarial`` takes hours. When a
+command is cut off, the same one goes on after the last full epoch. On one machine with
 one version of torch the result is the same to the last bit; elsewhere the rounding
 of sums may differ, which moves weights in their last digits.
 """
 
-from robustbook.training._domains import Measure, train_domains
 from robustbook.training._history import EarlyStopping, History
 from robustbook.training._learners import (
     ERM,
@@ -25,18 +24,21 @@ from robustbook.training._learners import (
     irm_penalty,
     mixup,
 )
-from robustbook.training._recipes import (
-    GRADIENT_PENALTIES,
-    RECIPES,
+from robustbook.training._losses import (
     Loss,
-    Recipe,
     add_gaussian_noise,
     adversarial_loss,
     cross_entropy_loss,
     gradient_norm_loss,
-    retrain,
-    train_classifier,
 )
+from robustbook.training._recipes import (
+    GRADIENT_PENALTIES,
+    RECIPES,
+    LongTraining,
+    Recipe,
+    retrain,
+)
+from robustbook.training._train import Measure, train_classifier, train_domains
 
 __all__ = [
     "ERM",
@@ -47,6 +49,7 @@ __all__ = [
     "EarlyStopping",
     "History",
     "Learner",
+    "LongTraining",
     "Loss",
     "Measure",
     "Recipe",

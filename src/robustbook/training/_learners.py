@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import numpy as np
 import torch
@@ -55,10 +55,7 @@ class ERM:
     'ERM'
     """
 
-    @property
-    def name(self) -> str:
-        """What the learner is called in tables."""
-        return "ERM"
+    name: ClassVar[str] = "ERM"
 
     def loss(
         self,
@@ -102,6 +99,7 @@ class IRM:
     IRM(weight=100.0, warmup_epochs=5)
     """
 
+    name: ClassVar[str] = "IRM"
     weight: float = 1.0
     warmup_epochs: int = 0
 
@@ -111,11 +109,6 @@ class IRM:
         warmup = check_count("warmup_epochs", self.warmup_epochs, minimum=0)
         object.__setattr__(self, "weight", weight)
         object.__setattr__(self, "warmup_epochs", warmup)
-
-    @property
-    def name(self) -> str:
-        """What the learner is called in tables."""
-        return "IRM"
 
     def loss(
         self,
@@ -170,6 +163,7 @@ class LISA:
     'LISA'
     """
 
+    name: ClassVar[str] = "LISA"
     across_domains: float = 0.5
     mix: str = "mixup"
     alpha: float = 2.0
@@ -183,11 +177,6 @@ class LISA:
             raise ValueError(
                 f"mix: expected one of {', '.join(_MIXES)}; got {self.mix!r}"
             )
-
-    @property
-    def name(self) -> str:
-        """What the learner is called in tables."""
-        return "LISA"
 
     def loss(
         self,

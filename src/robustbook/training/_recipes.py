@@ -1,56 +1,72 @@
-"""Training, plain and for robustness, and the command behind our checkpoints.
-
-``python -m robustbook.training digits`` trains every digits model with every
-training seed and writes ``data/checkpoints``; ``mnist``, ``fashion-mnist`` and
-``cifar10`` do so for the larger data sets, and ``--models NAME`` trains some models
-only and leaves the others as they are. ``cifar10-adversarial`` takes hours; when it
-is cut off, the same command goes on after the last full epoch. On one machine with
-one version of torch the result is the same to the last bit; elsewhere the rounding
-of sums may differ, which moves weights in their last digits.
-"""
+"""Recipes of the committed models, and the command that trains them."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import platform
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from robustbook._checks.arguments import check_count, check_non_negative, check_positive
+from robustbook._checks.arguments import check_count
 from robustbook._store import SCHEMA, data_directory, read_json
+from robustbook._store.files import check_writable
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.models import (
-    build_model,
-    logits_of,
-    resolve_device,
-    save_checkpoint,
-)
+from robustbook.models import build_model, logits_of, save_checkpoint
 from robustbook.scores import accuracy
-from robustbook.training._long import LongTraining, train_long
+from robustbook.training._loop import Loop, Scores, shuffled_batches
+from robustbook.training._losses import (
+    Loss,
+    adversarial_loss,
+    cross_entropy_loss,
+    gradient_norm_loss,
+    mirror_and_shift,
+)
+from robustbook.training._resume import data_sums
+from robustbook.training._schedules import trapezoid
+from robustbook.training._train import train_classifier
 
-__all__ = [
-    "RECIPES",
-    "Loss",
-    "Recipe",
-    "add_gaussian_noise",
-    "adversarial_loss",
-    "cross_entropy_loss",
-    "gradient_norm_loss",
-    "train_classifier",
-]
+__all__ = ["GRADIENT_PENALTIES", "RECIPES", "LongTraining", "Recipe", "retrain"]
+__all__ += ["train_recipe"]
 
-#: What training minimizes: a number, to be differentiated by the parameters, of
-#: model, images (n, C, H, W), labels (n,) and a CPU generator for what is random.
-Loss = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
+
+@dataclass(frozen=True)
+class LongTraining:
+    """What a training of hours has beyond a plain one; it is in bfloat16, too.
+
+    Attributes
+    ----------
+    step_size : float
+        Step of the attack, in [0, 1] pixel units.
+    momentum, weight_decay : float
+        Of stochastic gradient descent, with Nesterov's momentum.
+    warm_up : float
+        Epochs in which the learning rate rises to its peak.
+    cool_down : float
+        Share of all epochs, at the end, in which it falls to zero.
+    averaging : float
+        What the averaged weights keep of themselves in a step.
+    padding : int
+        Pixels by which an image is shifted at most; 0 for none, and no mirroring.
+    held_out : int
+        Images at the end of the training set that are not trained on; accuracy and
+        robust accuracy on them are shown after every epoch.
+    """
+
+    step_size: float
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    warm_up: float = 1.0
+    cool_down: float = 0.5
+    averaging: float = 0.998
+    padding: int = 4
+    held_out: int = 200
 
 
 @dataclass(frozen=True)
@@ -229,342 +245,101 @@ _DATASETS: Final = {"cifar10-adversarial": "cifar10"}
 _TEST_SPLITS: Final = {"cifar10": "test1000"}
 
 
-def add_gaussian_noise(
-    images: Tensor, std: float, *, generator: torch.Generator, clip: bool = True
-) -> Tensor:
-    """Add independent Gaussian noise to every pixel.
-
-    Parameters
-    ----------
-    images : Tensor, shape (n, C, H, W)
-        Images with pixels in [0, 1].
-    std : float
-        Standard deviation of the noise before clipping, in pixel units.
-    generator : torch.Generator
-        Source of the noise.
-    clip : bool, default True
-        Clip the result to [0, 1], so that it is an image again. On a black or
-        white pixel this takes away half of the noise.
-
-    Returns
-    -------
-    Tensor, shape (n, C, H, W)
-        The noisy images.
-
-    Raises
-    ------
-    ValueError
-        If `std` is negative.
-
-    Examples
-    --------
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> noisy = add_gaussian_noise(torch.zeros(1, 1, 2, 2), 0.1, generator=generator)
-    >>> bool(((noisy >= 0) & (noisy <= 1)).all())
-    True
-    """
-    if not std >= 0:
-        raise ValueError(f"std: expected a number >= 0, got {std}")
-    noise = torch.randn(
-        images.shape, generator=generator, dtype=images.dtype, device=generator.device
-    )
-    noisy = images + std * noise.to(images.device)
-    return noisy.clamp(0.0, 1.0) if clip else noisy
-
-
-def cross_entropy_loss(
-    model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
-) -> Tensor:
-    """Return the mean cross-entropy: what plain training minimizes.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Returns logits (n, K).
-    images : Tensor, shape (n, C, H, W)
-        Images with pixels in [0, 1].
-    labels : Tensor, shape (n,)
-        Their classes.
-    generator : torch.Generator
-        Not used.
-
-    Returns
-    -------
-    Tensor, shape ()
-        The loss, in nats.
-
-    Examples
-    --------
-    >>> model = build_model("linear", seed=0)
-    >>> images, labels = torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])
-    >>> cross_entropy_loss(model, images, labels, torch.Generator()).shape
-    torch.Size([])
-    """
-    return F.cross_entropy(model(images), labels)
-
-
-def adversarial_loss(
-    *, eps: float, steps: int = 10, step_size: float | None = None
-) -> Loss:
-    """Make the loss of adversarial training: cross-entropy on attacked images.
-
-    Every image is attacked anew each time it is seen: from a random point of the
-    ℓ∞ ball around it, by gradient steps that are clipped to ball and box (PGD).
-    This inner loop is the attack of :func:`robustbook.attacks.pgd` without its
-    checks and copies, which would more than double the time of training.
-
-    Parameters
-    ----------
-    eps : float
-        Radius of the ball, in [0, 1] pixel units.
-    steps : int, default 10
-        Gradient steps.
-    step_size : float, optional
-        Size of a step, in [0, 1] pixel units; 2.5 eps / steps by default.
-
-    Returns
-    -------
-    Loss
-        For :func:`train_classifier`. The attack sees the model in the mode in which
-        it is, so in training mode. Its random starts come from the generator.
-
-    Raises
-    ------
-    ValueError
-        If `eps`, `steps` or `step_size` is not positive.
-
-    References
-    ----------
-    Madry et al., "Towards deep learning models resistant to adversarial attacks",
-    ICLR 2018. Chapter 9 of this book.
-
-    Examples
-    --------
-    >>> data = load_dataset("digits", "train").subset(range(256))
-    >>> model = build_model("linear", seed=0)
-    >>> losses = train_classifier(
-    ...     model,
-    ...     data,
-    ...     epochs=3,
-    ...     lr=0.01,
-    ...     seed=0,
-    ...     loss=adversarial_loss(eps=0.1, steps=2),
-    ...     progress=False,
-    ... )
-    >>> losses[-1] < losses[0]
-    True
-    """
-    eps = check_positive("eps", eps)
-    steps = check_count("steps", steps)
-    step = 2.5 * eps / steps
-    if step_size is not None:
-        step = check_positive("step_size", step_size)
-
-    def loss(
-        model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
-    ) -> Tensor:
-        start = torch.rand(images.shape, generator=generator, dtype=images.dtype)
-        low, high = (images - eps).clamp(min=0), (images + eps).clamp(max=1)
-        attacked = images + eps * (2 * start.to(images.device) - 1)
-        attacked = torch.clamp(attacked, low, high)
-        for _ in range(steps):
-            attacked.requires_grad_()
-            value = F.cross_entropy(model(attacked), labels)
-            # By the images only: no gradient is left in the parameters.
-            (gradient,) = torch.autograd.grad(value, attacked)
-            attacked = torch.clamp(
-                attacked.detach() + step * gradient.sign(), low, high
-            )
-        return F.cross_entropy(model(attacked), labels)
-
-    return loss
-
-
-def gradient_norm_loss(*, weight: float) -> Loss:
-    r"""Make the loss of gradient-norm regularization.
-
-    The mean over the images of :math:`\ell_i + \lambda\,\|\nabla_{x_i}
-    \ell_i\|_2^2`, where :math:`\ell_i` is the cross-entropy of image i in nats and
-    the gradient is by its pixels in [0, 1].
-
-    Parameters
-    ----------
-    weight : float
-        λ, in units of (pixel)² / nat: the gradient is of each image's own loss, not
-        of the mean over a batch, so the batch size does not matter. Where pixels are
-        divided by s first and the gradient is by those, λ stands for s² λ here.
-
-    Returns
-    -------
-    Loss
-        For :func:`train_classifier`. It differentiates twice, which costs two to
-        three times the time of plain training.
-
-    Raises
-    ------
-    ValueError
-        If `weight` is not positive.
-
-    Notes
-    -----
-    What is penalized is the slope of the loss, not of the margin: it is small for
-    every image that is classified with confidence, however near the boundary is.
-
-    References
-    ----------
-    Average-case paper, appendix A.3, which does not print the penalty. H. Drucker,
-    Y. LeCun, *Improving generalization performance using double backpropagation*,
-    IEEE Transactions on Neural Networks 3(6), 1992. Chapters 20 and 22 of this book.
-
-    Examples
-    --------
-    >>> data = load_dataset("digits", "train").subset(range(256))
-    >>> model = build_model("linear", seed=0)
-    >>> losses = train_classifier(
-    ...     model,
-    ...     data,
-    ...     epochs=3,
-    ...     lr=0.01,
-    ...     seed=0,
-    ...     loss=gradient_norm_loss(weight=0.1),
-    ...     progress=False,
-    ... )
-    >>> losses[-1] < losses[0]
-    True
-    """
-    weight = check_positive("weight", weight)
-
-    def loss(
-        model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
-    ) -> Tensor:
-        images = images.detach().requires_grad_()
-        # Of the sum: what an image's gradient is must not depend on the others.
-        value = F.cross_entropy(model(images), labels, reduction="sum")
-        (gradient,) = torch.autograd.grad(value, images, create_graph=True)
-        total: Tensor = value + weight * gradient.square().sum()
-        return total / len(images)
-
-    return loss
-
-
-def train_classifier(
+def train_recipe(
+    recipe: Recipe,
     model: nn.Module,
     dataset: Dataset,
     *,
-    epochs: int,
-    lr: float,
     seed: int,
-    noise_std: float = 0.0,
-    loss: Loss = cross_entropy_loss,
-    batch_size: int = 64,
-    device: str = "cpu",
+    checkpoint: Path | None = None,
     progress: bool = True,
 ) -> list[float]:
-    """Train a classifier by minimizing the mean cross-entropy, or another loss.
+    """Train a model in place as a recipe says; return the mean loss of each epoch.
 
-    Adam, with a learning rate that falls to zero along half a cosine. The order
-    of the samples, the noise and what is random in the loss come from a generator
-    of their own: the result depends on the model's initial weights, on `seed` and
-    on the options, not on the state of the global generator.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        The model, changed in place; in evaluation mode afterwards.
-    dataset : Dataset
-        Training images and labels.
-    epochs : int
-        Passes over the data.
-    lr : float
-        Learning rate at the start.
-    seed : int
-        Seed of the order, of the noise and of what is random in the loss.
-    noise_std : float, default 0.0
-        Standard deviation of Gaussian noise added to every training image,
-        drawn anew each time; the result is clipped to [0, 1].
-    loss : Loss, default cross_entropy_loss
-        What to minimize: a function of model, images, labels and generator. With
-        :func:`adversarial_loss`, this is adversarial training; see also
-        :func:`gradient_norm_loss`.
-    batch_size : int, default 64
-        Samples in a step.
-    device : str, default "cpu"
-        Where to train; "auto" means a CUDA device if there is one.
-    progress : bool, default True
-        Show a progress bar, where tqdm is installed.
-
-    Returns
-    -------
-    list of float
-        The mean training loss of each epoch; in nats for the losses here.
-
-    Raises
-    ------
-    ValueError
-        If `epochs`, `lr` or `batch_size` is not positive, `noise_std` or `seed` is
-        negative, or there is no image.
-    FloatingPointError
-        If the loss is no longer a finite number; what is left of the model is of
-        no use.
-
-    Examples
-    --------
-    >>> data = load_dataset("digits", "train").subset(range(256))
-    >>> model = build_model("linear", seed=0)
-    >>> losses = train_classifier(
-    ...     model, data, epochs=3, lr=0.01, seed=0, progress=False
-    ... )
-    >>> len(losses), losses[-1] < losses[0], model.training
-    (3, True, False)
+    It goes on from `checkpoint`. Parameters and errors are those of
+    :func:`train_classifier`; there must be more images than are held out.
     """
-    check_count("epochs", epochs)
-    check_count("batch_size", batch_size)
-    check_positive("lr", lr)
-    check_non_negative("noise_std", noise_std)
-    seed = check_count("seed", seed, minimum=0)
-    if len(dataset) == 0:
-        raise ValueError(f"dataset: expected at least one image, got {dataset!r}")
-    target = resolve_device(device)
-    generator = torch.Generator().manual_seed(seed)
-    model.to(target).train()
-    images, labels = dataset.images, dataset.labels
-    steps = epochs * -(-len(dataset) // batch_size)
-    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
-    losses = []
-    for epoch in _progress(range(epochs), show=progress):
-        total = 0.0
-        order = torch.randperm(len(dataset), generator=generator)
-        for first in range(0, len(dataset), batch_size):
-            index = order[first : first + batch_size]
-            batch = images[index]
-            if noise_std > 0:
-                batch = add_gaussian_noise(batch, noise_std, generator=generator)
-            value = loss(model, batch.to(target), labels[index].to(target), generator)
-            optimizer.zero_grad(set_to_none=True)
-            value.backward()  # type: ignore[no-untyped-call, unused-ignore]
-            optimizer.step()
-            schedule.step()
-            total += value.item() * len(index)
-        if not math.isfinite(total):
-            raise FloatingPointError(
-                f"the training loss is {total} in epoch {epoch + 1} of {epochs}; "
-                f"expected a finite number: try an lr below {lr:g}, and look whether "
-                "all images are finite"
-            )
-        losses.append(total / len(dataset))
-    model.eval()
-    return losses
+    options = recipe.long
+    if options is None:
+        return train_classifier(
+            model,
+            dataset,
+            epochs=recipe.epochs,
+            lr=recipe.lr,
+            seed=seed,
+            noise_std=recipe.noise_std,
+            loss=recipe.loss,
+            batch_size=recipe.batch_size,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+    size = len(dataset) - options.held_out
+    if size < 1:
+        raise ValueError(
+            f"dataset: expected more than the {options.held_out} images that are "
+            f"held out, got {len(dataset)}"
+        )
+    device = torch.device("cpu")
+    batches = -(-size // recipe.batch_size)
+    steps = recipe.epochs * batches
+    held_out = dataset.subset(range(size, len(dataset)))
+    loop = Loop(
+        model=model,
+        objective=recipe.loss,
+        batches=shuffled_batches(
+            dataset.subset(range(size)),
+            recipe.batch_size,
+            device,
+            partial(_augmented, padding=options.padding),
+        ),
+        optimizer=torch.optim.SGD(
+            model.parameters(),
+            lr=recipe.lr,
+            momentum=options.momentum,
+            weight_decay=options.weight_decay,
+            nesterov=True,
+        ),
+        rates=trapezoid(
+            recipe.lr,
+            steps,
+            rise=max(1, round(options.warm_up * batches)),
+            fall=max(1, round(options.cool_down * steps)),
+        ),
+        epochs=recipe.epochs,
+        seed=seed,
+        device=device,
+        identity=lambda: {
+            "recipe": {k: v for k, v in recipe.described().items() if k != "epochs"},
+            "dataset": data_sums([dataset]),
+        },
+        autocast=True,
+        averaging=options.averaging,
+        scores=_robustness(held_out, recipe.adversarial_eps) if held_out else None,
+    )
+    history = loop.run(checkpoint=checkpoint, progress=progress)
+    return [row["loss"] for row in history.rows]
 
 
-def _progress(epochs: range, *, show: bool) -> Any:
-    if not show:
-        return epochs
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        return epochs
-    return tqdm(epochs, desc="training", unit="epoch", leave=False)
+def _augmented(images: Tensor, *, padding: int, generator: torch.Generator) -> Tensor:
+    if padding:
+        images = mirror_and_shift(images, padding, generator=generator)
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+def _robustness(data: Dataset, eps: float) -> Scores:
+    """Accuracy without and with an attack by PGD of ten steps."""
+
+    def scores(model: nn.Module) -> tuple[dict[str, float], dict[str, float]]:
+        from robustbook.attacks import pgd
+
+        images, labels = data.images, data.labels
+        attacked = pgd(model, images, labels, eps=eps, steps=10, progress=False)
+        return {
+            "held out/accuracy": accuracy(logits_of(model, images), labels),
+            "held out/robust": attacked.robust_accuracy(),
+        }, {}
+
+    return scores
 
 
 # --------------------------------------------------------------------- command
@@ -581,7 +356,8 @@ def retrain(
 ) -> dict[str, Any]:
     """Train the checkpoints of a data set and write them with their registry.
 
-    Nothing is replaced before the last one is trained.
+    Nothing is replaced before the last one is trained. When it is stopped, the same
+    call goes on after the last full epoch, from hidden files in the folder.
 
     Parameters
     ----------
@@ -609,150 +385,117 @@ def retrain(
     Raises
     ------
     ValueError
-        If there are no recipes of that name, no such model among them, or
-        `num_seeds` is less than 1.
+        If there are no recipes of that name, no such model among them, `num_seeds`
+        is less than 1, or a hidden file is of another training.
+    OSError
+        If nothing can be written to the folder.
     """
     if num_seeds is not None:
         check_count("num_seeds", num_seeds)
+    recipes = _chosen(name, models)
+    folder = data_directory() / "checkpoints" if output is None else Path(output)
+    check_writable(folder, what="output", remedy="name another one")
+    dataset = _DATASETS.get(name, name)
+    entries = _other_entries(folder, dataset, recipes)
+    train = load_dataset(dataset, "train")
+    test = load_dataset(dataset, _TEST_SPLITS.get(dataset, "test"))
+    common = {
+        "dataset": dataset,
+        "command": _command(name, num_seeds, epochs),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+    }
+    # Beside what they replace: an interrupted writing must not leave new weights
+    # under old sums.
+    with tempfile.TemporaryDirectory(prefix=".training-", dir=folder) as temporary:
+        scratch = Path(temporary)
+        for recipe, seed in _runs(recipes, num_seeds):
+            run = f"{recipe.model}-s{seed}"
+            model = build_model(recipe.arch, seed=seed, options=dict(recipe.options))
+            losses = train_recipe(
+                recipe if epochs is None else replace(recipe, epochs=epochs),
+                model,
+                train,
+                seed=seed,
+                checkpoint=_resume_file(folder, run),
+                progress=progress,
+            )
+            measured = accuracy(logits_of(model, test.images), test.labels)
+            description = {
+                "model": recipe.model,
+                "arch": recipe.arch,
+                "options": dict(recipe.options),
+                "seed": seed,
+                "recipe": recipe.described(),
+                "train_loss": round(losses[-1], 6),
+                "test_accuracy": round(measured, 6),
+                **common,
+            }
+            entries[run] = _saved(model, scratch / f"{run}.safetensors", description)
+            if progress:
+                print(f"{run}: test accuracy {measured:.4f}", flush=True)
+        content = {"schema": SCHEMA, "checkpoints": dict(sorted(entries.items()))}
+        (scratch / _REGISTRY).write_text(
+            json.dumps(content, indent=1) + "\n", encoding="utf-8"
+        )
+        for path in sorted(scratch.iterdir(), key=lambda path: path.name == _REGISTRY):
+            path.replace(folder / path.name)
+    for recipe, seed in _runs(recipes, num_seeds):
+        _resume_file(folder, f"{recipe.model}-s{seed}").unlink(missing_ok=True)
+    return content
+
+
+_REGISTRY: Final = "registry.json"
+
+
+def _chosen(name: str, models: Sequence[str] | None) -> list[Recipe]:
+    """The recipes to train."""
     if name not in RECIPES:
         raise ValueError(f"name: expected one of {', '.join(RECIPES)}; got {name!r}")
     known = [recipe.model for recipe in RECIPES[name]]
     chosen = known if models is None else list(models)
     if not chosen or not set(chosen) <= set(known):
         raise ValueError(f"models: expected some of {', '.join(known)}; got {chosen}")
-    folder = data_directory() / "checkpoints" if output is None else Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
-    dataset = _DATASETS.get(name, name)
-    train = load_dataset(dataset, "train")
-    test = load_dataset(dataset, _TEST_SPLITS.get(dataset, "test"))
-    command = f"python -m robustbook.training {name}"
+    return [recipe for recipe in RECIPES[name] if recipe.model in chosen]
+
+
+def _runs(recipes: list[Recipe], num_seeds: int | None) -> list[tuple[Recipe, int]]:
+    """What is trained, one after the other."""
+    return [
+        (recipe, seed)
+        for recipe in recipes
+        for seed in range(recipe.seeds if num_seeds is None else num_seeds)
+    ]
+
+
+def _other_entries(
+    folder: Path, dataset: str, recipes: list[Recipe]
+) -> dict[str, dict[str, Any]]:
+    """What the registry has of other data sets and models."""
+    path = folder / _REGISTRY
+    if not path.is_file():
+        return {}
+    present = read_json(path, remedy="delete it, and all are trained anew")
+    trained = {(dataset, recipe.model) for recipe in recipes}
+    return {
+        run: entry
+        for run, entry in present.get("checkpoints", {}).items()
+        if (entry["dataset"], entry["model"]) not in trained
+    }
+
+
+def _command(name: str, num_seeds: int | None, epochs: int | None) -> str:
+    words = f"python -m robustbook.training {name}"
     if num_seeds is not None:
-        command += f" --seeds {num_seeds}"
-    if epochs is not None:
-        command += f" --epochs {epochs}"
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
-
-    registry = folder / "registry.json"
-    entries: dict[str, Any] = {}
-    if registry.is_file():
-        present = read_json(registry, remedy="delete it, and all are trained anew")
-        entries = {
-            run: entry
-            for run, entry in present.get("checkpoints", {}).items()
-            if entry["dataset"] != dataset or entry["model"] not in chosen
-        }
-    # Beside what they replace: an interrupted training must not leave new weights
-    # under old sums.
-    with tempfile.TemporaryDirectory(prefix=".training-", dir=folder) as temporary:
-        scratch = Path(temporary)
-        for recipe in RECIPES[name]:
-            if recipe.model not in chosen:
-                continue
-            for seed in _seeds_of(recipe, num_seeds):
-                run = f"{recipe.model}-s{seed}"
-                arch = dict(recipe.options)
-                model = build_model(recipe.arch, seed=seed, options=arch)
-                common: dict[str, Any] = {
-                    "epochs": recipe.epochs if epochs is None else epochs,
-                    "lr": recipe.lr,
-                    "seed": seed,
-                    "loss": recipe.loss,
-                    "batch_size": recipe.batch_size,
-                }
-                resume = folder / f".{run}.resume"
-                if recipe.long is None:
-                    losses = train_classifier(
-                        model,
-                        train,
-                        noise_std=recipe.noise_std,
-                        progress=progress,
-                        **common,
-                    )
-                else:
-                    losses = train_long(
-                        model,
-                        train,
-                        eps=recipe.adversarial_eps,
-                        options=recipe.long,
-                        resume=resume,
-                        tell=_tell if progress else None,
-                        **common,
-                    )
-                measured = accuracy(logits_of(model, test.images), test.labels)
-                description: dict[str, Any] = {
-                    "model": recipe.model,
-                    "arch": recipe.arch,
-                    "options": arch,
-                    "dataset": dataset,
-                    "seed": seed,
-                    "recipe": recipe.described(),
-                    "command": command,
-                    "train_loss": round(losses[-1], 6),
-                    "test_accuracy": round(measured, 6),
-                    "versions": versions,
-                }
-                path = scratch / f"{run}.safetensors"
-                sha256 = save_checkpoint(model, path, description=description)
-                entries[run] = {
-                    "file": path.name,
-                    "sha256": sha256,
-                    "bytes": path.stat().st_size,
-                    **description,
-                }
-                if progress:
-                    print(f"{run}: test accuracy {measured:.4f}")
-        content = {"schema": SCHEMA, "checkpoints": dict(sorted(entries.items()))}
-        (scratch / registry.name).write_text(
-            json.dumps(content, indent=1) + "\n", encoding="utf-8"
-        )
-        for path in sorted(scratch.iterdir()):
-            path.replace(folder / path.name)
-    for recipe in RECIPES[name]:
-        for resume in folder.glob(f".{recipe.model}-s*.resume"):
-            resume.unlink()
-    return content
+        words += f" --seeds {num_seeds}"
+    return words if epochs is None else f"{words} --epochs {epochs}"
 
 
-def _tell(line: str) -> None:
-    print(line, flush=True)
+def _resume_file(folder: Path, run: str) -> Path:
+    return folder / f".{run}.resume"
 
 
-def _seeds_of(recipe: Recipe, num_seeds: int | None) -> range:
-    return range(recipe.seeds if num_seeds is None else num_seeds)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Retrain checkpoints: the command line of this module.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Words of the command line; those of the process by default.
-    """
-    parser = argparse.ArgumentParser(
-        prog="python -m robustbook.training",
-        description="Retrain the project's checkpoints and write their registry.",
-    )
-    parser.add_argument("name", choices=list(RECIPES))
-    parser.add_argument("--output", type=Path, help="default: data/checkpoints")
-    parser.add_argument(
-        "--models", nargs="+", metavar="MODEL", help="train these only; default: all"
-    )
-    parser.add_argument("--seeds", type=int, help="training seeds for each model")
-    parser.add_argument("--epochs", type=int, help="fewer, for a trial")
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)  # the order of sums must not depend on the cores
-    try:
-        retrain(
-            options.name,
-            output=options.output,
-            models=options.models,
-            num_seeds=options.seeds,
-            epochs=options.epochs,
-        )
-    except ValueError as error:
-        parser.error(str(error))
-
-
-if __name__ == "__main__":
-    main()
+def _saved(model: nn.Module, path: Path, description: dict[str, Any]) -> dict[str, Any]:
+    """Write a checkpoint, and return its entry of the registry."""
+    sha256 = save_checkpoint(model, path, description=description)
+    size = path.stat().st_size
+    return {"file": path.name, "sha256": sha256, "bytes": size, **description}

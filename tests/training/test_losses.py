@@ -1,12 +1,28 @@
-"""Losses of the learners, against their definitions."""
+"""Losses of learners, and what is done to images, against their definitions."""
+
+import math
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbook.training import ERM, IRM, LISA, cutmix, irm_penalty, mixup
+from robustbook.datasets import load_dataset
+from robustbook.models import build_model
+from robustbook.training import (
+    ERM,
+    IRM,
+    LISA,
+    add_gaussian_noise,
+    adversarial_loss,
+    cross_entropy_loss,
+    cutmix,
+    gradient_norm_loss,
+    irm_penalty,
+    mixup,
+)
 from robustbook.training._learners import _partners
+from robustbook.training._losses import mirror_and_shift
 
 
 class Recorder(nn.Module):
@@ -196,3 +212,137 @@ def test_mixing_needs_images_of_one_shape_and_a_share():
 def test_the_penalty_of_nothing_is_refused():
     with pytest.raises(ValueError, match="n at least 1"):
         irm_penalty(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
+
+
+# ------------------------------------------------------------- of one classifier
+
+
+def linear_case():
+    """A linear model, images away from black and white, labels, a generator."""
+    generator = torch.Generator().manual_seed(0)
+    model = build_model("linear", seed=0, options={"size": 2, "num_classes": 2})
+    images = 0.4 + 0.2 * torch.rand(40, 1, 2, 2, generator=generator)
+    labels = torch.randint(2, (40,), generator=generator)
+    return model, images, labels, generator
+
+
+def test_adversarial_loss_of_a_linear_model_is_the_worst_one():
+    """With two classes, the worst case is exact: every pixel moves by eps."""
+    model, images, labels, generator = linear_case()
+    eps = 0.125
+    (parameters,) = [p for p in model.parameters() if p.ndim == 2]
+    toward = (parameters[1 - labels] - parameters[labels]).sign()
+    worst = images + eps * toward.reshape(images.shape)
+    expected = cross_entropy_loss(model, worst, labels, generator)
+    value = adversarial_loss(eps=eps, steps=5)(model, images, labels, generator)
+    torch.testing.assert_close(value, expected)
+    assert value > cross_entropy_loss(model, images, labels, generator)
+    few = adversarial_loss(eps=eps, steps=1, step_size=eps / 100)
+    assert few(model, images, labels, generator) < value
+
+
+def test_attacked_images_stay_in_ball_and_box():
+    model, images, labels, generator = linear_case()
+    images = images.round()  # black and white
+    seen = []
+
+    def spy(batch):
+        seen.append(batch.detach().clone())
+        return model(batch)
+
+    adversarial_loss(eps=0.3, steps=4)(spy, images, labels, generator)
+    assert len(seen) == 5
+    for attacked in seen:
+        assert 0 <= float(attacked.min()) <= float(attacked.max()) <= 1
+        assert float((attacked - images).abs().max()) <= 0.3 + 1e-6
+    assert not torch.equal(seen[0], images)  # a random start
+
+
+def test_adversarial_loss_writes_gradients_by_its_own_backward_only():
+    model, images, labels, generator = linear_case()
+    value = adversarial_loss(eps=0.1)(model, images, labels, generator)
+    assert all(p.grad is None for p in model.parameters())
+    value.backward()
+    assert all(p.grad is not None for p in model.parameters())
+    assert images.grad is None
+    assert not images.requires_grad
+
+
+def test_gradient_norm_of_a_linear_model_is_the_closed_one():
+    """The gradient of a softmax regression's loss is W^T (p - y)."""
+    model, images, labels, generator = linear_case()
+    weights, bias = model.linear.weight, model.linear.bias
+    error = (images.flatten(1) @ weights.T + bias).softmax(1)
+    error = error - torch.eye(2)[labels]
+    penalty = (error @ weights).square().sum(1).mean()
+    plain = cross_entropy_loss(model, images, labels, generator)
+    value = gradient_norm_loss(weight=3.0)(model, images, labels, generator)
+    torch.testing.assert_close(value, plain + 3 * penalty)
+    (found,) = torch.autograd.grad(value, weights, retain_graph=True)
+    (expected,) = torch.autograd.grad(plain + 3 * penalty, weights)
+    torch.testing.assert_close(found, expected)
+    assert not images.requires_grad
+
+
+def test_gradient_norm_does_not_depend_on_the_batch():
+    model, images, labels, generator = linear_case()
+    loss = gradient_norm_loss(weight=2.0)
+    whole = loss(model, images, labels, generator)
+    halves = [
+        loss(model, images[part], labels[part], generator)
+        for part in (slice(20), slice(20, 40))
+    ]
+    torch.testing.assert_close(whole, sum(halves) / 2)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, math.inf])
+def test_bad_weights_of_the_gradient_are_named(weight):
+    with pytest.raises(ValueError, match="weight: expected"):
+        gradient_norm_loss(weight=weight)
+
+
+@pytest.mark.parametrize("option", ["eps", "steps", "step_size"])
+def test_bad_adversarial_options_are_named(option):
+    with pytest.raises(ValueError, match=f"{option}: expected"):
+        adversarial_loss(**{"eps": 0.1, option: 0})
+
+
+def test_noise_has_the_stated_strength():
+    images = torch.full((200, 1, 8, 8), 0.5)
+    generator = torch.Generator().manual_seed(0)
+    noisy = add_gaussian_noise(images, 0.1, generator=generator, clip=False)
+    assert float((noisy - images).std()) == pytest.approx(0.1, rel=0.02)
+    clipped = add_gaussian_noise(images, 2.0, generator=generator)
+    assert float(clipped.min()) == 0.0
+    assert float(clipped.max()) == 1.0
+    with pytest.raises(ValueError, match="std: expected"):
+        add_gaussian_noise(images, -1.0, generator=generator)
+
+
+def test_noise_zero_changes_nothing():
+    images = load_dataset("digits", "test").images
+    generator = torch.Generator().manual_seed(0)
+    assert torch.equal(add_gaussian_noise(images, 0.0, generator=generator), images)
+
+
+def test_mirrored_and_shifted_images():
+    generator = torch.Generator().manual_seed(0)
+    image = 1 + torch.arange(2 * 4 * 4.0).reshape(2, 4, 4)
+    many = image.expand(500, 2, 4, 4)
+    unmoved = mirror_and_shift(many, 0, generator=generator)
+    mirrored = (unmoved == many.flip(3)).flatten(1).all(1)
+    assert torch.equal((unmoved == many).flatten(1).all(1), ~mirrored)
+    assert 200 < int(mirrored.sum()) < 300
+    # All shifts by up to one pixel of both, and no other.
+    padded = torch.nn.functional.pad(image, (1, 1, 1, 1))
+    possible = {
+        window.flatten().numpy().tobytes()
+        for down in range(3)
+        for right in range(3)
+        for window in [padded[:, down : down + 4, right : right + 4]]
+        for window in (window, window.flip(2))
+    }
+    moved = mirror_and_shift(many, 1, generator=generator)
+    found = {one.flatten().numpy().tobytes() for one in moved.contiguous()}
+    assert found == possible
+    assert len(possible) == 18

@@ -1,0 +1,372 @@
+"""The one training loop: steps, scores of each epoch, going on after a stop."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from robustbook._checks.arguments import check_count
+from robustbook._store.sums import tensors_sum
+from robustbook.datasets import Dataset
+from robustbook.training._history import EarlyStopping, History
+from robustbook.training._learners import Learner
+from robustbook.training._losses import Loss
+from robustbook.training._resume import (
+    check_place,
+    code_of,
+    described,
+    differences,
+    read_state,
+    write_state,
+)
+
+__all__ = ["Batches", "Change", "Loop", "Scores", "as_floats", "domain_batches"]
+__all__ += ["shuffled_batches"]
+
+#: Batches of an epoch, images (D, n, C, H, W) and labels (D, n) of D domains, in an
+#: order that a CPU generator draws.
+Batches = Callable[[torch.Generator], Iterator[tuple[Tensor, Tensor]]]
+
+#: What an epoch is worth: its scores by name, and how long parts of measuring took.
+Scores = Callable[[nn.Module], tuple[dict[str, float], dict[str, float]]]
+
+
+class Change(Protocol):
+    """What is done to images (n, C, H, W) each time they are trained on."""
+
+    def __call__(self, images: Tensor, *, generator: torch.Generator) -> Tensor:
+        """Return other images of the same shape."""
+
+
+def as_floats(images: Tensor) -> Tensor:
+    """Pixels in [0, 1], also of uint8."""
+    return images / 255 if images.dtype == torch.uint8 else images
+
+
+def shuffled_batches(
+    data: Dataset, batch_size: int, device: torch.device, change: Change | None = None
+) -> Batches:
+    """Each image of one data set once; the last batch may be smaller."""
+
+    def batches(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        order = torch.randperm(len(data), generator=generator)
+        for index in torch.split(order, batch_size):
+            images = as_floats(data.images[index])
+            if change is not None:
+                images = change(images, generator=generator)
+            yield images[None].to(device), data.labels[index][None].to(device)
+
+    return batches
+
+
+def domain_batches(
+    domains: list[Dataset], batch_size: int, device: torch.device
+) -> Batches:
+    """As many images of each domain in every batch; small domains are repeated."""
+    images = [domain.images.to(device) for domain in domains]
+    labels = [domain.labels.to(device) for domain in domains]
+    wanted = -(-max(map(len, domains)) // batch_size) * batch_size
+
+    def batches(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        orders = []
+        for domain in domains:
+            laps = [
+                torch.randperm(len(domain), generator=generator)
+                for _ in range(-(-wanted // len(domain)))
+            ]
+            order = torch.cat(laps)[:wanted].to(device)
+            orders.append(torch.split(order, batch_size))
+        for index in zip(*orders, strict=True):
+            yield (
+                torch.stack(
+                    [as_floats(x[i]) for x, i in zip(images, index, strict=True)]
+                ),
+                torch.stack([y[i] for y, i in zip(labels, index, strict=True)]),
+            )
+
+    return batches
+
+
+@dataclass(frozen=True)
+class _Pooled:
+    """A loss of one batch as a learner: of all domains together."""
+
+    function: Loss
+
+    name = "training"
+
+    def loss(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        *,
+        epoch: int,
+        generator: torch.Generator,
+    ) -> tuple[Tensor, Tensor]:
+        value = self.function(model, images.flatten(0, 1), labels.flatten(), generator)
+        return value, value
+
+
+@dataclass
+class Loop:
+    """A training: all that defines it, and all of its state.
+
+    `rates` has a learning rate for each step of all epochs, `averaging` what averaged
+    weights keep of themselves in a step; they are measured, and left in the model at
+    the end. `watch` is what is recorded of the model after each epoch, `identity` what
+    the caller knows to define the training beside the fields here, in plain values.
+    """
+
+    model: nn.Module
+    objective: Learner | Loss
+    batches: Batches
+    optimizer: torch.optim.Optimizer
+    rates: list[float]
+    epochs: int
+    seed: int
+    device: torch.device
+    identity: Callable[[], dict[str, Any]]
+    autocast: bool = False
+    averaging: float | None = None
+    scores: Scores | None = None
+    keep: tuple[str, ...] = ()
+    watch: Mapping[str, Callable[[nn.Module], Tensor]] = field(default_factory=dict)
+    stop: EarlyStopping | None = None
+
+    def __post_init__(self) -> None:
+        self.history = History()
+        seed = check_count("seed", self.seed, minimum=0)
+        if seed >= 2**63:
+            raise ValueError(f"seed: expected less than 2**63, got {seed}")
+        self.generator = torch.Generator().manual_seed(seed)
+        self.average: AveragedModel | None = None
+        if self.averaging is not None:
+            average: Any = get_ema_multi_avg_fn(self.averaging)  # type: ignore[no-untyped-call]
+            self.average = AveragedModel(
+                self.model, multi_avg_fn=average, use_buffers=True
+            )
+        objective: Any = self.objective
+        self.learner: Learner = (
+            objective if hasattr(objective, "loss") else _Pooled(objective)
+        )
+
+    def run(
+        self,
+        *,
+        checkpoint: Path | str | None = None,
+        time_limit: float | None = None,
+        progress: bool = True,
+    ) -> History:
+        """Train to the end, or to the limit; from where the checkpoint is."""
+        from tqdm.auto import tqdm
+
+        began = time.monotonic()
+        path = None if checkpoint is None else Path(checkpoint)
+        if path is not None:
+            check_place(path)
+            self._initial = tensors_sum(self.model.state_dict())
+            if path.is_file():
+                self._restore(path)
+        self._update_finished()
+        with tqdm(
+            total=self.epochs,
+            initial=len(self.history.rows),
+            desc=self.learner.name,
+            unit="epoch",
+            leave=False,
+            disable=not progress,
+        ) as bar:
+            while not self.history.finished:
+                if time_limit is not None and time.monotonic() - began > time_limit:
+                    break
+                row = self._epoch()
+                if path is not None:
+                    write_state(path, self._state())
+                bar.update()
+                # Drawn at once, however short an epoch is.
+                bar.set_postfix({k: f"{row[k]:.3f}" for k in row if _is_shown(k)})
+        if self.average is not None:
+            self.model.load_state_dict(self.average.module.state_dict())
+        self.model.eval()
+        return self.history
+
+    def _epoch(self) -> dict[str, float]:
+        """One pass, and its row."""
+        history = self.history
+        number = len(history.rows)
+        began = time.perf_counter()
+        loss, risk = self._pass(number)
+        row: dict[str, float] = {"epoch": number + 1, "loss": loss, "risk": risk}
+        seconds = {"train": time.perf_counter() - began}
+        model = self.model if self.average is None else self.average.module
+        model.eval()
+        if self.scores is not None:
+            scores, more = self.scores(model)
+            row |= scores
+            seconds |= more
+        history.rows.append(row)
+        history.seconds.append(seconds)
+        with torch.no_grad():
+            for name, look in self.watch.items():
+                value = look(model).detach().cpu().clone()
+                history.watched.setdefault(name, []).append(value)
+        for criterion in self.keep:
+            if history.best(criterion) is row:
+                history.weights[criterion] = {
+                    name: value.detach().cpu().clone()
+                    for name, value in model.state_dict().items()
+                }
+        self._update_finished()
+        return row
+
+    def _pass(self, epoch: int) -> tuple[float, float]:
+        """Step over all batches, and return the mean loss and risk of an image."""
+        self.model.train()
+        values, sizes = [], []
+        rates = iter(self.rates[epoch * self._steps :])
+        for images, labels in self.batches(self.generator):
+            rate = next(rates)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            with torch.autocast(
+                self.device.type, dtype=torch.bfloat16, enabled=self.autocast
+            ):
+                loss, risk = self.learner.loss(
+                    self.model, images, labels, epoch=epoch, generator=self.generator
+                )
+            self.optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+            self.optimizer.step()
+            if self.average is not None:
+                self.average.update_parameters(self.model)
+            values.append(torch.stack([loss.detach(), risk.detach()]))
+            sizes.append(labels.numel())
+        shares = torch.tensor(sizes, dtype=torch.float64)
+        shares /= shares.mean()
+        losses, risks = torch.stack(values).cpu().double().T.contiguous()
+        mean_loss, mean_risk = (
+            float((losses * shares).mean()),
+            float((risks * shares).mean()),
+        )
+        self._check_finite(mean_loss, epoch)
+        return mean_loss, mean_risk
+
+    @property
+    def _steps(self) -> int:
+        return len(self.rates) // self.epochs
+
+    def _check_finite(self, loss: float, epoch: int) -> None:
+        place = f"epoch {epoch + 1} of {self.epochs}"
+        remedy = f"try an lr below {max(self.rates):g}"
+        if not math.isfinite(loss):
+            raise FloatingPointError(
+                f"the training loss is {loss} in {place}; expected a finite number: "
+                f"{remedy}, and look whether all images are finite"
+            )
+        for name, value in self.model.state_dict().items():
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                raise FloatingPointError(
+                    f"the weights {name} are no longer finite after {place}: {remedy}"
+                )
+
+    def _update_finished(self) -> None:
+        rows = self.history.rows
+        finished = len(rows) >= self.epochs
+        if self.stop is not None and rows:
+            best = self.history.best(self.stop.criterion)["epoch"]
+            finished = finished or len(rows) - best >= self.stop.patience
+        self.history.finished = finished
+
+    # ---------------------------------------------------------------- checkpoint
+
+    @cached_property
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same for a training to go on."""
+        # With all its options: momentum, decay.
+        plain = {k: v for k, v in self.optimizer.defaults.items() if k != "lr"}
+        return {
+            "learner": described(self.objective),
+            "lr": max(self.rates),
+            "seed": self.seed,
+            "optimizer": f"{type(self.optimizer).__name__}({plain})",
+            "autocast": self.autocast,
+            "averaging": self.averaging,
+            "stop": repr(self.stop),
+            "keep": list(self.keep),
+            "watch": {name: described(look) for name, look in self.watch.items()},
+            "model": [
+                f"{name} {tuple(value.shape)}"
+                for name, value in self.model.state_dict().items()
+            ],
+            **self.identity(),
+            "code": code_of(
+                self.model, self.objective, self.scores, *self.watch.values()
+            ),
+        }
+
+    def _used_rates(self, epochs: int) -> str:
+        """Sum of the learning rates of the first epochs."""
+        used = self.rates[: epochs * self._steps]
+        return hashlib.sha256(struct.pack(f"{len(used)}d", *used)).hexdigest()
+
+    def _state(self) -> dict[str, Any]:
+        history = self.history
+        return {
+            "identity": self._identity,
+            "initial": self._initial,
+            "rates": self._used_rates(len(history.rows)),
+            "model": self.model.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "rows": history.rows,
+            "seconds": history.seconds,
+            "weights": history.weights,
+            "watched": history.watched,
+        }
+
+    def _restore(self, path: Path) -> None:
+        """Go on from a file, or say why not before anything is changed."""
+        state = read_state(path)
+        differing = differences(state, self._identity)
+        # More or fewer epochs are the same training as long as their rates are.
+        if not differing and state["rates"] != self._used_rates(len(state["rows"])):
+            differing = ["epochs"]
+        if differing:
+            raise ValueError(
+                f"checkpoint: {path} is of another training: {', '.join(differing)} "
+                "differ; delete it, or name another file"
+            )
+        known = (state["initial"], tensors_sum(state["model"]))
+        if self._initial not in known:
+            raise ValueError(
+                f"checkpoint: {path} is of a training that began with other weights; "
+                "build the model again with the seed it had then, delete the file, or "
+                "name another one"
+            )
+        self._initial = state["initial"]
+        self.model.load_state_dict(state["model"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.history.rows[:] = state["rows"]
+        self.history.seconds[:] = state["seconds"]
+        self.history.weights.update(state["weights"])
+        self.history.watched.update(state["watched"])
+
+
+def _is_shown(column: str) -> bool:
+    return column == "risk" or column.endswith(("/accuracy", "/robust", "/pa"))

@@ -1,0 +1,278 @@
+"""Losses of one batch, and what is done to its images before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+from robustbook._checks.arguments import check_count, check_positive
+
+__all__ = [
+    "Loss",
+    "add_gaussian_noise",
+    "adversarial_loss",
+    "cross_entropy_loss",
+    "gradient_norm_loss",
+    "mirror_and_shift",
+]
+
+#: What training minimizes: a number, to be differentiated by the parameters, of
+#: model, images (n, C, H, W), labels (n,) and a CPU generator for what is random.
+Loss = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
+
+
+def add_gaussian_noise(
+    images: Tensor, std: float, *, generator: torch.Generator, clip: bool = True
+) -> Tensor:
+    """Add independent Gaussian noise to every pixel.
+
+    Parameters
+    ----------
+    images : Tensor, shape (n, C, H, W)
+        Images with pixels in [0, 1].
+    std : float
+        Standard deviation of the noise before clipping, in pixel units.
+    generator : torch.Generator
+        Source of the noise.
+    clip : bool, default True
+        Clip the result to [0, 1], so that it is an image again. On a black or
+        white pixel this takes away half of the noise.
+
+    Returns
+    -------
+    Tensor, shape (n, C, H, W)
+        The noisy images.
+
+    Raises
+    ------
+    ValueError
+        If `std` is negative.
+
+    Examples
+    --------
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> noisy = add_gaussian_noise(torch.zeros(1, 1, 2, 2), 0.1, generator=generator)
+    >>> bool(((noisy >= 0) & (noisy <= 1)).all())
+    True
+    """
+    if not std >= 0:
+        raise ValueError(f"std: expected a number >= 0, got {std}")
+    noise = torch.randn(
+        images.shape, generator=generator, dtype=images.dtype, device=generator.device
+    )
+    noisy = images + std * noise.to(images.device)
+    return noisy.clamp(0.0, 1.0) if clip else noisy
+
+
+def mirror_and_shift(
+    images: Tensor, padding: int, *, generator: torch.Generator
+) -> Tensor:
+    """Mirror half of the images and shift all by up to `padding` pixels, at random.
+
+    Black comes in at the edge. The generator is a CPU one.
+
+    Examples
+    --------
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> mirror_and_shift(torch.ones(2, 3, 8, 8), 1, generator=generator).shape
+    torch.Size([2, 3, 8, 8])
+    """
+    n, _, height, width = images.shape
+    down, right = torch.randint(2 * padding + 1, (2, n, 1), generator=generator)
+    mirrored = torch.rand(n, 1, generator=generator) < 0.5
+    columns = torch.arange(width).expand(n, width)
+    columns = right + torch.where(mirrored, columns.flip(1), columns)
+    rows = down + torch.arange(height)
+    padded = F.pad(images, (padding,) * 4).permute(0, 2, 3, 1)
+    which = torch.arange(n)[:, None, None]
+    moved: Tensor = padded[which, rows[:, :, None], columns[:, None, :]]
+    return moved.permute(0, 3, 1, 2)  # the channels are last in memory
+
+
+def cross_entropy_loss(
+    model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Return the mean cross-entropy: what plain training minimizes.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Returns logits (n, K).
+    images : Tensor, shape (n, C, H, W)
+        Images with pixels in [0, 1].
+    labels : Tensor, shape (n,)
+        Their classes.
+    generator : torch.Generator
+        Not used.
+
+    Returns
+    -------
+    Tensor, shape ()
+        The loss, in nats.
+
+    Examples
+    --------
+    >>> from robustbook.models import build_model
+    >>> model = build_model("linear", seed=0)
+    >>> images, labels = torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])
+    >>> cross_entropy_loss(model, images, labels, torch.Generator()).shape
+    torch.Size([])
+    """
+    return F.cross_entropy(_logits(model, images), labels)
+
+
+def _logits(model: nn.Module, images: Tensor) -> Tensor:
+    """Logits in float32 also under mixed precision; a model in float64 stays so."""
+    logits: Tensor = model(images)
+    return logits.float() if logits.dtype.itemsize < 4 else logits
+
+
+def adversarial_loss(
+    *, eps: float, steps: int = 10, step_size: float | None = None
+) -> Loss:
+    """Make the loss of adversarial training: cross-entropy on attacked images.
+
+    Every image is attacked anew each time it is seen: from a random point of the
+    ℓ∞ ball around it, by gradient steps that are clipped to ball and box (PGD).
+    This inner loop is the attack of :func:`robustbook.attacks.pgd` without its
+    checks and copies, which would more than double the time of training.
+
+    Parameters
+    ----------
+    eps : float
+        Radius of the ball, in [0, 1] pixel units.
+    steps : int, default 10
+        Gradient steps.
+    step_size : float, optional
+        Size of a step, in [0, 1] pixel units; 2.5 eps / steps by default.
+
+    Returns
+    -------
+    Loss
+        For :func:`train_classifier`. The attack sees the model in the mode in which
+        it is, so in training mode. Its random starts come from the generator.
+
+    Raises
+    ------
+    ValueError
+        If `eps`, `steps` or `step_size` is not positive.
+
+    References
+    ----------
+    Madry et al., "Towards deep learning models resistant to adversarial attacks",
+    ICLR 2018. Chapter 9 of this book.
+
+    Examples
+    --------
+    >>> from robustbook.datasets import load_dataset
+    >>> from robustbook.models import build_model
+    >>> data = load_dataset("digits", "train").subset(range(256))
+    >>> losses = train_classifier(
+    ...     build_model("linear", seed=0),
+    ...     data,
+    ...     epochs=3,
+    ...     lr=0.01,
+    ...     seed=0,
+    ...     loss=adversarial_loss(eps=0.1, steps=2),
+    ...     progress=False,
+    ... )
+    >>> losses[-1] < losses[0]
+    True
+    """
+    eps = check_positive("eps", eps)
+    steps = check_count("steps", steps)
+    step = 2.5 * eps / steps
+    if step_size is not None:
+        step = check_positive("step_size", step_size)
+    return partial(_on_attacked, eps=eps, steps=steps, step=step)
+
+
+def _on_attacked(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    generator: torch.Generator,
+    *,
+    eps: float,
+    steps: int,
+    step: float,
+) -> Tensor:
+    start = torch.rand(images.shape, generator=generator, dtype=images.dtype)
+    low, high = (images - eps).clamp(min=0), (images + eps).clamp(max=1)
+    attacked = images + eps * (2 * start.to(images.device) - 1)
+    attacked = torch.clamp(attacked, low, high)
+    for _ in range(steps):
+        attacked.requires_grad_()
+        value = cross_entropy_loss(model, attacked, labels, generator)
+        # By the images only: no gradient is left in the parameters.
+        (gradient,) = torch.autograd.grad(value, attacked)
+        attacked = torch.clamp(attacked.detach() + step * gradient.sign(), low, high)
+    return cross_entropy_loss(model, attacked, labels, generator)
+
+
+def gradient_norm_loss(*, weight: float) -> Loss:
+    r"""Make the loss of gradient-norm regularization.
+
+    The mean over the images of :math:`\ell_i + \lambda\,\|\nabla_{x_i}
+    \ell_i\|_2^2`, where :math:`\ell_i` is the cross-entropy of image i in nats and
+    the gradient is by its pixels in [0, 1].
+
+    Parameters
+    ----------
+    weight : float
+        λ, in units of (pixel)² / nat: the gradient is of each image's own loss, not
+        of the mean over a batch, so the batch size does not matter. Where pixels are
+        divided by s first and the gradient is by those, λ stands for s² λ here.
+
+    Returns
+    -------
+    Loss
+        For :func:`train_classifier`. It differentiates twice, which costs two to
+        three times the time of plain training.
+
+    Raises
+    ------
+    ValueError
+        If `weight` is not positive.
+
+    Notes
+    -----
+    What is penalized is the slope of the loss, not of the margin: it is small for
+    every image that is classified with confidence, however near the boundary is.
+
+    References
+    ----------
+    Average-case paper, appendix A.3, which does not print the penalty. H. Drucker,
+    Y. LeCun, *Improving generalization performance using double backpropagation*,
+    IEEE Transactions on Neural Networks 3(6), 1992. Chapters 20 and 22 of this book.
+
+    Examples
+    --------
+    >>> from robustbook.models import build_model
+    >>> loss = gradient_norm_loss(weight=0.1)
+    >>> images, labels = torch.rand(2, 1, 8, 8), torch.tensor([0, 1])
+    >>> value = loss(build_model("linear", seed=0), images, labels, torch.Generator())
+    >>> bool(value > 0)
+    True
+    """
+    return partial(_with_gradient_norm, weight=check_positive("weight", weight))
+
+
+def _with_gradient_norm(
+    model: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    generator: torch.Generator,
+    *,
+    weight: float,
+) -> Tensor:
+    images = images.detach().requires_grad_()
+    # Of the sum: what an image's gradient is must not depend on the others.
+    value = F.cross_entropy(_logits(model, images), labels, reduction="sum")
+    (gradient,) = torch.autograd.grad(value, images, create_graph=True)
+    total: Tensor = value + weight * gradient.square().sum()
+    return total / len(images)

@@ -1,0 +1,127 @@
+"""The file from which a stopped training goes on."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import io
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from robustbook._store.files import atomic_write, check_writable
+from robustbook._store.provenance import fingerprint
+from robustbook._store.sums import tensor_sum
+from robustbook.datasets import Dataset
+
+__all__ = [
+    "check_place",
+    "code_of",
+    "data_sums",
+    "described",
+    "differences",
+    "read_state",
+    "write_state",
+]
+
+_FORMAT: Final = 2
+_KEYS: Final = frozenset(
+    ("format", "identity", "initial", "rates", "model", "average", "optimizer")
+) | {"generator", "rows", "seconds", "weights", "watched"}
+
+
+def check_place(path: Path) -> None:
+    """Say before the first epoch, not after it, that it could not be kept."""
+    if path.is_dir() or not path.name:
+        raise ValueError(f"checkpoint: expected a file's path, got the folder {path}")
+    check_writable(path.parent, what="checkpoint", remedy="name a file elsewhere")
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Write all of a training's state whole, or leave what is there."""
+    content = io.BytesIO()  # so that a full disk is an OSError, not torch's own
+    torch.save({"format": _FORMAT, **state}, content)
+    try:
+        with atomic_write(path) as file:
+            file.write(content.getbuffer())
+    except OSError as error:
+        raise OSError(
+            f"checkpoint: {path} cannot be written ({error.strerror or error}); the "
+            "epochs before this one are kept: make room and run it again to go on"
+        ) from error
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Read what :func:`write_state` wrote; nothing that is unpickled can run code."""
+    try:
+        content = io.BytesIO(path.read_bytes())
+        # torch does not look at the sums in its own files.
+        damaged = zipfile.ZipFile(content).testzip()
+        content.seek(0)
+        state: dict[str, Any] = torch.load(
+            content, map_location="cpu", weights_only=True
+        )
+        wanted = _KEYS if state.get("format") == _FORMAT else {"format", "identity"}
+        if damaged or not wanted <= state.keys():
+            raise KeyError(damaged, *(wanted - state.keys()))
+    except PermissionError:
+        raise  # a file that must not be read is not a damaged one
+    except Exception as error:  # torch raises whatever the damage leads to
+        raise ValueError(
+            f"checkpoint: expected a file that a training wrote, got {path}, which "
+            f"cannot be read ({type(error).__name__}); delete it to begin anew"
+        ) from error
+    return state
+
+
+def differences(state: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
+    """In what a stored training is not this one: keys of their identities."""
+    if state["format"] != _FORMAT:
+        return ["format"]
+    stored = state["identity"]
+    return [key for key in identity if identity[key] != stored.get(key)]
+
+
+def data_sums(sets: Iterable[Dataset]) -> list[list[str]]:
+    """What tells data sets from others: the sums of all images and labels."""
+    return [[tensor_sum(data.images), tensor_sum(data.labels)] for data in sets]
+
+
+def code_of(*parts: object) -> str:
+    """Sum of the training's code, and of the package's modules that hold `parts`."""
+    modules = {_named(part).__module__ for part in parts}
+    ours = {name for name in modules if name.startswith("robustbook.")}
+    return fingerprint("robustbook.training._train", *sorted(ours))
+
+
+def described(part: object) -> str:
+    """What tells a loss, a measure or a change of images from another, in words.
+
+    Of a function of the user's own it is the source, where Python has it; the
+    package's own are in :func:`code_of`.
+    """
+    if isinstance(part, functools.partial):
+        return f"{_place(part.func)}({part.keywords})"
+    if not inspect.isroutine(part):
+        return repr(part)
+    if _place(part).startswith("robustbook."):
+        return _place(part)
+    try:
+        return inspect.getsource(part)
+    except (OSError, TypeError):
+        return _place(part)
+
+
+def _place(part: object) -> str:
+    named = _named(part)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _named(part: object) -> Any:
+    """The function, or the class of an object."""
+    if isinstance(part, functools.partial):
+        part = part.func
+    return part if inspect.isroutine(part) else type(part)

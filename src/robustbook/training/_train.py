@@ -1,0 +1,430 @@
+"""Training of one classifier on one data set, or of a learner on several domains."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from robustbook._checks.arguments import check_count, check_non_negative, check_positive
+from robustbook.datasets import Dataset
+from robustbook.models import resolve_device
+from robustbook.scores import accuracy
+from robustbook.training._history import EarlyStopping, History
+from robustbook.training._learners import Learner
+from robustbook.training._loop import (
+    Loop,
+    Scores,
+    as_floats,
+    domain_batches,
+    shuffled_batches,
+)
+from robustbook.training._losses import Loss, add_gaussian_noise, cross_entropy_loss
+from robustbook.training._resume import code_of, data_sums, described
+from robustbook.training._schedules import cosine
+
+__all__ = ["Measure", "train_classifier", "train_domains"]
+
+#: Scores of a pair of samples: a function of logits (n, K), shifted logits (n, K) and
+#: labels (n,) that returns numbers by name. :func:`robustbook.selection.pair_scores`
+#: is one.
+Measure = Callable[[Tensor, Tensor, Tensor], Mapping[str, float]]
+
+#: Images evaluated at once: few enough for the caches of a processor.
+_EVALUATED: Final = 128
+
+
+def train_classifier(
+    model: nn.Module,
+    dataset: Dataset,
+    *,
+    epochs: int,
+    lr: float,
+    seed: int,
+    noise_std: float = 0.0,
+    loss: Loss = cross_entropy_loss,
+    batch_size: int = 64,
+    checkpoint: Path | str | None = None,
+    device: str = "cpu",
+    progress: bool = True,
+) -> list[float]:
+    """Train a classifier by minimizing the mean cross-entropy, or another loss.
+
+    Adam, with a learning rate that falls to zero along half a cosine. The order
+    of the samples, the noise and what is random in the loss come from a generator
+    of their own: the result depends on the model's initial weights, on `seed` and
+    on the options, not on the state of the global generator.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, changed in place; in evaluation mode afterwards.
+    dataset : Dataset
+        Training images and labels.
+    epochs : int
+        Passes over the data.
+    lr : float
+        Learning rate at the start.
+    seed : int
+        Seed of the order, of the noise and of what is random in the loss.
+    noise_std : float, default 0.0
+        Standard deviation of Gaussian noise added to every training image,
+        drawn anew each time; the result is clipped to [0, 1].
+    loss : Loss, default cross_entropy_loss
+        What to minimize: a function of model, images, labels and generator. With
+        :func:`adversarial_loss`, this is adversarial training; see also
+        :func:`gradient_norm_loss`.
+    batch_size : int, default 64
+        Samples in a step.
+    checkpoint : Path or str, optional
+        File to which everything is written after each epoch, and from which training
+        goes on if it is there, as in :func:`train_domains`.
+    device : str, default "cpu"
+        Where to train; "auto" means a CUDA device if there is one.
+    progress : bool, default True
+        Show a progress bar.
+
+    Returns
+    -------
+    list of float
+        The mean training loss of each epoch; in nats for the losses here.
+
+    Raises
+    ------
+    ValueError
+        If `epochs`, `lr` or `batch_size` is not positive, `noise_std` or `seed` is
+        negative, there is no image, or the checkpoint is of another training.
+    FloatingPointError
+        If the loss is no longer a finite number; what is left of the model is of
+        no use.
+    OSError
+        If the checkpoint cannot be written.
+
+    Examples
+    --------
+    >>> from robustbook.datasets import load_dataset
+    >>> from robustbook.models import build_model
+    >>> data = load_dataset("digits", "train").subset(range(256))
+    >>> model = build_model("linear", seed=0)
+    >>> losses = train_classifier(
+    ...     model, data, epochs=3, lr=0.01, seed=0, progress=False
+    ... )
+    >>> len(losses), losses[-1] < losses[0], model.training
+    (3, True, False)
+    """
+    epochs = check_count("epochs", epochs)
+    batch_size = check_count("batch_size", batch_size)
+    lr = check_positive("lr", lr)
+    noise_std = check_non_negative("noise_std", noise_std)
+    if len(dataset) == 0:
+        raise ValueError(f"dataset: expected at least one image, got {dataset!r}")
+    target = resolve_device(device)
+    model.to(target)
+    noise = partial(add_gaussian_noise, std=noise_std) if noise_std > 0 else None
+    loop = Loop(
+        model=model,
+        objective=loss,
+        batches=shuffled_batches(dataset, batch_size, target, noise),
+        optimizer=torch.optim.Adam(model.parameters(), lr=lr),
+        rates=cosine(lr, epochs * -(-len(dataset) // batch_size)),
+        epochs=epochs,
+        seed=seed,
+        device=target,
+        identity=lambda: {
+            "batch_size": batch_size,
+            "noise_std": noise_std,
+            "dataset": data_sums([dataset]),
+        },
+    )
+    history = loop.run(checkpoint=checkpoint, progress=progress)
+    return [row["loss"] for row in history.rows]
+
+
+def train_domains(
+    model: nn.Module,
+    learner: Learner | Loss,
+    domains: Sequence[Dataset],
+    *,
+    epochs: int,
+    lr: float,
+    seed: int,
+    pairs: Mapping[str, tuple[Dataset, Dataset]] | None = None,
+    tests: Mapping[str, Dataset] | None = None,
+    measure: Measure | None = None,
+    keep: Sequence[str] = (),
+    watch: Mapping[str, Callable[[nn.Module], Tensor]] | None = None,
+    stop: EarlyStopping | None = None,
+    optimizer: str = "adam",
+    batch_size: int = 64,
+    checkpoint: Path | str | None = None,
+    time_limit: float | None = None,
+    device: str = "cpu",
+    precision: str = "auto",
+    progress: bool = True,
+) -> History:
+    """Train on several source domains and measure every epoch.
+
+    All criteria are recorded for every epoch, so selections by different criteria
+    are compared on the same weights.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, changed in place: afterwards it has the weights of the last epoch
+        and is in evaluation mode.
+    learner : Learner or Loss
+        What to minimize: :class:`ERM`, :class:`IRM`, :class:`LISA`; or a loss such as
+        :func:`adversarial_loss`, over the images of all domains together.
+    domains : sequence of Dataset
+        The source domains. Images are float in [0, 1], or uint8, which are divided
+        by 255 when they are used and take a quarter of the memory.
+    epochs : int
+        Passes over the largest domain; smaller ones are repeated.
+    lr : float
+        Learning rate, constant.
+    seed : int
+        Seed of the order of the samples and of what is random in the learner.
+    pairs : mapping of str to (Dataset, Dataset), optional
+        Validation pairs: row i of both must be the same sample, or the same class.
+    tests : mapping of str to Dataset, optional
+        Sets on which accuracy is recorded.
+    measure : Measure, optional
+        Scores of the pairs; by default "accuracy", the mean over the two samples.
+    keep : sequence of str
+        Criteria, columns of the history, whose best weights are kept.
+    watch : mapping of str to callable, optional
+        What else to record after each epoch: functions of the model, which is in
+        evaluation mode, such as the features of some images.
+    stop : EarlyStopping, optional
+        When to stop early.
+    optimizer : str, default "adam"
+        "adam", or "sgd" with momentum 0.9.
+    batch_size : int, default 64
+        Samples of each domain in a step.
+    checkpoint : Path or str, optional
+        File to which everything is written after each epoch, and from which training
+        goes on if it is there: the result is that of a run without interruption, or
+        of one with so many epochs from the beginning. The model must have the weights
+        with which that training began, or those in the file.
+    time_limit : float, optional
+        Seconds after which no further epoch is begun; what is returned is not
+        finished then.
+    device : str, default "cpu"
+        Where to train; "auto" means a CUDA device if there is one.
+    precision : str, default "auto"
+        "float32", or "bfloat16" for mixed precision; "auto" means the latter on a
+        CUDA device that has it. Evaluation is in float32 always.
+    progress : bool, default True
+        Show a bar with loss, accuracies and agreement.
+
+    Returns
+    -------
+    History
+        What was measured.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not one of those above, or the checkpoint is damaged or of
+        another training: other options, data, initial weights or code.
+    FloatingPointError
+        If the loss is no longer a finite number.
+    OSError
+        If the checkpoint cannot be written; the epochs before are in it.
+
+    Notes
+    -----
+    The result depends on the model's initial weights, the seed and the options, not
+    on the state of the global generator. On one machine it is the same to the last
+    bit; on a GPU the rounding of some sums depends on their order.
+
+    Examples
+    --------
+    >>> from robustbook.datasets import diagvib
+    >>> from robustbook.models import build_model
+    >>> from robustbook.training import IRM, train_domains
+    >>> setup = diagvib.DISCRIMINABILITY
+    >>> train = diagvib.draw_all(setup.training, shapes=setup.shapes, count=32)
+    >>> model = build_model(
+    ...     "strided-cnn", seed=0, options={"width": 4, "num_classes": 2}
+    ... )
+    >>> history = train_domains(
+    ...     model,
+    ...     IRM(),
+    ...     [scenes.dataset(size=16) for scenes in train],
+    ...     epochs=2,
+    ...     lr=0.01,
+    ...     seed=0,
+    ...     progress=False,
+    ... )
+    >>> [row["epoch"] for row in history.rows], history.finished
+    ([1, 2], True)
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, got {model!r}")
+    if isinstance(learner, type) or not (hasattr(learner, "loss") or callable(learner)):
+        raise TypeError(f"learner: expected one such as ERM(), got {learner!r}")
+    if isinstance(keep, str):
+        raise TypeError(f"keep: expected a sequence of criteria, got {keep!r}")
+    if time_limit is not None:
+        check_non_negative("time_limit", time_limit, infinite=True)
+    epochs = check_count("epochs", epochs)
+    batch_size = check_count("batch_size", batch_size)
+    lr = check_positive("lr", lr)
+    target = resolve_device(device)
+    sources, pairs, tests = (
+        _check_domains(domains),
+        dict(pairs or {}),
+        dict(tests or {}),
+    )
+    _check_measured(pairs, tests)
+    measure = measure or mean_accuracy
+    model.to(target)
+    steps = -(-max(map(len, sources)) // batch_size)
+    loop = Loop(
+        model=model,
+        objective=learner,
+        batches=domain_batches(sources, batch_size, target),
+        optimizer=_optimizer(optimizer, model, lr),
+        rates=[lr] * (epochs * steps),
+        epochs=epochs,
+        seed=seed,
+        device=target,
+        identity=lambda: {
+            "batch_size": batch_size,
+            "measure": [described(measure), code_of(measure)],
+            "domains": data_sums(sources),
+            "pairs": {name: data_sums(pair) for name, pair in pairs.items()},
+            "tests": {name: data_sums([test]) for name, test in tests.items()},
+        },
+        autocast=_is_mixed(precision, target),
+        scores=_scores(pairs, tests, measure, target),
+        keep=tuple(keep),
+        watch=dict(watch or {}),
+        stop=stop,
+    )
+    return loop.run(checkpoint=checkpoint, time_limit=time_limit, progress=progress)
+
+
+def mean_accuracy(first: Tensor, second: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return the mean accuracy over the two samples of a pair, as "accuracy"."""
+    return {"accuracy": (accuracy(first, labels) + accuracy(second, labels)) / 2}
+
+
+def _scores(
+    pairs: Mapping[str, tuple[Dataset, Dataset]],
+    tests: Mapping[str, Dataset],
+    measure: Measure,
+    device: torch.device,
+) -> Scores:
+    """What an epoch is worth, on pairs and tests."""
+    sets = [*tests.values(), *(part for pair in pairs.values() for part in pair)]
+    each_once = {id(data): data for data in sets}
+
+    def scores(model: nn.Module) -> tuple[dict[str, float], dict[str, float]]:
+        began = time.perf_counter()
+        logits = {key: _logits(model, data, device) for key, data in each_once.items()}
+        evaluated = time.perf_counter()
+        row: dict[str, float] = {}
+        for name, (first, second) in pairs.items():
+            values = measure(logits[id(first)], logits[id(second)], first.labels)
+            row |= {f"{name}/{key}": float(value) for key, value in values.items()}
+        measured = time.perf_counter()
+        for name, test in tests.items():
+            row[f"test/{name}"] = accuracy(logits[id(test)], test.labels)
+        return row, {"logits": evaluated - began, "measure": measured - evaluated}
+
+    return scores
+
+
+@torch.no_grad()
+def _logits(model: nn.Module, data: Dataset, device: torch.device) -> Tensor:
+    parts = torch.split(data.images, _EVALUATED)
+    return torch.cat([model(as_floats(x.to(device))).float().cpu() for x in parts])
+
+
+def _optimizer(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    if name == "adam":
+        return torch.optim.Adam(model.parameters(), lr=lr)
+    if name == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    raise ValueError(f"optimizer: expected 'adam' or 'sgd', got {name!r}")
+
+
+def _is_mixed(precision: str, device: torch.device) -> bool:
+    if precision not in ("auto", "float32", "bfloat16"):
+        raise ValueError(
+            f"precision: expected 'auto', 'float32' or 'bfloat16', got {precision!r}"
+        )
+    if precision == "auto":
+        return device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return precision == "bfloat16"
+
+
+# --------------------------------------------------------------------- arguments
+
+
+def _check_domains(domains: Sequence[Dataset]) -> list[Dataset]:
+    if isinstance(domains, Dataset):
+        raise TypeError(f"domains: expected a sequence of data sets, got {domains}")
+    sources = list(domains)
+    for domain in sources:
+        _check_data(domain)
+    if not sources or not all(len(domain) for domain in sources):
+        raise ValueError(
+            f"domains: expected at least one, each with images, got {sources}"
+        )
+    if len({domain.images.shape[1:] for domain in sources}) > 1:
+        raise ValueError(
+            f"domains: expected images of one shape in all of them, got {sources}"
+        )
+    return sources
+
+
+def _check_measured(pairs: Mapping[str, Any], tests: Mapping[str, Any]) -> None:
+    for name, pair in pairs.items():
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"pairs: expected two data sets each, got {pair!r}")
+        first, second = pair
+        _check_data(first)
+        _check_data(second)
+        if len(first) == 0 or not torch.equal(first.labels, second.labels):
+            raise ValueError(
+                f"pairs: expected two samples of the same classes in the same order "
+                f"in {name!r}, got {first} and {second}"
+            )
+    for name, test in tests.items():
+        _check_data(test)
+        if len(test) == 0:
+            raise ValueError(f"tests: expected images in {name!r}, got {test}")
+
+
+def _check_data(data: Any) -> None:
+    """Refuse at once what would fail, or go wrong, only after an epoch."""
+    if not isinstance(data, Dataset):
+        raise TypeError(
+            "domains, pairs and tests: expected robustbook.datasets.Dataset, got "
+            f"{type(data).__name__}; scenes and photographs have a method dataset()"
+        )
+    if data.images.dtype not in (torch.float32, torch.uint8):
+        raise TypeError(
+            f"images: expected float32 in [0, 1] or uint8 in {data}, got "
+            f"{data.images.dtype}; pass images.float()"
+        )
+    if data.labels.dtype != torch.int64:
+        raise TypeError(
+            f"labels: expected int64 in {data}, got {data.labels.dtype}; pass "
+            "labels.long()"
+        )
+    if len(data):
+        low, high = (int(bound) for bound in data.labels.aminmax())
+        if low < 0 or high >= data.num_classes:
+            raise ValueError(
+                f"labels: expected classes from 0 to {data.num_classes - 1} in "
+                f"{data}, got {low if low < 0 else high}"
+            )

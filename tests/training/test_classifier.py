@@ -1,0 +1,200 @@
+"""Training is plain, leaves the global generator alone, and repeats exactly."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from robustbook.datasets import load_dataset
+from robustbook.models import build_model, logits_of
+from robustbook.scores import accuracy
+from robustbook.training import (
+    ERM,
+    LISA,
+    LongTraining,
+    Recipe,
+    adversarial_loss,
+    cross_entropy_loss,
+    gradient_norm_loss,
+    train_classifier,
+)
+from robustbook.training._recipes import _robustness, train_recipe
+from robustbook.training._schedules import cosine, trapezoid
+
+
+def trained(data, *, seed=0, epochs=2, **options):
+    model = build_model("small-cnn", seed=seed)
+    options = {"epochs": epochs, "lr": 0.003, "seed": seed, **options}
+    return model, train_classifier(model, data, progress=False, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"noise_std": 0.3},
+        {"loss": adversarial_loss(eps=0.1, steps=2)},
+        {"loss": gradient_norm_loss(weight=0.1)},
+        {"loss": LISA(across_domains=0.0)},
+    ],
+    ids=["plain", "noise", "adversarial", "gradient", "mixed"],
+)
+def test_training_repeats_to_the_last_bit(small, same_weights, options):
+    torch.manual_seed(1)
+    first, losses = trained(small, **options)
+    torch.manual_seed(2)
+    state = torch.get_rng_state()
+    second, again = trained(small, **options)
+    assert losses == again
+    assert same_weights(first, second)
+    assert torch.equal(state, torch.get_rng_state())  # the global one is left alone
+
+
+def test_a_learner_of_one_domain_is_its_loss(small, same_weights):
+    assert same_weights(trained(small)[0], trained(small, loss=ERM())[0])
+
+
+def test_seed_and_noise_matter(small, same_weights):
+    plain, _ = trained(small)
+    for options in ({"seed": 1}, {"noise_std": 0.3}):
+        assert not same_weights(plain, trained(small, **options)[0])
+
+
+def test_training_learns_and_leaves_the_data_alone(small):
+    before = small.images.clone()
+    model, losses = trained(small, epochs=20)
+    assert losses[-1] < 0.5 * losses[0]
+    assert not model.training
+    assert accuracy(logits_of(model, small.images), small.labels) > 0.9
+    trained(small, noise_std=0.5, epochs=1)
+    assert torch.equal(before, small.images)
+
+
+def test_the_rates_are_those_of_torch():
+    parameter = torch.nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([parameter], lr=0.003)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=700)
+    rates = []
+    for _ in range(700):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert cosine(0.003, 700) == rates
+
+
+def test_trapezoid():
+    rates = trapezoid(2.0, 100, rise=10, fall=40)
+    assert rates[9:61] == [2.0] * 52
+    assert rates[0] == 0.2
+    assert rates[80] == 1.0
+    assert rates[99] == 0.05
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("epochs", 0), ("lr", 0.0), ("batch_size", -1), ("noise_std", -0.1), ("seed", -1)],
+)
+def test_bad_options_are_named(small, option, value):
+    with pytest.raises(ValueError, match=f"{option}: expected"):
+        trained(small, **{option: value})
+
+
+def test_no_images_are_refused(small):
+    with pytest.raises(ValueError, match="dataset: expected at least one image"):
+        trained(small.subset([]))
+
+
+def test_divergence_is_told(small):
+    broken = dataclasses.replace(small, images=small.images * math.nan)
+    with pytest.raises(FloatingPointError, match="nan in epoch 1 of 2"):
+        trained(broken)
+
+
+# ------------------------------------------------------------ what a loss is for
+
+
+def test_adversarial_training_makes_robust(small):
+    test = load_dataset("digits", "test").subset(range(200))
+    attack = adversarial_loss(eps=0.1, steps=10)
+    plain, robust = (
+        attack(
+            trained(small, epochs=20, loss=loss)[0],
+            test.images,
+            test.labels,
+            torch.Generator().manual_seed(0),
+        ).item()
+        for loss in (cross_entropy_loss, adversarial_loss(eps=0.1, steps=3))
+    )
+    assert robust < 0.7 * plain
+
+
+def slope(model, images, labels, generator):
+    """Mean norm of the gradient of each image's cross-entropy by its pixels."""
+    images = images.detach().clone().requires_grad_()
+    value = cross_entropy_loss(model, images, labels, generator) * len(images)
+    (gradient,) = torch.autograd.grad(value, images, create_graph=True)
+    return gradient.flatten(1).norm(dim=1).mean()
+
+
+def test_a_loss_of_ones_own_and_the_gradient_norm_flatten(small):
+    def penalized(*arguments):
+        return cross_entropy_loss(*arguments) + 10 * slope(*arguments)
+
+    rough, smooth, ours = (
+        slope(trained(small, epochs=10, loss=loss)[0], small.images, small.labels, None)
+        for loss in (cross_entropy_loss, penalized, gradient_norm_loss(weight=1.0))
+    )
+    assert smooth.item() < 0.5 * rough.item()
+    assert ours.item() < 0.7 * rough.item()
+
+
+# ------------------------------------------------------------------ a long training
+
+LONG = Recipe(
+    "m", "small-cnn", epochs=2, lr=0.05, adversarial_eps=0.1, adversarial_steps=1,
+    long=LongTraining(0.1, averaging=0.8, padding=1, held_out=20, weight_decay=1e-4),
+)  # fmt: skip
+
+
+def long(data, **changes):
+    options = dataclasses.replace(LONG.long, step_size=0.1, **changes)
+    recipe = dataclasses.replace(LONG, long=options)
+    model = build_model("small-cnn", seed=0)
+    return model, train_recipe(recipe, model, data, seed=0, progress=False)
+
+
+def test_held_out_images_are_not_trained_on(small):
+    images = small.images.clone()
+    images[0] = math.nan
+    broken = dataclasses.replace(small, images=images)
+    last = broken.subset([*range(1, 300), 0])
+    # A model names no class for what is no number: the measure refuses it, not us.
+    with pytest.raises(ValueError, match=r"finite|NaN|nan"):
+        long(last)
+    with pytest.raises(FloatingPointError, match="nan in epoch 1 of 2"):
+        long(broken)
+    with pytest.raises(ValueError, match="dataset: expected more than the 20 images"):
+        long(small.subset(range(20)))
+
+
+def test_a_long_adversarial_training_makes_robust():
+    data = load_dataset("digits", "train")
+    measure = _robustness(data.subset(range(len(data) - 100, len(data))), 0.1)
+    scores = {}
+    for eps in (1e-9, 0.1):
+        options = dataclasses.replace(LONG.long, held_out=100)
+        recipe = dataclasses.replace(
+            LONG, epochs=15, adversarial_eps=eps, adversarial_steps=2, long=options
+        )
+        model = build_model("small-cnn", seed=0)
+        train_recipe(recipe, model, data, seed=0, progress=False)
+        assert not model.training
+        scores[eps], _ = measure(model)
+    assert scores[1e-9]["held out/accuracy"] > 0.8
+    assert scores[0.1]["held out/robust"] > scores[1e-9]["held out/robust"] + 0.1
+
+
+def test_the_weights_are_averaged(small, same_weights):
+    """With nothing kept, the average is the last model; else it is behind."""
+    assert not same_weights(long(small, averaging=0.0)[0], long(small)[0])
