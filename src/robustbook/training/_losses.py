@@ -168,19 +168,12 @@ def adversarial_loss(
 
     Examples
     --------
-    >>> from robustbook.datasets import load_dataset
     >>> from robustbook.models import build_model
-    >>> data = load_dataset("digits", "train").subset(range(256))
-    >>> losses = train_classifier(
-    ...     build_model("linear", seed=0),
-    ...     data,
-    ...     epochs=3,
-    ...     lr=0.01,
-    ...     seed=0,
-    ...     loss=adversarial_loss(eps=0.1, steps=2),
-    ...     progress=False,
-    ... )
-    >>> losses[-1] < losses[0]
+    >>> model = build_model("linear", seed=0)
+    >>> images, labels = torch.rand(9, 1, 8, 8), torch.arange(9)
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> attacked = adversarial_loss(eps=0.1, steps=2)(model, images, labels, generator)
+    >>> bool(attacked > cross_entropy_loss(model, images, labels, generator))
     True
     """
     eps = check_positive("eps", eps)
