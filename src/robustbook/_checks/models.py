@@ -42,6 +42,22 @@ def ask_model(model: Model, images: Tensor) -> Tensor:
     return check_model_logits(logits, len(images))
 
 
+def model_answers(model: Model, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits (n, K), and gradients of one mixture of them by the images (n, ...).
+
+    Two models that answer alike are told apart by them. Without a gradient: zeros.
+    """
+    inputs = images.detach().clone().requires_grad_()
+    with torch.enable_grad():
+        logits = model(inputs)
+        mixture = torch.cos(torch.arange(logits.shape[1], device=logits.device) + 1.0)
+        total = (logits @ mixture.to(logits)).sum()
+    gradients = torch.zeros_like(inputs)
+    if total.requires_grad:
+        (gradients,) = torch.autograd.grad(total, inputs, materialize_grads=True)
+    return logits.detach(), gradients
+
+
 def check_model_logits(logits: object, count: int) -> Tensor:
     """Return what the model returned, if it has one row of real logits a sample."""
     if not isinstance(logits, Tensor):
@@ -88,9 +104,7 @@ _TYPES_DIFFER: Final = re.compile(r"dtype|scalar type|Input type \((?!torch\.cud
 
 
 def _type_remedy(model: Model, images: Tensor, error: Exception) -> str:
-    parameters = model.parameters() if isinstance(model, nn.Module) else ()
-    dtypes = (p.dtype for p in parameters if p.is_floating_point())
-    dtype = next(dtypes, images.dtype)
+    dtype = model_dtype(model) or images.dtype
     if dtype == images.dtype:
         return (
             f"model: expected a model that takes {images.dtype} images, got {error}; "
@@ -100,6 +114,18 @@ def _type_remedy(model: Model, images: Tensor, error: Exception) -> str:
         f"images: expected the dtype of the model's parameters, {dtype}, got "
         f"{images.dtype}; convert the images to it or call model.to({images.dtype})"
     )
+
+
+def model_dtype(model: Model) -> torch.dtype | None:
+    """The type of a module's parameters; None where none is a real number."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else ()
+    dtype = next((p.dtype for p in parameters if p.is_floating_point()), None)
+    if dtype not in (None, torch.float32, torch.float64):
+        raise TypeError(
+            f"model: expected parameters in float32 or float64, got {dtype}; call "
+            "model.float() first"
+        )
+    return dtype
 
 
 def find_device(

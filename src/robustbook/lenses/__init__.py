@@ -4,11 +4,13 @@
 Chapter 28 says which of them answers which question.
 """
 
-from robustbook.lenses._measure import three_lenses
+from robustbook.lenses._measure import FEWEST, three_lenses
 from robustbook.lenses._passes import CountedModel, Passes
-from robustbook.lenses._result import Settings, Share, ThreeLenses
+from robustbook.lenses._result import LENSES, Settings, Share, ThreeLenses
 
 __all__ = [
+    "FEWEST",
+    "LENSES",
     "CountedModel",
     "Passes",
     "Settings",

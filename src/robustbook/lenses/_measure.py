@@ -3,77 +3,61 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
-from scipy.stats import binomtest
-from torch import Tensor, nn
+from torch import Tensor
 
 from robustbook._checks.arguments import (
     as_tensor,
     check_count,
     check_labels,
-    check_logits,
     check_positive,
 )
 from robustbook._checks.images import check_images
-from robustbook._checks.models import (
-    Model,
-    ask_model,
-    check_model,
-    find_device,
-)
-from robustbook._store.sums import model_sum, tensor_sum
+from robustbook._checks.models import Model, check_model, find_device
 from robustbook.agreement import posterior_agreement
-from robustbook.attacks import pgd
-from robustbook.average_case import Robustness, monte_carlo
+from robustbook.attacks.engine import SHARED
+from robustbook.average_case import Robustness
 from robustbook.corruptions import CORRUPTIONS, corrupt
-from robustbook.lenses._parts import Parts, gradients
+from robustbook.lenses._parts import Parts
 from robustbook.lenses._passes import CountedModel, Passes
 from robustbook.lenses._result import (
     ADVERSARIAL,
     AVERAGE_CASE,
     CLEAN,
     INPUT_MARGIN,
+    LENSES,
     NOISE,
     Settings,
-    Share,
     ThreeLenses,
-    wilson,
 )
-from robustbook.margins import (
-    Consistency,
-    InputMargins,
-    input_margin,
-    logit_margin,
-    margin_consistency,
+from robustbook.lenses._shares import consistency_of, robust_share
+from robustbook.lenses._subject import (
+    LOGITS,
+    Subject,
+    Tensors,
+    as_the_model_wants,
+    check_shift,
+    evaluated,
+    logits_of,
 )
+from robustbook.margins import InputMargins, logit_margin
 
 __all__ = ["three_lenses"]
 
 #: Fewer images have no standard error worth the name.
 FEWEST: Final = 10
 
-#: PGD climbs the cross-entropy, whose gradient underflows where a logit leads by more
-#: than about 80. Beyond this lead the attack sees all logits divided by a constant.
-LARGEST_LEAD: Final = 50.0
-
-#: What can be left out.
-LENSES: Final = ("agreement", "average-case", "margins")
-
-LOGITS: Final = "logits"
-_SURVIVAL: Final = ("probability", "standard_error", "labels", "calls", "trials")
-_MARGINS: Final = ("margins", "adversarial", "found_by")
-
 #: What moves a logit by more than this share of the spread of all is no rounding.
 ROUNDING: Final = 0.01
 
 
+@SHARED.fill
 def three_lenses(
     model: Model,
     images: Any,
@@ -133,8 +117,7 @@ def three_lenses(
         are None, and there are no agreements.
     seed : int, default 0
         Of the noise, of the attack's start, of the choice of images.
-    batch_size : int, default 256
-        Images at once; the result does not depend on it, rounding apart.
+    {batch_size}
     checkpoint : path, optional
         A folder that keeps what is measured of each batch as soon as it is. A later
         call with the same model, images and options goes on where an earlier one
@@ -153,7 +136,8 @@ def three_lenses(
     Warns
     -----
     UserWarning
-        If the model gives the same images other logits in another batch.
+        If the model gives the same images other logits in another batch, or names one
+        class for all of them.
 
     Raises
     ------
@@ -161,9 +145,7 @@ def three_lenses(
         If an argument is not as described, or logits are not finite.
     OSError
         If nothing can be written to `checkpoint`.
-    ModuleNotFoundError
-        If foolbox or pyautoattack is not installed: they come with
-        ``robustbook[attacks]``.
+    {ModuleNotFoundError}
 
     See Also
     --------
@@ -178,11 +160,11 @@ def three_lenses(
     >>> from robustbook.datasets import load_dataset
     >>> from robustbook.models import load_model
     >>> test = load_dataset("digits", "test").subset(range(20))
-    >>> seen = three_lenses(
+    >>> measured = three_lenses(
     ...     load_model("digits-linear"), test.images, test.labels,
     ...     attack_steps=5, noise_samples=50, margin_images=5,
     ... )
-    >>> seen.agreements["noise"].pa > seen.agreements["contrast"].pa
+    >>> measured.agreements["noise"].pa > measured.agreements["contrast"].pa
     True
     """
     settings = Settings(
@@ -198,7 +180,7 @@ def three_lenses(
         raise ValueError(f"seed: expected less than 2**63, got {seed}")
     check_count("margin_images", margin_images, minimum=2)
     check_count("batch_size", batch_size)
-    lenses = [lens for lens in LENSES if lens not in check_skipped(skip)]
+    lenses = {*LENSES} - _check_skipped(skip)
     check_model(model)
     if isinstance(model, type):
         raise TypeError(
@@ -213,100 +195,58 @@ def three_lenses(
     corrupt(clean[:1], settings.corruptions[0], severity=severity)
     place = find_device(model, clean, device)
     counted = CountedModel(model)
-    clean = _as_the_model_wants(counted, clean)
-    shifts = [ADVERSARIAL, NOISE, *settings.corruptions] * ("agreement" in lenses)
-    everything = torch.arange(len(clean))
-    key: dict[str, Any] = {}
-    parts = Parts(
-        counted,
-        batch_size,
-        count=1 + len(shifts) + len({"average-case", "margins"} & {*lenses}),
-        key=key,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
-
-    with _evaluated(counted):
-        # Not kept, but what the others are kept under.
-        logits = _logits(counted, clean, batch_size, place)
-        _check_shift(CLEAN, logits, logits)
+    clean = as_the_model_wants(counted, clean)
+    everything, drawn = torch.arange(len(clean)), torch.arange(0)
+    if "margins" in lenses:
+        drawn = _drawn(len(clean), margin_images, seed)
+    with evaluated(counted):
+        logits = logits_of(counted, clean, batch_size, place)
+        check_shift(CLEAN, logits, logits)
         if labels is not None:
             labels = check_labels(
                 "labels", labels, length=len(clean), num_classes=logits.shape[1]
             ).cpu()
-        passes = {CLEAN: Passes(1.0, 0.0)}
-        _warn_of_chance(logits, _logits(model, clean[:5], batch_size, place))
-        attackable = _attackable(counted, logits)
-        if checkpoint is not None:
-            key |= {
-                "settings": vars(settings),
-                "model": model_sum(model),
-                "images": tensor_sum(clean),
-                "logits": tensor_sum(logits),
-                "gradients": tensor_sum(gradients(counted, clean[:2].to(place))),
-                "device": place.type,
-            }
-
-        noisy = clean + sigma * _normal(clean, seed) if shifts else clean
-
-        def under(shift: str, rows: Tensor) -> dict[str, Tensor]:
-            if shift == ADVERSARIAL:
-                inputs = pgd(
-                    attackable, clean[rows], eps=eps, steps=attack_steps, seed=seed,
-                    first=int(rows[0]), batch_size=batch_size, progress=False,
-                    device=place,
-                ).adversarial  # fmt: skip
-            elif shift == NOISE:
-                inputs = noisy[rows]
-            else:
-                inputs = corrupt(clean[rows], shift, severity=severity)
-            answers = _logits(counted, inputs, batch_size, place)
-            _check_shift(shift, answers, logits[rows])
-            return {LOGITS: answers}
-
-        shifted = {}
-        for shift in shifts:
-            tensors, passes[shift] = parts.measure(
-                shift, everything, partial(under, shift)
-            )
-            shifted[shift] = tensors[LOGITS]
-        robustness = None
+        _warn_of_one_class(logits)
+        _warn_of_chance(logits, logits_of(model, clean[:5], batch_size, place))
+        subject = Subject(counted, clean, logits, settings, batch_size, place)
+        # What is measured of which images, in this order; each is kept under its name.
+        steps: dict[str, tuple[Tensor, Callable[[Tensor], Tensors]]] = {}
+        if "agreement" in lenses:
+            for shift in (ADVERSARIAL, NOISE, *settings.corruptions):
+                steps[shift] = everything, partial(subject.under, shift)
         if "average-case" in lenses:
-
-            def survival(rows: Tensor) -> dict[str, Tensor]:
-                measured = monte_carlo(
-                    counted, clean[rows], sigma, samples=noise_samples, seed=seed,
-                    first=int(rows[0]), device=place,
-                )  # fmt: skip
-                return {name: getattr(measured, name) for name in _SURVIVAL}
-
-            tensors, passes[AVERAGE_CASE] = parts.measure(
-                AVERAGE_CASE, everything, survival
-            )
-            robustness = Robustness(
-                sigma=torch.tensor(sigma).double(), method="monte_carlo", **tensors
-            )
-        measured, margins = everything[:0], None
+            steps[AVERAGE_CASE] = everything, subject.survival
         if "margins" in lenses:
-            measured = _drawn(len(clean), margin_images, seed)
+            steps[INPUT_MARGIN] = drawn, subject.margins
+        parts = Parts(subject, len(steps), checkpoint=checkpoint, progress=progress)
+        tensors, passes = {}, {CLEAN: Passes(1.0, 0.0)}
+        for name, (rows, measure) in steps.items():
+            tensors[name], passes[name] = parts.measure(name, rows, measure)
+    return _assembled(subject, labels, drawn, tensors, passes)
 
-            def search(rows: Tensor) -> dict[str, Tensor]:
-                margins = input_margin(
-                    counted, clean[rows], seed=seed, batch_size=batch_size,
-                    progress=False, device=place,
-                )  # fmt: skip
-                return {name: getattr(margins, name) for name in _MARGINS}
 
-            tensors, passes[INPUT_MARGIN] = parts.measure(
-                INPUT_MARGIN, measured, search
-            )
-            margins = InputMargins(norm="linf", **tensors)  # type: ignore[arg-type]
-    free = logit_margin(logits)
-    predicted = logits.argmax(dim=1)
-    correct = None if labels is None else predicted == labels
-    unchanged = None
-    if shifts:
+def _assembled(
+    subject: Subject,
+    labels: Tensor | None,
+    drawn: Tensor,
+    tensors: dict[str, Tensors],
+    passes: dict[str, Passes],
+) -> ThreeLenses:
+    """What the steps measured, and what follows from it."""
+    settings, logits = subject.settings, subject.logits
+    predicted, free = logits.argmax(dim=1), logit_margin(logits)
+    shifted = {name: t[LOGITS] for name, t in tensors.items() if LOGITS in t}
+    robustness = margins = unchanged = None
+    if AVERAGE_CASE in tensors:
+        sigma = torch.tensor(settings.sigma).double()
+        robustness = Robustness(
+            sigma=sigma, method="monte_carlo", **tensors[AVERAGE_CASE]
+        )
+    if INPUT_MARGIN in tensors:
+        margins = InputMargins(norm="linf", **tensors[INPUT_MARGIN])  # type: ignore[arg-type]
+    if shifted:
         unchanged = shifted[ADVERSARIAL].argmax(dim=1) == predicted
+    robust = partial(robust_share, unchanged, drawn, margins, settings.eps)
     return ThreeLenses(
         settings=settings,
         logits=logits,
@@ -317,18 +257,16 @@ def three_lenses(
         },
         robustness=robustness,
         logit_margins=free,
-        measured=measured,
+        measured=drawn,
         margins=margins,
-        consistency=None if margins is None else _consistency(free[measured], margins),
-        robust_share=_robust(unchanged, measured, margins, eps),
-        robust_accuracy=None
-        if correct is None
-        else _robust(unchanged, measured, margins, eps, correct),
+        consistency=None if margins is None else consistency_of(free[drawn], margins),
+        robust_share=robust(),
+        robust_accuracy=None if labels is None else robust(predicted == labels),
         passes=passes,
     )
 
 
-def check_skipped(skip: Any) -> set[str]:
+def _check_skipped(skip: Any) -> set[str]:
     """Return the lenses to leave out; one at least is measured."""
     skipped = {skip} if isinstance(skip, str) else {*skip}
     unknown = sorted(map(str, skipped - {*LENSES}))
@@ -347,24 +285,24 @@ def _check_corruptions(kinds: Any) -> tuple[str, ...]:
     if not listed:
         raise ValueError(
             f"corruptions: expected at least one of {', '.join(CORRUPTIONS)} in a "
-            f"tuple, got {kinds!r}."
+            f"tuple, got {kinds!r}"
         )
     for kind in listed:
         if not isinstance(kind, str) or kind not in CORRUPTIONS:
             raise ValueError(
-                f"corruptions: expected some of {', '.join(CORRUPTIONS)}; got {kind!r}."
+                f"corruptions: expected some of {', '.join(CORRUPTIONS)}; got {kind!r}"
             )
     return tuple(dict.fromkeys(map(str, listed)))
 
 
-def _check_shift(name: str, logits: Tensor, clean: Tensor) -> None:
-    """Refuse logits as soon as they are there, not when all is measured."""
-    given = f"model's logits, {name}"
-    check_logits(given, logits)
-    if logits.shape != clean.shape:
-        raise ValueError(
-            f"{given}: expected the {clean.shape[1]} classes of the clean images, got "
-            f"{logits.shape[1]}."
+def _warn_of_one_class(logits: Tensor) -> None:
+    predicted = logits.argmax(dim=1)
+    if bool((predicted == predicted[0]).all()):
+        warnings.warn(
+            f"model: it names class {int(predicted[0])} for all {len(logits)} images; "
+            "agreement and robustness of a constant say nothing of what it has learned",
+            UserWarning,
+            stacklevel=3,
         )
 
 
@@ -379,133 +317,13 @@ def _warn_of_chance(logits: Tensor, again: Tensor) -> None:
         warnings.warn(
             "model: the same images had other logits in a smaller batch, so forward "
             "draws random numbers or mixes the images of a batch; the numbers measure "
-            "that, too, and another run gives others.",
+            "that, too, and another run gives others",
             UserWarning,
             stacklevel=3,
         )
-
-
-class _Divided(nn.Module):
-    def __init__(self, model: nn.Module, by: float) -> None:
-        super().__init__()
-        self.model, self.by = model, by
-        self.eval()
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.model(images)
-        return logits / self.by
-
-
-def _attackable(model: nn.Module, logits: Tensor) -> nn.Module:
-    """The model, or one with its predictions whose cross-entropy has a gradient."""
-    lead = float(logit_margin(logits).max())
-    return _Divided(model, lead / LARGEST_LEAD) if lead > LARGEST_LEAD else model
-
-
-@contextmanager
-def _evaluated(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; each module gets back the mode that it had."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
-
-
-def _as_the_model_wants(model: nn.Module, images: Tensor) -> Tensor:
-    """Images in the type of the parameters; of a function, in their own."""
-    kinds = (p.dtype for p in model.parameters() if p.is_floating_point())
-    kind = next(kinds, None)
-    if kind not in (None, torch.float32, torch.float64):
-        raise TypeError(
-            f"model: expected parameters in float32 or float64, got {kind}; call "
-            "model.float() first."
-        )
-    if kind is None and images.dtype not in (torch.float32, torch.float64):
-        return images.float()
-    return images if kind is None else images.to(kind)
-
-
-@torch.no_grad()
-def _logits(
-    model: Model, images: Tensor, batch_size: int, place: torch.device
-) -> Tensor:
-    parts = torch.split(images, batch_size)
-    return torch.cat([ask_model(model, part.to(place)).cpu() for part in parts])
-
-
-def _normal(images: Tensor, seed: int) -> Tensor:
-    drawn = np.random.default_rng([seed, 0]).standard_normal(images.shape)
-    return as_tensor("noise", drawn).to(images)
 
 
 def _drawn(count: int, wanted: int, seed: int) -> Tensor:
     """Images to be measured, in the order drawn."""
     order = np.random.default_rng([seed, 1]).permutation(count)
     return as_tensor("order", order[:wanted])
-
-
-def _consistency(free: Tensor, margins: InputMargins) -> Consistency | None:
-    found = margins.margins.cpu()
-    if (
-        len(found) < 3
-        or torch.equal(free.min(), free.max())
-        or torch.equal(found.min(), found.max())
-    ):
-        return None
-    return margin_consistency(free, found)
-
-
-def _robust(
-    unchanged: Tensor | None,
-    measured: Tensor,
-    margins: InputMargins | None,
-    eps: float,
-    counted: Tensor | None = None,
-) -> Share | None:
-    """The share that no change up to `eps` was found for, of what was measured.
-
-    Of PGD on all images and of the search for margins on some: of both, or of the one
-    that was not left out. `counted` are the images that count as anything but 0.
-    """
-    if unchanged is None:
-        if margins is None:
-            return None
-        unchanged = torch.ones(len(measured), dtype=torch.bool)
-        counted = None if counted is None else counted[measured]
-        measured = torch.arange(len(measured))
-    if counted is not None:
-        unchanged = unchanged & counted
-    return _share(unchanged, measured, margins, eps)
-
-
-def _share(
-    withstood: Tensor, measured: Tensor, margins: InputMargins | None, eps: float
-) -> Share:
-    """A share of the images, with an interval for where they come from.
-
-    All images were attacked; `withstood` says which of those that count kept their
-    prediction. Of some, the margin was measured, and the search found a change for a
-    few more: their share is subtracted. Two variances add up, that of these few, who
-    were drawn, and that of the images; they stand for fewer images in Wilson's
-    interval.
-    """
-    count, drawn = len(withstood), len(measured)
-    if margins is None:
-        return wilson(withstood)
-    more = withstood[measured] & (margins.margins.cpu() <= eps)
-    value = float(withstood.double().mean() - more.double().mean())
-    value = min(1.0, max(0.0, value))
-    # As Agresti and Coull do it: none among the drawn is no proof of none.
-    few = (int(more.sum()) + 2) / (drawn + 4)
-    variance = few * (1 - few) / drawn * (1 - drawn / count)
-    spread = value * (1 - value)
-    enough = count
-    if spread > 0:
-        enough = max(1, round(spread / (spread / count + variance)))
-    elif drawn < count and bool(withstood.any()):
-        enough = drawn
-    interval = binomtest(round(value * enough), enough).proportion_ci(method="wilson")
-    return Share(value, (float(interval.low), float(interval.high)))

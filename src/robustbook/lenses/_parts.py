@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,51 +12,33 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from robustbook._checks.models import model_answers
 from robustbook._store.cache import cached_arrays
-from robustbook._store.sums import tensor_sum
-from robustbook.lenses._passes import CountedModel, Passes
+from robustbook._store.sums import model_sum, tensor_sum
+from robustbook.lenses._passes import Passes
+from robustbook.lenses._subject import Subject, Tensors
 
-__all__ = ["Parts", "gradients"]
-
-Tensors = dict[str, Tensor]
+__all__ = ["Parts"]
 
 _PASSES = "passes"
 
 
 class Parts:
-    """What goes over images part by part, counts, keeps and shows.
-
-    Parameters
-    ----------
-    model : CountedModel
-        Its passes are counted.
-    size : int
-        Images in a part.
-    count : int
-        Measures, for the bar.
-    key : mapping
-        All that the numbers depend on, beside the images of a part and the code.
-    checkpoint : path or None
-        Where parts are kept.
-    progress : bool
-        Show a bar on a terminal.
-    """
+    """Measures a subject in so many steps, each part by part; counts, keeps, shows."""
 
     def __init__(
         self,
-        model: CountedModel,
-        size: int,
-        *,
+        subject: Subject,
         count: int,
-        key: Mapping[str, Any],
+        *,
         checkpoint: Path | str | None,
         progress: bool,
     ) -> None:
-        self._model, self._size, self._count = model, size, count
-        self._key, self._checkpoint = key, checkpoint
+        self._subject, self._count, self._done = subject, count, 0
+        self._checkpoint = checkpoint
         # None: only on a terminal.
         self._hidden = None if progress else True
-        self._done = 0
+        self._key = {} if checkpoint is None else _key(subject)
 
     def measure(
         self, name: str, rows: Tensor, compute: Callable[[Tensor], Tensors]
@@ -71,7 +53,7 @@ class Parts:
             leave=False,
             disable=self._hidden,
         ) as bar:
-            for part in torch.split(rows, self._size):
+            for part in torch.split(rows, self._subject.batch_size):
                 parts.append(self._part(name, part, compute))
                 bar.update(len(part))
         joined = {key: torch.cat([one[key] for one in parts]) for key in parts[0]}
@@ -82,7 +64,7 @@ class Parts:
         self, name: str, rows: Tensor, compute: Callable[[Tensor], Tensors]
     ) -> Tensors:
         def measured() -> dict[str, Any]:
-            tensors, passes = self._model.count(lambda: compute(rows), per=1)
+            tensors, passes = self._subject.model.count(lambda: compute(rows), per=1)
             tensors[_PASSES] = torch.tensor([[passes.forward, passes.backward]])
             return {key: value.detach().cpu().numpy() for key, value in tensors.items()}
 
@@ -99,14 +81,16 @@ class Parts:
         return {key: torch.from_numpy(np.asarray(one)) for key, one in arrays.items()}
 
 
-def gradients(model: torch.nn.Module, images: Tensor) -> Tensor:
-    """Gradients of one mixture of the logits: those of another model are others."""
-    inputs = images.detach().clone().requires_grad_()
-    with torch.enable_grad():
-        logits = model(inputs)
-        if not logits.requires_grad:
-            return torch.zeros(0)
-        mixture = torch.cos(torch.arange(logits.shape[1], device=logits.device) + 1.0)
-        total = (logits @ mixture.to(logits)).sum()
-    (gradient,) = torch.autograd.grad(total, inputs)
-    return gradient.cpu()
+def _key(subject: Subject) -> dict[str, Any]:
+    """All that the numbers depend on, beside the images of a part and the code."""
+    images = subject.images
+    # Of the model itself: that with the same logits another has other gradients.
+    _, gradients = model_answers(subject.model, images[:2].to(subject.device))
+    return {
+        "settings": vars(subject.settings),
+        "model": model_sum(subject.model.model),
+        "images": tensor_sum(images),
+        "logits": tensor_sum(subject.logits),
+        "gradients": tensor_sum(gradients),
+        "device": subject.device.type,
+    }

@@ -65,8 +65,7 @@ class CountedModel(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return the model's logits, shape (n, K)."""
         self._forward += len(images)
-        # A copy: a model may change its input in place, and the images are others'.
-        logits = self.model(images.clone())
+        logits = self.model(images)
         if isinstance(logits, Tensor) and logits.requires_grad:
             logits.register_hook(  # type: ignore[no-untyped-call]
                 self._count_backward

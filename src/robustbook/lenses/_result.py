@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 from scipy.stats import binomtest
@@ -15,7 +15,10 @@ from robustbook.average_case import Robustness
 from robustbook.lenses._passes import Passes
 from robustbook.margins import Consistency, InputMargins
 
-__all__ = ["Settings", "Share", "ThreeLenses", "wilson"]
+__all__ = ["Settings", "Share", "ThreeLenses"]
+
+#: What can be left out.
+LENSES: Final = ("agreement", "average-case", "margins")
 
 #: Names of what is measured: two shifts, beside the corruptions, and what no shift is.
 ADVERSARIAL, NOISE = "adversarial", "noise"
@@ -38,12 +41,12 @@ class Share:
     value: float
     interval: tuple[float, float]
 
-
-def wilson(hits: Tensor) -> Share:
-    """The share of true ones (N,) with Wilson's 95 % interval."""
-    count, total = int(hits.sum()), len(hits)
-    interval = binomtest(count, total).proportion_ci(method="wilson")
-    return Share(count / total, (float(interval.low), float(interval.high)))
+    @classmethod
+    def of(cls, hits: Tensor) -> Share:
+        """The share of true ones (N,), with Wilson's interval."""
+        count, total = int(hits.sum()), len(hits)
+        interval = binomtest(count, total).proportion_ci(method="wilson")
+        return cls(count / total, (float(interval.low), float(interval.high)))
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ class ThreeLenses:
         """
         if shift not in self.shifted_logits:
             known = ", ".join(self.shifted_logits)
-            raise ValueError(f"shift: expected one of {known}; got {shift!r}.")
+            raise ValueError(f"shift: expected one of {known}; got {shift!r}")
         return self.shifted_logits[shift].argmax(dim=1) != self.logits.argmax(dim=1)
 
     @property

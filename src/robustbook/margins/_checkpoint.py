@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from robustbook._checks.models import model_answers
 from robustbook._store.files import atomic_write, check_writable
 from robustbook._store.sums import model_sum, tensor_sum, tensors_sum
 from robustbook.attacks.engine import Batch
@@ -79,13 +79,8 @@ def _answers(batch: Batch, adversarial: Tensor) -> dict[str, Tensor]:
     """Logits, and gradients of one mixture of them, clean and adversarial."""
     answers = {}
     for kind, images in (("clean", batch.images), ("adversarial", adversarial)):
-        inputs = images.detach().clone().requires_grad_()
-        with torch.enable_grad():
-            logits = batch.model(inputs)
-        # Other gradients that agree in just this mixture are no accident.
-        mixture = torch.cos(torch.arange(logits.shape[1], device=logits.device) + 1.0)
-        (gradients,) = torch.autograd.grad((logits @ mixture).sum(), inputs)
-        answers[f"logits, {kind}"] = logits.detach()
+        logits, gradients = model_answers(batch.model, images)
+        answers[f"logits, {kind}"] = logits
         answers[f"gradients, {kind}"] = gradients.flatten(1)
     return answers
 
