@@ -246,7 +246,7 @@ def style_parameters() -> dict[str, Any]:
     >>> style_parameters()["figure.figsize"]
     (7.0, 3.6)
     """
-    with extra("report"):
+    with extra("plot"):
         from cycler import cycler
 
     return {
@@ -617,7 +617,7 @@ def _pyplot(columns: int) -> Any:
     from robustbook._checks.arguments import check_count  # imports torch
 
     check_count("columns", columns)
-    with extra("report"):
+    with extra("plot"):
         import matplotlib.pyplot as plt
     return plt
 

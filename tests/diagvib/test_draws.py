@@ -3,6 +3,7 @@
 import copy
 import os
 from pathlib import Path
+from pickle import dumps, loads
 
 import numpy as np
 import pytest
@@ -263,11 +264,13 @@ def test_levels_without_an_order_or_twice_are_refused(choice):
         diagvib.Environment(hue=choice)
 
 
-def test_environments_can_be_copied_and_hashed():
-    for environment in diagvib.opportunities("1-CGO").training:
-        again = copy.deepcopy(environment)  # by __reduce__, as pickle does
-        assert again == environment
-        assert hash(again) == hash(environment)
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: loads(dumps(x))])
+def test_environments_and_setups_can_be_copied_pickled_and_hashed(again):
+    setup = diagvib.opportunities("1-CGO")
+    for one in (*setup.training, setup, diagvib.SELECTION_HUE):
+        assert again(one) == one
+        assert hash(again(one)) == hash(one)
+    assert setup != diagvib.opportunities("2-CGO")
 
 
 def test_positions_of_any_integer_type_are_positions():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,16 @@ def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
     if value < minimum:
         raise ValueError(f"{name}: expected at least {minimum}, got {value}")
     return int(value)
+
+
+def check_choice(name: str, value: Any, known: Iterable[str], *, of: str = "") -> str:
+    """One of some names; `of` says for what they are, such as " for mnist"."""
+    known = list(known)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(
+            f"{name}: expected one of {', '.join(known)}{of}; got {value!r}"
+        )
+    return value
 
 
 def check_labels(

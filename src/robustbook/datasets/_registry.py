@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import torch
 
+from robustbook._checks.arguments import check_choice
 from robustbook._store import DataUnavailableError
 from robustbook.datasets._cifar10 import ARCHIVE, read_cifar10
 from robustbook.datasets._digits import read_digits
@@ -134,9 +135,7 @@ def dataset_spec(name: str) -> DatasetSpec:
     >>> dataset_spec("digits").split_sizes
     {'train': 1201, 'test': 596}
     """
-    if name not in _REGISTRY:
-        raise ValueError(f"name: expected one of {', '.join(_REGISTRY)}; got {name!r}")
-    return _REGISTRY[name]
+    return _REGISTRY[check_choice("name", name, _REGISTRY)]
 
 
 def load_dataset(name: str, split: str) -> Dataset:
@@ -224,12 +223,9 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
     >>> fetch("digits")
     []
     """
-    spec: CollectionSpec
-    if name in list_sentences():
-        spec = sentences_spec(name)
-    elif name in _REGISTRY:
-        spec = _REGISTRY[name]
-    else:
-        known = ", ".join((*_REGISTRY, *list_sentences()))
-        raise ValueError(f"name: expected one of {known}; got {name!r}")
+    sentences = list_sentences()
+    check_choice("name", name, [*_REGISTRY, *sentences])
+    spec: CollectionSpec = (
+        sentences_spec(name) if name in sentences else _REGISTRY[name]
+    )
     return [spec.obtain(file, progress=progress) for file in spec.files]

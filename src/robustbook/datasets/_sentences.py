@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robustbook._checks.arguments import check_choice
 from robustbook._store import DataUnavailableError
 from robustbook.datasets._types import CollectionSpec
 
@@ -141,9 +142,7 @@ def sentences_spec(name: str) -> SentencesSpec:
     >>> sentences_spec("sentence-polarity").split_sizes
     {'train': 7662, 'validation': 1000, 'test': 2000}
     """
-    if name not in _REGISTRY:
-        raise ValueError(f"name: expected one of {', '.join(_REGISTRY)}; got {name!r}")
-    return _REGISTRY[name]
+    return _REGISTRY[check_choice("name", name, _REGISTRY)]
 
 
 def load_sentences(name: str, split: str) -> Sentences:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from robustbook._checks.arguments import check_choice
 from robustbook._store import user_cache
 from robustbook._store.downloads import obtain
 
@@ -147,11 +148,7 @@ class CollectionSpec:
 
     def check_split(self, split: str) -> None:
         """Refuse a split that is not among `split_sizes`."""
-        if split not in self.split_sizes:
-            raise ValueError(
-                f"split: expected one of {', '.join(self.split_sizes)} for "
-                f"{self.name}; got {split!r}"
-            )
+        check_choice("split", split, self.split_sizes, of=f" for {self.name}")
 
     def obtain(self, file: str, *, progress: bool = False) -> Path:
         """Find one of `files`, or download it; its sum is checked either way."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count
+from robustbook._checks.arguments import check_choice, check_count
 from robustbook._checks.extras import extra
 from robustbook._store import DataUnavailableError
 from robustbook.datasets._types import Dataset, positions_of
@@ -60,8 +60,8 @@ class WildDataset:
         return len(self.files)
 
     def __repr__(self) -> str:
-        found = sorted(set(self.domains.tolist()))
-        names = ", ".join(self.domain_names[domain] for domain in found)
+        domains = sorted(set(self.domains.tolist()))
+        names = ", ".join(self.domain_names[domain] for domain in domains)
         return (
             f"WildDataset({self.name!r}, {self.split!r}, {len(self)} photographs, "
             f"domains {names})"
@@ -88,14 +88,11 @@ class WildDataset:
         if isinstance(index, slice):
             index = range(len(self))[index]
         positions = positions_of(index, len(self)).numpy()
-        return WildDataset(
-            name=self.name,
-            split=self.split,
+        return replace(
+            self,
             files=tuple(self.files[k] for k in positions),
             labels=self.labels[positions],
             domains=self.domains[positions],
-            class_names=self.class_names,
-            domain_names=self.domain_names,
         )
 
     def by_domain(self) -> dict[str, WildDataset]:
@@ -363,15 +360,10 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
     >>> load_wild("waterbirds", "train", root="no/such/folder")
     Traceback (most recent call last):
         ...
-    robustbook._store.DataUnavailableError: no/such/folder/waterbirds_v1.0...
+    robustbook._store.files.DataUnavailableError: no/such/folder/waterbirds_v1.0...
     """
-    if name not in _FORMATS:
-        raise ValueError(f"name: expected one of {', '.join(_FORMATS)}; got {name!r}")
-    form = _FORMATS[name]
-    if split not in form.splits:
-        raise ValueError(
-            f"split: expected one of {', '.join(form.splits)} for {name}; got {split!r}"
-        )
+    form = _FORMATS[check_choice("name", name, _FORMATS)]
+    check_choice("split", split, form.splits, of=f" for {name}")
     folder = Path(root) / form.folder
     try:
         rows = [row for row in form.rows(folder) if row[3] == split]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from robustbook._checks.arguments import check_count
+from robustbook._checks.arguments import check_choice, check_count
 from robustbook._checks.extras import extra
 from robustbook._compat import mend_torchvision
 
@@ -605,10 +605,7 @@ def build_model(
     >>> sum(p.numel() for p in model.parameters())
     1626
     """
-    if arch not in _ARCHITECTURES:
-        raise ValueError(
-            f"arch: expected one of {', '.join(_ARCHITECTURES)}; got {arch!r}"
-        )
+    check_choice("arch", arch, _ARCHITECTURES)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
         raise TypeError(f"seed: expected an integer, got {seed!r}")
     if not -(2**63) <= seed < 2**63:

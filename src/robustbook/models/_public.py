@@ -14,6 +14,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from robustbook._checks.arguments import check_choice
 from robustbook._store import user_cache
 from robustbook._store.downloads import obtain
 from robustbook.models._architectures import Normalized, build_model
@@ -143,9 +144,7 @@ def public_model(name: str) -> PublicModel:
     >>> entry.accuracy, entry.source.licence
     (0.915, 'BSD-2-Clause')
     """
-    if name not in _REGISTRY:
-        raise ValueError(f"name: expected one of {', '.join(_REGISTRY)}; got {name!r}")
-    return _REGISTRY[name]
+    return _REGISTRY[check_choice("name", name, _REGISTRY)]
 
 
 def obtain_public(name: str, *, directory: Path | str | None = None) -> Path:

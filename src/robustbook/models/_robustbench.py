@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from torch import nn
 
+from robustbook._checks.arguments import check_choice
 from robustbook._store import DataUnavailableError, sha256_of, user_cache
 from robustbook._store.downloads import data_folder
 from robustbook.models._evaluate import resolve_device
@@ -134,16 +135,11 @@ def _zoo_entry(
 
     timm = importlib.import_module("timm")  # it has no type hints
     zoos = {key.value: zoo for key, zoo in model_dicts.items()}
-    if dataset not in zoos:
-        raise ValueError(f"dataset: expected one of {', '.join(zoos)}; got {dataset!r}")
+    check_choice("dataset", dataset, zoos)
     threats = {key.value: entries for key, entries in zoos[dataset].items()}
     # RobustBench keeps the models for both kinds of corruptions in one place.
     folder = threat_model.replace("_3d", "")
-    if folder not in threats:
-        raise ValueError(
-            f"threat_model: expected one of {', '.join(threats)} for {dataset}; "
-            f"got {threat_model!r}"
-        )
+    check_choice("threat_model", folder, threats, of=f" for {dataset}")
     entries = threats[folder]
     timm_name = f"{name.lower().replace('-', '_')}_{dataset}_{folder.lower()}"
     if timm.is_model(timm_name):

@@ -23,18 +23,20 @@ from robustbook.datasets.diagvib._factors import (
     Environment,
     original_position,
 )
+from robustbook.datasets.diagvib._opportunities import (
+    OPPORTUNITIES,
+    co_occurrence,
+    opportunities,
+)
 from robustbook.datasets.diagvib._scenes import Scenes, draw, draw_all, every_level
 from robustbook.datasets.diagvib._setups import (
     CONFIGURED,
     DISCRIMINABILITY,
-    OPPORTUNITIES,
     SELECTION_HUE,
     SELECTION_POSITION,
     Difference,
     Setup,
-    co_occurrence,
     differences,
-    opportunities,
 )
 from robustbook.datasets.diagvib._textures import texture
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from robustbook._checks.arguments import check_choice
 
 __all__ = [
     "FACTORS",
@@ -18,6 +20,7 @@ __all__ = [
     "TEXTURES",
     "Choice",
     "Environment",
+    "Frozen",
     "Interval",
     "level_index",
     "original_position",
@@ -108,12 +111,7 @@ Choice = str | tuple[str, ...] | Mapping[int, str | tuple[str, ...]]
 
 def level_index(factor: str, level: str) -> int:
     """Return the position of a level in :data:`FACTORS`."""
-    levels = FACTORS[factor]
-    if level not in levels:
-        raise ValueError(
-            f"{factor}: expected one of {', '.join(levels)}; got {level!r}"
-        )
-    return levels.index(level)
+    return FACTORS[factor].index(check_choice(factor, level, FACTORS[factor]))
 
 
 def original_position(name: str) -> str:
@@ -146,6 +144,32 @@ def original_position(name: str) -> str:
     level_index("position", name)
     across, down = POSITIONS[name]
     return next(other for other, place in POSITIONS.items() if place == (down, across))
+
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Frozen(Mapping[Key, Value]):
+    """A mapping that does not change, so that it can be hashed; it can be pickled."""
+
+    def __init__(self, items: Mapping[Key, Value]) -> None:
+        self._items = dict(items)
+
+    def __getitem__(self, key: Key) -> Value:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
 
 
 @dataclass(frozen=True)
@@ -197,7 +221,7 @@ class Environment:
                         f"{field.name}: expected digits from 0 to 9 as keys, got "
                         f"{sorted(choice, key=str)}"
                     )
-                choice = MappingProxyType(
+                choice = Frozen(
                     {
                         int(digit): _plain(field.name, levels)
                         for digit, levels in choice.items()
@@ -211,22 +235,6 @@ class Environment:
                     raise ValueError(f"{field.name}: expected at least one level")
                 for level in levels:
                     level_index(field.name, level)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A mapping proxy can be neither pickled nor copied.
-        chosen = (getattr(self, field.name) for field in fields(self))
-        return Environment, tuple(
-            dict(choice) if isinstance(choice, Mapping) else choice for choice in chosen
-        )
-
-    def __hash__(self) -> int:
-        chosen = (getattr(self, field.name) for field in fields(self))
-        return hash(
-            tuple(
-                frozenset(choice.items()) if isinstance(choice, Mapping) else choice
-                for choice in chosen
-            )
-        )
 
     def __repr__(self) -> str:
         shown = (_shown(getattr(self, field.name)) for field in fields(self))
@@ -252,10 +260,7 @@ class Environment:
         ValueError
             If there is no such factor, or it is set for other digits only.
         """
-        if factor not in FACTORS:
-            raise ValueError(
-                f"factor: expected one of {', '.join(FACTORS)}; got {factor!r}"
-            )
+        check_choice("factor", factor, FACTORS)
         choice: Choice = getattr(self, factor)
         if isinstance(choice, Mapping):
             if shape not in choice:

@@ -7,45 +7,17 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count
+from robustbook._checks.arguments import check_choice, check_count
 from robustbook.datasets._types import Dataset, positions_of
-from robustbook.datasets.diagvib._factors import (
-    FACTORS,
-    HUE_SPREAD,
-    HUES,
-    LIGHTNESSES,
-    POSITIONS,
-    SCALES,
-    SHAPES,
-    Environment,
-    level_index,
-)
+from robustbook.datasets.diagvib._factors import FACTORS, SHAPES, Environment
 from robustbook.datasets.diagvib._masks import SOURCES, SPLITS, count_masks
+from robustbook.datasets.diagvib._random import RandomStreams, factor_values
 from robustbook.datasets.diagvib._render import render
 
 __all__ = ["Scenes", "draw", "draw_all", "every_level"]
-
-#: What is drawn of each scene, one number in [0, 1) each. Their order fixes which
-#: pictures belong to a seed: only ever add at the end.
-_DRAWN: Final = (
-    "hue level",
-    "hue",
-    "lightness level",
-    "dark end",
-    "light end",
-    "texture level",
-    "texture row",
-    "texture column",
-    "position level",
-    "across",
-    "down",
-    "scale level",
-    "scale",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,13 +332,10 @@ def draw_all(
     if not shapes or len(set(shapes)) < len(shapes) or not set(shapes) <= set(SHAPES):
         raise ValueError(f"shapes: expected different digits from 0 to 9, got {shapes}")
     for name, value, known in (("split", split, SPLITS), ("source", source, SOURCES)):
-        if value not in known:
-            raise ValueError(
-                f"{name}: expected one of {', '.join(known)}; got {value!r}"
-            )
+        check_choice(name, value, known)
     check_count("count", count)
     seed = check_count("seed", seed, minimum=0)
-    random = _Random(seed, SPLITS.index(split))
+    random = RandomStreams(seed, SPLITS.index(split))
     labels = random.labels(count, len(shapes))
     groups = _groups(paired, len(environments))
     parts = max(groups) + 1
@@ -377,6 +346,7 @@ def draw_all(
             pool = random.pool(count_masks(source, split, shape), shape, part, parts)
             mine = labels == label
             instances[mine] = random.walk(pool, int(mine.sum()), shape, part)
+        uniform = random.uniform(count, part)
         drawn.append(
             Scenes(
                 environment=environment,
@@ -385,7 +355,7 @@ def draw_all(
                 split=split,
                 labels=torch.from_numpy(labels),
                 instances=torch.from_numpy(instances),
-                **_values(environment, shapes, labels, random.uniform(count, part)),
+                **factor_values(environment, shapes, labels, uniform),
             )
         )
     return tuple(drawn)
@@ -410,98 +380,6 @@ def _groups(paired: bool | Sequence[int], count: int) -> list[int]:
             f"one for each environment; got {groups}"
         )
     return groups
-
-
-class _Random:
-    """Streams of random numbers, each with a name: none moves when another grows."""
-
-    def __init__(self, seed: int, split: int) -> None:
-        self.key = (seed, split)
-
-    def _stream(self, *name: int) -> np.random.Generator:
-        return np.random.default_rng((*self.key, *name))
-
-    def labels(self, count: int, classes: int) -> npt.NDArray[np.int64]:
-        """Every class once in each run of as many labels, in a random order."""
-        runs = self._stream(0).random((-(-count // classes), classes))
-        return runs.argsort(axis=1).ravel()[:count].astype(np.int64)
-
-    def uniform(self, count: int, part: int) -> npt.NDArray[np.float64]:
-        """One row of numbers for each scene."""
-        return self._stream(1, part).random((count, len(_DRAWN)))
-
-    def pool(
-        self, size: int, shape: int, part: int, parts: int
-    ) -> npt.NDArray[np.int64]:
-        """The digits of one of several parts that share none."""
-        if size < parts:
-            raise ValueError(
-                f"environments: expected at most {size}, the number of pictures of "
-                f"the digit {shape}, if they are to share none; got {parts}; or pass "
-                "paired=True"
-            )
-        return self._stream(2, shape).random(size).argsort()[part::parts]
-
-    def walk(
-        self, pool: npt.NDArray[np.int64], count: int, shape: int, part: int
-    ) -> npt.NDArray[np.int64]:
-        """Go through a pool as often as needed, each time in another order."""
-        rounds = [
-            pool[self._stream(3, shape, part, lap).random(len(pool)).argsort()]
-            for lap in range(-(-count // len(pool)))
-        ]
-        return np.concatenate(rounds)[:count] if rounds else pool[:0]
-
-
-def _values(
-    environment: Environment,
-    shapes: tuple[int, ...],
-    labels: npt.NDArray[np.int64],
-    uniform: npt.NDArray[np.float64],
-) -> dict[str, Any]:
-    """Levels and values of all factors, from uniform numbers."""
-    column = dict(zip(_DRAWN, uniform.T, strict=True))
-    levels: dict[str, npt.NDArray[np.int64]] = {}
-    for factor in FACTORS:
-        level = np.empty(len(labels), dtype=np.int64)
-        for label, shape in enumerate(shapes):
-            names = environment.levels(factor, shape)
-            choices = np.array([level_index(factor, name) for name in names])
-            mine = labels == label
-            share = column[f"{factor} level"][mine]
-            level[mine] = choices[(share * len(choices)).astype(np.int64)]
-        levels[factor] = level
-
-    def between(
-        intervals: Sequence[tuple[float, float]], factor: str, name: str
-    ) -> Tensor:
-        low, high = np.array(intervals)[levels[factor]].T
-        return torch.from_numpy((low + (high - low) * column[name]).astype(np.float32))
-
-    hues = [(hue - HUE_SPREAD, hue + HUE_SPREAD) for hue in HUES.values()]
-    ends = list(LIGHTNESSES.values())
-    places = list(POSITIONS.values())
-    crop = np.stack([column["texture row"], column["texture column"]], axis=1)
-    return {
-        "levels": {name: torch.from_numpy(level) for name, level in levels.items()},
-        "hue": between(hues, "hue", "hue") % 360.0,
-        "lightness": torch.stack(
-            [
-                between([dark for dark, _ in ends], "lightness", "dark end"),
-                between([light for _, light in ends], "lightness", "light end"),
-            ],
-            dim=1,
-        ),
-        "crop": torch.from_numpy(crop.astype(np.float32)),
-        "position": torch.stack(
-            [
-                between([across for across, _ in places], "position", "across"),
-                between([down for _, down in places], "position", "down"),
-            ],
-            dim=1,
-        ),
-        "scale": between(list(SCALES.values()), "scale", "scale"),
-    }
 
 
 #: What a gallery shows of: an object in which every factor can be seen.

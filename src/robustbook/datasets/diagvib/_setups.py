@@ -1,4 +1,4 @@
-"""The environments of the papers' experiments, by name."""
+"""The environments of the papers' experiments on choosing models, by name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-import torch
-from torch import Tensor
-
 from robustbook.datasets.diagvib._factors import (
     HUES,
     LIGHTNESSES,
@@ -17,20 +14,19 @@ from robustbook.datasets.diagvib._factors import (
     TEXTURES,
     Choice,
     Environment,
+    Frozen,
     original_position,
 )
 
 __all__ = [
     "CONFIGURED",
     "DISCRIMINABILITY",
-    "OPPORTUNITIES",
     "SELECTION_HUE",
     "SELECTION_POSITION",
     "Difference",
     "Setup",
-    "co_occurrence",
     "differences",
-    "opportunities",
+    "shifted",
 ]
 
 
@@ -52,6 +48,10 @@ class Setup:
         with one or five factors shifted, "OOD" two others.
     tests : tuple of Environment
         Number j has j more factors shifted than number 0.
+
+    Notes
+    -----
+    Setups can be compared, hashed and pickled.
 
     Examples
     --------
@@ -79,25 +79,31 @@ class Setup:
         dict of str to Environment
             Keys such as "training 0", "validation 1F-MD 1" and "test 5".
         """
-        found = {f"training {k}": env for k, env in enumerate(self.training)}
-        for name, pair in self.validation.items():
-            found |= {f"validation {name} {k}": env for k, env in enumerate(pair)}
-        return found | {f"test {k}": env for k, env in enumerate(self.tests)}
+        parts = {
+            "training": self.training,
+            **{f"validation {name}": pair for name, pair in self.validation.items()},
+            "test": self.tests,
+        }
+        return {
+            f"{part} {k}": environment
+            for part, environments in parts.items()
+            for k, environment in enumerate(environments)
+        }
 
 
-def _shifted(first: Environment, *shifts: tuple[str, str]) -> tuple[Environment, ...]:
+def shifted(first: Environment, *shifts: tuple[str, str]) -> tuple[Environment, ...]:
     """An environment, then one more for each factor that is shifted after another."""
-    found = [first]
+    environments = [first]
     for factor, level in shifts:
-        found.append(found[-1].changed(**{factor: level}))
-    return tuple(found)
+        environments.append(environments[-1].changed(**{factor: level}))
+    return tuple(environments)
 
 
 def _pairs(
     source: Environment, **others: Environment | tuple[Environment, Environment]
 ) -> Mapping[str, tuple[Environment, Environment]]:
     """Validation pairs; where one environment is given, the source is the other."""
-    return MappingProxyType(
+    return Frozen(
         {
             name.removeprefix("_").replace("_", "-"): (
                 other if isinstance(other, tuple) else (source, other)
@@ -108,7 +114,7 @@ def _pairs(
 
 
 def _discriminability() -> Setup:
-    tests = _shifted(
+    tests = shifted(
         Environment(),
         ("hue", "blue"),
         ("lightness", "bright"),
@@ -127,7 +133,7 @@ def _discriminability() -> Setup:
 
 def _selection_hue() -> Setup:
     red = Environment(scale="large")
-    tests = _shifted(
+    tests = shifted(
         red,
         ("hue", "green"),
         ("lightness", "bright"),
@@ -154,7 +160,7 @@ def _selection_hue() -> Setup:
 
 def _selection_position() -> Setup:
     first = Environment(hue="green", position="upper left", scale="large")
-    tests = _shifted(
+    tests = shifted(
         first,
         ("position", "center"),
         ("scale", "small"),
@@ -238,7 +244,7 @@ def _configured(
         name=name,
         shapes=shapes,
         training=environments(training),
-        validation=MappingProxyType(pairs),
+        validation=Frozen(pairs),
         tests=environments(tests),
     )
 
@@ -342,146 +348,3 @@ def _differences(
             yield Difference(
                 part, factor, getattr(environment, factor), getattr(other, factor)
             )
-
-
-# ------------------------------------------------- shortcuts and ways around them
-
-#: From only shortcuts to none: zero, one, two and three compositional generalization
-#: opportunities (ZGO, CGO), and zero shortcut opportunities (ZSO).
-OPPORTUNITIES: Final = ("ZGO", "1-CGO", "2-CGO", "3-CGO", "ZSO")
-
-#: The digits of Experiment 7, in the order of its tables.
-_DIGITS: Final = (7, 4, 9)
-#: What each digit occurs with besides its own level: one more for each opportunity.
-_MORE: Final = ((0, 1), (2, 0), (1, 2))
-_LEARNED: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
-    {
-        "hue": (("blue", "red", "green"), ("yellow", "cyan", "magenta")),
-        "position": (
-            ("upper left", "center", "lower right"),
-            ("lower center", "upper right", "center left"),
-        ),
-    }
-)
-
-
-def co_occurrence(setting: str) -> Tensor:
-    """Return which digits occur with which levels of the learned factor.
-
-    Parameters
-    ----------
-    setting : str
-        One of :data:`OPPORTUNITIES`.
-
-    Returns
-    -------
-    Tensor, shape (3, 3)
-        Row i is the digit 7, 4 or 9, column j a level: true where they are seen
-        together in training and validation.
-
-    Raises
-    ------
-    ValueError
-        If there is no such setting.
-
-    Notes
-    -----
-    Source: thesis, section C.2.2; PA paper, Figure 12. The tables of 3-CGO and ZSO
-    are pictures in the documents: the third opportunity here completes the pattern
-    of the first two, digit 4 with the third level.
-
-    Examples
-    --------
-    >>> co_occurrence("1-CGO").int()
-    tensor([[1, 1, 0],
-            [0, 1, 0],
-            [0, 0, 1]], dtype=torch.int32)
-    """
-    if setting not in OPPORTUNITIES:
-        raise ValueError(
-            f"setting: expected one of {', '.join(OPPORTUNITIES)}; got {setting!r}"
-        )
-    if setting == "ZSO":
-        return torch.ones(3, 3, dtype=torch.bool)
-    table = torch.eye(3, dtype=torch.bool)
-    for row, column in _MORE[: OPPORTUNITIES.index(setting)]:
-        table[row, column] = True
-    return table
-
-
-def opportunities(setting: str, *, factor: str = "hue") -> Setup:
-    """Return the environments of Experiment 7: a factor that gives the class away.
-
-    Parameters
-    ----------
-    setting : str
-        One of :data:`OPPORTUNITIES`.
-    factor : str, default "hue"
-        The factor that co-occurs with the class: "hue" or "position".
-
-    Returns
-    -------
-    Setup
-        Two source domains with different levels of that factor. Test 0 holds the
-        combinations of both, test 1 those that neither has, and the further tests
-        shift other factors as well. In ZSO there are no combinations left to test,
-        and test 1 holds all.
-
-    Raises
-    ------
-    ValueError
-        If there is no such setting or factor.
-
-    Notes
-    -----
-    Source: thesis, section C.2.2 and Table C.6, whose caption takes "CR" for "upper
-    left"; here it is "center right".
-
-    Examples
-    --------
-    >>> zgo = opportunities("ZGO")
-    >>> zgo.training[0]
-    Environment({7: blue, 4: red, 9: green}, bright, tiles, center, large)
-    >>> zgo.tests[1].levels("hue", 7)
-    ('red', 'green', 'cyan', 'magenta')
-    """
-    if factor not in _LEARNED:
-        raise ValueError(
-            f"factor: expected one of {', '.join(_LEARNED)}; got {factor!r}"
-        )
-    seen = co_occurrence(setting)
-    unseen = ~seen if not bool(seen.all()) else seen
-    sources = _LEARNED[factor]
-
-    def mapping(table: Tensor, levels: Sequence[tuple[str, ...]]) -> Choice:
-        found: dict[int, str | tuple[str, ...]] = {}
-        for row, digit in enumerate(_DIGITS):
-            names = tuple(
-                source[column]
-                for source in levels
-                for column in range(3)
-                if table[row, column]
-            )
-            found[digit] = names[0] if len(names) == 1 else names
-        return found
-
-    base = Environment(hue="blue", lightness="bright", texture="tiles", scale="large")
-    training = tuple(
-        base.changed(**{factor: mapping(seen, [source])}) for source in sources
-    )
-    novel = base.changed(**{factor: mapping(unseen, sources)})
-    other = {
-        "hue": (("position", "center right"), ("scale", "small")),
-        "position": (("scale", "small"), ("hue", "red")),
-    }[factor]
-    tests = (
-        base.changed(**{factor: mapping(seen, sources)}),
-        *_shifted(novel, *other, ("lightness", "dark"), ("texture", "wood")),
-    )
-    return Setup(
-        name=f"opportunities-{factor}-{setting}",
-        shapes=_DIGITS,
-        training=training,
-        validation=MappingProxyType({"ID": (training[0], training[1])}),
-        tests=tests,
-    )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
+from robustbook._checks.arguments import check_choice
 from robustbook.datasets.diagvib._factors import TEXTURES
 
 __all__ = ["SIDE", "texture", "texture_bank"]
@@ -151,9 +152,7 @@ def texture(name: str) -> Tensor:
     >>> bricks.shape, round(float(bricks.mean()), 3)
     (torch.Size([256, 256]), 0.5)
     """
-    if name not in TEXTURES:
-        raise ValueError(f"name: expected one of {', '.join(TEXTURES)}; got {name!r}")
-    if name == "blank":
+    if check_choice("name", name, TEXTURES) == "blank":
         return torch.zeros(SIDE, SIDE)
     return torch.from_numpy(_made(name).astype(np.float32))
 
