@@ -346,8 +346,23 @@ def report(
     ],
     out: Annotated[Path, typer.Option(help="The page to write.")],
     images: Annotated[
-        int, typer.Option(min=10, help="How many images to draw at random.")
-    ] = 200,
+        int | None,
+        typer.Option(
+            min=10,
+            help="How many images to draw at random: 200, or what --minutes allows.",
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Take as many images as can be measured in this time."),
+    ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A lens to leave out: agreement, average-case or margins; several "
+            "with commas."
+        ),
+    ] = None,
     eps: Annotated[
         str, typer.Option(help="ℓ∞ bound of the attack, of pixels in [0, 1].")
     ] = "8/255",
@@ -376,18 +391,28 @@ def report(
     ] = None,
 ) -> None:
     """One page on one model: agreement, average-case robustness, margins."""
-    from robustbook.models._import import is_import_path
-    from robustbook.report._make import Request, make
-
-    if is_import_path(model) and not model.startswith("robustbench:"):
+    if ":" in model and not model.startswith("robustbench:"):
         # As `python -m` does: a model that lies here can be imported.
         sys.path.insert(0, str(Path.cwd()))
-    asked = Request(
-        model, data, out, images, eps, sigma, severity, attack_steps, noise_samples,
-        margin_images, seed, device, numbers,
-    )  # fmt: skip
     with _in_words():
-        seconds = make(asked)
+        from robustbook.report._make import make
+        from robustbook.report._request import Request
+
+        request = Request(
+            model=model, data=data, out=out, numbers=numbers, images=images, eps=eps,
+            sigma=sigma, severity=severity, attack_steps=attack_steps,
+            noise_samples=noise_samples, margin_images=margin_images,
+            skip=tuple(lens for word in skip or () for lens in word.split(",")),
+            minutes=minutes, seed=seed, device=device,
+        )  # fmt: skip
+        try:
+            seconds = make(request)
+        except KeyboardInterrupt:
+            _fail(
+                "interrupted; what was measured is kept, and the same command goes on "
+                "from there",
+                status=130,
+            )
     print(f"{out}: {seconds:.0f} s")
 
 

@@ -136,7 +136,8 @@ def atomic_write(path: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}{_TEMPORARY}")
+    unique = f"{uuid.uuid4().hex[:12]}{_TEMPORARY}"
+    temporary = path.with_name(f"{_beside(path)}{unique}")
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         with temporary.open(mode.replace("w", "x"), **text) as file:
@@ -156,9 +157,14 @@ def write_text(path: Path | str, text: str) -> None:
         file.write(text)
 
 
+def _beside(path: Path) -> str:
+    """How the names of temporary files begin; names have 255 bytes at most."""
+    return f".{os.fsencode(path.name)[:200].decode(errors='ignore')}."
+
+
 def _remove_abandoned(path: Path) -> None:
     """Remove what processes that were killed a day ago left beside `path`."""
-    for left in path.parent.glob(f".{path.name}.*{_TEMPORARY}"):
+    for left in path.parent.glob(f"{_beside(path)}*{_TEMPORARY}"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _ABANDONED:
                 left.unlink()

@@ -6,10 +6,13 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
+
+from robustbook._compat import mend_torchvision
 
 __all__ = ["import_model", "is_import_path"]
 
@@ -60,6 +63,9 @@ def import_model(name: str) -> nn.Module:
 
 
 def _module(name: str, where: str) -> Any:
+    # Before a stranger's file imports it; what else is wrong with it is said there.
+    with suppress(Exception):
+        mend_torchvision()
     try:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:

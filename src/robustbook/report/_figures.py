@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from robustbook._checks.extras import extra
+from robustbook.average_case import Robustness
 from robustbook.lenses import ThreeLenses
+from robustbook.margins import InputMargins
 from robustbook.report._words import (
     OFTEN,
     Z,
@@ -45,36 +48,32 @@ _POINTS: Final = 240
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the page.
-
-    Attributes
-    ----------
-    title, caption : str
-        Above and below it.
-    svg : str
-        An element of HTML.
-    """
+    """A figure of the page: above it, below it, and an element of HTML."""
 
     title: str
     caption: str
     svg: str
 
 
-def figures(seen: ThreeLenses) -> list[Figure]:
-    """The three figures of a report."""
-    return [_agreements(seen), _survival(seen), _margins(seen)]
+def figures(lenses: ThreeLenses) -> list[Figure]:
+    """One figure for each lens that was measured."""
+    return [
+        *([_agreements(lenses)] if lenses.agreements else []),
+        *([_survival(lenses, lenses.robustness)] if lenses.robustness else []),
+        *([_margins(lenses, lenses.margins)] if lenses.margins else []),
+    ]
 
 
 # --- agreement under each shift ---------------------------------------------------
 
 
-def _agreements(seen: ThreeLenses) -> Figure:
-    most = math.log(seen.num_classes)
-    names = list(seen.agreements)
-    found = [seen.agreements[name] for name in names]
-    values = np.array([one.pa for one in found])
-    errors = np.nan_to_num([Z * one.standard_error for one in found])
-    hard = np.array([one.hard_part for one in found])
+def _agreements(lenses: ThreeLenses) -> Figure:
+    most = math.log(lenses.num_classes)
+    names = list(lenses.agreements)
+    agreements = lenses.agreements.values()
+    values = np.array([agreement.pa for agreement in agreements])
+    errors = np.nan_to_num([Z * one.standard_error for one in agreements])
+    hard = np.array([agreement.hard_part for agreement in agreements])
     low = max(0.0, min((values - errors).min(), hard.min()))
     rows = np.arange(len(names))[::-1]
 
@@ -121,14 +120,14 @@ def _agreements(seen: ThreeLenses) -> Figure:
 # --- average-case robustness of each image -----------------------------------------
 
 
-def _survival(seen: ThreeLenses) -> Figure:
-    order = torch.argsort(seen.robustness.probability, stable=True)
+def _survival(lenses: ThreeLenses, robustness: Robustness) -> Figure:
+    order = torch.argsort(robustness.probability, stable=True)
     total = len(order)
     places = np.unique(np.geomspace(1, total, min(total, _POINTS)).round().astype(int))
     chosen = order[torch.from_numpy(places - 1)]
-    probability = seen.robustness.probability[chosen].numpy()
-    low, high = (side[chosen].numpy() for side in seen.robustness.interval())
-    correct = seen.correct
+    probability = robustness.probability[chosen].numpy()
+    low, high = (side[chosen].numpy() for side in robustness.interval())
+    correct = lenses.correct
 
     def draw(ax: Axes) -> None:
         ax.axhline(OFTEN, color=_COLORS["muted"], lw=1.2, ls=(0, (4, 3)))
@@ -153,8 +152,8 @@ def _survival(seen: ThreeLenses) -> Figure:
         ax.set_xlabel("images, the most fragile first")
         ax.set_ylabel("survives noise")
 
-    count = int(fragile(seen).sum())
-    least = float(seen.robustness.probability.min())
+    count = int(fragile(lenses).sum())
+    least = float(robustness.probability.min())
     title = "How often each prediction survives noise"
     alternative = (
         f"{title}, images in rising order, from {percent(least)}. {count} of {total} "
@@ -162,7 +161,7 @@ def _survival(seen: ThreeLenses) -> Figure:
     )
     marks = " Crosses: misclassified without noise." if correct is not None else ""
     caption = (
-        f"Estimates from {seen.settings.noise_samples} noisy copies each, with 95 % "
+        f"Estimates from {lenses.settings.noise_samples} noisy copies each, with 95 % "
         f"intervals. Dashed: nine times in ten.{marks}"
     )
     return Figure(title, caption, _svg(draw, "b", alternative))
@@ -171,11 +170,11 @@ def _survival(seen: ThreeLenses) -> Figure:
 # --- the two margins ---------------------------------------------------------------
 
 
-def _margins(seen: ThreeLenses) -> Figure:
-    free = seen.logit_margins[seen.measured].numpy()
-    measured = seen.margins.margins.double().cpu().numpy()
+def _margins(lenses: ThreeLenses, margins: InputMargins) -> Figure:
+    free = lenses.logit_margins[lenses.measured].numpy()
+    measured = margins.margins.double().cpu().numpy()
     finite = np.isfinite(measured)
-    eps = seen.settings.eps
+    eps = lenses.settings.eps
     brittle = measured <= eps
 
     def draw(ax: Axes) -> None:
@@ -199,16 +198,16 @@ def _margins(seen: ThreeLenses) -> Figure:
         ax.set_xlabel("logit margin")
         ax.set_ylabel("input margin")
 
-    found = seen.consistency
+    order = lenses.consistency
     title = "Does the free margin tell the measured one?"
-    tau = "" if found is None else f" Kendall's τ is {found.tau:.2f}."
+    tau = "" if order is None else f" Kendall's τ is {order.tau:.2f}."
     alternative = (
         f"{title} Input margin against logit margin of {len(measured)} images; "
         f"{int(brittle.sum())} input margins are at most ε.{tau}"
     )
     unknown = int((~finite).sum())
     left_out = f" Of {unknown} images no attack changed the prediction." * bool(unknown)
-    shown = "" if found is None else f" τ = {found.tau:.2f}."
+    shown = "" if order is None else f" τ = {order.tau:.2f}."
     caption = (
         f"{len(measured)} images, drawn at random; input margins are upper bounds, in "
         f"units where a pixel lies in [0, 1].{shown} Crosses: a change within ε was "
@@ -251,8 +250,9 @@ def _svg(draw: Any, prefix: str, alternative: str) -> str:
 
     Not with pyplot, so that no figure stays open in a notebook.
     """
-    import matplotlib as mpl
-    from matplotlib.figure import Figure as Canvas
+    with extra("report"):
+        import matplotlib as mpl
+        from matplotlib.figure import Figure as Canvas
 
     content = io.StringIO()
     style: Any = _style()

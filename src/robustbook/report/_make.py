@@ -1,215 +1,204 @@
-"""What ``robustbook report`` does: load, check, measure, write."""
+"""What ``robustbook report`` does: load, forecast, measure, write."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
-from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import nn
 
-from robustbook._checks.models import check_model_logits
-from robustbook.lenses import ThreeLenses, three_lenses
-from robustbook.lenses._measure import FEWEST
-from robustbook.models import load_model, resolve_device
+from robustbook._store.cache import cache_directory, cached_arrays, earlier_work
+from robustbook._store.sums import model_sum, tensor_sum
+from robustbook.lenses import FEWEST, ThreeLenses, three_lenses
+from robustbook.models import load_model
 from robustbook.report._data import Images, read_images
-from robustbook.report._numbers import image_scores
-from robustbook.report._page import Report, check_target, write_whole
+from robustbook.report._fit import check_fit
+from robustbook.report._forecast import Forecast, Pace, in_words, measure_pace
+from robustbook.report._numbers import image_scores, versions
+from robustbook.report._page import Report, write_files
+from robustbook.report._request import Request
 
-__all__ = ["Request", "make", "parse_bound"]
+__all__ = ["make"]
 
-
-@dataclass(frozen=True)
-class Request:
-    """What was asked for on the command line."""
-
-    model: str
-    data: str
-    out: Path
-    images: int
-    eps: str
-    sigma: float
-    severity: int
-    attack_steps: int
-    noise_samples: int
-    margin_images: int
-    seed: int
-    device: str
-    numbers: Path | None
+#: Images where neither their number nor the time is asked for.
+IMAGES: Final = 200
 
 
-def make(asked: Request) -> float:
-    """Measure a model and write its page.
-
-    Returns
-    -------
-    float
-        Seconds.
+def make(request: Request) -> float:
+    """Measure a model, write its page, and return the seconds of the measuring.
 
     Raises
     ------
     TypeError, ValueError
-        If model, data or an option cannot be used.
+        If model and images cannot be used.
     RuntimeError
         If the model fails while it is measured.
     OSError
         If a file cannot be written.
     """
     started = time.monotonic()
-    # First what costs nothing.
-    eps = parse_bound(asked.eps)
-    _check_targets(asked)
-    device = _device(asked.device)
-    found = read_images(asked.data)
-    if found.labels is None and found.others:
-        print(
-            f"robustbook: {found.name}: nothing named labels in it (but "
-            f"{', '.join(found.others)}); measured without labels",
-            file=sys.stderr,
+    pool = read_images(request.data)
+    if pool.labels is None and pool.others:
+        _say(
+            f"{pool.name}: nothing named labels in it (but "
+            f"{', '.join(pool.others)}); measured without labels"
         )
-    if len(found) < FEWEST:
+    if len(pool) < FEWEST:
         raise ValueError(
-            f"{found.name}: images: expected at least {FEWEST}, got {len(found)}"
+            f"{pool.name}: images: expected at least {FEWEST}, got {len(pool)}"
         )
-    chosen = found.draw(asked.images, seed=asked.seed)
-    model = load_model(asked.model, device=device)
-    _check_fit(model, chosen, asked)
-    seen = _measured(model, chosen, eps, asked)
-    seconds = time.monotonic() - started
+    most = request.images or (IMAGES if request.minutes is None else len(pool))
+    chosen = pool.draw(most, seed=request.seed)
+    device = request.place
+    model = load_model(request.model, device=device).eval()
+    classes = check_fit(model, chosen, request.model)
+    folder = _folder(request, model, chosen)
+    with earlier_work() as earlier:
+        forecast = _forecast(request, model, chosen, classes, folder)
+        chosen = pool.draw(forecast.images, seed=request.seed)
+        if earlier.files:
+            _say("going on from what was measured before it was interrupted")
+        lenses = _measured(model, chosen, request, forecast, folder)
+        seconds = time.monotonic() - started + earlier.seconds
     page = Report(
-        seen,
+        lenses,
         images=chosen.images,
         positions=chosen.positions.tolist(),
-        model=asked.model,
+        model=request.model,
         data=chosen.name,
         date=datetime.now(UTC).date().isoformat(),
-        device=_device_name(device),
+        device=torch.cuda.get_device_name(device) if "cuda" in device else device,
         seconds=seconds,
     )
-    if asked.numbers is not None:
-        scores = image_scores(seen, chosen.positions.tolist())
-        text = json.dumps({**page.numbers, "per_image": scores}, allow_nan=False)
-        write_whole(asked.numbers, text + "\n")
-    page.write(asked.out)
-    return time.monotonic() - started
+    files = {request.out: page.html}
+    if request.numbers is not None:
+        scores = image_scores(lenses, chosen.positions.tolist())
+        numbers = json.dumps({**page.numbers, "per_image": scores}, allow_nan=False)
+        files[request.numbers] = numbers + "\n"
+    write_files(files)
+    shutil.rmtree(folder, ignore_errors=True)
+    return seconds
 
 
-def parse_bound(text: str) -> float:
-    """ε as a number or a fraction, "0.03" or "8/255"."""
-    try:
-        number = float(Fraction(text.strip()))
-    except (ValueError, ZeroDivisionError, OverflowError):
-        number = -1.0
-    if not 0 < number <= 1:
+def _say(text: str) -> None:
+    print(f"robustbook: {text}", file=sys.stderr)
+
+
+def _folder(request: Request, model: nn.Module, chosen: Images) -> Path:
+    """Where this request keeps what it has measured, until its page is written."""
+    asked = {
+        name: value
+        for name, value in asdict(request).items()
+        if name not in ("out", "numbers")
+    }
+    key = [asked, versions(), model_sum(model), tensor_sum(chosen.images)]
+    text = json.dumps(key, sort_keys=True).encode()
+    return cache_directory() / "reports" / hashlib.sha256(text).hexdigest()[:32]
+
+
+def _forecast(
+    request: Request, model: nn.Module, chosen: Images, classes: int, folder: Path
+) -> Forecast:
+    """Time a few passes, say what the whole takes, and choose how many images.
+
+    The pace is kept with the parts: who goes on has the same images in the same parts.
+    """
+    parameter = next(model.parameters(), torch.empty(0))
+    sample = chosen.images[:16].to(parameter.device)
+    if parameter.is_floating_point():
+        sample = sample.to(parameter.dtype)
+
+    def timed() -> dict[str, Any]:
+        pace = measure_pace(model, sample, severity=request.severity)
+        return {name: np.array(value) for name, value in asdict(pace).items()}
+
+    pace = cached_arrays({"pace": 1}, timed, code="robustbook.report", directory=folder)
+    forecast = Forecast(
+        Pace(**{name: array.tolist() for name, array in pace.items()}),
+        classes,
+        images=len(chosen),
+        margin_images=min(request.margin_images, len(chosen)),
+        attack_steps=request.attack_steps,
+        noise_samples=request.noise_samples,
+        skip=request.skip,
+    )
+    if request.minutes is not None:
+        forecast = _within(forecast, request.minutes)
+    lenses = forecast.seconds()
+    each = ", ".join(f"{name} {in_words(seconds)}" for name, seconds in lenses.items())
+    total = forecast.total()
+    advice = ""
+    if total > 600 and request.minutes is None:
+        costly = max(lenses, key=lambda name: lenses[name])
+        advice = f"; --minutes 10 takes fewer images, --skip {costly} leaves that out"
+    _say(
+        f"about {in_words(total)} for {forecast.images} images ({each}){advice}; an "
+        "interrupted report goes on where it stopped"
+    )
+    return forecast
+
+
+def _within(whole: Forecast, minutes: float) -> Forecast:
+    forecast = whole.within(60 * minutes, fewest=FEWEST)
+    if forecast is None:
+        least = whole.of(FEWEST)
         raise ValueError(
-            f"--eps: expected a number in (0, 1], such as 0.03 or 8/255; got {text!r}"
+            f"--minutes: expected more than {minutes:g}: {FEWEST} images, the fewest, "
+            f"take about {in_words(least.total())}; leave out a lens with --skip, or "
+            "take fewer --noise-samples and --attack-steps"
         )
-    return number
+    usual = min(IMAGES, whole.images)
+    _say(
+        f"--minutes {minutes:g}: {forecast.images} images fit, "
+        f"{forecast.margin_images} input margins; shares are known to ± "
+        f"{_half_width(forecast.images):.0f} percentage points or better (of {usual} "
+        f"images: ± {_half_width(usual):.0f})"
+    )
+    return forecast
 
 
-def _check_targets(asked: Request) -> None:
-    """Refuse files that could not be written, or would replace one another."""
-    taken = {Path(asked.data).resolve(): "--data"}
-    for option, path in (("--out", asked.out), ("--json", asked.numbers)):
-        if path is None:
-            continue
-        check_target(path)
-        other = taken.setdefault(path.resolve(), option)
-        if other != option:
-            raise ValueError(f"{option}: {path}: expected another file than {other}")
+def _half_width(images: int) -> float:
+    """Of the 95 % interval of a share of one half, in percentage points."""
+    return 98 / float(np.sqrt(images))
 
 
 def _measured(
-    model: nn.Module, chosen: Images, eps: float, asked: Request
+    model: nn.Module,
+    chosen: Images,
+    request: Request,
+    forecast: Forecast,
+    folder: Path,
 ) -> ThreeLenses:
     try:
         return three_lenses(
             model,
             chosen.images,
             chosen.labels,
-            eps=eps,
-            sigma=asked.sigma,
-            severity=asked.severity,
-            attack_steps=asked.attack_steps,
-            noise_samples=asked.noise_samples,
-            margin_images=asked.margin_images,
-            seed=asked.seed,
+            eps=request.bound,
+            sigma=request.sigma,
+            severity=request.severity,
+            attack_steps=request.attack_steps,
+            noise_samples=request.noise_samples,
+            margin_images=forecast.margin_images,
+            skip=request.skip,
+            seed=request.seed,
+            batch_size=forecast.part,
+            checkpoint=folder,
         )
-    except (TypeError, ValueError, ArithmeticError, RuntimeError, ImportError):
+    except (ImportError, OSError, TypeError, ValueError, Warning):
         raise
     except (Exception, SystemExit) as error:
         # Whatever a stranger's model raises on other images than the first two.
+        kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__} "
         raise RuntimeError(
-            f"{type(error).__name__} while it was measured: {error}"
+            f"{request.model}: {kind}while it was measured: {error}"
         ) from error
-
-
-def _device(name: str) -> str:
-    try:
-        found = torch.device(resolve_device(name))
-        torch.empty(0, device=found)
-    except (AssertionError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"--device: expected auto, cpu, or a device that is here; got {name!r} "
-            f"({reason})"
-        ) from error
-    return str(found)
-
-
-def _device_name(device: str) -> str:
-    if device.startswith("cuda"):
-        return str(torch.cuda.get_device_name(device))
-    return device
-
-
-def _check_fit(model: nn.Module, chosen: Images, asked: Request) -> None:
-    """Show the model two images, and ask for a gradient, as attacks will."""
-    parameter = next(model.parameters(), None)
-    place: Any = {} if parameter is None else {"device": parameter.device}
-    kinds = [one.dtype for one in model.parameters() if one.is_floating_point()]
-    if kinds:
-        if kinds[0] not in (torch.float32, torch.float64):
-            raise ValueError(
-                f"{asked.model}: expected parameters in float32 or float64, got "
-                f"{kinds[0]}; call model.float() first"
-            )
-        place["dtype"] = kinds[0]
-    pixels = chosen.images[:2].to(**place).requires_grad_()
-    shape = "x".join(map(str, pixels.shape[1:]))
-    what = f"{asked.model}: images of {shape}, as {chosen.name} has them,"
-    try:
-        # A copy: some models change what they are given.
-        logits = model(pixels.clone())
-    except (Exception, SystemExit) as error:
-        # Whatever a stranger's model raises.
-        reason = next(iter(str(error).splitlines()), "")
-        raise ValueError(
-            f"{what} do not fit this model ({type(error).__name__}: {reason})"
-        ) from error
-    try:
-        logits = check_model_logits(logits, len(pixels))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{asked.model}: {error}") from error
-    if not logits.requires_grad:
-        raise ValueError(
-            f"{asked.model}: its logits carry no gradient, which attacks need; leave "
-            "out torch.no_grad() and detach()"
-        )
-    classes = logits.shape[1]
-    if chosen.num_classes is not None and classes != chosen.num_classes:
-        raise ValueError(
-            f"{asked.model}: {classes} classes, but {chosen.name} has "
-            f"{chosen.num_classes}"
-        )
-    if chosen.labels is not None and int(chosen.labels.max()) >= classes:
-        raise ValueError(
-            f"{asked.model}: {classes} classes, but a label of {chosen.name} is "
-            f"{int(chosen.labels.max())}"
-        )

@@ -26,12 +26,12 @@ def versions() -> dict[str, str]:
     }
 
 
-def report_numbers(seen: ThreeLenses, **header: Any) -> dict[str, Any]:
+def report_numbers(lenses: ThreeLenses, **header: Any) -> dict[str, Any]:
     """All numbers of the page, and what stands in its header.
 
     Parameters
     ----------
-    seen : ThreeLenses
+    lenses : ThreeLenses
         The measurement.
     **header
         Model, data and the like.
@@ -42,19 +42,19 @@ def report_numbers(seen: ThreeLenses, **header: Any) -> dict[str, Any]:
         Infinite numbers are "inf", undefined ones None.
     """
     found: dict[str, Any] = strict(
-        {"format": FORMAT, **header, "versions": versions(), **seen.as_dict()}
+        {"format": FORMAT, **header, "versions": versions(), **lenses.as_dict()}
     )
     return found
 
 
-def image_scores(seen: ThreeLenses, positions: list[int]) -> dict[str, Any]:
+def image_scores(lenses: ThreeLenses, positions: list[int]) -> dict[str, Any]:
     """What each lens says of each image, beside its prediction and its class."""
     found: dict[str, Any] = strict(
         {
             "position": positions,
-            "prediction": seen.logits.argmax(dim=1).tolist(),
-            "label": None if seen.labels is None else seen.labels.tolist(),
-            **{name: score.tolist() for name, score in seen.scores().items()},
+            "prediction": lenses.logits.argmax(dim=1).tolist(),
+            "label": None if lenses.labels is None else lenses.labels.tolist(),
+            **{name: score.tolist() for name, score in lenses.scores().items()},
         }
     )
     return found

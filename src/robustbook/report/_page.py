@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
-from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,26 +19,35 @@ from torch import Tensor
 from robustbook._checks.arguments import check_non_negative
 from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
-from robustbook.lenses import Passes, ThreeLenses
+from robustbook._store.files import atomic_write
+from robustbook.lenses import Passes, Share, ThreeLenses
 from robustbook.report import _words as words
 from robustbook.report._figures import figures
 from robustbook.report._numbers import FORMAT, report_numbers
+from robustbook.report._request import check_target
 from robustbook.report._thumbnails import fragile_rows
 
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = [
-    "Report",
-    "check_target",
-    "read_report",
-    "render_report",
-    "write_report",
-    "write_whole",
-]
+__all__ = ["Report", "read_report", "render_report", "write_files", "write_report"]
 
 _TEMPLATE: Final = "page.html.jinja"
-_ID: Final = "numbers"
+_NUMBERS: Final = re.compile(
+    r'<script type="application/json" id="numbers">(.*?)</script>', re.DOTALL
+)
+
+#: Fits the frame in a notebook to its page, and takes over the theme of the site.
+_FIT: Final = (
+    "const outer = document.documentElement, "
+    "inner = this.contentDocument.documentElement, "
+    "fit = () => { "
+    "if (outer.dataset.theme) inner.dataset.theme = outer.dataset.theme; "
+    "this.style.height = inner.offsetHeight + 4 + 'px'; }; "
+    "fit(); "
+    "new ResizeObserver(fit).observe(inner); "
+    "new MutationObserver(fit).observe(outer, { attributeFilter: ['data-theme'] })"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +56,7 @@ class Report:
 
     Attributes
     ----------
-    seen : ThreeLenses
+    lenses : ThreeLenses
         What was measured.
     images : Tensor or ndarray, shape (N, C, H, W), optional
         The images, to show the most fragile ones: one channel or three.
@@ -70,10 +78,10 @@ class Report:
         If the images or their positions are not as many as were measured, or not
         in [0, 1], or seconds are no duration.
     TypeError
-        If `seen` is no measurement, or the images are not floating-point numbers.
+        If `lenses` is no measurement, or the images are not floating-point numbers.
     """
 
-    seen: ThreeLenses
+    lenses: ThreeLenses
     images: Tensor | None = field(default=None, repr=False)
     positions: Sequence[int] | Tensor | None = field(default=None, repr=False)
     model: str = "a model"
@@ -83,39 +91,37 @@ class Report:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.seen, ThreeLenses):
+        if not isinstance(self.lenses, ThreeLenses):
             raise TypeError(
-                "seen: expected what three_lenses returns, got "
-                f"{type(self.seen).__name__}."
+                "lenses: expected what three_lenses returns, got "
+                f"{type(self.lenses).__name__}"
             )
-        for name, given in (("images", self.images), ("positions", self.positions)):
-            if given is not None and len(given) != len(self.seen):
+        for name, values in (("images", self.images), ("positions", self.positions)):
+            if values is not None and len(values) != len(self.lenses):
                 raise ValueError(
-                    f"{name}: expected the {len(self.seen)} that were measured, got "
-                    f"{len(given)}."
+                    f"{name}: expected the {len(self.lenses)} that were measured, got "
+                    f"{len(values)}"
                 )
-        as_given: dict[str, Any] = {
-            "model": _shown(self.model),
-            "data": _shown(self.data),
-        }
+        plain: dict[str, Any] = {}
         if self.images is not None:
-            as_given["images"] = check_images(self.images)
+            plain["images"] = check_images(self.images)
         if self.positions is not None:
-            as_given["positions"] = [int(place) for place in self.positions]
-        if self.date is not None:
-            as_given["date"] = _shown(self.date)
-        if self.device is not None:
-            as_given["device"] = _shown(self.device)
+            plain["positions"] = [int(place) for place in self.positions]
         if self.seconds is not None:
-            as_given["seconds"] = check_non_negative("seconds", self.seconds)
-        for name, value in as_given.items():
+            plain["seconds"] = check_non_negative("seconds", self.seconds)
+        for name in ("model", "data", "date", "device"):
+            if getattr(self, name) is not None:
+                # As UTF-8 can hold it: file names may have bytes that are no text.
+                text = str(getattr(self, name)).encode("utf-8", "replace")
+                plain[name] = text.decode("utf-8")
+        for name, value in plain.items():
             object.__setattr__(self, name, value)
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
         """What stands on the page, as JSON holds it."""
         return report_numbers(
-            self.seen,
+            self.lenses,
             model=self.model,
             data=self.data,
             date=self.date,
@@ -129,49 +135,54 @@ class Report:
         return self._render(framed=False)
 
     def _render(self, *, framed: bool) -> str:
-        seen = self.seen
-        shown = self.images is not None and self.images.shape[1] in (1, 3)
-        positions = range(len(seen)) if self.positions is None else self.positions
+        lenses, images = self.lenses, self.images
+        positions = range(len(lenses)) if self.positions is None else self.positions
+        rows = []
+        if images is not None and images.shape[1] in (1, 3):
+            rows = fragile_rows(lenses, images, [int(place) for place in positions])
+        cards = words.cards(lenses)
         return _template().render(
             framed=framed,
             book=words.BOOK,
             model=self.model,
             header=self._header(),
-            lenses=words.LENSES,
-            cards=_cards(seen),
-            shifts=_shift_rows(seen),
-            measures=_measure_rows(seen),
-            figures=figures(seen),
-            rows=fragile_rows(seen, self.images, [int(p) for p in positions])
-            if shown and self.images is not None
-            else [],
-            settings=seen.settings,
-            most=f"{math.log(seen.num_classes):.3f}",
-            cost=_cost(seen),
+            warning=words.constant_sentence(lenses),
+            lenses=[words.LENSES[name] for name in cards],
+            cards=cards.values(),
+            shifts=_shift_rows(lenses),
+            measures=_measure_rows(lenses),
+            figures=figures(lenses),
+            rows=rows,
+            most=f"{math.log(lenses.num_classes):.3f}",
+            cost=_cost(lenses),
             numbers=_as_script(self.numbers),
-            id=_ID,
         )
 
     def _header(self) -> list[tuple[str, str]]:
-        seen, found = self.seen, self.numbers["versions"]
-        settings = seen.settings
-        how = (
-            f"ε = {words.bound(settings.eps)}, PGD with {settings.attack_steps} steps; "
-            f"σ = {settings.sigma:g}, {settings.noise_samples} copies; corruptions at "
-            f"severity {settings.severity}; {len(seen.measured)} input margins; seed "
-            f"{settings.seed}"
-        )
-        labels = "" if seen.labels is None else ", with labels"
-        made = [self.date, self.device and f"on {self.device}"]
-        if self.seconds is not None:
-            made.append(f"{self.seconds:.0f} s")
-        return [
-            ("Data", f"{self.data}: {len(seen)} images, {seen.num_classes} classes"
-             f"{labels}"),
-            ("Settings", how),
-            *([("Made", ", ".join(filter(None, made)))] if any(made) else []),
-            ("With", ", ".join(f"{name} {number}" for name, number in found.items())),
-        ]  # fmt: skip
+        lenses, settings = self.lenses, self.lenses.settings
+        how = [
+            f"ε = {words.bound(settings.eps)}, PGD with {settings.attack_steps} steps",
+            f"σ = {settings.sigma:g}, {settings.noise_samples} copies",
+            f"corruptions at severity {settings.severity}",
+            f"{len(lenses.measured)} input margins",
+            f"seed {settings.seed}",
+        ]
+        labels = "" if lenses.labels is None else ", with labels"
+        took = None if self.seconds is None else f"{self.seconds:.0f} s"
+        made = ", ".join(filter(None, [
+            self.date, self.device and f"on {self.device}", took,
+        ]))  # fmt: skip
+        left = ", ".join(words.left_out(lenses))
+        versions = self.numbers["versions"].items()
+        facts = {
+            "Data": f"{self.data}: {len(lenses)} images, {lenses.num_classes} classes"
+            f"{labels}",
+            "Settings": "; ".join(how),
+            "Left out": left,
+            "Made": made,
+            "With": ", ".join(f"{name} {number}" for name, number in versions),
+        }
+        return [(name, value) for name, value in facts.items() if value]
 
     def write(self, path: Path | str) -> Path:
         """Write the page, whole or not at all.
@@ -187,37 +198,25 @@ class Report:
             The same.
         """
         check_target(Path(path))
-        return write_whole(Path(path), self.html)
+        write_files({Path(path): self.html})
+        return Path(path)
 
     def _repr_html_(self) -> str:
         """For notebooks: a frame, so that its style and theirs stay apart."""
         page = escape(self._render(framed=True))
-        # The frame is as high as its page, and dark where a site that has a theme
-        # of its own is.
-        fit = (
-            "const outer = document.documentElement, "
-            "inner = this.contentDocument.documentElement, "
-            "fit = () => { "
-            "if (outer.dataset.theme) inner.dataset.theme = outer.dataset.theme; "
-            "this.style.height = inner.offsetHeight + 4 + 'px'; }; "
-            "fit(); "
-            "new ResizeObserver(fit).observe(inner); "
-            "new MutationObserver(fit).observe(outer, "
-            "{ attributeFilter: ['data-theme'] })"
-        )
         return (
             f'<iframe title="Robustness report: {escape(self.model)}" srcdoc="{page}" '
-            f'onload="{fit}" style="width: 100%; height: 60rem; border: 0">'
+            f'onload="{_FIT}" style="width: 100%; height: 60rem; border: 0">'
             "</iframe>"
         )
 
 
-def render_report(seen: ThreeLenses, **header: Any) -> str:
+def render_report(lenses: ThreeLenses, **header: Any) -> str:
     """Render the one-page report of a model.
 
     Parameters
     ----------
-    seen : ThreeLenses
+    lenses : ThreeLenses
         From :func:`robustbook.lenses.three_lenses`.
     **header
         ``images``, ``positions``, ``model``, ``data``, ``date``, ``device``,
@@ -241,17 +240,17 @@ def render_report(seen: ThreeLenses, **header: Any) -> str:
     ----------
     Chapter 28 of this book.
     """
-    return Report(seen, **header).html
+    return Report(lenses, **header).html
 
 
-def write_report(path: Path | str, seen: ThreeLenses, **header: Any) -> Path:
+def write_report(path: Path | str, lenses: ThreeLenses, **header: Any) -> Path:
     """Write the one-page report of a model, whole or not at all.
 
     Parameters
     ----------
     path : Path or str
         Where to; a file that is there is replaced.
-    seen : ThreeLenses
+    lenses : ThreeLenses
         From :func:`robustbook.lenses.three_lenses`.
     **header
         As :func:`render_report` takes it.
@@ -273,7 +272,7 @@ def write_report(path: Path | str, seen: ThreeLenses, **header: Any) -> Path:
     ----------
     Chapter 28 of this book.
     """
-    return Report(seen, **header).write(path)
+    return Report(lenses, **header).write(path)
 
 
 def read_report(source: Path | str) -> dict[str, Any]:
@@ -287,7 +286,8 @@ def read_report(source: Path | str) -> dict[str, Any]:
     Returns
     -------
     dict
-        The numbers. Infinite ones are the string "inf", undefined ones None.
+        The numbers. Infinite ones are the string "inf"; undefined ones, and those of
+        lenses that were left out, are None.
 
     Raises
     ------
@@ -301,10 +301,9 @@ def read_report(source: Path | str) -> dict[str, Any]:
         where, text = "source", source
     else:
         where, text = str(source), Path(source).read_bytes().decode("utf-8", "replace")
-    reader = _NumbersReader()
-    reader.feed(text)
+    script = _NUMBERS.search(text)
     try:
-        numbers = json.loads("".join(reader.found))
+        numbers = json.loads(script[1] if script else "")
     except ValueError:
         numbers = None
     if not isinstance(numbers, dict) or numbers.get("format") != FORMAT:
@@ -315,58 +314,15 @@ def read_report(source: Path | str) -> dict[str, Any]:
     return numbers
 
 
-class _NumbersReader(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self._inside = False
+def write_files(texts: Mapping[Path, str]) -> None:
+    """Write all files beside their places, then move them there, the first one first.
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._inside = tag == "script" and ("id", _ID) in attrs
-
-    def handle_endtag(self, tag: str) -> None:
-        self._inside = False
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.found.append(data)
-
-
-def _shown(name: object) -> str:
-    """A name as UTF-8 can hold it: file names may have bytes that are no text."""
-    return str(name).encode("utf-8", "replace").decode("utf-8")
-
-
-def check_target(path: Path) -> None:
-    """Refuse a file that could not be written, before work is done."""
-    if path.is_dir():
-        raise ValueError(f"{path}: a folder; name a file in it")
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: a device or a pipe; name a plain file")
-    folder = path.resolve().parent if path.is_symlink() else path.parent
-    if not folder.is_dir():
-        raise ValueError(f"{path}: no such folder: {folder}; make it first")
-    if not os.access(folder, os.W_OK):
-        raise ValueError(f"{path}: no permission to write into {folder}")
-
-
-def write_whole(path: Path, text: str) -> Path:
-    """Write a file in one step: who reads it sees the old one or the new one.
-
-    A link stays: what it points to is written.
+    The page comes first and holds the numbers: an interruption in between leaves no
+    new numbers beside an old page. A link stays: what it points to is written.
     """
-    target = path.resolve()
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".robustbook-")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        temporary.chmod(0o644)
-        temporary.replace(target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return path
+    with ExitStack() as moves:
+        for path, text in reversed([*texts.items()]):
+            moves.enter_context(atomic_write(path.resolve(), "w")).write(text)
 
 
 # --- what the template shows -------------------------------------------------------
@@ -391,118 +347,78 @@ def _as_script(numbers: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace("&", "\\u0026")
 
 
-def _cards(seen: ThreeLenses) -> list[dict[str, str]]:
-    worst = min(seen.agreements, key=lambda shift: seen.agreements[shift].pa)
-    share = seen.agreements[worst].pa / math.log(seen.num_classes)
-    mean, _ = seen.mean_robustness
-    return [
-        {
-            "title": "Agreement",
-            "number": words.percent(share),
-            "what": f"of log K under {words.shift_name(worst)}, the costliest shift",
-            "sentence": words.agreement_sentence(seen),
-        },
-        {
-            "title": "Average case",
-            "number": words.percent(mean),
-            "what": "of predictions survive noise",
-            "sentence": words.average_sentence(seen),
-        },
-        {
-            "title": "Margins",
-            "number": words.percent(seen.robust_share.value),
-            "what": f"of predictions unchanged up to ε = "
-            f"{words.bound(seen.settings.eps)}",
-            "sentence": words.margin_sentence(seen),
-        },
-    ]
-
-
-def _shift_rows(seen: ThreeLenses) -> list[dict[str, str]]:
-    most = math.log(seen.num_classes)
+def _shift_rows(lenses: ThreeLenses) -> list[dict[str, str]]:
+    most = math.log(lenses.num_classes)
     rows = []
-    for shift, found in seen.agreements.items():
-        changed = words.wilson(seen.changed(shift))
+    for shift, agreement in lenses.agreements.items():
+        changed = Share.of(lenses.changed(shift))
         rows.append(
             {
                 "name": words.shift_name(shift),
                 "changed": words.percent(changed.value),
                 "changed_interval": words.interval(*changed.interval),
-                "pa": f"{found.pa:.3f}",
-                "error": words.half_width(found.standard_error),
-                "share": words.percent(found.pa / most),
-                "hard": f"{found.hard_part:.3f}",
-                "beta": words.infinite(found.beta),
-                "passes": _passes(seen.passes[shift]),
+                "pa": f"{agreement.pa:.3f}",
+                "error": words.half_width(agreement.standard_error),
+                "share": words.percent(agreement.pa / most),
+                "hard": f"{agreement.hard_part:.3f}",
+                "beta": words.infinite(agreement.beta),
+                "passes": _passes(lenses.passes[shift]),
             }
         )
-    mean, error = seen.domain_agreement
-    rows.append(
-        {
-            "name": "mean of corruptions",
-            "changed": "",
-            "changed_interval": "",
-            "pa": f"{mean:.3f}",
-            "error": words.half_width(error),
-            "share": words.percent(mean / most),
-            "hard": "",
-            "beta": "",
-            "passes": "",
-        }
-    )
+    if lenses.domain_agreement is not None:
+        mean, error = lenses.domain_agreement
+        rows.append(
+            dict.fromkeys(rows[0], "")
+            | {
+                "name": "mean of corruptions",
+                "pa": f"{mean:.3f}",
+                "error": words.half_width(error),
+                "share": words.percent(mean / most),
+            }
+        )
     return rows
 
 
-def _measure_rows(seen: ThreeLenses) -> list[dict[str, str]]:
-    settings = seen.settings
-    rows: list[dict[str, str]] = []
+def _measure_rows(lenses: ThreeLenses) -> list[tuple[str, str, str, str]]:
+    """Name, value, interval and passes of each measure that is no agreement."""
+    settings, passes = lenses.settings, lenses.passes
+    rows: list[tuple[str, str, str, str]] = []
 
-    def add(name: str, value: str, between: str, passes: str = "") -> None:
+    def add(name: str, share: Share | None, cost: Passes | None = None) -> None:
+        if share is not None:
+            value, between = words.percent(share.value), words.interval(*share.interval)
+            rows.append((name, value, between, _passes(cost) if cost else ""))
+
+    if lenses.correct is not None:
+        add("accuracy, clean images", Share.of(lenses.correct), passes["clean"])
+    if lenses.mean_robustness is not None:
+        mean, error = lenses.mean_robustness
+        between = words.interval(*words.mean_interval(mean, error))
         rows.append(
-            {"name": name, "value": value, "interval": between, "passes": passes}
+            (
+                f"predictions that survive noise, σ = {settings.sigma:g}",
+                words.percent(mean),
+                between if error > 0 else "no variation seen",
+                _passes(passes["average-case"]),
+            )
         )
-
-    if seen.correct is not None:
-        right = words.wilson(seen.correct)
         add(
-            "accuracy, clean images",
-            words.percent(right.value),
-            words.interval(*right.interval),
-            _passes(seen.passes["clean"]),
+            "images whose prediction survives less than nine times in ten",
+            Share.of(words.fragile(lenses)),
         )
-    mean, error = seen.mean_robustness
-    add(
-        f"predictions that survive noise, σ = {settings.sigma:g}",
-        words.percent(mean),
-        words.interval(*words.mean_interval(mean, error))
-        if error > 0
-        else "no variation seen",
-        _passes(seen.passes["average-case"]),
-    )
-    few = words.wilson(words.fragile(seen))
-    add(
-        "images whose prediction survives less than nine times in ten",
-        words.percent(few.value),
-        words.interval(*few.interval),
-    )
-    add(
-        f"predictions unchanged by attacks up to ε = {words.bound(settings.eps)}",
-        words.percent(seen.robust_share.value),
-        words.interval(*seen.robust_share.interval),
-    )
-    if seen.robust_accuracy is not None:
-        add(
-            "classified correctly, and so",
-            words.percent(seen.robust_accuracy.value),
-            words.interval(*seen.robust_accuracy.interval),
+    bound = words.bound(settings.eps)
+    add(f"predictions unchanged by attacks up to ε = {bound}", lenses.robust_share)
+    add("classified correctly, and so", lenses.robust_accuracy)
+    if lenses.margins is not None:
+        order = lenses.consistency
+        rows.append(
+            (
+                "τ of logit margins and input margins",
+                "not defined" if order is None else f"{order.tau:.2f}",
+                "" if order is None else "{:.2f} to {:.2f}".format(*order.interval),
+                _passes(passes["input margin"]),
+            )
         )
-    found = seen.consistency
-    add(
-        "τ of logit margins and input margins",
-        "not defined" if found is None else f"{found.tau:.2f}",
-        "" if found is None else "{:.2f} to {:.2f}".format(*found.interval),
-        _passes(seen.passes["input margin"]),
-    )
     return rows
 
 
@@ -512,19 +428,13 @@ def _passes(cost: Passes) -> str:
     return f"{cost.forward:.0f}{backward}"
 
 
-def _cost(seen: ThreeLenses) -> str:
+def _cost(lenses: ThreeLenses) -> str:
     """Passes of the whole, as the page says them."""
-    counts = {name: len(seen) for name in seen.passes}
-    counts["input margin"] = len(seen.measured)
+    counts = dict.fromkeys(lenses.passes, len(lenses))
+    counts["input margin"] = len(lenses.measured)
     forward, backward = (
-        sum(counts[name] * getattr(cost, kind) for name, cost in seen.passes.items())
+        sum(counts[name] * getattr(cost, kind) for name, cost in lenses.passes.items())
         for kind in ("forward", "backward")
     )
-    return (
-        f"{_grouped(forward)} forward and {_grouped(backward)} backward passes of "
-        "single images"
-    )
-
-
-def _grouped(count: float) -> str:
-    return f"{round(count):,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    grouped = f"{round(forward):,} forward and {round(backward):,} backward passes"
+    return grouped.replace(",", "\N{NARROW NO-BREAK SPACE}") + " of single images"

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from robustbook.lenses import ThreeLenses
-from robustbook.report._words import bound, lowest, percent
+from robustbook.report._words import bound, lowest
 
 __all__ = ["Row", "Thumbnail", "fragile_rows"]
 
@@ -25,17 +25,7 @@ SIDE: Final = 96
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """One image.
-
-    Attributes
-    ----------
-    source : str
-        A PNG as data URI.
-    alternative, says, score : str
-        In words: what it is; the prediction and, if known, the class; how fragile.
-    wrong : bool
-        Whether it is known to be misclassified.
-    """
+    """One image: a PNG as data URI, and in words what it is and how fragile."""
 
     source: str
     alternative: str
@@ -46,15 +36,7 @@ class Thumbnail:
 
 @dataclass(frozen=True)
 class Row:
-    """The most fragile images by one lens.
-
-    Attributes
-    ----------
-    title, explanation : str
-        By which lens, and what the number below each image is.
-    thumbnails : list of Thumbnail
-        The most fragile first.
-    """
+    """The most fragile images by one lens, and what the number below each is."""
 
     title: str
     explanation: str
@@ -62,70 +44,56 @@ class Row:
 
 
 def fragile_rows(
-    seen: ThreeLenses, images: Tensor, positions: Sequence[int]
+    lenses: ThreeLenses, images: Tensor, positions: Sequence[int]
 ) -> list[Row]:
-    """The most fragile images by each of the three lenses.
+    """The most fragile of the images (N, C, H, W) by each lens that was measured."""
+    scores = lenses.scores()
+    rows = []
 
-    Parameters
-    ----------
-    seen : ThreeLenses
-        The measurement.
-    images : Tensor, shape (N, C, H, W)
-        The images, with one channel or three.
-    positions : sequence of int
-        Their numbers for the reader.
+    def add(title: str, explanation: str, score: Tensor, form: str) -> None:
+        thumbnails = [
+            _thumbnail(
+                lenses, images[place], place, positions[place],
+                form.format(float(score[place])).replace("-", "−"),
+            )
+            for place in lowest(score, SHOWN)
+        ]  # fmt: skip
+        rows.append(Row(title, explanation, thumbnails))
 
-    Returns
-    -------
-    list of Row
-        Three.
-    """
-    shifts = torch.stack([one.per_sample for one in seen.agreements.values()])
-    agreement = shifts.mean(dim=0)
-    scores = seen.scores()
-    survival, margins = scores["average-case"], scores["input margin"]
-
-    def row(title: str, explanation: str, score: Tensor, words: list[str]) -> Row:
-        return Row(
-            title,
-            explanation,
-            [
-                _thumbnail(seen, images[place], place, positions[place], words[place])
-                for place in lowest(score, SHOWN)
-            ],
-        )
-
-    return [
-        row(
+    if lenses.agreements:
+        each = [one.per_sample for one in lenses.agreements.values()]
+        add(
             "Posterior Agreement",
             "contribution to it in nats, mean over the shifts",
-            agreement,
-            [f"{value:.2f}".replace("-", "−") for value in agreement.tolist()],
-        ),
-        row(
+            torch.stack(each).mean(dim=0),
+            "{:.2f}",
+        )
+    if lenses.robustness is not None:
+        add(
             "Average case",
             "how often the prediction survives noise",
-            survival,
-            [percent(value) for value in survival.tolist()],
-        ),
-        row(
+            scores["average-case"] * 100,
+            "{:.1f}\N{NO-BREAK SPACE}%",
+        )
+    if lenses.margins is not None:
+        add(
             "Margins",
-            f"input margin in steps of 1/255, of the {len(seen.measured)} measured; "
-            f"ε is {bound(seen.settings.eps)}",
-            margins,
-            [f"{255 * value:.1f}" for value in margins.tolist()],
-        ),
-    ]
+            f"input margin in steps of 1/255, of the {len(lenses.measured)} measured; "
+            f"ε is {bound(lenses.settings.eps)}",
+            scores["input margin"] * 255,
+            "{:.1f}",
+        )
+    return rows
 
 
 def _thumbnail(
-    seen: ThreeLenses, image: Tensor, place: int, number: int, score: str
+    lenses: ThreeLenses, image: Tensor, place: int, number: int, score: str
 ) -> Thumbnail:
-    predicted = int(seen.logits[place].argmax())
+    predicted = int(lenses.logits[place].argmax())
     says, wrong = f"says {predicted}", False
     alternative = f"Image {number}, predicted class {predicted}"
-    if seen.labels is not None:
-        true = int(seen.labels[place])
+    if lenses.labels is not None:
+        true = int(lenses.labels[place])
         wrong = true != predicted
         alternative += f", true class {true}"
         if wrong:

@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Final
 
 import torch
-from scipy.stats import binomtest
 from torch import Tensor
 
-from robustbook.lenses import Share, ThreeLenses
-
-__all__ = [
-    "BOOK",
-    "LENSES",
-    "Lens",
-    "agreement_sentence",
-    "average_sentence",
-    "bound",
-    "fragile",
-    "half_width",
-    "infinite",
-    "interval",
-    "lowest",
-    "margin_sentence",
-    "mean_interval",
-    "percent",
-    "shift_name",
-    "wilson",
-]
+from robustbook.lenses import ThreeLenses
 
 #: Where the book is published; the same address stands in its _config.yml.
 BOOK: Final = "https://robustness-measured.github.io/robustness-measured/"
@@ -47,24 +26,22 @@ _SPACE: Final = "\N{NO-BREAK SPACE}"
 
 @dataclass(frozen=True)
 class Lens:
-    """How to read one lens.
-
-    Attributes
-    ----------
-    title : str
-        What it is called.
-    meaning : str
-        What its number means.
-    limits : str
-        What it does not promise.
-    chapters : dict of str to str
-        Numbers of the chapters and their pages.
-    """
+    """How to read one lens: its name, its meaning, what it does not promise."""
 
     title: str
     meaning: str
     limits: str
     chapters: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Card:
+    """One lens in the summary: a number, what it is, and a sentence."""
+
+    title: str
+    number: str
+    what: str
+    sentence: str
 
 
 def _chapters(*names: str) -> dict[str, str]:
@@ -73,8 +50,8 @@ def _chapters(*names: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-LENSES: Final = (
-    Lens(
+LENSES: Final = {
+    "agreement": Lens(
         "Posterior Agreement",
         "How much of what the model said of the clean images it still says of the "
         "shifted ones, in nats for each image: log K if every prediction stays, 0 if "
@@ -85,7 +62,7 @@ LENSES: Final = (
         "speaks of the shifts that were tried, and of this attack.",
         _chapters("04_agreement_kernel", "07_hard_decisions", "08_first_measurement"),
     ),
-    Lens(
+    "average-case": Lens(
         "Average-case robustness",
         "The probability that a prediction stays under Gaussian noise on every pixel, "
         "estimated for each image by counting. The few fragile images tell more than "
@@ -97,7 +74,7 @@ LENSES: Final = (
             "22_who_is_robust",
         ),
     ),
-    Lens(
+    "margins": Lens(
         "Margins",
         "The input margin is the smallest change of the pixels at which attacks found "
         "another prediction. The logit margin, the lead of the first class over the "
@@ -110,7 +87,7 @@ LENSES: Final = (
             "25_robust_accuracy_from_a_small_sample",
         ),
     ),
-)  # fmt: skip
+}  # fmt: skip
 
 
 # --- numbers in words -------------------------------------------------------------
@@ -146,105 +123,146 @@ def half_width(standard_error: float) -> str:
     return f"± {Z * standard_error:.3f}"
 
 
-def wilson(kept: Tensor) -> Share:
-    """A share of images with Wilson's 95 % interval, of one bool for each image."""
-    count, total = int(kept.sum()), len(kept)
-    found = binomtest(count, total).proportion_ci(method="wilson")
-    return Share(count / total, (float(found.low), float(found.high)))
-
-
 def mean_interval(mean: float, error: float) -> tuple[float, float]:
     """A 95 % interval for the mean of probabilities, cut to [0, 1]."""
     return max(0.0, mean - Z * error), min(1.0, mean + Z * error)
 
 
-def fragile(seen: ThreeLenses) -> Tensor:
+def fragile(lenses: ThreeLenses) -> Tensor:
     """Whether a prediction survives noise less often than nine times in ten."""
-    return seen.robustness.probability < OFTEN
+    if lenses.robustness is None:
+        return torch.zeros(len(lenses), dtype=torch.bool)
+    return lenses.robustness.probability < OFTEN
+
+
+def left_out(lenses: ThreeLenses) -> list[str]:
+    """Titles of the lenses that were not measured."""
+    measured = {
+        "agreement": lenses.agreements,
+        "average-case": lenses.robustness,
+        "margins": lenses.margins,
+    }
+    return [lens.title for name, lens in LENSES.items() if not measured[name]]
 
 
 # --- the summary -----------------------------------------------------------------
 
 
-def agreement_sentence(seen: ThreeLenses) -> str:
-    """Which shift costs most, and what."""
-    most = math.log(seen.num_classes)
-    if all(found.mismatch == 0 for found in seen.agreements.values()):
-        return (
-            f"None of the {len(seen.agreements)} shifts changes a prediction on any of "
-            f"{len(seen)} images: agreement is complete, at log K = {most:.2f} nats."
+def cards(lenses: ThreeLenses) -> dict[str, Card]:
+    """What each lens that was measured says first."""
+    cards = {}
+    if lenses.agreements:
+        worst = min(lenses.agreements, key=lambda name: lenses.agreements[name].pa)
+        share = lenses.agreements[worst].pa / math.log(lenses.num_classes)
+        cards["agreement"] = Card(
+            "Agreement",
+            percent(share),
+            f"of log K under {shift_name(worst)}, the costliest shift",
+            agreement_sentence(lenses),
         )
-    order = sorted(seen.agreements, key=lambda shift: seen.agreements[shift].pa)
-    worst = seen.agreements[order[0]]
-    tied = [shift for shift in order if not _told_apart(seen, order[0], shift)]
-    least = order[-1]
-    start = f"Of {len(order)} shifts, {shift_name(order[0])} costs most: there"
-    if len(tied) == len(order):
-        start = (
-            f"The costs of {len(order)} shifts cannot be told apart: under "
-            f"{shift_name(order[0])}, which seems to cost most,"
+    if lenses.mean_robustness is not None:
+        cards["average-case"] = Card(
+            "Average case",
+            percent(lenses.mean_robustness[0]),
+            "of predictions survive noise",
+            average_sentence(lenses),
         )
-    elif len(tied) > 1:
-        names = _listed([shift_name(shift) for shift in tied])
-        start = (
-            f"Of {len(order)} shifts, {names} cost most and cannot be told apart: "
-            f"under {shift_name(order[0])}"
+    if lenses.margins is not None and lenses.robust_share is not None:
+        cards["margins"] = Card(
+            "Margins",
+            percent(lenses.robust_share.value),
+            f"of predictions unchanged up to ε = {bound(lenses.settings.eps)}",
+            margin_sentence(lenses),
         )
-    end = ""
-    if least not in tied:
-        share = seen.agreements[least].pa / most
-        end = f", against {percent(share)} under {shift_name(least)}"
+    return cards
+
+
+def constant_sentence(lenses: ThreeLenses) -> str:
+    """A warning where there is nothing to read off the page, else nothing."""
+    if not lenses.constant:
+        return ""
     return (
-        f"{start} {percent(worst.mismatch)} of the predictions change, and "
-        f"{percent(worst.pa / most)} of the agreement that {seen.num_classes} "
-        f"classes allow is left{end}."
+        f"This model names class {int(lenses.logits[0].argmax())} for all "
+        f"{len(lenses)} images. What never changes its mind agrees with itself and "
+        "survives any noise: the numbers below say nothing of what it has learned."
     )
 
 
-def _told_apart(seen: ThreeLenses, one: str, other: str) -> bool:
+def agreement_sentence(lenses: ThreeLenses) -> str:
+    """Which shift costs most, and what."""
+    most = math.log(lenses.num_classes)
+    agreements = lenses.agreements
+    if all(agreement.mismatch == 0 for agreement in agreements.values()):
+        return (
+            f"None of the {len(agreements)} shifts changes a prediction on any of "
+            f"{len(lenses)} images: agreement is complete, at log K = {most:.2f} nats."
+        )
+    order = sorted(agreements, key=lambda shift: agreements[shift].pa)
+    first, last = order[0], order[-1]
+    tied = [shift for shift in order if not _told_apart(lenses, first, shift)]
+    start = f"Of {len(order)} shifts, {shift_name(first)} costs most: there"
+    if len(tied) == len(order):
+        start = (
+            f"The costs of {len(order)} shifts cannot be told apart: under "
+            f"{shift_name(first)}, which seems to cost most,"
+        )
+    elif len(tied) > 1:
+        names = [shift_name(shift) for shift in tied]
+        start = (
+            f"Of {len(order)} shifts, {', '.join(names[:-1])} and {names[-1]} cost "
+            f"most and cannot be told apart: under {shift_name(first)}"
+        )
+    end = ""
+    if last not in tied:
+        share = percent(agreements[last].pa / most)
+        end = f", against {share} under {shift_name(last)}"
+    return (
+        f"{start} {percent(agreements[first].mismatch)} of the predictions change, and "
+        f"{percent(agreements[first].pa / most)} of the agreement that "
+        f"{lenses.num_classes} classes allow is left{end}."
+    )
+
+
+def _told_apart(lenses: ThreeLenses, one: str, other: str) -> bool:
     """Whether the paired difference of two agreements has an interval without 0."""
-    a, b = seen.agreements[one].per_sample, seen.agreements[other].per_sample
+    a, b = (lenses.agreements[shift].per_sample for shift in (one, other))
     difference = a - b
     error = float(difference.std(correction=1)) / math.sqrt(len(difference))
     return abs(float(difference.mean())) > Z * error
 
 
-def average_sentence(seen: ThreeLenses) -> str:
+def average_sentence(lenses: ThreeLenses) -> str:
     """How often predictions survive noise, and how many seldom do."""
-    mean, error = seen.mean_robustness
-    few = fragile(seen)
+    mean, error = lenses.mean_robustness or (math.nan, 0.0)
+    few = fragile(lenses)
     count = int(few.sum())
     sure = f" ({interval(*mean_interval(mean, error))})" if error > 0 else ""
-    if not count:
-        end = f"none of {len(seen)} images less often than nine times in ten"
-    else:
-        end = f"{count} of {len(seen)} images less often than nine times in ten"
     wrong = ""
-    if count and seen.correct is not None:
-        also = int((few & ~seen.correct).sum())
+    if count and lenses.correct is not None:
+        also = int((few & ~lenses.correct).sum())
         wrong = f", of which {also} {'is' if also == 1 else 'are'} misclassified anyhow"
         if also == 0:
             wrong = ", all of which are classified correctly without noise"
     return (
-        f"Under Gaussian noise of σ = {seen.settings.sigma:g} a prediction survives "
-        f"{percent(mean)} of the time{sure}, and {end}{wrong}."
+        f"Under Gaussian noise of σ = {lenses.settings.sigma:g} a prediction survives "
+        f"{percent(mean)} of the time{sure}, and {count or 'none'} of {len(lenses)} "
+        f"images less often than nine times in ten{wrong}."
     )
 
 
-def margin_sentence(seen: ThreeLenses) -> str:
+def margin_sentence(lenses: ThreeLenses) -> str:
     """What no attack changed, and whether logit margins tell which predictions."""
-    share = seen.robust_share
-    right = ""
-    if seen.robust_accuracy is not None:
-        right = f", and {percent(seen.robust_accuracy.value)} are right as well"
+    share, right, order = lenses.robust_share, "", lenses.consistency
+    assert share is not None
+    if lenses.robust_accuracy is not None:
+        right = f", and {percent(lenses.robust_accuracy.value)} are right as well"
     start = (
         f"For {percent(share.value)} of the predictions ({interval(*share.interval)}) "
-        f"no attack found a change up to ε = {bound(seen.settings.eps)}{right}"
+        f"no attack found a change up to ε = {bound(lenses.settings.eps)}{right}"
     )
-    found = seen.consistency
-    if found is None:
+    if order is None:
         return f"{start}; an order of margins is not defined here."
-    low, high = found.interval
+    low, high = order.interval
     if low > 0:
         meaning = "so the smaller logit margin is a warning"
     elif high < 0:
@@ -252,13 +270,9 @@ def margin_sentence(seen: ThreeLenses) -> str:
     else:
         meaning = "which may be chance, so logit margins are no warning here"
     return (
-        f"{start}; logit margins order the input margins of {found.num_samples} images "
-        f"with τ = {found.tau:.2f} ({low:.2f} to {high:.2f}), {meaning}."
+        f"{start}; logit margins order the input margins of {order.num_samples} images "
+        f"with τ = {order.tau:.2f} ({low:.2f} to {high:.2f}), {meaning}."
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def infinite(number: float) -> str:

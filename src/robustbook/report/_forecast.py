@@ -1,0 +1,164 @@
+"""How long a report will take: a few timed passes, and how many of them it needs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from robustbook.corruptions import CORRUPTIONS, corrupt
+
+__all__ = ["Forecast", "Pace", "in_words", "measure_pace"]
+
+#: What is kept at once should not take longer than this many seconds to lose.
+_PART: Final = 60.0
+_LARGEST_PART: Final = 256
+#: Images in the larger batch that is timed, unless the first takes longer than this.
+_BATCH: Final = 16
+_PATIENCE: Final = 2.0
+#: Draws and library code around each pass of an attack, in seconds.
+_AROUND: Final = 5e-4
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds that a pass takes, for a batch and for each image in it.
+
+    Of evaluations, of evaluations with a gradient, and of one corruption an image.
+    """
+
+    forward: tuple[float, float]
+    gradient: tuple[float, float]
+    corruption: float
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a report costs, with so many images.
+
+    ``classes`` is K. The numbers of passes are those of :mod:`robustbook.lenses`, as
+    it counts them itself.
+    """
+
+    pace: Pace
+    classes: int
+    images: int
+    margin_images: int
+    attack_steps: int
+    noise_samples: int
+    skip: tuple[str, ...]
+
+    def seconds(self, part: int | None = None) -> dict[str, float]:
+        """Seconds of each lens, in parts of so many images."""
+        part = part or self.part
+        steps, count = self.attack_steps, self.images
+        margins = min(self.margin_images, count)
+        forward, gradient = self._margin_passes()
+        copies = 64 * math.ceil(self.noise_samples / 64) + 4
+        lenses = {
+            "agreement": self._passes(3, steps, count, part)
+            + (len(CORRUPTIONS) + 1) * self._passes(1, 0, count, part)
+            + len(CORRUPTIONS) * count * self.pace.corruption,
+            "average-case": self._passes(1, 0, count * copies, 1024),
+            "margins": self._passes(forward - gradient, gradient, margins, part),
+        }
+        return {name: s for name, s in lenses.items() if name not in self.skip}
+
+    @property
+    def part(self) -> int:
+        """Images of a part: as many as take a minute, in a power of two."""
+        size = _LARGEST_PART
+        while size > 1:
+            one = replace(self, images=size, margin_images=size)
+            if max(one.seconds(size).values()) <= _PART:
+                return size
+            size //= 2
+        return 1
+
+    def total(self) -> float:
+        """Seconds of the whole."""
+        return sum(self.seconds().values())
+
+    def within(self, seconds: float, *, fewest: int) -> Forecast | None:
+        """The same with as many images as fit, and half of them measured; or None."""
+        low, high = fewest - 1, self.images
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.of(middle).total() <= seconds:
+                low = middle
+            else:
+                high = middle - 1
+        return self.of(low) if low >= fewest else None
+
+    def of(self, images: int) -> Forecast:
+        """The same of so many images, of which half at most have margins measured."""
+        margins = min(self.margin_images, max(2, images // 2))
+        return replace(self, images=images, margin_images=margins)
+
+    def _passes(self, forward: float, gradient: float, count: int, part: int) -> float:
+        batches = math.ceil(count / part)
+        around = batches * (forward + gradient) * _AROUND * (gradient > 0)
+        return around + sum(
+            passes * (batches * batch + count * image)
+            for passes, (batch, image) in (
+                (forward, self.pace.forward),
+                (gradient, self.pace.gradient),
+            )
+        )
+
+    def _margin_passes(self) -> tuple[int, int]:
+        """Evaluations, and those with a gradient, of the search for one margin."""
+        targets = min(3, self.classes - 1)
+        return 141 + 68 * targets, 97 + 41 * targets + min(20, self.classes)
+
+
+def measure_pace(model: nn.Module, images: Tensor, *, severity: int) -> Pace:
+    """Time one small batch of each kind of pass; the images are where the model is."""
+
+    def evaluate(batch: Tensor) -> None:
+        with torch.no_grad():
+            model(batch.clone()).sum().item()
+
+    def differentiate(batch: Tensor) -> None:
+        inputs = batch.clone().requires_grad_()
+        logits = model(inputs.clone())
+        torch.autograd.grad(logits.sum(), inputs)[0].sum().item()
+
+    start = time.perf_counter()
+    for kind in CORRUPTIONS:
+        corrupt(images[:2].cpu(), kind, severity=severity)
+    corruption = (time.perf_counter() - start) / (2 * len(CORRUPTIONS))
+    return Pace(_rate(evaluate, images), _rate(differentiate, images), corruption)
+
+
+def _rate(run: Callable[[Tensor], None], images: Tensor) -> tuple[float, float]:
+    """Seconds of a batch and of an image: a line through one image and several."""
+
+    def seconds(count: int) -> float:
+        start = time.perf_counter()
+        run(images[:count])
+        return time.perf_counter() - start
+
+    seconds(1)  # the first pass is not like the others
+    single = seconds(1)
+    count = min(_BATCH, len(images))
+    if count < 2 or single > _PATIENCE:
+        return 0.0, single
+    single = min(single, seconds(1))
+    several = min(seconds(count), seconds(count)) if single < 0.1 else seconds(count)
+    image = max((several - single) / (count - 1), 0.02 * several / count)
+    return max(0.0, single - image), image
+
+
+def in_words(seconds: float) -> str:
+    """A duration as people say it: "8 s", "12 min", "4.1 h"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
