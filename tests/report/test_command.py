@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,12 @@ import torch
 from typer.testing import CliRunner, Result
 
 from robustbook.cli import app
+from robustbook.datasets import load_dataset
+from robustbook.lenses import three_lenses
 from robustbook.models import load_model
 from robustbook.report import read_images, read_report
-from robustbook.report._make import _check_fit
+from robustbook.report._fit import check_fit
+from robustbook.report._forecast import Forecast, Pace
 
 Run = Callable[..., Result]
 FAST = (
@@ -31,6 +35,9 @@ FAST = (
 )
 
 NETS = """
+from dataclasses import dataclass
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -40,6 +47,7 @@ class Net(nn.Module):
         super().__init__()
         self.linear = nn.Linear(48, classes)
         nn.init.normal_(self.linear.weight, generator=torch.Generator().manual_seed(0))
+        nn.init.zeros_(self.linear.bias)
 
     def forward(self, images):
         return self.linear(images.flatten(1))
@@ -79,6 +87,57 @@ class Counts(Net):
         self._parameters = {"count": count, **self._parameters}
 
 
+class Stops(Net):
+    calls = 0
+
+    def forward(self, images):
+        Stops.calls += 1
+        if Stops.calls == 60 and Path("stop").exists():
+            raise KeyboardInterrupt
+        return super().forward(images)
+
+
+class Same(Net):
+    def forward(self, images):
+        return 0 * super().forward(images) + torch.tensor([0.0, 1, 0, 0])
+
+
+@dataclass
+class Output:
+    logits: torch.Tensor
+
+
+class Wrapped(Net):
+    def __init__(self, wrap):
+        super().__init__()
+        self.wrap = wrap
+
+    def forward(self, images):
+        return self.wrap(super().forward(images))
+
+
+def output():
+    return Wrapped(Output)
+
+
+def named():
+    return Wrapped(lambda logits: {"loss": 0, "logits": logits})
+
+
+def pair():
+    return Wrapped(lambda logits: (logits, None))
+
+
+def array():
+    return Wrapped(lambda logits: logits.detach().numpy())
+
+
+def mended():
+    net = output()
+    net.register_forward_hook(lambda module, images, output: output.logits)
+    return net
+
+
 def leave():
     raise SystemExit(0)
 
@@ -93,6 +152,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Return the command in a folder with a model and data of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path / "cache"))
     monkeypatch.delitem(sys.modules, "own_nets", raising=False)
     (tmp_path / "own_nets.py").write_text(NETS)
     rng = np.random.default_rng(0)
@@ -164,7 +224,7 @@ def test_without_labels(run: Run, tmp_path: Path) -> None:
         ("own_nets:Net", "five.npz", (), "4 classes, but a label of five.npz is 4"),
         ("own_nets:Net", "few.npz", (), "few.npz: images: expected at least 10, got 5"),
         ("digits-linear", "digits", ("--eps=eight",), "--eps: expected a number in"),
-        ("digits-linear", "digits", ("--sigma=0",), "sigma: expected a positive"),
+        ("digits-linear", "digits", ("--sigma=0",), "--sigma: expected a positive"),
         ("digits-linear", "digits", ("--device=oak",), "device: "),
         ("digits-linear", "digits", ("--out=none/page.html",), "no such folder: none"),
         ("digits-linear", "digits", ("--out=.",), "a folder; name a file in it"),
@@ -174,6 +234,29 @@ def test_without_labels(run: Run, tmp_path: Path) -> None:
         ("digits-linear", "digits", ("--out=pipe",), "a device or a pipe"),
         ("own_nets:leave", "mine.npz", (), "leave() raises SystemExit: 0"),
         ("own_nets:small", "mine.npz", (), "float16; call model.float() first"),
+        ("own_nets:output", "mine.npz", (), "logits, got Output; where the model is m"),
+        ("own_nets:output", "mine.npz", (), "lambda module, images, output: output.lo"),
+        ("own_nets:named", "mine.npz", (), "images, output: output['logits'])"),
+        ("own_nets:pair", "mine.npz", (), "images, output: output[0])"),
+        ("own_nets:array", "mine.npz", (), "numpy.save the logits and score them with"),
+        (
+            "own_nets:Net",
+            "mine.npz",
+            ("--skip=noise",),
+            "--skip: expected one or two o",
+        ),
+        (
+            "own_nets:Net",
+            "mine.npz",
+            ("--minutes=-1",),
+            "--minutes: expected a positiv",
+        ),
+        (
+            "own_nets:Net",
+            "mine.npz",
+            ("--minutes=1e-6",),
+            "10 images, the fewest, take",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(
@@ -223,8 +306,7 @@ def test_models_that_are_odd_but_fit(
     monkeypatch.syspath_prepend(str(tmp_path))
     mine = read_images("mine.npz")
     before = mine.images.clone()
-    asked: Any = SimpleNamespace(model=name)
-    _check_fit(load_model(f"own_nets:{name}"), mine, asked)
+    assert check_fit(load_model(f"own_nets:{name}"), mine, name) == 4
     assert torch.equal(mine.images, before)
 
 
@@ -232,6 +314,111 @@ def test_a_long_name(run: Run, tmp_path: Path) -> None:
     name = "a" * 245 + ".html"
     assert run("digits-linear", "digits", out=name).exit_code == 0
     assert read_report(tmp_path / name)["model"] == "digits-linear"
+
+
+def test_an_interrupted_report_goes_on(run: Run, tmp_path: Path) -> None:
+    assert run("own_nets:Stops", "mine.npz").exit_code == 0
+    expected = read_report(tmp_path / "page.html")
+    (tmp_path / "page.html").write_text("an older page")
+    (tmp_path / "stop").touch()
+    sys.modules["own_nets"].Stops.calls = 0
+    stopped = run("own_nets:Stops", "mine.npz", "--json=all.json")
+    assert stopped.exit_code == 130
+    assert stopped.stderr.splitlines()[-1] == (
+        "robustbook: interrupted; what was measured is kept, and the same command "
+        "goes on from there"
+    )
+    assert (tmp_path / "page.html").read_text() == "an older page"
+    assert not (tmp_path / "all.json").exists()
+    assert list((tmp_path / "cache").rglob("*.npz"))
+    (tmp_path / "stop").unlink()
+    calls = sys.modules["own_nets"].Stops.calls
+    going_on = run("own_nets:Stops", "mine.npz", "--json=all.json")
+    assert going_on.exit_code == 0, going_on.output
+    assert "going on from what was measured" in going_on.stderr
+    found = read_report(tmp_path / "page.html")
+    for numbers in (found, expected):
+        del numbers["seconds"]
+    assert found == expected
+    assert sys.modules["own_nets"].Stops.calls > calls
+    assert not list((tmp_path / "cache").rglob("*.npz"))
+
+
+def test_the_time_is_forecast_and_kept_to(run: Run, tmp_path: Path) -> None:
+    result = run("own_nets:Net", "mine.npz", "--skip=margins,average-case")
+    (line,) = result.stderr.splitlines()
+    assert re.match(
+        r"robustbook: about \d+ s for 12 images \(agreement \d+ s\); an interr", line
+    )
+    assert read_report(tmp_path / "page.html")["average_case"] is None
+    line = ["report", "own_nets:Net", "--data=mine.npz", "--out=page.html", *FAST[1:]]
+    result = CliRunner().invoke(app, [*line, "--minutes=60"])
+    assert (
+        "--minutes 60: 20 images fit, 3 input margins; shares are known to ± 22 p"
+        in (result.stderr)
+    )
+    assert read_report(tmp_path / "page.html")["images"] == 20
+
+
+def test_a_forecast_counts_the_passes_that_are_made() -> None:
+    images = load_dataset("digits", "test").images[:20]
+    model = load_model("digits-cnn-s0")
+    lenses = three_lenses(model, images, margin_images=10, attack_steps=7)
+    forecast = Forecast(
+        Pace((0.0, 1.0), (0.0, 1.0), 0.0), classes=10, images=20, margin_images=10,
+        attack_steps=7, noise_samples=512, skip=(),
+    )  # fmt: skip
+    forward = {name: passes.forward for name, passes in lenses.passes.items()}
+    shifts = 20 * sum(forward[shift] for shift in lenses.agreements)
+    seconds = forecast.seconds(part=256)
+    assert seconds["agreement"] == pytest.approx(shifts, rel=0.01)
+    assert seconds["average-case"] == pytest.approx(20 * forward["average-case"], 0.02)
+    assert seconds["margins"] == pytest.approx(10 * forward["input margin"], rel=0.1)
+
+
+def test_as_many_images_as_fit_are_taken() -> None:
+    pace = Pace((0.002, 0.01), (0.004, 0.03), 0.001)
+    whole = Forecast(pace, 10, 5000, 100, 40, 256, ())
+    for minutes in (5, 60):
+        some = whole.within(60 * minutes, fewest=10)
+        assert some is not None
+        assert 0.9 * 60 * minutes < some.total() <= 60 * minutes
+        assert some.margin_images == min(100, some.images // 2)
+        # What is lost by an interruption is a minute, here less than it would be.
+        assert max(some.of(some.part).seconds().values()) <= 60
+    assert whole.within(20, fewest=10) is None
+    assert whole.within(1e9, fewest=10) == whole
+
+
+def test_what_is_missing_is_said_before_anything_is_done(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+
+    def bare(name: str, *_: Any) -> Any:
+        return None if name in {"foolbox", "pyautoattack"} else find(name)
+
+    monkeypatch.setattr("robustbook.report._request.importlib.util.find_spec", bare)
+    result = run("own_nets:leave", "mine.npz")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "robustbook: report: foolbox and pyautoattack are not installed; "
+        'pip install "robustbook[report]"\n'
+    )
+    assert run("own_nets:Net", "mine.npz", "--skip=agreement,margins").exit_code == 0
+
+
+def test_the_mend_for_odd_outputs_mends(run: Run) -> None:
+    assert run("own_nets:mended", "mine.npz").exit_code == 0
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_model_with_one_answer_is_said_to_be(run: Run, tmp_path: Path) -> None:
+    result = run("own_nets:Same", "mine.npz")
+    assert result.exit_code == 0, result.output
+    assert "robustbook: model: it names class 1 for all 12 images" in result.stderr
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "One class for all images." in page
 
 
 @pytest.mark.filterwarnings("default")

@@ -24,7 +24,8 @@ from robustbook.lenses import ThreeLenses, three_lenses
 from robustbook.models import load_model
 from robustbook.report import Report, read_report, render_report, write_report
 from robustbook.report import _words as words
-from robustbook.report._make import parse_bound
+from robustbook.report._page import write_files
+from robustbook.report._request import parse_bound
 
 ROOT = Path(__file__).parents[2]
 IMAGES = load_dataset("digits", "test").images[:40]
@@ -64,7 +65,15 @@ def report(seen: ThreeLenses) -> Report:
 
 @pytest.fixture(scope="module")
 def unmoved() -> ThreeLenses:
-    return three_lenses(constant, IMAGES, **SMALL)
+    with pytest.warns(UserWarning, match="it names class 0"):
+        return three_lenses(constant, IMAGES, **SMALL)
+
+
+@pytest.fixture(scope="module", params=["agreement", "average-case", "margins"])
+def two(request: pytest.FixtureRequest) -> tuple[str, ThreeLenses]:
+    """What is left without one of the lenses."""
+    model, left = load_model("digits-linear"), request.param
+    return left, three_lenses(model, IMAGES, LABELS, skip=(left,), **SMALL)
 
 
 class Outline(HTMLParser):
@@ -172,7 +181,7 @@ def test_a_mark_of_byte_order_is_no_hindrance(report: Report, tmp_path: Path) ->
 
 
 def test_what_is_no_measurement_is_refused() -> None:
-    with pytest.raises(TypeError, match="seen: expected what three_lenses returns"):
+    with pytest.raises(TypeError, match="lenses: expected what three_lenses returns"):
         render_report("x")  # type: ignore[arg-type]
 
 
@@ -272,6 +281,31 @@ def test_other_bounds_are_refused(text: str) -> None:
 def test_bounds_are_shown_as_people_write_them() -> None:
     assert words.bound(8 / 255) == "8/255"
     assert words.bound(0.3) == "0.3"
+
+
+def test_a_page_of_two_lenses_speaks_of_these(two: tuple[str, ThreeLenses]) -> None:
+    left, lenses = two
+    text = render_report(lenses, images=IMAGES)
+    page = Outline(text)
+    assert page.faults == []
+    numbers, words_ = read_report(text), " ".join(page.text)
+    title = words.LENSES[left].title
+    assert f"Left out {title}" in re.sub(r"\s+", " ", words_)
+    assert text.count('class="card"') == len(page.all("svg")) == 2
+    assert words.LENSES[left].limits not in html.unescape(text)
+    rows = [p for p in page.all("ol") if p.get("class") == "thumbs"]
+    assert len(rows) == 2
+    assert (numbers["agreement"] == {}) == (left == "agreement")
+    assert (numbers["average_case"] is None) == (left == "average-case")
+    assert (numbers["margins"]["measured"] == 0) == (left == "margins")
+    for word in ("None", "nan"):
+        assert word not in words_
+
+
+def test_a_constant_model_is_warned_of(unmoved: ThreeLenses, report: Report) -> None:
+    assert "names class 0 for all 40 images" in render_report(unmoved)
+    assert unmoved.constant
+    assert 'class="warning"' not in report.html
 
 
 # --- it stands alone --------------------------------------------------------------
@@ -434,6 +468,29 @@ def test_a_page_is_written_whole_or_not_at_all(
         write_report(path, seen, model="another")
     assert path.read_text(encoding="utf-8") == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("moves", "kept"), [(0, ["page", "json"]), (1, ["json"])])
+def test_no_new_numbers_stand_beside_an_old_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int, kept: list[str]
+) -> None:
+    """Interrupted before the first file is moved, and before the second is."""
+    paths = {name: tmp_path / name for name in ("page", "json")}
+    for path in paths.values():
+        path.write_text("old")
+    replace, done = Path.replace, []
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if len(done) == moves:
+            raise KeyboardInterrupt
+        done.append(target)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_files({paths["page"]: "new", paths["json"]: "new"})
+    assert [name for name, path in paths.items() if path.read_text() == "old"] == kept
+    assert {*tmp_path.iterdir()} == {*paths.values()}
 
 
 def test_what_is_no_plain_file_is_left_alone(seen: ThreeLenses, tmp_path: Path) -> None:

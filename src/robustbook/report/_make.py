@@ -7,6 +7,8 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +20,7 @@ from torch import nn
 
 from robustbook._store.cache import cache_directory, cached_arrays, earlier_work
 from robustbook._store.sums import model_sum, tensor_sum
-from robustbook.lenses import FEWEST, ThreeLenses, three_lenses
+from robustbook.lenses import FEWEST, three_lenses
 from robustbook.models import load_model
 from robustbook.report._data import Images, read_images
 from robustbook.report._fit import check_fit
@@ -62,13 +64,27 @@ def make(request: Request) -> float:
     model = load_model(request.model, device=device).eval()
     classes = check_fit(model, chosen, request.model)
     folder = _folder(request, model, chosen)
-    with earlier_work() as earlier:
+    with earlier_work() as earlier, _naming(request.model):
         forecast = _forecast(request, model, chosen, classes, folder)
         chosen = pool.draw(forecast.images, seed=request.seed)
         if earlier.files:
             _say("going on from what was measured before it was interrupted")
-        lenses = _measured(model, chosen, request, forecast, folder)
-        seconds = time.monotonic() - started + earlier.seconds
+        lenses = three_lenses(
+            model,
+            chosen.images,
+            chosen.labels,
+            eps=request.bound,
+            sigma=request.sigma,
+            severity=request.severity,
+            attack_steps=request.attack_steps,
+            noise_samples=request.noise_samples,
+            margin_images=forecast.margin_images,
+            skip=request.skip,
+            seed=request.seed,
+            batch_size=forecast.part,
+            checkpoint=folder,
+        )
+    seconds = time.monotonic() - started + earlier.seconds
     page = Report(
         lenses,
         images=chosen.images,
@@ -171,34 +187,13 @@ def _half_width(images: int) -> float:
     return 98 / float(np.sqrt(images))
 
 
-def _measured(
-    model: nn.Module,
-    chosen: Images,
-    request: Request,
-    forecast: Forecast,
-    folder: Path,
-) -> ThreeLenses:
+@contextmanager
+def _naming(model: str) -> Iterator[None]:
+    """Say whose fault it is what a stranger's model raises after the first images."""
     try:
-        return three_lenses(
-            model,
-            chosen.images,
-            chosen.labels,
-            eps=request.bound,
-            sigma=request.sigma,
-            severity=request.severity,
-            attack_steps=request.attack_steps,
-            noise_samples=request.noise_samples,
-            margin_images=forecast.margin_images,
-            skip=request.skip,
-            seed=request.seed,
-            batch_size=forecast.part,
-            checkpoint=folder,
-        )
+        yield
     except (ImportError, OSError, TypeError, ValueError, Warning):
         raise
     except (Exception, SystemExit) as error:
-        # Whatever a stranger's model raises on other images than the first two.
         kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__} "
-        raise RuntimeError(
-            f"{request.model}: {kind}while it was measured: {error}"
-        ) from error
+        raise RuntimeError(f"{model}: {kind}while it was measured: {error}") from error
