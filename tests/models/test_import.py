@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from robustbook.models import JPEGReverseSigmoid, load_model
+from robustbook.models import JPEGReverseSigmoid, _import, load_model
 
 MODULE = """
 import torch
@@ -84,6 +84,18 @@ def test_a_class_without_required_arguments_is_called() -> None:
     model = load_model("brought_along.nets:Zoo.Net")
     assert isinstance(model, nn.Linear)
     assert model.out_features == 3
+
+
+def test_torchvision_is_mended_before_a_reader_can_import_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "import os\nos.environ['MENDED']\nfrom brought_along.nets import network\n"
+    (tmp_path / "brought_along" / "late.py").write_text(module)
+    monkeypatch.delenv("MENDED", raising=False)
+    monkeypatch.setattr(
+        _import, "mend_torchvision", lambda: monkeypatch.setenv("MENDED", "yes")
+    )
+    assert isinstance(load_model("brought_along.late:network"), nn.Module)
 
 
 def test_a_defense_may_follow() -> None:

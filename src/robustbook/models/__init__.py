@@ -10,12 +10,7 @@ and its test accuracy.
 """
 
 from robustbook.models._architectures import (
-    CifarResNet,
-    ConvNet,
     LinearClassifier,
-    Normalized,
-    PlainResNet,
-    PooledConvNet,
     PreactResNet,
     SmallCNN,
     StridedCNN,
@@ -41,6 +36,13 @@ from robustbook.models._public import (
     Source,
     list_public_models,
     public_model,
+)
+from robustbook.models._public_architectures import (
+    CifarResNet,
+    ConvNet,
+    Normalized,
+    PlainResNet,
+    PooledConvNet,
 )
 from robustbook.models._robustbench import load_robustbench
 

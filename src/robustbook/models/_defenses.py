@@ -76,9 +76,7 @@ def jpeg_compress(
     with extra("data"):
         from PIL import Image
 
-    quality = check_count("quality", quality)
-    if quality > 95:
-        raise ValueError(f"quality: expected at most 95, got {quality}")
+    quality = _check_quality(quality)
     pixels = check_images(images, outside="clip")
     if pixels.shape[1] not in _MODES:
         raise ValueError(
@@ -98,6 +96,12 @@ def jpeg_compress(
             compressed[index] = np.asarray(decoded).reshape(picture.shape)
     result = torch.from_numpy(compressed).permute(0, 3, 1, 2).to(images) / 255
     return _with_gradient_of(result, images, scale=1.0 if straight_through else 0.0)
+
+
+def _check_quality(quality: int) -> int:
+    if check_count("quality", quality) > 95:
+        raise ValueError(f"quality: expected at most 95, got {quality}")
+    return quality
 
 
 def reverse_sigmoid(
@@ -264,9 +268,7 @@ class JPEGReverseSigmoid(nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        self.quality = check_count("quality", quality)
-        if self.quality > 95:
-            raise ValueError(f"quality: expected at most 95, got {self.quality}")
+        self.quality = _check_quality(quality)
         self.beta = check_non_negative("beta", beta)
         self.gamma = check_non_negative("gamma", gamma)
         self.straight_through = bool(straight_through)
@@ -294,9 +296,10 @@ class JPEGReverseSigmoid(nn.Module):
         >>> from robustbook.models import load_model, logits_of
         >>> test = load_dataset("digits", "test").subset(range(50))
         >>> defended = load_model("digits-cnn+jpeg-rs")
-        >>> found = pgd(defended.surrogate, test.images, test.labels, eps=0.2, steps=9)
-        >>> right = logits_of(defended, found.adversarial).argmax(1) == test.labels
-        >>> direct = pgd(defended, test.images, test.labels, eps=0.2, steps=9)
+        >>> options = {"eps": 0.2, "steps": 9}
+        >>> attack = pgd(defended.surrogate, test.images, test.labels, **options)
+        >>> right = logits_of(defended, attack.adversarial).argmax(1) == test.labels
+        >>> direct = pgd(defended, test.images, test.labels, **options)
         >>> float(right.float().mean()) < direct.robust_accuracy()
         True
         """

@@ -25,32 +25,14 @@ def is_import_path(name: str) -> bool:
 
 
 def import_model(name: str) -> nn.Module:
-    """Import a model, as "package.module:attribute" names it.
-
-    Parameters
-    ----------
-    name : str
-        A module that Python can import, a colon, and what to take from it: a
-        ``torch.nn.Module``, or something to call without arguments that returns
-        one. The attribute may have dots.
-
-    Returns
-    -------
-    torch.nn.Module
-        The model, as it is there.
-
-    Raises
-    ------
-    ValueError
-        If the name is malformed, there is no such module or attribute, importing or
-        calling it raises, or it is or returns no module.
-    """
+    """Import a model, as "package.module:attribute" names it; see `load_model`."""
     if not _PATH.fullmatch(name):
         _refuse(
             name,
             "expected package.module:attribute, Python names with dots in between, "
             "such as mypackage.models:network",
         )
+    mend_torchvision()  # as long as the model has not imported it
     where, _, attribute = name.partition(":")
     model = _as_module(name, attribute, _attribute(name, _module(name, where)))
     if any(isinstance(one, UninitializedParameter) for one in model.parameters()):
@@ -93,30 +75,30 @@ def _module(name: str, where: str) -> Any:
 
 
 def _attribute(name: str, module: Any) -> Any:
-    found, place = module, module.__name__
+    value, place = module, module.__name__
     for part in name.partition(":")[2].split("."):
         try:
-            found = getattr(found, part)
+            value = getattr(value, part)
         except AttributeError:
-            names = getattr(found, "__dict__", {})
+            names = getattr(value, "__dict__", {})
             public = sorted(key for key in names if not key.startswith("_"))
             _refuse(name, f"{place} has no attribute {part}{_among(public)}")
         except (Exception, SystemExit) as error:
             _refuse(name, f"{part} of {place} raises {_in_words(error)}", error)
         place = f"{place}.{part}"
-    return found
+    return value
 
 
-def _as_module(name: str, attribute: str, found: Any) -> nn.Module:
-    if isinstance(found, nn.Module):
-        return found
-    if not callable(found):
+def _as_module(name: str, attribute: str, value: Any) -> nn.Module:
+    if isinstance(value, nn.Module):
+        return value
+    if not callable(value):
         _refuse(
             name,
             "expected a torch.nn.Module, or a function that returns one, got "
-            f"{type(found).__name__}",
+            f"{type(value).__name__}",
         )
-    needed = _required(found)
+    needed = _required(value)
     if needed:
         _refuse(
             name,
@@ -124,16 +106,16 @@ def _as_module(name: str, attribute: str, found: Any) -> nn.Module:
             "without any that returns the finished model, its weights loaded",
         )
     try:
-        made = found()
+        model = value()
     except (Exception, SystemExit) as error:
         _refuse(name, f"{attribute}() raises {_in_words(error)}", error)
-    if not isinstance(made, nn.Module):
+    if not isinstance(model, nn.Module):
         _refuse(
             name,
             f"expected {attribute}() to return a torch.nn.Module, got "
-            f"{type(made).__name__}",
+            f"{type(model).__name__}",
         )
-    return made
+    return model
 
 
 def _required(function: Callable[..., Any]) -> list[str]:
@@ -162,4 +144,4 @@ def _in_words(error: BaseException) -> str:
 
 
 def _refuse(name: str, why: str, cause: BaseException | None = None) -> NoReturn:
-    raise ValueError(f"name: {name!r}: {why}.") from cause
+    raise ValueError(f"name: {name!r}: {why}") from cause

@@ -84,7 +84,7 @@ def load_model(
     'JPEGReverseSigmoid'
     """
     if not isinstance(name, str):
-        raise TypeError(f"name: expected a string, got {type(name).__name__}.")
+        raise TypeError(f"name: expected a string, got {type(name).__name__}")
     plain, plus, suffix = name.rpartition("+")
     if plus:
         if not plain or suffix not in _DEFENSES:

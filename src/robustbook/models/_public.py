@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from robustbook._checks.arguments import check_choice
 from robustbook._store import user_cache
 from robustbook._store.downloads import obtain
-from robustbook.models._architectures import Normalized, build_model
+from robustbook.models._architectures import build_model
+from robustbook.models._public_architectures import Normalized
 
 __all__ = [
     "PublicModel",

@@ -34,7 +34,7 @@ def _digits_of(source: str, split: str) -> tuple[Tensor, ...]:
     rest for validation, as in the original.
     """
     data = load_dataset(source, "test" if split == "test" else "train")
-    found = []
+    masks = []
     for shape in range(data.num_classes):
         members = torch.nonzero(data.labels == shape)[:, 0]
         most = len(members) * 4 // 5
@@ -42,8 +42,8 @@ def _digits_of(source: str, split: str) -> tuple[Tensor, ...]:
             members = members[:most]
         elif split == "validation":
             members = members[most:]
-        found.append((255 * data.images[members, 0]).round().to(torch.uint8))
-    return tuple(found)
+        masks.append((255 * data.images[members, 0]).round().to(torch.uint8))
+    return tuple(masks)
 
 
 def count_masks(source: str, split: str, shape: int) -> int:

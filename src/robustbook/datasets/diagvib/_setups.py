@@ -329,8 +329,8 @@ def differences(first: Setup, second: Setup) -> list[Difference]:
     --------
     >>> differences(SELECTION_HUE, CONFIGURED["selection-hue"])
     []
-    >>> found = differences(DISCRIMINABILITY, CONFIGURED["discriminability"])
-    >>> sorted({(one.factor, one.first, one.second) for one in found})
+    >>> changes = differences(DISCRIMINABILITY, CONFIGURED["discriminability"])
+    >>> sorted({(one.factor, one.first, one.second) for one in changes})
     [('lightness', 'bright', 'brighter'), ('lightness', 'dark', 'bright'),
      ('scale', 'large', 'larger')]
     """
