@@ -35,7 +35,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / file, copy / file)
     for page in (ROOT / "book").glob("*.*"):
         shutil.copy(page, copy / "book" / page.name)
-    for folder in ("data", "book/_static", "src/press/ext"):
+    for folder in ("data", "book/_static"):
         (copy / folder).symlink_to(ROOT / folder)
     blocks = list(_BLOCK.finditer((ROOT / "book" / "contributing.md").read_text()))
     assert len(blocks) >= 11

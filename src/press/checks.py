@@ -12,7 +12,7 @@ import nbformat
 import yaml
 from nbformat import NotebookNode
 
-from press.claims import ledger_faults
+from press.claims import BLOCK, ledger_faults
 from press.layout import BookError, Chapter, list_chapters
 from press.publish import PUBLISHED
 from press.source import Source, cell_tags, pair_text, read_source
@@ -39,11 +39,9 @@ _PARTS = (
     ("the heading References", r"^#+ .*references"),
 )
 
-_EXERCISE = re.compile(r"^`{3,}\{exercise(?:-start)?\}|^:{3,}\{exercise(?:-start)?\}")
 _SOLUTION = re.compile(
     r"^(?:`{3,}|:{3,})\{solution(?:-start)?\}\s*(?P<label>\S+)", re.MULTILINE
 )
-_LABEL = re.compile(r"^:label:\s*(\S+)", re.MULTILINE)
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}")
 _BARE_IMAGE = re.compile(r"!\[\s*\]\(")
 
@@ -107,43 +105,27 @@ def _check_text(source: Source) -> Iterator[Problem]:
     if anchor not in prose:
         yield Problem(place, f"no anchor {anchor}", "put it above the title")
 
-    exercises = set(_exercise_labels(prose))
+    exercises = {
+        block["label"]
+        for block in BLOCK.finditer(prose)
+        if block["kind"].startswith("exercise")
+    }
     solved = {match["label"] for match in _SOLUTION.finditer(prose)}
     if len(exercises) < 2:
-        yield Problem(
-            place,
-            f"{len(exercises)} exercises with a label",
-            "write at least two, each with a solution",
-        )
+        fault = f"{len(exercises)} exercises with a label"
+        yield Problem(place, fault, "write at least two, each with a solution")
     for label in sorted(exercises - solved):
         yield Problem(place, f"exercise {label} has no solution", "write one")
     for label in sorted(solved - exercises):
         yield Problem(place, f"solution of no exercise: {label}", "mend the label")
 
-    tags = [set(cell_tags(cell)) for cell in source.notebook.cells]
-    if not any("test" in tag for tag in tags):
-        yield Problem(
-            place, "no tested claim", "assert one in a cell tagged remove-cell, test"
-        )
-    code = [
-        set(cell_tags(cell))
-        for cell in source.notebook.cells
-        if cell.cell_type == "code"
-    ]
-    if not code or "parameters" not in code[0]:
-        yield Problem(
-            place, "the first code cell is no parameters cell", "tag it parameters"
-        )
-
-
-def _exercise_labels(prose: str) -> Iterator[str]:
-    lines = prose.splitlines()
-    for number, line in enumerate(lines):
-        if _EXERCISE.match(line):
-            # Its options follow at once.
-            options = "\n".join(lines[number + 1 : number + 6])
-            if label := _LABEL.search(options):
-                yield label[1]
+    tags = [cell_tags(c) for c in source.notebook.cells if c.cell_type == "code"]
+    if not any("test" in each for each in tags):
+        remedy = "assert one in a cell tagged remove-cell, test"
+        yield Problem(place, "no tested claim", remedy)
+    if not tags or "parameters" not in tags[0]:
+        fault = "the first code cell is no parameters cell"
+        yield Problem(place, fault, "tag it parameters")
 
 
 def _check_cells(source: Source) -> Iterator[Problem]:
@@ -158,17 +140,12 @@ def _check_cells(source: Source) -> Iterator[Problem]:
         lines = [line for line in cell.source.splitlines() if line.strip()]
         longest = max(lines, key=len, default="")
         if len(longest) > MAX_COLUMNS:
-            yield Problem(
-                source.place(index, longest),
-                f"a line of {len(longest)} columns",
-                f"at most {MAX_COLUMNS}",
-            )
+            fault = f"a line of {len(longest)} columns"
+            yield Problem(source.place(index, longest), fault, f"at most {MAX_COLUMNS}")
         if len(lines) > MAX_LINES and LONG not in cell_tags(cell):
-            yield Problem(
-                source.place(index),
-                f"{len(lines)} lines of code in this cell, at most {MAX_LINES}",
-                f"split it, move code to the package, or tag it {LONG}",
-            )
+            fault = f"{len(lines)} lines of code in this cell, at most {MAX_LINES}"
+            remedy = f"split it, move code to the package, or tag it {LONG}"
+            yield Problem(source.place(index), fault, remedy)
 
 
 def _check_published(source: Source) -> Iterator[Problem]:
@@ -203,18 +180,12 @@ def _check_output(
         image = any(kind.startswith("image/") for kind in output.data)
         options = cell.metadata.get("mystnb", {}).get("image", {})
         if image and not str(options.get("alt", "")).strip():
-            yield Problem(
-                place,
-                "a picture without alt text",
-                "set mystnb: image: alt: in the cell's metadata",
-            )
+            remedy = "set mystnb: image: alt: in the cell's metadata"
+            yield Problem(place, "a picture without alt text", remedy)
     unseen = {"remove-cell", "remove-output"} & set(cell_tags(cell))
     if _ADDRESS.search(text) and not unseen:
-        yield Problem(
-            place,
-            "shows a memory address, different in each run",
-            "end the cell with plt.show() or a semicolon",
-        )
+        fault = "shows a memory address, different in each run"
+        yield Problem(place, fault, "end the cell with plt.show() or a semicolon")
 
 
 def _check_strays(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
@@ -223,11 +194,8 @@ def _check_strays(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
     for folder in ("notebooks", "book/chapters"):
         for path in sorted((root / folder).glob("*.ipynb")):
             if path.stem not in names:
-                yield Problem(
-                    path.relative_to(root).as_posix(),
-                    f"no notebooks/{path.stem}.md",
-                    "git rm it",
-                )
+                place = path.relative_to(root).as_posix()
+                yield Problem(place, f"no notebooks/{path.stem}.md", "git rm it")
 
 
 def _toc_entries(node: Any) -> Iterator[str]:

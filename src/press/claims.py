@@ -24,6 +24,7 @@ from press.layout import BookError, Chapter, list_chapters
 from press.source import cell_tags, read_source
 
 __all__ = [
+    "BLOCK",
     "VERDICTS",
     "Claim",
     "Document",
@@ -41,8 +42,8 @@ VERDICTS: Final = ("holds", "holds in part", "fails", "not tested here")
 
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
-# Where a label can stand in a chapter.
-_BLOCK = re.compile(
+#: Where a label can stand in a chapter.
+BLOCK = re.compile(
     r"^(?:`{3,}|:{3,})\{(?P<kind>prf:(?!proof)\w+|exercise(?:-start)?)\}[^\n]*\n"
     r"(?:(?!:label:):[^\n]*\n)*:label:\s*(?P<label>\S+)",
     re.MULTILINE,
@@ -257,7 +258,7 @@ def _labels(cell: NotebookNode) -> Iterator[tuple[str, str]]:
         if name := figure.get("name"):
             yield str(name), "numref"
         return
-    for block in _BLOCK.finditer(cell.source):
+    for block in BLOCK.finditer(cell.source):
         role = "prf:ref" if block["kind"].startswith("prf:") else "ref"
         yield block["label"], role
     for anchor in _ANCHOR.finditer(cell.source):
@@ -291,9 +292,9 @@ def insert_values(text: str, root: Path) -> str:
             written = format(value, match["spec"] or "")
         except (TypeError, ValueError) as error:
             raise BookError(f"{match['key']}: {error}, got {value!r}") from error
-        return (
-            written.replace("-", "\N{MINUS SIGN}", 1) if _negative(value) else written
-        )
+        if isinstance(value, int | float) and value < 0:
+            return written.replace("-", "\N{MINUS SIGN}", 1)
+        return written
 
     done = _GLUE.sub(value_of, text)
     if attempt := _GLUE_ATTEMPT.search(done):
@@ -301,10 +302,6 @@ def insert_values(text: str, root: Path) -> str:
             f"cannot read {attempt[0]}; expected {{glue:text}}`cNN-name:format`"
         )
     return done
-
-
-def _negative(value: Any) -> bool:
-    return isinstance(value, int | float) and value < 0
 
 
 def _glued(root: Path, number: str) -> dict[str, Any]:
@@ -366,21 +363,16 @@ def _document_faults(
     root: Path, ledger: Ledger, name: str
 ) -> Iterator[tuple[str, str, str]]:
     bibliography = root / "book" / "references.bib"
-    entries = (
-        bibliography.read_text(encoding="utf-8") if bibliography.is_file() else None
-    )
+    known = bibliography.is_file()
+    entries = bibliography.read_text(encoding="utf-8") if known else ""
     for n, document in enumerate(ledger.documents):
         if document.id in (other.id for other in ledger.documents[:n]):
             yield name, f"a second document {document.id}", "give it another id"
-        if entries is not None and not re.search(
-            rf"^@\w+\{{{re.escape(document.cite)},", entries, re.MULTILINE
-        ):
-            yield (
-                name,
-                f"document {document.id}: no work {document.cite} in "
-                "book/references.bib",
-                "mend cite, or add the work",
-            )
+        entry = rf"^@\w+\{{{re.escape(document.cite)},"
+        if known and not re.search(entry, entries, re.MULTILINE):
+            fault = f"no work {document.cite} in book/references.bib"
+            remedy = "mend cite, or add the work"
+            yield name, f"document {document.id}: {fault}", remedy
 
 
 def _claim_faults(
@@ -396,32 +388,23 @@ def _claim_faults(
         yield f"unknown verdict {claim.verdict!r}", f"one of {', '.join(VERDICTS)}"
         return
     if claim.tested and not claim.evidence:
-        yield (
-            f"{claim.verdict}, without evidence",
-            f"name labels of chapters, or say {VERDICTS[-1]}",
-        )
+        remedy = f"name labels of chapters, or say {VERDICTS[-1]}"
+        yield f"{claim.verdict}, without evidence", remedy
     if claim.tested and not claim.finding:
         yield f"{claim.verdict}, without finding", "say in a sentence what was found"
     for label in claim.evidence:
         if label not in labels:
-            yield (
-                f"no label {label} in notebooks/*.md{_nearest(label, list(labels))}",
-                "mend the evidence",
-            )
+            near = _nearest(label, list(labels))
+            yield f"no label {label} in notebooks/*.md{near}", "mend the evidence"
         elif labels[label].test is None:
-            chapter = labels[label].chapter
-            yield (
-                f"no tested cell follows {label} in {chapter.show(chapter.source)}",
-                "assert the finding in a cell tagged remove-cell, test",
-            )
+            place = labels[label].chapter.show(labels[label].chapter.source)
+            remedy = "assert the finding in a cell tagged remove-cell, test"
+            yield f"no tested cell follows {label} in {place}", remedy
     if len(set(claim.evidence)) < len(claim.evidence):
         yield "a label twice in evidence", "once is enough"
-    typed = _typed_numbers(claim)
-    if typed:
-        yield (
-            f"the finding has typed numbers: {', '.join(typed)}",
-            "take them from a chapter: {glue:text}`cNN-name:.3f`",
-        )
+    if typed := _typed_numbers(claim):
+        remedy = "take them from a chapter: {glue:text}`cNN-name:.3f`"
+        yield f"the finding has typed numbers: {', '.join(typed)}", remedy
     try:
         insert_values(claim.finding, root)
     except BookError as error:

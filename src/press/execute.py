@@ -114,7 +114,9 @@ def execute(
                 dict(parameters),
                 kernel_name=METADATA["kernelspec"]["name"],
                 language="python",
-                progress_bar=_cell_bar(name) if progress else False,
+                # disable=None: only on a terminal.
+                progress_bar=progress
+                and {"desc": name, "leave": False, "disable": None},
                 kernel_manager_class=_kernel_manager(
                     source.chapter.root, log, listing, repeatable=repeatable
                 ),
@@ -146,11 +148,6 @@ def _cell_seconds(executed: NotebookNode) -> tuple[float, ...]:
         for cell in executed.cells
         if _PAPERMILL_TAG not in cell_tags(cell)
     )
-
-
-def _cell_bar(name: str) -> dict[str, Any]:
-    # disable=None: only on a terminal.
-    return {"desc": name, "leave": False, "disable": None}
 
 
 @contextmanager
@@ -204,9 +201,7 @@ def _kernel_manager(
             return spec
 
         # jupyter_client declares the synchronous signature for both managers.
-        async def start_kernel(  # type: ignore[override]
-            self, **options: Any
-        ) -> None:
+        async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]
             with log.open("ab") as file:
                 await super().start_kernel(**options, stderr=file)
 
@@ -224,23 +219,16 @@ def _describe(
     source: Source, error: PapermillExecutionError, has_parameters: bool
 ) -> str:
     """Say which cell failed, with its code and the tail of the traceback."""
-    index = error.cell_index
-    if has_parameters:
-        index = _written_index(source, index)
+    tagged = ["parameters" in cell_tags(cell) for cell in source.notebook.cells]
+    # papermill adds a cell after that of the parameters, else at the top.
+    added = tagged.index(True) + 1 if True in tagged else 0
+    index = error.cell_index - (has_parameters and error.cell_index >= added)
     traceback = strip_color("\n".join(error.traceback)).splitlines()
     tail = "\n".join(traceback[-_TRACEBACK_LINES:])
     return (
         f"{source.chapter.name} failed in the cell at {source.place(index)}:\n\n"
         f"{textwrap.indent(error.source, '    ')}\n\n{tail}"
     )
-
-
-def _written_index(source: Source, index: int) -> int:
-    """Undo the shift of the cell that papermill adds after the parameters."""
-    for position, cell in enumerate(source.notebook.cells):
-        if "parameters" in cell_tags(cell):
-            return index if index <= position else index - 1
-    return index - 1
 
 
 def _normalize(source: Source, executed: NotebookNode) -> NotebookNode:
@@ -262,7 +250,7 @@ def _normalize(source: Source, executed: NotebookNode) -> NotebookNode:
         if cell.cell_type == "code":
             count += 1
             cell.execution_count = count
-            cell.outputs = [_normalize_output(o, count) for o in _merge(cell.outputs)]
+            cell.outputs = _merge(cell.outputs, count)
         cells.append(cell)
     return nbformat.from_dict(
         {
@@ -274,28 +262,18 @@ def _normalize(source: Source, executed: NotebookNode) -> NotebookNode:
     )
 
 
-def _merge(outputs: list[NotebookNode]) -> Iterator[NotebookNode]:
+def _merge(outputs: list[NotebookNode], count: int) -> list[NotebookNode]:
     """Join neighboring pieces of one stream: where it breaks is a matter of time."""
-    last: NotebookNode | None = None
+    merged: list[NotebookNode] = []
     for output in outputs:
-        if (
-            last is not None
-            and output.output_type == last.output_type == "stream"
-            and output.name == last.name
-        ):
+        kind, last = output.output_type, merged[-1] if merged else None
+        if kind == "stream" and last is not None and last.get("name") == output.name:
             last.text += output.text
             continue
-        if last is not None:
-            yield last
-        last = output
-    if last is not None:
-        yield last
-
-
-def _normalize_output(output: NotebookNode, count: int) -> NotebookNode:
-    if output.output_type == "execute_result":
-        output.execution_count = count
-    return output
+        if kind == "execute_result":
+            output.execution_count = count
+        merged.append(output)
+    return merged
 
 
 def _refuse_stderr(source: Source, notebook: NotebookNode) -> None:

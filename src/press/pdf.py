@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import html
 import io
+import itertools
 import os
 import re
 import shutil
@@ -24,6 +25,8 @@ from urllib.parse import unquote, urldefrag
 
 import matplotlib
 import yaml
+from pypdf import PdfReader, PdfWriter
+from pypdf.generic import Destination, Fit, NameObject, TextStringObject
 from tqdm import tqdm
 
 from press.layout import BookError, package_version
@@ -31,7 +34,6 @@ from press.source import check_writable, write_bytes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
-    from pypdf import PdfReader, PdfWriter
 
 __all__ = ["Leaf", "Part", "find_chromium", "print_book", "read_contents"]
 
@@ -109,6 +111,13 @@ class _Piece:
         return self.headings[0]["text"] if self.headings else self.address
 
 
+#: An entry of the outline and of the contents: level, text, page, address#name.
+_Mark = tuple[int, str, int, str]
+
+#: The number of a page of the file, from 0, and how high on it.
+_Place = tuple[int, float]
+
+
 class _Press:
     """A browser tab that prints pages of one site."""
 
@@ -149,8 +158,6 @@ class _Press:
         return _Piece("", self._print(first, "", numbered=numbered))
 
     def _print(self, first: int, head: str, *, numbered: bool = True) -> PdfReader:
-        from pypdf import PdfReader
-
         box = "font: 9pt 'Book Serif', serif; color: #4a5361;"
         quoted = re.sub(r"[\"\\\n]", "", head)
         number = "counter(page)" if numbered else "none"
@@ -189,9 +196,9 @@ def print_book(
     parts = read_contents(root)
     if only is not None:
         parts = [
-            Part(part.caption, kept)
+            Part(part.caption, leaves)
             for part in parts
-            if (kept := tuple(leaf for leaf in part.leaves if leaf.address in only))
+            if (leaves := tuple(leaf for leaf in part.leaves if leaf.address in only))
         ]
     for part in parts:
         for leaf in part.leaves:
@@ -204,14 +211,10 @@ def print_book(
     config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
     with _tab() as tab:
         pieces, marks = _print_all(_Press(tab, site), parts, config, progress)
-    book = _Binding(pieces, site, config["html"]["baseurl"]).bind(marks)
-    book.add_metadata(
-        {
-            "/Title": config["title"],
-            "/Author": config["author"],
-            "/Subject": config["html"]["baseurl"],
-        }
-    )
+    address = config["html"]["baseurl"]
+    book = _bind(pieces, marks, site, address)
+    about = {"Title": config["title"], "Author": config["author"], "Subject": address}
+    book.add_metadata({f"/{key}": value for key, value in about.items()})
     content = io.BytesIO()
     book.write(content)
     write_bytes(output, content.getvalue())
@@ -220,13 +223,8 @@ def print_book(
 
 @contextmanager
 def _tab() -> Iterator[Tab]:
-    try:
-        import pypdf  # noqa: F401  (needed once all is printed)
-        from playwright.sync_api import sync_playwright
-    except ModuleNotFoundError as error:
-        raise BookError(
-            f"{error.name} is not installed: the PDF needs it; `make env` installs it"
-        ) from None
+    from playwright.sync_api import sync_playwright
+
     program = find_chromium()
     if program is None:
         raise BookError(
@@ -240,10 +238,6 @@ def _tab() -> Iterator[Tab]:
         )
         yield browser.new_page()
         browser.close()
-
-
-#: An entry of the outline and of the contents: level, text, page, address#name.
-_Mark = tuple[int, str, int, str]
 
 
 def _print_all(
@@ -264,9 +258,8 @@ def _print_all(
     with tqdm(total=leaves, unit="page", disable=None if progress else True) as bar:
         for part in parts:
             if part.caption:
-                pieces.append(
-                    press.own(_part_page(part.caption), number, numbered=False)
-                )
+                page = _part_page(part.caption)
+                pieces.append(press.own(page, number, numbered=False))
                 marks.append((0, part.caption, number, ""))
                 number += len(pieces[-1].pdf.pages)
             for leaf in part.leaves:
@@ -329,118 +322,77 @@ def _part_page(caption: str) -> str:
     )
 
 
-class _Binding:
-    """The pieces in one file, their links rewritten."""
+def _bind(
+    pieces: Sequence[_Piece], marks: Sequence[_Mark], site: Path, address: str
+) -> PdfWriter:
+    """Put the pieces into one file, in which links lead to its own pages."""
+    writer = PdfWriter()
+    places: dict[str, _Place] = {}
+    for piece in pieces:
+        places |= _places(piece, len(writer.pages))
+        for page in piece.pdf.pages:
+            writer.add_page(page)
+    pages = iter(writer.pages)
+    root = site.as_uri() + "/"
+    for piece in pieces:
+        for page in itertools.islice(pages, len(piece.pdf.pages)):
+            for annotation in page.get("/Annots", ()):
+                link: Any = annotation.get_object()
+                uri = _target(link, root + piece.address)
+                if not uri.startswith(root):
+                    continue
+                target = unquote(uri.removeprefix(root))
+                place = places.get(target, places.get(urldefrag(target)[0]))
+                if place is None:  # no page of the book, so one of the site
+                    uri = address + uri.removeprefix(root)
+                    link["/A"][NameObject("/URI")] = TextStringObject(uri)
+                    continue
+                link.pop("/A", None)
+                page_of: Any = writer.pages[place[0]].indirect_reference
+                fit = Fit.xyz(left=0, top=place[1])
+                link[NameObject("/Dest")] = Destination("", page_of, fit).dest_array
+    _outline(writer, marks, places)
+    return writer
 
-    def __init__(self, pieces: Sequence[_Piece], site: Path, address: str) -> None:
-        from pypdf import PdfWriter
 
-        self.pieces = pieces
-        self.site = site.as_uri() + "/"
-        self.address = address
-        self.writer: PdfWriter = PdfWriter()
-        #: Where each page of the book, and each named place on it, lies.
-        self.places: dict[str, tuple[int, float]] = {}
-
-    def bind(self, marks: Sequence[_Mark]) -> PdfWriter:
-        """Return the whole file."""
-        for piece in self.pieces:
-            start = len(self.writer.pages)
-            for page in piece.pdf.pages:
-                self.writer.add_page(page)
-            if piece.address:
-                self._note_places(piece, start)
-        start = 0
-        for piece in self.pieces:
-            for number in range(len(piece.pdf.pages)):
-                self._rewrite(piece, number, start)
-            start += len(piece.pdf.pages)
-        self._outline(marks)
-        return self.writer
-
-    def _note_places(self, piece: _Piece, start: int) -> None:
-        top = float(piece.pdf.pages[0].mediabox.height)
-        self.places[piece.address] = (start, top)
-        for name, place in piece.pdf.named_destinations.items():
-            number = piece.pdf.get_destination_page_number(place)
-            if number is None or place.top is None:
-                continue
+def _places(piece: _Piece, start: int) -> dict[str, _Place]:
+    """Say where a page of the book, and each named place on it, lies in the file."""
+    if not piece.address:
+        return {}
+    places = {piece.address: (start, float(piece.pdf.pages[0].mediabox.height))}
+    for name, place in piece.pdf.named_destinations.items():
+        number = piece.pdf.get_destination_page_number(place)
+        if number is not None and place.top is not None:
             anchor = unquote(str(name).removeprefix("/"))
-            self.places[f"{piece.address}#{anchor}"] = (
-                start + number,
-                float(place.top),
+            places[f"{piece.address}#{anchor}"] = (start + number, float(place.top))
+    for anchor, heading in piece.moved.items():
+        better = places.get(f"{piece.address}#{heading}")
+        if anchor and better is not None:
+            places[f"{piece.address}#{anchor}"] = better
+    return places
+
+
+def _target(link: Any, page: str) -> str:
+    """The address on the disk that a link leads to, if it leads to one."""
+    if "/Dest" in link:
+        return f"{page}#{str(link['/Dest']).removeprefix('/')}"
+    return str(link.get("/A", {}).get("/URI", ""))
+
+
+def _outline(
+    writer: PdfWriter, marks: Sequence[_Mark], places: Mapping[str, _Place]
+) -> None:
+    above: list[Any] = []
+    for level, text, page, address in marks:
+        number, top = places.get(address, (page - 1, None))
+        del above[level:]
+        above.append(
+            writer.add_outline_item(
+                title=text,
+                page_number=number,
+                parent=above[-1] if above else None,
+                fit=Fit.xyz(left=0, top=top),
+                is_open=level == 0,
             )
-        for anchor, heading in piece.moved.items():
-            better = self.places.get(f"{piece.address}#{heading}")
-            if anchor and better is not None:
-                self.places[f"{piece.address}#{anchor}"] = better
-
-    def _find(self, uri: str) -> tuple[int, float] | None:
-        """Return the place in the file that an address on the disk leads to, if any."""
-        address, anchor = urldefrag(uri.removeprefix(self.site))
-        whole = self.places.get(unquote(address))
-        return self.places.get(f"{unquote(address)}#{unquote(anchor)}", whole)
-
-    def _rewrite(self, piece: _Piece, number: int, start: int) -> None:
-        """Let the links on one page lead into the file, or to the site."""
-        from pypdf.generic import (
-            ArrayObject,
-            DictionaryObject,
-            FloatObject,
-            NameObject,
-            NullObject,
-            TextStringObject,
         )
-
-        page = self.writer.pages[start + number]
-        for reference in page.get("/Annots", ()):
-            link = reference.get_object()
-            if "/Dest" in link:
-                anchor = unquote(str(link["/Dest"]).removeprefix("/"))
-                uri = f"{self.site}{piece.address}#{anchor}"
-            elif "/URI" in link.get("/A", {}):
-                uri = str(link["/A"]["/URI"])
-            else:
-                continue
-            if not uri.startswith(self.site):
-                continue
-            place = self._find(uri)
-            if place is None:
-                link[NameObject("/A")] = DictionaryObject(
-                    {
-                        NameObject("/S"): NameObject("/URI"),
-                        NameObject("/URI"): TextStringObject(
-                            self.address + uri.removeprefix(self.site)
-                        ),
-                    }
-                )
-                continue
-            target, top = place
-            link.pop("/A", None)
-            link[NameObject("/Dest")] = ArrayObject(
-                [
-                    self.writer.pages[target].indirect_reference,
-                    NameObject("/XYZ"),
-                    FloatObject(0),
-                    FloatObject(top),
-                    NullObject(),
-                ]
-            )
-
-    def _outline(self, marks: Sequence[_Mark]) -> None:
-        from pypdf.generic import Fit
-
-        above: list[Any] = []
-        for level, text, page, address in marks:
-            number, top = self.places.get(address, (page - 1, None))
-            del above[level:]
-            above.append(
-                self.writer.add_outline_item(
-                    title=text,
-                    page_number=number,
-                    parent=above[-1] if above else None,
-                    fit=Fit.xyz(left=0, top=top),
-                    is_open=level == 0,
-                )
-            )
-        self.writer.page_mode = "/UseOutlines"
+    writer.page_mode = "/UseOutlines"
