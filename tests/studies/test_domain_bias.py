@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from robustbook.studies import STUDIES
+from robustbook.studies._run import Run
 from robustbook.studies.domains import _training
 from robustbook.studies.domains._pictures import SETUPS
 from robustbook.studies.domains._watched import WATCHED_LEARNERS, watch_training
@@ -17,6 +18,7 @@ from robustbook.studies.domains.components import (
 from robustbook.studies.domains.domain_bias import SETTINGS
 
 (PLAN,) = SETTINGS["quick"]
+RUN = Run("test", "quick", 0, "cpu", (PLAN,))
 
 
 @pytest.fixture
@@ -198,7 +200,7 @@ def test_a_stopped_training_goes_on(bias, tmp_path, monkeypatch):
         return train(*given, measure=count, **options)
 
     def run():
-        return watch_training("printed", "IRM", PLAN, training_seed=1, device="cpu")
+        return watch_training(RUN, "printed", "IRM", 1)
 
     monkeypatch.setattr(_training, "train_domains", stopped)
     with pytest.raises(KeyboardInterrupt):

@@ -4,12 +4,14 @@ import math
 
 import pytest
 
+from robustbook.studies._run import Run
 from robustbook.studies.domains import _pairs, _training
 from robustbook.studies.domains._pairs import DIGITS, LEARNERS, train_pair
 from robustbook.studies.domains._pictures import SETUPS
 from robustbook.studies.domains.domain_learners import RATIOS, SETTINGS
 
 (PLAN,) = SETTINGS["quick"]
+RUN = Run("test", "quick", 0, "cpu", (PLAN,))
 
 
 @pytest.fixture
@@ -108,7 +110,7 @@ def test_a_stopped_training_goes_on(learners, tmp_path, monkeypatch):
         return train(*given, measure=count, **options)
 
     def run():
-        return train_pair("printed", "LISA", PLAN, training_seed=1, device="cpu")
+        return train_pair(RUN, "printed", "LISA", 1)
 
     monkeypatch.setattr(_training, "train_domains", stopped)
     with pytest.raises(KeyboardInterrupt):

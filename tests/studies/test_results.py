@@ -10,9 +10,9 @@ import pytest
 from robustbook._store.provenance import fingerprint
 from robustbook.datasets import DataUnavailableError, data_directory
 from robustbook.studies import STUDIES, results
+from robustbook.studies._stored import confirm_results, write_results
 from robustbook.studies.results import (
     Results,
-    confirm_results,
     load_reported,
     stale_results,
 )
@@ -34,7 +34,7 @@ MEASURED = Results("noise", "full", tuple(ROWS), PROVENANCE)
 
 
 def write(directory, stamp=STAMP, **changes):
-    stored = results.write_results(
+    stored = write_results(
         replace(MEASURED, **changes), stamp=stamp, directory=directory
     )
     return directory / f"{stored.name}.json"

@@ -22,7 +22,7 @@ from robustbook.models import list_models, list_public_models
 from robustbook.studies import STUDIES, Study, __main__, results_for, run_study
 from robustbook.studies._run import Run, Setting, under
 from robustbook.studies._statistics import clustered_error, mean_error
-from robustbook.studies.results import Results, read_results, stale_results
+from robustbook.studies.results import Results, read_results
 
 NAMES = sorted(STUDIES)
 HEX = set("0123456789abcdef")
@@ -117,7 +117,7 @@ def test_quick_rows_touch_neither_git_nor_a_folder(
         raise AssertionError("not for rows that are not stored")
 
     monkeypatch.setattr("subprocess.run", refuse)
-    monkeypatch.setattr("robustbook.studies.results.write_text", refuse)
+    monkeypatch.setattr("robustbook.studies._stored.write_text", refuse)
     monkeypatch.setattr("robustbook.studies._study.fingerprint", refuse)
     results = results_for("toy", profile="quick", device="cpu")
     assert [row["part"] for row in results.rows] == ["a", "b"]
@@ -208,7 +208,6 @@ def command(*words: str) -> tuple[int, str]:
 def test_the_command_stores_checks_and_confirms(
     toy: Study, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("robustbook.studies.results.stale_results", stale_results)
     assert command("toy", "--device", "cpu")[0] == 0
     path = project / "data" / "results" / "toy.json"
     measured = json.loads(path.read_text())
@@ -223,7 +222,8 @@ def test_the_command_stores_checks_and_confirms(
     assert code == 1
     assert "toy: robustbook.studies.agreement_speed or what it imports" in told
     assert "robustbook.studies toy` again" in told
-    assert "changed since" in command("--list")[1]
+    (line,) = (one for one in command("--list")[1].splitlines() if "toy" in one)
+    assert line.split() == ["toy", "0", "s", "stale"]
 
     assert command("confirm", "toy")[0] == 2
     assert command("confirm", "toy", "--evidence", "equal quick rows")[0] == 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from robustbook._store import DataUnavailableError
 from robustbook.studies._study import Study
-from robustbook.studies.results import Results, read_results, write_results
+from robustbook.studies.results import Results, read_results
 
 if TYPE_CHECKING:
     from robustbook.studies.adversarial.attacked import (
@@ -132,7 +132,7 @@ def run_study(
     """
     study = _named(name)
     results = study.compute(profile=profile, seed=seed, device=device)
-    return write_results(results, stamp=study.stamp(profile), directory=directory)
+    return study.store(results, directory=directory)
 
 
 def results_for(

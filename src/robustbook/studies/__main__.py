@@ -8,7 +8,8 @@ import typer
 
 from robustbook._store import DataUnavailableError, data_directory
 from robustbook.studies import STUDIES, run_study
-from robustbook.studies.results import confirm_results, read_results, stale_results
+from robustbook.studies._stored import confirm_results
+from robustbook.studies.results import read_results, stale_results
 
 
 def main(
@@ -43,7 +44,7 @@ def _list() -> None:
     for name, study in STUDIES.items():
         seconds = study.forecast()
         took = "never run" if seconds is None else _duration(seconds)
-        print(f"{name:22} {took:>9}  {stale[name].reason if name in stale else ''}")
+        print(f"{name:22} {took:>9}  {'stale' if name in stale else ''}".rstrip())
 
 
 def _check() -> None:

@@ -21,8 +21,9 @@ from robustbook.models import (
     resolve_device,
 )
 from robustbook.studies._run import Run, Setting
+from robustbook.studies._stored import checked_rows
 from robustbook.studies._study import PROFILES, Study
-from robustbook.studies.results import Results, checked_rows
+from robustbook.studies.results import Results
 
 __all__ = ["compute", "inputs_of"]
 

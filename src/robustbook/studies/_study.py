@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from robustbook._store import DataUnavailableError
@@ -72,8 +73,18 @@ class Study:
         it took where it was.
         """
         how = {"profile": profile, "seed": seed, "device": device}
-        results: Results = _heavy().compute(self, **how)
+        results: Results = _named("_compute").compute(self, **how)
         return results
+
+    def store(
+        self, results: Results, *, directory: Path | str | None = None
+    ) -> Results:
+        """Write what was computed, with the commit and the stamp."""
+        stamp = self.stamp(results.profile)
+        stored: Results = _named("_stored").write_results(
+            results, stamp=stamp, directory=directory
+        )
+        return stored
 
     def rows(self, **how: Any) -> list[dict[str, Any]]:
         """The rows alone; takes what :meth:`compute` does."""
@@ -81,7 +92,7 @@ class Study:
 
     def inputs(self, profile: str) -> dict[str, str]:
         """The sha256 of every checkpoint and data file that the settings name."""
-        sums: dict[str, str] = _heavy().inputs_of(self.settings(profile))
+        sums: dict[str, str] = _named("_compute").inputs_of(self.settings(profile))
         return sums
 
     def stamp(self, profile: str) -> dict[str, Any]:
@@ -101,6 +112,6 @@ class Study:
             return None
 
 
-def _heavy() -> Any:
+def _named(module: str) -> Any:
     # By name, as studies are: who reads stored rows depends on none of them.
-    return importlib.import_module("robustbook.studies._compute")
+    return importlib.import_module(f"robustbook.studies.{module}")

@@ -9,18 +9,12 @@ give these rows. Where one of these changes, :func:`stale_results` says so.
 
 from __future__ import annotations
 
-import json
-import math
-import re
-import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from robustbook._store import SCHEMA, DataUnavailableError, data_directory, read_json
-from robustbook._store.files import write_text
+from robustbook._store import DataUnavailableError, data_directory, read_json
 from robustbook._store.provenance import Code
 
 if TYPE_CHECKING:
@@ -30,15 +24,12 @@ __all__ = [
     "Reported",
     "Results",
     "StaleResult",
-    "confirm_results",
     "load_reported",
     "read_results",
     "stale_results",
-    "write_results",
 ]
 
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
-_REMEDY: Final = "run its study again"
+REMEDY: Final = "run its study again"
 
 Row = Mapping[str, Any]
 
@@ -203,56 +194,7 @@ class StaleResult:
         return f"{self.name}: {self.reason}"
 
 
-# ------------------------------------------------------------- write and read
-
-
-def write_results(
-    results: Results,
-    *,
-    stamp: Mapping[str, Any],
-    directory: Path | str | None = None,
-) -> Results:
-    """Write the rows of a study with their provenance.
-
-    Parameters
-    ----------
-    results : Results
-        What was measured.
-    stamp : mapping
-        What the rows depend on, as a study's ``stamp`` has it.
-    directory : Path or str, optional
-        Where to write; the project's ``data/results`` by default.
-
-    Returns
-    -------
-    Results
-        What was written, with commit and stamp.
-
-    Raises
-    ------
-    ValueError
-        If the name is no name of a file, or a row is not flat and plain.
-    OSError
-        If nothing can be written there.
-    """
-    if not _NAME.fullmatch(results.name):
-        raise ValueError(
-            "name: expected lower-case letters, digits, hyphens and underscores; "
-            f"got {results.name!r}"
-        )
-    rows = checked_rows(results.rows)
-    commit, dirty = _git_state(Path(__file__).parent)
-    measured = {"how": "measured", "commit": commit, "date": _today()}
-    content = {
-        "schema": SCHEMA,
-        "profile": results.profile,
-        "rows": [_encoded(row) for row in rows],
-        "provenance": {"commit": commit, "dirty": dirty, **results.provenance},
-        "stamp": {**stamp, "known": measured},
-    }
-    path = _folder(directory) / f"{results.name}.json"
-    write_text(path, _text(content))
-    return _read_stored(path)
+# ----------------------------------------------------------------------- read
 
 
 def read_results(name: str, *, directory: Path | str | None = None) -> Results:
@@ -280,78 +222,16 @@ def read_results(name: str, *, directory: Path | str | None = None) -> Results:
     >>> read_results("agreement_speed").profile
     'full'
     """
-    return _read_stored(_folder(directory) / f"{name}.json")
+    return _read_stored(results_folder(directory) / f"{name}.json")
 
 
-def confirm_results(
-    name: str,
-    *,
-    stamp: Mapping[str, Any],
-    evidence: str,
-    directory: Path | str | None = None,
-) -> Results:
-    """Stamp stored rows anew: they are those of the present code, and why.
-
-    The rows and the record of the run that measured them stay as they are.
-
-    Parameters
-    ----------
-    name : str
-        Name of the result.
-    stamp : mapping
-        What the rows depend on at present, as a study's ``stamp`` has it.
-    evidence : str
-        How it is known: "equal quick rows, and those of two of the networks".
-    directory : Path or str, optional
-        Where it is; the project's ``data/results`` by default.
-
-    Returns
-    -------
-    Results
-        What is stored now.
-
-    Raises
-    ------
-    ValueError
-        If no evidence is given.
-    DataUnavailableError
-        If there is no such result.
-    """
-    if not evidence.strip():
-        raise ValueError("evidence: expected how it is known, got nothing")
-    path = _folder(directory) / f"{name}.json"
-    _read_stored(path)
-    content = read_json(path, remedy=_REMEDY)
-    commit, _ = _git_state(Path(__file__).parent)
-    confirmed = {
-        "how": "confirmed",
-        "commit": commit,
-        "date": _today(),
-        "evidence": evidence.strip(),
-    }
-    # Sums of the rule before stamps, which left out the study's own module.
-    for outdated in ("code", "code_sha256"):
-        content["provenance"].pop(outdated, None)
-    content.pop("experiment", None)
-    content["stamp"] = {**stamp, "known": confirmed}
-    write_text(path, _text(content))
-    return _read_stored(path)
-
-
-def _folder(directory: Path | str | None) -> Path:
+def results_folder(directory: Path | str | None) -> Path:
+    """Where stored results are."""
     return data_directory() / "results" if directory is None else Path(directory)
 
 
-def _today() -> str:
-    return datetime.now(UTC).date().isoformat()
-
-
-def _text(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
-
-
 def _read_stored(path: Path) -> Results:
-    match read_json(path, remedy=_REMEDY):
+    match read_json(path, remedy=REMEDY):
         case {
             "profile": str(profile),
             "rows": [*rows],
@@ -369,7 +249,7 @@ def _read_stored(path: Path) -> Results:
                 )
     raise DataUnavailableError(
         f"{path}: expected profile, rows (a list of objects), provenance and stamp; "
-        f"{_REMEDY}"
+        f"{REMEDY}"
     )
 
 
@@ -452,68 +332,11 @@ def _changed_checkpoints(inputs: Mapping[str, str], root: Path) -> str:
     )
 
 
-# ----------------------------------------------------------------------- rows
-
-_INFINITIES: Final = {math.inf: "inf", -math.inf: "-inf"}
-
-
-def checked_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Rows as flat dictionaries of plain values; infinite floats but no NaN."""
-    table = [_checked_row(row, index) for index, row in enumerate(rows)]
-    if not table:
-        raise ValueError("rows: expected at least one row, got none")
-    return table
-
-
-def _checked_row(row: Row, index: int) -> dict[str, Any]:
-    if not isinstance(row, Mapping):
-        raise TypeError(
-            f"rows: row {index}: expected a dictionary, got {type(row).__name__}"
-        )
-    for key, value in row.items():
-        if not isinstance(key, str):
-            raise ValueError(f"rows: row {index}: expected str keys, got {key!r}")
-        if value is not None and type(value) not in (bool, int, float, str):
-            raise ValueError(
-                f"rows: row {index}, {key}: expected a plain bool, int, float, str "
-                f"or None, got {type(value).__name__}; convert with float() or int()"
-            )
-        if isinstance(value, float) and math.isnan(value):
-            raise ValueError(f"rows: row {index}, {key}: got NaN; leave it out")
-        if isinstance(value, str) and value in _INFINITIES.values():
-            raise ValueError(f"rows: row {index}, {key}: {value!r} means a number")
-    return dict(row)
-
-
-def _encoded(row: Row) -> dict[str, Any]:
-    return {
-        key: _INFINITIES.get(value, value) if type(value) is float else value
-        for key, value in row.items()
-    }
-
-
 def _decoded(row: Row) -> dict[str, Any]:
     return {
         key: float(value) if value in ("inf", "-inf") else value
         for key, value in row.items()
     }
-
-
-def _git_state(folder: Path) -> tuple[str | None, bool | None]:
-    """Commit, and whether tracked files differ from it; None outside git."""
-    outputs = []
-    for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "-uno")):
-        try:
-            finished = subprocess.run(
-                ["git", "-C", str(folder), *words],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-        except (OSError, subprocess.CalledProcessError):
-            return None, None
-        outputs.append(finished.stdout.strip())
-    return outputs[0], bool(outputs[1])
 
 
 # -------------------------------------------------------------------- reported

@@ -33,23 +33,12 @@ _CHUNK: Final = 20_000
 class Survival:
     """Which predictions of a model survive noise, and what is known without noise.
 
-    Attributes
-    ----------
-    data : Dataset
-        N images.
-    sigmas : tuple of float
-        S strengths of noise, in pixel units; the last one is in focus.
-    draws : int
-        Noisy copies of each image.
-    seed : int
-        Of the noise, and of all that follows.
-    arrays : dict
-        ``logits`` (N, K); ``counts`` (S, N, K), how many noisy copies are predicted
-        as each class, and ``first``, the same among the first half of them;
-        ``taylor`` and with fits ``mmse`` (S, N); ``softmax`` (T, N), one row a
-        temperature; ``ratio`` (N,), the least margin over its gradient's norm.
-    configuration : dict
-        What the arrays depend on.
+    Of N images and S strengths of noise in pixel units, the last of which is in focus,
+    with `draws` noisy copies of each image. The arrays: ``logits`` (N, K); ``counts``
+    (S, N, K), how many noisy copies are predicted as each class, and ``first``, those
+    among the first half of them; ``taylor`` and with fits ``mmse`` (S, N); ``softmax``
+    (T, N), one row a temperature; ``ratio`` (N,), the least margin over its gradient's
+    norm. The configuration is what they depend on.
     """
 
     data: Dataset

@@ -24,6 +24,7 @@ from robustbook.datasets.diagvib import (
 )
 from robustbook.selection import pair_scores
 from robustbook.studies._rows import decimals
+from robustbook.studies._run import Run
 from robustbook.studies.domains._pairs import LEARNERS
 from robustbook.studies.domains._pictures import fewest_digits, pictures
 from robustbook.studies.domains._training import Training, TrainingSetting
@@ -49,13 +50,7 @@ _SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(_setups())
 
 
 def epochs_of(
-    setup: str,
-    learner: str,
-    setting: TrainingSetting,
-    *,
-    training_seed: int,
-    seed: int = 0,
-    device: str = "auto",
+    run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
 ) -> list[dict[str, float]]:
     """Train and score every epoch, or read what that gave.
 
@@ -63,14 +58,12 @@ def epochs_of(
     and for the pair "tests" of the first two test environments, "NAME/accuracy" and so
     on as :func:`criteria` has them; "test/0" ... the accuracies.
     """
-    training = Training(
-        __name__, setup, learner, LEARNERS[learner], setting,
-        training_seed, seed, device,
-    )  # fmt: skip
+    training = Training(run, __name__, setup, learner, LEARNERS[learner], training_seed)
+    setting = run.setting
 
     def compute() -> Arrays:
         chosen = _SETUPS[setup]
-        validation, tests = _held_out(setup, setting, seed)
+        validation, tests = _held_out(setup, setting, run.seed)
         train = draw_all(
             chosen.training,
             shapes=chosen.shapes,
@@ -78,7 +71,7 @@ def epochs_of(
             count=setting.count,
             seed=training_seed,
         )
-        _, history = training.run(
+        _, history = training.train(
             pictures(train, setting),
             num_classes=len(chosen.shapes),
             pairs={**validation, "tests": (tests[0], tests[1])},

@@ -18,6 +18,7 @@ from robustbook.datasets import Dataset
 from robustbook.datasets.diagvib import Scenes, Setup, draw_all
 from robustbook.models import features_of, logits_of, resolve_device
 from robustbook.selection import pair_scores
+from robustbook.studies._run import Run
 from robustbook.studies.domains._pictures import (
     SETUPS,
     fewest_digits,
@@ -69,33 +70,25 @@ class TrainedPair:
 
 
 def train_pair(
-    setup: str,
-    learner: str,
-    setting: TrainingSetting,
-    *,
-    training_seed: int,
-    seed: int = 0,
-    device: str = "auto",
+    run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
 ) -> TrainedPair:
     """Train and evaluate, or read what that gave.
 
     Logits are those at the best epoch by :data:`SELECTED_BY`, the first of several.
     """
-    training = Training(
-        __name__, setup, learner, LEARNERS[learner], setting,
-        training_seed, seed, device,
-    )  # fmt: skip
+    training = Training(run, __name__, setup, learner, LEARNERS[learner], training_seed)
+    setting = run.setting
 
     def compute() -> Arrays:
-        held = _held_out(setup, setting, seed)
-        model, history = training.run(
+        held = _held_out(setup, setting, run.seed)
+        model, history = training.train(
             training_pictures(setup, setting, training_seed),
             pairs=held.pairs,
             measure=pair_scores,
             keep=_KEPT,
         )
         model.load_state_dict(history.weights[SELECTED_BY])
-        model.to(resolve_device(device)).eval()
+        model.to(resolve_device(run.device)).eval()
         arrays: Arrays = {"epochs": np.array(json.dumps(history.rows))}
         for digits in DIGITS:
             arrays |= {

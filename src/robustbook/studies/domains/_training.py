@@ -19,7 +19,7 @@ from robustbook._store.cache import Arrays, cache_directory, cached_arrays
 from robustbook._store.provenance import fingerprint
 from robustbook.datasets import Dataset
 from robustbook.models import build_model
-from robustbook.studies._run import Setting
+from robustbook.studies._run import Run, Setting
 from robustbook.training import History, Learner, train_domains
 
 __all__ = ["Training", "TrainingSetting"]
@@ -67,39 +67,25 @@ class TrainingSetting(Setting):
 
 @dataclass(frozen=True)
 class Training:
-    """One training on two domains.
+    """One training on two domains, of a run's settings.
 
-    Attributes
-    ----------
-    code : str
-        The module that trains and measures: with what it imports, part of the key.
-    setup, name : str
-        What a person calls the domains and the learner.
-    learner : Learner
-        The learner.
-    setting : TrainingSetting
-        How much.
-    training_seed : int
-        Of the training images, the initial weights and the training.
-    seed : int
-        Of validation and test images.
-    device : str
-        Where to train; not part of what is looked for in the cache.
+    The module `code`, with what it imports, is part of the key; `setup` and `name` are
+    what a person calls the domains and the learner. `training_seed` is of the training
+    images, the initial weights and the training; the seed of the run, of validation and
+    test images. Where it is trained is not part of what is looked for in the cache.
     """
 
+    run: Run[TrainingSetting]
     code: str
     setup: str
     name: str
     learner: Learner
-    setting: TrainingSetting
     training_seed: int
-    seed: int = 0
-    device: str = "auto"
 
     @property
     def configuration(self) -> dict[str, Any]:
         """All that defines the training beside the code, plain numbers and strings."""
-        setting = asdict(self.setting)
+        setting = asdict(self.run.setting)
         # Not part of it: how many other trainings there are, and networks.
         for name in ("seeds", "models"):
             del setting[name]
@@ -109,7 +95,7 @@ class Training:
             "learner": self.name,
             "options": repr(self.learner),
             "training_seed": self.training_seed,
-            "seed": self.seed,
+            "seed": self.run.seed,
             **setting,
         }
 
@@ -131,11 +117,11 @@ class Training:
             directory=self.checkpoint.parent,
         )
 
-    def run(
+    def train(
         self, domains: Sequence[Dataset], *, num_classes: int = 2, **options: Any
     ) -> tuple[nn.Module, History]:
         """Train, or go on where a training was stopped; options are what to measure."""
-        setting = self.setting
+        setting = self.run.setting
         shape = {
             "width": setting.width,
             "num_classes": num_classes,
@@ -151,7 +137,7 @@ class Training:
             batch_size=setting.batch_size,
             seed=self.training_seed,
             checkpoint=self.checkpoint,
-            device=self.device,
+            device=self.run.device,
             precision=setting.precision,
             progress=False,
             **options,

@@ -17,6 +17,7 @@ from robustbook.datasets import Dataset
 from robustbook.datasets.diagvib import draw_all
 from robustbook.models import features_of
 from robustbook.selection import pair_scores
+from robustbook.studies._run import Run
 from robustbook.studies._statistics import Values
 from robustbook.studies.domains._pictures import (
     SETUPS,
@@ -65,24 +66,18 @@ class Watched:
 
 
 def watch_training(
-    setup: str,
-    learner: str,
-    setting: TrainingSetting,
-    *,
-    training_seed: int,
-    seed: int = 0,
-    device: str = "auto",
+    run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
 ) -> Watched:
     """Train and watch, or read what that gave."""
     training = Training(
-        __name__, setup, learner, WATCHED_LEARNERS[learner], setting,
-        training_seed, seed, device,
-    )  # fmt: skip
+        run, __name__, setup, learner, WATCHED_LEARNERS[learner], training_seed
+    )
+    setting = run.setting
 
     def compute() -> Arrays:
-        pair = _validation_pair(setup, setting, seed)
+        pair = _validation_pair(setup, setting, run.seed)
         few = [part.subset(slice(PAIRS)) for part in pair]
-        _, history = training.run(
+        _, history = training.train(
             training_pictures(setup, setting, training_seed),
             pairs={"same": pair},
             measure=pair_scores,

@@ -39,27 +39,15 @@ class Component:
 
 
 def principal_component(features: Values, labels: Values) -> Component | None:
-    """Find the direction along which features vary most.
+    """Find the direction along which features (n, D) vary most; None if they do not.
 
     A principal direction has no sign of its own. Here class 1 has the larger mean.
-
-    Parameters
-    ----------
-    features : ndarray, shape (n, D)
-        A row for each sample.
-    labels : ndarray, shape (n,)
-        Classes, 0 or 1.
-
-    Returns
-    -------
-    Component or None
-        None if the features do not vary.
 
     Examples
     --------
     >>> features = np.array([[0.0, 1.0], [2.0, 1.1], [4.0, 0.9]])
-    >>> found = principal_component(features, np.array([1, 0, 0]))
-    >>> found.direction.round(3), found.values.round(1)
+    >>> component = principal_component(features, np.array([1, 0, 0]))
+    >>> component.direction.round(3), component.values.round(1)
     (array([-1.   ,  0.025]), array([ 1.2,  0. , -1.2]))
     """
     centered = features - features.mean(0)
@@ -81,28 +69,16 @@ def principal_component(features: Values, labels: Values) -> Component | None:
 
 
 def shares_of_variance(first: Values, second: Values, labels: Values) -> Row:
-    """Split the variance of paired features into what it comes from.
+    """Split the variance of paired features (n, D) into what it comes from.
 
-    Parameters
-    ----------
-    first, second : ndarray, shape (n, D)
-        Features of two samples; row i of both is one digit, in two domains.
-    labels : ndarray, shape (n,)
-        Classes of the digits.
+    Row i of both samples is one digit, in two domains. Shares of the sum of squares,
+    which add up to 1: "class" (which class a digit is of), "digit" (which digit of its
+    class), "domain" (the same step for all), "domain_by_class" (a step that differs
+    between the classes), "domain_by_digit" (the rest: a step that differs between
+    digits of a class). Empty if nothing varies.
 
-    Returns
-    -------
-    dict of str to float
-        Shares of the sum of squares, which add up to 1: "class" (which class a digit
-        is of), "digit" (which digit of its class), "domain" (the same step for all),
-        "domain_by_class" (a step that differs between the classes), "domain_by_digit"
-        (the rest: a step that differs between digits of a class). Empty if nothing
-        varies.
-
-    Notes
-    -----
-    The analysis of variance of two crossed factors, domain and digit, the digits
-    nested in classes. Chapter 16 of this book.
+    The analysis of variance of two crossed factors, domain and digit, the digits nested
+    in classes. Chapter 16 of this book.
 
     Examples
     --------
@@ -118,16 +94,7 @@ def shares_of_variance(first: Values, second: Values, labels: Values) -> Row:
     total = float(((both - center) ** 2).sum())
     if total <= 1e-18 * float((both**2).sum()) or total == 0:
         return {}
-
-    def of_classes(values: Values) -> Values:
-        """The mean over a sample's class, for every sample (axis -2)."""
-        means = np.empty_like(values)
-        for label in np.unique(labels):
-            mine = labels == label
-            means[..., mine, :] = values[..., mine, :].mean(-2, keepdims=True)
-        return means
-
-    by_class, by_domain = of_classes(digits), of_classes(rest)
+    by_class, by_domain = _class_means(digits, labels), _class_means(rest, labels)
     parts = {
         "class": 2 * (by_class**2).sum(),
         "digit": 2 * ((digits - by_class) ** 2).sum(),
@@ -139,19 +106,8 @@ def shares_of_variance(first: Values, second: Values, labels: Values) -> Row:
 
 
 def margins(features: Values, head: Values) -> Values:
-    """By how much class 1 is ahead of class 0.
-
-    Parameters
-    ----------
-    features : ndarray, shape (n, D)
-        A row for each sample.
-    head : ndarray, shape (D + 1,)
-        Weights and bias of class 1 less those of class 0.
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        Differences of logits.
+    """By how much class 1 is ahead of class 0, by the difference of their heads (D +
+    1,).
 
     Examples
     --------
@@ -165,35 +121,24 @@ def margins(features: Values, head: Values) -> Values:
 def picture_numbers(first: Values, second: Values, labels: Values, head: Values) -> Row:
     """Say in numbers what the picture of two principal components shows, or hides.
 
-    Parameters
-    ----------
-    first, second : ndarray, shape (n, D)
-        Features of two samples; row i of both is one digit, in two domains.
-    labels : ndarray, shape (n,)
-        Classes of the digits, 0 or 1.
-    head : ndarray, shape (D + 1,)
-        What the last layer reads: weights and bias of class 1 less those of class 0.
+    What it shows, each sample along its own first component: "correlation" of the two;
+    "error", the mean squared difference after each has been normalized, which is
+    2 (1 - correlation); "class_first" and "class_second", the shares of variance
+    between the classes.
 
-    Returns
-    -------
-    dict of str to float
-        What the picture shows, each sample along its own first component:
-        "correlation" of the two; "error", the mean squared difference after each has
-        been normalized, which is 2 (1 - correlation); "class_first" and
-        "class_second", the shares of variance between the classes.
-        What it leaves out: "share_first", "share_second", the share of all variance
-        that lies along the component, and "next_first", "next_second" along the
-        next; "alignment", the absolute cosine of the two directions; "head_first",
-        "head_second", the squared correlation of the component with what the last
-        layer reads; "flipped_by_loading" and "flipped_by_score", whether the picture
-        were upside down had each component been given the sign that makes its
-        largest loading, or its largest score, positive.
-        What it could have shown: "raw_error", the mean squared difference along the
-        common first component of both samples, over the variance of all values along
-        it; "common_class" and "common_domain", shares of the variance there; and the
-        shares of :func:`shares_of_variance`, with "features_" before them of all
-        features, with "read_" of what the last layer reads. What has no value is
-        left out.
+    What it leaves out: "share_first", "share_second", the share of all variance that
+    lies along the component, and "next_first", "next_second" along the next;
+    "alignment", the absolute cosine of the two directions; "head_first", "head_second",
+    the squared correlation of the component with what the last layer reads;
+    "flipped_by_loading" and
+    "flipped_by_score", whether the picture were upside down had each component been
+    given the sign that makes its largest loading, or its largest score, positive.
+
+    What it could have shown: "raw_error", the mean squared difference along the common
+    first component of both samples, over the variance of all values along it;
+    "common_class" and "common_domain", shares of the variance there; and the shares of
+    :func:`shares_of_variance`, with "features_" before them of all features, with
+    "read_" of what the last layer reads. What has no value is left out.
     """
     read = [margins(sample, head)[:, None] for sample in (first, second)]
     shares = {
@@ -202,8 +147,8 @@ def picture_numbers(first: Values, second: Values, labels: Values, head: Values)
     }
     row: Row = {
         f"{of}_{name}": share
-        for of, found in shares.items()
-        for name, share in found.items()
+        for of, parts_of in shares.items()
+        for name, share in parts_of.items()
     }
     parts = principal_component(first, labels), principal_component(second, labels)
     for name, sample, part in zip(
@@ -250,10 +195,16 @@ def picture_numbers(first: Values, second: Values, labels: Values, head: Values)
 
 def _between(values: Values, labels: Values) -> float:
     """Share of the variance of some values that is between the classes."""
-    means = np.zeros_like(values)
+    return float(_class_means(values[:, None], labels).var() / values.var())
+
+
+def _class_means(values: Values, labels: Values) -> Values:
+    """The mean over a sample's class, for every sample (axis -2)."""
+    means = np.empty_like(values)
     for label in np.unique(labels):
-        means[labels == label] = values[labels == label].mean()
-    return float(means.var() / values.var())
+        mine = labels == label
+        means[..., mine, :] = values[..., mine, :].mean(-2, keepdims=True)
+    return means
 
 
 def _sign_of_largest(values: Values) -> float:

@@ -71,10 +71,7 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     for training_seed, setup, learner in run.each(
         product(seeds, SETUPS, WATCHED_LEARNERS)
     ):
-        watched = watch_training(
-            setup, learner, setting,
-            training_seed=training_seed, seed=run.seed, device=run.device,
-        )  # fmt: skip
+        watched = watch_training(run, setup, learner, training_seed)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
         shown = SHOWN if training_seed == run.seed else SHOWN_OF_OTHERS
         yield from under(keys, _of_training(watched, {setting.epochs, *shown}))

@@ -70,10 +70,7 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     seeds = range(run.seed, run.seed + run.setting.seeds)
     trained: dict[tuple[str, str], list[TrainedPair]] = {}
     for setup, training_seed, learner in run.each(product(SETUPS, seeds, LEARNERS)):
-        pair = train_pair(
-            setup, learner, run.setting,
-            training_seed=training_seed, seed=run.seed, device=run.device,
-        )  # fmt: skip
+        pair = train_pair(run, setup, learner, training_seed)
         trained.setdefault((setup, learner), []).append(pair)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
         yield from under(keys, _of_training(pair, run.seed))

@@ -79,10 +79,7 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
     for training_seed, (keys, setup), learner in run.each(
         product(seeds, setups, learners)
     ):
-        epochs = epochs_of(
-            setup, learner, run.setting,
-            training_seed=training_seed, seed=run.seed, device=run.device,
-        )  # fmt: skip
+        epochs = epochs_of(run, setup, learner, training_seed)
         keys = {**keys, "learner": learner, "training_seed": training_seed}
         yield from under(keys, (_chosen(epoch, of_tests) for epoch in epochs))
 

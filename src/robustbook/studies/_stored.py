@@ -1,0 +1,146 @@
+"""How results are stored: plain rows, the run that measured them, and their stamp."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from robustbook._store import SCHEMA, read_json
+from robustbook._store.files import write_text
+from robustbook.studies.results import (
+    REMEDY,
+    Results,
+    Row,
+    read_results,
+    results_folder,
+)
+
+__all__ = ["checked_rows", "confirm_results", "write_results"]
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_INFINITIES: Final = {math.inf: "inf", -math.inf: "-inf"}
+
+
+def write_results(
+    results: Results,
+    *,
+    stamp: Mapping[str, Any],
+    directory: Path | str | None = None,
+) -> Results:
+    """Write what was measured, with the commit and the stamp of a study."""
+    if not _NAME.fullmatch(results.name):
+        raise ValueError(
+            "name: expected lower-case letters, digits, hyphens and underscores; "
+            f"got {results.name!r}"
+        )
+    rows = checked_rows(results.rows)
+    commit, dirty = _git_state(Path(__file__).parent)
+    measured = {"how": "measured", "commit": commit, "date": _today()}
+    content = {
+        "schema": SCHEMA,
+        "profile": results.profile,
+        "rows": [_encoded(row) for row in rows],
+        "provenance": {"commit": commit, "dirty": dirty, **results.provenance},
+        "stamp": {**stamp, "known": measured},
+    }
+    path = results_folder(directory) / f"{results.name}.json"
+    write_text(path, _text(content))
+    return read_results(path.stem, directory=directory)
+
+
+def confirm_results(
+    name: str,
+    *,
+    stamp: Mapping[str, Any],
+    evidence: str,
+    directory: Path | str | None = None,
+) -> Results:
+    """Stamp stored rows anew: they are those of the present code, by this evidence.
+
+    The rows and the record of the run that measured them stay as they are.
+    """
+    if not evidence.strip():
+        raise ValueError("evidence: expected how it is known, got nothing")
+    read_results(name, directory=directory)
+    path = results_folder(directory) / f"{name}.json"
+    content = read_json(path, remedy=REMEDY)
+    commit, _ = _git_state(Path(__file__).parent)
+    confirmed = {
+        "how": "confirmed",
+        "commit": commit,
+        "date": _today(),
+        "evidence": evidence.strip(),
+    }
+    # Sums of the rule before stamps, which left out the study's own module.
+    for outdated in ("code", "code_sha256"):
+        content["provenance"].pop(outdated, None)
+    content.pop("experiment", None)
+    content["stamp"] = {**stamp, "known": confirmed}
+    write_text(path, _text(content))
+    return read_results(path.stem, directory=directory)
+
+
+def checked_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Rows as flat dictionaries of plain values; infinite floats but no NaN."""
+    table = [_checked_row(row, index) for index, row in enumerate(rows)]
+    if not table:
+        raise ValueError("rows: expected at least one row, got none")
+    return table
+
+
+def _checked_row(row: Row, index: int) -> dict[str, Any]:
+    if not isinstance(row, Mapping):
+        raise TypeError(
+            f"rows: row {index}: expected a dictionary, got {type(row).__name__}"
+        )
+    for key, value in row.items():
+        if not isinstance(key, str):
+            raise ValueError(f"rows: row {index}: expected str keys, got {key!r}")
+        if value is not None and type(value) not in (bool, int, float, str):
+            raise ValueError(
+                f"rows: row {index}, {key}: expected a plain bool, int, float, str "
+                f"or None, got {type(value).__name__}; convert with float() or int()"
+            )
+        if isinstance(value, float) and math.isnan(value):
+            raise ValueError(f"rows: row {index}, {key}: got NaN; leave it out")
+        if isinstance(value, str) and value in _INFINITIES.values():
+            raise ValueError(f"rows: row {index}, {key}: {value!r} means a number")
+    return dict(row)
+
+
+def _encoded(row: Row) -> dict[str, Any]:
+    return {
+        key: _INFINITIES.get(value, value) if type(value) is float else value
+        for key, value in row.items()
+    }
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _text(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _git_state(folder: Path) -> tuple[str | None, bool | None]:
+    """Commit, and whether tracked files differ from it; None outside git."""
+    outputs = []
+    for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "-uno")):
+        try:
+            finished = subprocess.run(
+                ["git", "-C", str(folder), *words],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        except (OSError, subprocess.CalledProcessError):
+            return None, None
+        outputs.append(finished.stdout.strip())
+    return outputs[0], bool(outputs[1])
