@@ -29,6 +29,7 @@ def share_row(name: str, mask: Tensor) -> dict[str, float]:
 
     Examples
     --------
+    >>> import torch
     >>> row = share_row("right", torch.tensor([True, True, False, True]))
     >>> row["right"], round(row["right_low"], 3)
     (0.75, 0.194)
@@ -53,6 +54,7 @@ def paired_tau_difference(
 
     Examples
     --------
+    >>> import torch
     >>> margins = torch.arange(9.0)
     >>> paired_tau_difference(margins, -margins, margins)
     (2.0, 0.0)
