@@ -191,7 +191,7 @@ def test_contradiction_is_amplification_of_the_other_label():
         (
             lambda: contradict(["a"], torch.tensor([1]), 1, how="add"),
             ValueError,
-            "how: expected 'insert' or 'replace', got 'add'",
+            "how: expected one of insert, replace; got 'add'",
         ),
         (lambda: sentence_features("one"), TypeError, "one string"),
         (lambda: SentenceClassifier(width=0), ValueError, "width"),

@@ -15,7 +15,7 @@ from torch.utils.data import BatchSampler, RandomSampler
 
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook.datasets import Sentences
-from robustbook.text._edits import _checked_texts
+from robustbook.text._edits import check_texts
 
 _BUCKETS: Final = 2**16
 _BATCH: Final = 64
@@ -71,9 +71,9 @@ def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
         ngram_range=(1, 2), token_pattern=r"\S+", **options
     )  # punctuation counts as a word: these sentences have spaces around it
     characters = HashingVectorizer(analyzer="char_wb", ngram_range=(3, 5), **options)
-    checked = _checked_texts(texts)
+    checked = check_texts(texts)
     if not checked:
-        raise ValueError("texts: expected at least one sentence, got none.")
+        raise ValueError("texts: expected at least one sentence, got none")
     halves = [kind.transform(checked) for kind in (words, characters)]
     return sparse.csr_matrix(sparse.hstack(halves))
 
@@ -123,7 +123,7 @@ class SentenceClassifier(nn.Module):
         if isinstance(inputs, sparse.csr_matrix) and inputs.shape[1] != 2 * _BUCKETS:
             raise ValueError(
                 f"inputs: expected features of width {2 * _BUCKETS}, as "
-                f"sentence_features makes them, got shape {inputs.shape}."
+                f"sentence_features makes them, got shape {inputs.shape}"
             )
         features = (
             inputs
@@ -214,7 +214,7 @@ def train_sentence_classifier(
     check_count("seed", seed, minimum=0)
     for name, part in (("train", train), ("validation", validation)):
         if len(part) == 0:
-            raise ValueError(f"{name}: expected at least one sentence, got none.")
+            raise ValueError(f"{name}: expected at least one sentence, got none")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.random.fork_rng(devices=[]):
@@ -230,7 +230,7 @@ def train_sentence_classifier(
     order = BatchSampler(
         RandomSampler(range(len(train)), generator=generator), _BATCH, drop_last=False
     )
-    best, kept = -1.0, model.state_dict()
+    best, weights = -1.0, model.state_dict()
     for _ in range(epochs):
         for batch in order:
             loss = F.cross_entropy(model(features[batch]), labels[batch])
@@ -247,6 +247,6 @@ def train_sentence_classifier(
         right = model.logits(held_out).argmax(dim=1) == validation.labels
         share = float(right.double().mean())
         if share > best:
-            best, kept = share, copy.deepcopy(model.state_dict())
-    model.load_state_dict(kept)
+            best, weights = share, copy.deepcopy(model.state_dict())
+    model.load_state_dict(weights)
     return model.eval()

@@ -9,55 +9,25 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count, check_labels
+from robustbook._checks.arguments import check_choice, check_count, check_labels
 
 How = Literal["insert", "replace"]
 
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 #: Adjectives of praise, twenty of them.
-POSITIVE_WORDS: Final = (
-    "amazing",
-    "beautiful",
-    "brilliant",
-    "charming",
-    "delightful",
-    "enjoyable",
-    "excellent",
-    "fantastic",
-    "funny",
-    "great",
-    "moving",
-    "original",
-    "powerful",
-    "stunning",
-    "superb",
-    "terrific",
-    "thrilling",
-    "touching",
-    "warm",
-    "wonderful",
+POSITIVE_WORDS: Final = _words(
+    "amazing beautiful brilliant charming delightful enjoyable excellent fantastic "
+    "funny great moving original powerful stunning superb terrific thrilling touching "
+    "warm wonderful"
 )
 #: Adjectives of blame, as many.
-NEGATIVE_WORDS: Final = (
-    "annoying",
-    "awful",
-    "bad",
-    "bland",
-    "boring",
-    "clumsy",
-    "dreadful",
-    "dull",
-    "flat",
-    "forgettable",
-    "horrible",
-    "lame",
-    "pointless",
-    "predictable",
-    "ridiculous",
-    "stupid",
-    "tedious",
-    "terrible",
-    "ugly",
-    "weak",
+NEGATIVE_WORDS: Final = _words(
+    "annoying awful bad bland boring clumsy dreadful dull flat forgettable horrible "
+    "lame pointless predictable ridiculous stupid tedious terrible ugly weak"
 )
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz "
 
@@ -114,7 +84,7 @@ def levenshtein_edits(
     check_count("seed", seed, minimum=0)
     return tuple(
         _edited(text, np.random.default_rng([seed, index]).random((edits, 3)))
-        for index, text in enumerate(_checked_texts(texts))
+        for index, text in enumerate(check_texts(texts))
     )
 
 
@@ -208,26 +178,13 @@ def contradict(
 
     Parameters
     ----------
-    texts : sequence of str
-        Sentences, words separated by spaces.
-    labels : Tensor or ndarray, shape (n,)
-        True classes, 0 for negative and 1 for positive.
-    words : int
-        Adjectives for each text, at least 0.
-    how : {"insert", "replace"}, default "insert"
-        As for :func:`amplify`.
-    seed : int, default 0
-        Of places and adjectives.
+    texts, labels, words, how, seed
+        As for :func:`amplify`, which raises the same exceptions.
 
     Returns
     -------
     tuple of str
         The changed texts.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`amplify`.
 
     See Also
     --------
@@ -255,11 +212,10 @@ def _with_adjectives(
     *,
     flip: bool,
 ) -> tuple[str, ...]:
-    checked = _checked_texts(texts)
+    checked = check_texts(texts)
     check_count("words", words, minimum=0)
     check_count("seed", seed, minimum=0)
-    if how not in ("insert", "replace"):
-        raise ValueError(f"how: expected 'insert' or 'replace', got {how!r}.")
+    check_choice("how", how, ("insert", "replace"))
     truth = check_labels("labels", labels, length=len(checked), num_classes=2)
     if words == 0:
         return tuple(checked)
@@ -291,13 +247,13 @@ def _replaced(
     return " ".join(tokens)
 
 
-def _checked_texts(texts: Sequence[str]) -> list[str]:
+def check_texts(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
-        raise TypeError("texts: expected several texts, got one string; pass [text].")
+        raise TypeError("texts: expected several texts, got one string; pass [text]")
     checked = list(texts)
     for index, text in enumerate(checked):
         if not isinstance(text, str):
             raise TypeError(
-                f"texts: expected strings, got {type(text).__name__} at index {index}."
+                f"texts: expected strings, got {type(text).__name__} at index {index}"
             )
     return checked

@@ -11,7 +11,7 @@ from robustbook.datasets.diagvib._masks import CELL, mask_bank
 from robustbook.datasets.diagvib._textures import SIDE, texture_bank
 
 if TYPE_CHECKING:
-    from ._scenes import Scenes
+    from robustbook.datasets.diagvib._scenes import Scenes
 
 __all__ = ["BACKGROUND", "colors_of", "render"]
 
