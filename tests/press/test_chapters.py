@@ -1,6 +1,6 @@
 """Every chapter of this book runs in its quick profile, without a warning.
 
-The published ones were executed in the full profile; `robustbook check` proves
+The published ones were executed in the full profile; `python -m press check` proves
 that they are fresh.
 """
 

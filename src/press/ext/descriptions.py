@@ -8,6 +8,7 @@ able to do.
 
 from __future__ import annotations
 
+import logging
 import re
 from html import escape
 from typing import Any
@@ -58,4 +59,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Hand the sentence to sphinxext-opengraph."""
     app.setup_extension("sphinxext.opengraph")
     sphinxext.opengraph.get_description = describe
+    # It says of each card that its face has no bold.
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
