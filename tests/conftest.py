@@ -1,0 +1,56 @@
+"""How the tests share two cores: what goes together, what goes first, one thread each.
+
+``make test`` runs them with pytest-xdist. A file stays on one worker, so that what its
+fixtures make is made once; so do all tests of the site, which share one build and one
+browser. Chapters go one by one.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+# As many workers as cores: torch must not start as many threads in each.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+SITE = "tests/site/"
+CHAPTERS = "tests/press/test_chapters.py"
+RUNTIME = "tests/press/test_clean_runtime.py"
+
+
+def unit_of(nodeid: str) -> str:
+    """Return the name of what stays on one worker."""
+    if nodeid.startswith(SITE):
+        return SITE
+    return nodeid if nodeid.startswith(CHAPTERS) else nodeid.split("::")[0]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Hand out the units in the order of the tests."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByUnit(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    config.option.loadscopereorder = False
+    return ByUnit(config, log)
+
+
+def pytest_collection_modifyitems(config, items) -> None:
+    """On several workers, begin with what takes longest: the small fill the end."""
+    if not hasattr(config, "workerinput"):
+        return
+    slow = {unit_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
+
+    def rank(item: pytest.Item) -> int:
+        unit = unit_of(item.nodeid)
+        first = [SITE, RUNTIME, CHAPTERS]
+        for place, name in enumerate(first):
+            if unit.startswith(name):
+                return place
+        return len(first) + (unit not in slow)
+
+    items.sort(key=rank)
