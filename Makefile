@@ -19,7 +19,7 @@ PORT    ?= 8000
 
 .DEFAULT_GOAL := help
 .PHONY: help env doctor book site pdf named rerun publish timings sync serve \
-  test check lint clean-runtime bench clean
+  test check lint ruff types floors clean-runtime bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -96,18 +96,33 @@ serve: book ## Build the book and show it on localhost:8000 (PORT=…)
 
 # --- tests --------------------------------------------------------------------
 
-# `site` comes after `check`: a stale chapter is said before it is built.
-test: check lint site ## Run all checks and tests
-	$(BIN)/python -m pytest
+# As many tests at a time as cores.
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
+
+# Run targets and say how long they took.
+phase = start=$$(date +%s); $(MAKE) --no-print-directory $(1) && \
+  echo "make: $(2): $$(($$(date +%s) - start)) s"
+
+# One worker builds the site, and looks at it, while others run the other tests.
+test: ## Run all checks and tests
+	@$(call phase,env,environment)
+	@$(call phase,-j $(JOBS) check lint,check and lint)
+	@$(BIN)/python -m pytest --numprocesses $(JOBS)
 
 check: env
 	$(RUN) check
 	$(BIN)/python -m robustbook.studies check
 
-lint: env
+lint: ruff types floors
+
+ruff: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: env
 	$(BIN)/mypy
+
+floors: env
 	$(BIN)/lint-imports --no-logo --no-cache
 
 clean-runtime: env ## Execute all notebooks as in a fresh Colab

@@ -1,28 +1,54 @@
-"""The built site, and a browser to look at it with."""
+"""The built site, and one browser to look at it with.
+
+What `make site` built serves as long as the sources are the same. Else the site is
+built here, in the time in which other workers run other tests.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import posixpath
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urldefrag, urlsplit
 
 import pytest
+import yaml
 
 from press.pdf import find_chromium
-from press.site import BUILD, is_fresh
 
 ROOT = Path(__file__).resolve().parents[2]
-IN_CI = os.environ.get("CI", "").lower() in ("1", "true", "yes")
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+REPOSITORY = CONFIG["repository"]["url"]
+PREFIX = CONFIG["sphinx"]["config"]["notfound_urls_prefix"]
+DESKTOP = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
 
 
-def skip_unless_ci(reason: str) -> None:
-    """Skip with the reason; in CI, where nothing may be missing, fail with it."""
-    if IN_CI:
+def documents(node: dict[str, Any]) -> list[str]:
+    """Return the documents that the table of contents lists."""
+    names = [node[key] for key in ("root", "file") if key in node]
+    for key in ("parts", "chapters", "sections"):
+        for child in node.get(key, []):
+            names += documents(child)
+    return names
+
+
+def require(name: str) -> None:
+    """Skip without a package of the extras; in CI, nothing may be missing."""
+    if importlib.util.find_spec(name) is None:
+        _missing(f"{name} is not installed; `make env` installs it")
+
+
+def _missing(reason: str) -> None:
+    if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
         pytest.fail(reason)
     pytest.skip(reason)
 
@@ -53,6 +79,28 @@ class Page:
         """Whether the page is an executed chapter."""
         return self.address.startswith("book/chapters/")
 
+    @property
+    def name(self) -> str:
+        """For example ``08_first_measurement``."""
+        return posixpath.basename(self.address).removesuffix(".html")
+
+    def target(self, href: str) -> tuple[str, str]:
+        """Return the page and the anchor that a link leads to."""
+        path, anchor = urldefrag(href)
+        path = unquote(urlsplit(path).path)
+        if path.startswith(PREFIX):
+            path = posixpath.normpath(path.removeprefix(PREFIX) or "index.html")
+        elif path:
+            folder = posixpath.dirname(self.address)
+            path = posixpath.normpath(posixpath.join(folder, path))
+        else:
+            path = self.address
+        return path, unquote(anchor)
+
+    def meta(self, **attributes: str) -> list[str]:
+        """Return what the page's head says under a name or a property."""
+        return [tag["content"] for tag in self.soup.find_all("meta", attributes)]
+
 
 @dataclass(frozen=True)
 class Site:
@@ -73,43 +121,39 @@ class Site:
 
 
 @pytest.fixture(scope="session")
-def site_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the site strictly, or take a strict build of the same sources."""
-    pytest.importorskip("bs4", reason="building the site needs the extra [book]")
-    if importlib.util.find_spec("jupyter_book") is None:
-        skip_unless_ci("building the site needs the extra [book]")
-    built = ROOT / "_build" / "html"
-    if is_fresh(ROOT, built):
-        return built
-    target = tmp_path_factory.mktemp("site")
-    command = [*BUILD, "--path-output", str(target), str(ROOT)]
-    environment = os.environ | {"NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+def build() -> tuple[Path, str]:
+    """Return where the site is, and what its strict build complained of."""
+    for name in ("bs4", "jupyter_book"):
+        require(name)
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, check=False
+        [sys.executable, "-m", "press", "site", "--root", str(ROOT)],
+        env=os.environ | {"NO_COLOR": "1", "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    if done.returncode:
-        lines = (done.stdout + done.stderr).splitlines()
-        notable = [line for line in lines if "WARNING" in line or "ERROR" in line]
-        pytest.fail(
-            "the strict build failed:\n" + "\n".join(notable or lines[-40:]),
-            pytrace=False,
-        )
-    return target / "_build" / "html"
+    lines = (done.stdout + done.stderr).splitlines()
+    notable = [line for line in lines if "WARNING" in line or "ERROR" in line]
+    faults = "\n".join(notable or lines[-40:]) if done.returncode else ""
+    return ROOT / "_build" / "html", faults
 
 
 @pytest.fixture(scope="session")
-def site(site_root: Path) -> Site:
+def site(build: tuple[Path, str]) -> Site:
     """Return the site with all its pages parsed."""
     from bs4 import BeautifulSoup
 
+    root, faults = build
+    if faults:
+        pytest.fail("no site: see test_the_site_is_built_strictly", pytrace=False)
     pages = {}
-    for path in sorted(site_root.rglob("*.html")):
-        address = path.relative_to(site_root).as_posix()
+    for path in sorted(root.rglob("*.html")):
+        address = path.relative_to(root).as_posix()
         if address.startswith(("_static/", "_sources/")):
             continue
         soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
         pages[address] = Page(address, soup)
-    return Site(site_root, pages)
+    return Site(root, pages)
 
 
 @pytest.fixture(scope="session")
@@ -117,11 +161,8 @@ def browser() -> Iterator[Any]:
     """Return a running Chromium."""
     program = find_chromium()
     if program is None:
-        skip_unless_ci(
-            "no Chromium found: install one, or name it in ROBUSTBOOK_CHROMIUM"
-        )
-    if importlib.util.find_spec("playwright") is None:
-        skip_unless_ci("the browser tests need the extra [test] (playwright)")
+        _missing("no Chromium found: install one, or name it in ROBUSTBOOK_CHROMIUM")
+    require("playwright")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -139,3 +180,61 @@ def browser() -> Iterator[Any]:
         )
         yield running
         running.close()
+
+
+Visit = Callable[..., Any]
+
+
+@pytest.fixture
+def visit(browser: Any, site: Site) -> Iterator[Visit]:
+    """Return a function that opens a page from disk and waits until it is typeset.
+
+    Without formulas it does not wait for them. What goes wrong is in ``tab.foreign``,
+    the addresses beyond the disk, and ``tab.complaints``, the errors of scripts.
+    """
+    contexts = []
+
+    def visit(
+        page: Page | str,
+        *,
+        formulas: bool = True,
+        viewport: dict[str, int] = DESKTOP,
+        **options: Any,
+    ) -> Any:
+        context = browser.new_context(viewport=viewport, **options)
+        contexts.append(context)
+        if not formulas:
+            context.route("**/mathjax/**", lambda route: route.abort())
+        tab = context.new_page()
+        watch(tab)
+        go(tab, site, page)
+        return tab
+
+    yield visit
+    for context in contexts:
+        context.close()
+
+
+def watch(tab: Any) -> None:
+    """Note what goes wrong in a tab."""
+    tab.foreign, tab.complaints = [], []
+
+    def asked(request: Any) -> None:
+        if not request.url.startswith(("file:", "data:", "blob:")):
+            tab.foreign.append(request.url)
+
+    def said(message: Any) -> None:
+        if message.type == "error":
+            tab.complaints.append(message.text)
+
+    tab.on("request", asked)
+    tab.on("console", said)
+    tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
+
+
+def go(tab: Any, site: Site, page: Page | str) -> None:
+    """Open a page of the site and wait until it is typeset."""
+    address = page.address if isinstance(page, Page) else page
+    path, mark, query = address.partition("?")
+    tab.goto((site.root / path).as_uri() + mark + query, wait_until="load")
+    tab.evaluate("() => window.MathJax?.startup?.promise")

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
-import posixpath
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import pairwise
-from typing import Any
-from urllib.parse import unquote, urldefrag, urlsplit
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from press.source import revision
 
-from .conftest import ROOT, Page, Site
-
-CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
-TOC = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
-REPOSITORY = CONFIG["repository"]["url"]
-PREFIX = CONFIG["sphinx"]["config"]["notfound_urls_prefix"]
+from .conftest import CONFIG, PREFIX, REPOSITORY, ROOT, TOC, Site, documents
 
 # What a browser loads to show a page: (element, attribute).
 LOADS = [
@@ -40,30 +33,33 @@ LOADS = [
 LOADING_LINKS = {"stylesheet", "icon", "preload", "prefetch", "preconnect", "manifest"}
 
 
-def documents(node: dict[str, Any]) -> list[str]:
-    """Return the documents that the table of contents lists."""
-    found = [node[key] for key in ("root", "file") if key in node]
-    for key in ("parts", "chapters", "sections"):
-        for child in node.get(key, []):
-            found += documents(child)
-    return found
-
-
 def is_external(address: str) -> bool:
     return urlsplit(address).scheme not in ("", "data") or address.startswith("//")
 
 
-def split_target(page: Page, href: str) -> tuple[str, str]:
-    """Return the page and the anchor that a link of a page leads to."""
-    path, anchor = urldefrag(href)
-    path = unquote(urlsplit(path).path)
-    if path.startswith(PREFIX):
-        path = posixpath.normpath(path.removeprefix(PREFIX) or "index.html")
-    elif path:
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(page.address), path))
-    else:
-        path = page.address
-    return path, unquote(anchor)
+Loads = dict[str, set[str]]
+
+
+@pytest.fixture(scope="module")
+def loads(site: Site) -> Loads:
+    """What a browser loads to show each page, as it is written there."""
+    written = {}
+    for page in site.pages.values():
+        found = page.soup.find_all({name for name, _ in LOADS})
+        written[page.address] = {
+            element[attribute]
+            for element in found
+            for name, attribute in LOADS
+            if element.name == name and element.get(attribute)
+        }
+        for link in page.soup.find_all("link", href=True):
+            if LOADING_LINKS & set(link.get("rel", [])):
+                written[page.address].add(link["href"])
+    return written
+
+
+def test_the_site_is_built_strictly(build: tuple[Path, str]) -> None:
+    assert build[1] == ""
 
 
 def test_every_document_of_the_contents_has_a_page(site: Site) -> None:
@@ -78,17 +74,10 @@ def test_parts_stand_in_the_left_margin(site: Site) -> None:
         assert shown == captions, page.address
 
 
-def test_no_page_loads_an_external_address(site: Site) -> None:
-    loaded = []
-    for page in site.pages.values():
-        for name, attribute in LOADS:
-            for element in page.soup.find_all(name, attrs={attribute: True}):
-                loaded.append((page.address, element[attribute]))
-        for link in page.soup.find_all("link", href=True):
-            if LOADING_LINKS & set(link.get("rel", [])):
-                loaded.append((page.address, link["href"]))
-    assert loaded
-    assert [pair for pair in loaded if is_external(pair[1])] == []
+def test_no_page_loads_an_external_address(loads: Loads) -> None:
+    assert any(loads.values())
+    external = {page: set(filter(is_external, own)) for page, own in loads.items()}
+    assert {page: own for page, own in external.items() if own} == {}
 
 
 def test_no_page_knows_a_content_delivery_network(site: Site) -> None:
@@ -119,7 +108,7 @@ def test_every_internal_link_and_anchor_resolves(site: Site) -> None:
             href = link["href"]
             if is_external(href) or href == "#":
                 continue
-            target, anchor = split_target(page, href)
+            target, anchor = page.target(href)
             if target in site.pages:
                 if anchor and anchor not in site.pages[target].anchors:
                     broken.append((page.address, href, "no such anchor"))
@@ -128,17 +117,14 @@ def test_every_internal_link_and_anchor_resolves(site: Site) -> None:
     assert broken == []
 
 
-def test_everything_a_page_loads_is_there(site: Site) -> None:
-    missing = []
-    for page in site.pages.values():
-        for name, attribute in LOADS:
-            for element in page.soup.find_all(name, attrs={attribute: True}):
-                address = element[attribute]
-                if address.startswith(("data:", "#")):
-                    continue
-                target, _ = split_target(page, address)
-                if not (site.root / target).is_file():
-                    missing.append((page.address, address))
+def test_everything_a_page_loads_is_there(site: Site, loads: Loads) -> None:
+    missing = [
+        (page.address, address)
+        for page in site.pages.values()
+        for address in loads[page.address]
+        if not address.startswith(("data:", "#"))
+        and not (site.root / page.target(address)[0]).is_file()
+    ]
     assert missing == []
 
 
@@ -195,13 +181,9 @@ def test_pages_are_chained_by_previous_and_next(site: Site) -> None:
             link = page.soup.select_one(f".prev-next-area a.{side}")
             if 0 <= neighbor < len(order):
                 assert link is not None, (address, side)
-                assert split_target(page, link["href"])[0] == order[neighbor]
+                assert page.target(link["href"])[0] == order[neighbor]
             else:
                 assert link is None, (address, side)
-
-
-def chapter_name(page: Page) -> str:
-    return posixpath.basename(page.address).removesuffix(".html")
 
 
 def test_launch_buttons_open_the_source_notebook(site: Site) -> None:
@@ -210,7 +192,7 @@ def test_launch_buttons_open_the_source_notebook(site: Site) -> None:
         links = [
             link["href"] for link in page.soup.select(".dropdown-launch-buttons a")
         ]
-        notebook = f"notebooks/{chapter_name(page)}.ipynb"
+        notebook = f"notebooks/{page.name}.ipynb"
         assert len(links) == 2, page.address
         assert any(link.startswith("https://mybinder.org/") for link in links)
         assert any(link.startswith("https://colab.research.google.") for link in links)
@@ -225,9 +207,7 @@ def test_edit_button_opens_the_edited_form(site: Site) -> None:
     for page in site.content:
         link = page.soup.select_one("a.btn-source-edit-button")
         name = page.address.removesuffix(".html")
-        source = (
-            f"notebooks/{chapter_name(page)}.md" if page.is_chapter else f"{name}.md"
-        )
+        source = f"notebooks/{page.name}.md" if page.is_chapter else f"{name}.md"
         assert link is not None, page.address
         assert link["href"] == f"{REPOSITORY}/edit/main/{source}"
         generated = source == "book/status.md"
@@ -239,8 +219,8 @@ def test_chapters_can_be_downloaded(site: Site) -> None:
         for suffix in ("ipynb", "md"):
             link = page.soup.select_one(f"a.btn-download-{suffix}-button")
             assert link is not None, (page.address, suffix)
-            path, _ = split_target(page, link["href"])
-            source = ROOT / "notebooks" / f"{chapter_name(page)}.{suffix}"
+            path, _ = page.target(link["href"])
+            source = ROOT / "notebooks" / f"{page.name}.{suffix}"
             assert (site.root / path).read_bytes() == source.read_bytes()
         assert page.soup.select_one("a.btn-download-executed-button") is not None
 
@@ -248,11 +228,10 @@ def test_chapters_can_be_downloaded(site: Site) -> None:
 def test_social_cards_point_into_the_book(site: Site) -> None:
     base = CONFIG["html"]["baseurl"]
     for page in site.content:
-        image = page.soup.find("meta", property="og:image")
-        address = page.soup.find("meta", property="og:url")
-        assert image["content"].startswith(base), page.address
-        assert address["content"] == base + page.address
-        assert (site.root / image["content"].removeprefix(base)).is_file()
+        (image,) = page.meta(property="og:image")
+        assert image.startswith(base), page.address
+        assert page.meta(property="og:url") == [base + page.address]
+        assert (site.root / image.removeprefix(base)).is_file()
 
 
 def test_each_chapter_has_a_card_of_its_own(site: Site) -> None:
@@ -277,37 +256,28 @@ def test_each_chapter_has_a_card_of_its_own(site: Site) -> None:
 
 
 def test_each_page_describes_itself(site: Site) -> None:
-    seen = {}
+    pages = defaultdict(list)
     for page in site.content:
-        metas = page.soup.find_all("meta", attrs={"name": "description"})
-        assert len(metas) == 1, page.address
-        text = metas[0]["content"]
+        (text,) = page.meta(name="description")
         assert 20 <= len(text) <= 205, (page.address, text)
         assert not re.search(r"[<>$\\]", text), (page.address, text)
-        shown = page.soup.find("meta", property="og:description")["content"]
-        assert shown == text, page.address
-        title = page.soup.find("meta", property="og:title")["content"]
+        assert page.meta(property="og:description") == [text], page.address
+        (title,) = page.meta(property="og:title")
         assert title in page.soup.select_one("article h1").get_text(), page.address
-        seen.setdefault(text, []).append(page.address)
-    assert {t: a for t, a in seen.items() if len(a) > 1} == {}
+        pages[text].append(page.address)
+    assert {text: own for text, own in pages.items() if len(own) > 1} == {}
 
 
-def loaded_files(site: Site, page: Page) -> set[str]:
-    """Return the files of the site that a browser loads to show a page."""
-    found = set()
-    for name, attribute in LOADS:
-        for element in page.soup.find_all(name, attrs={attribute: True}):
-            found.add(element[attribute])
-    for link in page.soup.find_all("link", href=True):
-        if {"stylesheet", "icon"} & set(link.get("rel", [])):
-            found.add(link["href"])
-    local = {split_target(page, href)[0] for href in found if "data:" not in href}
-    return {path for path in local if (site.root / path).is_file()}
-
-
-def test_a_page_weighs_less_than_a_megabyte_and_a_half(site: Site) -> None:
+def test_a_page_weighs_less_than_a_megabyte_and_a_half(
+    site: Site, loads: Loads
+) -> None:
     """Its text and pictures; the theme and MathJax, a browser loads once for all."""
-    loaded = {page.address: loaded_files(site, page) for page in site.content}
+    loaded = {}
+    for page in site.content:
+        local = {
+            page.target(one)[0] for one in loads[page.address] if "data:" not in one
+        }
+        loaded[page.address] = {one for one in local if (site.root / one).is_file()}
     times = Counter(path for own in loaded.values() for path in own)
     common = {path for path in times if path.startswith("_static/") and times[path] > 1}
     weights = {
@@ -332,7 +302,7 @@ def test_each_page_says_how_to_cite(site: Site) -> None:
             continue
         link = page.soup.select_one(".reader-links a[href$='CITATION.cff']")
         assert link is not None, page.address
-        target, _ = split_target(page, link["href"])
+        target, _ = page.target(link["href"])
         copy = (site.root / target).read_bytes()
         assert copy == (ROOT / "CITATION.cff").read_bytes()
 
@@ -345,9 +315,7 @@ def test_theorems_are_numbered_once(site: Site) -> None:
             for block in blocks
             if (match := re.search(r"\d+\.\d+", block.get_text()))
         ]
-        expected = [
-            f"{int(chapter_name(page)[:2])}.{n}" for n in range(1, len(numbers) + 1)
-        ]
+        expected = [f"{int(page.name[:2])}.{n}" for n in range(1, len(numbers) + 1)]
         assert numbers == expected, page.address
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
@@ -12,23 +11,26 @@ from typing import Any
 import pytest
 import yaml
 
+from press.ext.frame import PDF
 from press.layout import BookError
 from press.pdf import (
     PREPARE,
     TEXT_WIDTH,
-    find_chromium,
     print_book,
     read_contents,
 )
 
-from .conftest import ROOT, Site, skip_unless_ci
-from .test_pages import CONFIG, TOC, documents
+from .conftest import CONFIG, ROOT, TOC, Site, documents, require
 
 CHAPTERS = [
     "book/chapters/04_agreement_kernel.html",
     "book/chapters/07_hard_decisions.html",
 ]
 PAGES = [*CHAPTERS, "book/bibliography.html"]
+
+
+def in_browser(test: Any) -> Any:
+    return pytest.mark.chromium(pytest.mark.slow(test))
 
 
 def test_the_contents_are_those_of_the_site() -> None:
@@ -46,13 +48,10 @@ def test_a_site_that_is_not_built_is_said(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def book(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def book(browser: Any, site: Site, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return the PDF of two chapters and the bibliography, read again."""
-    if find_chromium() is None:
-        skip_unless_ci("no Chromium found to print with")
     for name in ("playwright", "pypdf"):
-        if importlib.util.find_spec(name) is None:
-            skip_unless_ci(f"the PDF needs {name}; `make env` installs it")
+        require(name)
     import pypdf
 
     output = tmp_path_factory.mktemp("pdf") / "book.pdf"
@@ -71,8 +70,7 @@ def shown(book: Any) -> list[str]:
     return [unicodedata.normalize("NFKC", text) for text in found]
 
 
-@pytest.mark.chromium
-@pytest.mark.slow
+@in_browser
 def test_title_contents_and_numbers(book: Any, shown: list[str]) -> None:
     assert "Robustness, Measured" in shown[0]
     assert "Contents" in shown[1]
@@ -90,14 +88,14 @@ def test_title_contents_and_numbers(book: Any, shown: list[str]) -> None:
 
 
 def flat(outline: list[Any]) -> list[Any]:
-    found = []
-    for item in outline:
-        found += flat(item) if isinstance(item, list) else [item]
-    return found
+    return [
+        leaf
+        for item in outline
+        for leaf in (flat(item) if isinstance(item, list) else [item])
+    ]
 
 
-@pytest.mark.chromium
-@pytest.mark.slow
+@in_browser
 def test_the_outline_has_parts_chapters_and_sections(
     book: Any, shown: list[str]
 ) -> None:
@@ -115,8 +113,7 @@ def test_the_outline_has_parts_chapters_and_sections(
         assert item.title in shown[book.get_destination_page_number(item)]
 
 
-@pytest.mark.chromium
-@pytest.mark.slow
+@in_browser
 def test_links_lead_into_the_file_or_to_the_site(book: Any) -> None:
     numbers = {page.indirect_reference.idnum: n for n, page in enumerate(book.pages)}
     inside, outside = [], []
@@ -137,8 +134,7 @@ def test_links_lead_into_the_file_or_to_the_site(book: Any) -> None:
     assert len({target for source, target in inside if source == 1}) == len(PAGES)
 
 
-@pytest.mark.chromium
-@pytest.mark.slow
+@in_browser
 def test_solutions_are_open_and_buttons_gone(shown: list[str], site: Site) -> None:
     text = " ".join(shown)
     plain = re.sub(r"\W+", "", text)
@@ -155,8 +151,7 @@ def test_solutions_are_open_and_buttons_gone(shown: list[str], site: Site) -> No
         assert button not in text
 
 
-@pytest.mark.chromium
-@pytest.mark.slow
+@in_browser
 def test_nothing_is_wider_than_the_paper(browser: Any, site: Site) -> None:
     """Formulas, tables, code and figures of the widest kinds."""
     wide = max(site.chapters, key=lambda page: len(page.soup.select("article table")))
@@ -179,8 +174,6 @@ def test_nothing_is_wider_than_the_paper(browser: Any, site: Site) -> None:
 
 
 def test_the_workflow_puts_the_pdf_where_the_pages_link_to_it() -> None:
-    from press.ext.frame import PDF
-
     text = (ROOT / ".github" / "workflows" / "pages.yml").read_text(encoding="utf-8")
     steps = yaml.safe_load(text)["jobs"]["build"]["steps"]
     build = next(step for step in steps if step.get("run") == "make pdf")
