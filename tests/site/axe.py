@@ -6,6 +6,7 @@ each word of each page.
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib.resources import files
 from typing import Any
 
@@ -36,28 +37,35 @@ async (options) => {
 }
 """
 
-# One element for each pair of colors, with its size and weight, that is not known to
-# be legible. Returns the pairs that are, and the faults.
+# One element for each pair of colors, with its size and weight, that is not settled.
+# Returns the pairs that are legible, those that axe-core cannot tell, and the faults.
 CONTRAST = """
-async (known) => {
-  const passed = new Set(known), samples = new Map();
+async (settled) => {
+  const known = new Set(settled), samples = new Map(), grounds = new Map();
+  const ground = (element) => {
+    if (!element) return "";
+    if (!grounds.has(element)) {
+      const { backgroundColor, opacity } = getComputedStyle(element);
+      grounds.set(element,
+        (backgroundColor === "rgba(0, 0, 0, 0)" ? "" : backgroundColor) +
+        (opacity === "1" ? "" : opacity) + ground(element.parentElement));
+    }
+    return grounds.get(element);
+  };
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node; (node = walker.nextNode()); ) {
     const element = node.parentElement;
     if (!node.data.trim() || element.closest("script, style, mjx-container")) continue;
-    if (!element.checkVisibility({ visibilityProperty: true, opacityProperty: true }))
-      continue;
-    const style = getComputedStyle(element);
-    const pair = [style.color, style.fontSize, style.fontWeight];
-    for (let above = element; above; above = above.parentElement) {
-      const { backgroundColor, opacity } = getComputedStyle(above);
-      if (backgroundColor !== "rgba(0, 0, 0, 0)") pair.push(backgroundColor);
-      if (opacity !== "1") pair.push(opacity);
-    }
-    const key = pair.join();
-    if (!passed.has(key) && !samples.has(key)) samples.set(key, element);
+    const { color, fontSize, fontWeight } = getComputedStyle(element);
+    const key = [color, fontSize, fontWeight, ground(element)].join();
+    // Of a single character, axe-core cannot tell.
+    const long = (e) => e.textContent.trim().length > 1;
+    const sample = samples.get(key);
+    if (known.has(key) || (sample && (long(sample) || !long(element)))) continue;
+    if (element.checkVisibility({ visibilityProperty: true, opacityProperty: true }))
+      samples.set(key, element);
   }
-  if (!samples.size) return [[], []];
+  if (!samples.size) return [[], [], []];
   document.querySelectorAll("[data-sample]").forEach((e) => {
     e.removeAttribute("data-sample");
   });
@@ -67,9 +75,11 @@ async (known) => {
     { runOnly: ["color-contrast"], resultTypes: ["violations", "passes"],
       elementRef: true, preload: false },
   );
+  const legible = new Set(
+    passes.flatMap((rule) => rule.nodes.map((node) => node.element.dataset.sample)));
   return [
-    passes.flatMap((rule) => rule.nodes.map((node) => node.element.dataset.sample))
-      .filter(Boolean),
+    [...samples.keys()].filter((key) => legible.has(key)),
+    [...samples.keys()].filter((key) => !legible.has(key)),
     violations.map((fault) => [
       fault.id,
       fault.nodes.length,
@@ -79,12 +89,25 @@ async (known) => {
 }
 """
 
-# The pairs of colors that axe-core found legible.
-_legible: set[str] = set()
+# Formulas and colored code, as plain text: MathJax's own markup is the same on all
+# pages, and one of them is looked at with it.
+PLAIN = """
+() => {
+  document.querySelectorAll("mjx-container").forEach((e) => e.replaceWith("x"));
+  document.querySelectorAll(".highlight pre span").forEach((e) => {
+    e.replaceWith(...e.childNodes);
+  });
+}
+"""
+
+# How often a pair of colors was looked at in vain; after a few times it is settled.
+TRIES = 3
+_tried: Counter[str] = Counter()
 
 
 def load(tab: Any) -> None:
-    """Bring axe-core into a page."""
+    """Bring axe-core into a page, where colors change at once from now on."""
+    tab.add_style_tag(content="* { transition: none !important }")
     folder = files("axe_playwright_python")
     tab.evaluate(folder.joinpath("axe.min.js").read_text(encoding="utf-8"))
 
@@ -101,16 +124,19 @@ def structure(tab: Any) -> list[Any]:
 
 def _contrast(tab: Any, theme: str) -> list[Any]:
     set_theme(tab, theme)
-    legible, faults = tab.evaluate(CONTRAST, sorted(_legible))
-    _legible.update(legible)
+    settled = [pair for pair, times in _tried.items() if times >= TRIES]
+    legible, unknown, faults = tab.evaluate(CONTRAST, settled)
+    _tried.update(dict.fromkeys(legible, TRIES))
+    _tried.update(unknown)
     return faults
 
 
 def faults_of(tab: Any) -> dict[str, Any]:
     """Look at a page on a desktop, then on a phone, in both themes."""
     load(tab)
-    faults = {"desktop, light": _contrast(tab, "light"), "desktop": structure(tab)}
-    faults["desktop, dark"] = _contrast(tab, "dark")
+    faults = {theme: _contrast(tab, theme) for theme in ("dark", "light")}
+    tab.evaluate(PLAIN)
+    faults["desktop"] = structure(tab)
     tab.set_viewport_size(PHONE)
     # The theme and the book look for what scrolls once the width has settled.
     tab.wait_for_timeout(350)
