@@ -40,9 +40,7 @@ def test_concordance_of_two_outcomes_is_the_area_under_the_curve() -> None:
 
 
 @pytest.mark.parametrize("strength", [0.0, 1.0])
-def test_errors_of_rank_measures_are_the_spread_of_repetitions(
-    strength: float,
-) -> None:
+def test_errors_of_rank_measures_are_the_spread_of_repetitions(strength: float) -> None:
     generator = np.random.default_rng(1)
     found = []
     for _ in range(300):

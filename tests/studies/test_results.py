@@ -11,11 +11,7 @@ from robustbook._store.provenance import fingerprint
 from robustbook.datasets import DataUnavailableError, data_directory
 from robustbook.studies import STUDIES, results
 from robustbook.studies._stored import confirm_results, write_results
-from robustbook.studies.results import (
-    Results,
-    load_reported,
-    stale_results,
-)
+from robustbook.studies.results import Results, load_reported, stale_results
 
 ROWS = [
     {"model": "a", "noise": 0.1, "pa": 1.25, "beta": math.inf, "seed": 0, "ok": True},

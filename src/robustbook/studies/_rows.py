@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from robustbook._checks.extras import extra
+
 __all__ = ["Row", "decimals", "png", "significant"]
 
 Row = dict[str, Any]
@@ -26,7 +28,8 @@ def significant(value: Any) -> float:
 
 def png(image: Tensor) -> str:
     """An image (C, H, W) with pixels in [0, 1] as a PNG file in base64."""
-    from PIL import Image
+    with extra("data"):
+        from PIL import Image
 
     levels = (image * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
     buffer = io.BytesIO()

@@ -28,10 +28,7 @@ _INFINITIES: Final = {math.inf: "inf", -math.inf: "-inf"}
 
 
 def write_results(
-    results: Results,
-    *,
-    stamp: Mapping[str, Any],
-    directory: Path | str | None = None,
+    results: Results, *, stamp: Mapping[str, Any], directory: Path | str | None = None
 ) -> Results:
     """Write what was measured, with the commit and the stamp of a study."""
     if not _NAME.fullmatch(results.name):

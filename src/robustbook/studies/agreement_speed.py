@@ -159,11 +159,7 @@ SETTINGS: Final = {
     "quick": (SpeedSetting(samples=500, large=200, repeat=2, whole=5, batched=1),),
     "full": (
         SpeedSetting(
-            samples=10_000,
-            large=50_000,
-            repeat=30,
-            whole=500,
-            batched=MEASURED_EPOCHS,
+            samples=10_000, large=50_000, repeat=30, whole=500, batched=MEASURED_EPOCHS
         ),
     ),
 }

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from robustbook._checks.extras import extra
 from robustbook._store import DataUnavailableError, data_directory, read_json
 from robustbook._store.provenance import Code
 
@@ -114,7 +115,8 @@ class _Table:
         >>> table.set_index("classifier").accuracy["random"]
         np.float64(0.516)
         """
-        import pandas as pd
+        with extra("plot"):
+            import pandas as pd
 
         return pd.DataFrame(self.select(**where))
 

@@ -19,12 +19,7 @@ from robustbook.models import build_model, logits_of
 from robustbook.studies._statistics import Integers, Values
 from robustbook.training import train_classifier
 
-__all__ = [
-    "CLASSIFIERS",
-    "ends_of_classes",
-    "image_properties",
-    "separated",
-]
+__all__ = ["CLASSIFIERS", "ends_of_classes", "image_properties", "separated"]
 
 #: Passes of the network over its few images.
 EPOCHS: Final = 12

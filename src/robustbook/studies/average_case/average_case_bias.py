@@ -29,12 +29,7 @@ from robustbook.studies._statistics import (
     share_error,
     share_ordered,
 )
-from robustbook.studies.average_case._extremes import (
-    Ends,
-    end_rows,
-    pictures,
-    points,
-)
+from robustbook.studies.average_case._extremes import Ends, end_rows, pictures, points
 from robustbook.studies.average_case._survival import (
     TEMPERATURES,
     Survival,

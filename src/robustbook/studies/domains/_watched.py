@@ -33,11 +33,7 @@ __all__ = ["WATCHED_LEARNERS", "Watched", "watch_training"]
 #: The two learners of the experiment with the options of the published configuration,
 #: and a third whose penalty weighs as much as its authors let it.
 WATCHED_LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
-    {
-        "ERM": ERM(),
-        "IRM": IRM(),
-        "IRM-100": IRM(weight=100.0, warmup_epochs=2),
-    }
+    {"ERM": ERM(), "IRM": IRM(), "IRM-100": IRM(weight=100.0, warmup_epochs=2)}
 )
 #: Pairs whose features are recorded.
 PAIRS: Final = 128

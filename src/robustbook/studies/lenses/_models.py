@@ -22,11 +22,7 @@ from robustbook.studies._run import Run, data_sum
 from robustbook.studies.adversarial.attacked import Attack, attack_model
 from robustbook.studies.lenses._survival import counted, linearized
 from robustbook.studies.lenses.settings import LensSetting
-from robustbook.studies.margins.measured import (
-    MeasuredMargins,
-    margins_of,
-    scores_of,
-)
+from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
 
 __all__ = ["LensedModel", "measure_model"]
 

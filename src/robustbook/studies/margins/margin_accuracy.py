@@ -106,11 +106,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
 def _sum(measured: MeasuredMargins) -> str:
     """The sum of what the estimates are of."""
     return tensors_sum(
-        {
-            "bounds": measured.bounds,
-            "correct": measured.correct,
-            **scores_of(measured),
-        }
+        {"bounds": measured.bounds, "correct": measured.correct, **scores_of(measured)}
     )
 
 

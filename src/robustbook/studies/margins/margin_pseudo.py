@@ -25,11 +25,7 @@ from robustbook.studies.margins.columns import (
     paired_tau_difference,
     tau_row,
 )
-from robustbook.studies.margins.measured import (
-    MeasuredMargins,
-    margins_of,
-    scores_of,
-)
+from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
 

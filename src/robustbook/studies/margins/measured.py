@@ -110,33 +110,8 @@ def margins_of(
 ) -> MeasuredMargins:
     """Measure the input margins of a model, or read them from the cache.
 
-    Parameters
-    ----------
-    name : str
-        A name that :func:`robustbook.models.load_model` knows; a model that ends
-        in a linear layer.
-    data : Dataset
-        Images and labels. Every block of 500 is kept on its own.
-    recipe : Recipe
-        How thoroughly to look.
-    seed : int, default 0
-        Of APGD.
-    device : str, default "auto"
-        Where to run.
-    directory : Path or str, optional
-        The cache; see ``robustbook._store.cache``.
-
-    Returns
-    -------
-    MeasuredMargins
-        On the CPU.
-
-    Raises
-    ------
-    ValueError, DataUnavailableError
-        If there is no such model, or its weights are not to be had.
-    OSError
-        If nothing can be written to the cache.
+    The model must end in a linear layer. Every block of 500 images is kept on its own;
+    the seed is APGD's. What is returned is on the CPU.
 
     Examples
     --------
