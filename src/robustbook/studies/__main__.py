@@ -58,7 +58,8 @@ def _check() -> None:
 def _confirm(name: str, evidence: str) -> None:
     stored = read_results(name)
     stamp = STUDIES[name].stamp(stored.profile)
-    print(f"{name}: {confirm_results(name, stamp=stamp, evidence=evidence).stamp}")
+    confirm_results(name, stamp=stamp, evidence=evidence)
+    print(f"{name}: stamped with the present code, options and inputs")
 
 
 def _run(name: str, profile: str, seed: int, device: str) -> None:

@@ -49,18 +49,18 @@ def rows(
         if attack.kind in kinds
     ]
     for model, attack in run.each(jobs):
-        logits = attacked(run, model, attack)
+        pair = attacked(run, model, attack)
         keys = {"dataset": run.data.name, "model": model, **attack.keys}
-        yield from under(keys, _over_ratios(logits, attack, run.seed))
+        yield from under(keys, _over_ratios(pair, attack, run.seed))
 
 
-def _over_ratios(found: AttackedLogits, attack: Attack, seed: int) -> Iterator[Row]:
-    norms = found.norms if attack.unbounded else None
+def _over_ratios(pair: AttackedLogits, attack: Attack, seed: int) -> Iterator[Row]:
+    norms = pair.norms if attack.unbounded else None
     for ratio in RATIOS:
         several = norms is None and 0 < ratio < 1
         orders = [
-            _at_ratio(found, shift_by_ratio(
-                found.logits, found.shifted_logits, ratio, norms=norms, seed=seed + k
+            _at_ratio(pair, shift_by_ratio(
+                pair.logits, pair.shifted_logits, ratio, norms=norms, seed=seed + k
             ))
             for k in range(ORDERS if several else 1)
         ]  # fmt: skip
@@ -70,7 +70,7 @@ def _over_ratios(found: AttackedLogits, attack: Attack, seed: int) -> Iterator[R
             "ratio": ratio,
             "order": "random" if norms is None else "norm",
             "orders": len(orders),
-            "samples": len(found.labels),
+            "samples": len(pair.labels),
             **row,
             **{
                 f"{key}_order_sd": pstdev(order[key] for order in orders)
@@ -79,7 +79,7 @@ def _over_ratios(found: AttackedLogits, attack: Attack, seed: int) -> Iterator[R
         }
 
 
-def _at_ratio(found: AttackedLogits, shifted: Tensor) -> dict[str, float]:
-    row: dict[str, float] = measure_pair(found.logits, shifted, found.labels)
+def _at_ratio(pair: AttackedLogits, shifted: Tensor) -> dict[str, float]:
+    row: dict[str, float] = measure_pair(pair.logits, shifted, pair.labels)
     count, classes = shifted.shape
     return {**row, "log_pa": count * (row["pa"] - math.log(classes))}

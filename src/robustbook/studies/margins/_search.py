@@ -64,7 +64,7 @@ def measure_bounds(
     labels = logits_of(model, images).argmax(dim=1)
     # No ball is larger than the one that holds all images.
     bounds, found_by = first.margins.clamp(max=1.0), first.found_by.clone()
-    adversarial, known = first.adversarial.clone(), ~first.failed
+    adversarial, reached = first.adversarial.clone(), ~first.failed
     shares = torch.full_like(bounds, _SHARE)
     for number in range(recipe.rounds):
         order = (bounds * shares).argsort(stable=True)
@@ -83,11 +83,11 @@ def measure_bounds(
             chosen = rows[better]
             bounds[chosen] = closer.norms[better]
             adversarial[chosen] = closer.adversarial[better]
-            known[chosen], found_by[chosen] = True, len(first.attacks)
+            reached[chosen], found_by[chosen] = True, len(first.attacks)
             missed = rows[~better]
             shares[missed] = shares[missed].sqrt()
     return InputMargins(
-        torch.where(known, bounds, torch.inf),
+        torch.where(reached, bounds, torch.inf),
         adversarial,
         found_by,
         first.norm,

@@ -92,33 +92,36 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     """
     learning = _LEARNING[run.profile]
     for setting, model in run.each_model():
-        train = load_dataset(setting.dataset, "train")
-        train = train.subset(slice(learning.images[model]))
-        test = setting.images_of(model).subset(slice(TESTED))
-        known, asked = (
+        splits = (
+            load_dataset(setting.dataset, "train").subset(
+                slice(learning.images[model])
+            ),
+            setting.images_of(model).subset(slice(TESTED)),
+        )
+        train, test = (
             margins_of(
                 model, data, setting.models[model][0], seed=run.seed, device=run.device
             )
-            for data in (train, test)
+            for data in splits
         )
         keys = {"dataset": setting.dataset, "model": model}
-        yield from under(keys, _of_model(known, asked, setting, learning, run.seed))
+        yield from under(keys, _of_model(train, test, setting, learning, run.seed))
 
 
 def _of_model(
-    known: MeasuredMargins,
+    train: MeasuredMargins,
     test: MeasuredMargins,
     setting: MarginSetting,
     learning: _Learning,
     seed: int,
 ) -> Iterator[Row]:
-    known = known[known.bounds.isfinite()]
-    before, after = scores_of(known), scores_of(test)
+    train = train[train.bounds.isfinite()]
+    before, after = scores_of(train), scores_of(test)
     for name, values in after.items():
         key = {"method": name, "train": 0, "training_seed": None}
         mae = name in ("gradient_margin", "first_order_margin")
         yield from _tested(key, values, test, setting, mae=mae, detect=True)
-    sizes = sorted({min(size, len(known)) for size in learning.sizes})
+    sizes = sorted({min(size, len(train)) for size in learning.sizes})
     for size in sizes:
         last = size == sizes[-1]
         for method, score in (
@@ -127,24 +130,24 @@ def _of_model(
         ):
             usable = before[score][:size].isfinite()
             model = IsotonicMargin().fit(
-                before[score][:size][usable], known.bounds[:size][usable]
+                before[score][:size][usable], train.bounds[:size][usable]
             )
             values = model.predict(after[score])
             key = {"method": method, "train": size, "training_seed": None}
             yield from _tested(key, values, test, setting, mae=True, detect=last)
         for method, inputs in (
-            ("ridge", (known.features, test.features)),
-            ("ridge_logits", (_sorted(known.logits), _sorted(test.logits))),
+            ("ridge", (train.features, test.features)),
+            ("ridge_logits", (_sorted(train.logits), _sorted(test.logits))),
         ):
-            values = _ridge(inputs[0][:size], known.bounds[:size], inputs[1])
+            values = _ridge(inputs[0][:size], train.bounds[:size], inputs[1])
             key = {"method": method, "train": size, "training_seed": None}
             yield from _tested(key, values, test, setting, mae=True, detect=last)
-        values = _boosted(before, known.bounds, after, size)
+        values = _boosted(before, train.bounds, after, size)
         key = {"method": "boosted_scores", "train": size, "training_seed": None}
         yield from _tested(key, values, test, setting, mae=True, detect=last)
         for number in range(learning.seeds):
             network = PseudoMargin(seed=seed + number, **learning.options)
-            network.fit(known.features[:size], known.bounds[:size])
+            network.fit(train.features[:size], train.bounds[:size])
             values = network.predict(test.features)
             key = {"method": "pseudo", "train": size, "training_seed": seed + number}
             yield from _tested(key, values, test, setting, mae=True, detect=last)
