@@ -253,17 +253,25 @@ def test_bad_input(change, error, message):
         pgd(model, images, arguments.pop("labels"), **arguments)
 
 
-def test_bad_options_of_single_attacks():
-    with pytest.raises(ValueError, match="loss: expected one of ce, dlr, targeted"):
-        apgd(first_pixels, IMAGES, eps=0.1, loss="hinge")
-    for loss, classes in (("dlr", 3), ("targeted", 4)):
-        with pytest.raises(ValueError, match=f"at least {classes} classes .* got 2"):
-            apgd(lambda x: first_pixels(x)[:, :2], IMAGES, eps=0.1, loss=loss)
-    for attack in (fmn, fab):
-        with pytest.raises(ValueError, match="targets: expected at least 1"):
-            attack(first_pixels, IMAGES, targets=0)
-        with pytest.raises(ValueError, match="bisections: expected at least 0"):
-            attack(first_pixels, IMAGES, bisections=-1)
+@pytest.mark.parametrize(
+    ("attack", "options", "message"),
+    [
+        (apgd, {"loss": "hinge"}, "loss: expected one of ce, dlr, targeted"),
+        (apgd, {"loss": "dlr"}, "at least 3 classes .* got 2"),
+        (apgd, {"loss": "targeted"}, "at least 4 classes .* got 2"),
+        (fmn, {"targets": 0}, "targets: expected at least 1"),
+        (fab, {"targets": 0}, "targets: expected at least 1"),
+        (fmn, {"bisections": -1}, "bisections: expected at least 0"),
+        (fab, {"bisections": -1}, "bisections: expected at least 0"),
+    ],
+)
+def test_bad_options_of_single_attacks(attack, options, message):
+    options |= {"eps": 0.1} if attack is apgd else {}
+    with pytest.raises(ValueError, match=message):
+        attack(lambda x: first_pixels(x)[:, :2], IMAGES, **options)
+
+
+def test_a_result_of_other_images_is_not_shortened():
     result = fgsm(first_pixels, IMAGES, eps=0.1)
     with pytest.raises(ValueError, match="one of these images"):
         bisect_result(first_pixels, IMAGES[:2], result)

@@ -26,13 +26,13 @@ def simulate(people, size, repeats):
     tuned, values, hits = [], [], []
     for seed in range(repeats):
         rows = random.choice(len(scores), size, replace=False)
-        found = estimate_robust_accuracy(
+        accuracy = estimate_robust_accuracy(
             scores, right, rows, margins[rows], eps, seed=seed, folds=4
         )
         sample = stratified_sample(scores, right, size, seed=seed)
         third = sample.robust_accuracy(margins[sample.indices.numpy()], eps)
-        tuned.append(found.estimate)
-        parts = (found.plain, found.design_based, third)
+        tuned.append(accuracy.estimate)
+        parts = (accuracy.plain, accuracy.design_based, third)
         values.append([part.value for part in parts])
         hits.append([part.interval[0] <= truth <= part.interval[1] for part in parts])
     return np.array(tuned), np.array(values), np.mean(hits, axis=0)
@@ -72,10 +72,10 @@ def test_exactly_unbiased_over_all_samples():
     values = []
     for rows in itertools.permutations(range(6), 3):
         rows = np.array(rows)
-        found = estimate_robust_accuracy(
+        accuracy = estimate_robust_accuracy(
             scores, right, rows, margins[rows], 0.35, folds=3
         )
-        values.append([found.plain.value, found.design_based.value])
+        values.append([accuracy.plain.value, accuracy.design_based.value])
     np.testing.assert_allclose(np.mean(values, axis=0), truth, atol=1e-12)
 
 
@@ -99,8 +99,8 @@ def test_coverage_where_nothing_or_all_is_brittle(share):
 
 def test_all_measured_is_exact():
     scores, right, margins, eps, truth = population(200, noise=1.0, share=0.5)
-    found = estimate_robust_accuracy(scores, right, np.arange(200), margins, eps)
-    for part in (found.plain, found.design_based):
+    accuracy = estimate_robust_accuracy(scores, right, np.arange(200), margins, eps)
+    for part in (accuracy.plain, accuracy.design_based):
         assert part.value == pytest.approx(truth)
         assert part.interval == pytest.approx((truth, truth))
         assert part.standard_error == 0
@@ -116,10 +116,10 @@ def test_algorithm_one_by_hand():
     right = np.array([True, True, True, True, True, False])
     rows, margins = np.array([1, 2, 3, 5]), np.array([0.1, 0.9, 0.2, 0.9])
     # Right and robust in the sample: one (2). Brittle: 1 and 3. With alpha 0.8 both
-    # must be found: threshold 3 leaves none, threshold 5 none; 3 is the first.
-    found = estimate_robust_accuracy(scores, right, rows, margins, 0.5, folds=2)
-    assert (found.threshold, found.tpr) == (3.0, 1.0)
-    assert found.estimate == pytest.approx(1 / 6)
+    # must be flagged: threshold 3 leaves none, threshold 5 none; 3 is the first.
+    accuracy = estimate_robust_accuracy(scores, right, rows, margins, 0.5, folds=2)
+    assert (accuracy.threshold, accuracy.tpr) == (3.0, 1.0)
+    assert accuracy.estimate == pytest.approx(1 / 6)
     # With alpha 0.5, threshold 2 leaves one: the number that was measured.
     loose = estimate_robust_accuracy(
         scores, right, rows, margins, 0.5, folds=2, alpha=0.5
@@ -131,9 +131,9 @@ def test_algorithm_one_by_hand():
 
 def test_nothing_brittle_in_the_sample():
     scores, right = np.arange(10.0), np.ones(10, dtype=bool)
-    found = estimate_robust_accuracy(scores, right, [1, 5, 7], [1.0, 2, 3], 0.5)
-    assert found.estimate == 1
-    assert found.threshold == -np.inf
+    accuracy = estimate_robust_accuracy(scores, right, [1, 5, 7], [1.0, 2, 3], 0.5)
+    assert accuracy.estimate == 1
+    assert accuracy.threshold == -np.inf
 
 
 def test_zero_margins_of_wrong_predictions_make_no_difference_by_design():

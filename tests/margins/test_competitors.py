@@ -34,11 +34,11 @@ def test_one_backward_pass_orders_better_than_logits(ten):
 
 def test_it_follows_measured_margins_of_a_network(digits):
     model, images, _ = digits
-    found = gradient_normalized_margin(model, images, batch_size=7)
+    margins = gradient_normalized_margin(model, images, batch_size=7)
     measured = input_margin(model, images, targets=1, steps=10, refine_steps=0)
-    assert stats.spearmanr(found, measured.margins).statistic > 0.8
+    assert stats.spearmanr(margins, measured.margins).statistic > 0.8
     whole = gradient_normalized_margin(model, images)
-    torch.testing.assert_close(found, whole, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(margins, whole, rtol=1e-4, atol=1e-7)
     # Classes that come nearer can only shorten it.
     nearest = gradient_normalized_margin(model, images, nearest=True)
     assert bool((nearest <= whole * (1 + 1e-5)).all())
@@ -93,12 +93,12 @@ def test_isotonic_keeps_the_order_and_learns_the_units():
     score = random.gamma(2, size=400)
     margin = 0.05 * score**2 + 0.02 * random.normal(size=400).clip(-1, 1) + 0.05
     model = IsotonicMargin().fit(score[:300], margin[:300])
-    found = model.predict(score[300:]).numpy()
+    margins = model.predict(score[300:]).numpy()
     order = np.argsort(score[300:])
-    assert (np.diff(found[order]) >= 0).all()
-    error = np.square(found - margin[300:]).mean()
+    assert (np.diff(margins[order]) >= 0).all()
+    error = np.square(margins - margin[300:]).mean()
     assert error < 0.2 * margin[300:].var()
-    taus = [margin_consistency(s, margin[300:]).tau for s in (score[300:], found)]
+    taus = [margin_consistency(s, margin[300:]).tau for s in (score[300:], margins)]
     assert taus[1] == pytest.approx(taus[0], abs=0.03)
 
 

@@ -35,19 +35,19 @@ def test_tau_and_rho_are_scipys(pairs):
         with pytest.raises(ValueError, match="at least two different values"):
             margin_consistency(x, y)
         return
-    found = margin_consistency(x, y)
-    assert found.tau == pytest.approx(stats.kendalltau(x, y).statistic)
-    assert found.spearman == pytest.approx(stats.spearmanr(x, y).statistic)
-    low, high = found.interval
-    assert -1 <= low <= found.tau + 1e-12
-    assert found.tau <= high + 1e-12 <= 1 + 1e-12
+    result = margin_consistency(x, y)
+    assert result.tau == pytest.approx(stats.kendalltau(x, y).statistic)
+    assert result.spearman == pytest.approx(stats.spearmanr(x, y).statistic)
+    low, high = result.interval
+    assert -1 <= low <= result.tau + 1e-12
+    assert result.tau <= high + 1e-12 <= 1 + 1e-12
     # Only the order counts; the opposite order turns the sign.
     other = margin_consistency(np.exp(x), 3 * y - 1)
-    assert other.tau == found.tau
-    assert other.standard_error == found.standard_error
-    assert margin_consistency(-x, y).tau == pytest.approx(-found.tau)
+    assert other.tau == result.tau
+    assert other.standard_error == result.standard_error
+    assert margin_consistency(-x, y).tau == pytest.approx(-result.tau)
     swapped = margin_consistency(y, x)
-    assert swapped.standard_error == pytest.approx(found.standard_error)
+    assert swapped.standard_error == pytest.approx(result.standard_error)
 
 
 def sample(random, count, *, step):
@@ -60,8 +60,8 @@ def sample(random, count, *, step):
 @pytest.mark.parametrize("step", [0.0, 0.7])
 def test_standard_error_is_the_spread_over_samples(step):
     random = np.random.default_rng(0)
-    found = [tau_b(*sample(random, 200, step=step)) for _ in range(600)]
-    taus, errors = np.array(found).T
+    result = [tau_b(*sample(random, 200, step=step)) for _ in range(600)]
+    taus, errors = np.array(result).T
     # The standard deviation of 600 is known to 3 %.
     assert errors.mean() == pytest.approx(taus.std(), rel=0.09)
 
@@ -101,8 +101,8 @@ def test_bootstrap_agrees():
 
 
 def test_perfect_order_and_infinite_margins():
-    found = margin_consistency(torch.arange(5.0), [0.1, 0.2, 0.3, 0.4, np.inf])
-    assert (found.tau, found.interval, found.spearman) == (1, (1, 1), 1)
+    result = margin_consistency(torch.arange(5.0), [0.1, 0.2, 0.3, 0.4, np.inf])
+    assert (result.tau, result.interval, result.spearman) == (1, (1, 1), 1)
     tied = margin_consistency([1.0, 2, 3, 4], [0.1, 0.2, np.inf, np.inf])
     assert tied.tau == pytest.approx(stats.kendalltau([1, 2, 3, 4], [1, 2, 3, 3])[0])
 
@@ -111,9 +111,9 @@ def test_ten_thousand_in_less_than_a_second():
     x, y = sample(np.random.default_rng(4), 10_000, step=0.01)
     margin_consistency(x[:100], y[:100])
     start = time.process_time()
-    found = margin_consistency(x, y)
+    result = margin_consistency(x, y)
     assert time.process_time() - start < 1
-    assert found.interval[1] - found.interval[0] < 0.03
+    assert result.interval[1] - result.interval[0] < 0.03
 
 
 @pytest.mark.parametrize(

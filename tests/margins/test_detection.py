@@ -16,36 +16,38 @@ def sample(random, count, *, ties=False):
 @pytest.mark.parametrize("ties", [False, True])
 def test_values_are_those_of_scikit_learn(ties):
     scores, margins = sample(np.random.default_rng(0), 300, ties=ties)
-    for found in detection_scores(scores, margins, [0.5, 1.0, 2.0], resamples=100):
-        brittle = margins <= found.eps
-        assert found.auroc == pytest.approx(roc_auc_score(brittle, -scores))
-        assert found.aupr == pytest.approx(average_precision_score(brittle, -scores))
+    for detection in detection_scores(scores, margins, [0.5, 1.0, 2.0], resamples=100):
+        brittle = margins <= detection.eps
+        assert detection.auroc == pytest.approx(roc_auc_score(brittle, -scores))
+        assert detection.aupr == pytest.approx(
+            average_precision_score(brittle, -scores)
+        )
         false, true, _ = roc_curve(brittle, -scores, drop_intermediate=False)
-        assert found.fpr == pytest.approx(false[true >= 0.95].min())
-        flagged = scores <= found.threshold
+        assert detection.fpr == pytest.approx(false[true >= 0.95].min())
+        flagged = scores <= detection.threshold
         assert flagged[brittle].mean() >= 0.95
-        assert flagged[~brittle].mean() == pytest.approx(found.fpr)
-        assert (scores < found.threshold)[brittle].mean() < 0.95
-        assert found.num_brittle == brittle.sum()
-        assert found.prevalence == brittle.mean()
+        assert flagged[~brittle].mean() == pytest.approx(detection.fpr)
+        assert (scores < detection.threshold)[brittle].mean() < 0.95
+        assert detection.num_brittle == brittle.sum()
+        assert detection.prevalence == brittle.mean()
 
 
 def test_delong_variance_by_hand():
     """Placements of five samples: 0.5, 1, 1 of the brittle; 1, 2/3 of the robust."""
-    found = detection_scores(
+    detection = detection_scores(
         [0.0, 1.0, 3.0, 2.0, 4.0], [1.0, 1.0, 1.0, 9.0, 9.0], 5.0, resamples=100
     )
-    assert found.auroc == pytest.approx(5 / 6)
+    assert detection.auroc == pytest.approx(5 / 6)
     variance = np.var([0.5, 1, 1], ddof=1) / 3 + np.var([1, 2 / 3], ddof=1) / 2
     half = 1.959964 * np.sqrt(variance) / (5 / 6 * 1 / 6)
     expected = [1 / (1 + np.exp(-(np.log(5) + d))) for d in (-half, half)]
-    assert found.auroc_interval == pytest.approx(expected, rel=1e-5)
+    assert detection.auroc_interval == pytest.approx(expected, rel=1e-5)
 
 
 def test_resamples_are_those_of_plain_code():
     """The vectorized scores against scikit-learn on the same resamples."""
     scores, margins = sample(np.random.default_rng(5), 60, ties=True)
-    found = detection_scores(scores, margins, 1.0, resamples=200, seed=3)
+    detection = detection_scores(scores, margins, 1.0, resamples=200, seed=3)
     random = np.random.default_rng(3)
     # Resamples are of places in the order of the scores.
     order = np.argsort(scores, kind="stable")
@@ -57,11 +59,11 @@ def test_resamples_are_those_of_plain_code():
         first = false[np.argmax(true >= 0.95 - 1e-9)]
         plain.append([average_precision_score(brittle, drawn), first])
     low, high = np.quantile(plain, [0.025, 0.975], axis=0)
-    assert found.fpr_interval == pytest.approx((low[1], high[1]))
+    assert detection.fpr_interval == pytest.approx((low[1], high[1]))
     scale = np.arcsin(np.sqrt(np.array(plain)[:, 0]))
-    middle = np.arcsin(np.sqrt(found.aupr))
+    middle = np.arcsin(np.sqrt(detection.aupr))
     ends = np.sin(middle + 1.959964 * scale.std(ddof=1) * np.array([-1, 1])) ** 2
-    assert found.aupr_interval == pytest.approx(tuple(ends), rel=1e-5)
+    assert detection.aupr_interval == pytest.approx(tuple(ends), rel=1e-5)
 
 
 def test_coverage():
@@ -69,9 +71,9 @@ def test_coverage():
     truth = detection_scores(*sample(random, 200_000), 1.0, resamples=100)
     hits = np.zeros(3)
     for _ in range(300):
-        found = detection_scores(*sample(random, 300), 1.0, resamples=200)
+        detection = detection_scores(*sample(random, 300), 1.0, resamples=200)
         for column, name in enumerate(("auroc", "aupr", "fpr")):
-            low, high = getattr(found, f"{name}_interval")
+            low, high = getattr(detection, f"{name}_interval")
             hits[column] += low <= getattr(truth, name) <= high
     # Three standard errors of a share of 0.95 in 300 are 0.038; AUPR's is 0.94.
     assert (hits / 300 >= [0.912, 0.902, 0.912]).all(), hits
@@ -110,9 +112,9 @@ def test_one_eps_and_several():
 
 
 def test_infinite_margins_are_robust_and_one_brittle_decision_is_enough():
-    found = detection_scores([0.1, 0.2, 0.3], [0.1, np.inf, np.inf], 0.5)
-    assert found.num_brittle == 1
-    assert found.auroc_interval == (0.0, 1.0)
+    detection = detection_scores([0.1, 0.2, 0.3], [0.1, np.inf, np.inf], 0.5)
+    assert detection.num_brittle == 1
+    assert detection.auroc_interval == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -136,5 +138,5 @@ def test_bad_input(margins, eps, options, message):
 
 def test_the_smallest_share_needs_one_flag():
     scores, margins = [2.0, 1.0, 3.0, 0.0], [0.1, 0.2, 0.3, 0.4]
-    found = detection_scores(scores, margins, 0.2, tpr=1e-13, resamples=100)
-    assert (found.threshold, found.fpr) == (0.0, 0.5)
+    detection = detection_scores(scores, margins, 0.2, tpr=1e-13, resamples=100)
+    assert (detection.threshold, detection.fpr) == (0.0, 0.5)

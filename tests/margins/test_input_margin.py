@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -160,71 +161,62 @@ def test_vanishing_gradients_do_not_stop_it():
     assert result.attack[2].startswith("line")
 
 
-def test_a_checkpoint_goes_on_where_it_stopped(digits, tmp_path, monkeypatch):
-    model, images, _ = digits
-    options = {"batch_size": 16, "steps": 5, "refine_steps": 5, "progress": False}
-    whole = input_margin(model, images, **options)
-    search, calls = module.search, []
-
-    def interrupted(batch, recipe):
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        calls.append(len(batch))
-        return search(batch, recipe)
-
-    monkeypatch.setattr(module, "search", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        input_margin(model, images, checkpoint=tmp_path, **options)
-    assert len(list(tmp_path.iterdir())) == 2
+@pytest.fixture
+def searches(monkeypatch):
+    """Sizes of the batches that are searched, not read."""
+    search, sizes = module.search, []
 
     def counted(batch, recipe):
-        calls.append(len(batch))
+        if len(sizes) == searches.limit:
+            raise KeyboardInterrupt
+        sizes.append(len(batch))
         return search(batch, recipe)
 
     monkeypatch.setattr(module, "search", counted)
+    searches = SimpleNamespace(sizes=sizes, limit=None)
+    return searches
+
+
+def test_a_checkpoint_goes_on_where_it_stopped(digits, tmp_path, searches):
+    model, images, _ = digits
+    options = {"batch_size": 16, "steps": 5, "refine_steps": 5, "progress": False}
+    whole = input_margin(model, images, **options)
+    searches.sizes.clear()
+    searches.limit = 2
+    with pytest.raises(KeyboardInterrupt):
+        input_margin(model, images, checkpoint=tmp_path, **options)
+    assert len(list(tmp_path.iterdir())) == 2
+    searches.limit = None
     again = input_margin(model, images, checkpoint=tmp_path, **options)
-    assert calls == [16, 16, 8]
+    assert searches.sizes == [16, 16, 8]
     assert torch.equal(again.margins, whole.margins)
     assert torch.equal(again.adversarial, whole.adversarial)
     assert again.attack == whole.attack
     input_margin(model, images, checkpoint=tmp_path, **options)
-    assert calls == [16, 16, 8]
+    assert searches.sizes == [16, 16, 8]
 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        "model",
-        "settings",
-        "callable",
-        "images",
-        "labels",
-        "norm",
-        "steps",
-        "damage",
-        "cut",
-    ],
+    ["model", "switch", "lambda", "images", "labels", "norm", "steps", "damage", "cut"],
 )
-def test_a_checkpoint_of_anything_else_is_not_read(
-    digits, tmp_path, monkeypatch, change
-):
+def test_a_checkpoint_of_anything_else_is_not_read(digits, tmp_path, searches, change):
     model, images, _ = digits
     model, images = nn.Sequential(nn.Flatten(), nn.Linear(64, 4)).eval(), images[:6]
     torch.nn.init.normal_(model[1].weight, generator=torch.Generator().manual_seed(0))
     options = {"steps": 3, "refine_steps": 0, "norm": "linf"}
     with torch.no_grad():
         labels = model(images).argmax(1)
-    called = model if change != "callable" else lambda x: model(x)
+    called = model if change != "lambda" else lambda x: model(x)
     input_margin(called, images, labels, checkpoint=tmp_path, **options)
     (file,) = tmp_path.iterdir()
-    if change in ("model", "callable"):
+    if change in ("model", "lambda"):
         with torch.no_grad():
             model[1].weight[0] += 0.05
             labels = model(images).argmax(1)
-        if change == "callable":
-            kept = labels
-            input_margin(called, images, kept, checkpoint=tmp_path, **options)
-    elif change == "settings":
+        if change == "lambda":
+            input_margin(called, images, labels, checkpoint=tmp_path, **options)
+    elif change == "switch":
         model.straight_through = True
     elif change == "images":
         images = images.clone()
@@ -240,20 +232,13 @@ def test_a_checkpoint_of_anything_else_is_not_read(
         file.write_bytes(b"\0" * 40)
     else:
         file.write_bytes(file.read_bytes()[:-20])
-    calls = []
-    search = module.search
-
-    def counted(batch, recipe):
-        calls.append(len(batch))
-        return search(batch, recipe)
-
-    monkeypatch.setattr(module, "search", counted)
+    searches.sizes.clear()
     expected = input_margin(called, images, labels, **options)
-    assert len(calls) == 1
-    found = input_margin(called, images, labels, checkpoint=tmp_path, **options)
+    assert len(searches.sizes) == 1
+    result = input_margin(called, images, labels, checkpoint=tmp_path, **options)
     # The callable's new logits were measured when they were first seen.
-    assert len(calls) == (1 if change == "callable" else 2)
-    assert torch.equal(found.margins, expected.margins)
+    assert len(searches.sizes) == (1 if change == "lambda" else 2)
+    assert torch.equal(result.margins, expected.margins)
 
 
 def test_a_checkpoint_of_other_gradients_is_not_read(tmp_path):
@@ -281,6 +266,22 @@ def test_a_checkpoint_of_other_gradients_is_not_read(tmp_path):
         after = input_margin(second, images, checkpoint=folder, **options)
         assert torch.equal(after.margins, alone.margins)
         assert torch.equal(after.adversarial, alone.adversarial)
+
+
+def test_a_broken_logit_loses_no_batch(ten, tmp_path, searches):
+    mended = False
+
+    def model(images):
+        broken = len(searches.sizes) == 2 and not mended
+        return ten(images) + (torch.nan if broken else 0)
+
+    options = {"batch_size": 3, "steps": 2, "refine_steps": 0, "checkpoint": tmp_path}
+    with pytest.raises(ValueError, match="expected finite logits, got NaN"):
+        input_margin(model, ten.images[:6], **options)
+    assert len(list(tmp_path.iterdir())) == 1
+    mended = True
+    input_margin(model, ten.images[:6], **options)
+    assert searches.sizes == [3, 3, 3]
 
 
 def test_no_half_file_is_left(digits, tmp_path, monkeypatch):
@@ -343,26 +344,16 @@ def test_numpy_double_and_one_image(ten):
         ({"batch_size": 0}, ValueError, "batch_size: expected at least 1"),
         ({"labels": torch.zeros(3)}, TypeError, "labels: expected integer labels"),
         ({"labels": torch.full((2,), 9)}, ValueError, "labels: expected shape"),
+        ({"images": torch.zeros(2, 4).long()}, TypeError, "expected float32"),
+        ({"images": torch.full((2, 4), torch.nan)}, ValueError, "finite pixels"),
+        ({"images": torch.zeros(0, 4)}, ValueError, "at least one image"),
+        ({"images": "ab"}, TypeError, "images: expected a torch tensor"),
+        ({"images": 0.5}, ValueError, "images: expected"),
     ],
 )
-def test_bad_options(ten, options, error, message):
+def test_bad_input(ten, options, error, message):
     with pytest.raises(error, match=message):
-        input_margin(ten, ten.images[:3], **options)
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "message"),
-    [
-        (torch.zeros(2, 4, dtype=torch.int64), TypeError, "expected float32"),
-        (torch.full((2, 4), torch.nan), ValueError, "expected finite pixels"),
-        (torch.zeros(0, 4), ValueError, "at least one image"),
-        ("ab", TypeError, "images: expected a torch tensor"),
-        (0.5, ValueError, "images: expected"),
-    ],
-)
-def test_bad_inputs(value, error, message):
-    with pytest.raises(error, match=message):
-        input_margin(lambda x: x.flatten(1), value)
+        input_margin(ten, **{"images": ten.images[:3], **options})
 
 
 def test_the_folder_must_be_of_use(ten, tmp_path):

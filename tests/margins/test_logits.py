@@ -1,5 +1,7 @@
 """Margins of logits and of features."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -19,13 +21,13 @@ logits = arrays.arrays(
 @settings(deadline=None)
 @given(logits, st.floats(0.1, 10), st.floats(-5, 5), st.randoms())
 def test_logit_margin_is_the_gap(scores, factor, shift, random):
-    found = logit_margin(scores).numpy()
+    margins = logit_margin(scores).numpy()
     ordered = np.sort(scores, axis=1)
-    np.testing.assert_array_equal(found, ordered[:, -1] - ordered[:, -2])
+    np.testing.assert_array_equal(margins, ordered[:, -1] - ordered[:, -2])
     order = list(range(scores.shape[1]))
     random.shuffle(order)
     moved = logit_margin(factor * scores[:, order] + shift).numpy()
-    np.testing.assert_allclose(moved, factor * found, atol=1e-12)
+    np.testing.assert_allclose(moved, factor * margins, atol=1e-12)
 
 
 def test_logit_margin_in_half_precision_keeps_its_digits():
@@ -47,8 +49,8 @@ def head():
 def test_feature_margin_by_brute_force(head):
     """A solver looks for the nearest point on each boundary."""
     features, weight, bias = (part.numpy() for part in head)
-    found = feature_margin(*head)
-    for x, distance in zip(features, found.tolist(), strict=True):
+    margins = feature_margin(*head)
+    for x, distance in zip(features, margins.tolist(), strict=True):
         top = int(np.argmax(weight @ x + bias))
         sizes = []
         for other in range(5):
@@ -92,8 +94,8 @@ def test_feature_margin_in_the_maximum_norm(head):
 def test_equidistant_classes_make_both_margins_proportional():
     weight = torch.eye(4, dtype=torch.float64)
     features = torch.randn(20, 4, generator=torch.Generator().manual_seed(1)).double()
-    found = feature_margin(features, weight)
-    torch.testing.assert_close(found, logit_margin(features @ weight.T) / 2**0.5)
+    margins = feature_margin(features, weight)
+    torch.testing.assert_close(margins, logit_margin(features @ weight.T) / 2**0.5)
     assert class_distances(weight).variation == 0
     stretched = weight * torch.tensor([1, 1, 1, 3.0])[:, None]
     assert class_distances(stretched).variation > 0.2
@@ -103,12 +105,14 @@ def test_equidistant_classes_make_both_margins_proportional():
 
 def test_class_distances(head):
     _, weight, _ = head
-    found = class_distances(weight)
+    margins = class_distances(weight)
     pairs = [float((weight[i] - weight[j]).norm()) for i in range(5) for j in range(i)]
-    assert found.mean == pytest.approx(np.mean(pairs))
-    assert found.variation == pytest.approx(np.std(pairs) / np.mean(pairs))
-    assert (found.smallest, found.largest) == pytest.approx((min(pairs), max(pairs)))
-    assert torch.equal(found.distances, found.distances.T)
+    assert margins.mean == pytest.approx(np.mean(pairs))
+    assert margins.variation == pytest.approx(np.std(pairs) / np.mean(pairs))
+    assert (margins.smallest, margins.largest) == pytest.approx(
+        (min(pairs), max(pairs))
+    )
+    assert torch.equal(margins.distances, margins.distances.T)
     dual = class_distances(weight, norm="linf").distances[0, 1]
     assert float(dual) == pytest.approx(float((weight[0] - weight[1]).abs().sum()))
 
@@ -123,36 +127,24 @@ def test_classes_with_equal_weights():
     assert class_distances(weight).variation == 0
 
 
+HEAD = [[1.0], [2.0]]
+L1 = partial(feature_margin, norm="l1")
+
+
 @pytest.mark.parametrize(
-    ("call", "error", "message"),
+    ("measure", "arguments", "error", "message"),
     [
-        (lambda: logit_margin([[1.0]]), ValueError, "at least 2 classes"),
-        (lambda: logit_margin([1.0, 2.0]), ValueError, r"expected shape \(N, K\)"),
-        (lambda: logit_margin([[1, 2]]), TypeError, "floating-point"),
-        (lambda: logit_margin([[np.nan, 2.0]]), ValueError, "NaN at index"),
-        (
-            lambda: feature_margin([[1.0, 2.0]], [[1.0], [2.0]]),
-            ValueError,
-            r"weight: expected shape \(K, 2\)",
-        ),
-        (
-            lambda: feature_margin([[1.0]], [[1.0], [2.0]], [1.0]),
-            ValueError,
-            "bias: expected shape",
-        ),
-        (
-            lambda: feature_margin([[1.0]], [[1.0], [2.0]], norm="l1"),
-            ValueError,
-            "norm: expected one of",
-        ),
-        (lambda: class_distances([[1.0]]), ValueError, "at least two classes"),
-        (
-            lambda: class_distances([[1.0], [np.inf]]),
-            ValueError,
-            "weight: expected finite",
-        ),
+        (logit_margin, [[[1.0]]], ValueError, "at least 2 classes"),
+        (logit_margin, [[1.0, 2.0]], ValueError, r"expected shape \(N, K\)"),
+        (logit_margin, [[[1, 2]]], TypeError, "floating-point"),
+        (logit_margin, [[[np.nan, 2.0]]], ValueError, "NaN at index"),
+        (feature_margin, [[[1.0, 2.0]], HEAD], ValueError, r"shape \(K, 2\)"),
+        (feature_margin, [[[1.0]], HEAD, [1.0]], ValueError, "bias: expected shape"),
+        (L1, [[[1.0]], HEAD], ValueError, "norm: expected one of"),
+        (class_distances, [[[1.0]]], ValueError, "at least two classes"),
+        (class_distances, [[[1.0], [np.inf]]], ValueError, "weight: expected finite"),
     ],
 )
-def test_bad_input(call, error, message):
+def test_bad_input(measure, arguments, error, message):
     with pytest.raises(error, match=message):
-        call()
+        measure(*arguments)

@@ -28,15 +28,15 @@ def fitted(problem):
 
 def test_it_learns(problem, fitted):
     features, margins = problem
-    found = fitted.predict(features[400:])
-    assert found.dtype == torch.float64
+    predicted = fitted.predict(features[400:])
+    assert predicted.dtype == torch.float64
     single = max(
         abs(stats.kendalltau(features[400:, i], margins[400:]).statistic)
         for i in range(5)
     )
-    assert stats.kendalltau(found, margins[400:]).statistic > single + 0.25
-    assert float(found.min()) >= 0
-    assert float(found.max()) <= margins[:400].max()
+    assert stats.kendalltau(predicted, margins[400:]).statistic > single + 0.25
+    assert float(predicted.min()) >= 0
+    assert float(predicted.max()) <= margins[:400].max()
 
 
 def test_architecture_is_the_papers():
@@ -57,8 +57,8 @@ def test_it_stops_early_and_keeps_the_best(problem):
     # The weights are those of that epoch: its error comes out again.
     generator = torch.Generator().manual_seed(0)
     rows = torch.randperm(600, generator=generator)[:120]
-    found = model.predict(features[rows]).numpy()
-    error = np.sqrt(np.square(found - noise[rows]).mean())
+    predicted = model.predict(features[rows]).numpy()
+    error = np.sqrt(np.square(predicted - noise[rows]).mean())
     assert error == pytest.approx(held_out[model.best_epoch], rel=1e-4)
 
 
@@ -94,6 +94,21 @@ def test_saved_and_loaded(problem, fitted, tmp_path):
     assert again.history == fitted.history
     assert again.best_epoch == fitted.best_epoch
     assert (again.width, again.epochs, again.seed) == (64, 60, 0)
+
+
+def test_a_full_disk_leaves_the_file_that_was_there(fitted, tmp_path, monkeypatch):
+    path = tmp_path / "margin.safetensors"
+    fitted.save(path)
+    before = path.read_bytes()
+
+    def full(path, target):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(type(path), "replace", full)
+    with pytest.raises(OSError, match="no space"):
+        fitted.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_other_files_are_refused(tmp_path):

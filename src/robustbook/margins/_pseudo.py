@@ -8,10 +8,11 @@ from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from robustbook._checks.arguments import check_count, check_positive
+from robustbook._store.files import atomic_write
 from robustbook.margins._arrays import check_features, check_vector
 from robustbook.margins._docs import SHARED
 
@@ -151,7 +152,7 @@ class PseudoMargin:
         """Train; return the history, in units of the sigmoid, and the best epoch."""
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
         history: list[tuple[float, float]] = []
-        best, best_epoch, kept = torch.inf, -1, {}
+        best, best_epoch, weights = torch.inf, -1, {}
         for epoch in range(self.epochs):
             shuffled = known[torch.randperm(len(known), generator=generator)]
             total = 0.0
@@ -171,15 +172,15 @@ class PseudoMargin:
             history.append(((total / len(known)) ** 0.5, error**0.5))
             if error < best:
                 best, best_epoch = error, epoch
-                kept = {k: v.clone() for k, v in network.state_dict().items()}
+                weights = {k: v.clone() for k, v in network.state_dict().items()}
             elif epoch - best_epoch >= self.patience:
                 break
-        if not kept:
+        if not weights:
             raise ValueError(
                 "learning_rate: expected training that converges, got errors that "
                 f"are not finite; try less than {self.learning_rate:g}"
             )
-        network.load_state_dict(kept)
+        network.load_state_dict(weights)
         return history, best_epoch
 
     def predict(self, features: Any) -> Tensor:
@@ -257,9 +258,9 @@ class PseudoMargin:
             "settings": json.dumps(settings),
             "fit": json.dumps(fitted),
         }
-        save_file(
-            {k: v.contiguous() for k, v in tensors.items()}, path, metadata=metadata
-        )
+        content = {name: values.contiguous() for name, values in tensors.items()}
+        with atomic_write(path) as file:
+            file.write(save(content, metadata=metadata))
 
     @classmethod
     def load(cls, path: Path | str) -> PseudoMargin:

@@ -16,9 +16,6 @@ from torch import Tensor
 
 from robustbook.attacks.engine import Batch, Norm, distances
 
-#: Raise it with every change of what is computed: stored batches become stale.
-VERSION: Final = 1
-
 #: Who found a margin; the first where nobody did. After the plus, who shortened it.
 ATTACKS: Final = (
     "none",
