@@ -181,10 +181,9 @@ class Code:
             return self._whole(f"{base}.{name}")
         if base not in self._files or base == "robustbook":
             return ()
-        if self._files[base].stem == "__init__":
-            for origin, taken in self._imports(base):
-                if taken.bound == name and origin != base:
-                    return self._origins(origin, taken.name)
+        for origin, taken in self._imports(base):
+            if taken.bound == name and origin.partition(".")[0] == "robustbook":
+                return self._origins(origin, taken.name)  # it only passes it on
         return (base,)
 
     def _whole(self, module: str) -> _Strings:

@@ -1,0 +1,295 @@
+"""Change a line of any module: what can change is stale, and nothing else is.
+
+The table is computed for every module of the package. What *can* change is told by
+another witness than the sums: by Python itself, which says where each imported name
+was made.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import shutil
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import FrameType, ModuleType
+
+import pytest
+
+from press.stamps import program
+from robustbook._store.provenance import PLUMBING, Code, package_source
+from robustbook.studies import STUDIES
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = package_source()
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+    for path in (SOURCE / "robustbook").rglob("*.py")
+)
+#: What runs as a program, and nothing imports.
+IMPORTABLE = [name for name in MODULES if not name.endswith("__main__")]
+
+
+def file_of(module: str, source: Path = SOURCE) -> Path:
+    base = source.joinpath(*module.split("."))
+    return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+
+
+# ------------------------------------------------------------------ the witness
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    """The modules of the package whose code a module uses, as Python finds them."""
+    living = importlib.import_module(module)
+    tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
+    return frozenset(
+        origin
+        for base, name in _statements(tree, living)
+        if base.split(".")[0] == "robustbook"
+        for origin in _made_in(base, name)
+    )
+
+
+def _statements(tree: ast.AST, living: ModuleType) -> Iterator[tuple[str, str | None]]:
+    for node in ast.walk(_without_checker(tree)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = importlib.util.resolve_name(
+                "." * node.level + (node.module or ""), living.__package__ or ""
+            )
+            yield from ((base, alias.name) for alias in node.names)
+
+
+def _without_checker(tree: ast.AST) -> ast.AST:
+    class Removed(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> ast.AST:
+            if "TYPE_CHECKING" in ast.unparse(node.test):
+                node.body = [ast.Pass()]
+            self.generic_visit(node)
+            return node
+
+    return Removed().visit(tree)
+
+
+def _made_in(base: str, name: str | None) -> Iterator[str]:
+    """Where a name was made; for a package as a whole, everything in it."""
+    if name is None or f"{base}.{name}" in MODULES:
+        whole = base if name is None else f"{base}.{name}"
+        if whole != "robustbook":
+            yield from (m for m in MODULES if m == whole or m.startswith(f"{whole}."))
+        return
+    if base == "robustbook":
+        return
+    thing = getattr(importlib.import_module(base), name)
+    home = getattr(thing, "__module__", None)
+    if isinstance(home, str) and home in MODULES and _holds(home, name):
+        yield home
+        return
+    # A constant does not know where it was made: look who assigns this very one.
+    yield from (
+        m
+        for m in IMPORTABLE
+        if _assigns(m, name) and vars(importlib.import_module(m)).get(name) is thing
+    )
+
+
+def _holds(module: str, name: str) -> bool:
+    return _assigns(module, name) or name in _defined(module)
+
+
+@cache
+def _defined(module: str) -> frozenset[str]:
+    tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return frozenset(node.name for node in tree.body if isinstance(node, kinds))
+
+
+@cache
+def _assigns(module: str, name: str) -> bool:
+    tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
+    targets: list[ast.expr] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            targets += node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets.append(node.target)
+    return any(isinstance(t, ast.Name) and t.id == name for t in targets)
+
+
+def reached(roots: set[str], *, plumbing: bool) -> set[str]:
+    pending, closed = set(roots), set()
+    while pending:
+        module = pending.pop()
+        if module in closed or (not plumbing and module.startswith(PLUMBING)):
+            continue
+        closed.add(module)
+        pending |= imported(module)
+    return closed
+
+
+# -------------------------------------------------------------------- the table
+
+
+#: Where the code of a cache comes from a caller: who calls.
+CALLERS = {
+    "robustbook.studies.domains._training": ("_epochs", "_pairs", "_watched"),
+    "robustbook.studies.lenses._models": ("_models",),
+}
+
+
+@cache
+def caches() -> dict[str, tuple[str, ...]]:
+    """By call that keeps arrays, the modules whose sum is in its key."""
+    kept: dict[str, tuple[str, ...]] = {}
+    for module in IMPORTABLE:
+        if module == "robustbook._store.cache":
+            continue
+        for node in ast.walk(ast.parse(file_of(module).read_text(encoding="utf-8"))):
+            if (
+                not isinstance(node, ast.Call)
+                or getattr(node.func, "id", "") != "cached_arrays"
+            ):
+                continue
+            (code,) = (key.value for key in node.keywords if key.arg == "code")
+            call = f"{module}:{node.lineno}"
+            if module in CALLERS:
+                package = module.rpartition(".")[0]
+                for caller in CALLERS[module]:
+                    kept[f"{call} {caller}"] = (f"{package}.{caller}",)
+                continue
+            value = eval(
+                compile(ast.Expression(code), module, "eval"),
+                {**vars(importlib.import_module(module)), "__name__": module},
+            )
+            kept[call] = (value,) if isinstance(value, str) else tuple(value)
+    return kept
+
+
+@pytest.fixture(scope="module")
+def programs() -> dict[str, str]:
+    return {
+        path.stem: program(path.read_text(encoding="utf-8"))
+        for path in sorted((ROOT / "notebooks").glob("*.md"))
+    }
+
+
+Table = dict[tuple[str, str], str]
+
+
+def sums(source: Path, programs: dict[str, str]) -> Table:
+    code = Code(source)
+    table = {
+        ("result", name): code.fingerprint(study.code)
+        for name, study in STUDIES.items()
+    }
+    table |= {("cache", name): code.fingerprint(*c) for name, c in caches().items()}
+    for name, text in programs.items():
+        table["chapter", name] = code.fingerprint_of_program(text)
+    return table
+
+
+def can_change(programs: dict[str, str]) -> dict[tuple[str, str], set[str]]:
+    """By result, cache and chapter, the modules that its numbers can depend on."""
+    table = {
+        ("result", name): reached({study.code}, plumbing=False)
+        for name, study in STUDIES.items()
+    }
+    table |= {
+        ("cache", name): reached(set(code), plumbing=False)
+        for name, code in caches().items()
+    }
+    for name, text in programs.items():
+        statements = _statements(ast.parse(text), sys.modules[__name__])
+        roots = {
+            origin
+            for base, alias in statements
+            if base.split(".")[0] == "robustbook"
+            for origin in _made_in(base, alias)
+        }
+        table["chapter", name] = reached(roots, plumbing=True)
+    return table
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(SOURCE / "robustbook", tmp_path / "robustbook", ignore=ignored)
+    return tmp_path
+
+
+def test_a_changed_line_makes_stale_what_it_can_change_in_every_module(
+    house: Path, programs: dict[str, str]
+) -> None:
+    before, depends = sums(house, programs), can_change(programs)
+    assert before.keys() == depends.keys()
+    wrong = []
+    for module in MODULES:
+        path = file_of(module, house)
+        text = path.read_bytes()
+        path.write_bytes(text + b"\n_CHANGED = 1\n")
+        after = sums(house, programs)
+        path.write_bytes(text)
+        for entry, code in depends.items():
+            if (after[entry] != before[entry]) != (module in code):
+                wrong.append((module, *entry, "missed" if module in code else "vain"))
+    assert wrong == []
+
+
+def test_words_about_the_code_and_its_place_make_nothing_stale(
+    house: Path, programs: dict[str, str]
+) -> None:
+    before = sums(house, programs)
+    for module in MODULES:
+        path = file_of(module, house)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            kinds = (ast.Module, ast.ClassDef, ast.FunctionDef)
+            if isinstance(node, kinds) and isinstance(body, list):
+                if ast.get_docstring(node, clean=False) is not None:
+                    body.pop(0)
+                body.insert(0, ast.Expr(ast.Constant("Other words.")))
+        # unparse() also changes every line break, quote and comment. A future import
+        # comes behind the words.
+        path.write_text("# A comment.\n" + ast.unparse(tree), encoding="utf-8")
+    assert sums(house, programs) == before
+
+
+def test_the_table_has_no_empty_row(programs: dict[str, str]) -> None:
+    depends = can_change(programs)
+    assert {kind for kind, _ in depends} == {"result", "cache", "chapter"}
+    assert all(len(code) > 2 for code in depends.values())
+    assert len(MODULES) > 100
+
+
+@pytest.mark.parametrize("name", ["norm_quantiles", "average_case_speed"])
+def test_no_code_runs_in_a_study_that_its_sum_does_not_cover(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    folder = str(SOURCE / "robustbook")
+    files: set[str] = set()
+
+    def listen(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":
+            files.add(frame.f_code.co_filename)
+
+    sys.setprofile(listen)
+    try:
+        STUDIES[name].compute(profile="quick", device="cpu")
+    finally:
+        sys.setprofile(None)
+    ran = {
+        ".".join(Path(file).relative_to(SOURCE).with_suffix("").parts)
+        for file in files
+        if file.startswith(folder)
+    }
+    covered = Code(SOURCE).closure(STUDIES[name].code)
+    # The runner of studies and what looks up modules by name compute no row.
+    carriers = (*PLUMBING, "robustbook.studies._compute", "robustbook.studies.__init__")
+    assert {m for m in ran - covered if not m.startswith(carriers)} == set()
+    assert len(ran & covered) > 5
