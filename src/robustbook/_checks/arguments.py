@@ -55,23 +55,7 @@ def as_tensor(name: str, value: Any) -> Tensor:
 
 
 def check_logits(name: str, value: Any, *, min_classes: int = 2) -> Tensor:
-    """Return ``value`` as an ``(N, K)`` tensor of finite real logits.
-
-    Parameters
-    ----------
-    name : str
-        Name of the argument, for the message.
-    value : tensor or array, shape (N, K)
-    min_classes : int
-
-    Raises
-    ------
-    TypeError
-        If the values are not real floating-point numbers.
-    ValueError
-        If the rank, the sizes or an entry is wrong; for NaN and infinite
-        entries the first offending index is named.
-    """
+    """Return ``value`` as an ``(N, K)`` tensor of finite real logits."""
     logits = as_tensor(name, value)
     if logits.dtype not in DTYPES:
         raise TypeError(
@@ -199,6 +183,14 @@ def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
     return int(value)
 
 
+def check_power_of_two(name: str, value: Any) -> int:
+    """Return ``value`` as an integer that is a power of 2."""
+    count = check_count(name, value)
+    if count & (count - 1):
+        raise ValueError(f"{name}: expected a power of 2, got {count}")
+    return count
+
+
 def check_choice(name: str, value: Any, known: Iterable[str], *, of: str = "") -> str:
     """One of some names; `of` says for what they are, such as " for mnist"."""
     known = list(known)
@@ -243,6 +235,33 @@ def check_real(name: str, value: Any) -> float:
     if math.isnan(number):
         raise ValueError(f"{name}: expected a number, got NaN")
     return number
+
+
+def check_feature_sets(features: Any, shifted_features: Any) -> tuple[Tensor, Tensor]:
+    """Return two sets of features in one space, not necessarily paired, as float64."""
+    sets = []
+    for name, value in (("features", features), ("shifted_features", shifted_features)):
+        values = as_tensor(name, value)
+        if not values.is_floating_point():
+            raise TypeError(
+                f"{name}: expected floating-point features, got dtype {values.dtype}"
+            )
+        if values.ndim != 2 or 0 in values.shape:
+            raise ValueError(
+                f"{name}: expected shape (N, D), samples by features, both at least 1, "
+                f"got {tuple(values.shape)}; flatten feature maps first: "
+                f"`{name}.flatten(1)`"
+            )
+        values = values.double()
+        if not bool(torch.isfinite(values).all()):
+            raise ValueError(_first_not_finite(name, values))
+        sets.append(values)
+    if sets[0].shape[1] != sets[1].shape[1]:
+        raise ValueError(
+            f"shifted_features: expected {sets[0].shape[1]} features a sample, as "
+            f"features, got {sets[1].shape[1]}"
+        )
+    return sets[0], sets[1]
 
 
 def _first_not_finite(name: str, values: Tensor) -> str:

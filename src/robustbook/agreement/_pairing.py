@@ -16,7 +16,12 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from robustbook._checks.arguments import as_tensor, check_count, check_labels
+from robustbook._checks.arguments import (
+    as_tensor,
+    check_count,
+    check_feature_sets,
+    check_labels,
+)
 from robustbook.agreement._docs import SHARED
 
 _Pairs = tuple[np.ndarray, np.ndarray]
@@ -215,33 +220,12 @@ def _label_pair(labels: Any, shifted_labels: Any) -> tuple[np.ndarray, np.ndarra
 
 
 def _feature_pair(features: Any, shifted: Any) -> tuple[np.ndarray, np.ndarray]:
-    pair = []
-    for name, value in (("features", features), ("shifted_features", shifted)):
-        tensor = as_tensor(name, value)
-        if not tensor.is_floating_point():
-            raise TypeError(
-                f"{name}: expected floating-point features, got {tensor.dtype}"
-            )
-        if tensor.ndim != 2 or 0 in tensor.shape:
-            raise ValueError(
-                f"{name}: expected shape (samples, features), at least one of each, "
-                f"got {tuple(tensor.shape)}"
-            )
-        if not bool(torch.isfinite(tensor).all()):
-            place = tuple(int(i) for i in (~torch.isfinite(tensor)).nonzero()[0])
-            raise ValueError(
-                f"{name}: expected finite features, got {float(tensor[place])} at "
-                f"index {place}"
-            )
-        pair.append(tensor.double().cpu().numpy())
-    if pair[0].shape[1] != pair[1].shape[1]:
-        raise ValueError(
-            f"shifted_features: expected {pair[0].shape[1]} features a sample, as "
-            f"features, got {pair[1].shape[1]}"
-        )
+    first, second = (
+        values.cpu().numpy() for values in check_feature_sets(features, shifted)
+    )
     # Distances keep their order; large offsets and odd scales lose no digits.
-    center = pair[0].mean(0)
-    first, second = pair[0] - center, pair[1] - center
+    center = first.mean(0)
+    first, second = first - center, second - center
     size = max(np.abs(first).max(), np.abs(second).max())
     return (first / size, second / size) if size > 0 else (first, second)
 

@@ -14,6 +14,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from robustbook._checks.arguments import check_choice
+from robustbook.average_case._docs import SHARED
 from robustbook.average_case._problem import as_real, check_sigmas
 from robustbook.average_case._result import squeeze
 
@@ -21,6 +23,7 @@ Estimator = Literal["taylor", "mmse"]
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 
 
+@SHARED.fill
 def printed_bound(
     eigenvalues: Any,
     gradients: Any,
@@ -38,13 +41,7 @@ def printed_bound(
 
     Parameters
     ----------
-    eigenvalues : Tensor or array, shape (K - 1, D)
-        Eigenvalues of the symmetric matrices A_i.
-    gradients : Tensor or array, shape (K - 1, D)
-        The vectors u_i.
-    sigma : float or sequence
-        Standard deviation of the noise in each coordinate.
-    estimator : {"taylor", "mmse"}, default "taylor"
+    {eigenvalues} {gradients} {sigma} {estimator}
 
     Returns
     -------
@@ -53,8 +50,7 @@ def printed_bound(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described.
+    {TypeError} {ValueError}
 
     See Also
     --------
@@ -88,6 +84,7 @@ def printed_bound(
     return squeeze(bound, sigmas)
 
 
+@SHARED.fill
 def corrected_bound(
     eigenvalues: Any,
     gradients: Any,
@@ -107,13 +104,7 @@ def corrected_bound(
 
     Parameters
     ----------
-    eigenvalues : Tensor or array, shape (K - 1, D)
-        Eigenvalues of the symmetric matrices A_i, of any sign.
-    gradients : Tensor or array, shape (K - 1, D)
-        The vectors u_i.
-    sigma : float or sequence
-        Standard deviation of the noise in each coordinate.
-    estimator : {"taylor", "mmse"}, default "taylor"
+    {eigenvalues} {gradients} {sigma} {estimator}
 
     Returns
     -------
@@ -122,8 +113,7 @@ def corrected_bound(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described.
+    {TypeError} {ValueError}
 
     See Also
     --------
@@ -157,8 +147,7 @@ def _check(
     values = as_real("eigenvalues", eigenvalues).cpu()
     vectors = as_real("gradients", gradients).cpu()
     sigmas = check_sigmas(sigma)
-    if estimator not in ("taylor", "mmse"):
-        raise ValueError(f"estimator: expected one of taylor, mmse; got {estimator!r}")
+    check_choice("estimator", estimator, ("taylor", "mmse"))
     if values.ndim != 2 or values.shape != vectors.shape or not values.numel():
         raise ValueError(
             "eigenvalues, gradients: expected one shape (K - 1, D), got "

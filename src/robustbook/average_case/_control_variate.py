@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal
 
@@ -12,9 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count, check_real
+from robustbook._checks.arguments import check_choice, check_count, check_real
 from robustbook._checks.models import Model
-from robustbook.average_case._estimators import mmse_linearizations
+from robustbook.average_case._cdf import summarize
+from robustbook.average_case._docs import SHARED
+from robustbook.average_case._estimators import measure_all, mmse_linearizations
 from robustbook.average_case._integrate import sobol_engine
 from robustbook.average_case._linearize import (
     Linearization,
@@ -39,6 +41,7 @@ Kind = Literal["random", "sobol"]
 Linear = Literal["taylor", "mmse"]
 
 
+@SHARED.fill
 def control_variate(
     model: Model,
     x: Any,
@@ -66,12 +69,7 @@ def control_variate(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of inputs (n, ...); must be differentiable.
-    x : Tensor or array, shape (N, ...)
-        Inputs, float32 or float64.
-    sigma : float or sequence
-        Standard deviations of the noise, in units of `x`.
+    {model} {x} {sigma}
     samples : int, default 1024
         Noisy inputs for each input and sigma, at least 4.
     linearization : {"taylor", "mmse"}, default "taylor"
@@ -86,16 +84,7 @@ def control_variate(
         numbers across it. `samples` must then be `scrambles` times a power of 2.
     scrambles : int, default 8
         Independent scrambles for "sobol", an even number of at least 4.
-    label : Tensor or array, shape (N,), optional
-        The class whose probability to estimate; the prediction by default.
-    points : int, default 128
-        Points of each of 8 scrambles for the exact probability.
-    seed : int, default 0
-        Seed of all that is drawn.
-    batch_size : int, optional
-        Noisy inputs at once; chosen by memory by default.
-    device : str or torch.device, optional
-        Where to run; where the model is by default. Noise differs between devices.
+    {label} {points} {seed} {batch_size} {device}
 
     Returns
     -------
@@ -106,14 +95,11 @@ def control_variate(
 
     Warns
     -----
-    UserWarning
-        If the model is in training mode, does not tell classes apart, or `sigma` is
-        lost in rounding.
+    {UserWarning}
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or logits or gradients are not finite.
+    {TypeError} {ValueError}
 
     References
     ----------
@@ -138,43 +124,25 @@ def control_variate(
     )
     options.check()
     problem = set_up(model, x, sigma, label, batch_size, device)
-    classes = problem.num_classes
-    if linearization == "taylor":
-        parts = [
-            _measure(problem, part, problem.sigmas, options)
-            for part in linearize(problem, keep=True)
-        ]
-        estimate = [torch.cat(values, dim=1) for values in zip(*parts, strict=True)]
-        extra = classes
-    else:
-        rows = []
-        for position, value in enumerate(problem.sigmas.tolist()):
-            one = problem.sigmas[position : position + 1]
-            fits = mmse_linearizations(
-                problem,
-                value,
-                linearization_samples,
-                seed,
-                antithetic=True,
-                keep=True,
-            )
-            parts = [_measure(problem, part, one, options) for part in fits]
-            rows.append([torch.cat(v, dim=1) for v in zip(*parts, strict=True)])
-        estimate = [torch.cat(values) for values in zip(*rows, strict=True)]
-        extra = classes * linearization_samples
-    home, given = problem.home, problem.sigma
-    probability, error, reduction = (
-        squeeze(values, given).to(home) for values in estimate
+    shared = linearization == "taylor"
+
+    def fits(sigma: float) -> Iterator[Linearization]:
+        if shared:
+            return linearize(problem, keep=True)
+        return mmse_linearizations(
+            problem, sigma, linearization_samples, seed, antithetic=True, keep=True
+        )
+
+    probability, error, reduction = measure_all(
+        problem,
+        fits,
+        lambda part, sigmas: _measure(problem, part, sigmas, options),
+        shared=shared,
     )
-    return Robustness(
-        probability=probability,
-        standard_error=error,
-        labels=problem.labels.to(home),
-        sigma=given,
-        method="control_variate",
-        calls=torch.full_like(probability, samples + extra, dtype=torch.int64),
-        variance_reduction=reduction,
-    )
+    extra = problem.num_classes * (1 if shared else linearization_samples)
+    result = summarize(problem, probability, error, "control_variate", samples + extra)
+    reduction = squeeze(reduction, problem.sigma).to(problem.home)
+    return replace(result, variance_reduction=reduction)
 
 
 @dataclass(frozen=True)
@@ -198,15 +166,8 @@ class _Options:
             value = check_real("coefficient", self.coefficient)
             if not math.isfinite(value):
                 raise ValueError(f"coefficient: expected a finite number, got {value}")
-        if self.linearization not in ("taylor", "mmse"):
-            raise ValueError(
-                "linearization: expected one of taylor, mmse; got "
-                f"{self.linearization!r}"
-            )
-        if self.noise not in ("random", "sobol"):
-            raise ValueError(
-                f"noise: expected one of random, sobol; got {self.noise!r}"
-            )
+        check_choice("linearization", self.linearization, ("taylor", "mmse"))
+        check_choice("noise", self.noise, ("random", "sobol"))
         check_count("scrambles", self.scrambles, minimum=4)
         if self.scrambles % 2:
             raise ValueError(
@@ -271,8 +232,8 @@ def _coefficients(counts: Tensor, sizes: Tensor, fixed: float | None) -> Tensor:
         model, linear, both = others.unbind(dim=-1)
         covariance = both - model * linear / size
         variance = linear - linear.square() / size
-        found = (covariance + _PRIOR) / (variance + _PRIOR)
-        result[:, :, fold::2] = found[..., None]
+        ratio = (covariance + _PRIOR) / (variance + _PRIOR)
+        result[:, :, fold::2] = ratio[..., None]
     return result
 
 
@@ -298,8 +259,8 @@ def _compare(
         for position, sigma in enumerate(sigmas.tolist()):
             linear = (margins + sigma * steps > 0).all(dim=2).cpu()
             model = problem.keeps(first + row, sigma * noise).cpu()
-            seen = torch.stack([model, linear, model & linear], dim=-1).sum(dim=1)
-            result[position].index_put_((row, group), seen, accumulate=True)
+            counts = torch.stack([model, linear, model & linear], dim=-1).sum(dim=1)
+            result[position].index_put_((row, group), counts, accumulate=True)
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -13,16 +13,17 @@ from robustbook._checks.models import Model
 from robustbook.average_case._cdf import (
     Cdf,
     apply_cdf,
-    check_cdf,
     check_integration,
     summarize,
 )
+from robustbook.average_case._docs import SHARED
 from robustbook.average_case._linearize import Linearization, linearize
 from robustbook.average_case._noise import LINEARIZE, input_noise
 from robustbook.average_case._problem import Problem, set_up
 from robustbook.average_case._result import Robustness
 
 
+@SHARED.fill
 def taylor(
     model: Model,
     x: Any,
@@ -43,25 +44,7 @@ def taylor(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of inputs (n, ...); must be differentiable.
-    x : Tensor or array, shape (N, ...)
-        Inputs, float32 or float64.
-    sigma : float or sequence
-        Standard deviations of the noise, in units of `x`.
-    cdf : {"mvn", "mv_sigmoid"}, default "mvn"
-        The normal distribution function, or the paper's stand-in.
-    label : Tensor or array, shape (N,), optional
-        The class whose probability to compute; the prediction by default.
-    points : int, default 128
-        Points of each of 8 scrambles, from four classes on: standard errors of
-        about 1e-4, well below what the linearization gets wrong.
-    seed : int, default 0
-        Seed of the scrambles.
-    batch_size : int, optional
-        Inputs at once without a gradient; chosen by memory by default.
-    device : str or torch.device, optional
-        Where to run; where the model is by default.
+    {model} {x} {sigma} {cdf} {label} {points} {seed} {batch_size} {device}
 
     Returns
     -------
@@ -70,13 +53,11 @@ def taylor(
 
     Warns
     -----
-    UserWarning
-        If the model is in training mode, or does not tell classes apart.
+    {UserWarning}
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or logits or gradients are not finite.
+    {TypeError} {ValueError}
 
     References
     ----------
@@ -89,16 +70,20 @@ def taylor(
     tensor([[0.9214],
             [0.7602]], dtype=torch.float64)
     """
-    check_cdf(cdf)
-    check_integration(points, seed)
+    check_integration(cdf, points, seed)
     problem = set_up(model, x, sigma, label, batch_size, device)
-    parts = [
-        apply_cdf(cdf, part.margins, part.gram, problem.sigmas, points, seed)
-        for part in linearize(problem)
-    ]
-    return _collect(problem, parts, _name("taylor", cdf), problem.num_classes)
+
+    def measure(part: Linearization, sigmas: Tensor) -> tuple[Tensor, Tensor]:
+        return apply_cdf(cdf, part.margins, part.gram, sigmas, points, seed)
+
+    probability, error = measure_all(
+        problem, lambda _: linearize(problem), measure, shared=True
+    )
+    calls = problem.num_classes
+    return summarize(problem, probability, error, _name("taylor", cdf), calls)
 
 
+@SHARED.fill
 def mmse(
     model: Model,
     x: Any,
@@ -128,30 +113,13 @@ def mmse(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of inputs (n, ...); must be differentiable.
-    x : Tensor or array, shape (N, ...)
-        Inputs, float32 or float64.
-    sigma : float or sequence
-        Standard deviations of the noise, in units of `x`; all share one noise.
+    {model} {x} {sigma}
     samples : int, default 10
         Noisy inputs to average over. An even number makes pairs of them all.
     antithetic : bool, default True
         Noise in pairs, η and -η; of an odd number the last one has no partner.
         False: independent noise, the estimator of the paper.
-    cdf : {"mvn", "mv_sigmoid"}, default "mvn"
-        The normal distribution function, or the paper's stand-in.
-    label : Tensor or array, shape (N,), optional
-        The class whose probability to compute; the prediction by default.
-    points : int, default 128
-        Points of each of 8 scrambles, from four classes on: standard errors of
-        about 1e-4, well below what the linearization gets wrong.
-    seed : int, default 0
-        Seed of the noise and of the scrambles.
-    batch_size : int, optional
-        Inputs at once without a gradient; chosen by memory by default.
-    device : str or torch.device, optional
-        Where to run; where the model is by default.
+    {cdf} {label} {points} {seed} {batch_size} {device}
 
     Returns
     -------
@@ -160,13 +128,11 @@ def mmse(
 
     Warns
     -----
-    UserWarning
-        If the model is in training mode, or does not tell classes apart.
+    {UserWarning}
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or logits or gradients are not finite.
+    {TypeError} {ValueError}
 
     References
     ----------
@@ -186,31 +152,39 @@ def mmse(
     >>> abs(float(paper.probability) - 0.9214) > 0.01
     True
     """
-    check_cdf(cdf)
-    check_integration(points, seed)
+    check_integration(cdf, points, seed)
     check_count("samples", samples)
     if not isinstance(antithetic, bool):
         raise TypeError(f"antithetic: expected True or False, got {antithetic!r}")
     problem = set_up(model, x, sigma, label, batch_size, device)
-    rows_of_sigma = []
-    for position in range(len(problem.sigmas)):
-        one = problem.sigmas[position : position + 1]
-        parts = [
-            apply_cdf(cdf, part.margins, part.gram, one, points, seed)
-            for part in mmse_linearizations(
-                problem, float(one), samples, seed, antithetic=antithetic
-            )
-        ]
-        rows_of_sigma.append(
-            [torch.cat(values, dim=1) for values in zip(*parts, strict=True)]
-        )
-    stacked = [torch.cat(values) for values in zip(*rows_of_sigma, strict=True)]
-    return _collect(
-        problem,
-        [(stacked[0], stacked[1])],
-        _name("mmse", cdf),
-        samples * problem.num_classes,
-    )
+
+    def fits(sigma: float) -> Iterator[Linearization]:
+        return mmse_linearizations(problem, sigma, samples, seed, antithetic=antithetic)
+
+    def measure(part: Linearization, sigmas: Tensor) -> tuple[Tensor, Tensor]:
+        return apply_cdf(cdf, part.margins, part.gram, sigmas, points, seed)
+
+    probability, error = measure_all(problem, fits, measure, shared=False)
+    calls = samples * problem.num_classes
+    return summarize(problem, probability, error, _name("mmse", cdf), calls)
+
+
+def measure_all(
+    problem: Problem,
+    linearizations: Callable[[float], Iterable[Linearization]],
+    measure: Callable[[Linearization, Tensor], tuple[Tensor, ...]],
+    *,
+    shared: bool,
+) -> list[Tensor]:
+    """What is measured (S, n) of every linearization, put together: (S, N) each.
+
+    One linearization serves all sigmas, or each sigma has its own.
+    """
+    rows = []
+    for sigmas in problem.sigmas[None] if shared else problem.sigmas[:, None]:
+        parts = [measure(part, sigmas) for part in linearizations(float(sigmas[0]))]
+        rows.append([torch.cat(values, dim=1) for values in zip(*parts, strict=True)])
+    return [torch.cat(values) for values in zip(*rows, strict=True)]
 
 
 def mmse_linearizations(
@@ -226,21 +200,10 @@ def mmse_linearizations(
 
     def noise(rows: slice) -> Tensor:
         drawn = samples - samples // 2 if antithetic else samples
-        found = sigma * input_noise(seed, LINEARIZE, rows, drawn, problem.inputs)
-        return torch.cat([found, -found[:, : samples - drawn]], dim=1)
+        half = sigma * input_noise(seed, LINEARIZE, rows, drawn, problem.inputs)
+        return torch.cat([half, -half[:, : samples - drawn]], dim=1)
 
     return linearize(problem, noise=noise, samples=samples, keep=keep)
-
-
-def _collect(
-    problem: Problem, parts: list[tuple[Tensor, Tensor]], method: str, calls: int
-) -> Robustness:
-    probability, error = (
-        torch.cat(values, dim=1) for values in zip(*parts, strict=True)
-    )
-    return summarize(
-        probability, error, problem.labels, problem.sigma, method, calls, problem.home
-    )
 
 
 def _name(method: str, cdf: Cdf) -> str:

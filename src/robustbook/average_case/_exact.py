@@ -11,18 +11,18 @@ from robustbook._checks.arguments import check_labels, check_logits
 from robustbook.average_case._cdf import (
     Cdf,
     apply_cdf,
-    check_cdf,
     check_integration,
-    summarize,
 )
+from robustbook.average_case._docs import SHARED
 from robustbook.average_case._linearize import break_ties, margins_of, other_classes
 from robustbook.average_case._problem import as_real, check_inputs, check_sigmas
-from robustbook.average_case._result import Robustness
+from robustbook.average_case._result import Robustness, squeeze
 
 #: Its square is a normal number.
 _SMALLEST: Final = 1e-150
 
 
+@SHARED.fill
 def linear_exact(
     weights: Any,
     bias: Any,
@@ -51,14 +51,10 @@ def linear_exact(
         Standard deviations of isotropic noise, in units of `x`.
     covariance : Tensor or array, shape (D,) or (D, D), optional
         Instead of `sigma`: variances, or a covariance matrix of the noise.
-    label : Tensor or array, shape (N,), optional
-        The class whose probability to compute; the prediction by default.
-    cdf : {"mvn", "mv_sigmoid"}, default "mvn"
-        The normal distribution function, or the paper's stand-in.
+    {label} {cdf}
     points : int, default 1024
         Points of each of 8 scrambles, from four classes on.
-    seed : int, default 0
-        Seed of the scrambles.
+    {seed}
 
     Returns
     -------
@@ -67,9 +63,7 @@ def linear_exact(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or not exactly one of `sigma` and
-        `covariance` is given.
+    {TypeError} {ValueError}
 
     See Also
     --------
@@ -116,8 +110,7 @@ def linear_exact(
         labels = check_labels(
             "label", label, length=len(logits), num_classes=logits.shape[1]
         ).to(logits.device)
-    check_cdf(cdf)
-    check_integration(points, seed)
+    check_integration(cdf, points, seed)
     others = other_classes(labels, logits.shape[1])
     # Units in which squares of the weights do not vanish.
     unit = matrix.abs().amax().clamp_min(_SMALLEST)
@@ -138,8 +131,14 @@ def linear_exact(
     margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), labels)
     probability, error = apply_cdf(cdf, margins, gram, sigmas.reshape(-1), points, seed)
     shown = sigmas if covariance is None else torch.full_like(sigmas, torch.nan)
-    return summarize(
-        probability, error, labels, shown, "linear_exact", 0, inputs.device
+    home = inputs.device
+    return Robustness(
+        probability=squeeze(probability, shown).to(home),
+        standard_error=squeeze(error, shown).to(home),
+        labels=labels.to(home),
+        sigma=shown,
+        method="linear_exact",
+        calls=torch.zeros_like(squeeze(probability, shown), dtype=torch.int64).to(home),
     )
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook._checks.models import Model
+from robustbook.average_case._docs import SHARED
 from robustbook.average_case._noise import BLOCK, MEASURE, PILOT, draw_normal
 from robustbook.average_case._problem import Problem, set_up, spans
 from robustbook.average_case._result import ADDED, Robustness, squeeze
@@ -18,6 +19,7 @@ from robustbook.average_case._result import ADDED, Robustness, squeeze
 _PILOT_SAMPLES: Final = 256
 
 
+@SHARED.fill
 def monte_carlo(
     model: Model,
     x: Any,
@@ -44,27 +46,16 @@ def monte_carlo(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of inputs (n, ...).
-    x : Tensor or array, shape (N, ...)
-        Inputs, float32 or float64.
-    sigma : float or sequence
-        Standard deviations of the noise, in units of `x`.
+    {model} {x} {sigma}
     samples : int, default 10000
         Noisy inputs for each input and sigma; with a `precision`, the most.
     precision : float, optional
         Standard error to aim at.
-    label : Tensor or array, shape (N,), optional
-        The class whose probability to estimate; the prediction by default.
-    seed : int, default 0
-        Seed of the noise.
+    {label} {seed}
     first : int, default 0
         Number of the first input: a part of a larger set has the noise that it has
         there.
-    batch_size : int, optional
-        Noisy inputs at once; chosen by memory by default.
-    device : str or torch.device, optional
-        Where to run; where the model is by default. Noise differs between devices.
+    {batch_size} {device}
 
     Returns
     -------
@@ -74,14 +65,11 @@ def monte_carlo(
 
     Warns
     -----
-    UserWarning
-        If the model is in training mode, does not tell classes apart, or `sigma` is
-        lost in rounding.
+    {UserWarning}
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or logits are not finite.
+    {TypeError} {ValueError}
 
     References
     ----------

@@ -11,7 +11,12 @@ import torch
 from scipy.special import owens_t, stdtrit
 from torch import Tensor
 
-from robustbook._checks.arguments import DTYPES, as_tensor, check_count
+from robustbook._checks.arguments import (
+    DTYPES,
+    as_tensor,
+    check_count,
+    check_power_of_two,
+)
 from robustbook.average_case._integrate import Rule, factorize, integrate
 
 #: Constraints whose failures together have at most this share of the probability of
@@ -117,9 +122,7 @@ def orthant_probability(
     >>> round(float(same.probability), 6)
     0.5
     """
-    check_count("points", points)
-    if points & (points - 1):
-        raise ValueError(f"points: expected a power of 2, got {points}")
+    check_power_of_two("points", points)
     check_count("scrambles", scrambles, minimum=2)
     check_count("seed", seed, minimum=0)
     if dtype not in (None, torch.float32, torch.float64):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_positive
 from robustbook._checks.models import Model
+from robustbook.average_case._docs import SHARED
 from robustbook.average_case._linearize import margins_of
 from robustbook.average_case._problem import NO_NOISE, as_real, set_up
 from robustbook.average_case._result import squeeze
@@ -71,6 +72,7 @@ def mv_sigmoid(values: Any, *, scale: float = 1.0) -> Tensor:
     return torch.exp(-torch.logsumexp(torch.cat([zero, -margins], dim=-1), dim=-1))
 
 
+@SHARED.fill
 def softmax_proxy(
     model: Model,
     x: Any,
@@ -88,18 +90,10 @@ def softmax_proxy(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of inputs (n, ...).
-    x : Tensor or array, shape (N, ...)
-        Inputs, float32 or float64.
+    {model} {x}
     temperature : float or sequence, default 1
         Positive; what the logits are divided by. Several share the work.
-    label : Tensor or array, shape (N,), optional
-        Classes; the predictions by default.
-    batch_size : int, optional
-        Inputs at once; chosen by memory by default.
-    device : str or torch.device, optional
-        Where to run; where the model is by default.
+    {label} {batch_size} {device}
 
     Returns
     -------
@@ -108,8 +102,7 @@ def softmax_proxy(
 
     Raises
     ------
-    TypeError, ValueError
-        If an argument is not as described, or the logits are not finite.
+    {TypeError} {ValueError}
 
     References
     ----------

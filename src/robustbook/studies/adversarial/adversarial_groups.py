@@ -248,14 +248,17 @@ def _discrepancies(pair: AttackedLogits, beta: float) -> Row:
         terms = measure(*logits, beta=beta, reduction="none")
         row[f"{name}_star"] = _finite(_mean(terms))
     for ground in ("index", "confidence"):
-        row[f"wasserstein_{ground}"] = discrepancies.wasserstein(*logits, ground=ground)
+        distance = discrepancies.wasserstein(*logits, ground=ground)
+        row[f"wasserstein_{ground}"] = float(distance)
     features = pair.features, pair.shifted_features
-    terms = discrepancies.mmd(*features, reduction="none")
+    terms = torch.as_tensor(discrepancies.mmd(*features, reduction="none"))
     row["mmd"] = _mean(terms)
     error = _error(terms)
     row["mmd_se"] = None if error is None else 2 * error
     try:
-        cosines = discrepancies.cosine_similarity(*features, reduction="none")
+        cosines = torch.as_tensor(
+            discrepancies.cosine_similarity(*features, reduction="none")
+        )
         row["cosine"], row["cosine_se"] = _mean(cosines), _error(cosines)
     except ValueError:  # a sample whose features are all zeros
         row["cosine"] = row["cosine_se"] = None
@@ -321,7 +324,9 @@ def _resampled(
         values[name] = -terms.numpy()[index].mean(1)
     if summary["cosine"] is not None:
         features = pair.features, pair.shifted_features
-        cosines = discrepancies.cosine_similarity(*features, reduction="none")
+        cosines = torch.as_tensor(
+            discrepancies.cosine_similarity(*features, reduction="none")
+        )
         values["cosine"] = cosines.numpy()[index].mean(1)
     single = [
         *(f"{name}_star" for name in POSTERIOR),
