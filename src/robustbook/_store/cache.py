@@ -83,7 +83,7 @@ def cached_arrays(
     configuration: Configuration,
     compute: Callable[[], Arrays],
     *,
-    code: str | tuple[str, ...] = (),
+    code: str | tuple[str, ...],
     directory: Path | str | None = None,
 ) -> Arrays:
     """Read the arrays of a configuration, or compute and store them.

@@ -70,13 +70,6 @@ def fingerprint(*modules: str, source: Path | None = None) -> str:
     return _running(modules)
 
 
-def code_sha256(
-    modules: Iterable[str], *, source: Path | None = None, **_: bool
-) -> str:
-    """Until the studies call :func:`fingerprint`."""
-    return fingerprint(*modules, source=source)
-
-
 @lru_cache
 def _running(modules: _Strings) -> str:
     return _running_code().fingerprint(*modules)
