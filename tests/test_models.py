@@ -1,10 +1,10 @@
 """Architectures and checkpoints: what is committed loads, and is what it says."""
 
 import importlib.util
-import json
 
 import pytest
 import torch
+from torch import nn
 
 from robustbook import models, training
 from robustbook._store import sha256_of
@@ -98,31 +98,30 @@ def test_unknown_model_names_the_known_ones():
         models.training_runs("oak")
 
 
-def test_damaged_file_is_refused(copied):
-    path = copied / "digits-linear-s0.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(
-        DataUnavailableError, match=r"expected sha256 .* got .* restore"
-    ):
-        load_model("digits-linear", directory=copied)
+def flip_a_bit(folder):
+    path = folder / "digits-linear-s0.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
-def test_missing_file_says_how_to_retrain(copied):
-    (copied / "digits-linear-s0.safetensors").unlink()
-    with pytest.raises(DataUnavailableError, match=r"python -m robustbook\.training"):
-        load_model("digits-linear", directory=copied)
-
-
-def test_missing_registry_says_how_to_retrain(tmp_path):
-    with pytest.raises(DataUnavailableError, match=r"python -m robustbook\.training"):
-        load_model("digits-linear", directory=tmp_path)
-
-
-def test_registry_of_another_schema_is_refused(copied):
-    (copied / "registry.json").write_text(json.dumps({"schema": 99}))
-    with pytest.raises(DataUnavailableError, match="of schema 1, got 99"):
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (flip_a_bit, r"expected sha256 .* got .* restore"),
+        (
+            lambda folder: (folder / "digits-linear-s0.safetensors").unlink(),
+            r"python -m robustbook\.training",
+        ),
+        (
+            lambda folder: (folder / "registry.json").unlink(),
+            r"python -m robustbook\.training",
+        ),
+    ],
+    ids=["damaged file", "missing file", "missing registry"],
+)
+def test_what_is_not_there_or_damaged_is_said(copied, damage, message):
+    damage(copied)
+    with pytest.raises(DataUnavailableError, match=message):
         load_model("digits-linear", directory=copied)
 
 
@@ -131,6 +130,7 @@ def test_registry_of_another_schema_is_refused(copied):
     [
         ("{", "not JSON"),
         ("[]", "of schema 1"),
+        ('{"schema": 99}', "of schema 1, got 99"),
         ('{"schema": 1}', "expected a table of checkpoints"),
         ('{"schema": 1, "checkpoints": {"a-s0": {"model": "a"}}}', "a-s0 lacks arch"),
         ('{"schema": 1, "checkpoints": {"a-s0": 3}}', "a-s0 lacks arch"),
@@ -207,25 +207,16 @@ def test_architecture_names_are_checked():
         models.SmallCNN(size=7)
 
 
-def test_logits_of_batches_and_keeps_the_mode():
-    model = torch.nn.Sequential(
-        torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, 10)
-    ).train()
+def test_logits_of_batches_and_keeps_the_mode_of_each_module():
+    layers = nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(0.5), nn.Linear(64, 10)
+    model = nn.Sequential(*layers).train()
+    model[1].eval()  # frozen, as for fine-tuning
     images = load_dataset("digits", "test").images[:33]
     whole = logits_of(model, images)
     parts = logits_of(model, images, batch_size=10)
-    assert model.training
+    assert [m.training for m in model.modules()] == [True, True, False, True, True]
     assert not whole.requires_grad
     torch.testing.assert_close(whole, parts)
-
-
-def test_logits_of_keeps_the_mode_of_each_module():
-    model = torch.nn.Sequential(
-        torch.nn.Flatten(), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 10)
-    ).train()
-    model[1].eval()  # frozen, as for fine-tuning
-    logits_of(model, torch.zeros(2, 1, 8, 8))
-    assert [module.training for module in model.modules()] == [True, True, False, True]
 
 
 def test_logits_of_refuses_no_images_and_empty_batches():

@@ -15,9 +15,9 @@ from robustbook.cli import app
 from robustbook.datasets import DataUnavailableError, Sentences, load_sentences
 
 FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
+HERE = bool(FOLDER) and (Path(FOLDER) / "text" / "rt-polarity").is_dir()
 needs_polarity = pytest.mark.skipif(
-    not (FOLDER and (Path(FOLDER) / "text" / "rt-polarity").is_dir()),
-    reason="text/rt-polarity is not in the folder that ROBUSTBOOK_DATA names",
+    not HERE, reason="text/rt-polarity is not in the folder that ROBUSTBOOK_DATA names"
 )
 PARTS = ("train", "validation", "test")
 COLLECTIONS = [
@@ -31,58 +31,34 @@ def fingerprint(data):
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
+#: Collection, split, size, and how its sha256 begins.
+KNOWN = """
+template-reviews train 1200 ad3fac3093c31555ecef6a9a
+template-reviews validation 300 78a30362670abe16a5bf1a16
+template-reviews test 500 553dfe0a5eaa5870a240494f
+sentence-polarity train 7662 055d2f14f958f3875934995f
+sentence-polarity validation 1000 2494d16d94780ca985392c32
+sentence-polarity test 2000 7cb4650bb8dd40cc5c2a3534
+"""
+
+
 @pytest.mark.parametrize(
-    ("name", "split", "size", "sha256"),
+    "line",
     [
-        (
-            "template-reviews",
-            "train",
-            1200,
-            "ad3fac3093c31555ecef6a9afcf42f4268d7ed8b4d2d212e759addade466d372",
-        ),
-        (
-            "template-reviews",
-            "validation",
-            300,
-            "78a30362670abe16a5bf1a161748d738aa881c18b877fe36b7546246a1a26024",
-        ),
-        (
-            "template-reviews",
-            "test",
-            500,
-            "553dfe0a5eaa5870a240494f436e2c5e39b059789a86e406794740f9a057728e",
-        ),
-        pytest.param(
-            "sentence-polarity",
-            "train",
-            7662,
-            "055d2f14f958f3875934995f0be21383c5833a0b48c7853f0ffb17078f41c89a",
-            marks=needs_polarity,
-        ),
-        pytest.param(
-            "sentence-polarity",
-            "validation",
-            1000,
-            "2494d16d94780ca985392c32de6db246606bfc2a9b7af6cd95ead0e6b386e7d2",
-            marks=needs_polarity,
-        ),
-        pytest.param(
-            "sentence-polarity",
-            "test",
-            2000,
-            "7cb4650bb8dd40cc5c2a35343006dae289a1118374bbf2a34e7ab0f32d47b110",
-            marks=needs_polarity,
-        ),
+        pytest.param(line, marks=[needs_polarity] * line.startswith("sentence"))
+        for line in KNOWN.split("\n")[1:-1]
     ],
 )
-def test_sentences_never_change(name, split, size, sha256):
+def test_sentences_never_change(line):
+    name, split, size, sha256 = line.split()
+    size = int(size)
     data = load_sentences(name, split)
     assert len(data) == size
     assert (data.name, data.split, data.num_classes) == (name, split, 2)
     assert data.labels.dtype == torch.int64
     assert torch.bincount(data.labels).tolist() == [size // 2, size // 2]
     assert all(text == text.strip() and text for text in data.texts)
-    assert fingerprint(data) == sha256
+    assert fingerprint(data).startswith(sha256)
 
 
 @pytest.mark.parametrize("name", COLLECTIONS)
@@ -96,16 +72,8 @@ def test_splits_are_disjoint(name):
 @needs_polarity
 def test_labels_are_those_of_the_files():
     folder = Path(FOLDER) / "text" / "rt-polarity"
-    lines = [
-        {
-            line.strip()
-            for line in (folder / f"rt-polarity.{end}")
-            .read_bytes()
-            .decode()
-            .split("\n")
-        }
-        for end in ("neg", "pos")
-    ]
+    texts = [(folder / f"rt-polarity.{end}").read_bytes() for end in ("neg", "pos")]
+    lines = [{line.strip() for line in text.decode().split("\n")} for text in texts]
     for part in PARTS:
         data = load_sentences("sentence-polarity", part)
         for text, label in zip(data.texts, data.labels.tolist(), strict=True):

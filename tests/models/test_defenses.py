@@ -168,7 +168,7 @@ def test_wrapper_is_both_around_the_model():
 def test_attacks_see_through_the_wrapper_or_not():
     model = load_model("digits-cnn")
     test = load_dataset("digits", "test").subset(range(50))
-    found = {}
+    share = {}
     for straight_through in (True, False):
         defended = JPEGReverseSigmoid(model, straight_through=straight_through)
         images = test.images.clone().requires_grad_()
@@ -177,8 +177,8 @@ def test_attacks_see_through_the_wrapper_or_not():
         (gradient,) = torch.autograd.grad(loss, images)
         shifted = (images.detach() + 0.25 * gradient.sign()).clamp(0, 1)
         right = logits_of(defended, shifted).argmax(1) == test.labels
-        found[straight_through] = float(right.double().mean())
-    assert found[True] < 0.5 < 0.8 < found[False]
+        share[straight_through] = float(right.double().mean())
+    assert share[True] < 0.5 < 0.8 < share[False]
 
 
 def test_surrogate_is_all_but_the_reverse_sigmoid():
@@ -206,10 +206,10 @@ def test_attacks_find_more_by_way_of_the_surrogate():
     defended = load_model("digits-cnn+jpeg-rs")
     left = {}
     for name, attacked in (("direct", defended), ("surrogate", defended.surrogate)):
-        found = attacks.pgd(
+        attack = attacks.pgd(
             attacked, test.images, test.labels, eps=0.15, steps=10, progress=False
         )
-        right = logits_of(defended, found.adversarial).argmax(1) == test.labels
+        right = logits_of(defended, attack.adversarial).argmax(1) == test.labels
         left[name] = float(right.double().mean())
     assert left["surrogate"] < left["direct"] - 0.1
 

@@ -55,17 +55,8 @@ def registered(monkeypatch, tmp_path):
         options = {"channels": 1, "size": 8, "convolutions": [], "linear": [10]}
         source = models.Source("owner/name", "0123456789ab", "folder/", "MIT")
         entry = models.PublicModel(
-            "tiny",
-            "digits",
-            "conv-net",
-            options,
-            (0.5,),
-            (0.25,),
-            0.1,
-            source,
-            "tiny.pt",
-            file,
-            sha256_of(path),
+            *("tiny", "digits", "conv-net", options, (0.5,), (0.25,), 0.1, source),
+            *("tiny.pt", file, sha256_of(path)),
         )
         monkeypatch.setitem(_public._REGISTRY, "tiny", entry)
         return path

@@ -23,6 +23,13 @@ except ImportError as error:
 NAME = "Wong2020Fast"
 
 
+def linf_entries():
+    from robustbench.model_zoo import model_dicts
+    from robustbench.model_zoo.enums import BenchmarkDataset, ThreatModel
+
+    return model_dicts[BenchmarkDataset.cifar_10][ThreatModel.Linf]
+
+
 class Tiny(nn.Module):
     """A custom entry of the zoo."""
 
@@ -37,10 +44,7 @@ class Tiny(nn.Module):
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
     """Enter a tiny model in the zoo; return a state and the path of its file."""
-    from robustbench.model_zoo import model_dicts
-    from robustbench.model_zoo.enums import BenchmarkDataset, ThreatModel
-
-    entries = model_dicts[BenchmarkDataset.cifar_10][ThreatModel.Linf]
+    entries = linf_entries()
     monkeypatch.setitem(entries, "Tiny2026", {"model": Tiny, "gdrive_id": "drive-id"})
     ids = ["drive-a", "drive-b"]
     monkeypatch.setitem(entries, "Pair2026", {"model": Tiny, "gdrive_id": ids})
@@ -73,10 +77,7 @@ def download(monkeypatch):
 
 
 def test_a_model_of_the_zoo_loads_from_a_file(tmp_path, download):
-    from robustbench.model_zoo import model_dicts
-    from robustbench.model_zoo.enums import BenchmarkDataset, ThreatModel
-
-    zoo = model_dicts[BenchmarkDataset.cifar_10][ThreatModel.Linf]
+    zoo = linf_entries()
     original = zoo[NAME]["model"]().eval()
     path = tmp_path / "cifar10" / "Linf" / f"{NAME}.pt"
     path.parent.mkdir(parents=True)
@@ -110,7 +111,6 @@ def test_a_download_is_used(tiny, download):
 
 
 def test_the_default_folder_is_that_of_the_data(tiny, download, monkeypatch, tmp_path):
-
     state, path = tiny
     monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path / "data"))
@@ -205,11 +205,8 @@ def test_an_ensemble_names_the_missing_part(tiny, download):
 
 
 def test_weights_from_elsewhere_are_told_apart(tiny, download, monkeypatch):
-    from robustbench.model_zoo import model_dicts
-    from robustbench.model_zoo.enums import BenchmarkDataset, ThreatModel
-
     _, path = tiny
-    entries = model_dicts[BenchmarkDataset.cifar_10][ThreatModel.Linf]
+    entries = linf_entries()
     monkeypatch.setitem(entries, "Tiny2026", {"model": Tiny, "gdrive_id": None})
     with pytest.raises(DataUnavailableError, match="come with timm or torchvision"):
         load(path)
@@ -251,14 +248,14 @@ def test_benchmarks_attack_runs():
         log_path=None,
     )
     with torch.random.fork_rng():
-        found = attack.run_standard_evaluation(
+        adversarial = attack.run_standard_evaluation(
             data.images, data.labels, bs=6, state_path=None
         )
         pair = attack.run_standard_evaluation(
             data.images, data.labels, return_labels=True
         )
-    assert found.shape == data.images.shape
-    assert 0 < float((found - data.images).abs().max()) <= 0.2 + 1e-6
+    assert adversarial.shape == data.images.shape
+    assert 0 < float((adversarial - data.images).abs().max()) <= 0.2 + 1e-6
     assert len(pair) == 2
     with pytest.raises(NotImplementedError):
         _AutoAttack(nn.Identity(), is_tf_model=True)
