@@ -191,12 +191,12 @@ def check_power_of_two(name: str, value: Any) -> int:
     return count
 
 
-def check_choice(name: str, value: Any, known: Iterable[str], *, of: str = "") -> str:
+def check_choice(name: str, value: Any, choices: Iterable[str], *, of: str = "") -> str:
     """One of some names; `of` says for what they are, such as " for mnist"."""
-    known = list(known)
-    if not isinstance(value, str) or value not in known:
+    choices = list(choices)
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(
-            f"{name}: expected one of {', '.join(known)}{of}; got {value!r}"
+            f"{name}: expected one of {', '.join(choices)}{of}; got {value!r}"
         )
     return value
 

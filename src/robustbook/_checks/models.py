@@ -138,13 +138,13 @@ def find_device(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     # An empty tensor knows which device "cuda" stands for.
-    asked = torch.empty(0, device=device).device
-    if parameter is not None and parameter.device != asked:
+    requested = torch.empty(0, device=device).device
+    if parameter is not None and parameter.device != requested:
         raise ValueError(
-            f"device: expected that of the model, {parameter.device}, got {asked}; "
-            f'call model.to("{asked}") first'
+            f"device: expected that of the model, {parameter.device}, got {requested}; "
+            f'call model.to("{requested}") first'
         )
-    return asked
+    return requested
 
 
 def warn_of_training(model: Model) -> None:

@@ -152,6 +152,9 @@ def adam_agreement(
     )
 
 
+# Gradients are wanted whatever the caller has switched off.
+@torch.inference_mode(False)
+@torch.enable_grad()
 def adam_steps(
     logits: Tensor,
     shifted_logits: Tensor,
@@ -163,20 +166,6 @@ def adam_steps(
     seed: int | None = None,
 ) -> tuple[list[float], int]:
     """Beta at the start and after every epoch, and the number of steps."""
-    # Gradients are wanted whatever the caller has switched off.
-    with torch.inference_mode(False), torch.enable_grad():
-        return _ascend(logits, shifted_logits, beta0, lr, epochs, batch_size, seed)
-
-
-def _ascend(
-    logits: Tensor,
-    shifted_logits: Tensor,
-    beta0: float,
-    lr: float,
-    epochs: int,
-    batch_size: int | None,
-    seed: int | None,
-) -> tuple[list[float], int]:
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     clean, shifted = logits.float().clone(), shifted_logits.float().clone()
     size = len(clean) if batch_size is None else batch_size

@@ -199,10 +199,10 @@ def _measure(
     sizes = torch.tensor(options.groups, dtype=torch.float64)
     total = float(sizes.sum())
     model, linear, both = counts.double().unbind(dim=-1)
-    known = exact.probability.cpu()[..., None]
+    expected = exact.probability.cpu()[..., None]
     coefficient = _coefficients(counts, sizes, options.coefficient)
     # (S, n, G): the estimate of each group.
-    values = model / sizes - coefficient * (linear / sizes - known)
+    values = model / sizes - coefficient * (linear / sizes - expected)
     estimate = (values * sizes).sum(dim=-1) / total
     if options.noise == "random":
         square = (model - 2 * coefficient * both + coefficient**2 * linear) / sizes

@@ -170,7 +170,7 @@ def _products(outputs: Tensor, leaf: Tensor, cotangents: Tensor) -> Tensor:
     """Vector-Jacobian products, all at once where the model's layers allow it."""
 
     def product(cotangent: Tensor, batched: bool) -> Tensor:
-        (found,) = torch.autograd.grad(
+        (gradient,) = torch.autograd.grad(
             outputs,
             leaf,
             cotangent,
@@ -179,7 +179,7 @@ def _products(outputs: Tensor, leaf: Tensor, cotangents: Tensor) -> Tensor:
             allow_unused=True,
             materialize_grads=True,
         )
-        return found.detach()
+        return gradient.detach()
 
     try:
         return product(cotangents, True)

@@ -93,20 +93,20 @@ def monte_carlo(
     spent = needed.clone()
     if precision is not None:
         pilot = torch.full_like(needed, min(_PILOT_SAMPLES, samples))
-        kept = _count(problem, pilot, seed, PILOT, first)
-        share = (kept.double() + ADDED / 2) / (pilot + ADDED)
+        survivals = _count(problem, pilot, seed, PILOT, first)
+        share = (survivals.double() + ADDED / 2) / (pilot + ADDED)
         wanted = (share * (1 - share) / precision**2).ceil()
         # As many as the standard error needs if none of them fails.
         fewest = min(samples, math.ceil(math.sqrt(ADDED / 2) / precision))
         wanted = wanted.clamp(min=fewest).clamp(max=samples)
         needed = wanted.long()
         spent = needed + pilot
-    kept = _count(problem, needed, seed, MEASURE, first)
-    share = (kept.double() + ADDED / 2) / (needed + ADDED)
+    survivals = _count(problem, needed, seed, MEASURE, first)
+    share = (survivals.double() + ADDED / 2) / (needed + ADDED)
     error = (share * (1 - share) / (needed + ADDED)).sqrt()
     home, one = problem.home, problem.sigma
     return Robustness(
-        probability=squeeze(kept.double() / needed, one).to(home),
+        probability=squeeze(survivals.double() / needed, one).to(home),
         standard_error=squeeze(error, one).to(home),
         labels=problem.labels.to(home),
         sigma=one,
@@ -126,7 +126,7 @@ def _count(
         for index, count in enumerate(blocks.tolist())
         for block in range(count)
     ]
-    kept = torch.zeros_like(needed)
+    survivals = torch.zeros_like(needed)
     place = torch.arange(BLOCK)
     for some in spans(len(keys), max(1, problem.batch_size // BLOCK)):
         numbers = [(first + index, block) for index, block in keys[some]]
@@ -141,5 +141,5 @@ def _count(
             images = index[live]
             right = problem.keeps(images, sigma * noise[live.to(noise.device)])
             counted = right.cpu() & (place < left[live, None])
-            kept[position].index_add_(0, images, counted.sum(dim=1))
-    return kept
+            survivals[position].index_add_(0, images, counted.sum(dim=1))
+    return survivals

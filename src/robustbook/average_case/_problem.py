@@ -98,15 +98,15 @@ def set_up(
 ) -> Problem:
     """Check everything that can be checked before the work begins."""
     check_model(model)
-    given = check_inputs(x)
+    original = check_inputs(x)
     sigmas = torch.ones(0) if sigma is NO_NOISE else check_sigmas(sigma)
     if batch_size is not None:
         check_count("batch_size", batch_size)
     if label is not None:
-        label = check_labels("label", label, length=len(given))
+        label = check_labels("label", label, length=len(original))
     warn_of_training(model)
-    place = find_device(model, given, device)
-    inputs = given.to(place).contiguous()
+    place = find_device(model, original, device)
+    inputs = original.to(place).contiguous()
     size = batch_size or _choose_batch(model, inputs)
     with torch.no_grad():
         logits = torch.cat(
@@ -132,7 +132,7 @@ def set_up(
         sigmas.reshape(-1),
         sigmas,
         size,
-        given.device,
+        original.device,
     )
 
 
