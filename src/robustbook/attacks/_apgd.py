@@ -10,20 +10,13 @@ from torch import Tensor
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
-from robustbook.attacks.engine import (
-    SHARED,
-    ArrayLike,
-    Batch,
-    Norm,
-    Settings,
-    run_attack,
-)
+from robustbook.attacks.engine import DOCS, ArrayLike, Batch, Norm, Settings, run_attack
 
 #: Each loss, with the number of classes from which it is defined.
 LOSSES: Final = {"ce": 2, "dlr": 3, "targeted": 4}
 
 
-@SHARED.fill
+@DOCS.fill
 def apgd(
     model: Model,
     images: ArrayLike,

@@ -10,10 +10,10 @@ from torch import Tensor
 from robustbook._checks.arguments import check_count
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult, smallest
-from robustbook.attacks.engine import SHARED, ArrayLike, Batch, Settings, run_attack
+from robustbook.attacks.engine import DOCS, ArrayLike, Batch, Settings, run_attack
 
 
-@SHARED.fill
+@DOCS.fill
 def bisect_result(
     model: Model,
     images: ArrayLike,

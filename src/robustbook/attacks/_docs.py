@@ -43,4 +43,4 @@ UserWarning
 
 from robustbook._docs import SharedDocs
 
-SHARED = SharedDocs(__doc__)
+DOCS = SharedDocs(__doc__)

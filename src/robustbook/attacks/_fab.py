@@ -9,17 +9,10 @@ from robustbook._checks.arguments import check_count
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
 from robustbook.attacks._targets import closest
-from robustbook.attacks.engine import (
-    SHARED,
-    ArrayLike,
-    Batch,
-    Norm,
-    Settings,
-    run_attack,
-)
+from robustbook.attacks.engine import DOCS, ArrayLike, Batch, Norm, Settings, run_attack
 
 
-@SHARED.fill
+@DOCS.fill
 def fab(
     model: Model,
     images: ArrayLike,

@@ -8,17 +8,10 @@ from torch import Tensor
 from robustbook._checks.arguments import check_positive
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
-from robustbook.attacks.engine import (
-    SHARED,
-    ArrayLike,
-    Batch,
-    Norm,
-    Settings,
-    run_attack,
-)
+from robustbook.attacks.engine import DOCS, ArrayLike, Batch, Norm, Settings, run_attack
 
 
-@SHARED.fill
+@DOCS.fill
 def fgsm(
     model: Model,
     images: ArrayLike,

@@ -20,11 +20,11 @@ from robustbook._checks.arguments import check_count, check_labels, check_logits
 from robustbook._checks.images import check_images
 from robustbook._checks.models import Model, check_model, find_device, warn_of_training
 from robustbook.attacks._classifier import Classifier
-from robustbook.attacks._docs import SHARED
+from robustbook.attacks._docs import DOCS
 from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
 
 __all__ = [
-    "SHARED",
+    "DOCS",
     "ArrayLike",
     "Batch",
     "Norm",

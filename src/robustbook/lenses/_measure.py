@@ -21,7 +21,7 @@ from robustbook._checks.arguments import (
 from robustbook._checks.images import check_images
 from robustbook._checks.models import Model, check_model, find_device
 from robustbook.agreement import posterior_agreement
-from robustbook.attacks.engine import SHARED
+from robustbook.attacks.engine import DOCS
 from robustbook.average_case import Robustness
 from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.lenses._parts import Parts
@@ -57,7 +57,7 @@ FEWEST: Final = 10
 ROUNDING: Final = 0.01
 
 
-@SHARED.fill
+@DOCS.fill
 def three_lenses(
     model: Model,
     images: Any,

@@ -19,7 +19,7 @@ from robustbook.margins._arrays import (
     check_level,
     check_vector,
 )
-from robustbook.margins._docs import SHARED
+from robustbook.margins._docs import DOCS
 from robustbook.margins._estimate import Estimate, bounded_interval
 
 
@@ -57,7 +57,7 @@ class RobustAccuracy:
     num_samples: int
 
 
-@SHARED.fill
+@DOCS.fill
 def estimate_robust_accuracy(
     logit_margin: Any,
     correct: Any,

@@ -19,11 +19,11 @@ from robustbook._checks.models import (
 )
 from robustbook.attacks.engine import Norm, check_norm
 from robustbook.margins._arrays import check_vector
-from robustbook.margins._docs import SHARED
+from robustbook.margins._docs import DOCS
 from robustbook.margins._logits import DUAL
 
 
-@SHARED.fill
+@DOCS.fill
 def gradient_normalized_margin(
     model: Model,
     images: Any,
@@ -148,7 +148,7 @@ class IsotonicMargin:
     def __init__(self) -> None:
         self._model: Any = None
 
-    @SHARED.fill
+    @DOCS.fill
     def fit(self, logit_margin: Any, input_margin: Any) -> IsotonicMargin:
         """Fit by least squares.
 
@@ -174,7 +174,7 @@ class IsotonicMargin:
         self._model = IsotonicRegression(out_of_bounds="clip").fit(x, y)
         return self
 
-    @SHARED.fill
+    @DOCS.fill
     def predict(self, logit_margin: Any) -> Tensor:
         """Predict input margins.
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from robustbook._checks.arguments import check_count
 from robustbook.margins._arrays import Vector, check_level, check_vector
-from robustbook.margins._docs import SHARED
+from robustbook.margins._docs import DOCS
 from robustbook.margins._kendall import ranks, tau_b
 
 Interval = Literal["asymptotic", "bootstrap"]
@@ -49,7 +49,7 @@ class Consistency:
     method: Interval
 
 
-@SHARED.fill
+@DOCS.fill
 def margin_consistency(
     logit_margin: Any,
     input_margin: Any,

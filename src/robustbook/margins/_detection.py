@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from robustbook._checks.arguments import check_count, check_fraction, check_non_negative
 from robustbook.margins._arrays import Flags, Indices, Vector, check_level, check_vector
-from robustbook.margins._docs import SHARED
+from robustbook.margins._docs import DOCS
 
 #: Numbers of a bootstrap that are held at once.
 BLOCK = 1_000_000
@@ -95,7 +95,7 @@ def detection_scores(
     resamples: int = ...,
     seed: int = ...,
 ) -> list[Detection]: ...
-@SHARED.fill
+@DOCS.fill
 def detection_scores(
     scores: Any,
     input_margin: Any,

@@ -25,7 +25,7 @@ TypeError, ValueError
 """
 
 from robustbook._docs import SharedDocs
-from robustbook.attacks.engine import SHARED as ATTACKS
+from robustbook.attacks.engine import DOCS as ATTACKS
 
-SHARED = SharedDocs(__doc__)
-SHARED.entries = {**ATTACKS.entries, **SHARED.entries}
+DOCS = SharedDocs(__doc__)
+DOCS.entries = {**ATTACKS.entries, **DOCS.entries}

@@ -14,7 +14,7 @@ from robustbook._checks.models import Model
 from robustbook._store.provenance import fingerprint
 from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
 from robustbook.margins._checkpoint import Checkpoint
-from robustbook.margins._docs import SHARED
+from robustbook.margins._docs import DOCS
 from robustbook.margins._recipe import ATTACKS, Recipe, search
 
 
@@ -87,7 +87,7 @@ class InputMargins:
         return self.margins <= check_non_negative("eps", eps)
 
 
-@SHARED.fill
+@DOCS.fill
 def input_margin(
     model: Model,
     images: ArrayLike,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_logits
 from robustbook.attacks.engine import Norm, check_norm
-from robustbook.margins._docs import SHARED
+from robustbook.margins._docs import DOCS
 
 #: The norm of weights that measures distances in another norm: its dual.
 DUAL: Final = {"linf": 1, "l2": 2}
@@ -52,7 +52,7 @@ def logit_margin(logits: Any) -> Tensor:
     return top[:, 0] - top[:, 1]
 
 
-@SHARED.fill
+@DOCS.fill
 def feature_margin(
     features: Any, weight: Any, bias: Any = None, *, norm: Norm = "l2"
 ) -> Tensor:
@@ -141,7 +141,7 @@ class ClassDistances:
     variation: float
 
 
-@SHARED.fill
+@DOCS.fill
 def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
     """Check whether the classes of a linear head are equidistant.
 

@@ -14,11 +14,14 @@ from torch import Tensor, nn
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook._store.files import atomic_write
 from robustbook.margins._arrays import check_features, check_vector
-from robustbook.margins._docs import SHARED
+from robustbook.margins._docs import DOCS
 
 LAYERS: Final = 5
 WIDTH: Final = 512
 _FORMAT: Final = "robustbook.PseudoMargin 1"
+_SETTINGS: Final = (
+    "width", "epochs", "patience", "batch_size", "learning_rate", "validation", "seed"
+)  # fmt: skip
 
 
 class PseudoMargin:
@@ -94,7 +97,7 @@ class PseudoMargin:
         self._scale = 1.0
 
     @torch.inference_mode(False)
-    @SHARED.fill
+    @DOCS.fill
     def fit(self, features: Any, input_margin: Any) -> PseudoMargin:
         """Learn from measured margins.
 
@@ -203,10 +206,7 @@ class PseudoMargin:
         ValueError
             If the number of features differs from that of the fit.
         """
-        if self._network is None:
-            raise RuntimeError(
-                "PseudoMargin: expected a fitted model; call fit or load"
-            )
+        network = self._fitted()
         inputs = check_features(features)
         if inputs.shape[1] != len(self._mean):
             raise ValueError(
@@ -215,10 +215,17 @@ class PseudoMargin:
             )
         with torch.no_grad():
             parts = [
-                self._network(self._standardize(part))[:, 0]
+                network(self._standardize(part))[:, 0]
                 for part in torch.split(inputs, 8192)
             ]
         return torch.cat(parts).double() * self._scale
+
+    def _fitted(self) -> nn.Sequential:
+        if self._network is None:
+            raise RuntimeError(
+                "PseudoMargin: expected a fitted model; call fit or load"
+            )
+        return self._network
 
     def _standardize(self, features: Tensor) -> Tensor:
         return ((features - self._mean) / self._spread).float()
@@ -238,26 +245,19 @@ class PseudoMargin:
         OSError
             If nothing can be written there.
         """
-        if self._network is None:
-            raise RuntimeError("PseudoMargin: expected a fitted model; call fit first")
+        network = self._fitted()
         if not Path(path).absolute().parent.is_dir():
             raise FileNotFoundError(
                 f"path: expected a file in a folder that exists, got {path}; make "
                 "the folder first"
             )
-        tensors = {f"network.{k}": v for k, v in self._network.state_dict().items()}
+        tensors = {f"network.{k}": v for k, v in network.state_dict().items()}
         tensors |= {"mean": self._mean, "spread": self._spread}
         settings = {name: getattr(self, name) for name in _SETTINGS}
-        fitted = {
-            "scale": self._scale,
-            "best_epoch": self.best_epoch,
-            "history": self.history,
-        }
-        metadata = {
-            "format": _FORMAT,
-            "settings": json.dumps(settings),
-            "fit": json.dumps(fitted),
-        }
+        fit = {"scale": self._scale, "best_epoch": self.best_epoch}
+        texts = {"settings": settings, "fit": {**fit, "history": self.history}}
+        metadata = {name: json.dumps(text) for name, text in texts.items()}
+        metadata["format"] = _FORMAT
         content = {name: values.contiguous() for name, values in tensors.items()}
         with atomic_write(path) as file:
             file.write(save(content, metadata=metadata))
@@ -283,32 +283,27 @@ class PseudoMargin:
         ValueError
             If it is no such file, or a damaged one.
         """
-        if Path(path).is_dir():
-            raise ValueError(f"path: expected a file of PseudoMargin.save, got {path}")
         try:
+            if Path(path).is_dir():
+                raise ValueError("it is a folder")
             with safe_open(path, framework="pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise ValueError(
-                f"path: expected a file of PseudoMargin.save, got {path} ({error})"
-            ) from None
-        if metadata.get("format") != _FORMAT:
-            raise ValueError(
-                f"path: expected a file of PseudoMargin.save ({_FORMAT}), got {path}"
-            )
-        try:
             return cls._restore(metadata, tensors)
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (
+            SafetensorError, KeyError, TypeError, ValueError, RuntimeError
+        ) as error:  # fmt: skip
             raise ValueError(
-                f"path: expected a file of PseudoMargin.save, got a damaged one, "
-                f"{path} ({type(error).__name__}: {error}); fit and save again"
+                f"path: expected a file of PseudoMargin.save, got a damaged or another "
+                f"one, {path} ({type(error).__name__}: {error}); fit and save again"
             ) from None
 
     @classmethod
     def _restore(
         cls, metadata: dict[str, str], tensors: dict[str, Tensor]
     ) -> PseudoMargin:
+        if metadata.get("format") != _FORMAT:
+            raise ValueError(f"its format is not {_FORMAT}")
         for name, values in tensors.items():
             # A feature that does not vary has an infinite spread.
             if bool((values.isnan() if name == "spread" else ~values.isfinite()).any()):
@@ -324,17 +319,6 @@ class PseudoMargin:
         )
         model._network = network.eval()
         return model
-
-
-_SETTINGS: Final = (
-    "width",
-    "epochs",
-    "patience",
-    "batch_size",
-    "learning_rate",
-    "validation",
-    "seed",
-)
 
 
 def _build(features: int, width: int, seed: int) -> nn.Sequential:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_count, check_non_negative
 from robustbook.margins._arrays import Vector, check_flags, check_level, check_vector
-from robustbook.margins._docs import SHARED
+from robustbook.margins._docs import DOCS
 from robustbook.margins._estimate import Estimate, clipped, quantile
 
 
@@ -40,7 +40,7 @@ class StratifiedSample:
         """The number of samples to measure, n."""
         return len(self.indices)
 
-    @SHARED.fill
+    @DOCS.fill
     def robust_accuracy(
         self, input_margin: Any, eps: float, *, level: float = 0.95
     ) -> Estimate:
@@ -86,7 +86,7 @@ def _root(parts: Vector) -> float:
     return float(np.sqrt(parts.sum()))
 
 
-@SHARED.fill
+@DOCS.fill
 def stratified_sample(
     logit_margin: Any,
     correct: Any,
