@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,19 +57,9 @@ class Images:
         return len(self.images)
 
     def draw(self, count: int, *, seed: int = 0) -> Images:
-        """Draw some of the images without replacement, in the order of the whole.
+        """Draw `count` of the images without replacement, in the order of the whole.
 
-        Parameters
-        ----------
-        count : int
-            How many; all of them if there are fewer.
-        seed : int, default 0
-            Of the draw.
-
-        Returns
-        -------
-        Images
-            With their positions in the whole.
+        All of them if there are fewer; a smaller draw is a part of a larger one.
         """
         check_count("count", count)
         check_count("seed", seed, minimum=0)
@@ -77,13 +67,11 @@ class Images:
             return self
         order = np.random.default_rng([seed, 2]).permutation(len(self))
         chosen = torch.from_numpy(np.sort(order[:count]))
-        return Images(
+        return replace(
+            self,
             images=self.images[chosen],
             labels=None if self.labels is None else self.labels[chosen],
-            name=self.name,
             positions=self.positions[chosen],
-            num_classes=self.num_classes,
-            others=self.others,
         )
 
 
@@ -150,16 +138,10 @@ def _read_file(path: Path) -> Images:
         images = _as_images(as_tensor("images", arrays["images"]))
         labels = arrays.get("labels")
         if labels is not None:
-            labels = as_tensor("labels", labels)
-            if labels.ndim != 1 or len(labels) != len(images):
-                raise ValueError(
-                    f"labels: expected shape ({len(images)},), one for each image, "
-                    f"got {tuple(labels.shape)}."
-                )
             labels = check_labels("labels", labels, length=len(images)).long()
             if int(labels.min()) < 0:
                 raise ValueError(
-                    f"labels: expected classes from 0 on, got {int(labels.min())}."
+                    f"labels: expected classes from 0 on, got {int(labels.min())}"
                 )
     except (TypeError, ValueError) as error:
         raise FileError(f"{path}: {error}") from error
@@ -168,7 +150,7 @@ def _read_file(path: Path) -> Images:
         labels=labels,
         name=path.name,
         positions=torch.arange(len(images)),
-        others=tuple(sorted(set(names) - {"images", "labels"})),
+        others=tuple(sorted({*names} - {"images", "labels"})),
     )
 
 
@@ -180,11 +162,11 @@ def _read_npz(path: Path) -> tuple[dict[str, Any], list[str]]:
         raise FileError(str(error).replace("logits=", "images=")) from error
     with zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
-        if "labels" in names:
-            try:
-                arrays["labels"] = read_array(path, key="labels", default="labels")
-            except FileError as error:
-                raise FileError(f"{error} (of labels)") from error
+    if "labels" in names:
+        try:
+            arrays["labels"] = read_array(path, key="labels", default="labels")
+        except FileError as error:
+            raise FileError(f"{error} (of labels)") from error
     return arrays, names
 
 
@@ -207,34 +189,20 @@ def _read_tensors(path: Path) -> tuple[dict[str, Any], list[str]]:
 
 def _as_images(pixels: Tensor) -> Tensor:
     """float32 (N, C, H, W) in [0, 1] of what is accepted."""
-    if pixels.ndim == 3:
-        raise ValueError(
-            f"images: expected {_ACCEPTED}; got {pixels.dtype} of shape "
-            f"{tuple(pixels.shape)}: with one channel, images[:, None] mends it"
-        )
-    if pixels.ndim != 4 or 0 in pixels.shape:
-        raise ValueError(
-            f"images: expected {_ACCEPTED}; got {pixels.dtype} of shape "
-            f"{tuple(pixels.shape)}"
-        )
-    first, last = (pixels.shape[place] in (1, 3) for place in (1, 3))
+    shape = tuple(pixels.shape)
+    refused = f"images: expected {_ACCEPTED}; got {pixels.dtype} of shape {shape}"
+    if pixels.ndim != 4 or 0 in shape:
+        remedy = ": with one channel, images[:, None] mends it" * (pixels.ndim == 3)
+        raise ValueError(refused + remedy)
+    first, last = (shape[place] in (1, 3) for place in (1, 3))
     if pixels.dtype == torch.uint8:
         if first == last:
-            raise ValueError(
-                f"images: expected {_ACCEPTED}; got uint8 of shape "
-                f"{tuple(pixels.shape)}, where it is not plain which are the channels"
-            )
+            raise ValueError(f"{refused}, where it is not plain which are the channels")
         if last:
             pixels = pixels.permute(0, 3, 1, 2)
         return pixels.contiguous().float() / 255
     if not pixels.is_floating_point():
-        raise TypeError(
-            f"images: expected {_ACCEPTED}; got {pixels.dtype}: of bytes, "
-            'images.astype("uint8") mends it'
-        )
+        raise TypeError(f'{refused}: of bytes, images.astype("uint8") mends it')
     if last and not first:
-        raise ValueError(
-            f"images: expected {_ACCEPTED}; got {pixels.dtype} of shape "
-            f"{tuple(pixels.shape)}, channels last: transpose(0, 3, 1, 2) mends it"
-        )
+        raise ValueError(f"{refused}, channels last: transpose(0, 3, 1, 2) mends it")
     return check_images(pixels).float()

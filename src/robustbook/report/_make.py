@@ -34,6 +34,9 @@ __all__ = ["make"]
 #: Images where neither their number nor the time is asked for.
 IMAGES: Final = 200
 
+#: Seconds after which an interrupted report is no longer gone on with: a month.
+_ABANDONED: Final = 30 * 24 * 3600.0
+
 
 def make(request: Request) -> float:
     """Measure a model, write its page, and return the seconds of the measuring.
@@ -118,7 +121,12 @@ def _folder(request: Request, model: nn.Module, chosen: Images) -> Path:
     }
     key = [asked, versions(), model_sum(model), tensor_sum(chosen.images)]
     text = json.dumps(key, sort_keys=True).encode()
-    return cache_directory() / "reports" / hashlib.sha256(text).hexdigest()[:32]
+    reports = cache_directory() / "reports"
+    for left in reports.glob("*"):
+        # What nobody went on with.
+        if time.time() - left.stat().st_mtime > _ABANDONED:
+            shutil.rmtree(left, ignore_errors=True)
+    return reports / hashlib.sha256(text).hexdigest()[:32]
 
 
 def _forecast(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -14,7 +14,7 @@ from robustbook.lenses import ThreeLenses
 __all__ = ["FORMAT", "image_scores", "report_numbers", "versions"]
 
 #: Names the format of the numbers; a change of their meaning changes it.
-FORMAT = "robustbook report 1"
+FORMAT: Final = "robustbook report 1"
 
 
 def versions() -> dict[str, str]:
@@ -27,34 +27,15 @@ def versions() -> dict[str, str]:
 
 
 def report_numbers(lenses: ThreeLenses, **header: Any) -> dict[str, Any]:
-    """All numbers of the page, and what stands in its header.
-
-    Parameters
-    ----------
-    lenses : ThreeLenses
-        The measurement.
-    **header
-        Model, data and the like.
-
-    Returns
-    -------
-    dict
-        Infinite numbers are "inf", undefined ones None.
-    """
-    found: dict[str, Any] = strict(
-        {"format": FORMAT, **header, "versions": versions(), **lenses.as_dict()}
-    )
-    return found
+    """All numbers of the page, and what stands in its header."""
+    numbers = {**header, "versions": versions(), **lenses.as_dict()}
+    return dict(strict({"format": FORMAT} | numbers))
 
 
 def image_scores(lenses: ThreeLenses, positions: list[int]) -> dict[str, Any]:
     """What each lens says of each image, beside its prediction and its class."""
-    found: dict[str, Any] = strict(
-        {
-            "position": positions,
-            "prediction": lenses.logits.argmax(dim=1).tolist(),
-            "label": None if lenses.labels is None else lenses.labels.tolist(),
-            **{name: score.tolist() for name, score in lenses.scores().items()},
-        }
-    )
-    return found
+    labels = None if lenses.labels is None else lenses.labels.tolist()
+    scores = {name: score.tolist() for name, score in lenses.scores().items()}
+    predictions = lenses.logits.argmax(dim=1).tolist()
+    image = {"position": positions, "prediction": predictions, "label": labels}
+    return dict(strict(image | scores))

@@ -148,7 +148,7 @@ class Report:
             header=self._header(),
             warning=words.constant_sentence(lenses),
             lenses=[words.LENSES[name] for name in cards],
-            cards=cards.values(),
+            cards=[*cards.values()],
             shifts=_shift_rows(lenses),
             measures=_measure_rows(lenses),
             figures=figures(lenses),
@@ -160,13 +160,16 @@ class Report:
 
     def _header(self) -> list[tuple[str, str]]:
         lenses, settings = self.lenses, self.lenses.settings
-        how = [
-            f"ε = {words.bound(settings.eps)}, PGD with {settings.attack_steps} steps",
-            f"σ = {settings.sigma:g}, {settings.noise_samples} copies",
-            f"corruptions at severity {settings.severity}",
-            f"{len(lenses.measured)} input margins",
-            f"seed {settings.seed}",
-        ]
+        how = [f"ε = {words.bound(settings.eps)}"]
+        if lenses.agreements:
+            how[0] += f", PGD with {settings.attack_steps} steps"
+            how.append(f"corruptions at severity {settings.severity}")
+        how.append(f"σ = {settings.sigma:g}")
+        if lenses.robustness is not None:
+            how[-1] += f", {settings.noise_samples} copies"
+        if lenses.margins is not None:
+            how.append(f"{len(lenses.measured)} input margins")
+        how.append(f"seed {settings.seed}")
         labels = "" if lenses.labels is None else ", with labels"
         took = None if self.seconds is None else f"{self.seconds:.0f} s"
         made = ", ".join(filter(None, [

@@ -54,7 +54,7 @@ def fragile_rows(
         thumbnails = [
             _thumbnail(
                 lenses, images[place], place, positions[place],
-                form.format(float(score[place])).replace("-", "−"),
+                form.format(float(score[place])).replace("-", "−").replace("inf", "∞"),
             )
             for place in lowest(score, SHOWN)
         ]  # fmt: skip
