@@ -19,7 +19,7 @@ from robustbook.training import (
     gradient_norm_loss,
     train_classifier,
 )
-from robustbook.training._recipes import _robustness, train_recipe
+from robustbook.training._retrain import _robustness, train_recipe
 from robustbook.training._schedules import cosine, trapezoid
 
 

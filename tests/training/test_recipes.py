@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from robustbook.datasets import load_dataset
 from robustbook.models import checkpoint_entry, list_models, load_model
 from robustbook.training import RECIPES, LongTraining, _loop, adversarial_loss
-from robustbook.training import _recipes as training
+from robustbook.training import _retrain as training
 from robustbook.training.__main__ import main
 
 

@@ -36,7 +36,6 @@ from robustbook.training._recipes import (
     RECIPES,
     LongTraining,
     Recipe,
-    retrain,
 )
 from robustbook.training._train import Measure, train_classifier, train_domains
 
@@ -60,7 +59,6 @@ __all__ = [
     "gradient_norm_loss",
     "irm_penalty",
     "mixup",
-    "retrain",
     "train_classifier",
     "train_domains",
 ]

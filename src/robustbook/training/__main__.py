@@ -9,7 +9,8 @@ import torch
 import typer
 
 from robustbook._store import DataUnavailableError
-from robustbook.training import RECIPES, retrain
+from robustbook.training import RECIPES
+from robustbook.training._retrain import retrain
 
 
 def main(

@@ -101,13 +101,10 @@ class History:
         if not self.rows or criterion not in self.rows[0]:
             known = ", ".join(self.rows[0]) if self.rows else "none: no epoch yet"
             raise ValueError(f"criterion: expected one of {known}; got {criterion!r}")
-        values = [_comparable(row[criterion]) for row in self.rows]
+        # NaN is worse than any number.
+        column = [row[criterion] for row in self.rows]
+        values = [-math.inf if math.isnan(value) else value for value in column]
         place = values.index(max(values))
         if ties == "last":
             place = len(values) - 1 - values[::-1].index(max(values))
         return self.rows[place]
-
-
-def _comparable(value: float) -> float:
-    """NaN is worse than any number."""
-    return -math.inf if math.isnan(value) else value

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from robustbook.training._history import EarlyStopping, History
 from robustbook.training._learners import Learner
 from robustbook.training._losses import Loss
 from robustbook.training._resume import (
+    HISTORY,
     check_place,
     code_of,
     described,
@@ -31,8 +32,7 @@ from robustbook.training._resume import (
     write_state,
 )
 
-__all__ = ["Batches", "Change", "Loop", "Scores", "as_floats", "domain_batches"]
-__all__ += ["shuffled_batches"]
+__all__ = ["Loop", "Scores", "as_floats", "domain_batches", "shuffled_batches"]
 
 #: Batches of an epoch, images (D, n, C, H, W) and labels (D, n) of D domains, in an
 #: order that a CPU generator draws.
@@ -42,22 +42,22 @@ Batches = Callable[[torch.Generator], Iterator[tuple[Tensor, Tensor]]]
 Scores = Callable[[nn.Module], tuple[dict[str, float], dict[str, float]]]
 
 
-class Change(Protocol):
-    """What is done to images (n, C, H, W) each time they are trained on."""
-
-    def __call__(self, images: Tensor, *, generator: torch.Generator) -> Tensor:
-        """Return other images of the same shape."""
-
-
 def as_floats(images: Tensor) -> Tensor:
     """Pixels in [0, 1], also of uint8."""
     return images / 255 if images.dtype == torch.uint8 else images
 
 
 def shuffled_batches(
-    data: Dataset, batch_size: int, device: torch.device, change: Change | None = None
+    data: Dataset,
+    batch_size: int,
+    *,
+    device: torch.device | str = "cpu",
+    change: Callable[..., Tensor] | None = None,
 ) -> Batches:
-    """Each image of one data set once; the last batch may be smaller."""
+    """Each image of one data set once; the last batch may be smaller.
+
+    `change` is what is done to images each time, with a generator.
+    """
 
     def batches(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.randperm(len(data), generator=generator)
@@ -88,35 +88,11 @@ def domain_batches(
             order = torch.cat(laps)[:wanted].to(device)
             orders.append(torch.split(order, batch_size))
         for index in zip(*orders, strict=True):
-            yield (
-                torch.stack(
-                    [as_floats(x[i]) for x, i in zip(images, index, strict=True)]
-                ),
-                torch.stack([y[i] for y, i in zip(labels, index, strict=True)]),
-            )
+            batch = [as_floats(x[i]) for x, i in zip(images, index, strict=True)]
+            classes = [y[i] for y, i in zip(labels, index, strict=True)]
+            yield torch.stack(batch), torch.stack(classes)
 
     return batches
-
-
-@dataclass(frozen=True)
-class _Pooled:
-    """A loss of one batch as a learner: of all domains together."""
-
-    function: Loss
-
-    name = "training"
-
-    def loss(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor,
-        *,
-        epoch: int,
-        generator: torch.Generator,
-    ) -> tuple[Tensor, Tensor]:
-        value = self.function(model, images.flatten(0, 1), labels.flatten(), generator)
-        return value, value
 
 
 @dataclass
@@ -126,7 +102,8 @@ class Loop:
     `rates` has a learning rate for each step of all epochs, `averaging` what averaged
     weights keep of themselves in a step; they are measured, and left in the model at
     the end. `watch` is what is recorded of the model after each epoch, `identity` what
-    the caller knows to define the training beside the fields here, in plain values.
+    the caller knows to define the training beside the fields here: plain values,
+    functions, lists of data sets, and dictionaries of these.
     """
 
     model: nn.Module
@@ -136,8 +113,7 @@ class Loop:
     rates: list[float]
     epochs: int
     seed: int
-    device: torch.device
-    identity: Callable[[], dict[str, Any]]
+    identity: Mapping[str, Any]
     autocast: bool = False
     averaging: float | None = None
     scores: Scores | None = None
@@ -157,10 +133,7 @@ class Loop:
             self.average = AveragedModel(
                 self.model, multi_avg_fn=average, use_buffers=True
             )
-        objective: Any = self.objective
-        self.learner: Learner = (
-            objective if hasattr(objective, "loss") else _Pooled(objective)
-        )
+        self.device = next(self.model.parameters()).device
 
     def run(
         self,
@@ -183,7 +156,7 @@ class Loop:
         with tqdm(
             total=self.epochs,
             initial=len(self.history.rows),
-            desc=self.learner.name,
+            desc=getattr(self.objective, "name", "training"),
             unit="epoch",
             leave=False,
             disable=not progress,
@@ -240,12 +213,8 @@ class Loop:
             rate = next(rates)
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
-            with torch.autocast(
-                self.device.type, dtype=torch.bfloat16, enabled=self.autocast
-            ):
-                loss, risk = self.learner.loss(
-                    self.model, images, labels, epoch=epoch, generator=self.generator
-                )
+            with torch.autocast(self.device.type, torch.bfloat16, self.autocast):
+                loss, risk = self._loss(images, labels, epoch)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             self.optimizer.step()
@@ -256,12 +225,21 @@ class Loop:
         shares = torch.tensor(sizes, dtype=torch.float64)
         shares /= shares.mean()
         losses, risks = torch.stack(values).cpu().double().T.contiguous()
-        mean_loss, mean_risk = (
-            float((losses * shares).mean()),
-            float((risks * shares).mean()),
-        )
-        self._check_finite(mean_loss, epoch)
-        return mean_loss, mean_risk
+        mean_loss, mean_risk = (losses * shares).mean(), (risks * shares).mean()
+        self._check_finite(float(mean_loss), epoch)
+        return float(mean_loss), float(mean_risk)
+
+    def _loss(
+        self, images: Tensor, labels: Tensor, epoch: int
+    ) -> tuple[Tensor, Tensor]:
+        objective: Any = self.objective
+        if hasattr(objective, "loss"):
+            options: Any = {"epoch": epoch, "generator": self.generator}
+            return objective.loss(self.model, images, labels, **options)
+        # A loss of one batch: of all domains together.
+        batch = images.flatten(0, 1), labels.flatten()
+        value = objective(self.model, *batch, self.generator)
+        return value, value
 
     @property
     def _steps(self) -> int:
@@ -296,6 +274,7 @@ class Loop:
         """What must be the same for a training to go on."""
         # With all its options: momentum, decay.
         plain = {k: v for k, v in self.optimizer.defaults.items() if k != "lr"}
+        functions = {**self.watch, **self.identity}
         return {
             "learner": described(self.objective),
             "lr": max(self.rates),
@@ -305,14 +284,14 @@ class Loop:
             "averaging": self.averaging,
             "stop": repr(self.stop),
             "keep": list(self.keep),
-            "watch": {name: described(look) for name, look in self.watch.items()},
+            "watch": described(self.watch),
             "model": [
                 f"{name} {tuple(value.shape)}"
                 for name, value in self.model.state_dict().items()
             ],
-            **self.identity(),
+            **described(self.identity),
             "code": code_of(
-                self.model, self.objective, self.scores, *self.watch.values()
+                self.model, self.objective, self.scores, *functions.values()
             ),
         }
 
@@ -322,20 +301,19 @@ class Loop:
         return hashlib.sha256(struct.pack(f"{len(used)}d", *used)).hexdigest()
 
     def _state(self) -> dict[str, Any]:
-        history = self.history
         return {
             "identity": self._identity,
             "initial": self._initial,
-            "rates": self._used_rates(len(history.rows)),
-            "model": self.model.state_dict(),
-            "average": None if self.average is None else self.average.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "rates": self._used_rates(len(self.history.rows)),
             "generator": self.generator.get_state(),
-            "rows": history.rows,
-            "seconds": history.seconds,
-            "weights": history.weights,
-            "watched": history.watched,
+            **{name: part.state_dict() for name, part in self._parts.items()},
+            **{name: getattr(self.history, name) for name in HISTORY},
         }
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        average = {} if self.average is None else {"average": self.average}
+        return {"model": self.model, "optimizer": self.optimizer, **average}
 
     def _restore(self, path: Path) -> None:
         """Go on from a file, or say why not before anything is changed."""
@@ -357,15 +335,11 @@ class Loop:
                 "name another one"
             )
         self._initial = state["initial"]
-        self.model.load_state_dict(state["model"])
-        if self.average is not None:
-            self.average.load_state_dict(state["average"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for name, part in self._parts.items():
+            part.load_state_dict(state[name])
         self.generator.set_state(state["generator"])
-        self.history.rows[:] = state["rows"]
-        self.history.seconds[:] = state["seconds"]
-        self.history.weights.update(state["weights"])
-        self.history.watched.update(state["watched"])
+        for name in HISTORY:
+            setattr(self.history, name, state[name])
 
 
 def _is_shown(column: str) -> bool:

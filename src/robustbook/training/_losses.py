@@ -96,23 +96,16 @@ def mirror_and_shift(
 def cross_entropy_loss(
     model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
 ) -> Tensor:
-    """Return the mean cross-entropy: what plain training minimizes.
+    """Return the mean cross-entropy in nats: what plain training minimizes.
 
     Parameters
     ----------
     model : torch.nn.Module
         Returns logits (n, K).
-    images : Tensor, shape (n, C, H, W)
-        Images with pixels in [0, 1].
-    labels : Tensor, shape (n,)
-        Their classes.
+    images, labels : Tensor, shapes (n, C, H, W) and (n,)
+        Images with pixels in [0, 1], and their classes.
     generator : torch.Generator
         Not used.
-
-    Returns
-    -------
-    Tensor, shape ()
-        The loss, in nats.
 
     Examples
     --------

@@ -6,7 +6,8 @@ import functools
 import inspect
 import io
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +19,9 @@ from robustbook._store.sums import tensor_sum
 from robustbook.datasets import Dataset
 
 __all__ = [
+    "HISTORY",
     "check_place",
     "code_of",
-    "data_sums",
     "described",
     "differences",
     "read_state",
@@ -28,9 +29,11 @@ __all__ = [
 ]
 
 _FORMAT: Final = 2
+#: Fields of a history that are kept.
+HISTORY: Final = ("rows", "seconds", "weights", "watched")
 _KEYS: Final = frozenset(
-    ("format", "identity", "initial", "rates", "model", "average", "optimizer")
-) | {"generator", "rows", "seconds", "weights", "watched"}
+    ("format", "identity", "initial", "rates", "generator", "model", "optimizer")
+) | {*HISTORY}
 
 
 def check_place(path: Path) -> None:
@@ -85,11 +88,6 @@ def differences(state: Mapping[str, Any], identity: Mapping[str, Any]) -> list[s
     return [key for key in identity if identity[key] != stored.get(key)]
 
 
-def data_sums(sets: Iterable[Dataset]) -> list[list[str]]:
-    """What tells data sets from others: the sums of all images and labels."""
-    return [[tensor_sum(data.images), tensor_sum(data.labels)] for data in sets]
-
-
 def code_of(*parts: object) -> str:
     """Sum of the training's code, and of the package's modules that hold `parts`."""
     modules = {_named(part).__module__ for part in parts}
@@ -97,22 +95,26 @@ def code_of(*parts: object) -> str:
     return fingerprint("robustbook.training._train", *sorted(ours))
 
 
-def described(part: object) -> str:
-    """What tells a loss, a measure or a change of images from another, in words.
+def described(part: Any) -> Any:
+    """What tells a part of a training from another, as plain values.
 
-    Of a function of the user's own it is the source, where Python has it; the
-    package's own are in :func:`code_of`.
+    Of a data set it is the sums of all images and labels; of a function of the user's
+    own the source, where Python has it; the package's own are in :func:`code_of`.
     """
+    if isinstance(part, Mapping):
+        return {name: described(value) for name, value in part.items()}
+    if isinstance(part, (list, tuple)):
+        return [described(value) for value in part]
+    if isinstance(part, Dataset):
+        return [tensor_sum(part.images), tensor_sum(part.labels)]
     if isinstance(part, functools.partial):
-        return f"{_place(part.func)}({part.keywords})"
+        return f"{_place(part)}({part.keywords})"
     if not inspect.isroutine(part):
         return repr(part)
-    if _place(part).startswith("robustbook."):
-        return _place(part)
-    try:
-        return inspect.getsource(part)
-    except (OSError, TypeError):
-        return _place(part)
+    if not _place(part).startswith("robustbook."):
+        with suppress(OSError, TypeError):
+            return inspect.getsource(part)
+    return _place(part)
 
 
 def _place(part: object) -> str:

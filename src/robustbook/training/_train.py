@@ -25,7 +25,6 @@ from robustbook.training._loop import (
     shuffled_batches,
 )
 from robustbook.training._losses import Loss, add_gaussian_noise, cross_entropy_loss
-from robustbook.training._resume import code_of, data_sums, described
 from robustbook.training._schedules import cosine
 
 __all__ = ["Measure", "train_classifier", "train_domains"]
@@ -129,16 +128,15 @@ def train_classifier(
     loop = Loop(
         model=model,
         objective=loss,
-        batches=shuffled_batches(dataset, batch_size, target, noise),
+        batches=shuffled_batches(dataset, batch_size, device=target, change=noise),
         optimizer=torch.optim.Adam(model.parameters(), lr=lr),
         rates=cosine(lr, epochs * -(-len(dataset) // batch_size)),
         epochs=epochs,
         seed=seed,
-        device=target,
-        identity=lambda: {
+        identity={
             "batch_size": batch_size,
             "noise_std": noise_std,
-            "dataset": data_sums([dataset]),
+            "dataset": [dataset],
         },
     )
     history = loop.run(checkpoint=checkpoint, progress=progress)
@@ -294,13 +292,12 @@ def train_domains(
         rates=[lr] * (epochs * steps),
         epochs=epochs,
         seed=seed,
-        device=target,
-        identity=lambda: {
+        identity={
             "batch_size": batch_size,
-            "measure": [described(measure), code_of(measure)],
-            "domains": data_sums(sources),
-            "pairs": {name: data_sums(pair) for name, pair in pairs.items()},
-            "tests": {name: data_sums([test]) for name, test in tests.items()},
+            "measure": measure,
+            "domains": sources,
+            "pairs": pairs,
+            "tests": tests,
         },
         autocast=_is_mixed(precision, target),
         scores=_scores(pairs, tests, measure, target),

@@ -1,0 +1,262 @@
+"""The command that trains the committed models again."""
+
+from __future__ import annotations
+
+import json
+import platform
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from robustbook._checks.arguments import check_count
+from robustbook._store import SCHEMA, data_directory, read_json
+from robustbook._store.files import check_writable
+from robustbook.datasets import Dataset, load_dataset
+from robustbook.models import build_model, logits_of, save_checkpoint
+from robustbook.scores import accuracy
+from robustbook.training._loop import Loop, Scores, shuffled_batches
+from robustbook.training._losses import mirror_and_shift
+from robustbook.training._recipes import RECIPES, Recipe
+from robustbook.training._schedules import trapezoid
+from robustbook.training._train import train_classifier
+
+__all__ = ["retrain", "train_recipe"]
+
+#: Data sets of recipes with another name.
+_DATASETS: Final = {"cifar10-adversarial": "cifar10"}
+
+#: Where accuracy is measured, if not on the whole test part: what all loaders have.
+_TEST_SPLITS: Final = {"cifar10": "test1000"}
+
+_REGISTRY: Final = "registry.json"
+
+
+def retrain(
+    name: str,
+    *,
+    output: Path | None = None,
+    models: Sequence[str] | None = None,
+    num_seeds: int | None = None,
+    epochs: int | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Train the checkpoints of a data set, write them with their registry, return it.
+
+    ``name`` is a key of :data:`RECIPES`; models, seeds and epochs are the recipes' but
+    for a trial. Entries of what is not trained are kept. Nothing is replaced before
+    the last one is trained. When it is stopped, the same call goes on after the last
+    full epoch, from hidden files in the folder.
+    """
+    if num_seeds is not None:
+        check_count("num_seeds", num_seeds)
+    recipes = _chosen(name, models)
+    folder = data_directory() / "checkpoints" if output is None else Path(output)
+    check_writable(folder, what="output", remedy="name another one")
+    dataset = _DATASETS.get(name, name)
+    entries = _other_entries(folder, dataset, recipes)
+    train = load_dataset(dataset, "train")
+    test = load_dataset(dataset, _TEST_SPLITS.get(dataset, "test"))
+    trained: list[tuple[nn.Module, dict[str, Any]]] = []
+    for recipe in recipes:
+        for seed in range(recipe.seeds if num_seeds is None else num_seeds):
+            model = build_model(recipe.arch, seed=seed, options=dict(recipe.options))
+            losses = train_recipe(
+                recipe if epochs is None else replace(recipe, epochs=epochs),
+                model,
+                train,
+                seed=seed,
+                checkpoint=_resume_file(folder, f"{recipe.model}-s{seed}"),
+                progress=progress,
+            )
+            test_accuracy = accuracy(logits_of(model, test.images), test.labels)
+            description = {
+                "model": recipe.model,
+                "arch": recipe.arch,
+                "options": dict(recipe.options),
+                "dataset": dataset,
+                "seed": seed,
+                "recipe": recipe.described(),
+                "command": _command(name, num_seeds, epochs),
+                "train_loss": round(losses[-1], 6),
+                "test_accuracy": round(test_accuracy, 6),
+                "versions": {
+                    "python": platform.python_version(),
+                    "torch": torch.__version__,
+                },
+            }
+            trained.append((model, description))
+            if progress:
+                print(f"{_run(description)}: test accuracy {test_accuracy:.4f}")
+    content = _written(folder, trained, entries)
+    for _, description in trained:
+        _resume_file(folder, _run(description)).unlink(missing_ok=True)
+    return content
+
+
+def _chosen(name: str, models: Sequence[str] | None) -> list[Recipe]:
+    """The recipes to train."""
+    if name not in RECIPES:
+        raise ValueError(f"name: expected one of {', '.join(RECIPES)}; got {name!r}")
+    known = [recipe.model for recipe in RECIPES[name]]
+    chosen = known if models is None else list(models)
+    if not chosen or not set(chosen) <= set(known):
+        raise ValueError(f"models: expected some of {', '.join(known)}; got {chosen}")
+    return [recipe for recipe in RECIPES[name] if recipe.model in chosen]
+
+
+def _other_entries(
+    folder: Path, dataset: str, recipes: list[Recipe]
+) -> dict[str, dict[str, Any]]:
+    """What the registry has of other data sets and models."""
+    path = folder / _REGISTRY
+    if not path.is_file():
+        return {}
+    present = read_json(path, remedy="delete it, and all are trained anew")
+    trained = {(dataset, recipe.model) for recipe in recipes}
+    return {
+        run: entry
+        for run, entry in present.get("checkpoints", {}).items()
+        if (entry["dataset"], entry["model"]) not in trained
+    }
+
+
+def _command(name: str, num_seeds: int | None, epochs: int | None) -> str:
+    words = f"python -m robustbook.training {name}"
+    if num_seeds is not None:
+        words += f" --seeds {num_seeds}"
+    return words if epochs is None else f"{words} --epochs {epochs}"
+
+
+def _run(description: dict[str, Any]) -> str:
+    return f"{description['model']}-s{description['seed']}"
+
+
+def _resume_file(folder: Path, run: str) -> Path:
+    return folder / f".{run}.resume"
+
+
+def _written(
+    folder: Path,
+    trained: list[tuple[nn.Module, dict[str, Any]]],
+    entries: dict[str, dict[str, Any]],
+) -> dict[str, Any]:
+    """Write the models and the registry, which is moved to its place last."""
+    # Beside what they replace: an interrupted writing must not leave new weights
+    # under old sums.
+    with tempfile.TemporaryDirectory(prefix=".training-", dir=folder) as temporary:
+        paths = []
+        for model, description in trained:
+            path = Path(temporary, f"{_run(description)}.safetensors")
+            sha256 = save_checkpoint(model, path, description=description)
+            entries[path.stem] = {
+                "file": path.name,
+                "sha256": sha256,
+                "bytes": path.stat().st_size,
+                **description,
+            }
+            paths.append(path)
+        content = {"schema": SCHEMA, "checkpoints": dict(sorted(entries.items()))}
+        paths.append(Path(temporary, _REGISTRY))
+        paths[-1].write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        for path in paths:
+            path.replace(folder / path.name)
+    return content
+
+
+# ------------------------------------------------------------------------ a recipe
+
+
+def train_recipe(
+    recipe: Recipe,
+    model: nn.Module,
+    data: Dataset,
+    *,
+    seed: int,
+    checkpoint: Path | None = None,
+    progress: bool = True,
+) -> list[float]:
+    """Train a model in place as a recipe says; return the mean loss of each epoch."""
+    if recipe.long is not None:
+        loop = _long_loop(recipe, model, data, seed)
+        history = loop.run(checkpoint=checkpoint, progress=progress)
+        return [row["loss"] for row in history.rows]
+    return train_classifier(
+        model,
+        data,
+        epochs=recipe.epochs,
+        lr=recipe.lr,
+        seed=seed,
+        noise_std=recipe.noise_std,
+        loss=recipe.loss,
+        batch_size=recipe.batch_size,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
+
+
+def _long_loop(recipe: Recipe, model: nn.Module, data: Dataset, seed: int) -> Loop:
+    options = recipe.long
+    assert options is not None
+    size = len(data) - options.held_out
+    if size < 1:
+        raise ValueError(
+            f"dataset: expected more than the {options.held_out} images that are "
+            f"held out, got {len(data)}"
+        )
+    source, held_out = data.subset(range(size)), data.subset(range(size, len(data)))
+    change = partial(_augmented, padding=options.padding)
+    batches = -(-size // recipe.batch_size)
+    steps = recipe.epochs * batches
+    return Loop(
+        model=model,
+        objective=recipe.loss,
+        batches=shuffled_batches(source, recipe.batch_size, change=change),
+        optimizer=torch.optim.SGD(
+            model.parameters(),
+            lr=recipe.lr,
+            momentum=options.momentum,
+            weight_decay=options.weight_decay,
+            nesterov=True,
+        ),
+        rates=trapezoid(
+            recipe.lr,
+            steps,
+            rise=max(1, round(options.warm_up * batches)),
+            fall=max(1, round(options.cool_down * steps)),
+        ),
+        epochs=recipe.epochs,
+        seed=seed,
+        # How many epochs may change, as long as the rates do not.
+        identity={"recipe": repr(replace(recipe, epochs=0)), "dataset": [data]},
+        autocast=True,
+        averaging=options.averaging,
+        scores=_robustness(held_out, recipe.adversarial_eps) if held_out else None,
+    )
+
+
+def _augmented(images: Tensor, *, padding: int, generator: torch.Generator) -> Tensor:
+    if padding:
+        images = mirror_and_shift(images, padding, generator=generator)
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+def _robustness(data: Dataset, eps: float) -> Scores:
+    """Accuracy without and with an attack by PGD of ten steps."""
+
+    def scores(model: nn.Module) -> tuple[dict[str, float], dict[str, float]]:
+        from robustbook.attacks import pgd
+
+        images, labels = data.images, data.labels
+        attacked = pgd(model, images, labels, eps=eps, steps=10, progress=False)
+        return {
+            "held out/accuracy": accuracy(logits_of(model, images), labels),
+            "held out/robust": attacked.robust_accuracy(),
+        }, {}
+
+    return scores
