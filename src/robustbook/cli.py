@@ -395,8 +395,7 @@ def report(
         # As `python -m` does: a model that lies here can be imported.
         sys.path.insert(0, str(Path.cwd()))
     with _in_words():
-        from robustbook.report._make import make
-        from robustbook.report._request import Request
+        from robustbook.report import Request, make
 
         request = Request(
             model=model, data=data, out=out, numbers=numbers, images=images, eps=eps,
