@@ -31,8 +31,7 @@ def test_a_measure_is_light(measure):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     modules = json.loads(process.stdout)
-    allowed = {"PIL"} if measure == "corruptions" else set()
-    assert {name.partition(".")[0] for name in modules} & HEAVY <= allowed
+    assert {name.partition(".")[0] for name in modules} & HEAVY == set()
     if measure in ("agreement", "average_case", "corruptions", "scores"):
         rooms = {".".join(m.split(".")[:2]) for m in modules if "robustbook." in m}
         assert rooms - {"robustbook._checks", "robustbook._docs"} == {
