@@ -47,7 +47,8 @@ export CHECK_PYTHON
 # once. Elsewhere than on Linux, the usual index has CPU builds.
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 TORCH_FROM := $(if $(filter cpu-Linux,$(TORCH)-$(shell uname -s)),--retries 0 --extra-index-url $(CPU_INDEX))
-PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check -qq install
+# What is imported is compiled then; the rest, two thirds, never.
+PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check -qq install --no-compile
 TORCH_PINS := $(shell grep -E '^torch(vision)?==' constraints.txt)
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -29,6 +29,9 @@ from press.source import METADATA, Source, cell_tags, parameter_values
 
 __all__ = ["ChapterError", "Execution", "execute"]
 
+#: What starts a kernel.
+KERNEL = (sys.executable, "-m", "ipykernel_launcher")
+
 # The tail of a traceback that is shown: the cell's own frame and the error.
 _TRACEBACK_LINES = 25
 
@@ -187,9 +190,9 @@ def _kernel_manager(
         env["PYTHONPATH"] = str(root / "src")
     if repeatable:
         env |= _ONE_THREAD
-    command = (sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}")
+    options = ("-f", "{connection_file}", "--HistoryManager.enabled=False")
     spec = KernelSpec(
-        argv=[*command, "--HistoryManager.enabled=False"],
+        argv=[*KERNEL, *options],
         env=env,
         display_name=METADATA["kernelspec"]["display_name"],
         language=METADATA["kernelspec"]["language"],
