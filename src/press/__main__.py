@@ -1,6 +1,6 @@
 """``python -m press``."""
 
-from press.commands import app, run_app
+from press.commands import app
 
 if __name__ == "__main__":
-    run_app(app, name="python -m press")
+    app(prog_name="python -m press")

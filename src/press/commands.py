@@ -7,8 +7,6 @@ without the extra ``book``.
 from __future__ import annotations
 
 import ast
-import io
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ import typer
 if TYPE_CHECKING:
     from press.layout import Chapter
 
-__all__ = ["app", "readable_errors", "run_app"]
+__all__ = ["app"]
 
 app = typer.Typer(
     help="Run, publish, time, sync and check the chapters of the book.",
@@ -55,42 +53,23 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
-def fail(message: str, *, status: int) -> NoReturn:
+def _fail(message: str, *, status: int) -> NoReturn:
     """Say what went wrong on standard error and end the command."""
     print(f"press: {message}", file=sys.stderr)
     raise typer.Exit(status)
 
 
-def run_app(app: typer.Typer, *, name: str) -> None:
-    """Run a command line that ends with words, whatever becomes of its output."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # β and ∞ are not in every terminal's encoding.
-        sys.stdout.reconfigure(errors="replace")
-    try:
-        try:
-            app(prog_name=name)
-        finally:
-            sys.stdout.flush()
-    except OSError as error:
-        if not isinstance(error, BrokenPipeError):
-            where = f"{error.filename}: " if error.filename else ""
-            print(f"press: {where}{error.strerror or error}", file=sys.stderr)
-        # What is left in the buffer would fail again when Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-
-
 @contextmanager
-def readable_errors() -> Iterator[None]:
+def _readable_errors() -> Iterator[None]:
     """Turn what a person can mend into a message and an exit status."""
     from press.layout import BookError
 
     try:
         yield
     except BookError as error:
-        fail(str(error), status=error.status)
+        _fail(str(error), status=error.status)
     except ModuleNotFoundError as error:
-        fail(f"{error.name} is not installed; run `make env`", status=1)
+        _fail(f"{error.name} is not installed; run `make env`", status=1)
 
 
 def _chosen(root: Path | None, named: list[str] | None) -> list[Chapter]:
@@ -98,9 +77,8 @@ def _chosen(root: Path | None, named: list[str] | None) -> list[Chapter]:
     from press.layout import book_root, find_chapter, list_chapters
 
     folder = book_root(root)
-    if not named:
-        return list_chapters(folder)
-    return [find_chapter(folder, name) for name in named]
+    chosen = [find_chapter(folder, name) for name in named or ()]
+    return chosen or list_chapters(folder)
 
 
 def _parse(given: list[str] | None, **common: Any) -> dict[str, Any]:
@@ -142,7 +120,7 @@ def run(
     root: Root = None,
 ) -> None:
     """Run a chapter for yourself; the published one stays as it is."""
-    with readable_errors():
+    with _readable_errors():
         from press.publish import rerun
 
         values = _parse(parameter, profile=profile.value, seed=seed, device=device)
@@ -164,7 +142,7 @@ def publish(
     root: Root = None,
 ) -> None:
     """Execute chapters for the site, all or nothing each."""
-    with readable_errors():
+    with _readable_errors():
         from press.stamps import staleness
 
         chosen = _chosen(root, chapters)
@@ -181,13 +159,13 @@ def publish(
             jobs=jobs,
         )
         if failures:
-            fail("\n\npress: ".join(map(str, failures)), status=1)
+            _fail("\n\npress: ".join(map(str, failures)), status=1)
 
 
 @app.command()
 def time(chapters: Chapters = None, root: Root = None) -> None:
     """Run chapters in profile quick, one at a time, and say how long each takes."""
-    with readable_errors():
+    with _readable_errors():
         from press.execute import execute
         from press.source import read_source
 
@@ -207,7 +185,7 @@ def time(chapters: Chapters = None, root: Root = None) -> None:
 @app.command()
 def sync(root: Root = None) -> None:
     """Write the notebooks and the status page from their sources."""
-    with readable_errors():
+    with _readable_errors():
         from press.layout import book_root, list_chapters
         from press.source import sync as sync_chapter
         from press.status import status_page, write_status
@@ -225,7 +203,7 @@ def sync(root: Root = None) -> None:
 @app.command()
 def check(root: Root = None) -> None:
     """Check that the book is in step, complete and readable."""
-    with readable_errors():
+    with _readable_errors():
         from press.checks import check as check_book
         from press.layout import book_root, list_chapters
 
@@ -234,14 +212,14 @@ def check(root: Root = None) -> None:
         for problem in problems:
             print(problem)
         if problems:
-            fail(f"{len(problems)} problems", status=1)
+            _fail(f"{len(problems)} problems", status=1)
         print(f"{len(list_chapters(folder))} chapters: all in step, nothing stale")
 
 
 @app.command()
 def site(root: Root = None) -> None:
     """Build the site strictly into _build/html, unless it is fresh."""
-    with readable_errors():
+    with _readable_errors():
         from press.layout import book_root
         from press.site import build_site
 
@@ -259,7 +237,7 @@ def pdf(
     root: Root = None,
 ) -> None:
     """Print the built site into one PDF."""
-    with readable_errors():
+    with _readable_errors():
         from press.layout import book_root
         from press.pdf import print_book
 
