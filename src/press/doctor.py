@@ -31,7 +31,6 @@ PACKAGES = (
     *("foolbox", "pyautoattack", "robustbench", "jupytext", "papermill", "ipykernel"),
     *("jupyter-book", "Sphinx", "myst-nb"),
 )
-#: What some need besides, and for what.
 PROGRAMS = {
     "git": "contributing",
     "make": "the commands of README",
@@ -85,8 +84,8 @@ def _check_data() -> Iterator[Finding]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         bad, said = ["registry.json"], f"{type(error).__name__}: {error}"
     yield "checkpoints", said, mend if bad else ""
-    results = list((ROOT / "data" / "results").glob("*.json"))
-    yield "stored results", f"{len(results)} files", "" if results else mend
+    results = len([*(ROOT / "data" / "results").glob("*.json")])
+    yield "stored results", f"{results} files", "" if results else mend
     data = os.environ.get("ROBUSTBOOK_DATA", "").strip()
     lost = data and not Path(data).is_dir()
     said = f"ROBUSTBOOK_DATA={data}, no folder" if lost else data or "in the cache"
@@ -101,11 +100,10 @@ def _check_run() -> Finding:
         output = str(Path(folder, "run.ipynb"))
         words = ("press", "run", TRIAL, "--profile", "quick", "--device", "cpu")
         done = _run("-m", *words, "--output", output)
-    said = f"{time.perf_counter() - started:.0f} s in profile quick"
-    if done.returncode:
-        said = (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]
-    mend = f"make rerun CHAPTER={TRIAL}" if done.returncode else ""
-    return f"chapter {TRIAL}", said, mend
+    if not done.returncode:
+        return f"chapter {TRIAL}", f"{time.perf_counter() - started:.0f} s in quick", ""
+    why = (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]
+    return f"chapter {TRIAL}", why, f"make rerun CHAPTER={TRIAL}"
 
 
 def _run(*words: str) -> subprocess.CompletedProcess[str]:

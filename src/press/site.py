@@ -27,7 +27,7 @@ BUILD = (
 _STAMP = "build-stamp.json"
 # Sphinx reads again only pages whose text changed: after a change to one of these, the
 # others would keep their old links and looks.
-_EVERY_PAGE = ("_config.yml", "_toc.yml", "book/_static/**/*", "src/press/**/*.py")
+_EVERY_PAGE = ("_config.yml", "_toc.yml", "book/_static/**/*", "src/press/ext/*.py")
 _SOURCES = (
     *_EVERY_PAGE,
     "CITATION.cff",
@@ -36,7 +36,7 @@ _SOURCES = (
     "data/README.md",
     "data/claims.toml",
     "notebooks/*",
-    "src/robustbook/**/*.py",
+    "src/**/*.py",
 )
 
 
