@@ -23,23 +23,6 @@ with extra("attacks"), warnings.catch_warnings():
     from foolbox.models.pytorch import PyTorchModel
 
 
-class _StartMixin:
-    """Start where it is told to."""
-
-    start: Tensor
-
-    def get_random_start(self, x0: Any, epsilon: float) -> Any:
-        return x0 + epsilon * astensor(self.start)
-
-
-class _LinfPGD(_StartMixin, LinfPGD):
-    pass
-
-
-class _L2PGD(_StartMixin, L2PGD):
-    pass
-
-
 def _nudged(epsilon: Any) -> Any:
     """A size that is larger by a hair.
 
@@ -73,10 +56,10 @@ def run_pgd(
     start: Tensor | None = None,
 ) -> Tensor:
     """PGD's last images; ``start`` is inside the unit ball, or None for the center."""
-    kind = _LinfPGD if norm == "linf" else _L2PGD
+    kind = LinfPGD if norm == "linf" else L2PGD
     attack = kind(abs_stepsize=step_size, steps=steps, random_start=start is not None)
-    if start is not None:
-        attack.start = start
+    # foolbox draws a start itself, for a batch and not for an image.
+    attack.get_random_start = lambda x0, epsilon: x0 + epsilon * astensor(start)  # type: ignore[method-assign]
     criterion = Misclassification(batch.labels)
     images: Tensor = attack.run(_wrapped(batch), batch.images, criterion, epsilon=eps)
     return images
