@@ -3,7 +3,7 @@
 import pytest
 
 from robustbook.studies import STUDIES
-from robustbook.studies.average_case.average_case_errors import ESTIMATORS
+from robustbook.studies.average_case._estimates import ESTIMATORS
 from robustbook.studies.results import load_reported
 
 

@@ -15,27 +15,20 @@ from torch import nn
 
 from robustbook._store.cache import Arrays, cached_arrays
 from robustbook._store.sums import model_sum
-from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
-from robustbook.average_case.parts import linearize, set_up
-from robustbook.datasets import Dataset, load_dataset
-from robustbook.models import build_model, load_model, logits_of, resolve_device
-from robustbook.scores import accuracy
+from robustbook.datasets import load_dataset
+from robustbook.models import build_model, load_model, resolve_device
 from robustbook.studies._rows import Row, decimals
 from robustbook.studies._run import Run, Setting, data_sum, under
 from robustbook.studies._statistics import Values, mean_error, share_error
+from robustbook.studies.average_case._estimates import (
+    ESTIMATORS,
+    estimated_arrays,
+)
 from robustbook.training import train_classifier
 
 __all__ = ["SETTINGS", "rows"]
 
-#: The scale at which the logistic function is closest to the normal one; the paper's
-#: source for its sigmoid has it, the paper's formula has not.
-LOGISTIC_SCALE: Final = 1.702
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
-#: The estimates that are compared with Monte Carlo.
-ESTIMATORS: Final = (
-    "taylor", "taylor_mvs", "taylor_mvs_scaled",
-    "mmse", "mmse_mvs", "mmse_pairs", "softmax",
-)  # fmt: skip
 #: Weights of a penalty on the gradient's norm, as names of models have them.
 PENALTIES: Final = ("1e-4", "1e-3", "1e-2", "1e-1", "1")
 
@@ -182,29 +175,31 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
         data = setting.data()
         model = _model(name, seed).to(resolve_device(run.device))
         counts = setting.counts if name in setting.shown[-1:] else ()
+        options: dict[str, Any] = {
+            "sigmas": setting.sigmas,
+            "estimators": setting.estimators,
+            "fits": setting.fits,
+            "counts": counts,
+            "focus": setting.focus,
+            "precision": setting.precision,
+            "seed": seed,
+        }
         arrays = cached_arrays(
             {
-                "what": "estimates",
                 "device": str(resolve_device(run.device)),
                 "model": model_sum(model),
                 "images": data_sum(data),
-                "sigmas": repr(setting.sigmas),
-                "estimators": repr(setting.estimators),
-                "fits": setting.fits,
-                "counts": repr(counts),
-                "focus": setting.focus,
-                "precision": setting.precision,
-                "seed": seed,
+                "options": repr(options),
             },
-            partial(_estimates, setting, model, data, counts, seed),
-            code=__name__,
+            partial(estimated_arrays, model, data, **options),
+            code=estimated_arrays.__module__,
         )
         keys = {"dataset": setting.dataset, "model": name, "images": len(data)}
         yield from under(keys, _of_model(setting, name, counts, arrays))
 
 
 def _model(name: str, seed: int) -> nn.Module:
-    """Load a checkpoint, or train one of the linear models of this experiment."""
+    """Load a checkpoint, or train one of the linear models of this study."""
     if name not in _TRAINED:
         return load_model(name).eval()
     recipe = _TRAINED[name]
@@ -219,82 +214,15 @@ def _model(name: str, seed: int) -> nn.Module:
 
     weights = cached_arrays(
         {
-            "what": "linear model",
             "recipe": repr(recipe),
             "images": data_sum(data),
             "seed": seed,
         },
         fit,
-        code=__name__,
+        code=train_classifier.__module__,
     )
     model.load_state_dict({key: torch.tensor(v) for key, v in weights.items()})
     return model.eval()
-
-
-def _estimates(
-    setting: EstimateSetting,
-    model: nn.Module,
-    data: Dataset,
-    counts: tuple[int, ...],
-    seed: int,
-) -> Arrays:
-    """All estimates of one model, each (S, N)."""
-    x, sigmas = data.images, list(setting.sigmas)
-    truth = monte_carlo(model, x, sigmas, precision=setting.precision, seed=seed)
-    assert truth.trials is not None
-    result: Arrays = {
-        "accuracy": np.array(accuracy(logits_of(model, x), data.labels)),
-        "monte_carlo": truth.probability.numpy(),
-        "trials": truth.trials.numpy(),
-        "correlation": _correlations(model, data),
-    }
-    for estimator in setting.estimators:
-        result[estimator] = _estimate(
-            estimator, model, data, sigmas, setting.fits, seed + 1
-        )
-    for count in counts:
-        for estimator in ("mmse", "mmse_pairs"):
-            if estimator == "mmse" or count % 2 == 0:
-                result[f"{estimator} {count}"] = _estimate(
-                    estimator, model, data, [setting.focus], count, seed + 2
-                )
-    return result
-
-
-def _estimate(
-    estimator: str,
-    model: nn.Module,
-    data: Dataset,
-    sigmas: list[float],
-    fits: int,
-    seed: int,
-) -> Values:
-    """One estimate (S, N)."""
-    x = data.images
-    if estimator == "softmax":
-        return softmax_proxy(model, x).numpy()[None].repeat(len(sigmas), axis=0)
-    cdf: Any = "mv_sigmoid" if "mvs" in estimator else "mvn"
-    if estimator.startswith("mmse"):
-        result = mmse(
-            model, x, sigmas, samples=fits, cdf=cdf, seed=seed,
-            antithetic=estimator == "mmse_pairs",
-        )  # fmt: skip
-    else:
-        # The margins are divided by sigma: a scale for them is one for 1 / sigma.
-        scale = LOGISTIC_SCALE if estimator.endswith("scaled") else 1.0
-        result = taylor(model, x, [sigma / scale for sigma in sigmas], cdf=cdf)
-    return result.probability.numpy()
-
-
-def _correlations(model: nn.Module, data: Dataset) -> Values:
-    """Mean correlation of the linearized margins, for each image."""
-    means = []
-    for part in linearize(set_up(model, data.images)):
-        norms = part.gram.diagonal(dim1=1, dim2=2).sqrt()
-        matrix = part.gram / (norms[:, :, None] * norms[:, None, :])
-        size = norms.shape[1]
-        means.append((matrix.sum(dim=(1, 2)) - size) / (size * (size - 1)))
-    return torch.cat(means).cpu().numpy()
 
 
 def _of_model(

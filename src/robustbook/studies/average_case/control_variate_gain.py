@@ -3,48 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from robustbook._store.cache import Arrays, Configuration, cached_arrays
 from robustbook._store.sums import model_sum
-from robustbook.average_case import (
-    Robustness,
-    control_variate,
-    mmse,
-    monte_carlo,
-    taylor,
-)
-from robustbook.average_case.parts import (
-    MEASURE,
-    Linearization,
-    draw_normal,
-    linear_probability,
-    linearize,
-    mmse_linearizations,
-    set_up,
-)
+from robustbook.average_case import control_variate, mmse, monte_carlo, taylor
 from robustbook.datasets import Dataset
 from robustbook.models import load_model, resolve_device
 from robustbook.studies._rows import Row, decimals
 from robustbook.studies._run import Run, Setting, data_sum, under
 from robustbook.studies._statistics import Values, mean_error, ratio_of_means
+from robustbook.studies.average_case._counts import (
+    FITS,
+    LEVEL,
+    LINEARIZATIONS,
+    counted_arrays,
+    estimate_arrays,
+    repeated_arrays,
+)
 
 __all__ = ["SETTINGS", "rows"]
 
-#: Linearizations whose indicator is tried as a control variate.
-LINEARIZATIONS: Final = ("taylor", "mmse")
-#: Noisy inputs of an MMSE fit, as the paper's figures settle on few.
-FITS: Final = 10
-#: Noisy inputs of one draw.
-BLOCK: Final = 512
-LEVEL: Final = 0.95
+#: What computes all that the cache keeps: counts, and the estimates themselves.
+_CODE: Final = (
+    counted_arrays.__module__,
+    control_variate.__module__,
+    monte_carlo.__module__,
+)
+
 #: Probabilities that are neither nearly 0 nor nearly 1.
 INNER: Final = (0.05, 0.95)
 #: What rounding may take from an interval.
@@ -156,7 +147,6 @@ def rows(run: Run[GainSetting]) -> Iterator[Row]:
 def _key(model: nn.Module, data: Dataset, sigma: float, seed: int) -> dict[str, Any]:
     """What every array of this study depends on beside the code."""
     return {
-        "what": "control variate",
         "device": str(next(model.parameters()).device),
         "model": model_sum(model),
         "images": data_sum(data),
@@ -173,8 +163,8 @@ def _images(
     for sigma in setting.sigmas:
         counts = cached_arrays(
             {**_key(model, data, sigma, seed), "count": samples},
-            partial(_count, model, data, sigma, samples, seed),
-            code=__name__,
+            partial(counted_arrays, model, data, sigma, samples, seed),
+            code=_CODE,
         )
         for index in range(len(data)):
             row: Row = {
@@ -188,46 +178,6 @@ def _images(
             yield row
 
 
-def _count(
-    model: nn.Module, data: Dataset, sigma: float, samples: int, seed: int
-) -> Arrays:
-    """Show the same noise to the model and to its linearizations."""
-    problem = set_up(model, data.images, sigma)
-    best = mmse_linearizations(problem, sigma, FITS, seed, antithetic=True, keep=True)
-    fits = {"taylor": _whole(linearize(problem, keep=True)), "mmse": _whole(best)}
-    names = ["kept", *fits, *(f"{kind}_both" for kind in fits)]
-    result: Arrays = {name: np.zeros(len(problem), dtype=np.int64) for name in names}
-    for index, label in enumerate(problem.labels):
-        for block, start in enumerate(range(0, samples, BLOCK)):
-            length = min(BLOCK, samples - start)
-            key = [(index, block)]
-            noise = draw_normal(seed, MEASURE, key, length, problem.inputs)[0]
-            steps = sigma * noise.reshape(-1, *problem.inputs.shape[1:])
-            kept = problem.predict(problem.inputs[index] + steps) == label
-            result["kept"][index] += int(kept.sum())
-            for kind, (margins, jacobian, _) in fits.items():
-                slopes = (noise @ jacobian[index].to(noise).T).double()
-                linear = (margins[index] + sigma * slopes > 0).all(dim=1)
-                result[kind][index] += int(linear.sum())
-                result[f"{kind}_both"][index] += int((linear & kept).sum())
-    for kind, (margins, _, gram) in fits.items():
-        exact = linear_probability(
-            margins, gram, problem.sigmas, seed=seed, points=1024
-        )
-        result[f"{kind}_exact"] = exact.probability[0].cpu().numpy()
-    return result
-
-
-def _whole(parts: Iterator[Linearization]) -> tuple[Tensor, Tensor, Tensor]:
-    """Margins, Jacobians and Gram matrices of all images."""
-    rows = []
-    for part in parts:
-        assert part.jacobian is not None
-        rows.append((part.margins, part.jacobian, part.gram))
-    margins, jacobian, gram = (torch.cat(column) for column in zip(*rows, strict=True))
-    return margins, jacobian, gram
-
-
 def _repeats(
     setting: GainSetting, model: nn.Module, data: Dataset, seed: int
 ) -> Iterator[Row]:
@@ -235,7 +185,7 @@ def _repeats(
     sigma, key = setting.focus, _key(model, data, setting.focus, seed)
 
     def refer() -> Arrays:
-        return _read(
+        return estimate_arrays(
             control_variate(
                 model, data.images, sigma, samples=setting.reference,
                 points=4096, seed=seed + 1,
@@ -243,7 +193,7 @@ def _repeats(
         )  # fmt: skip
 
     reference = cached_arrays(
-        {**key, "reference": setting.reference}, refer, code=__name__
+        {**key, "reference": setting.reference}, refer, code=_CODE
     )
     truth, own = reference["probability"], reference["error"] ** 2
     # The reference is unbiased, not cut; what it estimates is in [0, 1].
@@ -262,7 +212,9 @@ def _repeats(
                 "repeats": setting.repeats,
             }
             estimates = cached_arrays(
-                {**key, **repeated}, partial(_repeated, estimate, seeds), code=__name__
+                {**key, **repeated},
+                partial(repeated_arrays, estimate, seeds),
+                code=_CODE,
             )
             shared = {"sigma": sigma, "estimator": estimator, "samples": samples}
             calls = int(estimates["calls"].max())
@@ -293,24 +245,6 @@ def _repeats(
             "what": "cost", "sigma": sigma, "estimator": estimator, "samples": count,
             "calls": int(result.calls.max()), **_errors(values, truth, own),
         }  # fmt: skip
-
-
-def _repeated(estimate: Callable[..., Robustness], seeds: Iterable[int]) -> Arrays:
-    """Estimates with fresh noise, each (repeats, N)."""
-    parts = [_read(estimate(seed=seed)) for seed in seeds]
-    return {name: np.stack([part[name] for part in parts]) for name in parts[0]}
-
-
-def _read(result: Robustness) -> Arrays:
-    low, high = result.interval(LEVEL)
-    values: dict[str, Tensor] = {
-        "probability": result.probability,
-        "error": result.standard_error,
-        "low": low,
-        "high": high,
-        "calls": result.calls,
-    }
-    return {name: value.cpu().numpy() for name, value in values.items()}
 
 
 def _errors(estimates: Values, truth: Values, own: Values) -> Row:
