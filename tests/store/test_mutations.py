@@ -137,7 +137,7 @@ def reached(roots: set[str], *, plumbing: bool) -> set[str]:
 #: Where the code of a cache comes from a caller: who calls.
 CALLERS = {
     "robustbook.studies.domains._training": ("_epochs", "_pairs", "_watched"),
-    "robustbook.studies.lenses._models": ("_models",),
+    "robustbook.studies.lenses._models": ("_survival",),
 }
 
 
