@@ -534,10 +534,9 @@ def test_score_as_a_program(files: Path) -> None:
     assert missing.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii"])
-def test_other_encodings(files: Path, encoding: str) -> None:
+def test_an_encoding_without_greek(files: Path) -> None:
     clean = str(files / "clean.npy")
-    done = program("score", clean, clean, PYTHONIOENCODING=encoding)
+    done = program("score", clean, clean, PYTHONIOENCODING="cp1252")
     assert (done.returncode, done.stderr) == (0, "")
     assert "inverse temperature ?*      infinite" in done.stdout
 

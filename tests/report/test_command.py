@@ -384,8 +384,8 @@ def test_as_many_images_as_fit_are_taken() -> None:
         assert some is not None
         assert 0.9 * 60 * minutes < some.total() <= 60 * minutes
         assert some.margin_images == min(100, some.images // 2)
-        # What is lost by an interruption is a minute, here less than it would be.
-        assert max(some.of(some.part).seconds().values()) <= 60
+        # An interruption loses half a minute.
+        assert max(some.of(some.part).seconds().values()) <= 30
     assert whole.within(20, fewest=10) is None
     assert whole.within(1e9, fewest=10) == whole
 
@@ -402,7 +402,7 @@ def test_what_is_missing_is_said_before_anything_is_done(
     result = run("own_nets:leave", "mine.npz")
     assert result.exit_code == 1
     assert result.stderr == (
-        "robustbook: report: foolbox and pyautoattack are not installed; "
+        "robustbook: report: foolbox, pyautoattack are not installed; "
         'pip install "robustbook[report]"\n'
     )
     assert run("own_nets:Net", "mine.npz", "--skip=agreement,margins").exit_code == 0

@@ -32,7 +32,6 @@ def import_model(name: str) -> nn.Module:
             "expected package.module:attribute, Python names with dots in between, "
             "such as mypackage.models:network",
         )
-    mend_torchvision()  # as long as the model has not imported it
     where, _, attribute = name.partition(":")
     model = _as_module(name, attribute, _attribute(name, _module(name, where)))
     if any(isinstance(one, UninitializedParameter) for one in model.parameters()):

@@ -15,8 +15,8 @@ from robustbook.corruptions import CORRUPTIONS, corrupt
 
 __all__ = ["Forecast", "Pace", "in_words", "measure_pace"]
 
-#: What is kept at once should not take longer than this many seconds to lose.
-_PART: Final = 60.0
+#: Seconds of a part: so much is lost by an interruption, and so often the bar moves.
+_PART: Final = 30.0
 _LARGEST_PART: Final = 256
 #: Images in the larger batch that is timed, unless the first takes longer than this.
 _BATCH: Final = 16
@@ -71,7 +71,7 @@ class Forecast:
 
     @property
     def part(self) -> int:
-        """Images of a part: as many as take a minute, in a power of two."""
+        """Images of a part: as many as take half a minute, in a power of two."""
         size = _LARGEST_PART
         while size > 1:
             one = replace(self, images=size, margin_images=size)

@@ -108,7 +108,7 @@ def _check_packages(skip: Iterable[str]) -> None:
     ]
     if missing:
         raise ImportError(
-            f"report: {' and '.join(missing)} "
+            f"report: {', '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} not installed; pip install "
             '"robustbook[report]"'
         )
