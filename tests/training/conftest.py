@@ -1,9 +1,82 @@
-"""What the tests of training share: small data, and weights compared to the bit."""
+"""What the tests of training share: small data and trainings, weights to the bit."""
+
+from functools import cache
 
 import pytest
 import torch
 
-from robustbook.datasets import load_dataset
+from robustbook.datasets import diagvib, load_dataset
+from robustbook.models import build_model
+from robustbook.selection import pair_scores
+from robustbook.training import ERM, LISA, train_domains
+
+SETUP = diagvib.DISCRIMINABILITY
+
+
+@cache
+def draw(environments=SETUP.training, split="train", paired=False, dtype=torch.float32):
+    scenes = diagvib.draw_all(
+        environments, shapes=SETUP.shapes, count=40, split=split, paired=paired
+    )
+    return [part.dataset(size=16, dtype=dtype) for part in scenes]
+
+
+def build(seed=0):
+    return build_model("strided-cnn", seed=seed, options={"width": 4, "num_classes": 2})
+
+
+def measured():
+    """Pairs, tests and scores."""
+    first, second = draw(split="validation", paired=True)
+    return {
+        "pairs": {"ID": (first, second), "SD": (first, first)},
+        "tests": {"5": draw(SETUP.tests[5:], "test")[0]},
+        "measure": pair_scores,
+    }
+
+
+def train(path=None, *, model=None, learner=None, domains=None, **options):
+    """A training on domains with all there is to measure: model and history."""
+    model = build() if model is None else model
+    common = {"epochs": 4, "lr": 0.01, "seed": 0, "batch_size": 16, "progress": False}
+    domains = draw() if domains is None else domains
+    options = {**common, **measured(), "checkpoint": path, **options}
+    return model, train_domains(model, learner or ERM(), domains, **options)
+
+
+def first_bias(model):
+    return next(value for name, value in model.named_parameters() if "bias" in name)
+
+
+def train_to_keep(path=None, **options):
+    """A training with all there is to keep, too."""
+    keep = {"learner": LISA(), "keep": ["ID/pa"], "watch": {"bias": first_bias}}
+    return train(path, **{**keep, **options})
+
+
+@pytest.fixture(scope="session")
+def learn():
+    return train
+
+
+@pytest.fixture(scope="session")
+def full():
+    return train_to_keep
+
+
+@pytest.fixture(scope="session")
+def samples():
+    return draw
+
+
+@pytest.fixture(scope="session")
+def network():
+    return build
+
+
+@pytest.fixture(scope="session")
+def data():
+    return measured()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Training on domains: every epoch measured, nothing lost where it is stopped."""
+"""Training on domains: every epoch measured, all that it takes checked."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,7 @@ import torch
 
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import diagvib
-from robustbook.models import build_model, features_of, logits_of
+from robustbook.models import features_of, logits_of
 from robustbook.scores import accuracy, afr_pred
 from robustbook.selection import pair_scores
 from robustbook.training import (
@@ -17,57 +17,22 @@ from robustbook.training import (
     LISA,
     EarlyStopping,
     History,
-    train_domains,
+    adversarial_loss,
+    cross_entropy_loss,
 )
 
-SETUP = diagvib.DISCRIMINABILITY
+#: Nothing is measured.
+BARE = {"pairs": None, "tests": None, "measure": None}
 
 
-def samples(environments, count, split="train", paired=False, **options):
-    scenes = diagvib.draw_all(
-        environments, shapes=SETUP.shapes, count=count, split=split, paired=paired
-    )
-    return [part.dataset(size=16, **options) for part in scenes]
-
-
-@pytest.fixture(scope="module")
-def data():
-    first, second = samples(SETUP.training, 48, "validation", paired=True)
-    return {
-        "domains": samples(SETUP.training, 64),
-        "pairs": {"ID": (first, second), "SD": (first, first)},
-        "tests": {"5": samples(SETUP.tests[5:], 40, "test")[0]},
-        "measure": pair_scores,
-    }
-
-
-def network(seed=0):
-    return build_model("strided-cnn", seed=seed, options={"width": 4, "num_classes": 2})
-
-
-def train(data, *, model=None, learner=None, **options):
-    chosen = {"epochs": 3, "lr": 0.01, "seed": 0, "batch_size": 16, "progress": False}
-    chosen |= data | options
-    domains = chosen.pop("domains")
-    learner = chosen.pop("learner", learner)
-    model = network() if model is None else model
-    return model, train_domains(model, learner or ERM(), domains, **chosen)
-
-
-def same_weights(first, second):
-    theirs = second.state_dict()
-    return all(torch.equal(v, theirs[k]) for k, v in first.state_dict().items())
-
-
-def test_every_epoch_has_every_criterion(data):
-    model, history = train(data, keep=["ID/pa", "ID/accuracy"])
+def test_every_epoch_has_every_criterion(learn, data):
+    model, history = learn(keep=["ID/pa", "ID/accuracy"])
     assert history.finished
     assert not model.training
-    assert [row["epoch"] for row in history.rows] == [1, 2, 3]
-    assert [set(part) for part in history.seconds] == [
-        {"train", "logits", "measure"}
-    ] * 3
-    first, second = (part for part in data["pairs"]["ID"])
+    assert [row["epoch"] for row in history.rows] == [1, 2, 3, 4]
+    for seconds in history.seconds:
+        assert set(seconds) == {"train", "logits", "measure"}
+    first, second = data["pairs"]["ID"]
     logits, shifted = logits_of(model, first.images), logits_of(model, second.images)
     last = history.rows[-1]
     agreement = posterior_agreement(logits, shifted)
@@ -82,8 +47,8 @@ def test_every_epoch_has_every_criterion(data):
     assert last["SD/beta"] == math.inf
 
 
-def test_the_kept_weights_are_those_of_the_best_epoch(data):
-    _, history = train(data, epochs=5, keep=["ID/pa", "test/5"])
+def test_the_kept_weights_are_those_of_the_best_epoch(learn, data, network):
+    _, history = learn(epochs=5, keep=["ID/pa", "test/5"])
     for criterion in ("ID/pa", "test/5"):
         best = history.best(criterion)
         kept = network()
@@ -96,50 +61,41 @@ def test_the_kept_weights_are_those_of_the_best_epoch(data):
         assert found == pytest.approx(best["test/5"])
 
 
-def test_what_is_watched_is_seen_after_each_epoch(data, tmp_path):
+def test_what_is_watched_is_seen_after_each_epoch(learn, data):
     images = data["tests"]["5"].images[:4]
     watch = {"features": lambda model: features_of(model, images)}
-    model, history = train(data, watch=watch, checkpoint=tmp_path / "run.pt", epochs=3)
+    model, history = learn(watch=watch, epochs=3)
     seen = history.watched["features"]
     assert [tuple(features.shape) for features in seen] == [(4, 16)] * 3
     assert torch.equal(seen[-1], features_of(model, images))
     assert not torch.equal(seen[0], seen[1])
-    _, read = train(data, watch=watch, checkpoint=tmp_path / "run.pt", epochs=3)
-    assert all(map(torch.equal, read.watched["features"], seen))
 
 
 @pytest.mark.parametrize("learner", [ERM(), IRM(), LISA(), LISA(mix="cutmix")])
-def test_learners_learn_and_repeat_to_the_last_bit(data, learner):
-    model, history = train(data, learner=learner, epochs=6)
-    again, repeated = train(data, learner=learner, epochs=6)
+def test_learners_learn_and_repeat_to_the_last_bit(learn, same_weights, learner):
+    model, history = learn(learner=learner, epochs=6)
+    again, repeated = learn(learner=learner, epochs=6)
     assert history.rows == repeated.rows
     assert same_weights(model, again)
-    other, _ = train(data, learner=learner, epochs=6, seed=1)
+    other, _ = learn(learner=learner, epochs=6, seed=1)
     assert not same_weights(model, other)
     assert history.rows[-1]["risk"] < history.rows[0]["risk"]
 
 
-def test_learners_are_three_different_things(data):
-    models = [train(data, learner=x)[0] for x in (ERM(), IRM(weight=10.0), LISA())]
-    assert not same_weights(models[0], models[1])
-    assert not same_weights(models[0], models[2])
-
-
-def test_what_is_measured_does_not_change_what_is_learned(data):
-    model, _ = train(data)
-    bare, history = train({"domains": data["domains"]})
-    assert same_weights(model, bare)
+def test_learners_are_different_things(learn, same_weights, samples):
+    model, _ = learn()
+    for learner in (IRM(weight=10.0), LISA(), adversarial_loss(eps=0.1, steps=1)):
+        assert not same_weights(model, learn(learner=learner)[0])
+    # What is measured does not change what is learned, nor do bytes for floats.
+    bare, history = learn(**BARE)
     assert set(history.rows[0]) == {"epoch", "loss", "risk"}
+    of_bytes, _ = learn(domains=samples(dtype=torch.uint8), **BARE)
+    pooled, _ = learn(learner=cross_entropy_loss, **BARE)
+    assert all(same_weights(model, other) for other in (bare, of_bytes, pooled))
 
 
-def test_bytes_train_as_floats(data):
-    floats, _ = train({"domains": data["domains"]})
-    bytes_, _ = train({"domains": samples(SETUP.training, 64, dtype=torch.uint8)})
-    assert same_weights(floats, bytes_)
-
-
-def test_a_small_domain_is_seen_as_often_as_a_large_one(data):
-    large, small = data["domains"][0], data["domains"][1].subset(range(20))
+def test_a_small_domain_is_seen_as_often_as_a_large_one(learn, samples):
+    large, other = samples()
     seen = []
 
     class Counting(type(ERM())):
@@ -147,32 +103,30 @@ def test_a_small_domain_is_seen_as_often_as_a_large_one(data):
             seen.append(images.shape[:2])
             return super().loss(model, images, labels, **options)
 
-    train({"domains": [large, small]}, learner=Counting(), epochs=2)
-    assert seen == [(2, 16)] * 8
+    domains = [large, other.subset(range(20))]
+    learn(learner=Counting(), domains=domains, epochs=2, **BARE)
+    assert seen == [(2, 16)] * 6
 
 
 # --------------------------------------------------------- stopping, bad arguments
 
 
-def test_early_stopping_waits_for_its_patience(data):
+def test_early_stopping_waits_for_its_patience(learn, data):
     values = iter([0.1, 0.5, 0.4, 0.5, 0.3, 0.9])
 
     def measure(*_):
         return {"score": next(values)}
 
-    _, history = train(
-        {**data, "pairs": {"ID": data["pairs"]["ID"]}, "measure": measure},
-        epochs=20,
-        stop=EarlyStopping("ID/score", patience=3),
-    )
+    stop, pairs = EarlyStopping("ID/score", patience=3), {"ID": data["pairs"]["ID"]}
+    _, history = learn(pairs=pairs, measure=measure, epochs=20, stop=stop)
     assert history.finished
     assert [row["ID/score"] for row in history.rows] == [0.1, 0.5, 0.4, 0.5, 0.3]
 
 
-def test_scenes_instead_of_pictures_are_told(data):
+def test_scenes_instead_of_pictures_are_told(learn):
     scenes = diagvib.draw(diagvib.Environment(), shapes=(4, 9), count=8)
     with pytest.raises(TypeError, match=r"dataset\(\)"):
-        train(data | {"domains": [scenes, scenes]})
+        learn(domains=[scenes, scenes])
 
 
 def test_equal_learners_look_the_same():
@@ -216,36 +170,36 @@ def test_ties_are_broken_as_asked():
         ({"stop": EarlyStopping("SD/x", 2)}, "criterion: expected one of epoch"),
     ],
 )
-def test_bad_arguments_are_named(data, options, message):
+def test_bad_arguments_are_named(learn, options, message):
     with pytest.raises(ValueError, match=message):
-        train(data | options)
+        learn(**options)
 
 
-def test_pairs_must_be_pairs(data):
+def test_pairs_must_be_pairs(learn, data):
     first, second = data["pairs"]["ID"]
     turned = replace(second, labels=second.labels.flip(0))
     with pytest.raises(ValueError, match="pairs: expected two samples of the same cl"):
-        train(data | {"pairs": {"ID": (first, turned)}})
+        learn(pairs={"ID": (first, turned)})
 
 
-def test_a_loss_that_explodes_is_reported(data):
-    with pytest.raises(FloatingPointError, match=r"in epoch \d of 3"):
-        train(data, lr=1e30, optimizer="sgd")
+def test_a_loss_that_explodes_is_reported(learn):
+    with pytest.raises(FloatingPointError, match=r"in epoch \d of 4"):
+        learn(lr=1e30, optimizer="sgd")
 
 
-def test_sgd_and_mixed_precision_train_too(data):
-    plain, _ = train(data, optimizer="sgd")
-    mixed, history = train(data, precision="bfloat16")
+def test_sgd_and_mixed_precision_train_too(learn, same_weights):
+    plain, _ = learn(optimizer="sgd")
+    mixed, history = learn(precision="bfloat16")
     assert math.isfinite(history.rows[-1]["risk"])
-    adam, _ = train(data)
+    adam, _ = learn()
     assert not same_weights(plain, adam)
     assert not same_weights(mixed, adam)
     for value in mixed.state_dict().values():
         assert value.dtype in (torch.float32, torch.int64)
 
 
-def test_the_bar_shows_loss_accuracy_and_agreement(data, capsys):
-    train(data, progress=True, epochs=1)
+def test_the_bar_shows_loss_accuracy_and_agreement(learn, capsys):
+    learn(progress=True, epochs=1)
     shown = capsys.readouterr().err
     assert "ERM" in shown
     assert "ID/pa" in shown

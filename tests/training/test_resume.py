@@ -10,61 +10,28 @@ import subprocess
 import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from robustbook.datasets import diagvib
 from robustbook.models import build_model
-from robustbook.selection import pair_scores
 from robustbook.training import (
     IRM,
-    LISA,
     LongTraining,
     Recipe,
     _loop,
     _resume,
     adversarial_loss,
     train_classifier,
-    train_domains,
 )
 from robustbook.training._retrain import train_recipe
 
-SETUP = diagvib.DISCRIMINABILITY
 LONG = Recipe(
     "m", "small-cnn", epochs=4, lr=0.05, adversarial_eps=0.1, adversarial_steps=1,
     long=LongTraining(0.1, averaging=0.8, padding=1, held_out=20, weight_decay=1e-4),
 )  # fmt: skip
-
-
-def samples(environments, split="train", **options):
-    scenes = diagvib.draw_all(
-        environments, shapes=SETUP.shapes, count=40, split=split, **options
-    )
-    return [part.dataset(size=16) for part in scenes]
-
-
-def network(seed=0):
-    return build_model("strided-cnn", seed=seed, options={"width": 4, "num_classes": 2})
-
-
-def learn(path=None, *, model=None, seed_of_model=0, learner=None, **changes):
-    """A training on domains with all there is to keep: model and history."""
-    domains = changes.pop("domains", None) or samples(SETUP.training)
-    pair = tuple(samples(SETUP.training, "validation", paired=True))
-    options = {"pairs": {"ID": pair}, "tests": {"a": pair[0]}, "measure": pair_scores}
-    options |= {"epochs": 4, "lr": 0.01, "seed": 0, "batch_size": 16, "keep": ["ID/pa"]}
-    options |= {"watch": {"bias": first_bias}, **changes}
-    model = network(seed_of_model) if model is None else model
-    history = train_domains(
-        model, learner or LISA(), domains, checkpoint=path, progress=False, **options
-    )
-    return model, history
-
-
-def first_bias(model):
-    return next(value for name, value in model.named_parameters() if "bias" in name)
 
 
 def everything(trained):
@@ -127,31 +94,31 @@ def test_a_stopped_training_ends_as_if_it_was_not(
     assert same_weights(rest, whole)
 
 
-def test_a_training_on_domains_stopped_by_time_goes_on(tmp_path, monkeypatch):
+def test_a_training_on_domains_stopped_by_time_goes_on(full, tmp_path, monkeypatch):
     path = tmp_path / "new" / "run.pt"
-    _, none = learn(path, time_limit=0)
+    _, none = full(path, time_limit=0)
     assert not none.rows  # no time, no epoch
     for _ in range(4):
-        assert not path.is_file() or not learn(path, time_limit=0)[1].finished
+        assert not path.is_file() or not full(path, time_limit=0)[1].finished
         clock = iter([0.0, 0.0, 99.0, 99.0])
         with monkeypatch.context() as patch:
             patch.setattr(time, "monotonic", lambda clock=clock: next(clock))
-            last = learn(path, time_limit=1)
-    assert everything(last) == everything(learn())
+            last = full(path, time_limit=1)
+    assert everything(last) == everything(full())
     written = path.stat().st_mtime_ns
-    assert everything(learn(path)) == everything(last)  # read, and not repeated
-    assert everything(learn(path, model=last[0])) == everything(last)
+    assert everything(full(path)) == everything(last)  # read, and not repeated
+    assert everything(full(path, model=last[0])) == everything(last)
     assert path.stat().st_mtime_ns == written
 
 
 def test_the_length_can_change_until_the_rates_differ(
-    small, same_weights, tmp_path, stopped
+    full, small, same_weights, tmp_path, stopped
 ):
     path = tmp_path / "run"
-    learn(path, epochs=2)
-    assert everything(learn(path, epochs=4)) == everything(learn())
+    full(path, epochs=2)
+    assert everything(full(path, epochs=4)) == everything(full())
     with pytest.raises(ValueError, match="another training: epochs differ"):
-        learn(path, epochs=3)
+        full(path, epochs=3)
     path.unlink()
     stopped(partial(long, small, path), after=2)  # the rate falls in the other half
     longer, losses = long(small, path, epochs=6)
@@ -173,7 +140,7 @@ def test_the_length_can_change_until_the_rates_differ(
 KILLED = """
 import importlib.util, itertools, os, signal, sys
 from pathlib import Path
-spec = importlib.util.spec_from_file_location("test_resume", sys.argv[1])
+spec = importlib.util.spec_from_file_location("conftest", sys.argv[1])
 tests = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(tests)
 move, moves = Path.replace, itertools.count(1)
@@ -184,23 +151,30 @@ def replace(self, target):
     return move(self, target)
 
 Path.replace = replace
-tests.learn(sys.argv[2])
+tests.train_to_keep(sys.argv[2])
 """
 
 
-def test_a_killed_training_loses_nothing(tmp_path):
+def test_a_killed_training_loses_nothing(full, tmp_path):
     path = tmp_path / "run.pt"
     process = subprocess.run(
-        [sys.executable, "-c", KILLED, __file__, str(path)], check=False
+        [
+            sys.executable,
+            "-c",
+            KILLED,
+            str(Path(__file__).with_name("conftest.py")),
+            str(path),
+        ],
+        check=False,
     )
     assert process.returncode == -signal.SIGKILL
     assert len(torch.load(path, weights_only=True)["rows"]) == 2
-    assert everything(learn(path)) == everything(learn())
+    assert everything(full(path)) == everything(full())
 
 
-def test_a_full_disk_leaves_the_epochs_before(tmp_path, stopped):
+def test_a_full_disk_leaves_the_epochs_before(full, tmp_path, stopped):
     path = tmp_path / "run.pt"
-    stopped(partial(learn, path), after=2)
+    stopped(partial(full, path), after=2)
     before = path.read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
@@ -208,26 +182,28 @@ def test_a_full_disk_leaves_the_epochs_before(tmp_path, stopped):
         with pytest.raises(
             OSError, match=r"run\.pt cannot be written \(.*\); the epoch"
         ):
-            learn(path)
+            full(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
     assert path.read_bytes() == before
-    assert everything(learn(path)) == everything(learn())
+    assert everything(full(path)) == everything(full())
 
 
-def test_a_place_that_cannot_be_written_is_told_before_training(tmp_path, monkeypatch):
+def test_a_place_that_cannot_be_written_is_told_before_training(
+    full, tmp_path, monkeypatch
+):
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(_loop.Loop, "_epoch", lambda _: pytest.fail("trained"))
     for path in (tmp_path, tmp_path / "file" / "run.pt"):
         with pytest.raises((OSError, ValueError), match="checkpoint: expected") as told:
-            learn(path)
+            full(path)
         assert "\n" not in str(told.value)
 
 
-def test_weights_that_overflow_are_not_saved(tmp_path):
+def test_weights_that_overflow_are_not_saved(full, tmp_path):
     with pytest.raises(FloatingPointError, match="lr below"):
-        learn(tmp_path / "run.pt", lr=3e38, optimizer="sgd", epochs=1)
+        full(tmp_path / "run.pt", lr=3e38, optimizer="sgd", epochs=1)
     assert not list(tmp_path.iterdir())
 
 
@@ -269,24 +245,28 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_or_foreign_file_is_told(tmp_path, monkeypatch, same_weights, damage):
+def test_a_damaged_or_foreign_file_is_told(
+    full, tmp_path, monkeypatch, same_weights, damage, network
+):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "run.pt"
-    learn(path, epochs=1)
+    full(path, epochs=1)
     damage(path)
     content = path.read_bytes()
     model = network()
     with pytest.raises(ValueError, match=r"a training wrote, got .*cannot be") as told:
-        learn(path, model=model)
+        full(path, model=model)
     assert "\n" not in str(told.value)
     assert same_weights(model, network())
     assert path.read_bytes() == content
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
 
 
-def test_a_file_of_another_training_is_refused(small, tmp_path, monkeypatch):
+def test_a_file_of_another_training_is_refused(
+    full, small, tmp_path, monkeypatch, samples, network
+):
     path = tmp_path / "run.pt"
-    learn(path, epochs=1)
+    full(path, epochs=1)
     refused = partial(pytest.raises, ValueError)
     for change, word in (
         ({"lr": 0.02}, "lr"),
@@ -298,21 +278,21 @@ def test_a_file_of_another_training_is_refused(small, tmp_path, monkeypatch):
         ({"keep": []}, "keep"),
         ({"watch": {"bias": lambda model: torch.zeros(1)}}, "watch"),
         ({"watch": {}}, "watch"),
-        ({"domains": samples(SETUP.training)[::-1]}, "domains"),
+        ({"domains": samples()[::-1]}, "domains"),
     ):
         with refused(match=f"of another training: {word}(, code)? differ"):
-            learn(path, epochs=1, **change)
+            full(path, epochs=1, **change)
     with refused(match="of another training: .*dataset, code differ"):
         classify(small, path)
     with refused(match="began with other weights"):
-        learn(path, epochs=1, seed_of_model=7)
+        full(path, epochs=1, model=network(7))
     monkeypatch.setattr(_resume, "fingerprint", lambda *_: "of other code")
     with refused(match="of another training: code differ"):
-        learn(path, epochs=1)
+        full(path, epochs=1)
     state = torch.load(path, weights_only=True)
     torch.save({"format": 1, "identity": state["identity"]}, path)
     with refused(match="of another training: format differ"):
-        learn(path, epochs=1)
+        full(path, epochs=1)
 
 
 @pytest.mark.parametrize(
@@ -327,9 +307,9 @@ def test_another_recipe_is_not_gone_on_with(small, tmp_path, change):
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_training_on_a_gpu_resumes(tmp_path, stopped):
+def test_training_on_a_gpu_resumes(full, tmp_path, stopped):
     path = tmp_path / "run.pt"
-    stopped(partial(learn, path, device="cuda"), after=2)
-    model, history = learn(path, device="cuda")
+    stopped(partial(full, path, device="cuda"), after=2)
+    model, history = full(path, device="cuda")
     assert history.finished
     assert next(model.parameters()).device.type == "cuda"
