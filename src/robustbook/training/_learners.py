@@ -264,7 +264,7 @@ def mixup(
     mixed : Tensor, shape (n, C, H, W)
         ``weight * first + (1 - weight) * second``.
     weight : float
-        As given.
+        The same share.
 
     References
     ----------

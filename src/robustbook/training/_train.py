@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -275,12 +276,8 @@ def train_domains(
     batch_size = check_count("batch_size", batch_size)
     lr = check_positive("lr", lr)
     target = resolve_device(device)
-    sources, pairs, tests = (
-        _check_domains(domains),
-        dict(pairs or {}),
-        dict(tests or {}),
-    )
-    _check_measured(pairs, tests)
+    pairs, tests = dict(pairs or {}), dict(tests or {})
+    sources = _check_sets(domains, pairs, tests)
     measure = measure or mean_accuracy
     model.to(target)
     steps = -(-max(map(len, sources)) // batch_size)
@@ -366,12 +363,18 @@ def _is_mixed(precision: str, device: torch.device) -> bool:
 # --------------------------------------------------------------------- arguments
 
 
-def _check_domains(domains: Sequence[Dataset]) -> list[Dataset]:
+def _check_sets(
+    domains: Sequence[Dataset], pairs: Mapping[str, Any], tests: Mapping[str, Dataset]
+) -> list[Dataset]:
+    """Refuse at once what would fail, or go wrong, only after an epoch."""
     if isinstance(domains, Dataset):
         raise TypeError(f"domains: expected a sequence of data sets, got {domains}")
     sources = list(domains)
-    for domain in sources:
-        _check_data(domain)
+    for pair in pairs.values():
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"pairs: expected two data sets each, got {pair!r}")
+    for data in chain(sources, tests.values(), *pairs.values()):
+        _check_data(data)
     if not sources or not all(len(domain) for domain in sources):
         raise ValueError(
             f"domains: expected at least one, each with images, got {sources}"
@@ -380,29 +383,19 @@ def _check_domains(domains: Sequence[Dataset]) -> list[Dataset]:
         raise ValueError(
             f"domains: expected images of one shape in all of them, got {sources}"
         )
-    return sources
-
-
-def _check_measured(pairs: Mapping[str, Any], tests: Mapping[str, Any]) -> None:
-    for name, pair in pairs.items():
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise TypeError(f"pairs: expected two data sets each, got {pair!r}")
-        first, second = pair
-        _check_data(first)
-        _check_data(second)
+    for name, (first, second) in pairs.items():
         if len(first) == 0 or not torch.equal(first.labels, second.labels):
             raise ValueError(
                 f"pairs: expected two samples of the same classes in the same order "
                 f"in {name!r}, got {first} and {second}"
             )
     for name, test in tests.items():
-        _check_data(test)
         if len(test) == 0:
             raise ValueError(f"tests: expected images in {name!r}, got {test}")
+    return sources
 
 
 def _check_data(data: Any) -> None:
-    """Refuse at once what would fail, or go wrong, only after an epoch."""
     if not isinstance(data, Dataset):
         raise TypeError(
             "domains, pairs and tests: expected robustbook.datasets.Dataset, got "
