@@ -53,13 +53,13 @@ def test_images_stay_images(
     kind: str, severity: int, shape: tuple[int, ...], double: bool, seed: int
 ) -> None:
     drawn = np.random.default_rng(seed).random(shape)
-    given_ = torch.from_numpy(drawn).to(torch.float64 if double else torch.float32)
-    kept = given_.clone()
-    found = corrupt(given_, kind, severity=severity)
-    assert found.shape == given_.shape
-    assert found.dtype == given_.dtype
-    assert 0 <= float(found.min()) <= float(found.max()) <= 1
-    assert torch.equal(given_, kept)
+    original = torch.from_numpy(drawn).to(torch.float64 if double else torch.float32)
+    copy = original.clone()
+    corrupted = corrupt(original, kind, severity=severity)
+    assert corrupted.shape == original.shape
+    assert corrupted.dtype == original.dtype
+    assert 0 <= float(corrupted.min()) <= float(corrupted.max()) <= 1
+    assert torch.equal(original, copy)
 
 
 @pytest.mark.parametrize("kind", [k for k in CORRUPTIONS if k != "brightness"])
@@ -104,13 +104,13 @@ def test_rotation_turns_counterclockwise() -> None:
 
 def test_pixelate_makes_blocks() -> None:
     image = torch.rand(1, 1, 20, 20, generator=torch.Generator().manual_seed(0))
-    found = corrupt(image, "pixelate", severity=5)[0, 0]
-    assert len(found.unique()) <= 13 * 13
+    corrupted = corrupt(image, "pixelate", severity=5)[0, 0]
+    assert len(corrupted.unique()) <= 13 * 13
     # As the benchmark does it, channel by channel.
     box = Image.Resampling.BOX
     bytes_ = Image.fromarray((255 * image[0, 0]).byte().numpy())
     same = np.asarray(bytes_.resize((13, 13), box).resize((20, 20), box)) / 255
-    assert float(np.abs(found.numpy() - same).max()) < 1.5 / 255
+    assert float(np.abs(corrupted.numpy() - same).max()) < 1.5 / 255
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_bytes_are_refused() -> None:
 def test_half_precision_rounds_and_no_more(
     images: Tensor, kind: str, dtype: torch.dtype
 ) -> None:
-    found = corrupt(images.to(dtype), kind)
-    assert found.dtype == dtype
+    corrupted = corrupt(images.to(dtype), kind)
+    assert corrupted.dtype == dtype
     exact = corrupt(images, kind)
     step = torch.finfo(dtype).eps
-    torch.testing.assert_close(found.float(), exact, rtol=0, atol=2 * step)
+    torch.testing.assert_close(corrupted.float(), exact, rtol=0, atol=2 * step)

@@ -80,19 +80,19 @@ def exact_margins(model: nn.Module, images: Tensor) -> Tensor:
 def test_every_attack(network: nn.Module, name: str) -> None:
     images, labels = images_of(network)
     clean = logits_of(network, images)
-    found = ATTACKS[name](network, images, labels, progress=False)
-    shifted = logits_of(network, found.adversarial)
+    attacked = ATTACKS[name](network, images, labels, progress=False)
+    shifted = logits_of(network, attacked.adversarial)
     assert shifted.shape == (COUNT, CLASSES)
     if name in MINIMAL:
-        sizes = (found.adversarial - images).flatten(1).abs().amax(1).double()
-        assert torch.allclose(sizes[found.success], found.norms[found.success])
+        sizes = (attacked.adversarial - images).flatten(1).abs().amax(1).double()
+        assert torch.allclose(sizes[attacked.success], attacked.norms[attacked.success])
     else:
-        assert float((found.adversarial - images).abs().max()) <= EPS + 1e-6
+        assert float((attacked.adversarial - images).abs().max()) <= EPS + 1e-6
     right = clean.argmax(1) == labels
-    assert bool(found.success[~right].all())
-    assert float(found.success[right].double().mean()) > 0.5
+    assert bool(attacked.success[~right].all())
+    assert float(attacked.success[right].double().mean()) > 0.5
     true = afr_true(shifted, labels)
-    assert true == pytest.approx(1 - float(found.success.double().mean()), abs=0.02)
+    assert true == pytest.approx(1 - float(attacked.success.double().mean()), abs=0.02)
     assert afr_pred(clean, shifted) <= 1 - accuracy(clean, labels) + true + 1e-9
     result = posterior_agreement(clean, shifted)
     limit = math.log(CLASSES) - result.mismatch * math.log(2)
@@ -110,10 +110,10 @@ def test_smallest_perturbations_are_those_of_the_linear_model(
     # A wrong target costs untargeted FMN a few per cent, so several are tried.
     by_fmn = fmn(linear, images, steps=30, targets=5, progress=False)
     by_fab = fab(linear, images, steps=10, targets=5, progress=False)
-    found = bisect_result(
+    attacked = bisect_result(
         linear, images, smallest(by_fmn, by_fab), steps=12, progress=False
     )
-    excess = found.norms / exact - 1
+    excess = attacked.norms / exact - 1
     assert float(excess.min()) > -1e-3
     assert float(excess.median()) < 0.01
 
@@ -121,14 +121,14 @@ def test_smallest_perturbations_are_those_of_the_linear_model(
 def test_growing_ratio_by_norm(linear: nn.Module) -> None:
     images, labels = images_of(linear)
     clean = logits_of(linear, images)
-    found = fmn(linear, images, labels, steps=30, targets=3, progress=False)
-    assert bool(found.success.all())
-    shifted = logits_of(linear, found.adversarial)
+    attacked = fmn(linear, images, labels, steps=30, targets=3, progress=False)
+    assert bool(attacked.success.all())
+    shifted = logits_of(linear, attacked.adversarial)
     ratios = [0.0, 0.125, 0.25, 0.5, 1.0]
-    sweep = ratio_sweep(clean, shifted, ratios, norms=found.norms)
+    sweep = ratio_sweep(clean, shifted, ratios, norms=attacked.norms)
     wrong = 1 - accuracy(clean, labels)
     for ratio, result in zip(ratios, sweep, strict=True):
-        mixed = shift_by_ratio(clean, shifted, ratio, norms=found.norms)
+        mixed = shift_by_ratio(clean, shifted, ratio, norms=attacked.norms)
         assert afr_pred(clean, mixed) == 1 - max(ratio - wrong, 0)
         assert result.pa <= math.log(CLASSES) - result.mismatch * math.log(2) + 1e-9
     assert sweep[0].pa == pytest.approx(math.log(CLASSES))

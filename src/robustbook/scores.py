@@ -112,10 +112,8 @@ def afr_true(shifted_logits: ArrayLike, labels: ArrayLike) -> float:
 
     Raises
     ------
-    TypeError
-        If the logits are not floating-point numbers or the labels not integers.
-    ValueError
-        If shapes do not match, a logit is not finite or a label is out of range.
+    TypeError, ValueError
+        As :func:`accuracy`.
 
     See Also
     --------
@@ -157,10 +155,8 @@ def afr_pred(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
 
     Raises
     ------
-    TypeError
-        If the logits are not floating-point numbers.
-    ValueError
-        If the shapes differ or are not (N, K), or a logit is not finite.
+    TypeError, ValueError
+        As :func:`accuracy`, and if the shapes differ.
 
     See Also
     --------

@@ -34,8 +34,8 @@ def close_figures():
 
 
 def line(axes, label):
-    (found,) = (line for line in axes.lines if str(line.get_label()).startswith(label))
-    return np.asarray(found.get_xdata()), np.asarray(found.get_ydata())
+    (curve,) = (line for line in axes.lines if str(line.get_label()).startswith(label))
+    return np.asarray(curve.get_xdata()), np.asarray(curve.get_ydata())
 
 
 @pytest.mark.parametrize("prior", [None, [0.4, 0.3, 0.1, 0.1, 0.1]])

@@ -64,8 +64,10 @@ def test_one_flat_boundary_is_a_counterexample(estimator):
     zero = torch.zeros(1, 6, dtype=torch.float64)
     estimate = taylor if estimator == "taylor" else mmse
     options = {} if estimator == "taylor" else {"samples": 5000}
-    found = float(estimate(model, zero, sigma, points=1024, **options).probability)
-    error = abs(found - model.kept(sigma))
+    probability = float(
+        estimate(model, zero, sigma, points=1024, **options).probability
+    )
+    error = abs(probability - model.kept(sigma))
     assert error > 0.01
     corrected = corrected_bound(
         model.eigenvalues, model.gradients, sigma, estimator=estimator
@@ -81,8 +83,8 @@ def test_two_classes_are_a_counterexample_too():
     matrices = torch.eye(size, dtype=torch.float64)[None]
     model = Quadratic(constants, gradients, matrices)
     zero = torch.zeros(1, size, dtype=torch.float64)
-    found = float(taylor(model, zero, sigma).probability)
-    error = abs(found - model.kept(sigma, samples=8000))
+    probability = float(taylor(model, zero, sigma).probability)
+    error = abs(probability - model.kept(sigma, samples=8000))
     # The paper's own form, with k as it prints it.
     scale = sigma * math.sqrt(size)
     as_printed = scale / math.sqrt(2 * math.pi)
@@ -149,16 +151,18 @@ def test_mmse_is_better_in_many_dimensions():
     assert ratios[1] > 5 * ratios[0] > 5
 
 
-def test_bad_input():
-    good = torch.ones(2, 3)
-    for bound in (printed_bound, corrected_bound):
-        with pytest.raises(ValueError, match="one shape"):
-            bound(good, torch.ones(2, 4), 0.1)
-        with pytest.raises(ValueError, match="other than 0"):
-            bound(good, torch.zeros(2, 3), 0.1)
-        with pytest.raises(ValueError, match="finite"):
-            bound(good * torch.nan, good, 0.1)
-        with pytest.raises(ValueError, match="sigma"):
-            bound(good, good, 0.0)
-        with pytest.raises(ValueError, match="estimator"):
-            bound(good, good, 0.1, estimator="best")
+@pytest.mark.parametrize("bound", [printed_bound, corrected_bound])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gradients": torch.ones(2, 4)}, "one shape"),
+        ({"gradients": torch.zeros(2, 3)}, "other than 0"),
+        ({"eigenvalues": torch.full((2, 3), torch.nan)}, "finite"),
+        ({"sigma": 0.0}, "sigma"),
+        ({"estimator": "best"}, "estimator"),
+    ],
+)
+def test_bad_input(bound, change, message):
+    problem = {"eigenvalues": torch.ones(2, 3), "gradients": torch.ones(2, 3)}
+    with pytest.raises(ValueError, match=message):
+        bound(**(problem | {"sigma": 0.1} | change))

@@ -104,8 +104,8 @@ def test_independent_noise_leaves_chance_in_the_value():
     expected = float(linear_exact(model.weights, model.bias, x[:1], 0.9).probability)
     score = torch.special.ndtri(torch.tensor(expected).double())
     for samples in (1, 10):
-        found = mmse(model, x, 0.9, samples=samples, antithetic=False).probability
-        spread = torch.special.ndtri(found) - score
+        probability = mmse(model, x, 0.9, samples=samples, antithetic=False).probability
+        spread = torch.special.ndtri(probability) - score
         assert float(spread.mean()) == pytest.approx(0, abs=4 / (2000 * samples) ** 0.5)
         assert float(spread.var() * samples) == pytest.approx(1, rel=0.13)
     many = mmse(model, x[:1], 0.9, samples=20_000, antithetic=False).probability
@@ -114,16 +114,16 @@ def test_independent_noise_leaves_chance_in_the_value():
 
 def test_an_odd_number_leaves_one_input_without_a_partner(network, images):
     """The noise of n pairs and one more is that of n + 1 pairs, but for the last."""
-    seen = []
+    recorded_noise = []
 
     def recorded(x: Tensor) -> Tensor:
-        seen.append(x.detach() - images[:1])
+        recorded_noise.append(x.detach() - images[:1])
         return network(x)
 
     for samples in (5, 6):
         mmse(recorded, images[:1], 0.2, samples=samples)
-        assert len(seen[-1]) == samples
-    odd, even = seen[-1][:5], seen[-1]
+        assert len(recorded_noise[-1]) == samples
+    odd, even = recorded_noise[-1][:5], recorded_noise[-1]
     assert torch.allclose(even[3:], -even[:3], atol=1e-12)
     assert torch.allclose(odd[3:], -odd[:2], atol=1e-12)
 
@@ -134,13 +134,13 @@ def test_pairs_cut_the_error_of_few_samples():
     target = mmse(model, images, 0.05, samples=1000).probability
     errors = {}
     for pairs in (True, False):
-        found = torch.stack(
+        probability = torch.stack(
             [
                 mmse(model, images, 0.05, antithetic=pairs, seed=seed).probability
                 for seed in range(1, 9)
             ]
         )
-        errors[pairs] = float((found - target).square().mean().sqrt())
+        errors[pairs] = float((probability - target).square().mean().sqrt())
     assert errors[False] > 3 * errors[True]
     # Chance in the gradients is left.
     assert errors[True] > 0.001
@@ -251,9 +251,9 @@ def test_ties_follow_argmax():
     assert float(second.probability) == 0
     model = lambda x: x @ weights.T  # noqa: E731
     for label, value in ((1, expected), (2, 0)):
-        found = taylor(model, x, 1.0, label=torch.tensor([label]))
+        estimate = taylor(model, x, 1.0, label=torch.tensor([label]))
         sampled = monte_carlo(model, x, 1.0, samples=2000, label=torch.tensor([label]))
-        assert float(found.probability) == pytest.approx(value, abs=1e-6)
+        assert float(estimate.probability) == pytest.approx(value, abs=1e-6)
         assert float(sampled.probability) == pytest.approx(value, abs=0.03)
 
 
@@ -287,9 +287,9 @@ def test_layers_that_cannot_be_batched(network, images):
         def backward(ctx, gradient):
             return torch.from_numpy(gradient.numpy().copy())
 
-    found = taylor(lambda x: network(Identity.apply(x)), images, 0.1)
+    estimate = taylor(lambda x: network(Identity.apply(x)), images, 0.1)
     expected = taylor(network, images, 0.1)
-    assert torch.allclose(found.probability, expected.probability, atol=1e-10)
+    assert torch.allclose(estimate.probability, expected.probability, atol=1e-10)
 
 
 def test_no_grad_and_inference_mode(network, images):
@@ -297,8 +297,8 @@ def test_no_grad_and_inference_mode(network, images):
     with torch.no_grad():
         assert torch.equal(taylor(network, images, 0.1).probability, expected)
     with torch.inference_mode():
-        found = taylor(network, images + 0, 0.1).probability
-    assert torch.equal(found, expected)
+        probability = taylor(network, images + 0, 0.1).probability
+    assert torch.equal(probability, expected)
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
@@ -351,6 +351,6 @@ def test_lemma_a4_equal_norms():
     weights = torch.eye(4, dtype=torch.float64)
     x = torch.rand(5, 4, generator=torch.Generator().manual_seed(0)).double()
     sigma = 0.3
-    found = linear_exact(weights, torch.zeros(4), x, sigma, cdf="mv_sigmoid")
+    estimate = linear_exact(weights, torch.zeros(4), x, sigma, cdf="mv_sigmoid")
     proxy = softmax_proxy(lambda x: x, x, temperature=sigma * math.sqrt(2))
-    assert torch.allclose(found.probability, proxy, atol=1e-12)
+    assert torch.allclose(estimate.probability, proxy, atol=1e-12)

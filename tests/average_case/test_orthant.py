@@ -173,7 +173,7 @@ def test_intervals_hold_the_truth(dimension, points):
 def test_it_is_unbiased_over_seeds():
     limits = torch.tensor([0.2, 0.9, 0.5, 1.2], dtype=torch.float64)
     expected = equicorrelated(limits, 0.5)
-    found = torch.stack(
+    probability = torch.stack(
         [
             orthant_probability(
                 limits, matrix(4, 0.5), points=4, scrambles=2, seed=seed
@@ -181,8 +181,8 @@ def test_it_is_unbiased_over_seeds():
             for seed in range(400)
         ]
     )
-    error = float(found.std() / math.sqrt(len(found)))
-    assert abs(float(found.mean()) - expected) < 3 * error
+    error = float(probability.std() / math.sqrt(len(probability)))
+    assert abs(float(probability.mean()) - expected) < 3 * error
     assert error < 2e-3
 
 
@@ -218,9 +218,9 @@ def test_singular_covariances_of_low_rank(columns):
     for row in range(6):
         share = (mean[row] + z @ steps[row].T >= 0).all(dim=1).double().mean()
         error = math.sqrt(float(share * (1 - share)) / len(z)) + 1e-5
-        found = float(result.probability[row])
+        probability = float(result.probability[row])
         slack = 4 * (error + float(result.standard_error[row]))
-        assert abs(found - float(share)) < slack
+        assert abs(probability - float(share)) < slack
 
 
 def test_near_singular_covariances_tend_to_singular_ones():
@@ -283,9 +283,9 @@ def test_certain_success_is_one():
         mean = torch.full((4,), limit, dtype=torch.float64)
         result = orthant_probability(mean, matrix(4, 0.3))
         assert 4 * norm.sf(limit) == pytest.approx(failure, rel=0.02)
-        found = 1 - float(result.probability)
+        failing = 1 - float(result.probability)
         expected = failure if failure > 1e-12 else 0
-        assert found == pytest.approx(expected, rel=0.02)
+        assert failing == pytest.approx(expected, rel=0.02)
 
 
 def test_negligible_constraints_are_left_out():
@@ -348,27 +348,24 @@ def test_float32_numpy_and_seeds():
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-def test_bad_input():
-    good = torch.eye(3)
-    with pytest.raises(ValueError, match="power of 2"):
-        orthant_probability(torch.zeros(3), good, points=100)
-    with pytest.raises(ValueError, match="dtype"):
-        orthant_probability(torch.zeros(3), good, dtype=torch.int64)
-    with pytest.raises(ValueError, match="scrambles"):
-        orthant_probability(torch.zeros(3), good, scrambles=1)
-    with pytest.raises(ValueError, match=r"shapes \(\.\.\., D\)"):
-        orthant_probability(torch.zeros(2), good)
-    with pytest.raises(ValueError, match="broadcast"):
-        orthant_probability(torch.zeros(2, 3), good.expand(3, 3, 3))
-    with pytest.raises(ValueError, match="NaN"):
-        orthant_probability(torch.tensor([0, torch.nan, 0]), good)
-    with pytest.raises(ValueError, match="finite"):
-        orthant_probability(torch.zeros(3), good * torch.inf)
-    with pytest.raises(ValueError, match="symmetric"):
-        orthant_probability(torch.zeros(3), good + torch.ones(3, 3).triu())
-    with pytest.raises(ValueError, match="variances"):
-        orthant_probability(torch.zeros(3), -good)
-    with pytest.raises(ValueError, match="semidefinite"):
-        orthant_probability(torch.zeros(3), matrix(3, -0.9))
-    with pytest.raises(TypeError, match="floating"):
-        orthant_probability(torch.zeros(3), good.long())
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"points": 100}, ValueError, "power of 2"),
+        ({"dtype": torch.int64}, ValueError, "dtype"),
+        ({"scrambles": 1}, ValueError, "scrambles"),
+        ({"mean": torch.zeros(2)}, ValueError, r"shapes \(\.\.\., D\)"),
+        ({"mean": torch.zeros(2, 3), "covariance": torch.eye(3).expand(3, 3, 3)},
+         ValueError, "broadcast"),
+        ({"mean": torch.tensor([0, torch.nan, 0])}, ValueError, "NaN"),
+        ({"covariance": torch.eye(3) * torch.inf}, ValueError, "finite"),
+        ({"covariance": torch.ones(3, 3).triu()}, ValueError, "symmetric"),
+        ({"covariance": -torch.eye(3)}, ValueError, "variances"),
+        ({"covariance": matrix(3, -0.9)}, ValueError, "semidefinite"),
+        ({"covariance": torch.eye(3).long()}, TypeError, "floating"),
+    ],
+)  # fmt: skip
+def test_bad_input(change, error, message):
+    problem = {"mean": torch.zeros(3), "covariance": torch.eye(3)} | change
+    with pytest.raises(error, match=message):
+        orthant_probability(**problem)

@@ -145,7 +145,7 @@ class Agreement:
         points = [(step.beta, step.value, step.slope) for step in self.trace.steps]
         if logits is not None or shifted_logits is not None:
             kernel = Kernel.checked(logits, shifted_logits, prior)
-            self.check_shape(kernel.logits)
+            check_same_pairs(self, kernel.logits)
             low, high = (_PER_DECADE * end for end in _DECADES)
             for place in range(int(low), int(high) + 1):
                 beta = 10 ** (place / _PER_DECADE) / kernel.scale
@@ -179,14 +179,6 @@ class Agreement:
             "hard_part", "confidence_part", "num_samples", "num_classes", "evaluations",
         )  # fmt: skip
         return DataFrame([{name: getattr(self, name) for name in names}])
-
-    def check_shape(self, logits: Tensor) -> None:
-        """Refuse logits of other pairs than the measured ones, by their number."""
-        if logits.shape != (self.num_samples, self.num_classes):
-            raise ValueError(
-                f"logits: expected shape ({self.num_samples}, {self.num_classes}), as "
-                f"in the result, got {tuple(logits.shape)}"
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,6 +220,15 @@ def compare(a: Agreement, b: Agreement, level: float) -> AgreementComparison:
         interval=(difference - half, difference + half),
         level=level,
     )
+
+
+def check_same_pairs(result: Agreement, logits: Tensor) -> None:
+    """Refuse logits of other pairs than the measured ones, by their number."""
+    if logits.shape != (result.num_samples, result.num_classes):
+        raise ValueError(
+            f"logits: expected shape ({result.num_samples}, {result.num_classes}), as "
+            f"in the result, got {tuple(logits.shape)}"
+        )
 
 
 def _standard_error(contributions: Tensor) -> float:

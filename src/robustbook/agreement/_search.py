@@ -94,7 +94,7 @@ class _Interval:
     order: int
 
     def __lt__(self, other: _Interval) -> bool:
-        """Largest bound first; among equals, the one found first."""
+        """Largest bound first; among equals, the older one."""
         return (-self.bound, self.order) < (-other.bound, other.order)
 
     @property
@@ -210,10 +210,8 @@ class _Search:
         growth = min(item.growth**2, LARGEST_GROWTH)
         self._push(left, point)
         self._push(point, right, growth if right is None else FIRST_GROWTH)
-        self.steps.append(
-            Step(beta, point.value, point.slope, (low, high), self.best_value,
-                 self._upper())
-        )  # fmt: skip
+        bounds = self.best_value, self._upper()
+        self.steps.append(Step(beta, point.value, point.slope, (low, high), *bounds))
 
     def _refusal(self, item: _Interval | None, allowed: float) -> CertificateError:
         """Say what is known, what is still open and which tolerance can be had."""
@@ -285,17 +283,5 @@ def _interpolated_top(left: Evaluation, right: Evaluation) -> float:
 
 
 def maximize(kernel: Kernel, tol: float) -> SearchTrace:
-    """Certified global maximum of J over beta in [0, infinity].
-
-    Parameters
-    ----------
-    kernel : Kernel
-    tol : float
-        Largest accepted gap between upper bound and value, in nats per sample.
-
-    Raises
-    ------
-    CertificateError
-        If rounding or the limit on evaluations keeps the gap above ``tol``.
-    """
+    """Certified global maximum of J over beta in [0, infinity]."""
     return _Search(kernel, tol).run()

@@ -19,7 +19,7 @@ from robustbook._checks.arguments import (
 )
 from robustbook.agreement._docs import SHARED
 from robustbook.agreement._measure import gibbs_posterior, posterior_agreement
-from robustbook.agreement._result import Agreement
+from robustbook.agreement._result import Agreement, check_same_pairs
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def decompose_agreement(
     """
     clean, shifted = check_logit_pair(logits, shifted_logits)
     size, classes = clean.shape
-    result.check_shape(clean)
+    check_same_pairs(result, clean)
     true = check_labels("labels", labels, length=size, num_classes=classes)
     before, after = clean.argmax(1), shifted.argmax(1)
     kept, correct = before == after, before == true.to(before.device)
