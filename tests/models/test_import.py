@@ -140,20 +140,3 @@ def test_what_cannot_be_imported_is_said(name: str, words: str) -> None:
 def test_a_name_is_a_string() -> None:
     with pytest.raises(TypeError, match="name: expected a string, got PosixPath"):
         load_model(Path("x"))  # type: ignore[arg-type]
-
-
-def test_torchvision_is_mended_before_a_stranger_imports_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = "from test_import import order; order.append('model')\nfrom torch import nn"
-    (tmp_path / "visionary.py").write_text(f"{code}\nnet = nn.Linear(2, 2)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    order: list[str] = []
-    module = type(sys)("test_import")
-    vars(module)["order"] = order
-    monkeypatch.setitem(sys.modules, "test_import", module)
-    monkeypatch.setattr(
-        "robustbook.models._import.mend_torchvision", lambda: order.append("mend")
-    )
-    load_model("visionary:net")
-    assert order == ["mend", "model"]

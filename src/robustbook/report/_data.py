@@ -57,9 +57,19 @@ class Images:
         return len(self.images)
 
     def draw(self, count: int, *, seed: int = 0) -> Images:
-        """Draw `count` of the images without replacement, in the order of the whole.
+        """Draw some of the images without replacement, in the order of the whole.
 
-        All of them if there are fewer; a smaller draw is a part of a larger one.
+        Parameters
+        ----------
+        count : int
+            How many; all of them if there are fewer.
+        seed : int, default 0
+            Of the draw; a smaller one is a part of a larger one.
+
+        Returns
+        -------
+        Images
+            With their positions in the whole.
         """
         check_count("count", count)
         check_count("seed", seed, minimum=0)

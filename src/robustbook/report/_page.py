@@ -350,35 +350,27 @@ def _as_script(numbers: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace("&", "\\u0026")
 
 
-def _shift_rows(lenses: ThreeLenses) -> list[dict[str, str]]:
+def _shift_rows(lenses: ThreeLenses) -> list[list[str]]:
+    """What stands in the table of shifts; a cell may hold a value and its error."""
     most = math.log(lenses.num_classes)
     rows = []
     for shift, agreement in lenses.agreements.items():
         changed = Share.of(lenses.changed(shift))
         rows.append(
-            {
-                "name": words.shift_name(shift),
-                "changed": words.percent(changed.value),
-                "changed_interval": words.interval(*changed.interval),
-                "pa": f"{agreement.pa:.3f}",
-                "error": words.half_width(agreement.standard_error),
-                "share": words.percent(agreement.pa / most),
-                "hard": f"{agreement.hard_part:.3f}",
-                "beta": words.infinite(agreement.beta),
-                "passes": _passes(lenses.passes[shift]),
-            }
+            [
+                words.shift_name(shift),
+                f"{agreement.pa:.3f}|{words.half_width(agreement.standard_error)}",
+                words.percent(agreement.pa / most),
+                f"{words.percent(changed.value)}|{words.interval(*changed.interval)}",
+                f"{agreement.hard_part:.3f}",
+                words.infinite(agreement.beta),
+                _passes(lenses.passes[shift]),
+            ]
         )
     if lenses.domain_agreement is not None:
         mean, error = lenses.domain_agreement
-        rows.append(
-            dict.fromkeys(rows[0], "")
-            | {
-                "name": "mean of corruptions",
-                "pa": f"{mean:.3f}",
-                "error": words.half_width(error),
-                "share": words.percent(mean / most),
-            }
-        )
+        cells = [f"{mean:.3f}|{words.half_width(error)}", words.percent(mean / most)]
+        rows.append(["mean of corruptions", *cells, "", "", "", ""])
     return rows
 
 
