@@ -2,7 +2,8 @@
 
 model : callable
     Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in
-    evaluation mode. Its parameters and their gradients are left alone.
+    evaluation mode. It gets copies, so it may work in place; its parameters and
+    their gradients are left alone.
 images : Tensor or ndarray, shape (N, ...)
     Images in [0, 1], float32 or float64, the dtype of the model's parameters.
 labels : Tensor or ndarray, shape (N,), optional

@@ -75,26 +75,14 @@ class Detection:
 
 @overload
 def detection_scores(
-    scores: Any,
-    input_margin: Any,
-    eps: float,
-    *,
-    tpr: float = ...,
-    level: float = ...,
-    resamples: int = ...,
-    seed: int = ...,
-) -> Detection: ...
+    scores: Any, input_margin: Any, eps: float, *,
+    tpr: float = ..., level: float = ..., resamples: int = ..., seed: int = ...,
+) -> Detection: ...  # fmt: skip
 @overload
 def detection_scores(
-    scores: Any,
-    input_margin: Any,
-    eps: Sequence[float],
-    *,
-    tpr: float = ...,
-    level: float = ...,
-    resamples: int = ...,
-    seed: int = ...,
-) -> list[Detection]: ...
+    scores: Any, input_margin: Any, eps: Sequence[float], *,
+    tpr: float = ..., level: float = ..., resamples: int = ..., seed: int = ...,
+) -> list[Detection]: ...  # fmt: skip
 @DOCS.fill
 def detection_scores(
     scores: Any,
