@@ -55,7 +55,7 @@ def as_tensor(name: str, value: Any) -> Tensor:
 
 
 def check_logits(name: str, value: Any, *, min_classes: int = 2) -> Tensor:
-    """Return ``value`` as an ``(N, K)`` tensor of finite real logits."""
+    """Return `value` as an (N, K) tensor of finite real logits."""
     logits = as_tensor(name, value)
     if logits.dtype not in DTYPES:
         raise TypeError(
@@ -149,7 +149,7 @@ def check_prior(prior: Any, num_classes: int, device: torch.device) -> Tensor | 
 
 
 def check_positive(name: str, value: Any) -> float:
-    """Return ``value`` as a positive finite float."""
+    """Return `value` as a positive finite float."""
     number = check_real(name, value)
     if not number > 0 or math.isinf(number):
         raise ValueError(f"{name}: expected a positive finite number, got {number:g}")
@@ -157,7 +157,7 @@ def check_positive(name: str, value: Any) -> float:
 
 
 def check_non_negative(name: str, value: Any, *, infinite: bool = False) -> float:
-    """Return ``value`` as a float at least zero; infinite only if allowed."""
+    """Return `value` as a float at least zero; infinite only if allowed."""
     number = check_real(name, value)
     if not number >= 0 or (math.isinf(number) and not infinite):
         kind = "a number" if infinite else "a finite number"
@@ -166,7 +166,7 @@ def check_non_negative(name: str, value: Any, *, infinite: bool = False) -> floa
 
 
 def check_fraction(name: str, value: Any) -> float:
-    """Return ``value`` as a float in [0, 1]."""
+    """Return `value` as a float in [0, 1]."""
     number = check_real(name, value)
     if not 0 <= number <= 1:
         raise ValueError(f"{name}: expected a number in [0, 1], got {number:g}")
@@ -174,7 +174,7 @@ def check_fraction(name: str, value: Any) -> float:
 
 
 def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
-    """Return ``value`` as an integer of at least ``minimum``."""
+    """Return `value` as an integer of at least `minimum`."""
     integral = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not integral:
         raise TypeError(f"{name}: expected an integer, got {value!r}")
@@ -184,7 +184,7 @@ def check_count(name: str, value: Any, *, minimum: int = 1) -> int:
 
 
 def check_power_of_two(name: str, value: Any) -> int:
-    """Return ``value`` as an integer that is a power of 2."""
+    """Return `value` as an integer that is a power of 2."""
     count = check_count(name, value)
     if count & (count - 1):
         raise ValueError(f"{name}: expected a power of 2, got {count}")
@@ -204,7 +204,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str], *, of: str = "")
 def check_labels(
     name: str, value: Any, *, length: int, num_classes: int | None = None
 ) -> Tensor:
-    """Return ``value`` as int64 labels of shape (length,)."""
+    """Return `value` as int64 labels of shape (length,)."""
     labels = as_tensor(name, value)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise TypeError(f"{name}: expected integer labels, got dtype {labels.dtype}")
@@ -225,7 +225,7 @@ def check_labels(
 
 
 def check_real(name: str, value: Any) -> float:
-    """Return ``value`` as a float that is not NaN."""
+    """Return `value` as a float that is not NaN."""
     if isinstance(value, (bool, str, complex)):
         raise TypeError(f"{name}: expected a real number, got {value!r}")
     try:

@@ -28,19 +28,9 @@ def check_images(
     What rounding left outside is clipped. More than that is refused, or clipped with
     a warning or without.
 
-    Parameters
-    ----------
-    value : tensor or array, shape (N, C, H, W)
-    name : str
-        Of the argument, for the message.
-    planes : bool
-        Whether the shape must be (N, C, H, W); if not, (N, ...) will do.
-    half : bool
-        Whether pixels of 16 bits will do.
-    outside : {"refuse", "warn", "clip"}
-        What happens to pixels outside [0, 1]. The warning names the caller of the
-        function that called the one that checks. "clip" is for what is inside a
-        model: a batch may be empty there.
+    Without `planes`, the shape (N, ...) will do; without `half`, pixels of 16 bits
+    will not. The warning names the caller of the function that called the one that
+    checks. "clip" is for what is inside a model: a batch may be empty there.
     """
     images = as_tensor(name, value)
     wanted = (torch.float32, torch.float64)

@@ -54,7 +54,7 @@ def interval_bound(
 ) -> float:
     """Smallest proven upper bound on J over [left.beta, right.beta].
 
-    The curvature bound is left out where the other is ``enough`` already, and
+    The curvature bound is left out where the other is `enough` already, and
     where the interval is so wide that it says nothing.
     """
     bound = min(chord_tangent_bound(left, right), kernel.cap)

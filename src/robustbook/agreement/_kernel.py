@@ -272,7 +272,7 @@ class Kernel:
         return UNIT_ROUNDOFF * (3 * (self.num_classes + 1500) + self._rows + 100)
 
     def _rounding(self, size: float) -> float:
-        """Bound on the rounding error of a value of J; ``size`` is mean |C| + D.
+        """Bound on the rounding error of a value of J; `size` is mean |C| + D.
 
         The relative errors of the three sums over classes become absolute errors
         of their logarithms. The logarithms themselves and the sum over the rows of

@@ -134,7 +134,7 @@ def agreement_bounds(
     ----------
     {logits, shifted_logits} {prior}
     left, right : float
-        Ends of the interval of inverse temperatures, 0 <= left < right; ``right``
+        Ends of the interval of inverse temperatures, 0 <= left < right; `right`
         may be ``inf``.
 
     Returns

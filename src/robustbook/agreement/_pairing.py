@@ -45,7 +45,7 @@ def pair_by_label(
     index, shifted_index : Tensor, shape (P,)
         Pair p joins clean sample ``index[p]`` and shifted sample
         ``shifted_index[p]``. P is the sum over classes of the smaller count;
-        sorted by ``index``.
+        sorted by `index`.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def pair_nearest(
     -------
     index, shifted_index : Tensor, shape (P,)
         P = N without labels; with labels, clean samples whose class is missing
-        among the shifted ones are left out. Sorted by ``index``.
+        among the shifted ones are left out. Sorted by `index`.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def pair_optimal(
     Returns
     -------
     index, shifted_index : Tensor, shape (P,)
-        P = min(N, M), within each class if labels are given. Sorted by ``index``.
+        P = min(N, M), within each class if labels are given. Sorted by `index`.
 
     Raises
     ------

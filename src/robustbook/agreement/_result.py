@@ -194,7 +194,7 @@ class AgreementComparison:
     standard_error : float
         Of the difference, from the paired contributions.
     interval : (float, float)
-        Confidence interval at ``level``, normal approximation.
+        Confidence interval at `level`, normal approximation.
     level : float
         Coverage of the interval.
     """

@@ -247,7 +247,7 @@ class _Search:
         return low + 0.5 * (high - low)
 
     def _worth(self, left: Evaluation, right: Evaluation, top: float) -> bool:
-        """Whether evaluating at ``top`` may raise the best value noticeably.
+        """Whether evaluating at `top` may raise the best value noticeably.
 
         As slopes are bounded, it also keeps cuts from crowding at an end: the
         search stops after finitely many (Chapter 6).

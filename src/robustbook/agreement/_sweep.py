@@ -79,7 +79,7 @@ def ratio_sweep(
     """Posterior agreement for growing shares of shifted samples.
 
     At ratio r, the first round(r N) samples of an order are shifted and the others
-    stay clean. With ``norms`` the order is that of growing perturbation (ties in
+    stay clean. With `norms` the order is that of growing perturbation (ties in
     the order given; ``inf``, not attacked with success, last): the papers'
     adversarial ratio. Without, it is random.
 
