@@ -129,19 +129,12 @@ def score(
     as_json: _Json = False,
 ) -> None:
     """Posterior agreement of a model between clean and shifted inputs."""
-    from robustbook._array_files import read_array, read_labels
     from robustbook.agreement import posterior_agreement
     from robustbook.scores import accuracy, afr_pred, afr_true
 
     files = {"logits": clean, "shifted_logits": shifted}
     with _in_words(files | {"labels": labels, "prior": prior}):
-        _check_key(key, clean, shifted)
-        logits = read_array(clean, key=key, default="logits")
-        shifted_logits = read_array(shifted, key=key, default="logits")
-        true = None if labels is None else read_labels(labels)
-        weights = (
-            None if prior is None else read_array(prior, default="prior").squeeze()
-        )
+        (logits, shifted_logits), true, weights = _read(files, labels, prior, key)
         agreement = posterior_agreement(logits, shifted_logits, prior=weights, tol=tol)
         scores = {"afr_pred": afr_pred(logits, shifted_logits)}
         if true is not None:
@@ -150,7 +143,6 @@ def score(
                 "shifted_accuracy": accuracy(shifted_logits, true),
                 "afr_true": afr_true(shifted_logits, true),
             }
-    _remark_probabilities({clean: logits, shifted: shifted_logits})
     if as_json:
         _print_json(_fields(agreement) | scores)
         return
@@ -181,7 +173,6 @@ def compare(
     as_json: _Json = False,
 ) -> None:
     """Two models on the same pairs: scores, and paired differences A - B at 95 %."""
-    from robustbook._array_files import read_array, read_labels
     from robustbook._comparison import compare_models
 
     files = {
@@ -189,21 +180,9 @@ def compare(
         "logits_b": clean_b, "shifted_b": shifted_b,
     }  # fmt: skip
     with _in_words(files | {"labels": labels, "prior": prior}):
-        _check_key(key, *files.values())
-        a, a_shifted, b, b_shifted = (
-            read_array(path, key=key, default="logits") for path in files.values()
-        )
-        comparison = compare_models(
-            [(a, a_shifted), (b, b_shifted)],
-            None if labels is None else read_labels(labels),
-            prior=None
-            if prior is None
-            else read_array(prior, default="prior").squeeze(),
-            tol=tol,
-        )
-    _remark_probabilities(
-        dict(zip(files.values(), (a, a_shifted, b, b_shifted), strict=True))
-    )
+        logits, true, weights = _read(files, labels, prior, key)
+        pairs = [(logits[0], logits[1]), (logits[2], logits[3])]
+        comparison = compare_models(pairs, true, prior=weights, tol=tol)
     names = [(clean_a, shifted_a), (clean_b, shifted_b)]
     if as_json:
         _print_json(_comparison_fields(comparison, names))
@@ -211,38 +190,40 @@ def compare(
     _print_table(_comparison_lines(comparison, names), width=26)
 
 
-def _check_key(key: str | None, *files: Path) -> None:
-    if key is not None and not any(path.suffix.lower() == ".npz" for path in files):
+def _read(
+    files: Mapping[str, Path], labels: Path | None, prior: Path | None, key: str | None
+) -> tuple[list[Any], Any, Any]:
+    """Logits, labels and prior; what looks like probabilities is remarked."""
+    from robustbook._array_files import read_array, read_labels
+
+    paths = [*files.values()]
+    if key is not None and not any(path.suffix.lower() == ".npz" for path in paths):
         raise ValueError(
             "--key: expected an .npz file, in which arrays have names, got "
-            f"{', '.join(dict.fromkeys(map(str, files)))}; leave --key out"
+            f"{', '.join(dict.fromkeys(map(str, paths)))}; leave --key out"
         )
-
-
-def _remark_probabilities(arrays: Mapping[Path, Any]) -> None:
-    for path, array in arrays.items():
-        if (array >= 0).all() and (abs(array.sum(1) - 1) < 1e-3).all():
+    logits = [read_array(path, key=key, default="logits") for path in paths]
+    for path, array in dict(zip(paths, logits, strict=True)).items():
+        if array.ndim == 2 and array.size and _are_probabilities(array):
             print(
                 f"robustbook: {path}: rows are not negative and sum to 1, as "
                 "probabilities are; scored as logits they give another number than "
                 "their logarithms",
                 file=sys.stderr,
             )
+    true = None if labels is None else read_labels(labels)
+    weights = None if prior is None else read_array(prior, default="prior").squeeze()
+    return logits, true, weights
+
+
+def _are_probabilities(array: Any) -> bool:
+    return bool((array >= 0).all() and (abs(array.sum(1) - 1) < 1e-3).all())
 
 
 _FIELDS = (
-    "pa",
-    "standard_error",
-    "beta",
-    "upper_bound",
-    "gap",
-    "evaluations",
-    "num_samples",
-    "num_classes",
-    "log_pa",
-    "hard_part",
-    "confidence_part",
-)
+    "pa", "standard_error", "beta", "upper_bound", "gap", "evaluations",
+    "num_samples", "num_classes", "log_pa", "hard_part", "confidence_part",
+)  # fmt: skip
 
 _RATES = {
     "accuracy": "accuracy, clean",
@@ -308,15 +289,12 @@ def _comparison_lines(comparison: Comparison, names: list[tuple[Path, Path]]) ->
     lines.append(("", "      A       B    A - B    s.e.  95 % interval"))
     for name, difference in comparison.differences[0, 1].items():
         low, high = difference.interval
-        values = f"{first[name]:7.4f}{second[name]:8.4f}{difference.value:+9.4f}"
-        error = f"{difference.standard_error:8.4f}  {low:+.4f} to {high:+.4f}"
-        undefined = math.isnan(difference.standard_error)
-        lines.append(
-            (
-                "posterior agreement, nats" if name == "pa" else _RATES[name],
-                values + ("  undefined" if undefined else error),
-            )
-        )
+        row = f"{first[name]:7.4f}{second[name]:8.4f}{difference.value:+9.4f}"
+        if math.isnan(difference.standard_error):
+            row += "  undefined"
+        else:
+            row += f"{difference.standard_error:8.4f}  {low:+.4f} to {high:+.4f}"
+        lines.append((_RATES.get(name, "posterior agreement, nats"), row))
     return lines
 
 
