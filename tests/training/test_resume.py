@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from robustbook.models import build_model
 from robustbook.training import (
     IRM,
+    LISA,
     LongTraining,
     Recipe,
     _loop,
@@ -262,6 +263,16 @@ def test_a_damaged_or_foreign_file_is_told(
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
 
 
+class Louder(LISA):
+    """Looks like LISA, and learns otherwise."""
+
+    def loss(self, *args, **options):
+        return tuple(2 * value for value in super().loss(*args, **options))
+
+    def __repr__(self):
+        return repr(LISA())
+
+
 def test_a_file_of_another_training_is_refused(
     full, small, tmp_path, monkeypatch, samples, network
 ):
@@ -278,6 +289,7 @@ def test_a_file_of_another_training_is_refused(
         ({"keep": []}, "keep"),
         ({"watch": {"bias": lambda model: torch.zeros(1)}}, "watch"),
         ({"watch": {}}, "watch"),
+        ({"learner": Louder()}, "learner"),
         ({"domains": samples()[::-1]}, "domains"),
     ):
         with refused(match=f"of another training: {word}(, code)? differ"):

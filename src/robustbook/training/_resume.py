@@ -7,7 +7,6 @@ import inspect
 import io
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +14,7 @@ import torch
 
 from robustbook._store.files import atomic_write, check_writable
 from robustbook._store.provenance import fingerprint
-from robustbook._store.sums import tensor_sum
+from robustbook._store.sums import model_sum, tensor_sum
 from robustbook.datasets import Dataset
 
 __all__ = [
@@ -98,8 +97,8 @@ def code_of(*parts: object) -> str:
 def described(part: Any) -> Any:
     """What tells a part of a training from another, as plain values.
 
-    Of a data set it is the sums of all images and labels; of a function of the user's
-    own the source, where Python has it; the package's own are in :func:`code_of`.
+    Of a data set it is the sums of all images and labels; of the user's own functions
+    and objects the sum of their source; the package's own are in :func:`code_of`.
     """
     if isinstance(part, Mapping):
         return {name: described(value) for name, value in part.items()}
@@ -108,13 +107,12 @@ def described(part: Any) -> Any:
     if isinstance(part, Dataset):
         return [tensor_sum(part.images), tensor_sum(part.labels)]
     if isinstance(part, functools.partial):
-        return f"{_place(part)}({part.keywords})"
-    if not inspect.isroutine(part):
-        return repr(part)
-    if not _place(part).startswith("robustbook."):
-        with suppress(OSError, TypeError):
-            return inspect.getsource(part)
-    return _place(part)
+        return described([part.func, part.args, part.keywords])
+    if isinstance(part, (bool, int, float, str)):
+        return part
+    words = [] if inspect.isroutine(part) else [repr(part)]
+    ours = _place(part).startswith("robustbook.")
+    return [*words, _place(part) if ours else model_sum(part)]
 
 
 def _place(part: object) -> str:
