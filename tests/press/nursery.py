@@ -2,8 +2,8 @@
 
 To start a kernel and import torch, pandas and the like takes five seconds, for every
 chapter the same ones. ``nursery.py serve SOCKET`` imports them once, and forks.
-``nursery.py SOCKET ARGUMENTS`` stands for ``python -m ipykernel_launcher ARGUMENTS``: it
-ends when that kernel does, and if it is killed, so is the kernel.
+``nursery.py SOCKET ARGUMENTS`` stands for ``python -m ipykernel_launcher ARGUMENTS``:
+it ends when that kernel does, and if it is killed, so is the kernel.
 """
 
 import importlib
