@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from tqdm import tqdm
 
 from robustbook._checks.arguments import check_count
 from robustbook._store.sums import tensors_sum
@@ -143,8 +144,6 @@ class Loop:
         progress: bool = True,
     ) -> History:
         """Train to the end, or to the limit; from where the checkpoint is."""
-        from tqdm.auto import tqdm
-
         began = time.monotonic()
         path = None if checkpoint is None else Path(checkpoint)
         if path is not None:
