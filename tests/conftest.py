@@ -8,6 +8,7 @@ browser. Chapters go one by one.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -54,3 +55,18 @@ def pytest_collection_modifyitems(config, items) -> None:
         return len(first) + (unit not in slow)
 
     items.sort(key=rank)
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An empty cache, no data folder, and a download that fails."""
+    import pooch
+
+    from robustbook._store import files
+
+    def refuse(**_: object) -> None:
+        raise ConnectionError("no network")
+
+    monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
+    monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
+    monkeypatch.setattr(pooch, "retrieve", refuse)

@@ -41,19 +41,6 @@ def fingerprint(dataset):
     return hashlib.sha256(content).hexdigest()
 
 
-@pytest.fixture
-def no_network(monkeypatch, tmp_path):
-    """An empty cache, no data folder, and a download that fails."""
-    import pooch
-
-    def refuse(**_):
-        raise ConnectionError("no network")
-
-    monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
-    monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
-    monkeypatch.setattr(pooch, "retrieve", refuse)
-
-
 # ---------------------------------------------------------------------- digits
 
 

@@ -10,7 +10,6 @@ import torch
 from typer.testing import CliRunner
 
 from robustbook import datasets
-from robustbook._store import files
 from robustbook.cli import app
 from robustbook.datasets import DataUnavailableError, Sentences, load_sentences
 
@@ -102,15 +101,7 @@ def test_sentences_check_their_lengths():
         Sentences(("a", "b"), torch.zeros(3, dtype=torch.int64), "x", "test")
 
 
-def test_missing_files_say_what_helps(monkeypatch, tmp_path):
-    import pooch
-
-    def refuse(**_):
-        raise ConnectionError("no network")
-
-    monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
-    monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
-    monkeypatch.setattr(pooch, "retrieve", refuse)
+def test_missing_files_say_what_helps(no_network):
     for action in (
         lambda: load_sentences("sentence-polarity", "test"),
         lambda: datasets.fetch("sentence-polarity", progress=False),
@@ -123,16 +114,11 @@ def test_missing_files_say_what_helps(monkeypatch, tmp_path):
         assert "`robustbook data fetch sentence-polarity`" in message
 
 
-@pytest.mark.parametrize("place", ["folder", "cache"])
-def test_a_wrong_file_is_refused(monkeypatch, tmp_path, place):
-
-    monkeypatch.setattr(files, "cache_root", lambda: tmp_path)
-    if place == "folder":
+@pytest.mark.parametrize("place", ["text/rt-polarity", "cache/sentence-polarity"])
+def test_a_wrong_file_is_refused(no_network, monkeypatch, tmp_path, place):
+    if place.startswith("text"):
         monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path))
-        folder = tmp_path / "text" / "rt-polarity"
-    else:
-        monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
-        folder = tmp_path / "sentence-polarity"
+    folder = tmp_path / place
     folder.mkdir(parents=True)
     (folder / "rt-polarity.neg").write_text("dull .\n", encoding="utf-8")
     with pytest.raises(DataUnavailableError, match=r"expected sha256 .* fetch it"):

@@ -32,19 +32,6 @@ def first_test_images(dataset):
 
 
 @pytest.fixture
-def no_network(monkeypatch, tmp_path):
-    """An empty cache, no data folder, and a download that fails."""
-    import pooch
-
-    def refuse(**_):
-        raise ConnectionError("no network")
-
-    monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
-    monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
-    monkeypatch.setattr(pooch, "retrieve", refuse)
-
-
-@pytest.fixture
 def registered(monkeypatch, tmp_path):
     """Register a small checkpoint under the name "tiny", from a state to store."""
 
