@@ -1,5 +1,6 @@
 """What the tests of training share: small data and trainings, weights to the bit."""
 
+import itertools
 from functools import cache
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 from robustbook.datasets import diagvib, load_dataset
 from robustbook.models import build_model
 from robustbook.selection import pair_scores
-from robustbook.training import ERM, LISA, train_domains
+from robustbook.training import ERM, LISA, _loop, _resume, train_domains
 
 SETUP = diagvib.DISCRIMINABILITY
 
@@ -91,3 +92,23 @@ def same_weights():
         return all(torch.equal(v, theirs[k]) for k, v in first.state_dict().items())
 
     return same
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """Call a training that is stopped after so many epochs."""
+
+    def stop(train, *, after):
+        counted = itertools.count(1)
+
+        def write(path, state):
+            _resume.write_state(path, state)
+            if next(counted) == after:
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_loop, "write_state", write)
+            with pytest.raises(KeyboardInterrupt):
+                train()
+
+    return stop

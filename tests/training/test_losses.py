@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from robustbook.datasets import load_dataset
 from robustbook.models import build_model
 from robustbook.training import (
     ERM,
@@ -189,31 +188,6 @@ def test_mixup_and_cutmix_keep_what_they_say():
     assert max(weights) > 0.75
 
 
-def test_learners_refuse_what_has_no_meaning():
-    with pytest.raises(ValueError, match="weight: expected a finite number of at"):
-        IRM(weight=-1.0)
-    with pytest.raises(ValueError, match="across_domains: expected a number in"):
-        LISA(across_domains=1.5)
-    with pytest.raises(ValueError, match="mix: expected one of mixup, cutmix"):
-        LISA(mix="blend")
-    with pytest.raises(ValueError, match="alpha: expected a positive"):
-        LISA(alpha=0.0)
-
-
-def test_mixing_needs_images_of_one_shape_and_a_share():
-    images = torch.zeros(4, 3, 8, 8)
-    for mix in (mixup, lambda *a: cutmix(*a, generator=torch.Generator())):
-        with pytest.raises(ValueError, match="shape"):
-            mix(images, torch.ones(1, 3, 8, 8), 0.5)
-        with pytest.raises(ValueError, match="weight"):
-            mix(images, images, 2.0)
-
-
-def test_the_penalty_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="n at least 1"):
-        irm_penalty(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
-
-
 # ------------------------------------------------------------- of one classifier
 
 
@@ -295,18 +269,6 @@ def test_gradient_norm_does_not_depend_on_the_batch():
     torch.testing.assert_close(whole, sum(halves) / 2)
 
 
-@pytest.mark.parametrize("weight", [0.0, -1.0, math.inf])
-def test_bad_weights_of_the_gradient_are_named(weight):
-    with pytest.raises(ValueError, match="weight: expected"):
-        gradient_norm_loss(weight=weight)
-
-
-@pytest.mark.parametrize("option", ["eps", "steps", "step_size"])
-def test_bad_adversarial_options_are_named(option):
-    with pytest.raises(ValueError, match=f"{option}: expected"):
-        adversarial_loss(**{"eps": 0.1, option: 0})
-
-
 def test_noise_has_the_stated_strength():
     images = torch.full((200, 1, 8, 8), 0.5)
     generator = torch.Generator().manual_seed(0)
@@ -315,13 +277,6 @@ def test_noise_has_the_stated_strength():
     clipped = add_gaussian_noise(images, 2.0, generator=generator)
     assert float(clipped.min()) == 0.0
     assert float(clipped.max()) == 1.0
-    with pytest.raises(ValueError, match="std: expected"):
-        add_gaussian_noise(images, -1.0, generator=generator)
-
-
-def test_noise_zero_changes_nothing():
-    images = load_dataset("digits", "test").images
-    generator = torch.Generator().manual_seed(0)
     assert torch.equal(add_gaussian_noise(images, 0.0, generator=generator), images)
 
 
@@ -346,3 +301,32 @@ def test_mirrored_and_shifted_images():
     found = {one.flatten().numpy().tobytes() for one in moved.contiguous()}
     assert found == possible
     assert len(possible) == 18
+
+
+BLACK, ONE = torch.zeros(4, 3, 8, 8), torch.ones(1, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: IRM(weight=-1.0), "weight: expected a finite number of at"),
+        (lambda: LISA(across_domains=1.5), "across_domains: expected a number in"),
+        (lambda: LISA(mix="blend"), "mix: expected one of mixup, cutmix"),
+        (lambda: LISA(alpha=0.0), "alpha: expected a positive"),
+        (lambda: mixup(BLACK, ONE, 0.5), "shape"),
+        (lambda: mixup(BLACK, BLACK, 2.0), "weight"),
+        (lambda: cutmix(BLACK, ONE, 0.5, generator=generator()), "shape"),
+        (lambda: cutmix(BLACK, BLACK, 2.0, generator=generator()), "weight"),
+        (lambda: irm_penalty(torch.zeros(0, 3), torch.arange(0)), "n at least 1"),
+        (lambda: gradient_norm_loss(weight=0.0), "weight: expected"),
+        (lambda: gradient_norm_loss(weight=-1.0), "weight: expected"),
+        (lambda: gradient_norm_loss(weight=math.inf), "weight: expected"),
+        (lambda: adversarial_loss(eps=0), "eps: expected"),
+        (lambda: adversarial_loss(eps=0.1, steps=0), "steps: expected"),
+        (lambda: adversarial_loss(eps=0.1, step_size=0), "step_size: expected"),
+        (lambda: add_gaussian_noise(ONE, -1.0, generator=generator()), "std: expected"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

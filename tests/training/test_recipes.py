@@ -1,9 +1,9 @@
 """Recipes, and the command that makes the committed weights again."""
 
 import dataclasses
-import itertools
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from robustbook.datasets import load_dataset
 from robustbook.models import checkpoint_entry, list_models, load_model
-from robustbook.training import RECIPES, LongTraining, _loop, adversarial_loss
+from robustbook.training import RECIPES, LongTraining, adversarial_loss
 from robustbook.training import _retrain as training
 from robustbook.training.__main__ import main
 
@@ -181,39 +181,28 @@ def test_a_folder_that_cannot_be_written_is_told_before_training(tmp_path):
         training.retrain("digits", output=tmp_path / "file")
 
 
-def test_an_interrupted_training_replaces_nothing_and_goes_on(tmp_path, monkeypatch):
+def test_an_interrupted_training_replaces_nothing_and_goes_on(tmp_path, stopped):
     options = {"num_seeds": 1, "progress": False}
     options["models"] = ["digits-linear", "digits-cnn"]
     training.retrain("digits", output=tmp_path, epochs=1, **options)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    stop_after(monkeypatch, epochs=3)  # two of the first model, one of the second
-    with pytest.raises(KeyboardInterrupt):
-        training.retrain("digits", output=tmp_path, epochs=2, **options)
-    monkeypatch.undo()
+    again = partial(training.retrain, "digits", output=tmp_path, **options)
+    stopped(partial(again, epochs=2), after=3)  # two of one model, one of the other
     after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert {name: after[name] for name in before} == before
     hidden = {".digits-linear-s0.resume", ".digits-cnn-s0.resume"}
     assert after.keys() - before.keys() == hidden
     with pytest.raises(ValueError, match=r"linear-s0\.resume is of another training"):
-        training.retrain("digits", output=tmp_path, epochs=3, **options)
-    written = training.retrain("digits", output=tmp_path, epochs=2, **options)
+        again(epochs=3)
+    written = again(epochs=2)
     assert {path.name for path in tmp_path.iterdir()} == before.keys()
     whole = training.retrain("digits", output=tmp_path / "new", epochs=2, **options)
     assert written == whole
 
 
-def stop_after(monkeypatch, *, epochs):
-    counted, write = itertools.count(1), _loop.write_state
-
-    def stopping(path, state):
-        write(path, state)
-        if next(counted) == epochs:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(_loop, "write_state", stopping)
-
-
-def test_the_long_command_trains_its_architecture_and_cleans_up(tmp_path, monkeypatch):
+def test_the_long_command_trains_its_architecture_and_cleans_up(
+    tmp_path, monkeypatch, stopped
+):
     (recipe,) = RECIPES["cifar10-adversarial"]
     arch = {"widths": [4, 8], "blocks": [1, 1], "channels": 1}
     options = LongTraining(0.1, averaging=0.8, padding=1, held_out=20)
@@ -229,13 +218,11 @@ def test_the_long_command_trains_its_architecture_and_cleans_up(tmp_path, monkey
         return load_dataset("digits", part).subset(range(84))
 
     monkeypatch.setattr(training, "load_dataset", load)
-    with monkeypatch.context() as patch:
-        stop_after(patch, epochs=1)
-        with pytest.raises(KeyboardInterrupt):
-            training.retrain("cifar10-adversarial", output=tmp_path)
+    again = partial(training.retrain, "cifar10-adversarial", output=tmp_path)
+    stopped(again, after=1)
     names = [path.name for path in tmp_path.iterdir()]
     assert names == [".cifar10-preact-adv-s0.resume"]
-    training.retrain("cifar10-adversarial", output=tmp_path, progress=False)
+    again(progress=False)
     assert asked[:2] == [("cifar10", "train"), ("cifar10", "test1000")]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "cifar10-preact-adv-s0.safetensors",

@@ -1,7 +1,6 @@
 """A stopped training goes on to the same end; a file that does not fit is refused."""
 
 import dataclasses
-import itertools
 import os
 import pickle
 import resource
@@ -59,26 +58,6 @@ def long(data, path=None, **changes):
     return model, train_recipe(
         recipe, model, data, seed=0, checkpoint=path, progress=False
     )
-
-
-@pytest.fixture
-def stopped(monkeypatch):
-    """Call a training that is stopped after so many epochs."""
-
-    def stop(train, *, after):
-        counted = itertools.count(1)
-
-        def write(path, state):
-            _resume.write_state(path, state)
-            if next(counted) == after:
-                raise KeyboardInterrupt
-
-        with monkeypatch.context() as patch:
-            patch.setattr(_loop, "write_state", write)
-            with pytest.raises(KeyboardInterrupt):
-                train()
-
-    return stop
 
 
 # ------------------------------------------------------------------------ going on
