@@ -427,7 +427,7 @@ def test_warnings_are_lines_of_words(run: Run, monkeypatch: pytest.MonkeyPatch) 
         warnings.warn("the noise\n is small", stacklevel=1)
         return 3.0
 
-    monkeypatch.setattr("robustbook.report._make.make", warn)
+    monkeypatch.setattr("robustbook.report.make", warn)
     result = run("digits-linear", "digits")
     assert result.exit_code == 0, result.output
     assert result.stderr == "robustbook: the noise is small\n"
