@@ -18,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 SITE = "tests/site/"
 CHAPTERS = "tests/press/test_chapters.py"
 RUNTIME = "tests/press/test_clean_runtime.py"
+STUDIES = "tests/studies/"
 
 
 def unit_of(nodeid: str) -> str:
@@ -48,7 +49,7 @@ def pytest_collection_modifyitems(config, items) -> None:
 
     def rank(item: pytest.Item) -> int:
         unit = unit_of(item.nodeid)
-        first = [SITE, RUNTIME, CHAPTERS]
+        first = [SITE, RUNTIME, CHAPTERS, STUDIES]
         for place, name in enumerate(first):
             if unit.startswith(name):
                 return place
