@@ -43,7 +43,7 @@ def _list() -> None:
     stale = {one.name: one for one in stale_results(data_directory().parent)}
     for name, study in STUDIES.items():
         seconds = study.forecast()
-        took = "never run" if seconds is None else _duration(seconds)
+        took = "unknown" if seconds is None else _duration(seconds)
         print(f"{name:22} {took:>9}  {'stale' if name in stale else ''}".rstrip())
 
 

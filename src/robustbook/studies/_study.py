@@ -105,11 +105,12 @@ class Study:
         }
 
     def forecast(self) -> float | None:
-        """Seconds that the full profile took where it was measured; None if never."""
+        """Seconds that the full profile took where it was measured; None if unknown."""
         try:
-            return float(read_results(self.name).provenance["seconds"])
+            seconds = read_results(self.name).provenance.get("seconds")
         except DataUnavailableError:
             return None
+        return None if seconds is None else float(seconds)
 
 
 def _named(module: str) -> Any:

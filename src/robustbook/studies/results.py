@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from robustbook._checks.extras import extra
-from robustbook._store import DataUnavailableError, data_directory, read_json
+from robustbook._store import (
+    DataUnavailableError,
+    data_directory,
+    note_read,
+    read_json,
+)
 from robustbook._store.provenance import Code
 
 if TYPE_CHECKING:
@@ -233,7 +238,10 @@ def results_folder(directory: Path | str | None) -> Path:
 
 
 def _read_stored(path: Path) -> Results:
-    match read_json(path, remedy=REMEDY):
+    # What a page shows is rows and the run that measured them; a stamp is neither.
+    for part in ("rows", "provenance"):
+        note_read(path, part)
+    match read_json(path, remedy=REMEDY, note=False):
         case {
             "profile": str(profile),
             "rows": [*rows],
