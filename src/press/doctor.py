@@ -26,6 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TRIAL = "08"
 
 # What these need in turn, `pip check` knows.
+REMAKE = "rm -rf .venv; make env"
+
 PACKAGES = (
     *("robustbook", "torch", "torchvision", "numpy", "scipy", "matplotlib"),
     *("foolbox", "pyautoattack", "robustbench", "jupytext", "papermill", "ipykernel"),
@@ -56,16 +58,20 @@ def show_versions() -> dict[str, str]:
 
 def _check_packages(versions: dict[str, str]) -> Iterator[Finding]:
     python = sys.version_info[:2]
-    mend = "" if (3, 11) <= python <= (3, 13) else "make env PYTHON=python3.12"
+    mend = (
+        ""
+        if (3, 11) <= python <= (3, 13)
+        else "rm -rf .venv; make env PYTHON=python3.12"
+    )
     yield "Python", f"{platform.python_version()}; 3.11, 3.12 and 3.13 will do", mend
     missing = [name for name in PACKAGES if not versions[name]]
     if missing:
-        yield "packages", f"missing: {', '.join(missing)}", "make env"
+        yield "packages", f"missing: {', '.join(missing)}", REMAKE
         return
     yield "packages", f"{len(PACKAGES)} installed", ""
     done = _run("-m", "pip", "--disable-pip-version-check", "check")
     lines = (done.stdout or done.stderr).strip().splitlines()
-    yield "pip check", "; ".join(lines[:5]), "make env" if done.returncode else ""
+    yield "pip check", "; ".join(lines[:5]), REMAKE if done.returncode else ""
 
 
 def _check_data() -> Iterator[Finding]:
@@ -88,7 +94,7 @@ def _check_data() -> Iterator[Finding]:
     yield "stored results", f"{results} files", "" if results else mend
     data = os.environ.get("ROBUSTBOOK_DATA", "").strip()
     lost = data and not Path(data).is_dir()
-    said = f"ROBUSTBOOK_DATA={data}, no folder" if lost else data or "in the cache"
+    said = f"ROBUSTBOOK_DATA={data}, not a folder" if lost else data or "in the cache"
     yield "data sets", said, "unset ROBUSTBOOK_DATA" if lost else ""
     yield "cache", os.environ.get("ROBUSTBOOK_CACHE", "") or "the user's", ""
 
@@ -130,7 +136,7 @@ def diagnose(*, run: bool = True) -> Iterator[Finding]:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Print what was found; return how the program ends, 0 if nothing is to mend."""
+    """Print what was found; return how the program ends, 0 if nothing needs mending."""
     parser = argparse.ArgumentParser(description="Say what this machine lacks.")
     parser.add_argument("--no-run", action="store_true", help="run no chapter")
     run = not parser.parse_args(words).no_run
@@ -142,7 +148,7 @@ def main(words: list[str] | None = None) -> int:
         print(f"{'to mend' if mend else 'ok':<8}{name:<18}{found}", flush=True)
         if mend:
             print(f"{'':8}-> {mend}")
-    print(f"\n{faults} to mend, from the top" if faults else "\nready")
+    print(f"\n{faults} to mend; start at the top" if faults else "\nready")
     return int(faults > 0)
 
 

@@ -27,8 +27,8 @@ def test_it_runs_where_nothing_is_installed() -> None:
     assert (done.returncode, done.stderr) == (1, "")
     assert "         torch: missing\n" in done.stdout
     assert "to mend packages          missing: robustbook, torch, " in done.stdout
-    assert "        -> make env\n" in done.stdout
-    assert done.stdout.endswith("1 to mend, from the top\n")
+    assert "        -> rm -rf .venv; make env\n" in done.stdout
+    assert done.stdout.endswith("1 to mend; start at the top\n")
 
 
 def test_versions_are_those_of_this_python() -> None:
@@ -56,7 +56,7 @@ def answer(
 def test_packages_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     why = "torch 2.0 has requirement numpy<2, but you have numpy 2.4.6."
     monkeypatch.setattr(doctor, "_run", lambda *words: answer(words, 1, why))
-    assert findings()["pip check"] == (why, "make env")
+    assert findings()["pip check"] == (why, "rm -rf .venv; make env")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_damaged_data_is_named_and_brought_back(
 def test_a_folder_of_data_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROBUSTBOOK_DATA", "no/such/folder")
     assert findings()["data sets"] == (
-        "ROBUSTBOOK_DATA=no/such/folder, no folder",
+        "ROBUSTBOOK_DATA=no/such/folder, not a folder",
         "unset ROBUSTBOOK_DATA",
     )
 
@@ -107,4 +107,4 @@ def test_a_program_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
         raise subprocess.TimeoutExpired("python", 900)
 
     monkeypatch.setattr(doctor.subprocess, "run", hang)
-    assert findings()["pip check"] == ("no answer in 900 s", "make env")
+    assert findings()["pip check"] == ("no answer in 900 s", "rm -rf .venv; make env")
