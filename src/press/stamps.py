@@ -50,8 +50,6 @@ _IMPORT: Final = re.compile(
     r"|(?:import robustbook[^\n]*))",
     re.MULTILINE,
 )
-#: Where it calls the command line of the package.
-_COMMAND: Final = re.compile(r"^!.*\brobustbook\b", re.MULTILINE)
 
 
 def input_hashes(chapter: Chapter) -> dict[str, str]:
@@ -104,10 +102,7 @@ def _data_sum(root: Path, name: str) -> str:
 
 def program(text: str) -> str:
     """Return what a chapter imports from the package, as a program."""
-    taken = _IMPORT.findall(text)
-    if _COMMAND.search(text):
-        taken.append("import robustbook.cli")
-    return "\n".join(taken)
+    return "\n".join(_IMPORT.findall(text))
 
 
 def _code_sums(root: Path) -> dict[str, str]:
