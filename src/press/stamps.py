@@ -50,6 +50,8 @@ _IMPORT: Final = re.compile(
     r"|(?:import robustbook[^\n]*))",
     re.MULTILINE,
 )
+#: Where it calls the command line of the package.
+_COMMAND: Final = re.compile(r"^!.*\brobustbook\b", re.MULTILINE)
 
 
 def input_hashes(chapter: Chapter) -> dict[str, str]:
@@ -102,7 +104,10 @@ def _data_sum(root: Path, name: str) -> str:
 
 def program(text: str) -> str:
     """Return what a chapter imports from the package, as a program."""
-    return "\n".join(_IMPORT.findall(text))
+    taken = _IMPORT.findall(text)
+    if _COMMAND.search(text):
+        taken.append("import robustbook.cli")
+    return "\n".join(taken)
 
 
 def _code_sums(root: Path) -> dict[str, str]:

@@ -8,6 +8,6 @@ Importing this package imports nothing else, so that the command line answers at
 once: take what you need from its modules.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = ["__version__"]

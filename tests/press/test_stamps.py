@@ -10,7 +10,7 @@ import pytest
 
 from press.layout import Chapter
 from press.publish import publish
-from press.stamps import read_stamp, staleness
+from press.stamps import program, read_stamp, staleness
 
 from .conftest import MakeBook
 
@@ -141,3 +141,10 @@ def test_data_that_changes_during_the_run_is_not_stamped(make_book: MakeBook) ->
     )
     (failure,) = publish([chapter])
     assert "its inputs changed while it ran" in str(failure)
+
+
+def test_a_chapter_depends_on_the_commands_that_it_runs() -> None:
+    assert program("text\n!cd {folder} && robustbook score a b\n") == (
+        "import robustbook.cli"
+    )
+    assert program("`robustbook score a b` and !important") == ""

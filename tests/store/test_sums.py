@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.sums import model_sum, tensor_sum, tensors_sum
+from robustbook._store import sums
+from robustbook._store.sums import code_sum, model_sum, tensor_sum, tensors_sum
+from robustbook.models import build_model
 
 
 class Masked(nn.Module):
@@ -32,13 +35,13 @@ def test_equal_models_have_equal_sums() -> None:
 
 def test_weights_mode_and_switches_count() -> None:
     model = Masked()
-    sums = {
+    several = {
         model_sum(model),
         model_sum(twin(model, straight=True)),
         model_sum(Masked()),
     }
-    sums.add(model_sum(twin(model).eval()))
-    assert len(sums) == 4
+    several.add(model_sum(twin(model).eval()))
+    assert len(several) == 4
 
 
 def test_code_counts_where_weights_are_equal() -> None:
@@ -56,9 +59,35 @@ def test_callables_are_told_apart_by_their_text() -> None:
     assert model_sum(torch.relu) != model_sum(torch.sigmoid)
 
 
+class Shifted(nn.Module):
+    def __init__(self, mean: float) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(mean), persistent=False)
+        self.scale = torch.tensor(mean)
+
+
+def test_buffers_that_are_not_saved_count() -> None:
+    assert model_sum(Shifted(0.1)) == model_sum(Shifted(0.1))
+    assert model_sum(Shifted(0.1)) != model_sum(Shifted(0.2))
+
+
+def test_what_a_module_of_the_package_calls_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = build_model("linear", seed=0, options={"size": 8})
+    before = model_sum(model)
+    assert before == model_sum(build_model("linear", seed=0, options={"size": 8}))
+    monkeypatch.setattr(sums, "fingerprint", lambda name: f"other {name}")
+    assert model_sum(model) != before
+
+
+def test_weights_and_settings_are_no_code() -> None:
+    assert code_sum(Masked()) == code_sum(Masked(straight=True))
+
+
 def test_tensors_count_with_type_shape_and_name() -> None:
     x = torch.arange(6.0)
-    sums = {tensor_sum(x), tensor_sum(x.double()), tensor_sum(x.reshape(2, 3))}
-    assert len(sums) == 3
+    several = {tensor_sum(x), tensor_sum(x.double()), tensor_sum(x.reshape(2, 3))}
+    assert len(several) == 3
     assert tensors_sum({"a": x, "b": -x}) == tensors_sum({"b": -x, "a": x})
     assert tensors_sum({"a": x}) != tensors_sum({"b": x})

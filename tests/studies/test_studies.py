@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -124,6 +125,24 @@ def test_quick_rows_touch_neither_git_nor_a_folder(
     assert results.provenance["device"] == "cpu"
     assert {"python", "torch"} <= results.provenance["versions"].keys()
     assert results.stamp == {}
+
+
+def test_what_is_edited_during_a_run_is_not_in_its_stamp(
+    toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    module = importlib.import_module(toy.code)
+    measure = module.rows
+
+    def edited(run: Run[Setting], **options: object) -> object:
+        monkeypatch.setattr("robustbook.studies._study.fingerprint", lambda _: "new")
+        return measure(run, **options)
+
+    before = toy.stamp("quick")
+    monkeypatch.setattr(module, "rows", edited)
+    results = toy.compute(profile="quick", device="cpu", stamped=True)
+    assert results.stamp == before
+    assert toy.stamp("quick") != before
 
 
 def test_time_is_that_of_the_run_that_measured(

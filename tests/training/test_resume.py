@@ -304,3 +304,46 @@ def test_training_on_a_gpu_resumes(full, tmp_path, stopped):
     model, history = full(path, device="cuda")
     assert history.finished
     assert next(model.parameters()).device.type == "cuda"
+
+
+# ------------------------------------------------------ what tells two trainings apart
+
+
+class Plain:
+    """A learner of somebody's own, without words of its own."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+
+def weighted(weight):
+    return lambda loss: weight * loss
+
+
+def test_what_a_function_or_an_object_holds_tells_it_from_another():
+    for make in (weighted, Plain, lambda weight: partial(weighted, weight)):
+        assert _resume.described(make(1.0)) == _resume.described(make(1.0))
+        assert _resume.described(make(1.0)) != _resume.described(make(2.0))
+
+
+def test_a_function_that_holds_itself_is_described():
+    def again(count):
+        return again(count - 1) if count else 0
+
+    assert _resume.described(again) == _resume.described(again)
+
+
+def test_a_model_of_other_code_does_not_go_on(tmp_path, small):
+    class Turned(torch.nn.Linear):
+        def forward(self, images):
+            return -super().forward(images)
+
+    def train(kind, epochs):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Flatten(), kind(64, 10))
+        options = {"epochs": epochs, "lr": 0.01, "seed": 0, "progress": False}
+        train_classifier(model, small, checkpoint=tmp_path / "file", **options)
+
+    train(torch.nn.Linear, 1)
+    with pytest.raises(ValueError, match="of another training: model differ"):
+        train(Turned, 1)

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robustbook._store.files import atomic_write, check_writable, user_cache
-from robustbook._store.provenance import fingerprint
+from robustbook._store.provenance import fingerprint, running_code
 
 __all__ = [
     "Arrays",
@@ -222,6 +222,9 @@ class EarlierWork:
 
 
 _listeners: list[EarlierWork] = []
+
+# Whoever imports this will ask for sums, of the code as it is imported now.
+running_code()
 
 
 @contextmanager

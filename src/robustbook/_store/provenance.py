@@ -20,7 +20,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["PLUMBING", "Code", "fingerprint", "package_source"]
+__all__ = ["PLUMBING", "Code", "fingerprint", "package_source", "running_code"]
 
 #: Modules that carry numbers and compute none: no stored number depends on them.
 PLUMBING: Final = (
@@ -72,11 +72,12 @@ def fingerprint(*modules: str, source: Path | None = None) -> str:
 
 @lru_cache
 def _running(modules: _Strings) -> str:
-    return _running_code().fingerprint(*modules)
+    return running_code().fingerprint(*modules)
 
 
 @cache
-def _running_code() -> Code:
+def running_code() -> Code:
+    """Return the package's code as it is when it is first asked for."""
     return Code(package_source())
 
 
@@ -96,11 +97,13 @@ class Code:
     """
 
     def __init__(self, source: Path) -> None:
+        # Read at once: an edit during a long run is not the code that runs.
         self._files: dict[str, Path] = {}
+        self._texts: dict[str, bytes] = {}
         for path in (Path(source) / "robustbook").rglob("*.py"):
             parts = path.relative_to(source).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            self._files[name] = path
+            self._files[name], self._texts[name] = path, path.read_bytes()
         self._own: dict[str, str] = {}
         self._edges: dict[str, list[tuple[_Strings, str | None, str]]] = {}
 
@@ -161,7 +164,7 @@ class Code:
     def _imports(self, module: str) -> Iterator[tuple[str, _Import]]:
         path = self._files[module]
         package = module if path.stem == "__init__" else module.rpartition(".")[0]
-        for taken in _read(path.read_bytes())[1]:
+        for taken in _read(self._texts[module])[1]:
             yield taken.base(package), taken
 
     def _origins(self, base: str, name: str | None) -> _Strings:
@@ -190,7 +193,7 @@ class Code:
 
     def _own_sum(self, module: str) -> str:
         if module not in self._own:
-            self._own[module] = _read(self._files[module].read_bytes())[0]
+            self._own[module] = _read(self._texts[module])[0]
         return self._own[module]
 
     def _linked_sum(self, module: str) -> str:
@@ -237,6 +240,9 @@ def _canonical(node: Any) -> Iterator[str]:
     if isinstance(node, ast.AST):
         yield type(node).__name__
         for field, value in ast.iter_fields(node):
+            if isinstance(node, ast.JoinedStr):
+                # Python 3.12 puts empty pieces into nested formats.
+                value = [v for v in value if getattr(v, "value", None) != ""]
             if value is None or value == [] or field in ("kind", "type_comment"):
                 continue
             yield field

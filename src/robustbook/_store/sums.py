@@ -10,7 +10,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-__all__ = ["model_sum", "tensor_sum", "tensors_sum"]
+from robustbook._store.provenance import fingerprint
+
+__all__ = ["code_sum", "model_sum", "tensor_sum", "tensors_sum"]
 
 _PLAIN: Final = (bool, int, float, str, type(None))
 
@@ -32,27 +34,45 @@ def tensors_sum(tensors: Mapping[str, Tensor]) -> str:
 def model_sum(model: object) -> str:
     """Return the sha256 of a model: its code, its settings and its weights.
 
-    Of a module, that is the source of its class and of those inside it, their plain
-    attributes (a switch, a temperature, the mode), and all parameters and buffers.
-    Of another callable only the source is known, not what it holds: whoever keeps
-    results under such a sum must compare something of the model's own, too.
+    Of a module, that is the source of its class and of those inside it (of classes of
+    this package, also all that their files import), their plain attributes (a switch, a
+    temperature, the mode), and all parameters and buffers. Of another callable only the
+    source is known, not what it holds: whoever keeps results under such a sum must
+    compare something of the model's own, too.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(code_sum(model).encode())
     if not isinstance(model, nn.Module):
-        digest.update(_source(model if inspect.isroutine(model) else type(model)))
         return digest.hexdigest()
     for name, module in model.named_modules():
         settings = {
-            key: value
+            key: tensor_sum(value) if isinstance(value, Tensor) else value
             for key, value in sorted(vars(module).items())
-            if isinstance(value, _PLAIN)
+            if isinstance(value, (*_PLAIN, Tensor))
             or (isinstance(value, tuple) and all(isinstance(v, _PLAIN) for v in value))
         }
-        digest.update(f"{name}\0{settings}\0".encode() + _source(type(module)))
-    for name, values in sorted(model.state_dict().items()):
+        digest.update(f"{name}\0{settings}\0".encode())
+    # A buffer need not be part of the state: a normalization, say.
+    state = {**model.state_dict(), **dict(model.named_buffers())}
+    for name, values in sorted(state.items()):
         # get_extra_state may return anything.
         content = tensor_sum(values) if isinstance(values, Tensor) else repr(values)
         digest.update(f"{name}\0{content}\0".encode())
+    return digest.hexdigest()
+
+
+def code_sum(model: object) -> str:
+    """Return the sha256 of what a model runs, whatever its settings and weights."""
+    digest = hashlib.sha256()
+    kinds: list[tuple[str, Any]]
+    if isinstance(model, nn.Module):
+        kinds = [(name, type(module)) for name, module in model.named_modules()]
+    else:
+        kinds = [("", model if inspect.isroutine(model) else type(model))]
+    for name, kind in kinds:
+        home = str(getattr(kind, "__module__", ""))
+        ours = home.partition(".")[0] == "robustbook"
+        digest.update(f"{name}\0{fingerprint(home) if ours else ''}\0".encode())
+        digest.update(_source(kind))
     return digest.hexdigest()
 
 

@@ -131,7 +131,7 @@ def run_study(
     'quick'
     """
     study = _named(name)
-    results = study.compute(profile=profile, seed=seed, device=device)
+    results = study.compute(profile=profile, seed=seed, device=device, stamped=True)
     return study.store(results, directory=directory)
 
 

@@ -56,6 +56,8 @@ def _check() -> None:
 
 
 def _confirm(name: str, evidence: str) -> None:
+    if name not in STUDIES:
+        raise ValueError(f"confirm: expected a study after it, got {name!r}")
     stored = read_results(name)
     stamp = STUDIES[name].stamp(stored.profile)
     confirm_results(name, stamp=stamp, evidence=evidence)

@@ -28,7 +28,9 @@ from robustbook.studies.results import Results
 __all__ = ["compute", "inputs_of"]
 
 
-def compute(study: Study, *, profile: str, seed: int, device: str) -> Results:
+def compute(
+    study: Study, *, profile: str, seed: int, device: str, stamped: bool = False
+) -> Results:
     """Measure in memory, and say on what and how long."""
     if profile not in PROFILES:
         raise ValueError(f"profile: expected 'quick' or 'full', got {profile!r}")
@@ -36,6 +38,8 @@ def compute(study: Study, *, profile: str, seed: int, device: str) -> Results:
     place = str(resolve_device(device))
     run = Run(study.name, profile, seed, device, study.settings(profile))
     started, begin = datetime.now(UTC), time.perf_counter()
+    # Before the run: what is edited meanwhile is not what measured.
+    stamp = study.stamp(profile) if stamped else {}
     with earlier_work() as earlier:
         rows = importlib.import_module(study.code).rows(run, **study.options)
         table = checked_rows(rows)
@@ -44,6 +48,7 @@ def compute(study: Study, *, profile: str, seed: int, device: str) -> Results:
         name=study.name,
         profile=profile,
         rows=tuple(table),
+        stamp=stamp,
         provenance={
             "device": place,
             "cpu_count": os.cpu_count(),

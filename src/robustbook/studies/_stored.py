@@ -67,10 +67,11 @@ def confirm_results(
     read_results(name, directory=directory)
     path = results_folder(directory) / f"{name}.json"
     content = read_json(path, remedy=REMEDY)
-    commit, _ = _git_state(Path(__file__).parent)
+    commit, dirty = _git_state(Path(__file__).parent)
     confirmed = {
         "how": "confirmed",
         "commit": commit,
+        "dirty": dirty,
         "date": _today(),
         "evidence": evidence.strip(),
     }

@@ -65,24 +65,29 @@ class Study:
         return settings[self.keys[PROFILES.index(profile)]]
 
     def compute(
-        self, *, profile: str = "full", seed: int = 0, device: str = "auto"
+        self,
+        *,
+        profile: str = "full",
+        seed: int = 0,
+        device: str = "auto",
+        stamped: bool = False,
     ) -> Results:
         """Measure in memory, and say on what and how long; nothing is stored.
 
         What the cache holds is not measured again, and counts with the seconds that
-        it took where it was.
+        it took where it was. With `stamped`, for rows that will be stored, the stamp
+        is taken before they are measured.
         """
-        how = {"profile": profile, "seed": seed, "device": device}
+        how = {"profile": profile, "seed": seed, "device": device, "stamped": stamped}
         results: Results = _named("_compute").compute(self, **how)
         return results
 
     def store(
         self, results: Results, *, directory: Path | str | None = None
     ) -> Results:
-        """Write what was computed, with the commit and the stamp."""
-        stamp = self.stamp(results.profile)
+        """Write what was computed, with the commit and its stamp."""
         stored: Results = _named("_stored").write_results(
-            results, stamp=stamp, directory=directory
+            results, stamp=results.stamp, directory=directory
         )
         return stored
 

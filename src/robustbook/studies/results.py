@@ -9,6 +9,7 @@ give these rows. Where one of these changes, :func:`stale_results` says so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 REMEDY: Final = "run its study again"
+#: How the names of our own checkpoints end: with the seed of their training.
+_RUN: Final = re.compile(r"-s\d+$")
 
 Row = Mapping[str, Any]
 
@@ -335,11 +338,13 @@ def _changed_checkpoints(inputs: Mapping[str, str], root: Path) -> str:
     if not path.is_file():
         return ""
     ours = read_json(path, remedy="restore it from the repository")["checkpoints"]
-    return ", ".join(
+    changed = [
         name
-        for name, entry in ours.items()
-        if inputs.get(name, entry["sha256"]) != entry["sha256"]
-    )
+        for name, known in inputs.items()
+        if ours.get(name, {"sha256": known})["sha256"] != known
+        or (_RUN.search(name) and name not in ours)
+    ]
+    return ", ".join(changed)
 
 
 def _decoded(row: Row) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
 from robustbook._checks.arguments import check_count
-from robustbook._store.sums import tensors_sum
+from robustbook._store.sums import code_sum, tensors_sum
 from robustbook.datasets import Dataset
 from robustbook.training._history import EarlyStopping, History
 from robustbook.training._learners import Learner
@@ -285,8 +285,11 @@ class Loop:
             "keep": list(self.keep),
             "watch": described(self.watch),
             "model": [
-                f"{name} {tuple(value.shape)}"
-                for name, value in self.model.state_dict().items()
+                code_sum(self.model),
+                *(
+                    f"{name} {tuple(value.shape)}"
+                    for name, value in self.model.state_dict().items()
+                ),
             ],
             **described(self.identity),
             "code": code_of(

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import io
 import zipfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import Tensor, nn
 
 from robustbook._store.files import atomic_write, check_writable
 from robustbook._store.provenance import fingerprint
-from robustbook._store.sums import model_sum, tensor_sum
+from robustbook._store.sums import code_sum, tensor_sum
 from robustbook.datasets import Dataset
 
 __all__ = [
@@ -98,21 +99,42 @@ def described(part: Any) -> Any:
     """What tells a part of a training from another, as plain values.
 
     Of a data set it is the sums of all images and labels; of the user's own functions
-    and objects the sum of their source; the package's own are in :func:`code_of`.
+    and objects the sum of their source and what they hold; the package's own source is
+    in :func:`code_of`.
     """
+    return _described(part, frozenset())
+
+
+def _described(part: Any, outer: frozenset[int]) -> Any:
+    if id(part) in outer:  # a function may hold itself
+        return "itself"
+    inner = partial(_described, outer=outer | {id(part)})
+    if part is None or isinstance(part, (bool, int, float, str)):
+        return part
     if isinstance(part, Mapping):
-        return {name: described(value) for name, value in part.items()}
+        return {str(name): inner(value) for name, value in part.items()}
     if isinstance(part, (list, tuple)):
-        return [described(value) for value in part]
+        return [inner(value) for value in part]
     if isinstance(part, Dataset):
         return [tensor_sum(part.images), tensor_sum(part.labels)]
-    if isinstance(part, functools.partial):
-        return described([part.func, part.args, part.keywords])
-    if isinstance(part, (bool, int, float, str)):
-        return part
-    words = [] if inspect.isroutine(part) else [repr(part)]
-    ours = _place(part).startswith("robustbook.")
-    return [*words, _place(part) if ours else model_sum(part)]
+    if isinstance(part, Tensor):
+        return tensor_sum(part)
+    if isinstance(part, nn.Module):
+        return code_sum(part)  # its weights are what is trained
+    if isinstance(part, partial):
+        return inner([part.func, part.args, part.keywords])
+    code = _place(part) if _place(part).startswith("robustbook.") else code_sum(part)
+    if inspect.isroutine(part):
+        cells = getattr(part, "__closure__", None) or ()
+        defaults = (
+            getattr(part, "__defaults__", None),
+            getattr(part, "__kwdefaults__", None),
+        )
+        return [code, inner([cell.cell_contents for cell in cells]), *inner(defaults)]
+    words: Any = type(part).__repr__
+    if words is object.__repr__:  # which names an address
+        return [code, inner(getattr(part, "__dict__", {}))]
+    return [repr(part), code]
 
 
 def _place(part: object) -> str:
@@ -122,6 +144,6 @@ def _place(part: object) -> str:
 
 def _named(part: object) -> Any:
     """The function, or the class of an object."""
-    if isinstance(part, functools.partial):
+    if isinstance(part, partial):
         part = part.func
     return part if inspect.isroutine(part) else type(part)

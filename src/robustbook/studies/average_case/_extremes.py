@@ -118,7 +118,7 @@ def _separability(
             "repeats": ends.repeats,
         },
         lambda: _separations(survival, scores, ends),
-        code=separated.__module__,
+        code=(__name__, separated.__module__),
     )
     for key, value in arrays.items():
         score, kind = key.split(" ")

@@ -215,6 +215,7 @@ def _model(name: str, seed: int) -> nn.Module:
     weights = cached_arrays(
         {
             "recipe": repr(recipe),
+            "initial": model_sum(model),
             "images": data_sum(data),
             "seed": seed,
         },

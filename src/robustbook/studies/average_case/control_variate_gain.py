@@ -31,6 +31,7 @@ __all__ = ["SETTINGS", "rows"]
 
 #: What computes all that the cache keeps: counts, and the estimates themselves.
 _CODE: Final = (
+    __name__,
     counted_arrays.__module__,
     control_variate.__module__,
     monte_carlo.__module__,
