@@ -140,7 +140,7 @@ def test_the_pair_installs_the_release_where_it_is_missing(
     assert note.cell_type == "markdown"
     assert "https://us.example.org/book/book/chapters/01_small.html" in note.source
     assert install.cell_type == "code"
-    address = f"https://example.org/us/book/archive/v{__version__}.tar.gz"
+    address = f"https://example.org/us/book/archive/{revision('main')}.tar.gz"
     *guard, command = install.source.splitlines()
     assert command == f'    %pip install -q "robustbook[chapters] @ {address}"'
     assert guard[-1].startswith(f'if installed != "{__version__}" or not all(')

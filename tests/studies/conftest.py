@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 
 from robustbook.studies import results_for
+from robustbook.studies.domains import _training
 from robustbook.studies.results import Results
 
 
@@ -25,3 +26,31 @@ def refuse() -> Callable[..., None]:
         raise AssertionError("measured again")
 
     return measured
+
+
+@pytest.fixture
+def stopped_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[object]]:
+    """Interrupt the domain trainings once, in the given call of their measure."""
+    train = _training.train_domains
+
+    def stop(call: int) -> list[object]:
+        calls: list[object] = []
+
+        class Counted:
+            # A function would hold the list, and so be another one when it goes on.
+            def __init__(self, measure):
+                self.measure = measure
+
+            def __call__(self, *pair):
+                calls.append(pair)
+                if len(calls) == call:
+                    raise KeyboardInterrupt
+                return self.measure(*pair)
+
+        def counted(*given, measure, **options):
+            return train(*given, measure=Counted(measure), **options)
+
+        monkeypatch.setattr(_training, "train_domains", counted)
+        return calls
+
+    return stop

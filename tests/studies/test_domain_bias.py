@@ -185,24 +185,14 @@ def test_nothing_is_trained_twice(bias, refuse, monkeypatch):
     assert again.provenance["seconds"] >= again.provenance["from_cache"]["seconds"] > 1
 
 
-def test_a_stopped_training_goes_on(bias, tmp_path, monkeypatch):
+def test_a_stopped_training_goes_on(bias, tmp_path, monkeypatch, stopped_at):
     """Stopped after its third epoch, it ends with the same features."""
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
-    train, measured = _training.train_domains, []
-
-    def stopped(*given, measure, **options):
-        def count(*pair):
-            measured.append(pair)
-            if len(measured) == 4:
-                raise KeyboardInterrupt
-            return measure(*pair)
-
-        return train(*given, measure=count, **options)
+    measured = stopped_at(4)
 
     def run():
         return watch_training(RUN, "printed", "IRM", 1)
 
-    monkeypatch.setattr(_training, "train_domains", stopped)
     with pytest.raises(KeyboardInterrupt):
         run()
     (left,) = (tmp_path / "domains").iterdir()

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from robustbook.studies._run import Run
-from robustbook.studies.domains import _pairs, _training
+from robustbook.studies.domains import _pairs
 from robustbook.studies.domains._pairs import DIGITS, LEARNERS, train_pair
 from robustbook.studies.domains._pictures import SETUPS
 from robustbook.studies.domains.domain_learners import RATIOS, SETTINGS
@@ -95,24 +95,14 @@ def test_learners_learn_the_domains_they_see(learners):
             assert sum(seen) / len(seen) > 0.75
 
 
-def test_a_stopped_training_goes_on(learners, tmp_path, monkeypatch):
+def test_a_stopped_training_goes_on(learners, tmp_path, monkeypatch, stopped_at):
     """Stopped after its third epoch, it ends with the same logits."""
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
-    train, measured = _training.train_domains, []
-
-    def stopped(*given, measure, **options):
-        def count(*pair):
-            measured.append(pair)
-            if len(measured) == 3 * len(DIGITS) + 1:
-                raise KeyboardInterrupt
-            return measure(*pair)
-
-        return train(*given, measure=count, **options)
+    measured = stopped_at(3 * len(DIGITS) + 1)
 
     def run():
         return train_pair(RUN, "printed", "LISA", 1)
 
-    monkeypatch.setattr(_training, "train_domains", stopped)
     with pytest.raises(KeyboardInterrupt):
         run()
     (left,) = (tmp_path / "domains").iterdir()

@@ -153,7 +153,7 @@ class PosteriorAgreement(Metric):
                 return super().forward(logits, shifted_logits)
             if self._checked(logits, shifted_logits) is not None:
                 return super().forward(logits, shifted_logits)
-        except Exception:
+        except BaseException:  # an interruption, too
             vars(self).update(before)
             raise
         self.update(logits, shifted_logits)
