@@ -12,6 +12,7 @@ import pytest
 import robustbook
 from robustbook._docs import SharedDocs
 
+ROOT = Path(__file__).parents[1]
 SHARED = SharedDocs(
     """Parts.
 
@@ -100,3 +101,15 @@ def test_no_place_is_left_in_a_docstring(module):
     for member in functions:
         text = inspect.getdoc(member) or ""
         assert not re.search(r"^\s*\{[\w, *]+\}$", text, re.MULTILINE)
+
+
+def test_every_environment_variable_is_documented():
+    pattern = re.compile(r"ROBUSTBOOK_[A-Z]+(?:_[A-Z]+)*")
+    code = [*(ROOT / "src").rglob("*.py"), ROOT / "Makefile"]
+    used = {name for path in code for name in pattern.findall(path.read_text())}
+    # Set by the press for the chapters that it executes.
+    used -= {"ROBUSTBOOK_READS"}
+    table = (ROOT / "book/api/command_line.md").read_text()
+    table = table.partition("## Environment variables")[2]
+    assert used
+    assert used <= set(pattern.findall(table))
