@@ -1,9 +1,9 @@
 """The claims ledger: what the source documents say, and what the book found.
 
 ``data/claims.toml`` lists the claims. The site's page ``book/claims.md`` is made from
-it, by the extension ``press/ext/claims_ledger.py``. What is said there to hold, or to
-fail, points at a theorem, a figure, an exercise or a section of a chapter, and behind
-each of these stands a tested cell.
+it, by the extension ``press/ext/claims_ledger.py``. A verdict points at a theorem, a
+figure, an exercise or a section of a chapter, and behind each of these stands a tested
+cell.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from press.source import cell_tags, read_source
 
 __all__ = [
     "BLOCK",
+    "REFUTATIONS",
     "VERDICTS",
+    "WEIGHTS",
+    "WORDS",
     "Claim",
     "Document",
     "Evidence",
@@ -38,7 +41,26 @@ __all__ = [
 ]
 
 #: What can be said of a claim; the last one without evidence.
-VERDICTS: Final = ("holds", "holds in part", "fails", "not tested here")
+VERDICTS: Final = (
+    "holds",
+    "holds in part",
+    "refuted",
+    "not reproduced here",
+    "not tested",
+)
+
+#: What refutes a claim, as data and as the page writes it.
+REFUTATIONS: Final = {
+    "proof": "by proof",
+    "source": "by the source itself",
+    "run": "by a run in the source's regime",
+}
+
+#: What hangs on a claim: a result of its document, a detail of one, a slip of the pen.
+WEIGHTS: Final = ("core", "detail", "slip")
+
+#: How many words of a document may be quoted for a claim.
+WORDS: Final = 25
 
 _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
@@ -82,8 +104,15 @@ class Claim:
         The id of the document that makes it, and where.
     claim : str
         The claim in our words, as MyST text.
-    verdict : str
-        One of :data:`VERDICTS`.
+    verdict, weight : str
+        One of :data:`VERDICTS`, one of :data:`WEIGHTS`.
+    quote, at : str
+        The document's own words, at most :data:`WORDS`, as MyST text, and where they
+        stand. A formula is set as here, and ``…`` leaves words out.
+    by : str
+        What refutes the claim, a key of :data:`REFUTATIONS`, if it is refuted.
+    differs : str
+        What differs from the document's experiment, if it is not reproduced here.
     finding : str
         What we found, as MyST text; may be empty if not tested.
     also : tuple of (str, str)
@@ -97,6 +126,11 @@ class Claim:
     place: str
     claim: str
     verdict: str
+    weight: str
+    quote: str
+    at: str
+    by: str = ""
+    differs: str = ""
     finding: str = ""
     also: tuple[tuple[str, str], ...] = ()
     evidence: tuple[str, ...] = ()
@@ -114,10 +148,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Ledger:
-    """All documents and all claims, in the order of the file."""
+    """All documents and all claims, in the order of the file.
+
+    ``first`` are the ids of the claims with the largest consequence.
+    """
 
     documents: tuple[Document, ...]
     claims: tuple[Claim, ...]
+    first: tuple[str, ...] = ()
 
     def of(self, document: Document) -> tuple[Claim, ...]:
         """Return the claims of one document."""
@@ -159,6 +197,9 @@ def read_ledger(root: Path) -> Ledger:
         raise BookError(f"{file}: no such file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BookError(f"{file}: not a TOML file: {error}") from error
+    first = content.pop("first", [])
+    if not isinstance(first, list) or not all(isinstance(name, str) for name in first):
+        raise BookError(f'{file}: expected first = ["claim", ...], got {first!r}')
     for key, rows in content.items():
         if key not in ("document", "claim"):
             raise BookError(
@@ -174,7 +215,7 @@ def read_ledger(root: Path) -> Ledger:
         Claim(**_checked(row, Claim, f"{file}: [[claim]] {row.get('id', n)}"))
         for n, row in enumerate(content.get("claim", []), start=1)
     ]
-    return Ledger(tuple(documents), tuple(claims))
+    return Ledger(tuple(documents), tuple(claims), tuple(first))
 
 
 def _checked(row: Mapping[str, Any], kind: type, where: str) -> dict[str, Any]:
@@ -344,6 +385,12 @@ def ledger_faults(root: Path) -> Iterator[tuple[str, str, str]]:
         return  # reported where the chapters are checked
     lines = path.read_text(encoding="utf-8").splitlines()
     yield from _document_faults(root, ledger, name)
+    ids = [claim.id for claim in ledger.claims]
+    for n, first in enumerate(ledger.first):
+        if first not in ids:
+            yield name, f"first: no claim {first}{_nearest(first, ids)}", "mend first"
+        elif first in ledger.first[:n]:
+            yield name, f"first: {first} twice", "once is enough"
     for n, claim in enumerate(ledger.claims):
         place = f"{name}:{_line(lines, claim.id)}"
         if claim.id in (other.id for other in ledger.claims[:n]):
@@ -384,9 +431,20 @@ def _claim_faults(
     for document in (claim.document, *(other for other, _ in claim.also)):
         if document not in known:
             yield f"unknown document {document!r}", f"one of {', '.join(known)}"
+    if claim.weight not in WEIGHTS:
+        yield f"unknown weight {claim.weight!r}", f"one of {', '.join(WEIGHTS)}"
+    if (words := _count_words(claim.quote)) > WORDS:
+        yield f"a quotation of {words} words", f"at most {WORDS}; … leaves words out"
     if claim.verdict not in VERDICTS:
         yield f"unknown verdict {claim.verdict!r}", f"one of {', '.join(VERDICTS)}"
         return
+    if claim.verdict == "refuted" and claim.by not in REFUTATIONS:
+        yield f"refuted by {claim.by!r}", f"by one of {', '.join(REFUTATIONS)}"
+    if claim.verdict == "not reproduced here" and not claim.differs:
+        yield "not reproduced here, without differs", "say what differs here"
+    for key, verdict in (("by", "refuted"), ("differs", "not reproduced here")):
+        if getattr(claim, key) and claim.verdict != verdict:
+            yield f"{claim.verdict}, with {key}", f"{key} goes with {verdict} only"
     if claim.tested and not claim.evidence:
         remedy = f"name labels of chapters, or say {VERDICTS[-1]}"
         yield f"{claim.verdict}, without evidence", remedy
@@ -411,8 +469,13 @@ def _claim_faults(
         yield str(error), "mend the key, or execute the chapter: make book"
 
 
+def _count_words(quote: str) -> int:
+    """Count the words of a quotation; a formula is one."""
+    return len(re.sub(r"\$[^$]*\$", "x", quote).replace("…", " ").split())
+
+
 def _typed_numbers(claim: Claim) -> list[str]:
     """Return decimals and percentages of the finding that the claim does not quote."""
-    quoted = set(_MEASURED.findall(claim.claim))
+    quoted = set(_MEASURED.findall(f"{claim.claim} {claim.quote}"))
     text = _NUMBERED_PLACE.sub("", re.sub(r"\{[\w:]+\}`[^`]*`", "", claim.finding))
     return [number for number in _MEASURED.findall(text) if number not in quoted]

@@ -6,6 +6,7 @@ async () => {
     await MathJax.startup.promise;
     MathJax.startup.document.rerender(MathJax._.core.MathItem.STATE.METRICS);
   }
+  for (const claim of document.querySelectorAll(".claim details")) claim.open = true;
   for (const image of document.images) image.loading = "eager";
   await Promise.all([...document.images].map((image) => image.decode().catch(() => 0)));
   const article = document.querySelector("article") || document.body;

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import unicodedata
 from pathlib import Path
 
 import pytest
 
 from press.checks import check
 from press.claims import (
+    REFUTATIONS,
     VERDICTS,
+    WEIGHTS,
     find_evidence,
     insert_values,
     ledger_faults,
@@ -24,6 +29,8 @@ from .test_checks import Edit, cut, swap
 ROOT = Path(__file__).resolve().parents[2]
 
 LEDGER = """\
+first = ["paper-always"]
+
 [[document]]
 id = "paper"
 title = "The paper"
@@ -34,7 +41,10 @@ id = "paper-adds"
 document = "paper"
 place = "Theorem 1"
 claim = "One and one make $2$."
+quote = "the sum … of $1$ and $1$"
+at = "Theorem 1"
 verdict = "holds"
+weight = "core"
 finding = "We counted."
 evidence = ["thm-01-sum", "fig-01-sum", "sec-01-add"]
 
@@ -43,7 +53,10 @@ id = "paper-always"
 document = "paper"
 place = "Section 2"
 claim = "It always adds."
-verdict = "not tested here"
+quote = "always adds"
+at = "Section 2"
+verdict = "not tested"
+weight = "detail"
 """
 
 BLOCKS = """\
@@ -117,6 +130,7 @@ def test_a_good_ledger_is_read_and_has_no_fault(book: Chapter) -> None:
     assert first.anchor == "claim-paper-adds"
     assert (first.tested, second.tested) == (True, False)
     assert ledger.of(ledger.documents[0]) == ledger.claims
+    assert ledger.first == ("paper-always",)
     assert list(ledger_faults(book.root)) == []
 
 
@@ -163,33 +177,58 @@ def test_evidence_leads_to_the_tested_cell_that_follows(book: Chapter) -> None:
         (swap('"We counted."', "7"), "", "expected text for finding, got 7"),
         (swap("We", '"\nalso = [{}]#'), "", "expected also ="),
         (swap("adder1999", "adder2000"), "", "no work adder2000"),
-        (swap("paper-always", "paper-adds"), ":16", "a second claim paper-adds"),
-        (swap("paper-adds", "Paper_adds"), ":7", "claim Paper_adds: not an id"),
+        (swap("paper-always", "paper-adds"), ":21", "a second claim paper-adds"),
+        (swap("paper-adds", "Paper_adds"), ":9", "claim Paper_adds: not an id"),
         (
             swap('document = "paper"\nplace = "Section', 'document = "x"\nplace = "'),
-            ":16",
+            ":21",
             "unknown document 'x'; one of paper",
         ),
         (
             swap("finding", 'also = [{document = "y", place = "1"}]\nfinding'),
-            ":7",
+            ":9",
             "unknown document 'y'",
         ),
-        (swap('"holds"', '"true"'), ":7", "unknown verdict 'true'; one of holds, "),
-        (cut("evidence", '\n[[claim]]\nid = "paper-always'), ":7", "without evidence"),
-        (swap('finding = "We counted."', ""), ":7", "holds, without finding"),
-        (swap("not tested here", "fails"), ":16", "fails, without evidence"),
+        (swap('"holds"', '"true"'), ":9", "unknown verdict 'true'; one of holds, "),
+        (swap('"core"', '"big"'), ":9", "unknown weight 'big'; one of core, detail"),
+        (swap('weight = "core"', ""), "", "paper-adds: weight is missing"),
+        (swap("always adds", "so " * 26), ":21", "a quotation of 26 words; at most 25"),
+        (swap('"holds"', '"refuted"'), ":9", "refuted by ''; by one of proof, source"),
+        (
+            swap('"holds"', '"not reproduced here"'),
+            ":9",
+            "without differs; say what differs here",
+        ),
+        (
+            swap('weight = "core"', 'weight = "core"\nby = "proof"'),
+            ":9",
+            "holds, with by; by goes with refuted only",
+        ),
+        (swap('["paper-always"]', "[1]"), "", 'expected first = ["claim", ...]'),
+        (
+            swap('["paper-always"]', '["paper-alway"]'),
+            "",
+            "first: no claim paper-alway; did you mean paper-always?",
+        ),
+        (
+            swap('"paper-always"]', '"paper-always", "paper-always"]'),
+            "",
+            "first: paper-always twice",
+        ),
+        (cut("evidence", '\n[[claim]]\nid = "paper-always'), ":9", "without evidence"),
+        (swap('finding = "We counted."', ""), ":9", "holds, without finding"),
+        (swap("not tested", "holds"), ":21", "holds, without evidence"),
         (
             swap("thm-01-sum", "thm-01-som"),
-            ":7",
+            ":9",
             "no label thm-01-som in notebooks/*.md; did you mean thm-01-sum?",
         ),
-        (swap("thm-01-sum", "ex-01-one"), ":7", "no tested cell follows ex-01-one"),
-        (swap("thm-01-sum", "fig-01-sum"), ":7", "a label twice"),
-        (swap("We counted", "By 3.5 or 12 %"), ":7", "typed numbers: 3.5, 12"),
+        (swap("thm-01-sum", "ex-01-one"), ":9", "no tested cell follows ex-01-one"),
+        (swap("thm-01-sum", "fig-01-sum"), ":9", "a label twice"),
+        (swap("We counted", "By 3.5 or 12 %"), ":9", "typed numbers: 3.5, 12"),
         (
             swap("We counted", "{glue:text}`c01-count:d`"),
-            ":7",
+            ":9",
             "no value c01-count in the executed chapter 01",
         ),
     ],
@@ -250,6 +289,47 @@ def test_the_book_has_a_ledger_without_fault() -> None:
     ledger = read_ledger(ROOT)
     assert {document.id for document in ledger.documents} >= {"paper", "thesis"}
     assert {claim.verdict for claim in ledger.claims} == set(VERDICTS)
+    assert {claim.weight for claim in ledger.claims} == set(WEIGHTS)
+    assert {claim.by for claim in ledger.claims} <= {"", *REFUTATIONS}
+    assert len(ledger.first) == 10
+
+
+def test_every_quotation_stands_in_its_document() -> None:
+    """The documents are not ours to hand on: name a folder ``paper.txt``, … is in."""
+    folder = os.environ.get("ROBUSTBOOK_SOURCES")
+    if not folder:
+        pytest.skip("ROBUSTBOOK_SOURCES names no folder with the documents as text")
+    ledger = read_ledger(ROOT)
+    texts = {
+        document.id: _plain((Path(folder) / f"{document.id}.txt").read_text("utf-8"))
+        for document in ledger.documents
+    }
+    missing = [
+        claim.id
+        for claim in ledger.claims
+        if not re.search(_pattern(claim.quote), texts[claim.document])
+    ]
+    assert missing == []
+
+
+def _plain(text: str) -> str:
+    """Leave out what a text loses or gains in print: spaces, hyphens, quotes, marks.
+
+    Lines of single letters are what is left of indices.
+    """
+    index = r"(out|in|\S)( (out|in|\S))*"
+    lines = [
+        line for line in text.splitlines() if not re.fullmatch(index, line.strip())
+    ]
+    text = unicodedata.normalize("NFKC", "\n".join(lines)).replace("](#)", "")
+    marks = r"[\s\-\u00ad\u2010-\u2015\"'\u2018\u2019\u201c\u201d`*_\[\]\\$^{}]"
+    return re.sub(marks, "", text).casefold()
+
+
+def _pattern(quote: str) -> str:
+    """Return what to look for: the words, with anything for formulas and gaps."""
+    words = (_plain(part).strip(".,:;") for part in re.split(r"\$[^$]*\$|…", quote))
+    return ".{0,700}?".join(map(re.escape, words))
 
 
 def test_every_chapter_links_to_the_ledger() -> None:

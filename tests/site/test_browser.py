@@ -188,17 +188,39 @@ def test_solutions_unfold(visit: Visit, site: Site) -> None:
     assert body.is_visible()
 
 
-def test_the_ledger_shows_one_verdict_at_a_time(visit: Visit) -> None:
+def test_the_ledger_is_searched_and_filtered(visit: Visit) -> None:
     tab = visit("book/claims.html")
-    claims = tab.locator("div.claim")
-    fails = tab.locator("div.claim-fails").count()
-    assert 0 < fails < claims.count()
-    tab.get_by_label("fails (").check()
-    assert tab.locator("div.claim:visible").count() == fails
-    hidden = tab.locator("div.claim:not(.claim-fails)").first
+    every = tab.locator("div.claim").count()
+    shown = tab.locator("div.claim:visible")
+    refuted = tab.locator("div.claim.claim-refuted").count()
+    both = tab.locator("div.claim.claim-refuted.weight-core").count()
+    assert 0 < both < refuted < every == shown.count()
+    tab.get_by_label("Verdict").select_option("claim-refuted")
+    assert shown.count() == refuted
+    tab.get_by_label("Weight").select_option("weight-core")
+    assert shown.count() == both
+    assert f"{both} of {every}" in tab.locator(".claims-filter output").inner_text()
+    form = tab.locator("form.claims-filter")
+    form.get_by_label("Search").fill("CONCAVE  kernel")
+    assert tab.locator("#claim-paper-concave").is_visible()
+    assert 0 < shown.count() < both
+    # A link from a chapter shows and unfolds its claim whatever is chosen.
+    hidden = tab.locator("div.claim.claim-holds").first
+    finding = hidden.locator(".claim-finding")
     assert not hidden.is_visible()
-    # A link from a chapter shows its claim whatever is chosen.
     tab.evaluate("id => { location.hash = id }", hidden.get_attribute("id"))
-    assert hidden.is_visible()
-    tab.get_by_label("all (").check()
-    assert tab.locator("div.claim:visible").count() == claims.count()
+    finding.wait_for(state="visible", timeout=10000)
+    tab.get_by_role("button", name="Show all").click()
+    tab.wait_for_function(
+        "n => document.querySelectorAll('.claim-hidden').length === n", arg=0
+    )
+    assert shown.count() == every
+
+
+def test_the_ledger_unfolds_without_a_script(visit: Visit) -> None:
+    tab = visit("book/claims.html", formulas=False, java_script_enabled=False)
+    first = tab.locator("div.claim").first
+    assert not first.locator(".claim-quote").is_visible()
+    first.locator("summary").click()
+    assert first.locator(".claim-quote").is_visible()
+    assert not tab.locator("form.claims-filter").is_visible()

@@ -380,7 +380,7 @@ def test_vendored_mathjax_is_the_one_described() -> None:
 
 
 def test_the_ledger_shows_every_claim_and_its_evidence(site: Site) -> None:
-    from press.claims import VERDICTS, read_ledger
+    from press.claims import REFUTATIONS, VERDICTS, WEIGHTS, read_ledger
 
     page = site.pages["book/claims.html"]
     ledger = read_ledger(ROOT)
@@ -388,25 +388,28 @@ def test_the_ledger_shows_every_claim_and_its_evidence(site: Site) -> None:
     blocks = page.soup.select("article div.claim")
     assert [block["id"] for block in blocks] == [claim.anchor for claim in claims]
     for block, claim in zip(blocks, claims, strict=True):
-        assert block.select_one(".claim-verdict").get_text() == claim.verdict
+        verdict = f"{claim.verdict} {REFUTATIONS.get(claim.by, '')}".strip()
+        assert block.select_one(".claim-verdict").get_text() == verdict
+        assert block.select_one(".claim-weight").get_text().strip() == claim.weight
         place = block.select_one(".claim-place").get_text().strip()
         assert place.startswith(f"{titles[claim.document]}, {claim.place}")
-        evidence = block.select(".claim-evidence")
+        folded = block.select_one("details")
+        assert folded.select_one(".claim-quote").get_text().strip().endswith(")")
+        evidence = folded.select(".claim-evidence")
         links = [link["href"] for box in evidence for link in box.select("a")]
         tests = [href for href in links if href.startswith(f"{REPOSITORY}/blob/")]
         assert len(tests) == len(claim.evidence), claim.id
         assert len(links) >= 2 * len(claim.evidence), claim.id
         assert "glue" not in block.get_text()
     total = page.soup.select("article table tbody tr")[-1].select("td")
-    counted = [
-        sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS
-    ]
+    counted = [sum(claim.weight == weight for claim in claims) for weight in WEIGHTS]
     assert [int(cell.get_text()) for cell in total[1:]] == [*counted, len(claims)]
-    told = page.soup.select_one("article").get_text()
-    assert (
-        f"has {len(claims)} claims of {len(titles)} documents: {counted[0]} hold"
-        in told
-    )
+    core = [claim.verdict for claim in claims if claim.weight == "core"]
+    text = " ".join(page.soup.select_one("article").get_text().split())
+    assert f"has {len(claims)} claims of {len(titles)} documents" in text
+    assert f"Of the {len(core)} at their core, {core.count(VERDICTS[0])} hold" in text
+    first = page.soup.select("article .claims-first li a")
+    assert [link["href"] for link in first] == [f"#claim-{id}" for id in ledger.first]
 
 
 def test_a_link_of_the_ledger_leads_to_a_tested_cell(site: Site) -> None:

@@ -1,9 +1,10 @@
 """``{claims-ledger}``: the page of claims, made from ``data/claims.toml``.
 
 Every claim becomes a block with a stable anchor, ``claim-ID``, that chapters link to
-with ``{ref}``. A row of buttons above them shows one verdict only; it needs no script.
-Each piece of evidence links to its place in the book and to the tested cell that
-follows it in the chapter's source, which the site does not show.
+with ``{ref}``. Its quotation, finding and evidence unfold. Each piece of evidence links
+to its place in the book and to the tested cell that follows it in the chapter's source,
+which the site does not show. ``claims.js`` searches and filters; without a script the
+page shows everything, and unfolds.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -18,7 +20,9 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from press.claims import (
+    REFUTATIONS,
     VERDICTS,
+    WEIGHTS,
     Claim,
     Document,
     Evidence,
@@ -30,14 +34,24 @@ from press.claims import (
 )
 from press.layout import BookError
 
-SLUGS = {verdict: verdict.replace(" ", "-") for verdict in VERDICTS}
+SLUGS = {verdict: f"claim-{verdict.replace(' ', '-')}" for verdict in VERDICTS}
 PLURALS = dict(
-    zip(VERDICTS, ("hold", "hold in part", "fail", "are not tested here"), strict=True)
+    zip(
+        VERDICTS,
+        (
+            "hold",
+            "hold in part",
+            "are refuted",
+            "not reproduced here",
+            "not tested",
+        ),
+        strict=True,
+    )
 )
 
 
 class ClaimsLedger(SphinxDirective):
-    """Show the ledger: counts, a filter, and the claims of each document.
+    """Show the ledger: counts, the first ten, a filter, the claims of each document.
 
     What stands in the directive explains the verdicts, between counts and claims.
     """
@@ -59,11 +73,64 @@ class ClaimsLedger(SphinxDirective):
             self.env.note_dependency(str(chapter.published))
         shown = [document for document in ledger.documents if ledger.of(document)]
         return [
-            *self._parse(f"{_sentence(ledger, shown)}\n\n{_counts(ledger, shown)}"),
+            *self._parse(f"{_sentence(ledger, shown)}\n\n{_counts(ledger)}"),
             *self._parse("\n".join(self.content)),
-            nodes.raw("", _filter(ledger), format="html"),
+            *self._first(ledger),
+            nodes.raw("", self._filter(ledger, shown), format="html"),
             *(self._section(document, ledger) for document in shown),
         ]
+
+    def _first(self, ledger: Ledger) -> list[nodes.Node]:
+        """Return the claims with the largest consequence, as links to them."""
+        claims = {claim.id: claim for claim in ledger.claims}
+        found = [claims[name] for name in ledger.first if name in claims]
+        if not found:
+            return []
+        items = [
+            f"1. {_in_line(claim.claim)} {{ref}}`{_verdict(claim)} <{claim.anchor}>`"
+            for claim in found
+        ]
+        heading = "**Those with the largest consequence**"
+        box = nodes.container(classes=["claims-first"])
+        box += self._parse("\n\n".join([heading, "\n".join(items)]))
+        return [box]
+
+    def _filter(self, ledger: Ledger, shown: list[Document]) -> str:
+        """Return the form above the claims, hidden until a script can use it."""
+        chapters = Counter(n for claim in ledger.claims for n in self._chapters(claim))
+        weights = Counter(claim.weight for claim in ledger.claims)
+        verdicts = Counter(claim.verdict for claim in ledger.claims)
+        selects = [
+            _select("Verdict", [(SLUGS[v], v, verdicts[v]) for v in VERDICTS]),
+            _select("Weight", [(f"weight-{w}", w, weights[w]) for w in WEIGHTS]),
+            _select(
+                "Document",
+                [
+                    (f"of-{d.id}", d.title, sum(_said_in(d, c) for c in ledger.claims))
+                    for d in shown
+                ],
+            ),
+            _select(
+                "Chapter",
+                [(f"in-{n:02}", f"Chapter {n}", chapters[n]) for n in sorted(chapters)],
+            ),
+        ]
+        return "\n".join(
+            [
+                '<form class="claims-filter" role="search" hidden>',
+                '<label>Search <input type="search" name="words" '
+                'placeholder="words of a claim"></label>',
+                *selects,
+                '<button type="reset">Show all</button>',
+                '<output aria-live="polite"></output>',
+                "</form>",
+            ]
+        )
+
+    def _chapters(self, claim: Claim) -> set[int]:
+        """Return the numbers of the chapters with the claim's evidence."""
+        places = (self.places.get(label) for label in claim.evidence)
+        return {int(place.chapter.name[:2]) for place in places if place}
 
     def _used(self, ledger: Ledger) -> set[str]:
         used = {label for claim in ledger.claims for label in claim.evidence}
@@ -93,10 +160,11 @@ class ClaimsLedger(SphinxDirective):
     def _claim(self, claim: Claim) -> nodes.container:
         place = f"{self.titles.get(claim.document, claim.document)}, {claim.place}"
         self._anchor(claim.anchor, place)
-        block = nodes.container(
-            ids=[claim.anchor],
-            classes=["claim", f"claim-{SLUGS.get(claim.verdict, 'unknown')}"],
-        )
+        classes = ["claim", SLUGS.get(claim.verdict, "unknown")]
+        classes += [f"weight-{claim.weight}", f"of-{claim.document}"]
+        classes += [f"of-{document}" for document, _ in claim.also]
+        classes += [f"in-{number:02}" for number in sorted(self._chapters(claim))]
+        block = nodes.container(ids=[claim.anchor], classes=classes)
         block += self._head(claim)
         block += self._parse(claim.claim)
         try:
@@ -104,16 +172,21 @@ class ClaimsLedger(SphinxDirective):
         except BookError as error:
             block += self._warn(f"claim {claim.id}: {error}")
             return block
-        if finding:
-            block += nodes.container(
-                "", *self._parse(finding), classes=["claim-finding"]
-            )
-        if claim.evidence:
-            block += nodes.container(
-                "",
-                *self._parse(", ".join(map(self._link, claim.evidence)) + "."),
-                classes=["claim-evidence"],
-            )
+        tested = ", ".join(map(self._link, claim.evidence))
+        parts = {
+            "quote": f"“{claim.quote}” ({claim.at})",
+            "finding": finding,
+            "differs": f"*What differs here:* {claim.differs}." * bool(claim.differs),
+            "evidence": f"*Evidence:* {tested}." * bool(tested),
+        }
+        summary = "<summary>The words, and what we found</summary>"
+        block += nodes.raw("", f"<details>{summary}", format="html")
+        for name, text in parts.items():
+            if text:
+                block += nodes.container(
+                    "", *self._parse(text), classes=[f"claim-{name}"]
+                )
+        block += nodes.raw("", "</details>", format="html")
         return block
 
     def _anchor(self, anchor: str, title: str) -> None:
@@ -128,7 +201,8 @@ class ClaimsLedger(SphinxDirective):
         for document, place in claim.also:
             places += f"; {_lower(self.titles.get(document, document))}, {place}"
         head = nodes.paragraph(classes=["claim-head"])
-        head += nodes.inline(text=claim.verdict, classes=["claim-verdict"])
+        head += nodes.inline(text=_verdict(claim), classes=["claim-verdict"])
+        head += nodes.inline(text=f" {claim.weight} ", classes=["claim-weight"])
         head += nodes.inline(text=f" {places} ", classes=["claim-place"])
         head += nodes.reference(
             "",
@@ -164,50 +238,83 @@ def _lower(title: str) -> str:
     return title[:1].lower() + title[1:]
 
 
+def _in_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _verdict(claim: Claim) -> str:
+    """Return the verdict, with what refutes the claim if something does."""
+    return f"{claim.verdict} {REFUTATIONS.get(claim.by, '')}".strip()
+
+
+def _said_in(document: Document, claim: Claim) -> bool:
+    return document.id in (claim.document, *(other for other, _ in claim.also))
+
+
 def _sentence(ledger: Ledger, shown: list[Document]) -> str:
-    """Return the counts in words."""
-    total = Counter(claim.verdict for claim in ledger.claims)
-    told = [f"{total[verdict]} {plural}" for verdict, plural in PLURALS.items()]
-    tested = sum(claim.tested for claim in ledger.claims)
+    """Return the counts in words, of what matters first."""
+    core = [claim for claim in ledger.claims if claim.weight == "core"]
+    total = Counter(claim.verdict for claim in core)
+    counts = [f"{total[verdict]} {plural}" for verdict, plural in PLURALS.items()]
+    answered = sum(claim.tested for claim in ledger.claims)
     return (
-        f"The ledger has {len(ledger.claims)} claims of {len(shown)} documents: "
-        f"{', '.join(told[:-1])}, and {told[-1]}. Behind each of the {tested} with an "
-        "answer stands at least one tested cell."
+        f"The ledger has {len(ledger.claims)} claims of {len(shown)} documents. "
+        f"Of the {len(core)} at their core, {', '.join(counts[:-1])}, and "
+        f"{counts[-1]}. Behind each of the {answered} with an answer stands at least "
+        "one tested cell."
     )
 
 
-def _counts(ledger: Ledger, shown: list[Document]) -> str:
-    """Return the table of counts, as MyST text."""
-    rows = [["", *VERDICTS, "all"]]
-    rows.append(["---", *["--:"] * (len(VERDICTS) + 1)])
-    for document in shown:
-        claims = ledger.of(document)
-        counts = Counter(claim.verdict for claim in claims)
-        link = f"{{ref}}`claims-of-{document.id}`"
-        rows.append([link, *(str(counts[v]) for v in VERDICTS), str(len(claims))])
-    total = Counter(claim.verdict for claim in ledger.claims)
-    numbers = [*(total[v] for v in VERDICTS), len(ledger.claims)]
+def _counts(ledger: Ledger) -> str:
+    """Return the table of counts by verdict and weight, as MyST text."""
+    weights = Counter((_verdict(claim), claim.weight) for claim in ledger.claims)
+    names = [
+        name
+        for verdict in VERDICTS
+        for name in (
+            [f"{verdict} {how}" for how in REFUTATIONS.values()]
+            if verdict == "refuted"
+            else [verdict]
+        )
+        if any(weights[name, weight] for weight in WEIGHTS)
+    ]
+    rows = [["", *WEIGHTS, "all"], ["---", *["--:"] * (len(WEIGHTS) + 1)]]
+    for name in names:
+        numbers = [weights[name, weight] for weight in WEIGHTS]
+        rows.append([name, *map(str, numbers), str(sum(numbers))])
+    total = Counter(claim.weight for claim in ledger.claims)
+    numbers = [*(total[weight] for weight in WEIGHTS), len(ledger.claims)]
     rows.append(["**all**", *(f"**{number}**" for number in numbers)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _filter(ledger: Ledger) -> str:
-    """Return buttons that show the claims of one verdict; the style does the rest."""
-    total = Counter(claim.verdict for claim in ledger.claims)
-    choices = [("all", "all", len(ledger.claims))]
-    choices += [(SLUGS[v], v, total[v]) for v in VERDICTS if total[v]]
-    buttons = "\n".join(
-        f'<label><input type="radio" name="claims-shown" value="{slug}"'
-        f"{' checked' if slug == 'all' else ''}> {escape(name)} ({number})</label>"
-        for slug, name, number in choices
+def _select(name: str, choices: list[tuple[str, str, int]]) -> str:
+    """Return a labeled list to choose from: the class to show, its name, how many."""
+    options = "".join(
+        f'<option value="{value}">{escape(text)} ({number})</option>'
+        for value, text, number in choices
+        if number
     )
     return (
-        f'<fieldset class="claims-filter">\n<legend>Show</legend>\n{buttons}\n'
-        "</fieldset>"
+        f'<label>{name} <select><option value="">all</option>{options}</select></label>'
     )
+
+
+def add_script(
+    app: Sphinx,
+    pagename: str,
+    templatename: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    """Load the search on the page of the ledger, and on no other."""
+    blocks = doctree.findall(nodes.container) if doctree is not None else ()
+    if any("claim" in block["classes"] for block in blocks):
+        app.add_js_file("claims.js")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the directive."""
     app.add_directive("claims-ledger", ClaimsLedger)
+    app.connect("html-page-context", add_script)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
