@@ -20,8 +20,6 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FileError", "largest_array", "read_array", "read_labels"]
-
 Array = npt.NDArray[Any]
 
 #: The largest array that is read, in GiB; a small .npz file can hold a huge one.
@@ -48,7 +46,7 @@ def largest_array() -> float:
 
 
 def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
-    """Read a numeric array.
+    """Read a numeric array, in the machine's byte order.
 
     Parameters
     ----------
@@ -58,13 +56,7 @@ def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
     key : str, optional
         The array's name in a .npz file.
     default : str
-        The name that is taken in a .npz file of several arrays if ``key`` is left
-        out.
-
-    Returns
-    -------
-    ndarray
-        In the machine's byte order.
+        The name that is taken where there are several and no `key`.
 
     Raises
     ------

@@ -1,11 +1,9 @@
-"""Models side by side, on the same pairs: what each scores, and paired differences."""
+"""Two models on the same pairs: what each scores, and paired differences."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import NormalDist
 from typing import Any
 
@@ -15,21 +13,12 @@ from robustbook._checks.arguments import check_labels
 from robustbook.agreement import Agreement, compare_agreement
 from robustbook.scores import predictions
 
-__all__ = ["Comparison", "Difference", "compare_models"]
-
 
 @dataclass(frozen=True)
 class Difference:
-    """One score of the first model less that of the second.
+    """A score of the first model minus that of the second, with its 95 % interval.
 
-    Attributes
-    ----------
-    value : float
-        The difference of the two means.
-    standard_error : float
-        Paired: what is hard for both models cancels.
-    interval : tuple of float
-        At 95 %.
+    The standard error is paired: what is hard for both models cancels.
     """
 
     value: float
@@ -39,74 +28,50 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Several models on the same pairs.
+    """Two models on the same pairs.
 
-    Attributes
-    ----------
-    agreements : list of Agreement
-        One a model.
-    scores : list of dict
-        One a model: "pa", "afr_pred" and, with labels, "accuracy" and
-        "shifted_accuracy".
-    differences : dict of (int, int) to dict of str to Difference
-        For any two models, the first less the second, by the names of `scores`.
+    Scores and differences are "pa", "afr_pred" and, with labels, "accuracy" and
+    "shifted_accuracy".
     """
 
-    agreements: list[Agreement]
+    agreements: tuple[Agreement, Agreement]
     scores: list[dict[str, float]]
-    differences: dict[tuple[int, int], dict[str, Difference]]
+    differences: dict[str, Difference]
 
 
 def compare_models(
-    pairs: Sequence[tuple[Any, Any]],
+    a: tuple[Any, Any],
+    b: tuple[Any, Any],
     labels: Any = None,
     *,
     prior: Any = None,
     tol: float = 1e-9,
 ) -> Comparison:
-    """Compare two models or more, each on clean and shifted logits (N, K).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If logits, labels or prior cannot be used, or logits differ in shape.
-    CertificateError
-        If `tol` is not reached.
+    """Compare two models, each on clean and shifted logits (N, K).
 
     Examples
     --------
     >>> import torch
     >>> clean = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 2.0]])
     >>> worse = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
-    >>> comparison = compare_models([(clean, clean), (clean, worse)])
-    >>> comparison.differences[0, 1]["afr_pred"].value
+    >>> comparison = compare_models((clean, clean), (clean, worse))
+    >>> comparison.differences["afr_pred"].value
     0.25
     """
-    if len(pairs) < 2:
-        raise ValueError(f"pairs: expected those of two models, got {len(pairs)}")
-    agreements: dict[int, Agreement] = {}
-    differences = {}
-    for one, other in combinations(range(len(pairs)), 2):
-        paired = compare_agreement(*pairs[one], *pairs[other], prior=prior, tol=tol)
-        agreements |= {one: paired.a, other: paired.b}
-        differences[one, other] = {
-            "pa": Difference(paired.difference, paired.standard_error, paired.interval)
-        }
+    paired = compare_agreement(*a, *b, prior=prior, tol=tol)
     # What could not be compared is refused by now.
-    hits = [_hits(*pair, labels) for pair in pairs]
-    for (one, other), found in differences.items():
-        found |= {
-            name: _paired_rates(hit, hits[other][name])
-            for name, hit in hits[one].items()
-        }
+    hits = _hits(*a, labels), _hits(*b, labels)
+    pa = Difference(paired.difference, paired.standard_error, paired.interval)
+    agreements = paired.a, paired.b
     return Comparison(
-        [agreements[place] for place in range(len(pairs))],
+        agreements,
         [
-            {"pa": agreements[place].pa}
-            | {name: float(hit.double().mean()) for name, hit in hits[place].items()}
-            for place in range(len(pairs))
+            {"pa": agreement.pa}
+            | {name: float(hit.double().mean()) for name, hit in each.items()}
+            for agreement, each in zip(agreements, hits, strict=True)
         ],
-        differences,
+        {"pa": pa}
+        | {name: _paired_rates(hit, hits[1][name]) for name, hit in hits[0].items()},
     )
 
 

@@ -19,12 +19,10 @@ _kept: list[torch.library.Library] = []
 def mend_torchvision() -> None:
     """Let a torchvision without compiled operators import beside a CPU torch.
 
-    The package index offers torchvision only as a CUDA build. Beside a CPU build
-    of torch its library of operators does not load, and the import fails because
-    ``torchvision::nms`` is unknown; torchmetrics, which imports torchvision where
-    it finds it, fails with it. Declaring the operators is enough: transforms, data
-    sets and models work, only ``torchvision.ops.nms`` does not. Does nothing where
-    torchvision is absent or sound.
+    The package index offers torchvision only as a CUDA build. Beside a CPU build of
+    torch its library of operators does not load, and the import fails because
+    ``torchvision::nms`` is unknown; so does torchmetrics, which imports it. Declaring
+    the operators is enough: only ``torchvision.ops.nms`` does not work then.
     """
     if "torchvision" in sys.modules or not importlib.util.find_spec("torchvision"):
         return

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-__all__ = ["strict"]
-
 
 def strict(value: Any) -> Any:
     """Infinite numbers become "inf", which ``float`` reads, undefined ones None."""

@@ -6,8 +6,10 @@ mistyped commands answer at once.
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,12 +19,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from robustbook import __version__, _terminal
+from robustbook import __version__
 
 if TYPE_CHECKING:
     from robustbook._comparison import Comparison
 
-__all__ = ["app", "main"]
 
 app = typer.Typer(
     help="Measure the robustness of classifiers.",
@@ -37,8 +38,7 @@ app.add_typer(data, name="data")
 _Lines = list[tuple[str, str]]
 
 _Labels = Annotated[
-    Path | None,
-    typer.Option(help="True classes, (N,), integers: adds accuracies."),
+    Path | None, typer.Option(help="True classes, (N,), integers: adds accuracies.")
 ]
 _Prior = Annotated[
     Path | None, typer.Option(help="Class prior, (K,); uniform if left out.")
@@ -57,12 +57,31 @@ _Json = Annotated[
 
 
 def main() -> None:
-    """Run the command line."""
-    _terminal.run(app, name="robustbook")
+    """Run the command line; it ends with words, never a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # β and ∞ are not in every terminal's encoding.
+        sys.stdout.reconfigure(errors="replace")
+    try:
+        try:
+            app(prog_name="robustbook")
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            where = f"{error.filename}: " if error.filename else ""
+            _say(f"{where}{error.strerror or error}")
+        # What is left in the buffer would fail again when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _say(message: object, *_: Any, **__: Any) -> None:
+    print("robustbook:", " ".join(str(message).split()), file=sys.stderr)
 
 
 def _fail(message: str, *, status: int) -> NoReturn:
-    _terminal.fail(" ".join(message.split()), status=status)
+    _say(message)
+    raise typer.Exit(status)
 
 
 @contextmanager
@@ -71,12 +90,8 @@ def _in_words(files: Mapping[str, Path | None] | None = None) -> Iterator[None]:
 
     Where a message starts with the name of an argument, its file's is said instead.
     """
-
-    def say(message: Warning | str, *_: Any, **__: Any) -> None:
-        print("robustbook:", " ".join(str(message).split()), file=sys.stderr)
-
     with warnings.catch_warnings():
-        warnings.showwarning = say
+        warnings.showwarning = _say
         try:
             yield
         except (TypeError, ValueError) as error:
@@ -181,8 +196,8 @@ def compare(
     }  # fmt: skip
     with _in_words(files | {"labels": labels, "prior": prior}):
         logits, true, weights = _read(files, labels, prior, key)
-        pairs = [(logits[0], logits[1]), (logits[2], logits[3])]
-        comparison = compare_models(pairs, true, prior=weights, tol=tol)
+        first, second = (logits[0], logits[1]), (logits[2], logits[3])
+        comparison = compare_models(first, second, true, prior=weights, tol=tol)
     names = [(clean_a, shifted_a), (clean_b, shifted_b)]
     if as_json:
         _print_json(_comparison_fields(comparison, names))
@@ -205,11 +220,9 @@ def _read(
     logits = [read_array(path, key=key, default="logits") for path in paths]
     for path, array in dict(zip(paths, logits, strict=True)).items():
         if array.ndim == 2 and array.size and _are_probabilities(array):
-            print(
-                f"robustbook: {path}: rows are not negative and sum to 1, as "
-                "probabilities are; scored as logits they give another number than "
-                "their logarithms",
-                file=sys.stderr,
+            _say(
+                f"{path}: rows are not negative and sum to 1, as probabilities are; "
+                "scored as logits they give another number than their logarithms"
             )
     true = None if labels is None else read_labels(labels)
     weights = None if prior is None else read_array(prior, default="prior").squeeze()
@@ -271,9 +284,8 @@ def _comparison_fields(
             )
         ],
         "differences": [
-            {"first": one, "second": other}
-            | {name: vars(difference) for name, difference in differences.items()}
-            for (one, other), differences in comparison.differences.items()
+            {"first": 0, "second": 1}
+            | {name: vars(one) for name, one in comparison.differences.items()}
         ],
     }
 
@@ -287,7 +299,7 @@ def _comparison_lines(comparison: Comparison, names: list[tuple[Path, Path]]) ->
     ]
     first, second = comparison.scores
     lines.append(("", "      A       B    A - B    s.e.  95 % interval"))
-    for name, difference in comparison.differences[0, 1].items():
+    for name, difference in comparison.differences.items():
         low, high = difference.interval
         row = f"{first[name]:7.4f}{second[name]:8.4f}{difference.value:+9.4f}"
         if math.isnan(difference.standard_error):

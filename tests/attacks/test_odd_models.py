@@ -66,16 +66,8 @@ def test_no_broken_logit_is_a_success(measure, value):
 @pytest.mark.parametrize(
     ("images", "model", "message"),
     [
-        (
-            IMAGES,
-            nn.Linear(2, 3).double().eval(),
-            r"torch.float64, got torch.float32; conve",
-        ),
-        (
-            IMAGES.double(),
-            nn.Linear(2, 3).eval(),
-            r"torch.float32, got torch.float64; conve",
-        ),
+        (IMAGES, nn.Linear(2, 3).double().eval(), "float64, got torch.float32; conv"),
+        (IMAGES.double(), nn.Linear(2, 3).eval(), "float32, got torch.float64; conv"),
         (IMAGES, lambda x: x @ WEIGHTS.T.double(), "a model that takes torch.float32"),
         (IMAGES, lambda x: pure(x).to_sparse(), "expected dense logits, got layout"),
         (IMAGES, lambda x: pure(x) + 0j, "real floating-point logits, got dtype .*64"),

@@ -17,7 +17,7 @@ from robustbook.average_case import linear_exact
 from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import load_dataset
 from robustbook.lenses import CountedModel, three_lenses
-from robustbook.lenses._shares import _share
+from robustbook.lenses._result import _share
 from robustbook.margins import (
     InputMargins,
     input_margin,
@@ -26,13 +26,8 @@ from robustbook.margins import (
 )
 from robustbook.models import load_model, logits_of
 
-QUICK = {
-    "attack_steps": 5,
-    "noise_samples": 50,
-    "margin_images": 12,
-    "eps": 0.1,
-    "sigma": 0.2,
-}
+QUICK = {"attack_steps": 5, "noise_samples": 50, "margin_images": 12}
+QUICK |= {"eps": 0.1, "sigma": 0.2}
 
 
 @pytest.fixture(scope="module")
@@ -237,12 +232,8 @@ def test_a_constant_model_has_no_consistency():
     assert lenses.as_dict()["margins"]["tau"] is None
 
 
-SMALL = {
-    "attack_steps": 5,
-    "noise_samples": 20,
-    "margin_images": 4,
-    "corruptions": ("blur",),
-}
+SMALL = {"attack_steps": 5, "noise_samples": 20, "margin_images": 4}
+SMALL |= {"corruptions": ("blur",)}
 
 
 @pytest.fixture
@@ -432,7 +423,7 @@ def test_logits_are_refused_as_soon_as_they_are_there(net, twelve):
         ({"corruptions": "blur"}, ValueError, "in a tuple"),
         ({"corruptions": ()}, ValueError, "at least one"),
         ({"corruptions": 3}, ValueError, "in a tuple, got 3"),
-        ({"corruptions": [["blur"]]}, ValueError, r"got \['blur'\]"),
+        ({"corruptions": [["blur"]]}, ValueError, r"got \[\['blur'\]\]"),
         ({"corruptions": None}, ValueError, "got None"),
         ({"margin_images": 1}, ValueError, "margin_images"),
         ({"seed": 2**64}, ValueError, "less than 2"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from robustbook.margins import margin_consistency
-from robustbook.margins._kendall import concordance, ranks, tau_b
+from robustbook.margins._consistency import concordance, ranks, tau_b
 
 small = st.lists(
     st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=3, max_size=30

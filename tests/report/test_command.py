@@ -22,17 +22,14 @@ from robustbook.datasets import load_dataset
 from robustbook.lenses import three_lenses
 from robustbook.models import load_model
 from robustbook.report import read_images, read_report
-from robustbook.report._fit import check_fit
 from robustbook.report._forecast import Forecast, Pace
+from robustbook.report._request import check_fit
 
 Run = Callable[..., Result]
 FAST = (
-    "--images=12",
-    "--attack-steps=2",
-    "--noise-samples=16",
-    "--margin-images=3",
+    "--images=12", "--attack-steps=2", "--noise-samples=16", "--margin-images=3",
     "--device=cpu",
-)
+)  # fmt: skip
 
 NETS = """
 from dataclasses import dataclass
@@ -193,19 +190,16 @@ def test_a_known_model_on_known_data(run: Run, tmp_path: Path) -> None:
     assert not [name for name in names if name.startswith(".")]
 
 
-def test_a_model_and_data_of_ones_own(run: Run, tmp_path: Path) -> None:
-    result = run("own_nets:Net", "mine.npz")
+@pytest.mark.parametrize(("data", "labeled"), [("mine.npz", True), ("bare.npz", False)])
+def test_a_model_and_data_of_ones_own(
+    run: Run, tmp_path: Path, data: str, labeled: bool
+) -> None:
+    result = run("own_nets:Net", data)
     assert result.exit_code == 0, result.output
     numbers = read_report(tmp_path / "page.html")
     assert numbers["classes"] == 4
-    assert numbers["data"] == "mine.npz"
-    assert numbers["accuracy"] is not None
-
-
-def test_without_labels(run: Run, tmp_path: Path) -> None:
-    result = run("own_nets:Net", "bare.npz")
-    assert result.exit_code == 0, result.output
-    assert read_report(tmp_path / "page.html")["accuracy"] is None
+    assert numbers["data"] == data
+    assert (numbers["accuracy"] is not None) == labeled
 
 
 @pytest.mark.parametrize(
@@ -239,24 +233,9 @@ def test_without_labels(run: Run, tmp_path: Path) -> None:
         ("own_nets:named", "mine.npz", (), "images, output: output['logits'])"),
         ("own_nets:pair", "mine.npz", (), "images, output: output[0])"),
         ("own_nets:array", "mine.npz", (), "numpy.save the logits and score them with"),
-        (
-            "own_nets:Net",
-            "mine.npz",
-            ("--skip=noise",),
-            "--skip: expected one or two o",
-        ),
-        (
-            "own_nets:Net",
-            "mine.npz",
-            ("--minutes=-1",),
-            "--minutes: expected a positiv",
-        ),
-        (
-            "own_nets:Net",
-            "mine.npz",
-            ("--minutes=1e-6",),
-            "10 images, the fewest, take",
-        ),
+        ("own_nets:Net", "mine.npz", ("--skip=noise",), "--skip: expected one or two"),
+        ("own_nets:Net", "mine.npz", ("--minutes=-1",), "--minutes: expected a posit"),
+        ("own_nets:Net", "mine.npz", ("--minutes=1e-6",), "10 images, the fewest, ta"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(

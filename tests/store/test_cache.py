@@ -11,11 +11,7 @@ import numpy as np
 import pytest
 
 from robustbook._store import cache
-from robustbook._store.cache import (
-    Arrays,
-    cache_directory,
-    earlier_work,
-)
+from robustbook._store.cache import Arrays, cache_directory, earlier_work
 
 #: The code is the same, unless a test is about it.
 cached_arrays = partial(cache.cached_arrays, code="robustbook.scores")
@@ -60,24 +56,15 @@ def test_a_file_under_a_wrong_name_is_not_believed(tmp_path: Path) -> None:
     assert cached_arrays({"eps": 0.2}, Counting(4.0), directory=tmp_path)["x"][0] == 4.0
 
 
-@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 and nothing more"])
-def test_a_damaged_file_is_computed_anew(tmp_path: Path, damage: bytes) -> None:
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 and nothing more", None])
+def test_a_damaged_file_is_computed_anew(tmp_path: Path, damage: bytes | None) -> None:
     cached_arrays({"eps": 0.1}, Counting(1.0), directory=tmp_path)
     (path,) = tmp_path.iterdir()
-    path.write_bytes(damage)
+    path.write_bytes(path.read_bytes()[:-40] if damage is None else damage)
     compute = Counting(1.0)
-    cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
-    cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
-    assert compute.calls == 1
-
-
-def test_a_cut_file_is_computed_anew(tmp_path: Path) -> None:
-    cached_arrays({"eps": 0.1}, Counting(1.0), directory=tmp_path)
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[:-40])
-    compute = Counting(1.0)
-    cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
-    assert compute.calls == 1
+    for _ in range(2):
+        cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+        assert compute.calls == 1
 
 
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -103,9 +90,7 @@ def test_the_environment_names_the_cache(
     assert cache_directory().name == "studies"
 
 
-def test_a_file_with_any_bit_flipped_does_not_stop_a_study(
-    tmp_path: Path,
-) -> None:
+def test_a_file_with_any_bit_flipped_does_not_stop_a_study(tmp_path: Path) -> None:
     compute = Counting(1.0)
     cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
     (path,) = tmp_path.iterdir()

@@ -3,7 +3,7 @@
 An interrupted study finds here what it has computed. The name of a file holds the sum
 of its whole configuration and of the code that computes it, and the file holds both:
 what was computed in one way is never read as what was computed in another. It also
-holds when and how long that took, which is what a study that reads it has to tell.
+holds when and how long that took, which a study that reads it has to tell.
 """
 
 from __future__ import annotations
@@ -61,18 +61,7 @@ _DAMAGED: Final = (
 
 
 def cache_directory() -> Path:
-    """Return the folder of the cache: ROBUSTBOOK_CACHE, or one of the user's.
-
-    Returns
-    -------
-    Path
-        The folder, which need not exist.
-
-    Examples
-    --------
-    >>> cache_directory().is_absolute()
-    True
-    """
+    """Return the folder of the cache: ROBUSTBOOK_CACHE, or one of the user's."""
     value = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     if value:
         return Path(value).expanduser().resolve()
@@ -88,6 +77,9 @@ def cached_arrays(
 ) -> Arrays:
     """Read the arrays of a configuration, or compute and store them.
 
+    A file that cannot be read is computed anew. Of two that compute the same at the
+    same time, the later keeps its file.
+
     Parameters
     ----------
     configuration : mapping
@@ -99,11 +91,6 @@ def cached_arrays(
         computed anew when these change, or what they import.
     directory : Path or str, optional
         The cache; :func:`cache_directory` by default.
-
-    Returns
-    -------
-    dict of str to ndarray
-        The arrays.
 
     Raises
     ------
@@ -117,19 +104,12 @@ def cached_arrays(
     RuntimeWarning
         If the disk is full afterwards: the arrays are returned, and not kept.
 
-    Notes
-    -----
-    A file that cannot be read is computed anew. Of two that compute the same at the
-    same time, the later keeps its file.
-
     Examples
     --------
     >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
-    >>> options = {"code": "robustbook.scores", "directory": folder}
+    >>> options = {"code": "robustbook.scores", "directory": tempfile.mkdtemp()}
     >>> first = cached_arrays({"size": 3}, lambda: {"x": np.zeros(3)}, **options)
-    >>> again = cached_arrays({"size": 3}, lambda: 1 / 0, **options)
-    >>> again["x"]
+    >>> cached_arrays({"size": 3}, lambda: 1 / 0, **options)["x"]
     array([0., 0., 0.])
     """
     for name, value in configuration.items():
@@ -146,9 +126,7 @@ def cached_arrays(
     if stored is not None:
         return stored
     check_writable(
-        folder,
-        what="cache",
-        remedy=f"set {ENVIRONMENT_VARIABLE} to another folder",
+        folder, what="cache", remedy=f"set {ENVIRONMENT_VARIABLE} to another folder"
     )
     start = time.perf_counter()
     with earlier_work() as earlier:
@@ -198,24 +176,13 @@ def _read(path: Path, key: str) -> Arrays | None:
 
 @dataclass
 class EarlierWork:
-    """What was read from the cache and not computed.
-
-    Attributes
-    ----------
-    files : int
-        Files read.
-    seconds : float
-        That the runs took which computed them.
-    ended : str or None
-        When the first of those runs ended, None if nothing was read.
-    """
+    """Files read from the cache, the seconds of their runs, and the first one's end."""
 
     files: int = 0
     seconds: float = 0.0
     ended: str | None = None
 
     def add(self, seconds: float, ended: str) -> None:
-        """Count one file."""
         self.files += 1
         self.seconds += seconds
         self.ended = min(self.ended or ended, ended)
@@ -233,18 +200,6 @@ def earlier_work() -> Iterator[EarlierWork]:
 
     So that the time of a study is that of the runs that measured, not of the one that
     read.
-
-    Yields
-    ------
-    EarlierWork
-        Counted as long as the block runs.
-
-    Examples
-    --------
-    >>> with earlier_work() as earlier:
-    ...     pass
-    >>> earlier.files
-    0
     """
     earlier = EarlierWork()
     _listeners.append(earlier)

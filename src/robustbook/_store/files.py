@@ -43,14 +43,8 @@ class DataUnavailableError(RuntimeError):
 def data_directory() -> Path:
     """Return the project's own ``data`` folder: checkpoints and stored results.
 
-    In a checkout (also one that is installed with ``pip install -e``) it is the
-    folder ``data`` of the repository; in a plain installation it is the copy
-    that the wheel carries.
-
-    Returns
-    -------
-    Path
-        An existing folder.
+    In a checkout (also one that is installed with ``pip install -e``) it is the folder
+    ``data`` of the repository; otherwise the copy that the wheel carries.
 
     Raises
     ------
@@ -103,26 +97,11 @@ def sha256_of(path: Path) -> str:
 def atomic_write(path: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a file that is whole under its name, or not there at all.
 
-    It is written beside its place and moved there at the end of the block. An error,
-    an interruption or a full disk leaves what was there before, and nothing else;
-    what a killed process left is removed by the next writer, a day later.
-
-    Parameters
-    ----------
-    path : Path or str
-        The file; folders above it are made.
-    mode : {"wb", "w"}, default "wb"
-        Bytes, or text in UTF-8 with plain line ends.
-
-    Yields
-    ------
-    file
-        Open for writing.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written, with the name of the file.
+    It is written beside its place and moved there at the end of the block; folders
+    above it are made. An error, an interruption or a full disk leaves what was there
+    before, and nothing else; what a killed process left is removed by the next writer,
+    a day later. Mode "w" is text in UTF-8 with plain line ends. An OSError names the
+    file.
 
     Examples
     --------
@@ -173,19 +152,8 @@ def _remove_abandoned(path: Path) -> None:
 def check_writable(folder: Path | str, *, what: str, remedy: str) -> None:
     """Refuse a folder in which nothing can be written, before anything is computed.
 
-    Parameters
-    ----------
-    folder : Path or str
-        Made if it is not there.
-    what : str
-        What it was to be, for the message: "cache", "checkpoint".
-    remedy : str
-        What to do, for the message.
-
-    Raises
-    ------
-    OSError
-        If it cannot be made or written to.
+    It is made if it is not there. The message begins with `what` it was to be ("cache",
+    "checkpoint") and ends with the `remedy`.
     """
     folder = Path(folder)
     try:
@@ -205,12 +173,7 @@ def check_writable(folder: Path | str, *, what: str, remedy: str) -> None:
 def note_read(path: Path, *keys: str) -> None:
     """Tell whoever executes a chapter that it read this file of ``data``.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    *keys : str
-        Of a JSON file of which only a part was used: where that is.
+    Of a JSON file of which only a part was used, the keys say where that is.
     """
     listing = os.environ.get(_READS)
     if listing:
@@ -221,24 +184,8 @@ def note_read(path: Path, *keys: str) -> None:
 def read_json(path: Path, *, remedy: str, note: bool = True) -> dict[str, Any]:
     """Read a JSON object of the project's schema.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    remedy : str
-        What to do where the file is missing or foreign.
-    note : bool, default True
-        Call :func:`note_read`; False for who uses a part and notes that.
-
-    Returns
-    -------
-    dict
-        Its content.
-
-    Raises
-    ------
-    DataUnavailableError
-        If there is no such file, or it is no JSON object of the schema.
+    `remedy` is for a file that is missing or foreign, a DataUnavailableError. Without
+    `note`, the caller uses a part and calls :func:`note_read` himself.
     """
     if not path.is_file():
         raise DataUnavailableError(f"{path} is missing; {remedy}")

@@ -41,24 +41,9 @@ def package_source() -> Path:
 def fingerprint(*modules: str, source: Path | None = None) -> str:
     """Return the sha256 of modules and of all that they import from the package.
 
-    Parameters
-    ----------
-    *modules : str
-        Full names: "robustbook.attacks" for all of a package, "robustbook.scores"
-        for one file.
-    source : Path, optional
-        The folder that holds the package; by default that of the running one, whose
-        sums are taken once.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-
-    Raises
-    ------
-    ValueError
-        If one of `modules` does not exist.
+    "robustbook.attacks" is all of a package, "robustbook.scores" one file; what does
+    not exist is a ValueError. `source` holds the package: by default the running one,
+    whose sums are taken once.
 
     Examples
     --------
@@ -82,12 +67,7 @@ def running_code() -> Code:
 
 
 class Code:
-    """The package below a folder, as its files are now.
-
-    Parameters
-    ----------
-    source : Path
-        The folder that holds ``robustbook``.
+    """The package below a folder `source`, as its files are now.
 
     Examples
     --------
@@ -210,8 +190,6 @@ class Code:
 
 @dataclass(frozen=True)
 class _Import:
-    """A name that a module takes from elsewhere."""
-
     level: int
     module: str
     name: str | None

@@ -14,12 +14,9 @@ FGSM, PGD and FMN run on foolbox, APGD and FAB on pyautoattack; both come with
 """
 
 from robustbook.attacks._apgd import apgd
-from robustbook.attacks._bisection import bisect_result
-from robustbook.attacks._fab import fab
-from robustbook.attacks._fgsm import fgsm
-from robustbook.attacks._fmn import fmn
+from robustbook.attacks._minimal import bisect_result, fab, fmn
 from robustbook.attacks._noise import gaussian_noise
-from robustbook.attacks._pgd import pgd
+from robustbook.attacks._pgd import fgsm, pgd
 from robustbook.attacks._result import AttackResult, smallest
 
 __all__ = [

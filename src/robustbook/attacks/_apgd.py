@@ -70,7 +70,6 @@ def apgd(
 
     Warns
     -----
-    {UserWarning}
     UserWarning
         If gradients of zero stop the DLR loss.
 
@@ -114,15 +113,9 @@ def apgd(
         for number, goal in enumerate(goals * restarts):
             part = batch[left]
             images, fooled, value = run_apgd(
-                part,
-                None if goal is None else goal[left],
-                loss=loss,
-                norm=norm,
-                eps=eps,
-                steps=steps,
-                start=_start(part, number, norm, eps),
-                log=log,
-            )
+                part, None if goal is None else goal[left], loss=loss, norm=norm,
+                eps=eps, steps=steps, start=_start(part, number, norm, eps), log=log,
+            )  # fmt: skip
             better = fooled | (value > highest[left])
             best[left[better]] = images[better]
             highest[left] = torch.maximum(highest[left], value)

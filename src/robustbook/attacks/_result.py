@@ -30,9 +30,8 @@ class AttackResult:
         image. Where the attack failed: the last image tried for an attack of fixed
         size, the clean image for an attack that looks for the smallest size.
     norms : Tensor, shape (N,)
-        Size of the perturbation, float64, in [0, 1] pixel units: ``inf`` where
-        nothing was found, 0 where the model was wrong already and the image was
-        left as it is.
+        Size of the perturbation, float64, in [0, 1] pixel units: ``inf`` where nothing
+        was found, 0 where the model was wrong already and the image was left as it is.
     success : Tensor, shape (N,)
         Whether the prediction on ``adversarial`` differs from the label, bool.
     norm : {"linf", "l2"}
@@ -40,10 +39,6 @@ class AttackResult:
         sum of squares.
     attack : str
         Name of the attack.
-
-    See Also
-    --------
-    smallest : The smallest perturbations of several results.
     """
 
     adversarial: Tensor = field(repr=False)
@@ -56,23 +51,15 @@ class AttackResult:
         return len(self.success)
 
     def robust_accuracy(self, eps: float = math.inf) -> float:
-        """Share of samples for which nothing of size ``eps`` or less was found.
+        """Share of samples for which nothing of size `eps` or less was found.
 
-        Parameters
-        ----------
-        eps : float, default inf
-            A size in [0, 1] pixel units. What rounding can add to it, 1.2e-7 a
-            pixel, is allowed.
-
-        Returns
-        -------
-        float
-            A share in [0, 1]. It is an upper bound: a better attack finds more.
+        What rounding can add, 1.2e-7 a pixel, is allowed. It is an upper bound: a
+        better attack finds more.
 
         Raises
         ------
         ValueError
-            If `eps` is negative.
+            If `eps`, in [0, 1] pixel units, is negative.
         """
         limit = check_non_negative("eps", eps, infinite=True)
         pixels = 1 if self.norm == "linf" else self.adversarial[0].numel()
@@ -84,16 +71,8 @@ class AttackResult:
 def smallest(*results: AttackResult) -> AttackResult:
     """Take, sample by sample, the smallest perturbation of several results.
 
-    Parameters
-    ----------
-    *results : AttackResult
-        Results on the same images and labels, in the same norm. Where none of them
-        succeeded, the image of the first is kept.
-
-    Returns
-    -------
-    AttackResult
-        The combination.
+    They are on the same images and labels, in the same norm. Where none of them
+    succeeded, the image of the first is kept.
 
     Raises
     ------

@@ -1,6 +1,46 @@
 """What attacks are made of: checks, batches, seeds, and the verdict by the model.
 
 For those who write attacks, or ensembles of them as :mod:`robustbook.margins` does.
+The docstrings of attacks, margins and lenses share these entries:
+
+model : callable
+    Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in evaluation
+    mode (in training mode, with a warning). It gets copies, so it may work in place;
+    its parameters and their gradients are left alone.
+images : Tensor or ndarray, shape (N, ...)
+    Images in [0, 1] (of others, with a warning), float32 or float64, the dtype of the
+    model's parameters.
+labels : Tensor or ndarray, shape (N,), optional
+    True classes, integers from 0 to K - 1; the model's predictions by default.
+eps : float
+    Largest size of the perturbation, in [0, 1] pixel units.
+targets : int, optional
+    Go for this many of the likeliest other classes, one after the other, and keep
+    the smallest perturbation; all of them if there are fewer. Untargeted by default.
+bisections : int, default 0
+    Halvings of the way back to the clean image in the end, as by :func:`bisect_result`.
+norm : {"linf", "l2"}, default "linf"
+    What size and distance mean: the largest change of a pixel, or the root of the
+    sum of squares.
+skip_errors : bool, default True
+    Leave inputs as they are on which the model is wrong already.
+batch_size : int, default 256
+    Images at once; the result does not depend on it, rounding apart.
+seed : int, default 0
+    Seed for models that draw random numbers; the search itself draws none.
+progress : bool, default True
+    Show a progress bar, on a terminal.
+device : str or torch.device, optional
+    Where to run, "auto" for a CUDA device if there is one; where the model is by
+    default. The result is where the images are.
+TypeError
+    If images or logits are no floating-point numbers, the model and the images
+    differ in dtype, or the labels are not integers.
+ValueError
+    If shapes do not match, a label is no class, a logit is NaN or infinite on a
+    clean or attacked image, or an option is out of range.
+ModuleNotFoundError
+    If foolbox or pyautoattack is not installed: ``robustbook[attacks]`` has them.
 """
 
 from __future__ import annotations
@@ -13,14 +53,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from robustbook._checks.arguments import check_count, check_labels, check_logits
 from robustbook._checks.images import check_images
-from robustbook._checks.models import Model, check_model, find_device, warn_of_training
-from robustbook.attacks._classifier import Classifier
-from robustbook.attacks._docs import DOCS
+from robustbook._checks.models import (
+    Model,
+    ask_model,
+    check_finite_logits,
+    check_model,
+    find_device,
+    warn_of_training,
+)
+from robustbook._docs import SharedDocs
 from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
 
 __all__ = [
@@ -34,7 +80,65 @@ __all__ = [
     "run_attack",
 ]
 
+DOCS = SharedDocs(__doc__)
+
 ArrayLike = Tensor | npt.NDArray[Any]
+
+
+class _Isolated(torch.autograd.Function):
+    """Logits whose gradient reaches the images and nothing else.
+
+    The libraries call ``backward()``, which would also write the gradients of all
+    parameters that the model holds, or that a callable hides.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, model: Model) -> Tensor:
+        with torch.enable_grad():
+            inner = images.detach().requires_grad_()
+            logits = model(inner)
+        if not logits.requires_grad:
+            raise ValueError(
+                "model: expected logits that can be differentiated by the images, got "
+                "logits without a gradient; remove torch.no_grad and detach from it"
+            )
+        ctx.inner, ctx.logits = inner, logits
+        return logits.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None]:
+        # FAB goes backward once for each class.
+        (gradient,) = torch.autograd.grad(
+            ctx.logits, ctx.inner, gradients[0], retain_graph=True
+        )
+        return gradient, None
+
+
+class Classifier(nn.Module):
+    """The model as the libraries want it: float32 in, float32 out.
+
+    The model itself is called with the type of number of the caller's images.
+    It is not registered as a submodule: nothing moves it or changes its mode.
+    """
+
+    def __init__(self, model: Model, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.eval()
+        self._hidden = (model, dtype)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (n, K), float32."""
+        if images.requires_grad and torch.is_grad_enabled():
+            logits: Tensor = _Isolated.apply(images, self._call)  # type: ignore[no-untyped-call]
+            return logits
+        with torch.no_grad():
+            return self._call(images).detach()
+
+    def _call(self, images: Tensor) -> Tensor:
+        model, dtype = self._hidden
+        # What is too large for float32 is refused, too.
+        logits = ask_model(model, images.to(dtype)).float()
+        return check_finite_logits(logits, images)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from robustbook._checks.extras import extra
-from robustbook.attacks._classifier import Classifier
 from robustbook.attacks.engine import Batch, Norm
 
 with extra("attacks"), warnings.catch_warnings():
@@ -100,6 +98,4 @@ def run_fmn(
 
 
 def _wrapped(batch: Batch) -> Any:
-    model: Classifier = batch.model
-    device: torch.device = batch.images.device
-    return PyTorchModel(model, bounds=(0, 1), device=device)
+    return PyTorchModel(batch.model, bounds=(0, 1), device=batch.images.device)

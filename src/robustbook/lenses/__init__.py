@@ -5,8 +5,8 @@ Chapter 28 says which of them answers which question.
 """
 
 from robustbook.lenses._measure import FEWEST, three_lenses
-from robustbook.lenses._passes import CountedModel, Passes
-from robustbook.lenses._result import LENSES, Settings, Share, ThreeLenses
+from robustbook.lenses._result import LENSES, Passes, Settings, Share, ThreeLenses
+from robustbook.lenses._subject import CountedModel
 
 __all__ = [
     "FEWEST",

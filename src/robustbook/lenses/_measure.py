@@ -24,8 +24,6 @@ from robustbook.agreement import posterior_agreement
 from robustbook.attacks.engine import DOCS
 from robustbook.average_case import Robustness
 from robustbook.corruptions import CORRUPTIONS, corrupt
-from robustbook.lenses._parts import Parts
-from robustbook.lenses._passes import CountedModel, Passes
 from robustbook.lenses._result import (
     ADVERSARIAL,
     AVERAGE_CASE,
@@ -33,12 +31,16 @@ from robustbook.lenses._result import (
     INPUT_MARGIN,
     LENSES,
     NOISE,
+    Passes,
     Settings,
     ThreeLenses,
+    consistency_of,
+    robust_share,
 )
-from robustbook.lenses._shares import consistency_of, robust_share
 from robustbook.lenses._subject import (
     LOGITS,
+    CountedModel,
+    Parts,
     Subject,
     Tensors,
     as_the_model_wants,
@@ -47,8 +49,6 @@ from robustbook.lenses._subject import (
     logits_of,
 )
 from robustbook.margins import InputMargins, logit_margin
-
-__all__ = ["three_lenses"]
 
 #: Fewer images have no standard error worth the name.
 FEWEST: Final = 10
@@ -90,8 +90,8 @@ def three_lenses(
     ----------
     model : callable
         Returns logits (n, K) of images (n, C, H, W) in [0, 1]; normalization belongs
-        inside of it. A module is evaluated in evaluation mode and left as it was;
-        its parameters are float32 or float64.
+        inside of it. A module is evaluated in evaluation mode and left as it was; its
+        parameters are float32 or float64.
     images : Tensor or ndarray, shape (N, C, H, W)
         At least ten images in [0, 1], floating-point. They are left as they are.
     labels : Tensor or ndarray, shape (N,), optional
@@ -107,26 +107,23 @@ def three_lenses(
     attack_steps : int, default 40
         Steps of PGD.
     noise_samples : int, default 512
-        Noisy copies of each image, for average-case robustness; they are drawn in
-        blocks of 64.
+        Noisy copies of each image, for average-case robustness, drawn in blocks of 64.
     margin_images : int, default 100
-        How many of the images have their input margins measured, which costs most;
-        all of them if there are fewer.
+        How many of the images have their input margins measured, which costs most.
     skip : iterable of str, optional
-        Lenses to leave out: "agreement", "average-case", "margins". Their numbers
-        are None, and there are no agreements.
+        Lenses to leave out: "agreement", "average-case", "margins".
     seed : int, default 0
         Of the noise, of the attack's start, of the choice of images.
     {batch_size}
     checkpoint : path, optional
         A folder that keeps what is measured of each batch as soon as it is. A later
-        call with the same model, images and options goes on where an earlier one
-        stopped. Models are compared by their code, parameters, logits and gradients.
+        call with the same model, images and options goes on from there. Models are
+        compared by their code, parameters, logits and gradients.
     progress : bool, default True
         Show a progress bar for each measure, on a terminal.
     device : str or torch.device, optional
-        Where to run, "auto" for a CUDA device if there is one; where the model is
-        by default. The result is on the CPU.
+        Where to run, "auto" for a CUDA device if there is one; where the model is by
+        default. The result is on the CPU.
 
     Returns
     -------
@@ -146,14 +143,6 @@ def three_lenses(
     OSError
         If nothing can be written to `checkpoint`.
     {ModuleNotFoundError}
-
-    See Also
-    --------
-    robustbook.report.write_report
-
-    References
-    ----------
-    Chapters 27 and 28 of this book.
 
     Examples
     --------
@@ -232,7 +221,6 @@ def _assembled(
     tensors: dict[str, Tensors],
     passes: dict[str, Passes],
 ) -> ThreeLenses:
-    """What the steps measured, and what follows from it."""
     settings, logits = subject.settings, subject.logits
     predicted, free = logits.argmax(dim=1), logit_margin(logits)
     shifted = {name: t[LOGITS] for name, t in tensors.items() if LOGITS in t}
@@ -282,16 +270,13 @@ def _check_skipped(skip: Any) -> set[str]:
 def _check_corruptions(kinds: Any) -> tuple[str, ...]:
     named = isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes)
     listed = [*kinds] if named else []
-    if not listed:
+    if not listed or any(
+        not isinstance(kind, str) or kind not in CORRUPTIONS for kind in listed
+    ):
         raise ValueError(
             f"corruptions: expected at least one of {', '.join(CORRUPTIONS)} in a "
             f"tuple, got {kinds!r}"
         )
-    for kind in listed:
-        if not isinstance(kind, str) or kind not in CORRUPTIONS:
-            raise ValueError(
-                f"corruptions: expected some of {', '.join(CORRUPTIONS)}; got {kind!r}"
-            )
     return tuple(dict.fromkeys(map(str, listed)))
 
 
@@ -324,6 +309,5 @@ def _warn_of_chance(logits: Tensor, again: Tensor) -> None:
 
 
 def _drawn(count: int, wanted: int, seed: int) -> Tensor:
-    """Images to be measured, in the order drawn."""
     order = np.random.default_rng([seed, 1]).permutation(count)
     return as_tensor("order", order[:wanted])

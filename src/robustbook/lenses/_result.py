@@ -12,10 +12,29 @@ from torch import Tensor
 
 from robustbook.agreement import Agreement
 from robustbook.average_case import Robustness
-from robustbook.lenses._passes import Passes
-from robustbook.margins import Consistency, InputMargins
+from robustbook.margins import Consistency, InputMargins, margin_consistency
 
-__all__ = ["Settings", "Share", "ThreeLenses"]
+
+@dataclass(frozen=True)
+class Passes:
+    """Passes through a model, per image that is measured.
+
+    Attributes
+    ----------
+    forward : float
+        Evaluations of the model.
+    backward : float
+        Gradients of a number that its logits give.
+    """
+
+    forward: float
+    backward: float
+
+    @property
+    def total(self) -> float:
+        """Both together: a backward pass costs one to two forward ones."""
+        return self.forward + self.backward
+
 
 #: What can be left out.
 LENSES: Final = ("agreement", "average-case", "margins")
@@ -45,32 +64,12 @@ class Share:
     def of(cls, hits: Tensor) -> Share:
         """The share of true ones (N,), with Wilson's interval."""
         count, total = int(hits.sum()), len(hits)
-        interval = binomtest(count, total).proportion_ci(method="wilson")
-        return cls(count / total, (float(interval.low), float(interval.high)))
+        return cls(count / total, _wilson(count, total))
 
 
 @dataclass(frozen=True)
 class Settings:
-    """With what the model was measured.
-
-    Attributes
-    ----------
-    eps : float
-        ℓ∞ bound of the attack, in [0, 1] pixel units.
-    attack_steps : int
-        Steps of PGD.
-    sigma : float
-        Standard deviation of the noise, in [0, 1] pixel units; it is not clipped.
-    noise_samples : int
-        Noisy copies of each image, for average-case robustness.
-    corruptions : tuple of str
-        Kinds of :func:`robustbook.corruptions.corrupt`.
-    severity : int
-        Of each corruption.
-    seed : int
-        Of the noise, of the attack's start, and of the choice of images whose
-        input margins are measured.
-    """
+    """With what the model was measured, as :func:`three_lenses` takes it."""
 
     eps: float
     attack_steps: int
@@ -96,8 +95,8 @@ class ThreeLenses:
     shifted_logits : dict of str to Tensor, shape (N, K)
         Of the shifted images: "adversarial", "noise", and each corruption.
     agreements : dict of str to Agreement
-        Posterior Agreement between clean and shifted, by the same names; both empty
-        if agreement was left out.
+        Posterior Agreement between clean and shifted, by the same names; both empty if
+        agreement was left out.
     robustness : Robustness or None
         How often each prediction survives the noise; None if that was left out.
     logit_margins : Tensor, shape (N,)
@@ -105,25 +104,21 @@ class ThreeLenses:
     measured : Tensor, shape (n,)
         Images whose input margins were measured, drawn without replacement.
     margins : InputMargins or None
-        Of these n images: upper bounds on the ℓ∞ distances to another class. None,
-        and n = 0, if margins were left out.
+        Of these n images: upper bounds on the ℓ∞ distances to another class. None, and
+        n = 0, if margins were left out.
     consistency : Consistency or None
-        How well logit margins order input margins; None where it is not defined:
-        fewer than three of them, or all of one of them are equal.
+        How well logit margins order input margins; None where it is not defined: fewer
+        than three of them, or all of one of them are equal.
     robust_share : Share or None
-        Share of predictions that no perturbation up to ``eps`` was found to change:
-        by PGD on all images, less what the search for margins adds on the n; without
-        agreement, of the n alone, without margins, by PGD alone. An upper bound on
-        what a perfect attack would leave, up to its interval.
+        Share of predictions that no perturbation up to ``eps`` was found to change: by
+        PGD on all images, minus what the search for margins adds on the n; without
+        agreement, of the n alone, without margins, by PGD alone. An upper bound on what
+        a perfect attack would leave, up to its interval.
     robust_accuracy : Share or None
         Share of images that are classified correctly and so; None without labels.
     passes : dict of str to Passes
         What each measure cost per image, by the names of ``shifted_logits`` and
         "clean", "average-case" and "input margin" (per image of the n).
-
-    See Also
-    --------
-    robustbook.lenses.three_lenses
     """
 
     settings: Settings
@@ -157,17 +152,7 @@ class ThreeLenses:
         return self.logits.argmax(dim=1) == self.labels
 
     def changed(self, shift: str) -> Tensor:
-        """Whether a shift changes the prediction.
-
-        Parameters
-        ----------
-        shift : str
-            A key of ``shifted_logits``.
-
-        Returns
-        -------
-        Tensor, shape (N,)
-            Bool.
+        """Whether a shift, a key of ``shifted_logits``, changes the prediction, (N,).
 
         Raises
         ------
@@ -188,8 +173,8 @@ class ThreeLenses:
     def domain_agreement(self) -> tuple[float, float] | None:
         """Mean agreement over the corruptions, in nats, and its standard error.
 
-        Each corruption has its own inverse temperature. The error is that of the
-        mean over images of each image's mean contribution. None without agreement.
+        Each corruption has its own inverse temperature. The error is that of the mean
+        over images of each image's mean contribution. None without agreement.
         """
         if not self.agreements:
             return None
@@ -201,8 +186,7 @@ class ThreeLenses:
     def mean_robustness(self) -> tuple[float, float] | None:
         """Mean over images of the probability to survive noise, and its error.
 
-        The error holds the sampling of the images and that of the noise. None without
-        the average case.
+        It holds the sampling of images and of noise. None without the average case.
         """
         if self.robustness is None:
             return None
@@ -233,11 +217,7 @@ class ThreeLenses:
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers of the whole, without those of single images.
 
-        Returns
-        -------
-        dict
-            Of plain numbers, strings, lists and dicts: JSON can hold it, except that
-            an inverse temperature may be infinite.
+        JSON can hold it, except that an inverse temperature may be infinite.
         """
         correct = self.correct
         tau = self.consistency
@@ -282,3 +262,70 @@ def _named(estimate: tuple[float, float] | None, name: str) -> dict[str, float] 
 def _mean_and_error(values: Tensor) -> tuple[float, float]:
     error = values.std(correction=1) / math.sqrt(len(values))
     return float(values.mean()), float(error)
+
+
+def consistency_of(free: Tensor, margins: InputMargins) -> Consistency | None:
+    measured = margins.margins.cpu()
+    if (
+        len(measured) < 3
+        or torch.equal(free.min(), free.max())
+        or torch.equal(measured.min(), measured.max())
+    ):
+        return None
+    return margin_consistency(free, measured)
+
+
+def robust_share(
+    unchanged: Tensor | None,
+    measured: Tensor,
+    margins: InputMargins | None,
+    eps: float,
+    counted: Tensor | None = None,
+) -> Share | None:
+    """The share that no change up to `eps` was found for, of what was measured.
+
+    Of PGD on all images and of the search for margins on some, or of the one that was
+    not left out. `counted` are the images that count as anything but 0.
+    """
+    if unchanged is None:
+        if margins is None:
+            return None
+        unchanged = torch.ones(len(measured), dtype=torch.bool)
+        counted = None if counted is None else counted[measured]
+        measured = torch.arange(len(measured))
+    if counted is not None:
+        unchanged = unchanged & counted
+    return _share(unchanged, measured, margins, eps)
+
+
+def _share(
+    withstood: Tensor, measured: Tensor, margins: InputMargins | None, eps: float
+) -> Share:
+    """A share of the images, with an interval for where they come from.
+
+    All images were attacked; `withstood` says which of those that count kept their
+    prediction. Of some, the margin was measured, and the search found a change for a
+    few more: their share is subtracted. Two variances add up, that of these few and
+    that of the images; they stand for fewer images in Wilson's interval.
+    """
+    count, drawn = len(withstood), len(measured)
+    if margins is None:
+        return Share.of(withstood)
+    more = withstood[measured] & (margins.margins.cpu() <= eps)
+    value = float(withstood.double().mean() - more.double().mean())
+    value = min(1.0, max(0.0, value))
+    # As Agresti and Coull do it: none among the drawn is no proof of none.
+    few = (int(more.sum()) + 2) / (drawn + 4)
+    variance = few * (1 - few) / drawn * (1 - drawn / count)
+    spread = value * (1 - value)
+    enough = count
+    if spread > 0:
+        enough = max(1, round(spread / (spread / count + variance)))
+    elif drawn < count and bool(withstood.any()):
+        enough = drawn
+    return Share(value, _wilson(round(value * enough), enough))
+
+
+def _wilson(count: int, total: int) -> tuple[float, float]:
+    interval = binomtest(count, total).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)

@@ -5,20 +5,25 @@ logit margin is free. Chapter 23 asks when one tells the other, Chapters 24 and 
 it, Chapter 26 learns a better one.
 """
 
-from robustbook.margins._accuracy import RobustAccuracy, estimate_robust_accuracy
-from robustbook.margins._competitors import IsotonicMargin, gradient_normalized_margin
+from robustbook.margins._accuracy import (
+    Estimate,
+    RobustAccuracy,
+    StratifiedSample,
+    estimate_robust_accuracy,
+    stratified_sample,
+)
 from robustbook.margins._consistency import Consistency, margin_consistency
 from robustbook.margins._detection import Detection, detection_scores
-from robustbook.margins._estimate import Estimate
-from robustbook.margins._input_margin import InputMargins, input_margin
-from robustbook.margins._logits import (
+from robustbook.margins._free import (
     ClassDistances,
+    IsotonicMargin,
     class_distances,
     feature_margin,
+    gradient_normalized_margin,
     logit_margin,
 )
+from robustbook.margins._input_margin import InputMargins, input_margin
 from robustbook.margins._pseudo import PseudoMargin
-from robustbook.margins._stratified import StratifiedSample, stratified_sample
 
 __all__ = [
     "ClassDistances",

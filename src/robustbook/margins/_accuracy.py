@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.stats import rankdata
 from sklearn.isotonic import IsotonicRegression
+from torch import Tensor
 
 from robustbook._checks.arguments import check_count, check_fraction, check_non_negative
 from robustbook.margins._arrays import (
+    DOCS,
     Flags,
     Indices,
     Vector,
@@ -19,8 +23,64 @@ from robustbook.margins._arrays import (
     check_level,
     check_vector,
 )
-from robustbook.margins._docs import DOCS
-from robustbook.margins._estimate import Estimate, bounded_interval
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An unbiased estimate with a confidence interval.
+
+    Attributes
+    ----------
+    value : float
+        The estimate. Unbiased estimates may lie slightly outside [0, 1].
+    standard_error : float
+        Estimated; with the correction for a finite population.
+    interval : tuple of float
+        Of coverage `level`, within what the sample leaves possible.
+    level : float
+    """
+
+    value: float
+    standard_error: float
+    interval: tuple[float, float]
+    level: float
+
+
+def quantile(level: float) -> float:
+    return NormalDist().inv_cdf(0.5 + level / 2)
+
+
+def bounded_interval(
+    value: float,
+    residuals: Vector,
+    outcome: Flags,
+    right: Flags,
+    rows: Indices,
+    level: float,
+) -> Estimate:
+    """The normal interval of a simple random sample, as wide as Wilson's at least.
+
+    Where no residual was seen, it is no point. It is cut to what the measured outcomes
+    and the wrong predictions leave possible, which is certain.
+    """
+    size, count = len(rows), len(right)
+    correction = 1 - size / count
+    squares = float(np.square(residuals).sum())
+    error = np.sqrt(correction * squares / (size - 1) / size)
+    z = quantile(level)
+    half = z * np.sqrt(correction * (squares + z**2) / (size - 1) / size)
+    least = float(outcome.sum()) / count
+    most = (right.sum() - (right[rows] & ~outcome).sum()) / count
+    return Estimate(
+        value, float(error), clipped(value, float(half), least, float(most)), level
+    )
+
+
+def clipped(
+    value: float, half: float, least: float, most: float
+) -> tuple[float, float]:
+    low, high = (float(min(max(value + d, least), most)) for d in (-half, half))
+    return low, high
 
 
 @dataclass(frozen=True)
@@ -30,8 +90,8 @@ class RobustAccuracy:
     Attributes
     ----------
     estimate : float
-        Algorithm 1: the share of all samples that are classified rightly with a
-        logit margin above ``threshold``. It has a bias that no interval covers.
+        Algorithm 1: the share of all samples that are classified rightly with a logit
+        margin above `threshold`. It has a bias that no interval covers.
     threshold : float
         Logit margin up to which decisions count as brittle.
     tpr : float
@@ -72,31 +132,27 @@ def estimate_robust_accuracy(
 ) -> RobustAccuracy:
     """Estimate robust accuracy from the input margins of a few samples.
 
-    Three estimates on one budget. Algorithm 1 of the paper tunes a threshold of the
-    logit margin to the robust accuracy of the sample and applies it to all. The
-    plain estimate is that of the sample. The difference estimator predicts all
-    outcomes from the logit margins and adds the mean error of the predictions on
-    the sample; predictions are cross-fitted, so it is unbiased.
+    Algorithm 1 of the paper tunes a threshold of the logit margin to the robust
+    accuracy of the sample and applies it to all. The plain estimate is that of the
+    sample. The difference estimator predicts all outcomes from the logit margins,
+    cross-fitted, and adds the mean error of the predictions on the sample.
 
     Parameters
     ----------
     {logit_margin} {correct}
     indices : Tensor or array, shape (n,)
         The samples whose input margins were measured: drawn uniformly at random,
-        without replacement, in the order drawn. Where they were sorted, the
-        difference estimator is unbiased on average over `seed` only.
+        without replacement, in the order drawn. Where they were sorted, the difference
+        estimator is unbiased on average over `seed` only.
     input_margin : Tensor or array, shape (n,)
-        Their input margins, in the order of `indices`; those of the predictions or
-        0 where they are wrong, which makes no difference to robust accuracy.
+        Their input margins, in that order; where predictions are wrong, any number.
     {eps}
     alpha : float, default 0.8
         The smallest share of the sample's brittle decisions that the threshold of
         Algorithm 1 may find.
     folds : int, default 10
         Parts of the sample for cross-fitting.
-    {level}
-    seed : int, default 0
-        For the parts.
+    {level} {seed}
 
     Returns
     -------
@@ -106,12 +162,7 @@ def estimate_robust_accuracy(
     Raises
     ------
     {TypeError, ValueError}
-    ValueError
-        If an index is out of range or there twice, or there are fewer than two.
-
-    See Also
-    --------
-    stratified_sample : A design that measures no wrong prediction.
+        Among them: an index that is there twice, or fewer than two.
 
     References
     ----------
@@ -145,15 +196,11 @@ def estimate_robust_accuracy(
     outcome = right[rows] & ~brittle
     threshold, tpr = tune_threshold(scores[rows], right[rows], brittle, share)
     return RobustAccuracy(
-        estimate=float((right & (scores > threshold)).mean()),
-        threshold=threshold,
-        tpr=tpr,
-        plain=_plain(outcome, right, rows, level),
+        estimate=float((right & (scores > threshold)).mean()), threshold=threshold,
+        tpr=tpr, plain=_plain(outcome, right, rows, level),
         design_based=_difference(scores, right, rows, outcome, folds, level, seed),
-        eps=limit,
-        num_measured=len(rows),
-        num_samples=len(scores),
-    )
+        eps=limit, num_measured=len(rows), num_samples=len(scores),
+    )  # fmt: skip
 
 
 def tune_threshold(
@@ -199,9 +246,8 @@ def _difference(
 ) -> Estimate:
     """Unbiased, exactly: for each part of the sample, given all others.
 
-    Given the other parts, a part is a simple random sample of what they left of the
-    population. Its difference estimator with predictions from the others is unbiased
-    for the mean of that; the outcomes of the others are known.
+    Given those, a part is a simple random sample of what they left of the population,
+    and its difference estimator with predictions from them is unbiased for its mean.
     """
     count, size = len(scores), len(rows)
     # Ranks: predictions are monotone, and infinite scores do no harm.
@@ -232,3 +278,139 @@ def _predict(order: Vector, right: Flags, rows: Indices, outcome: Flags) -> Vect
     model.fit(order[rows[chosen]], outcome[chosen].astype(np.float64))
     predicted: Vector = np.where(right, model.predict(order), 0.0)
     return predicted
+
+
+@dataclass(frozen=True, eq=False)
+class StratifiedSample:
+    """Which samples to measure, and what they stand for.
+
+    Attributes
+    ----------
+    indices : Tensor, shape (n,)
+        The samples to measure, int64; all of them are classified rightly.
+    strata : Tensor, shape (n,)
+        The stratum of each, from 0.
+    sizes : Tensor, shape (H,)
+        How many samples each stratum stands for.
+    num_samples : int
+        N, wrong predictions among them.
+    """
+
+    indices: Tensor = field(repr=False)
+    strata: Tensor = field(repr=False)
+    sizes: Tensor = field(repr=False)
+    num_samples: int
+
+    def __len__(self) -> int:
+        """The number of samples to measure, n."""
+        return len(self.indices)
+
+    @DOCS.fill
+    def robust_accuracy(
+        self, input_margin: Any, eps: float, *, level: float = 0.95
+    ) -> Estimate:
+        """Estimate robust accuracy from the input margins of this sample.
+
+        Parameters
+        ----------
+        input_margin : Tensor or array, shape (n,)
+            Measured margins, in the order of `indices`.
+        {eps} {level}
+
+        Returns
+        -------
+        Estimate
+
+        Raises
+        ------
+        {TypeError, ValueError}
+        """
+        margins = check_vector("input_margin", input_margin, length=len(self), low=0.0)
+        limit = check_non_negative("eps", eps)
+        z = quantile(check_level(level))
+        robust, strata = margins > limit, self.strata.numpy()
+        totals = self.sizes.double().numpy()
+        drawn = np.bincount(strata, minlength=len(totals)).astype(np.float64)
+        hits = np.bincount(strata, weights=robust, minlength=len(totals))
+        shares = hits / drawn
+        value = float((totals * shares).sum() / self.num_samples)
+        # Squared residuals within strata; one is a stratum that is known whole.
+        squares = drawn * shares * (1 - shares)
+        weights = (totals / self.num_samples) ** 2 * (1 - drawn / totals) / drawn
+        error = _root(weights * squares / np.maximum(drawn - 1, 1))
+        # As wide in all as Wilson's interval where no residual was seen.
+        squares = squares + z**2 * drawn / drawn.sum()
+        half = z * _root(weights * squares / np.maximum(drawn - 1, 1))
+        least = hits.sum() / self.num_samples
+        most = (totals.sum() - (drawn - hits).sum()) / self.num_samples
+        return Estimate(value, error, clipped(value, half, least, most), level)
+
+
+def _root(parts: Vector) -> float:
+    return float(np.sqrt(parts.sum()))
+
+
+@DOCS.fill
+def stratified_sample(
+    logit_margin: Any, correct: Any, size: int, *, strata: int = 10, seed: int = 0
+) -> StratifiedSample:
+    """Choose samples to measure: right predictions, spread over the logit margins.
+
+    No attack is spent on wrong ones, which are not robust. Right ones are put in strata
+    of equal size by their logit margin; from each about the same share is drawn.
+
+    Parameters
+    ----------
+    {logit_margin} {correct}
+    size : int
+        How many samples to measure, from 2 to the number of right predictions.
+    strata : int, default 10
+        How many strata; fewer where each would get fewer than two samples.
+    {seed}
+
+    Returns
+    -------
+    StratifiedSample
+        The indices, and :meth:`~StratifiedSample.robust_accuracy` for their margins.
+
+    Raises
+    ------
+    {TypeError, ValueError}
+
+    References
+    ----------
+    Cochran, "Sampling techniques", 1977, chapter 5. Chapter 25 of this book.
+
+    Examples
+    --------
+    >>> margins = torch.linspace(0, 1, 1000, dtype=torch.float64)
+    >>> sample = stratified_sample(margins, margins > 0.1, 50)
+    >>> low, high = sample.robust_accuracy(margins[sample.indices] / 4, 0.1).interval
+    >>> low < 0.6 < high
+    True
+    """
+    scores = check_vector("logit_margin", logit_margin)
+    right = check_flags("correct", correct, length=len(scores))
+    check_count("size", size, minimum=2)
+    check_count("strata", strata)
+    check_count("seed", seed, minimum=0)
+    rows = np.flatnonzero(right)
+    if size > len(rows):
+        raise ValueError(
+            f"size: expected at most the {len(rows)} right predictions, got {size}"
+        )
+    order = rows[np.argsort(scores[rows], kind="stable")]
+    groups = np.array_split(order, min(strata, size // 2))
+    # Parts of equal size, to one: so are their shares of the sample.
+    shares = [len(part) for part in np.array_split(np.arange(size), len(groups))]
+    random = np.random.default_rng(seed)
+    drawn = [
+        random.choice(group, share, replace=False)
+        for group, share in zip(groups, shares, strict=True)
+    ]
+    return StratifiedSample(
+        torch.from_numpy(np.concatenate(drawn)),
+        torch.from_numpy(np.repeat(np.arange(len(groups)), shares)),
+        torch.tensor([len(group) for group in groups]),
+        len(scores),
+    )

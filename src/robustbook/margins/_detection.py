@@ -13,8 +13,14 @@ from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from robustbook._checks.arguments import check_count, check_fraction, check_non_negative
-from robustbook.margins._arrays import Flags, Indices, Vector, check_level, check_vector
-from robustbook.margins._docs import DOCS
+from robustbook.margins._arrays import (
+    DOCS,
+    Flags,
+    Indices,
+    Vector,
+    check_level,
+    check_vector,
+)
 
 #: Numbers of a bootstrap that are held at once.
 BLOCK = 1_000_000
@@ -31,19 +37,19 @@ class Detection:
     auroc : float
         Probability that a brittle decision scores lower than a robust one.
     auroc_interval : tuple of float
-        By DeLong's method, on the logit scale.
+        By DeLong's method, on the logit scale. A point where the score separates the
+        classes: no mistake was seen, which is no proof that there is none.
     aupr : float
-        Average precision. That of a random score is ``prevalence``, not 0.5.
+        Average precision. That of a random score is `prevalence`, not 0.5.
     aupr_interval : tuple of float
-        By the spread over resamples of all samples, on the arcsine scale. With few
-        brittle decisions it covers slightly less often than it says: 91 to 95 %
-        with 80 of them, in simulations.
+        By the spread over resamples, on the arcsine scale. With few brittle decisions
+        it covers less often than it says: 91 to 95 % with 80 of them, in simulations.
     fpr : float
-        Share of robust decisions that are flagged when the share `tpr` of brittle
-        ones is.
+        Share of robust decisions that are flagged when the share `tpr` of brittle ones
+        is.
     fpr_interval : tuple of float
-        Percentiles over resamples of all samples. With few brittle decisions it is
-        too short: it covers 82 % with 20 of them and 54 % with 10, in a simulation.
+        Percentiles over resamples. With few brittle decisions it is too short: it
+        covers 82 % with 20 of them and 54 % with 10, in a simulation.
     threshold : float
         The score up to which decisions are flagged for that.
     tpr : float
@@ -101,8 +107,7 @@ def detection_scores(
     Parameters
     ----------
     scores : Tensor or array, shape (N,)
-        A margin that is free: of logits, or any other that is small where decisions
-        are brittle.
+        A margin that is free, or any score that is small where decisions are brittle.
     {input_margin}
     eps : float or sequence of float
         One threshold or several, in the units of `input_margin`.
@@ -118,13 +123,7 @@ def detection_scores(
     Raises
     ------
     {TypeError, ValueError}
-    ValueError
-        If at one of the `eps` all decisions are brittle, or none is.
-
-    Notes
-    -----
-    Where the score separates the classes, DeLong's interval is a single point: no
-    mistake was seen, which is no proof that there is none.
+        Among them: at one of the `eps` all decisions are brittle, or none is.
 
     References
     ----------
@@ -192,19 +191,12 @@ def _detect(
     fpr_low, fpr_high = np.nanquantile(drawn[:, 1], tails)
     aupr = float(average_precision_score(brittle, -order))
     return Detection(
-        eps=eps,
-        auroc=auroc,
-        auroc_interval=_delong(order, brittle, auroc, level),
-        aupr=aupr,
-        aupr_interval=_arcsine(aupr, drawn[:, 0], level),
-        fpr=float(false[place]),
-        fpr_interval=(float(fpr_low), float(fpr_high)),
-        threshold=float(values[order == -cuts[place]][0]),
-        tpr=tpr,
-        num_brittle=int(brittle.sum()),
-        num_samples=len(brittle),
-        level=level,
-    )
+        eps=eps, auroc=auroc, auroc_interval=_delong(order, brittle, auroc, level),
+        aupr=aupr, aupr_interval=_arcsine(aupr, drawn[:, 0], level),
+        fpr=float(false[place]), fpr_interval=(float(fpr_low), float(fpr_high)),
+        threshold=float(values[order == -cuts[place]][0]), tpr=tpr,
+        num_brittle=int(brittle.sum()), num_samples=len(brittle), level=level,
+    )  # fmt: skip
 
 
 def _delong(
@@ -233,8 +225,7 @@ def _delong(
 def _arcsine(share: float, drawn: Vector, level: float) -> tuple[float, float]:
     """Around the estimate, on the scale of the arcsine of the root.
 
-    Percentiles would be too high: a decision that is drawn twice supports itself, so
-    average precision is larger in resamples than in samples.
+    Percentiles would be too high: a decision that is drawn twice supports itself.
     """
     center = math.asin(math.sqrt(share))
     spread = float(np.nanstd(np.arcsin(np.sqrt(np.minimum(drawn, 1.0))), ddof=1))
@@ -246,10 +237,7 @@ def _arcsine(share: float, drawn: Vector, level: float) -> tuple[float, float]:
 def _resample(
     order: Indices, classes: list[Flags], tpr: float, resamples: int, seed: int
 ) -> list[Vector]:
-    """AUPR and FPR of resamples, (resamples, 2) for each way to be brittle.
-
-    NaN where a class is empty. All ways share the resamples.
-    """
+    """AUPR and FPR of resamples, (resamples, 2) a class; NaN where it is empty."""
     random = np.random.default_rng(seed)
     places = np.argsort(order, kind="stable")
     # The last of equal scores, for each place: only there can a threshold be.

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook._store.files import atomic_write
-from robustbook.margins._arrays import check_features, check_vector
-from robustbook.margins._docs import DOCS
+from robustbook.margins._arrays import DOCS, check_features, check_vector
 
 LAYERS: Final = 5
 WIDTH: Final = 512
@@ -27,9 +26,8 @@ _SETTINGS: Final = (
 class PseudoMargin:
     """Predicts input margins from features: five layers of 512, mean squared error.
 
-    The architecture is the paper's: dense layers with ReLU between and a sigmoid in
-    the end. Features are standardized, and the sigmoid is stretched to the largest
-    margin of the fit.
+    The architecture is the paper's: dense layers with ReLU between and a sigmoid in the
+    end. Features are standardized, and the sigmoid is stretched to the largest margin.
 
     Parameters
     ----------
@@ -51,8 +49,8 @@ class PseudoMargin:
     Attributes
     ----------
     history : list of tuple of float
-        Root mean squared errors of each epoch, on the rest and on the held-out part,
-        in the units of the margins.
+        Root mean squared errors of each epoch, on the rest and on the held-out part, in
+        the units of the margins.
     best_epoch : int
         The epoch whose weights were kept, from 0.
 
@@ -113,8 +111,8 @@ class PseudoMargin:
         Raises
         ------
         ValueError
-            If there are too few samples for a held-out part, an entry is not
-            finite, or all margins are 0.
+            If samples are too few for a held-out part, not finite, or all margins are
+            0.
         """
         inputs, targets = _check_pairs(features, input_margin)
         count = len(inputs)
@@ -187,17 +185,12 @@ class PseudoMargin:
         return history, best_epoch
 
     def predict(self, features: Any) -> Tensor:
-        """Predict margins.
+        """Predict margins, float64 (N,), in the units of those of the fit.
 
         Parameters
         ----------
         features : Tensor or array, shape (N, D)
             As in the fit.
-
-        Returns
-        -------
-        Tensor, shape (N,)
-            Pseudo-margins, float64, in the units of the margins of the fit.
 
         Raises
         ------
@@ -233,17 +226,12 @@ class PseudoMargin:
     def save(self, path: Path | str) -> None:
         """Write weights and settings to a safetensors file.
 
-        Parameters
-        ----------
-        path : path
-            The file.
-
         Raises
         ------
         RuntimeError
             If it was not fitted.
         OSError
-            If nothing can be written there.
+            If nothing can be written at `path`.
         """
         network = self._fitted()
         if not Path(path).absolute().parent.is_dir():
@@ -264,17 +252,7 @@ class PseudoMargin:
 
     @classmethod
     def load(cls, path: Path | str) -> PseudoMargin:
-        """Read a file that :meth:`save` wrote.
-
-        Parameters
-        ----------
-        path : path
-            The file.
-
-        Returns
-        -------
-        PseudoMargin
-            Fitted; it predicts the same numbers.
+        """Read a file that :meth:`save` wrote; what it gives predicts the same numbers.
 
         Raises
         ------

@@ -17,15 +17,7 @@ from torch import Tensor
 from robustbook.attacks.engine import Batch, Norm, distances
 
 #: Who found a margin; the first where nobody did. After the plus, who shortened it.
-ATTACKS: Final = (
-    "none",
-    "fmn",
-    "fab",
-    "fmn+fmn",
-    "fab+fmn",
-    "line",
-    "line+fmn",
-)
+ATTACKS: Final = ("none", "fmn", "fab", "fmn+fmn", "fab+fmn", "line", "line+fmn")
 
 #: First steps of FMN, as lengths: the long one gets closer on most networks.
 LONG_STEP: Final = 10.0
@@ -58,7 +50,7 @@ class Recipe:
 
 
 class _Best:
-    """The smallest perturbations so far, and who found them."""
+    """The smallest perturbations so far, and which attack found them."""
 
     def __init__(self, batch: Batch, norm: Norm) -> None:
         self.batch, self.norm = batch, norm
@@ -136,8 +128,8 @@ def _lines(batch: Batch, best: _Best, recipe: Recipe) -> None:
 def nearest_classes(batch: Batch, count: int, norm: Norm) -> list[Tensor]:
     """Other classes by their distance to first order, the nearest first.
 
-    The distance is that of :func:`gradient_normalized_margin`: the gap of two
-    logits divided by the dual norm of its gradient. On linear models it is exact.
+    The gap of two logits divided by the dual norm of its gradient: exact on linear
+    models.
     """
     others = batch.logits.shape[1] - 1
     # The likeliest first: that order decides where gradients vanish.
@@ -170,14 +162,9 @@ def _warm(batch: Batch, best: _Best, step_size: float, recipe: Recipe) -> None:
     part, start = batch[rows], best.images[rows]
     target = part.model(start).argmax(dim=1)
     images = run_fmn(
-        part,
-        target,
-        norm=recipe.norm,
-        steps=recipe.refine_steps,
-        step_size=step_size,
-        gamma=GAMMA,
-        start=start,
-    )
+        part, target, norm=recipe.norm, steps=recipe.refine_steps, step_size=step_size,
+        gamma=GAMMA, start=start,
+    )  # fmt: skip
     best.offer(images, "fmn-warm", rows)
 
 

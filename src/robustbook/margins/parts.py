@@ -1,6 +1,6 @@
 """What the measures of margins are made of, for those who examine them."""
 
 from robustbook.margins._accuracy import tune_threshold
-from robustbook.margins._kendall import concordance, ranks
+from robustbook.margins._consistency import concordance, ranks
 
 __all__ = ["concordance", "ranks", "tune_threshold"]

@@ -16,8 +16,6 @@ from robustbook._checks.arguments import as_tensor, check_count, check_labels
 from robustbook._checks.images import check_images
 from robustbook.datasets import dataset_spec, list_datasets, load_dataset
 
-__all__ = ["Images", "read_images"]
-
 _SUFFIXES: Final = (".npz", ".safetensors")
 _ACCEPTED: Final = (
     "floating-point (N, C, H, W) in [0, 1], or uint8 (N, H, W, C) or (N, C, H, W) with "
@@ -57,19 +55,9 @@ class Images:
         return len(self.images)
 
     def draw(self, count: int, *, seed: int = 0) -> Images:
-        """Draw some of the images without replacement, in the order of the whole.
+        """Draw `count` images without replacement, all if there are fewer, in order.
 
-        Parameters
-        ----------
-        count : int
-            How many; all of them if there are fewer.
-        seed : int, default 0
-            Of the draw; a smaller one is a part of a larger one.
-
-        Returns
-        -------
-        Images
-            With their positions in the whole.
+        A smaller draw of the same seed is a part of a larger one.
         """
         check_count("count", count)
         check_count("seed", seed, minimum=0)
@@ -91,11 +79,11 @@ def read_images(source: str | Path) -> Images:
     Parameters
     ----------
     source : str or Path
-        A data set of :func:`robustbook.datasets.load_dataset`, with or without a
-        split: "digits", "cifar10:test1000"; without one, "test". Or a file .npz or
-        .safetensors with ``images``, and ``labels`` (N,) if they are known. Images
-        are floating-point (N, C, H, W) in [0, 1], or uint8 (N, H, W, C) or
-        (N, C, H, W) with one channel or three, which is divided by 255.
+        A data set of :func:`robustbook.datasets.load_dataset`, with or without a split:
+        "digits", "cifar10:test1000"; without one, "test". Or a file .npz or
+        .safetensors with ``images``, and ``labels`` (N,) if they are known. Images are
+        floating-point (N, C, H, W) in [0, 1], or uint8 (N, H, W, C) or (N, C, H, W)
+        with one channel or three, which is divided by 255.
 
     Returns
     -------
@@ -105,8 +93,7 @@ def read_images(source: str | Path) -> Images:
     Raises
     ------
     ValueError
-        If there is no such data set, split or file, or what is in it is not as
-        described.
+        If there is no such data set, split or file, or it is not as described.
     DataUnavailableError
         If the files of a data set are neither found nor downloaded.
 

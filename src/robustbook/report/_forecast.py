@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from robustbook.corruptions import CORRUPTIONS, corrupt
 
-__all__ = ["Forecast", "Pace", "in_words", "measure_pace"]
-
 #: Seconds of a part: so much is lost by an interruption, and so often the bar moves.
 _PART: Final = 30.0
 _LARGEST_PART: Final = 256
@@ -27,10 +25,7 @@ _AROUND: Final = 5e-4
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that a pass takes, for a batch and for each image in it.
-
-    Of evaluations, of evaluations with a gradient, and of one corruption an image.
-    """
+    """Seconds of a pass, for a batch and for each image in it, and of a corruption."""
 
     forward: tuple[float, float]
     gradient: tuple[float, float]
@@ -39,10 +34,9 @@ class Pace:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a report costs, with so many images.
+    """What a report costs, with so many images of K ``classes``.
 
-    ``classes`` is K. The numbers of passes are those of :mod:`robustbook.lenses`, as
-    it counts them itself.
+    The numbers of passes are those that :mod:`robustbook.lenses` counts itself.
     """
 
     pace: Pace
@@ -81,7 +75,6 @@ class Forecast:
         return 1
 
     def total(self) -> float:
-        """Seconds of the whole."""
         return sum(self.seconds().values())
 
     def within(self, seconds: float, *, fewest: int) -> Forecast | None:

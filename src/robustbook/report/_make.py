@@ -23,13 +23,9 @@ from robustbook._store.sums import model_sum, tensor_sum
 from robustbook.lenses import FEWEST, three_lenses
 from robustbook.models import load_model
 from robustbook.report._data import Images, read_images
-from robustbook.report._fit import check_fit
 from robustbook.report._forecast import Forecast, Pace, in_words, measure_pace
-from robustbook.report._numbers import image_scores, versions
-from robustbook.report._page import Report, write_files
-from robustbook.report._request import Request
-
-__all__ = ["make"]
+from robustbook.report._page import Report, image_scores, versions, write_files
+from robustbook.report._request import Request, check_fit
 
 #: Images where neither their number nor the time is asked for.
 IMAGES: Final = 200
@@ -41,14 +37,8 @@ _ABANDONED: Final = 30 * 24 * 3600.0
 def make(request: Request) -> float:
     """Measure a model, write its page, and return the seconds of the measuring.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If model and images cannot be used.
-    RuntimeError
-        If the model fails while it is measured.
-    OSError
-        If a file cannot be written.
+    What cannot be used is a TypeError or ValueError, a model that fails while it is
+    measured a RuntimeError, a file that cannot be written an OSError.
     """
     started = time.monotonic()
     pool = read_images(request.data)
@@ -73,20 +63,12 @@ def make(request: Request) -> float:
         if earlier.files:
             _say("going on from what was measured before it was interrupted")
         lenses = three_lenses(
-            model,
-            chosen.images,
-            chosen.labels,
-            eps=request.bound,
-            sigma=request.sigma,
-            severity=request.severity,
-            attack_steps=request.attack_steps,
-            noise_samples=request.noise_samples,
-            margin_images=forecast.margin_images,
-            skip=request.skip,
-            seed=request.seed,
-            batch_size=forecast.part,
+            model, chosen.images, chosen.labels, eps=request.bound, sigma=request.sigma,
+            severity=request.severity, attack_steps=request.attack_steps,
+            noise_samples=request.noise_samples, margin_images=forecast.margin_images,
+            skip=request.skip, seed=request.seed, batch_size=forecast.part,
             checkpoint=folder,
-        )
+        )  # fmt: skip
     seconds = time.monotonic() - started + earlier.seconds
     page = Report(
         lenses,

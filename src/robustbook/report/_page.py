@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,23 +15,25 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
 from torch import Tensor
 
+from robustbook import __version__
 from robustbook._checks.arguments import check_non_negative
 from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
+from robustbook._json import strict
 from robustbook._store.files import atomic_write
 from robustbook.lenses import Passes, Share, ThreeLenses
 from robustbook.report import _words as words
-from robustbook.report._figures import figures
-from robustbook.report._numbers import FORMAT, report_numbers
+from robustbook.report._figures import figures, fragile_rows
 from robustbook.report._request import check_target
-from robustbook.report._thumbnails import fragile_rows
 
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["Report", "read_report", "render_report", "write_files", "write_report"]
+#: Names the format of the numbers; a change of their meaning changes it.
+FORMAT: Final = "robustbook report 1"
 
 _TEMPLATE: Final = "page.html.jinja"
 _NUMBERS: Final = re.compile(
@@ -75,8 +78,8 @@ class Report:
     Raises
     ------
     ValueError
-        If the images or their positions are not as many as were measured, or not
-        in [0, 1], or seconds are no duration.
+        If the images or their positions are not as many as were measured, or not in [0,
+        1], or seconds are no duration.
     TypeError
         If `lenses` is no measurement, or the images are not floating-point numbers.
     """
@@ -142,21 +145,14 @@ class Report:
             rows = fragile_rows(lenses, images, [int(place) for place in positions])
         cards = words.cards(lenses)
         return _template().render(
-            framed=framed,
-            book=words.BOOK,
-            model=self.model,
-            header=self._header(),
+            framed=framed, book=words.BOOK, model=self.model, header=self._header(),
             warning=words.constant_sentence(lenses),
-            lenses=[words.LENSES[name] for name in cards],
-            cards=[*cards.values()],
-            shifts=_shift_rows(lenses),
-            measures=_measure_rows(lenses),
-            figures=figures(lenses),
-            rows=rows,
-            most=f"{math.log(lenses.num_classes):.3f}",
-            cost=_cost(lenses),
+            lenses=[words.LENSES[name] for name in cards], cards=[*cards.values()],
+            shifts=[*_shift_rows(lenses)], measures=[*_measure_rows(lenses)],
+            figures=figures(lenses), rows=rows,
+            most=f"{math.log(lenses.num_classes):.3f}", cost=_cost(lenses),
             numbers=_as_script(self.numbers),
-        )
+        )  # fmt: skip
 
     def _header(self) -> list[tuple[str, str]]:
         lenses, settings = self.lenses, self.lenses.settings
@@ -188,17 +184,14 @@ class Report:
         return [(name, value) for name, value in facts.items() if value]
 
     def write(self, path: Path | str) -> Path:
-        """Write the page, whole or not at all.
+        """Write the page, whole or not at all, over what is there; return its path.
 
-        Parameters
-        ----------
-        path : Path or str
-            Where to; a file that is there is replaced.
-
-        Returns
-        -------
-        Path
-            The same.
+        Raises
+        ------
+        ValueError
+            If `path` is a folder or a device, or its folder is missing.
+        OSError
+            If it cannot be written.
         """
         check_target(Path(path))
         write_files({Path(path): self.html})
@@ -214,77 +207,13 @@ class Report:
         )
 
 
-def render_report(lenses: ThreeLenses, **header: Any) -> str:
-    """Render the one-page report of a model.
-
-    Parameters
-    ----------
-    lenses : ThreeLenses
-        From :func:`robustbook.lenses.three_lenses`.
-    **header
-        ``images``, ``positions``, ``model``, ``data``, ``date``, ``device``,
-        ``seconds``: see :class:`Report`.
-
-    Returns
-    -------
-    str
-        HTML that loads nothing.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the images are not those that were measured.
-
-    See Also
-    --------
-    Report, write_report
-
-    References
-    ----------
-    Chapter 28 of this book.
-    """
-    return Report(lenses, **header).html
-
-
-def write_report(path: Path | str, lenses: ThreeLenses, **header: Any) -> Path:
-    """Write the one-page report of a model, whole or not at all.
-
-    Parameters
-    ----------
-    path : Path or str
-        Where to; a file that is there is replaced.
-    lenses : ThreeLenses
-        From :func:`robustbook.lenses.three_lenses`.
-    **header
-        As :func:`render_report` takes it.
-
-    Returns
-    -------
-    Path
-        The same.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the images are not those that were measured, or the path cannot be that of
-        a file: it is a folder or a device, or its folder is missing.
-    OSError
-        If it cannot be written.
-
-    References
-    ----------
-    Chapter 28 of this book.
-    """
-    return Report(lenses, **header).write(path)
-
-
 def read_report(source: Path | str) -> dict[str, Any]:
     """Read the numbers back from a page.
 
     Parameters
     ----------
     source : Path or str
-        A file that :func:`write_report` wrote, or its text.
+        A file that :meth:`Report.write` wrote, or its text.
 
     Returns
     -------
@@ -350,71 +279,60 @@ def _as_script(numbers: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace("&", "\\u0026")
 
 
-def _shift_rows(lenses: ThreeLenses) -> list[list[str]]:
+def _shift_rows(lenses: ThreeLenses) -> Iterator[list[str]]:
     """What stands in the table of shifts; a cell may hold a value and its error."""
     most = math.log(lenses.num_classes)
-    rows = []
     for shift, agreement in lenses.agreements.items():
         changed = Share.of(lenses.changed(shift))
-        rows.append(
-            [
-                words.shift_name(shift),
-                f"{agreement.pa:.3f}|{words.half_width(agreement.standard_error)}",
-                words.percent(agreement.pa / most),
-                f"{words.percent(changed.value)}|{words.interval(*changed.interval)}",
-                f"{agreement.hard_part:.3f}",
-                words.infinite(agreement.beta),
-                _passes(lenses.passes[shift]),
-            ]
-        )
+        yield [
+            words.shift_name(shift),
+            f"{agreement.pa:.3f}|{words.half_width(agreement.standard_error)}",
+            words.percent(agreement.pa / most),
+            f"{words.percent(changed.value)}|{words.interval(*changed.interval)}",
+            f"{agreement.hard_part:.3f}",
+            words.infinite(agreement.beta),
+            _passes(lenses.passes[shift]),
+        ]
     if lenses.domain_agreement is not None:
         mean, error = lenses.domain_agreement
         cells = [f"{mean:.3f}|{words.half_width(error)}", words.percent(mean / most)]
-        rows.append(["mean of corruptions", *cells, "", "", "", ""])
-    return rows
+        yield ["mean of corruptions", *cells, "", "", "", ""]
 
 
-def _measure_rows(lenses: ThreeLenses) -> list[tuple[str, str, str, str]]:
+def _measure_rows(lenses: ThreeLenses) -> Iterator[tuple[str, str, str, str]]:
     """Name, value, interval and passes of each measure that is no agreement."""
     settings, passes = lenses.settings, lenses.passes
-    rows: list[tuple[str, str, str, str]] = []
 
-    def add(name: str, share: Share | None, cost: Passes | None = None) -> None:
-        if share is not None:
-            value, between = words.percent(share.value), words.interval(*share.interval)
-            rows.append((name, value, between, _passes(cost) if cost else ""))
+    def row(name: str, share: Share, cost: str = "") -> tuple[str, str, str, str]:
+        return name, words.percent(share.value), words.interval(*share.interval), cost
 
     if lenses.correct is not None:
-        add("accuracy, clean images", Share.of(lenses.correct), passes["clean"])
+        cost = _passes(passes["clean"])
+        yield row("accuracy, clean images", Share.of(lenses.correct), cost)
     if lenses.mean_robustness is not None:
         mean, error = lenses.mean_robustness
         between = words.interval(*words.mean_interval(mean, error))
-        rows.append(
-            (
-                f"predictions that survive noise, σ = {settings.sigma:g}",
-                words.percent(mean),
-                between if error > 0 else "no variation seen",
-                _passes(passes["average-case"]),
-            )
+        yield (
+            f"predictions that survive noise, σ = {settings.sigma:g}",
+            words.percent(mean),
+            between if error > 0 else "no variation seen",
+            _passes(passes["average-case"]),
         )
-        add(
-            "images whose prediction survives less than nine times in ten",
-            Share.of(words.fragile(lenses)),
-        )
-    bound = words.bound(settings.eps)
-    add(f"predictions unchanged by attacks up to ε = {bound}", lenses.robust_share)
-    add("classified correctly, and so", lenses.robust_accuracy)
+        name = "images whose prediction survives less than nine times in ten"
+        yield row(name, Share.of(words.fragile(lenses)))
+    if lenses.robust_share is not None:
+        name = f"predictions unchanged by attacks up to ε = {words.bound(settings.eps)}"
+        yield row(name, lenses.robust_share)
+    if lenses.robust_accuracy is not None:
+        yield row("classified correctly, and so", lenses.robust_accuracy)
     if lenses.margins is not None:
         order = lenses.consistency
-        rows.append(
-            (
-                "τ of logit margins and input margins",
-                "not defined" if order is None else f"{order.tau:.2f}",
-                "" if order is None else "{:.2f} to {:.2f}".format(*order.interval),
-                _passes(passes["input margin"]),
-            )
+        yield (
+            "τ of logit margins and input margins",
+            "not defined" if order is None else f"{order.tau:.2f}",
+            "" if order is None else "{:.2f} to {:.2f}".format(*order.interval),
+            _passes(passes["input margin"]),
         )
-    return rows
 
 
 def _passes(cost: Passes) -> str:
@@ -433,3 +351,27 @@ def _cost(lenses: ThreeLenses) -> str:
     )
     grouped = f"{round(forward):,} forward and {round(backward):,} backward passes"
     return grouped.replace(",", "\N{NARROW NO-BREAK SPACE}") + " of single images"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed, without the build of torch."""
+    return {
+        "robustbook": __version__,
+        "torch": torch.__version__.partition("+")[0],
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+    }
+
+
+def report_numbers(lenses: ThreeLenses, **header: Any) -> dict[str, Any]:
+    """All numbers of the page, and what stands in its header."""
+    numbers = {**header, "versions": versions(), **lenses.as_dict()}
+    return dict(strict({"format": FORMAT} | numbers))
+
+
+def image_scores(lenses: ThreeLenses, positions: list[int]) -> dict[str, Any]:
+    """What each lens says of each image, beside its prediction and its class."""
+    labels = None if lenses.labels is None else lenses.labels.tolist()
+    scores = {name: score.tolist() for name, score in lenses.scores().items()}
+    predictions = lenses.logits.argmax(dim=1).tolist()
+    image = {"position": positions, "prediction": predictions, "label": labels}
+    return dict(strict(image | scores))

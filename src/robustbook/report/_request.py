@@ -1,34 +1,31 @@
-"""What was asked of ``robustbook report``, checked once, before anything is done."""
+"""What was asked of ``robustbook report``, and whether model and images go together."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
+from robustbook._checks.models import check_model_logits, model_dtype
 from robustbook._store.files import check_writable
 from robustbook.lenses import LENSES
 from robustbook.models import resolve_device
-
-__all__ = ["Request", "check_target", "parse_bound"]
+from robustbook.report._data import Images
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """A model, images, a page to write, and how to measure, as the command says it.
 
-    ``images`` None: 200, or as many as fit into ``minutes``.
-
-    Raises
-    ------
-    ImportError
-        If a package is missing that this report needs.
-    ValueError
-        If an option is none, or a file cannot be written where it should.
+    ``images`` None: 200, or as many as fit into ``minutes``. A missing package is an
+    ImportError; an option that is none, or a file that cannot be written, a ValueError.
     """
 
     model: str
@@ -137,3 +134,70 @@ def check_target(path: Path) -> None:
     if not folder.is_dir():
         raise ValueError(f"{path}: no such folder: {folder}; make it first")
     check_writable(folder, what=str(path), remedy="name another")
+
+
+def check_fit(model: nn.Module, chosen: Images, name: str) -> int:
+    """Show the model two images, ask for a gradient as attacks will; return K."""
+    parameter = next(model.parameters(), None)
+    place: dict[str, Any] = {"dtype": model_dtype(model)}
+    if parameter is not None:
+        place["device"] = parameter.device
+    pixels = chosen.images[:2].to(**place).requires_grad_()
+    shape = "x".join(map(str, pixels.shape[1:]))
+    try:
+        # A copy: some models change what they are given.
+        answer = model(pixels.clone())
+    except (Exception, SystemExit) as error:
+        # Whatever a stranger's model raises.
+        reason = next(iter(str(error).splitlines()), "")
+        raise ValueError(
+            f"{name}: images of {shape}, as {chosen.name} has them, do not fit this "
+            f"model ({type(error).__name__}: {reason})"
+        ) from error
+    if not isinstance(answer, Tensor):
+        raise TypeError(
+            f"{name}: expected a tensor of logits, got {type(answer).__name__}; "
+            f"{_next_step(answer)}"
+        )
+    try:
+        logits = check_model_logits(answer, len(pixels))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from error
+    if not logits.requires_grad:
+        raise ValueError(
+            f"{name}: its logits carry no gradient, which attacks need; leave "
+            "out torch.no_grad() and detach()"
+        )
+    classes = logits.shape[1]
+    if chosen.num_classes is not None and classes != chosen.num_classes:
+        raise ValueError(
+            f"{name}: {classes} classes, but {chosen.name} has {chosen.num_classes}"
+        )
+    if chosen.labels is not None and int(chosen.labels.max()) >= classes:
+        raise ValueError(
+            f"{name}: {classes} classes, but a label of {chosen.name} is "
+            f"{int(chosen.labels.max())}"
+        )
+    return classes
+
+
+def _next_step(answer: object) -> str:
+    """The line that makes logits of what the model returns."""
+    if isinstance(answer, np.ndarray):
+        return (
+            "attacks need gradients, so name the network in PyTorch; of any other, "
+            "numpy.save the logits and score them with robustbook score"
+        )
+    if hasattr(answer, "logits"):
+        part = ".logits"
+    elif isinstance(answer, Mapping) and answer:
+        part = f"[{'logits' if 'logits' in answer else next(iter(answer))!r}]"
+        part = part.replace("[logits]", "['logits']")
+    elif isinstance(answer, tuple | list) and answer:
+        part = "[0]"
+    else:
+        return "return logits of shape (N, K) from forward"
+    return (
+        "where the model is made, add: model.register_forward_hook("
+        f"lambda module, images, output: output{part})"
+    )

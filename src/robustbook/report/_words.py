@@ -94,12 +94,10 @@ LENSES: Final = {
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share as a percentage."""
     return f"{100 * share:.{digits}f}{_SPACE}%"
 
 
 def interval(low: float, high: float, *, digits: int = 1) -> str:
-    """An interval of shares as percentages."""
     return f"{100 * low:.{digits}f}–{100 * high:.{digits}f}{_SPACE}%"
 
 
@@ -112,7 +110,6 @@ def bound(eps: float) -> str:
 
 
 def shift_name(name: str) -> str:
-    """A shift as the page calls it."""
     return "attack" if name == "adversarial" else name
 
 
@@ -124,12 +121,11 @@ def half_width(standard_error: float) -> str:
 
 
 def mean_interval(mean: float, error: float) -> tuple[float, float]:
-    """A 95 % interval for the mean of probabilities, cut to [0, 1]."""
     return max(0.0, mean - Z * error), min(1.0, mean + Z * error)
 
 
 def fragile(lenses: ThreeLenses) -> Tensor:
-    """Whether a prediction survives noise less often than nine times in ten."""
+    """Whether a prediction survives noise less often than nine times in ten, (N,)."""
     if lenses.robustness is None:
         return torch.zeros(len(lenses), dtype=torch.bool)
     return lenses.robustness.probability < OFTEN

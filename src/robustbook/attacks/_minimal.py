@@ -1,0 +1,252 @@
+"""Attacks that look for the smallest perturbation: FMN, FAB, and a bisection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from robustbook._checks.arguments import check_count, check_positive
+from robustbook._checks.models import Model
+from robustbook.attacks._result import AttackResult, smallest
+from robustbook.attacks.engine import (
+    DOCS,
+    ArrayLike,
+    Batch,
+    Norm,
+    Settings,
+    distances,
+    run_attack,
+)
+
+
+def closest(
+    run: Callable[[Batch, Tensor | None], Tensor],
+    targets: int | None,
+    bisections: int,
+    norm: Norm,
+) -> Callable[[Batch], Tensor]:
+    """Run for each target, keep the closest image that fools, and bisect."""
+    if targets is not None:
+        check_count("targets", targets)
+    check_count("bisections", bisections, minimum=0)
+
+    def perturb(batch: Batch) -> Tensor:
+        goals: list[Tensor | None] = [None]
+        if targets is not None:
+            others = batch.logits.shape[1] - 1
+            goals = [*batch.ranked_classes(min(targets, others))]
+        best = batch.images.clone()
+        least = torch.full((len(batch),), torch.inf, device=best.device).double()
+        for goal in goals:
+            images = run(batch, goal)
+            size = distances(batch.images, images, norm)
+            better = batch.fools(images) & (size < least)
+            best[better], least[better] = images[better], size[better]
+        return batch.bisect(best, steps=bisections)
+
+    return perturb
+
+
+@DOCS.fill
+def fmn(
+    model: Model,
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    steps: int = 100,
+    step_size: float = 1.0,
+    gamma: float = 0.05,
+    targets: int | None = None,
+    bisections: int = 0,
+    norm: Norm = "linf",
+    batch_size: int = 256,
+    seed: int = 0,
+    progress: bool = True,
+    device: str | torch.device | None = None,
+) -> AttackResult:
+    """Look for the smallest perturbation by adapting the size of a ball: FMN.
+
+    Parameters
+    ----------
+    {model} {images} {labels}
+    steps : int, default 100
+        Gradient steps.
+    step_size : float, default 1.0
+        First step size α, the L2 length of a step; it decreases to a hundredth.
+        With 10 the attack gets closer on some networks.
+    gamma : float, default 0.05
+        First relative change of the size of the ball in a step.
+    {targets} {bisections} {norm} {batch_size} {seed} {progress} {device}
+
+    Returns
+    -------
+    AttackResult
+        The closest images that fool the model; where there is none, the clean image
+        with a norm of ``inf``.
+
+    Raises
+    ------
+    {TypeError} {ValueError} {ModuleNotFoundError}
+
+    References
+    ----------
+    Pintor et al., "Fast minimum-norm adversarial attacks through adaptive norm
+    constraints", NeurIPS 2021. Chapters 9 and 12 of this book.
+
+    Examples
+    --------
+    The exact margin of a linear model is its smallest gap over classes, divided by
+    the 1-norm of the difference of their weights:
+
+    >>> weights = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
+    >>> result = fmn(lambda x: x @ weights.T, torch.tensor([[0.9, 0.1]]))
+    >>> round(float(result.norms[0]), 3)  # (0.9 - 0.3) / (1 + 3)
+    0.15
+    """
+    check_count("steps", steps)
+    check_positive("step_size", step_size)
+    check_positive("gamma", gamma)
+
+    def run(batch: Batch, target: Tensor | None) -> Tensor:
+        from robustbook.attacks.foolbox_runs import run_fmn
+
+        return run_fmn(
+            batch, target, norm=norm, steps=steps, step_size=step_size, gamma=gamma
+        )
+
+    perturb = closest(run, targets, bisections, norm)
+    settings = Settings("fmn", norm, batch_size, seed, progress, device, minimal=True)
+    return run_attack(perturb, model, images, labels, settings)
+
+
+@DOCS.fill
+def fab(
+    model: Model,
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    steps: int = 100,
+    targets: int | None = None,
+    bisections: int = 0,
+    norm: Norm = "linf",
+    batch_size: int = 256,
+    seed: int = 0,
+    progress: bool = True,
+    device: str | torch.device | None = None,
+) -> AttackResult:
+    """Look for the smallest perturbation by projections on the boundary: FAB.
+
+    What it finds is not limited in size. It steps 5 % beyond the boundary as it
+    sees it; `bisections` take that back.
+
+    Parameters
+    ----------
+    {model} {images} {labels}
+    steps : int, default 100
+        Projections.
+    {targets} {bisections} {norm} {batch_size} {seed} {progress} {device}
+
+    Returns
+    -------
+    AttackResult
+        The closest images that fool the model; where there is none, the clean image
+        with a norm of ``inf``.
+
+    Raises
+    ------
+    {TypeError} {ValueError} {ModuleNotFoundError}
+
+    References
+    ----------
+    Croce and Hein, "Minimally distorted adversarial examples with a fast adaptive
+    boundary attack", ICML 2020. Chapters 9 and 12 of this book.
+
+    Examples
+    --------
+    >>> weights = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
+    >>> image = torch.tensor([[0.9, 0.1]])
+    >>> result = fab(lambda x: x @ weights.T, image, steps=10, bisections=20)
+    >>> round(float(result.norms[0]), 3)  # (0.9 - 0.3) / (1 + 3)
+    0.15
+    """
+    check_count("steps", steps)
+
+    def run(batch: Batch, target: Tensor | None) -> Tensor:
+        from robustbook.attacks.pyautoattack_runs import run_fab
+
+        return run_fab(batch, target, norm=norm, steps=steps)
+
+    perturb = closest(run, targets, bisections, norm)
+    settings = Settings("fab", norm, batch_size, seed, progress, device, minimal=True)
+    return run_attack(perturb, model, images, labels, settings)
+
+
+@DOCS.fill
+def bisect_result(
+    model: Model,
+    images: ArrayLike,
+    result: AttackResult,
+    labels: ArrayLike | None = None,
+    *,
+    steps: int = 20,
+    batch_size: int = 256,
+    seed: int = 0,
+    progress: bool = True,
+    device: str | torch.device | None = None,
+) -> AttackResult:
+    """Shorten perturbations on the line between the clean and the attacked image.
+
+    Halves, ``steps`` times, the part of the line on which the prediction changes. No
+    perturbation gets longer. Attacks overshoot the boundary (FAB on purpose, by 5 % of
+    a step), and this takes most of it back. The images end so close to the boundary
+    that rounding in another batch size can undo the change.
+
+    Parameters
+    ----------
+    {model} {images}
+    result : AttackResult
+        What an attack found on these images.
+    labels : Tensor or ndarray, shape (N,), optional
+        The labels that the attack was given, if any.
+    steps : int, default 20
+        Halvings.
+    {batch_size} {seed} {progress} {device}
+
+    Returns
+    -------
+    AttackResult
+        On the same images, with norms that are at most those of `result`.
+
+    Raises
+    ------
+    {TypeError} {ValueError}
+
+    Examples
+    --------
+    >>> from robustbook.models import load_model
+    >>> from robustbook.attacks import fgsm
+    >>> model, images = load_model("digits-linear"), torch.full((1, 1, 8, 8), 0.5)
+    >>> far = fgsm(model, images, eps=0.5)
+    >>> near = bisect_result(model, images, far)
+    >>> bool(near.norms[0] < far.norms[0])
+    True
+    """
+    check_count("steps", steps)
+    if tuple(images.shape) != tuple(result.adversarial.shape):
+        raise ValueError(
+            f"result: expected one of these images, of shape {tuple(images.shape)}, "
+            f"got shape {tuple(result.adversarial.shape)}"
+        )
+
+    def perturb(batch: Batch) -> Tensor:
+        attacked = result.adversarial[batch.indices.to(result.adversarial.device)]
+        return batch.bisect(attacked.to(batch.images), steps=steps)
+
+    settings = Settings(
+        result.attack, result.norm, batch_size, seed, progress, device, minimal=True
+    )
+    shorter = run_attack(perturb, model, images, labels, settings)
+    return replace(smallest(result, shorter), attack=result.attack)

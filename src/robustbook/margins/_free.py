@@ -1,0 +1,357 @@
+"""Margins without an attack: of logits, features, one gradient, a monotone map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import torch
+from sklearn.isotonic import IsotonicRegression
+from torch import Tensor
+
+from robustbook._checks.arguments import as_tensor, check_count, check_logits
+from robustbook._checks.models import (
+    Model,
+    check_model,
+    find_device,
+    model_logits,
+    warn_of_training,
+)
+from robustbook.attacks.engine import Norm, check_norm
+from robustbook.margins._arrays import DOCS, check_vector
+
+#: The norm of weights that measures distances in another norm: its dual.
+DUAL: Final = {"linf": 1, "l2": 2}
+
+
+def logit_margin(logits: Any) -> Tensor:
+    """The largest logit minus the second largest.
+
+    Parameters
+    ----------
+    logits : Tensor or array, shape (N, K)
+        Scores of N samples over K classes.
+
+    Returns
+    -------
+    Tensor, shape (N,)
+        Margins of at least 0, float64, in units of the logits; 0 where two classes tie.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `logits` is not a finite floating-point array of shape (N, K).
+
+    References
+    ----------
+    Margin paper, equation 4. Chapter 23 of this book.
+
+    Examples
+    --------
+    >>> logit_margin([[3.0, 1.0, 0.5], [0.0, 0.0, -1.0]]).tolist()
+    [2.0, 0.0]
+    """
+    top = check_logits("logits", logits).double().topk(2, dim=1).values
+    return top[:, 0] - top[:, 1]
+
+
+@DOCS.fill
+def feature_margin(
+    features: Any, weight: Any, bias: Any = None, *, norm: Norm = "l2"
+) -> Tensor:
+    """Distance in feature space to the nearest class boundary of a linear head.
+
+    Exact: the smallest gap of two logits over the dual norm of the difference of their
+    weights. Where these norms are equal, the logit margin divided by that norm.
+
+    Parameters
+    ----------
+    {features} {weight}
+    bias : Tensor or array, shape (K,), optional
+        Its biases; 0 by default.
+    norm : {"l2", "linf"}, default "l2"
+        What distance means in feature space.
+
+    Returns
+    -------
+    Tensor, shape (N,)
+        Distances, float64, in units of the features. ``inf`` where no boundary can be
+        reached: all other classes have the weights of the predicted one.
+
+    Raises
+    ------
+    {TypeError, ValueError}
+
+    References
+    ----------
+    Margin paper, equations 2 and 3. Chapter 23 of this book.
+
+    Examples
+    --------
+    >>> feature_margin([[2.0, 0.0]], [[1.0, 0.0], [0.0, 0.0], [0.9, 0.0]]).tolist()
+    [2.0]
+    """
+    vectors = check_logits("features", features, min_classes=1).double()
+    rows = _check_weight(weight).to(vectors.device)
+    if rows.shape[1] != vectors.shape[1]:
+        raise ValueError(
+            f"weight: expected shape (K, {vectors.shape[1]}), as the features have, "
+            f"got {tuple(rows.shape)}"
+        )
+    check_norm(norm)
+    logits = vectors @ rows.T
+    if bias is not None:
+        offsets = as_tensor("bias", bias)
+        if tuple(offsets.shape) != (len(rows),):
+            raise ValueError(
+                f"bias: expected shape ({len(rows)},), got {tuple(offsets.shape)}"
+            )
+        logits = check_logits("logits", logits + offsets.to(logits))
+    top, predicted = logits.max(dim=1)
+    gaps = top[:, None] - logits
+    lengths = _pairwise(rows, norm)[predicted]
+    # 0 / 0: the same weights and biases, so a tie that no step changes.
+    distances = torch.where(gaps > 0, gaps / lengths, 0.0)
+    distances.scatter_(1, predicted[:, None], torch.inf)
+    return distances.amin(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassDistances:
+    """Distances of the classes' weights from each other.
+
+    Attributes
+    ----------
+    distances : Tensor, shape (K, K)
+        Norms of the differences, float64, 0 on the diagonal.
+    mean, smallest, largest : float
+        Over pairs of different classes.
+    variation : float
+        Standard deviation over pairs divided by the mean: 0 for equidistant classes.
+    """
+
+    distances: Tensor = field(repr=False)
+    mean: float
+    smallest: float
+    largest: float
+    variation: float
+
+
+@DOCS.fill
+def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
+    """Check whether the classes of a linear head are equidistant.
+
+    Only then is the logit margin proportional to the distance in feature space.
+
+    Parameters
+    ----------
+    {weight}
+    norm : {"l2", "linf"}, default "l2"
+        What distance means in feature space; weights are compared in its dual norm.
+
+    Returns
+    -------
+    ClassDistances
+        All distances, and how much they vary.
+
+    Raises
+    ------
+    {TypeError, ValueError}
+
+    References
+    ----------
+    Margin paper, section 2.1 and Figure 13. Chapter 23 of this book.
+
+    Examples
+    --------
+    >>> simplex = class_distances([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> round(simplex.mean, 4), simplex.variation
+    (1.4142, 0.0)
+    """
+    rows = _check_weight(weight)
+    check_norm(norm)
+    distances = _pairwise(rows, norm)
+    first, second = torch.triu_indices(len(rows), len(rows), offset=1)
+    pairs = distances[first, second]
+    mean = float(pairs.mean())
+    # Several passes over equal numbers round to a spread that is not there.
+    spread = float((pairs - mean).square().mean().sqrt())
+    variation = spread / mean if spread > 1e-12 * mean else 0.0
+    return ClassDistances(
+        distances, mean, float(pairs.min()), float(pairs.max()), variation
+    )
+
+
+def _pairwise(rows: Tensor, norm: Norm) -> Tensor:
+    # Plain differences: the quadratic formula loses half of the digits.
+    return torch.stack(
+        [torch.linalg.vector_norm(rows - row, ord=DUAL[norm], dim=1) for row in rows]
+    )
+
+
+def _check_weight(weight: Any) -> Tensor:
+    rows = check_logits("weight", weight, min_classes=1).double()
+    if len(rows) < 2:
+        raise ValueError(
+            f"weight: expected shape (K, D) with at least two classes, got "
+            f"{tuple(rows.shape)}"
+        )
+    return rows
+
+
+@DOCS.fill
+def gradient_normalized_margin(
+    model: Model,
+    images: Any,
+    *,
+    norm: Norm = "linf",
+    nearest: bool = False,
+    batch_size: int = 256,
+    device: str | torch.device | None = None,
+) -> Tensor:
+    """The logit margin divided by the dual norm of its gradient.
+
+    The distance to the boundary of the second likeliest class, to first order: one
+    forward and one backward pass. Exact for a linear model of two classes.
+
+    Parameters
+    ----------
+    {model}
+    images : Tensor or ndarray, shape (N, ...)
+        Inputs of any range, float32 or float64.
+    {norm}
+    nearest : bool, default False
+        Take the smallest distance over all other classes, with K - 1 backward passes.
+        Exact for every linear model.
+    {batch_size} {device}
+
+    Returns
+    -------
+    Tensor, shape (N,)
+        Distances, float64, in the units of the images, where these are; ``inf`` where
+        the gradient is zero.
+
+    Raises
+    ------
+    {TypeError} {ValueError}
+
+    Examples
+    --------
+    >>> weights = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
+    >>> image = torch.tensor([[0.9, 0.1]])
+    >>> distance = gradient_normalized_margin(lambda x: x @ weights.T, image)
+    >>> round(float(distance[0]), 3)  # (0.9 - 0.3) / (1 + 3)
+    0.15
+    """
+    check_model(model)
+    inputs = as_tensor("images", images)
+    if inputs.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"images: expected float32 or float64, got {inputs.dtype}; convert them"
+        )
+    if inputs.ndim < 2 or inputs.numel() == 0:
+        raise ValueError(
+            f"images: expected shape (N, ...) with at least one image, got "
+            f"{tuple(inputs.shape)}"
+        )
+    check_norm(norm)
+    check_count("batch_size", batch_size)
+    warn_of_training(model)
+    place = find_device(model, inputs, device)
+    with torch.inference_mode(False), torch.enable_grad():
+        parts = [
+            _distances(model, part.clone().to(place), norm, nearest)
+            for part in torch.split(inputs, batch_size)
+        ]
+    return torch.cat(parts).to(inputs.device)
+
+
+def _distances(model: Model, images: Tensor, norm: Norm, nearest: bool) -> Tensor:
+    images.requires_grad_()
+    logits = model_logits(model, images)
+    check_logits("model's logits", logits)
+    if not logits.requires_grad:
+        raise ValueError(
+            "model: expected logits that can be differentiated by the images, got "
+            "logits without a gradient; remove torch.no_grad and detach from it"
+        )
+    order = logits.detach().argsort(dim=1, descending=True, stable=True)
+    rows = torch.arange(len(images), device=images.device)
+    least = torch.full((len(images),), torch.inf, device=images.device).double()
+    last = logits.shape[1] if nearest else 2
+    for place in range(1, last):
+        gap = logits[rows, order[:, 0]] - logits[rows, order[:, place]]
+        (slope,) = torch.autograd.grad(
+            gap.sum(), images, retain_graph=place < last - 1, materialize_grads=True
+        )
+        length = torch.linalg.vector_norm(
+            slope.double().flatten(1), ord=DUAL[norm], dim=1
+        )
+        distance = gap.detach().double() / length
+        # A tie is at distance 0, whatever the gradient.
+        distance = torch.where(gap == 0, 0.0, distance)
+        least = torch.minimum(least, distance)
+    return least
+
+
+class IsotonicMargin:
+    """The input margin as a rising function of one score.
+
+    It turns logit margins into units of the input. It does not change how samples are
+    ordered, ties apart: no rank correlation is gained.
+
+    Examples
+    --------
+    >>> model = IsotonicMargin().fit([1.0, 2.0, 3.0], [0.1, 0.3, 0.2])
+    >>> model.predict([0.0, 1.5, 9.0]).tolist()
+    [0.1, 0.175, 0.25]
+    """
+
+    def __init__(self) -> None:
+        self._model: Any = None
+
+    @DOCS.fill
+    def fit(self, logit_margin: Any, input_margin: Any) -> IsotonicMargin:
+        """Fit by least squares.
+
+        Parameters
+        ----------
+        {logit_margin} {input_margin}
+
+        Returns
+        -------
+        IsotonicMargin
+            Itself.
+
+        Raises
+        ------
+        ValueError
+            If lengths differ, or an entry is not finite.
+        """
+        x = check_vector("logit_margin", logit_margin)
+        y = check_vector("input_margin", input_margin, length=len(x), low=0.0)
+        for name, values in (("logit_margin", x), ("input_margin", y)):
+            if values.max() == torch.inf or values.min() == -torch.inf:
+                raise ValueError(f"{name}: expected finite numbers; leave others out")
+        self._model = IsotonicRegression(out_of_bounds="clip").fit(x, y)
+        return self
+
+    @DOCS.fill
+    def predict(self, logit_margin: Any) -> Tensor:
+        """Predict input margins, float64 (N,); constant beyond the scores of the fit.
+
+        Parameters
+        ----------
+        {logit_margin}
+
+        Raises
+        ------
+        RuntimeError
+            If it was not fitted.
+        """
+        if self._model is None:
+            raise RuntimeError("IsotonicMargin: expected a fitted model; call fit")
+        x = check_vector("logit_margin", logit_margin)
+        inside = np.clip(x, self._model.X_min_, self._model.X_max_)
+        return torch.from_numpy(self._model.predict(inside)).double()
