@@ -46,17 +46,11 @@ def largest_array() -> float:
 
 
 def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
-    """Read a numeric array, in the machine's byte order.
+    """Read a numeric array of a .npy, .npz or .csv file, in the machine's byte order.
 
-    Parameters
-    ----------
-    path : Path
-        A .npy, .npz or .csv file. In a .csv file, rows are samples and columns are
-        classes, with or without one header line; it gives float64.
-    key : str, optional
-        The array's name in a .npz file.
-    default : str
-        The name that is taken where there are several and no `key`.
+    In a .csv file, rows are samples and columns are classes, with or without one header
+    line; it gives float64. `key` is the array's name in a .npz file, `default` the name
+    that is taken where there are several and no key.
 
     Raises
     ------
@@ -68,15 +62,6 @@ def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
     -----
     UserWarning
         If the first line of a .csv file is taken for column numbers.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "clean.csv")
-    ...     _ = path.write_text("cat,dog\\n1.5,-0.5\\n0,2\\n")
-    ...     read_array(path, default="logits").tolist()
-    [[1.5, -0.5], [0.0, 2.0]]
     """
     if path.suffix.lower() not in _SUFFIXES:
         raise FileError(
@@ -107,13 +92,7 @@ def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
 
 
 def read_labels(path: Path, *, key: str | None = None) -> Array:
-    """Read integer labels, shape (N,); a .csv file has one column, or one row.
-
-    Raises
-    ------
-    FileError
-        If there is no such file or no labels in it.
-    """
+    """Read integer labels, shape (N,); a .csv file has one column, or one row."""
     labels = read_array(path, key=key, default="labels")
     if path.suffix.lower() != ".csv":
         return labels

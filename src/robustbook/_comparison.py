@@ -47,17 +47,7 @@ def compare_models(
     prior: Any = None,
     tol: float = 1e-9,
 ) -> Comparison:
-    """Compare two models, each on clean and shifted logits (N, K).
-
-    Examples
-    --------
-    >>> import torch
-    >>> clean = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 2.0]])
-    >>> worse = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
-    >>> comparison = compare_models((clean, clean), (clean, worse))
-    >>> comparison.differences["afr_pred"].value
-    0.25
-    """
+    """Compare two models, each on clean and shifted logits (N, K)."""
     paired = compare_agreement(*a, *b, prior=prior, tol=tol)
     # What could not be compared is refused by now.
     hits = _hits(*a, labels), _hits(*b, labels)

@@ -52,15 +52,9 @@ def seen() -> ThreeLenses:
 @pytest.fixture(scope="module")
 def report(seen: ThreeLenses) -> Report:
     return Report(
-        seen,
-        images=IMAGES,
-        positions=list(range(100, 140)),
-        model="digits-linear",
-        data="digits:test",
-        date="2026-11-22",
-        device="cpu",
-        seconds=12.34,
-    )
+        seen, images=IMAGES, positions=list(range(100, 140)), model="digits-linear",
+        data="digits:test", date="2026-11-22", device="cpu", seconds=12.34,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -77,20 +77,10 @@ def cached_arrays(
 ) -> Arrays:
     """Read the arrays of a configuration, or compute and store them.
 
-    A file that cannot be read is computed anew. Of two that compute the same at the
-    same time, the later keeps its file.
-
-    Parameters
-    ----------
-    configuration : mapping
-        All that the arrays depend on beside the code: plain numbers and strings.
-    compute : callable
-        Returns the arrays, by name.
-    code : str or tuple of str
-        Modules that compute them, ``__name__`` for the caller's own: the arrays are
-        computed anew when these change, or what they import.
-    directory : Path or str, optional
-        The cache; :func:`cache_directory` by default.
+    The configuration, plain numbers and strings, is all that the arrays depend on
+    beside the code: the modules that compute them (``__name__`` for the caller's own)
+    and what they import. A file that cannot be read is computed anew. Of two that
+    compute the same at the same time, the later keeps its file.
 
     Raises
     ------
@@ -103,14 +93,6 @@ def cached_arrays(
     -----
     RuntimeWarning
         If the disk is full afterwards: the arrays are returned, and not kept.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> options = {"code": "robustbook.scores", "directory": tempfile.mkdtemp()}
-    >>> first = cached_arrays({"size": 3}, lambda: {"x": np.zeros(3)}, **options)
-    >>> cached_arrays({"size": 3}, lambda: 1 / 0, **options)["x"]
-    array([0., 0., 0.])
     """
     for name, value in configuration.items():
         if value is not None and type(value) not in (str, int, float, bool):

@@ -102,15 +102,6 @@ def atomic_write(path: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
     before, and nothing else; what a killed process left is removed by the next writer,
     a day later. Mode "w" is text in UTF-8 with plain line ends. An OSError names the
     file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp(), "new", "numbers.txt")
-    >>> with atomic_write(path, "w") as file:
-    ...     _ = file.write("1 2 3")
-    >>> path.read_text()
-    '1 2 3'
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -44,11 +44,6 @@ def fingerprint(*modules: str, source: Path | None = None) -> str:
     "robustbook.attacks" is all of a package, "robustbook.scores" one file; what does
     not exist is a ValueError. `source` holds the package: by default the running one,
     whose sums are taken once.
-
-    Examples
-    --------
-    >>> len(fingerprint("robustbook.scores"))
-    64
     """
     if source is not None:
         return Code(source).fingerprint(*modules)
@@ -67,14 +62,7 @@ def running_code() -> Code:
 
 
 class Code:
-    """The package below a folder `source`, as its files are now.
-
-    Examples
-    --------
-    >>> code = Code(package_source())
-    >>> "robustbook.scores" in code.closure("robustbook.selection")
-    True
-    """
+    """The package below a folder `source`, as its files are now."""
 
     def __init__(self, source: Path) -> None:
         # Read at once: an edit during a long run is not the code that runs.
