@@ -19,12 +19,11 @@ from robustbook import datasets
 from robustbook._store import files, sha256_of
 from robustbook.datasets import (
     DataUnavailableError,
-    _cifar10,
+    _readers,
     _registry,
     load_dataset,
 )
-from robustbook.datasets._digits import digits_order
-from robustbook.datasets._mnist import read_idx
+from robustbook.datasets._readers import digits_order, read_idx
 
 FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
 
@@ -323,8 +322,8 @@ def test_data_card_lists_every_file():
 
 def test_archive_batches_run_no_code() -> None:
     arrays = {b"data": np.zeros((2, 3), np.uint8), b"labels": [0, 1]}
-    reader = _cifar10._ArraysOnly(io.BytesIO(pickle.dumps(arrays)), encoding="bytes")
+    reader = _readers._ArraysOnly(io.BytesIO(pickle.dumps(arrays)), encoding="bytes")
     assert (reader.load()[b"data"] == 0).all()
     harmful = io.BytesIO(pickle.dumps(print))
     with pytest.raises(pickle.UnpicklingError, match=r"got builtins\.print"):
-        _cifar10._ArraysOnly(harmful, encoding="bytes").load()
+        _readers._ArraysOnly(harmful, encoding="bytes").load()

@@ -2,12 +2,6 @@
 
 Importing this module changes nothing: matplotlib is imported and configured only
 when :func:`use_style` or a helper is called.
-
-Examples
---------
->>> from robustbook.style import COLORS
->>> COLORS["clean"], COLORS["shifted"]
-('#0072B2', '#D55E00')
 """
 
 from __future__ import annotations
@@ -162,11 +156,6 @@ def color_of(name: str) -> str:
         A role ("clean", "pa", ...) or a model name ("digits-cnn-s3"). A model
         behind a defense ("digits-cnn-s3+jpeg-rs") has the color of the defense.
 
-    Returns
-    -------
-    str
-        A hexadecimal color.
-
     Raises
     ------
     KeyError
@@ -181,17 +170,7 @@ def color_of(name: str) -> str:
 
 
 def marker_of(name: str) -> str:
-    """Return the matplotlib marker of a role or of a model.
-
-    Parameters
-    ----------
-    name : str
-        As :func:`color_of` takes it; names without a marker raise a KeyError.
-
-    Returns
-    -------
-    str
-        A marker.
+    """Return the matplotlib marker of a role or of a model, as :func:`color_of`.
 
     Examples
     --------
@@ -202,17 +181,7 @@ def marker_of(name: str) -> str:
 
 
 def label_of(name: str) -> str:
-    """Return the name of a model for legends and tables.
-
-    Parameters
-    ----------
-    name : str
-        As :func:`color_of` takes it; names without a label raise a KeyError.
-
-    Returns
-    -------
-    str
-        A few words.
+    """Return the name of a model for legends and tables, as :func:`color_of`.
 
     Examples
     --------
@@ -234,12 +203,7 @@ def _reserved(table: Mapping[str, str], name: str, what: str) -> str:
 
 
 def style_parameters() -> dict[str, Any]:
-    """Return the matplotlib parameters of the book.
-
-    Returns
-    -------
-    dict
-        What :func:`use_style` passes to ``matplotlib.rcParams.update``.
+    """Return the matplotlib parameters of the book, which :func:`use_style` sets.
 
     Examples
     --------
@@ -315,7 +279,6 @@ def use_style() -> None:
 
 
 def _strip_notebook_metadata() -> None:
-    """Leave the Software entry out of the PNG files of a notebook."""
     try:
         from IPython.core.getipython import get_ipython
         from matplotlib_inline.config import InlineBackend
@@ -353,16 +316,10 @@ def band(
     x, y, err : array_like or Tensor, shape (n,)
         Abscissae, values, and half widths of the band. `err` may be one number, or
         of shape (2, n) for widths below and above, as ``Axes.errorbar`` takes them.
-    color : str
-        Color of line and band.
-    label : str, optional
-        Entry in the legend.
-    marker : str, optional
-        Marker of the points.
+    color, label, marker, **line
+        Of the line, as ``Axes.plot`` takes them.
     alpha : float, default 0.2
         Opacity of the band.
-    **line
-        Further options of ``Axes.plot``.
 
     Examples
     --------
@@ -379,7 +336,6 @@ def band(
 
 
 def _floats(name: str, values: Any) -> npt.NDArray[np.float64]:
-    """Arrays and tensors of any precision, device and history, for matplotlib."""
     from robustbook._checks.arguments import as_tensor  # imports torch
 
     return as_tensor(name, values).double().cpu().numpy()
@@ -402,10 +358,8 @@ def mark_maximum(
         Where to draw.
     x, y : float
         The point, in data coordinates.
-    label : str
-        What to write.
-    color : str
-        Color of the mark and the words.
+    label, color : str
+        What to write, and the color of the mark and the words.
     offset : (float, float), default (10, 10)
         Place of the words, in points from the mark. Words to the left of the
         mark end there; words to the right begin there.
@@ -437,16 +391,10 @@ def label_line(
 
     Parameters
     ----------
-    ax : matplotlib.axes.Axes
-        Where to draw.
-    x, y : float
-        The end of the line, in data coordinates.
+    ax, x, y, color, offset
+        As :func:`mark_maximum`: the end of the line, its color, and the distance.
     text : str
         The label.
-    color : str
-        Color of the line.
-    offset : (float, float), default (6, 0)
-        Distance from the end of the line, in points.
 
     Examples
     --------
@@ -468,7 +416,6 @@ def _write_beside(
     offset: tuple[float, float],
     **options: Any,
 ) -> None:
-    """Write beside a point, to the side where the offset goes."""
     side = "left" if offset[0] >= 0 else "right"
     place: dict[str, Any] = {"xytext": offset, "textcoords": "offset points"}
     ax.annotate(text, (x, y), color=color, ha=side, **place, **options)
@@ -489,10 +436,8 @@ def image_grid(
     images : array_like or Tensor, shape (n, C, H, W) or (n, H, W)
         Images in [0, 1], or from 0 to 255 if their type is uint8, with C = 1
         (shown as ink on white) or 3.
-    titles : sequence of str, optional
-        A title for each image.
-    row_labels : sequence of str, optional
-        A label in front of each row.
+    titles, row_labels : sequence of str, optional
+        A title for each image, and a label in front of each row.
     columns : int, default 8
         Images in a row.
     size : float, default 0.9
@@ -559,25 +504,15 @@ def image_rows(
     Parameters
     ----------
     rows : sequence of (str, sequence of str, images)
-        For each group: its name, a title for each image, and the images, of shape
-        (n, C, H, W) or (n, H, W), as :func:`image_grid` takes them.
-    columns : int, default 6
-        Images in a row; a larger group goes on in the next.
-    size : float, default 0.95
-        Side of an image in inches.
+        For each group: its name, a title for each image, and the images.
+    columns, size
+        As :func:`image_grid`, which raises the same exceptions; a larger group goes on
+        in the next row.
 
     Returns
     -------
     matplotlib.figure.Figure
         The figure, made with pyplot.
-
-    Raises
-    ------
-    ValueError
-        If there is no group, a group has no image or another number of titles, or
-        the images have another shape.
-    TypeError
-        If the images are integers other than uint8.
 
     Examples
     --------
@@ -613,7 +548,6 @@ def image_rows(
 
 
 def _pyplot(columns: int) -> Any:
-    """Pyplot, for so many columns of images."""
     from robustbook._checks.arguments import check_count  # imports torch
 
     check_count("columns", columns)

@@ -11,7 +11,7 @@ import torch
 
 from robustbook.datasets import diagvib, load_dataset
 from robustbook.datasets.diagvib import Environment, draw, draw_all
-from robustbook.datasets.diagvib._masks import _masks, count_masks
+from robustbook.datasets.diagvib._render import _masks, count_masks
 
 FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
 needs_mnist = pytest.mark.skipif(
@@ -246,7 +246,9 @@ def test_environments_check_their_levels():
         Environment(position={4: ("center", "middle")})
     with pytest.raises(ValueError, match="hue: expected digits from 0 to 9 as keys"):
         Environment(hue={"four": "red"})
-    with pytest.raises(ValueError, match="hue: expected at least one level"):
+    with pytest.raises(
+        ValueError, match="hue: expected a level, a tuple of different levels"
+    ):
         Environment(hue=())
     with pytest.raises(ValueError, match="a level for the digit 9"):
         draw(Environment(hue={4: "red"}), shapes=(4, 9), count=2)

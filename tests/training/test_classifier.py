@@ -19,8 +19,8 @@ from robustbook.training import (
     gradient_norm_loss,
     train_classifier,
 )
+from robustbook.training._loop import cosine, trapezoid
 from robustbook.training._retrain import _robustness, train_recipe
-from robustbook.training._schedules import cosine, trapezoid
 
 
 def trained(data, *, seed=0, epochs=2, **options):

@@ -150,7 +150,7 @@ def test_ties_are_broken_as_asked():
         history.best("y")
     with pytest.raises(ValueError, match="none: no epoch yet"):
         History().best("x")
-    with pytest.raises(ValueError, match="ties: expected 'first' or 'last'"):
+    with pytest.raises(ValueError, match="ties: expected one of first, last"):
         history.best("x", ties="best")
 
 
@@ -161,8 +161,8 @@ def test_ties_are_broken_as_asked():
     ("options", "message"),
     [
         ({"domains": []}, "domains: expected at least one"),
-        ({"optimizer": "lion"}, "optimizer: expected 'adam' or 'sgd'"),
-        ({"precision": "half"}, "precision: expected 'auto', 'float32' or 'bfloat16'"),
+        ({"optimizer": "lion"}, "optimizer: expected one of adam, sgd"),
+        ({"precision": "half"}, "precision: expected one of auto, float32, bfl"),
         ({"epochs": 0}, "epochs: expected at least 1"),
         ({"lr": 0.0}, "lr: expected a positive"),
         ({"device": "tpu9"}, "device: expected 'auto'"),

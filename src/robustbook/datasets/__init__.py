@@ -1,10 +1,9 @@
 """Images and sentences: embedded ones, and public ones that are fetched.
 
-"digits" ships inside scikit-learn and the sentences "template-reviews" are made
-by this package: both need nothing. The others are looked for
-in the folder that the environment variable ``ROBUSTBOOK_DATA`` names, then in
-the user's cache, and are downloaded from their public address last; wherever a
-file comes from, its sha256 is checked.
+"digits" ships inside scikit-learn and the sentences "template-reviews" are made by this
+package. The others are looked for in the folder that ``ROBUSTBOOK_DATA`` names, then in
+the user's cache, and are downloaded from their public address last; the sha256 of every
+file is checked.
 """
 
 from robustbook._store import DataUnavailableError, data_directory

@@ -10,13 +10,14 @@ import torch
 
 from robustbook._checks.arguments import check_choice
 from robustbook._store import DataUnavailableError
-from robustbook.datasets._cifar10 import ARCHIVE, read_cifar10
-from robustbook.datasets._digits import read_digits
-from robustbook.datasets._mnist import read_mnist
+from robustbook.datasets._readers import (
+    ARCHIVE,
+    read_cifar10,
+    read_digits,
+    read_mnist,
+)
 from robustbook.datasets._sentences import list_sentences, sentences_spec
 from robustbook.datasets._types import CollectionSpec, Dataset, DatasetSpec
-
-__all__ = ["dataset_spec", "fetch", "list_datasets", "load_dataset"]
 
 _MNIST_URL: Final = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _FASHION_URL: Final = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
@@ -99,11 +100,6 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
 def list_datasets() -> list[str]:
     """Return the names that :func:`load_dataset` knows.
 
-    Returns
-    -------
-    list of str
-        Names.
-
     Examples
     --------
     >>> list_datasets()
@@ -113,22 +109,7 @@ def list_datasets() -> list[str]:
 
 
 def dataset_spec(name: str) -> DatasetSpec:
-    """Return what the registry knows of a data set.
-
-    Parameters
-    ----------
-    name : str
-        One of :func:`list_datasets`.
-
-    Returns
-    -------
-    DatasetSpec
-        Its entry.
-
-    Raises
-    ------
-    ValueError
-        If there is no such data set.
+    """Return the registry's entry of a data set, one of :func:`list_datasets`.
 
     Examples
     --------
@@ -163,10 +144,8 @@ def load_dataset(name: str, split: str) -> Dataset:
 
     Notes
     -----
-    The split of "digits" is fixed: one third of every class, drawn once with a
-    frozen generator, is "test" (596 images), the rest "train" (1201), and both
-    are shuffled. The same 13 writers are in both parts, so the test part holds
-    new images, not new hands.
+    One third of every class of "digits", drawn once with a frozen generator, is "test".
+    The same 13 writers are in both parts: new images, not new hands.
 
     Examples
     --------
@@ -206,8 +185,7 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
     Returns
     -------
     list of Path
-        The verified files; empty for what needs none: "digits", which ships with
-        scikit-learn, and "template-reviews", which this package makes.
+        The verified files; empty for "digits" and "template-reviews", which need none.
 
     Raises
     ------

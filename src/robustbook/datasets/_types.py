@@ -16,8 +16,6 @@ from robustbook._checks.arguments import check_choice
 from robustbook._store import user_cache
 from robustbook._store.downloads import obtain
 
-__all__ = ["Arrays", "CollectionSpec", "Dataset", "DatasetSpec"]
-
 Arrays = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
@@ -35,13 +33,6 @@ class Dataset:
         Where they come from.
     num_classes : int
         The number of classes K.
-
-    Examples
-    --------
-    >>> from robustbook.datasets import load_dataset
-    >>> test = load_dataset("digits", "test")
-    >>> len(test), test.subset(range(10)).images.shape
-    (596, torch.Size([10, 1, 8, 8]))
     """
 
     images: Tensor
@@ -74,11 +65,6 @@ class Dataset:
         ----------
         index : sequence of int, slice, Tensor or ndarray
             Positions in this data set, or a mask of one bool for each sample.
-
-        Returns
-        -------
-        Dataset
-            The chosen samples.
 
         Raises
         ------
@@ -119,24 +105,7 @@ def positions_of(index: npt.ArrayLike | Tensor, length: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectionSpec:
-    """What the registry knows of a collection of images or sentences.
-
-    Attributes
-    ----------
-    name : str
-        The name that the loader takes.
-    split_sizes : dict of str to int
-        The splits and their numbers of samples.
-    licence, source : str
-        For the data card.
-    files : dict of str to str
-        Downloadable files and their sha256; empty where nothing is downloaded.
-    urls : dict of str to str
-        The public address of each file.
-    folder : str
-        Where the files lie in the folder that ``ROBUSTBOOK_DATA`` names; by default
-        in one of the collection's name.
-    """
+    """What the registry knows of a collection of images or sentences."""
 
     name: str
     split_sizes: dict[str, int]
@@ -169,9 +138,17 @@ class DatasetSpec(CollectionSpec):
 
     Attributes
     ----------
-    name, split_sizes, licence, source, files, urls, folder
-        As in every collection: its name for :func:`load_dataset`, the splits and their
-        numbers of images, what the data card says, and each file's sha256 and address.
+    name : str
+        The name that :func:`load_dataset` takes.
+    split_sizes : dict of str to int
+        The splits and their numbers of samples.
+    licence, source : str
+        For the data card.
+    files, urls : dict of str to str
+        The sha256 and the public address of each downloadable file.
+    folder : str
+        Where the files lie in ``ROBUSTBOOK_DATA``; in one of the data set's name by
+        default.
     num_classes : int
         The number of classes.
     image_shape : (int, int, int)

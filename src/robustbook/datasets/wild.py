@@ -2,8 +2,7 @@
 
 Three data sets of Koh et al. (ICML 2021) and Sagawa et al. (ICLR 2020), as the package
 `wilds` unpacks them: ``waterbirds_v1.0``, ``celebA_v1.0`` and ``camelyon17_v1.0`` in
-one folder. Nothing is downloaded, and neither `wilds` nor pandas is needed to read
-them; Pillow is.
+one folder. Nothing is downloaded; reading needs Pillow only.
 """
 
 from __future__ import annotations
@@ -79,11 +78,6 @@ class WildDataset:
         ----------
         index : sequence of int, Tensor or ndarray
             Positions, or a mask of one bool for each photograph.
-
-        Returns
-        -------
-        WildDataset
-            The chosen ones.
         """
         if isinstance(index, slice):
             index = range(len(self))[index]
@@ -96,13 +90,7 @@ class WildDataset:
         )
 
     def by_domain(self) -> dict[str, WildDataset]:
-        """Return the photographs of each domain that there is, by its name.
-
-        Returns
-        -------
-        dict of str to WildDataset
-            In the order of `domain_names`.
-        """
+        """Return the photographs of each domain that there is, by its name."""
         present = set(self.domains.tolist())
         return {
             name: self.subset((self.domains == number).numpy())
@@ -111,7 +99,7 @@ class WildDataset:
         }
 
     def sample(self, count: int, *, seed: int = 0) -> WildDataset:
-        """Return some photographs, drawn without repetition.
+        """Return some photographs, drawn without repetition, in their order.
 
         Parameters
         ----------
@@ -119,11 +107,6 @@ class WildDataset:
             How many; all of them if there are no more.
         seed : int, default 0
             Seed of the choice.
-
-        Returns
-        -------
-        WildDataset
-            The chosen ones, in their order.
         """
         check_count("count", count)
         random = np.random.default_rng(check_count("seed", seed, minimum=0))
@@ -135,14 +118,14 @@ class WildDataset:
         Parameters
         ----------
         size : int, default 224
-            Side of the square images, in pixels: the largest square in the middle of
-            a photograph is scaled to it.
+            Side of the images, in pixels: the largest square in the middle is scaled to
+            it.
 
         Returns
         -------
         Dataset
-            uint8 images (n, 3, size, size), which
-            :func:`robustbook.training.train_domains` takes; and labels.
+            Labels, and uint8 images (n, 3, size, size), which
+            :func:`robustbook.training.train_domains` takes.
 
         Raises
         ------
@@ -192,8 +175,6 @@ def _read_square(file: Path, size: int) -> np.ndarray[Any, Any]:
     return np.asarray(square).transpose(2, 0, 1).copy()
 
 
-# ------------------------------------------------------------------- the formats
-
 #: A photograph: file in the data set's folder, class, domain, split.
 _Row = tuple[str, int, int, str]
 
@@ -208,7 +189,6 @@ class _Format:
 
 
 def _table(path: Path, columns: Sequence[str]) -> Iterator[Mapping[str, str]]:
-    """Rows of a CSV file that has at least some columns."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.DictReader(stream)
@@ -259,18 +239,16 @@ def _celeba(folder: Path) -> Iterator[_Row]:
         yield f"img_align_celeba/{name}", blond, male, parts[name]
 
 
-#: Hospitals whose patches are all for testing, or for validation out of distribution.
-_TEST_HOSPITAL: Final = 2
-_OOD_HOSPITAL: Final = 1
+#: Hospitals whose patches are all for validation out of distribution, or testing.
+_HELD_OUT: Final = {1: "ood", 2: "test"}
 
 
 def _camelyon17(folder: Path) -> Iterator[_Row]:
     columns = ("patient", "node", "x_coord", "y_coord", "tumor", "center", "split")
     for row in _table(folder / "metadata.csv", columns):
         hospital = int(row["center"])
-        split = {_TEST_HOSPITAL: "test", _OOD_HOSPITAL: "ood"}.get(
-            hospital, "validation" if int(row["split"]) == 1 else "train"
-        )
+        inside = "validation" if int(row["split"]) == 1 else "train"
+        split = _HELD_OUT.get(hospital, inside)
         slide = f"patient_{row['patient']}_node_{row['node']}"
         patch = f"patch_{slide}_x_{row['x_coord']}_y_{row['y_coord']}.png"
         yield f"patches/{slide}/{patch}", int(row["tumor"]), hospital, split
@@ -303,11 +281,6 @@ _FORMATS: Final[dict[str, _Format]] = {
 
 def list_wild() -> list[str]:
     """Return the names that :func:`load_wild` knows.
-
-    Returns
-    -------
-    list of str
-        Names.
 
     Examples
     --------
@@ -346,14 +319,8 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
 
     Notes
     -----
-    The PA thesis defines the domains of celebA by the hair color, which is the class
-    (Experiment 9). Between such domains no two photographs of one class could be
-    paired; here they are defined by gender, as in WILDS.
-
-    References
-    ----------
-    P. W. Koh et al., *WILDS: a benchmark of in-the-wild distribution shifts*, ICML
-    2021. PA thesis, section 5.3. Chapter 18 of this book.
+    The PA thesis (section 5.3, Experiment 9) defines the domains of celebA by the hair
+    color, which is the class; here they are the genders, as in WILDS.
 
     Examples
     --------
@@ -369,11 +336,9 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
         rows = [row for row in form.rows(folder) if row[3] == split]
         if not rows:
             raise ValueError(f"no photograph of the part {split!r}")
+        classes, domains = range(len(form.class_names)), range(len(form.domain_names))
         for file, label, domain, _ in rows:
-            if not (
-                0 <= label < len(form.class_names)
-                and 0 <= domain < len(form.domain_names)
-            ):
+            if label not in classes or domain not in domains:
                 raise ValueError(f"class {label}, domain {domain} for {file}")
     except (KeyError, ValueError, IndexError) as error:
         raise DataUnavailableError(

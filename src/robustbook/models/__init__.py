@@ -1,12 +1,10 @@
 """Classifiers: the project's checkpoints, public ones, RobustBench's, and yours.
 
-:func:`load_model` takes a name of any of the first three kinds, or the import path of
-the fourth. All models take images with pixels in [0, 1] and return logits;
-normalization, where there is any, is a layer of the model.
-
-The project's checkpoints live in ``data/checkpoints`` as safetensors files beside
-``registry.json``, which holds the sha256 of each, the command that trained it
-and its test accuracy.
+:func:`load_model` takes the name of any of them. All models take images with pixels in
+[0, 1] and return logits; normalization, where there is any, is a layer of the model.
+The project's checkpoints are the safetensors files of ``data/checkpoints``;
+``registry.json`` has the sha256 of each, the command that trained it and its test
+accuracy.
 """
 
 from robustbook.models._architectures import (

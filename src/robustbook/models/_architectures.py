@@ -20,25 +20,9 @@ from robustbook.models._public_architectures import (
     PooledConvNet,
 )
 
-__all__ = [
-    "LinearClassifier",
-    "PreactResNet",
-    "SmallCNN",
-    "StridedCNN",
-    "build_model",
-    "register_architecture",
-]
-
 
 class LinearClassifier(nn.Module):
-    """Logistic regression on the pixels.
-
-    Parameters
-    ----------
-    channels, size : int
-        Channels and side of the images.
-    num_classes : int
-        The number of classes K.
+    """Logistic regression on the pixels of square images.
 
     Examples
     --------
@@ -61,14 +45,8 @@ class LinearClassifier(nn.Module):
 class SmallCNN(nn.Module):
     """Two 3x3 convolutions with ReLU, a 2x2 maximum, one linear layer.
 
-    Parameters
-    ----------
-    channels, size : int
-        Channels and side of the images; the side must be even.
-    width : int
-        Channels after the first convolution; twice as many after the second.
-    num_classes : int
-        The number of classes K.
+    The side of the images, `size`, must be even; `width` channels leave the first
+    convolution, twice as many the second.
 
     Examples
     --------
@@ -101,8 +79,6 @@ class SmallCNN(nn.Module):
 
 
 class _PreactBlock(nn.Module):
-    """Batch normalization, ReLU and a 3x3 convolution, twice, and a shortcut."""
-
     def __init__(self, channels: int, planes: int, stride: int) -> None:
         super().__init__()
         self.bn1 = nn.BatchNorm2d(channels)
@@ -125,28 +101,17 @@ class PreactResNet(nn.Module):
     """A residual network that normalizes before it convolves, quick on a processor.
 
     The first convolution halves the sides (4x4, stride 2), and so does the first
-    block of each stage but the first one. Pixels are moved to [-2, 2] first.
+    block of each stage but the first one. Pixels are moved to [-2, 2] first. Source:
+    K. He et al., *Identity mappings in deep residual networks*, ECCV 2016.
 
     Parameters
     ----------
-    widths : sequence of int
-        Channels of each stage.
-    blocks : sequence of int
-        Blocks of each stage, two convolutions each.
+    widths, blocks : sequence of int
+        Channels of each stage, and its blocks of two convolutions each.
     channels : int
         Channels of the images.
     num_classes : int
         The number of classes K.
-
-    Raises
-    ------
-    ValueError
-        If there are not as many widths as numbers of blocks, or none.
-
-    References
-    ----------
-    K. He, X. Zhang, S. Ren, J. Sun, *Identity mappings in deep residual networks*,
-    ECCV 2016.
 
     Examples
     --------
@@ -196,16 +161,14 @@ class StridedCNN(nn.Module):
 
     Parameters
     ----------
-    channels : int
-        Channels of the images.
+    channels, num_classes : int
+        Channels of the images, and the number of classes K.
     width : int
         Channels after the first convolution, a multiple of 4; 2, 4 and 4 times as many
         after the next.
-    num_classes : int
-        The number of classes K.
-    norm : str
-        "batch", or "group": four groups of channels, each normalized within its own
-        image, so that training and evaluation compute the same.
+    norm : {"batch", "group"}
+        "group": four groups of channels, each normalized within its own image, so that
+        training and evaluation compute the same.
 
     Examples
     --------
@@ -222,8 +185,7 @@ class StridedCNN(nn.Module):
         norm: str = "batch",
     ) -> None:
         super().__init__()
-        if norm not in ("batch", "group"):
-            raise ValueError(f"norm: expected 'batch' or 'group', got {norm!r}")
+        check_choice("norm", norm, ("batch", "group"))
         for name, value in (("channels", channels), ("num_classes", num_classes)):
             check_count(name, value)
         if check_count("width", width) % 4:
@@ -308,9 +270,9 @@ def build_model(
     Parameters
     ----------
     arch : str
-        Name of a registered architecture: "linear", "small-cnn", "conv-net",
-        "pooled-conv-net", "plain-resnet", "cifar-resnet", "preact-resnet",
-        "strided-cnn"; and "resnet18" and "resnet50", which need torchvision.
+        "linear", "small-cnn", "conv-net", "pooled-conv-net", "plain-resnet",
+        "cifar-resnet", "preact-resnet", "strided-cnn"; "resnet18" and "resnet50", which
+        need torchvision; or another that is registered.
     seed : int
         Seed of the initial weights. The global generator is left as it was.
     options : mapping, optional
@@ -320,11 +282,6 @@ def build_model(
     -------
     torch.nn.Module
         The model, in training mode.
-
-    Raises
-    ------
-    ValueError
-        If there is no such architecture.
 
     Examples
     --------

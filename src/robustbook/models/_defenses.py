@@ -15,8 +15,6 @@ from robustbook._checks.arguments import check_count, check_non_negative
 from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
 
-__all__ = ["JPEGReverseSigmoid", "jpeg_compress", "reverse_sigmoid"]
-
 #: Probabilities are kept this far from 0 and 1, where log-odds are infinite.
 _SMALLEST: Final = 1e-9
 _LARGEST_LOG_ODDS: Final = math.log((1 - _SMALLEST) / _SMALLEST)
@@ -40,9 +38,8 @@ def jpeg_compress(
         Gray (C = 1) or RGB (C = 3) images with pixels in [0, 1]; pixels are
         clipped to that and rounded to 256 levels first.
     quality : int, default 50
-        JPEG quality from 1 to 95, as Pillow defines it (with its chroma
-        subsampling). Das et al. try a range; 50 is the default of the Adversarial
-        Robustness Toolbox.
+        JPEG quality from 1 to 95, as Pillow defines it (with its chroma subsampling);
+        50 is the default of the Adversarial Robustness Toolbox.
     straight_through : bool, default True
         Take the gradient to be that of the identity, so that attacks see through
         the compression. Otherwise it is what it is: zero almost everywhere.
@@ -60,14 +57,11 @@ def jpeg_compress(
 
     References
     ----------
-    N. Das et al., *Keeping the bad guys out: protecting and vaccinating deep
-    learning with JPEG compression*, arXiv:1705.02900, 2017.
+    N. Das et al., *Keeping the bad guys out*, arXiv:1705.02900, 2017.
 
     Examples
     --------
-    >>> torch.manual_seed(0)
-    <torch._C.Generator object at ...>
-    >>> images = torch.rand(1, 3, 32, 32)
+    >>> images = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     >>> rough = jpeg_compress(images, quality=10)
     >>> fine = jpeg_compress(images, quality=90)
     >>> bool((rough - images).norm() > (fine - images).norm())
@@ -125,8 +119,8 @@ def reverse_sigmoid(
     beta : float, default 1.0
         Magnitude of the perturbation; 0 leaves the probabilities alone.
     gamma : float, default 0.1
-        How fast the perturbation saturates; depends on data set and model, say
-        Lee et al. Both defaults are those of the Adversarial Robustness Toolbox.
+        How fast the perturbation saturates. Both defaults are those of the Adversarial
+        Robustness Toolbox.
     straight_through : bool, default True
         Take the gradient to be that of the unperturbed log-probabilities, so that
         attacks see through the perturbation.
@@ -144,19 +138,15 @@ def reverse_sigmoid(
 
     Notes
     -----
-    Log-odds are computed from the logits in float64 and clipped as if
-    probabilities were kept within [1e-9, 1 - 1e-9]. From probabilities in float32
-    they would be infinite for every confident prediction, and the perturbed
-    probabilities would tie.
-
-    With the default parameters a prediction stays where its probability is above
-    1/2: before the division it stays above 1/2 then, and all others below. A less
-    confident prediction may change, as a probability near zero rises to 0.39.
+    Log-odds are computed from the logits in float64 and clipped to probabilities within
+    [1e-9, 1 - 1e-9]: from float32 probabilities confident predictions would tie. With
+    the defaults a prediction stays where its probability is above 1/2; a less confident
+    one may change, as a probability near zero rises to 0.39.
 
     References
     ----------
-    T. Lee, B. Edwards, I. Molloy, D. Su, *Defending against neural network model
-    stealing attacks using deceptive perturbations*, arXiv:1806.00054, 2018.
+    T. Lee et al., *Defending against neural network model stealing attacks using
+    deceptive perturbations*, arXiv:1806.00054, 2018.
 
     Examples
     --------
@@ -198,15 +188,12 @@ def _log_complement(log_y: Tensor) -> Tensor:
 
 
 class _BehindJPEG(nn.Module):
-    """A model that gets compressed images, with the gradient of the identity."""
-
     def __init__(self, model: nn.Module, quality: int) -> None:
         super().__init__()
         self.model = model
         self.quality = quality
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return the model's logits (n, K) of images (n, C, H, W) in [0, 1]."""
         logits: Tensor = self.model(jpeg_compress(images, quality=self.quality))
         return logits
 
@@ -214,8 +201,8 @@ class _BehindJPEG(nn.Module):
 class JPEGReverseSigmoid(nn.Module):
     """A model behind JPEG compression, its outputs behind a Reverse Sigmoid.
 
-    A weak defense, to be recognized as one. It hides the gradient and the
-    confidence of a model, and changes little of what the model computes.
+    A weak defense, to be recognized as one: it hides the gradient and the confidence of
+    a model, and changes little of what the model computes.
 
     Parameters
     ----------
@@ -226,24 +213,16 @@ class JPEGReverseSigmoid(nn.Module):
     beta, gamma : float, default 1.0 and 0.1
         Of the Reverse Sigmoid, see :func:`reverse_sigmoid`.
     straight_through : bool, default True
-        Let gradients pass as if neither were there, so that attacks see through
-        the defense (Athalye et al. 2018). If false, the true gradient with respect
-        to the images is returned, which is zero: gradient attacks then fail
-        without the model being robust.
+        Let gradients pass as if neither were there, so that attacks see through the
+        defense (A. Athalye et al., ICML 2018). If false, the gradient by the images is
+        the true one, zero: gradient attacks then fail without the model being robust.
 
     Notes
     -----
-    With straight-through gradients, too, attacks find less than there is. Their
-    losses look at the outputs, and there the Reverse Sigmoid gives the least likely
-    classes the largest probabilities after the first: the attacks aim at the wrong
-    class. Attack :attr:`surrogate` instead, and evaluate this model on what was
-    found.
-
-    References
-    ----------
-    N. Das et al., arXiv:1705.02900, 2017; T. Lee et al., arXiv:1806.00054, 2018;
-    A. Athalye, N. Carlini, D. Wagner, *Obfuscated gradients give a false sense of
-    security*, ICML 2018.
+    With straight-through gradients, too, attacks find less than there is: the Reverse
+    Sigmoid gives the least likely classes the largest probabilities after the first,
+    and they aim at the wrong class. Attack :attr:`surrogate`, and evaluate this model
+    on what that gives.
 
     Examples
     --------
@@ -284,10 +263,10 @@ class JPEGReverseSigmoid(nn.Module):
     def surrogate(self) -> nn.Module:
         """What an attacker who knows the defense attacks: all but the Reverse Sigmoid.
 
-        The model behind the same compression, with straight-through gradients. With
-        the default parameters, it predicts as the defended model does where a class
-        has more than half of the probability; and its other classes are in their
-        true order.
+        The model behind the same compression, with straight-through gradients. With the
+        default parameters, it predicts as the defended model does where a class has
+        more than half of the probability; and its other classes are in their true
+        order.
 
         Examples
         --------

@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from robustbook._checks.arguments import check_count
 
-__all__ = ["features_of", "logits_of", "resolve_device"]
-
 
 def resolve_device(device: str) -> torch.device:
     """Turn "auto" into a CUDA device if there is one, else the CPU.
@@ -19,11 +17,6 @@ def resolve_device(device: str) -> torch.device:
     ----------
     device : str
         "auto", or anything that ``torch.device`` takes.
-
-    Returns
-    -------
-    torch.device
-        The device.
 
     Raises
     ------
@@ -60,7 +53,7 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
         A classifier. It is evaluated in evaluation mode, and each of its modules
         is left in the mode in which it was.
     images : Tensor, shape (n, C, H, W)
-        Images with pixels in [0, 1], on any device.
+        At least one image with pixels in [0, 1], on any device.
     batch_size : int, default 1024
         Images evaluated at once.
 
@@ -68,11 +61,6 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
     -------
     Tensor, shape (n, K)
         Logits, on the CPU.
-
-    Raises
-    ------
-    ValueError
-        If there is no image or `batch_size` is less than 1.
 
     Examples
     --------
@@ -84,17 +72,14 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
 
 
 def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Tensor:
-    """Evaluate the features of a model: what its last linear layer receives.
+    """Evaluate the features of a model: what the linear layer that runs last receives.
 
     Parameters
     ----------
     model : torch.nn.Module
-        A classifier that ends in a linear layer, possibly inside wrappers. It is
-        evaluated in evaluation mode, and left as it was.
-    images : Tensor, shape (n, C, H, W)
-        Images with pixels in [0, 1], on any device.
-    batch_size : int, default 1024
-        Images evaluated at once.
+        A classifier that ends in a linear layer, possibly inside wrappers.
+    images, batch_size
+        As for :func:`logits_of`.
 
     Returns
     -------
@@ -104,13 +89,7 @@ def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> 
     Raises
     ------
     ValueError
-        If the model has or uses no linear layer, there is no image, or
-        `batch_size` is less than 1.
-
-    Notes
-    -----
-    The last linear layer is the one that runs last, whatever the order in which
-    the model holds its layers.
+        If the model has or uses no linear layer, or there is no image.
 
     Examples
     --------

@@ -14,8 +14,6 @@ from torch.nn.parameter import UninitializedParameter
 
 from robustbook._compat import mend_torchvision
 
-__all__ = ["import_model", "is_import_path"]
-
 _PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 

@@ -15,8 +15,6 @@ from robustbook.models._project import checkpoint_entry, load_checkpoint
 from robustbook.models._public import list_public_models, load_public
 from robustbook.models._robustbench import PREFIX, load_robustbench
 
-__all__ = ["load_model"]
-
 #: What may follow a name after a plus sign.
 _DEFENSES: Final[dict[str, Callable[[nn.Module], nn.Module]]] = {
     "jpeg-rs": JPEGReverseSigmoid,
@@ -44,18 +42,14 @@ def load_model(
           something to call without arguments that returns one, its weights loaded.
           Importing runs its code;
         - any of these, followed by "+jpeg-rs" ("digits-cnn-s0+jpeg-rs"): the model
-          inside of :class:`JPEGReverseSigmoid` with that class's defaults. Its
-          gradients are straight-through: those of the model without the defense.
-          For the true gradient, which is zero, wrap the model yourself with
-          ``straight_through=False``. To attack it in earnest, attack its
-          ``surrogate``.
+          inside of :class:`JPEGReverseSigmoid` with that class's defaults. To attack it
+          in earnest, attack its ``surrogate``.
     device : str, default "cpu"
         Where to put it; "auto" means a CUDA device if there is one.
     directory : Path or str, optional
         Where to look first. For this project's checkpoints: a folder with its
         registry.json, instead of the project's. For a public one: a folder that
-        holds NAME/FILE. For RobustBench: its ``model_dir``. An import path has
-        none: it is looked for where Python imports from.
+        holds NAME/FILE. For RobustBench: its ``model_dir``.
 
     Returns
     -------

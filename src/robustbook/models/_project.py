@@ -20,15 +20,6 @@ from robustbook._store import (
 )
 from robustbook.models._architectures import build_model
 
-__all__ = [
-    "checkpoint_entry",
-    "checkpoint_metadata",
-    "list_models",
-    "load_checkpoint",
-    "save_checkpoint",
-    "training_runs",
-]
-
 _METADATA_KEY: Final = "robustbook"
 _REGISTRY: Final = "registry.json"
 
@@ -69,17 +60,12 @@ def _folder(directory: Path | str | None) -> Path:
 
 
 def list_models(*, directory: Path | str | None = None) -> list[str]:
-    """Return the names of the project's own checkpoints.
+    """Return the names of the project's own checkpoints, such as "digits-cnn-s0".
 
     Parameters
     ----------
     directory : Path or str, optional
         A folder of checkpoints with its registry.json; the project's by default.
-
-    Returns
-    -------
-    list of str
-        Names with their training seed, such as "digits-cnn-s0".
 
     Examples
     --------
@@ -90,20 +76,14 @@ def list_models(*, directory: Path | str | None = None) -> list[str]:
 
 
 def training_runs(name: str, *, directory: Path | str | None = None) -> list[str]:
-    """Return the checkpoints of one model that differ in the training seed only.
+    """Return the checkpoints of one model, which differ in the training seed only.
 
     Parameters
     ----------
     name : str
-        A model without a seed: "digits-linear", "digits-cnn", "digits-cnn-noise",
-        "digits-cnn-adv".
+        A model without a seed, such as "digits-cnn".
     directory : Path or str, optional
-        A folder of checkpoints with its registry.json; the project's by default.
-
-    Returns
-    -------
-    list of str
-        Their names, by seed.
+        As for :func:`list_models`.
 
     Raises
     ------
@@ -130,7 +110,6 @@ def _listed(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _runs(name: str, checkpoints: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The checkpoints of a model, by seed."""
     runs = [run for run, entry in checkpoints.items() if entry["model"] == name]
     return sorted(runs, key=lambda run: int(checkpoints[run]["seed"]))
 
@@ -146,7 +125,7 @@ def checkpoint_entry(
         A checkpoint ("digits-cnn-s3"), or a model ("digits-cnn"), which stands
         for its first training seed.
     directory : Path or str, optional
-        A folder of checkpoints with its registry.json; the project's by default.
+        As for :func:`list_models`.
 
     Returns
     -------
@@ -233,18 +212,7 @@ def save_checkpoint(
 
 
 def checkpoint_metadata(path: Path) -> dict[str, Any]:
-    """Read what :func:`save_checkpoint` stored beside the weights.
-
-    Parameters
-    ----------
-    path : Path
-        A file that :func:`save_checkpoint` wrote.
-
-    Returns
-    -------
-    dict
-        The description.
-    """
+    """Read the description that :func:`save_checkpoint` stored beside the weights."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:

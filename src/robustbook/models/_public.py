@@ -1,8 +1,7 @@
 """Public checkpoints: where each comes from, what it is, and how to load it.
 
-Each file is looked for in ``ROBUSTBOOK_DATA/models/NAME``, then in the user's
-cache, and is downloaded from the public repository of its authors last. Its
-sha256 is checked in every case, and only tensors are read from it.
+Each file is looked for in ``ROBUSTBOOK_DATA/models/NAME``, then in the user's cache,
+and is downloaded from its authors' repository last; its sha256 is checked.
 """
 
 from __future__ import annotations
@@ -19,16 +18,6 @@ from robustbook._store import user_cache
 from robustbook._store.downloads import obtain
 from robustbook.models._architectures import build_model
 from robustbook.models._public_architectures import Normalized
-
-__all__ = [
-    "PublicModel",
-    "Source",
-    "list_public_models",
-    "load_public",
-    "obtain_public",
-    "public_model",
-]
-
 
 #: The name of an architecture for build_model, and its options.
 _Arch = tuple[str, dict[str, Any]]
@@ -60,23 +49,17 @@ class PublicModel:
 
     Attributes
     ----------
-    name : str
-        The name that :func:`load_model` takes.
-    dataset : str
-        The data set it classifies, a name for
-        :func:`robustbook.datasets.load_dataset`.
-    arch : str
-        Its architecture, a name for :func:`build_model`.
+    name, dataset, arch : str
+        The names that :func:`load_model`, :func:`robustbook.datasets.load_dataset` and
+        :func:`build_model` take.
     options : dict
         Options of the architecture.
     mean, std : tuple of float
         Its normalization, one number a channel; a layer of the loaded model.
     accuracy : float
         Share of the first 1000 test images that it classifies correctly.
-    source : Source
-        The repository that it comes from.
-    path : str
-        The file's path below the source's folder.
+    source, path : Source, str
+        The repository that it comes from, and the file's path below its folder.
     file : str
         The file's name on this machine, in a folder of the model's name.
     sha256 : str
@@ -108,11 +91,6 @@ class PublicModel:
 def list_public_models() -> list[str]:
     """Return the names of the public checkpoints that :func:`load_model` knows.
 
-    Returns
-    -------
-    list of str
-        Names that begin with the data set: "cifar10-resnet20".
-
     Examples
     --------
     >>> len(list_public_models())
@@ -122,22 +100,7 @@ def list_public_models() -> list[str]:
 
 
 def public_model(name: str) -> PublicModel:
-    """Return what the registry knows of a public checkpoint.
-
-    Parameters
-    ----------
-    name : str
-        One of :func:`list_public_models`.
-
-    Returns
-    -------
-    PublicModel
-        Its entry.
-
-    Raises
-    ------
-    ValueError
-        If there is no such checkpoint.
+    """Return the registry's entry of one of :func:`list_public_models`.
 
     Examples
     --------
@@ -181,13 +144,15 @@ def _all_tensors(state: dict[str, Any]) -> bool:
     return all(isinstance(value, Tensor) for value in state.values())
 
 
-# -------------------------------------------------------------------- the registry
-
 _GRAY_28: Final = {"channels": 1, "size": 28}
 
 
 def _convolutions(*layers: tuple[int, int, int, int], linear: list[int]) -> _Arch:
     return "conv-net", {"convolutions": list(layers), "linear": linear}
+
+
+def _lenet(*layers: tuple[int, int, int], **options: Any) -> _Arch:
+    return "pooled-conv-net", {"convolutions": list(layers), **options}
 
 
 def _gray(arch: _Arch) -> _Arch:
@@ -212,20 +177,8 @@ _ARCHITECTURES: Final[dict[str, _Arch]] = {
     "small": _SMALL,
     "small-gray": _gray(_SMALL),
     "madry-tiny": _gray(_convolutions((4, 5, 2, 2), (8, 5, 2, 2), linear=[128, 10])),
-    "lenet-rgb": (
-        "pooled-conv-net",
-        {
-            "convolutions": [(6, 5, 0), (16, 5, 0)],
-            "linear": [120, 84, 10],
-            "linear_name": "fc",
-        },
-    ),
-    "lenet-gray": _gray(
-        (
-            "pooled-conv-net",
-            {"convolutions": [(32, 3, 1), (64, 3, 1)], "linear": [200, 10]},
-        )
-    ),
+    "lenet-rgb": _lenet((6, 5, 0), (16, 5, 0), linear=[120, 84, 10], linear_name="fc"),
+    "lenet-gray": _gray(_lenet((32, 3, 1), (64, 3, 1), linear=[200, 10])),
 }
 
 # Means and standard deviations, as each model was trained with.
@@ -246,46 +199,20 @@ _NORMALIZATIONS: Final[dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] =
 
 # Each with the suffix of its files on this machine.
 _SOURCES: Final[dict[str, tuple[Source, str]]] = {
-    "abc": (
-        Source(
-            "Verified-Intelligence/alpha-beta-CROWN",
-            "8250d5fbd530",
-            "complete_verifier/models/",
-            "BSD-3-Clause",
-        ),
-        "pt",
-    ),
-    "akamaster": (
-        Source(
-            "akamaster/pytorch_resnet_cifar10",
-            "d5489e8995e8",
-            "pretrained_models/",
-            "BSD-2-Clause",
-        ),
-        "th",
-    ),
-    "captum": (
-        Source(
-            "pytorch/captum",
-            "faac08773131",
-            "captum/insights/attr_vis/models/",
-            "BSD-3-Clause",
-        ),
-        "pt",
-    ),
-    "convex": (
-        Source("locuslab/convex_adversarial", "2cd8149249b9", "models/", "MIT"),
-        "pth",
-    ),
-    "advertorch": (
-        Source(
-            "BorealisAI/advertorch",
-            "e063e341c87d",
-            "advertorch_examples/trained_models/",
-            "LGPL-3.0",
-        ),
-        "pt",
-    ),
+    name: (Source(repository, commit, f"{folder}/", licence), suffix)
+    for name, suffix, repository, commit, folder, licence in map(
+        str.split,
+        """\
+abc pt Verified-Intelligence/alpha-beta-CROWN 8250d5fbd530 \
+complete_verifier/models BSD-3-Clause
+akamaster th akamaster/pytorch_resnet_cifar10 d5489e8995e8 \
+pretrained_models BSD-2-Clause
+captum pt pytorch/captum faac08773131 captum/insights/attr_vis/models BSD-3-Clause
+convex pth locuslab/convex_adversarial 2cd8149249b9 models MIT
+advertorch pt BorealisAI/advertorch e063e341c87d \
+advertorch_examples/trained_models LGPL-3.0
+""".splitlines(),
+    )
 }
 
 # Name, accuracy, architecture, normalization, source and path; below, the sha256.

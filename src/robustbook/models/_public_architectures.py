@@ -15,8 +15,6 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._checks.arguments import check_count
 
-__all__ = ["CifarResNet", "ConvNet", "Normalized", "PlainResNet", "PooledConvNet"]
-
 
 class Normalized(nn.Module):
     """A model with the normalization of its inputs as its first layer.
@@ -98,7 +96,7 @@ class ConvNet(nn.Sequential):
 
 
 class PooledConvNet(nn.Sequential):
-    """Two convolutions, each with ReLU and a 2x2 maximum, then linear layers.
+    """Convolutions, each with ReLU and a 2x2 maximum, then linear layers.
 
     Parameters
     ----------
@@ -146,8 +144,6 @@ class PooledConvNet(nn.Sequential):
 
 
 class _PlainBlock(nn.Module):
-    """Two 3x3 convolutions with bias, no batch normalization, and a shortcut."""
-
     def __init__(self, channels: int, planes: int, stride: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, planes, 3, stride, padding=1)
@@ -166,10 +162,8 @@ class PlainResNet(nn.Module):
 
     Parameters
     ----------
-    width : int
-        Channels after the first convolution (3x3, stride 2).
-    planes : int
-        Channels of all blocks.
+    width, planes : int
+        Channels after the first convolution (3x3, stride 2), and of all blocks.
     stages : int
         Stages of two blocks each; the first block of each has stride 2.
     num_classes : int
@@ -207,10 +201,8 @@ class PlainResNet(nn.Module):
 
 
 class _CifarBlock(nn.Module):
-    """Two 3x3 convolutions with batch normalization and a free shortcut.
-
-    Where the shape changes, the shortcut takes every second pixel and pads the
-    channels with zeros, evenly on both sides (option A of He et al.).
+    """Where the shape changes, the shortcut takes every second pixel and pads the
+    channels with zeros, evenly on both sides.
     """
 
     def __init__(self, channels: int, planes: int, stride: int) -> None:
@@ -243,13 +235,12 @@ class CifarResNet(nn.Module):
 
     References
     ----------
-    K. He, X. Zhang, S. Ren, J. Sun, *Deep residual learning for image
-    recognition*, CVPR 2016, section 4.2.
+    K. He et al., *Deep residual learning for image recognition*, CVPR 2016, section
+    4.2.
 
     Examples
     --------
-    >>> resnet20 = CifarResNet(blocks=3)
-    >>> sum(p.numel() for p in resnet20.parameters())
+    >>> sum(p.numel() for p in CifarResNet(blocks=3).parameters())
     269722
     """
 

@@ -20,8 +20,6 @@ from robustbook._store.downloads import data_folder
 from robustbook.models._evaluate import resolve_device
 from robustbook.models._robustbench_compat import import_robustbench
 
-__all__ = ["PREFIX", "load_robustbench"]
-
 #: What a name begins with to mean a model of RobustBench.
 PREFIX: Final = "robustbench:"
 
@@ -61,8 +59,7 @@ def load_robustbench(
     Returns
     -------
     torch.nn.Module
-        The model in evaluation mode, its parameters frozen. It takes images with
-        pixels in [0, 1] and returns logits.
+        As :func:`load_model`.
 
     Raises
     ------
@@ -76,8 +73,7 @@ def load_robustbench(
 
     References
     ----------
-    F. Croce et al., *RobustBench: a standardized adversarial robustness
-    benchmark*, NeurIPS Datasets and Benchmarks 2021.
+    F. Croce et al., *RobustBench*, NeurIPS Datasets and Benchmarks 2021.
 
     Examples
     --------

@@ -1,8 +1,7 @@
 """Let robustbench 1.1.1 import, with what is installed beside it.
 
-It imports ``autoattack``, but depends on ``pyautoattack``, whose constructor takes
-other names and whose evaluation returns a pair; and it imports ``pkg_resources``,
-which setuptools 81 dropped, for one path. Both mends do nothing where the real
+It imports ``autoattack``, but depends on ``pyautoattack``, whose interface differs; and
+``pkg_resources``, which setuptools 81 dropped. Both mends do nothing where the real
 module is installed. They can go when robustbench imports what it depends on.
 """
 
@@ -20,8 +19,6 @@ from torch import Tensor, nn
 
 from robustbook._checks.extras import extra
 from robustbook._compat import mend_torchvision
-
-__all__ = ["import_robustbench"]
 
 
 class _AutoAttack:
@@ -87,13 +84,7 @@ def _absent(name: str) -> bool:
 
 
 def import_robustbench() -> Any:
-    """Import robustbench, mended, and return it.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If it is not installed.
-    """
+    """Import robustbench, mended; raise ModuleNotFoundError where there is none."""
     if "robustbench" in sys.modules:
         return sys.modules["robustbench"]
     mend_torchvision()

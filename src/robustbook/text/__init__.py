@@ -1,8 +1,7 @@
 """Sentences: three shifts, and a small classifier that is trained in seconds.
 
-The shifts know nothing of a model. Levenshtein edits change characters at random;
-amplification and contradiction add adjectives that agree, or disagree, with the true
-label.
+The shifts know nothing of a model: random edits of characters, and adjectives that
+agree, or disagree, with the true label.
 """
 
 from robustbook.text._classifier import (

@@ -22,33 +22,21 @@ _BATCH: Final = 64
 
 
 def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
-    """Count the n-grams of sentences in hashed buckets.
+    """Count the n-grams of sentences in hashed buckets, by scikit-learn's vectorizers.
 
     Words and pairs of words in the first 65 536 columns; sequences of 3 to 5
     characters inside words in the next 65 536. Present or not, each half scaled to
-    Euclidean norm 1.
+    Euclidean norm 1. There is no vocabulary; different n-grams may share a bucket.
 
     Parameters
     ----------
     texts : sequence of str
-        Sentences.
+        At least one sentence.
 
     Returns
     -------
     scipy.sparse.csr_matrix, shape (n, 131072)
         Features, float32.
-
-    Raises
-    ------
-    TypeError
-        If `texts` is one string or holds something else.
-    ValueError
-        If there is no sentence.
-
-    Notes
-    -----
-    The vectorizers are those of scikit-learn. Hashing needs no vocabulary, so the
-    features do not depend on a training set; different n-grams may share a bucket.
 
     Examples
     --------
@@ -67,9 +55,8 @@ def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
         "norm": "l2",
         "dtype": np.float32,
     }
-    words = HashingVectorizer(
-        ngram_range=(1, 2), token_pattern=r"\S+", **options
-    )  # punctuation counts as a word: these sentences have spaces around it
+    # Punctuation counts as a word: these sentences have spaces around it.
+    words = HashingVectorizer(ngram_range=(1, 2), token_pattern=r"\S+", **options)
     characters = HashingVectorizer(analyzer="char_wb", ngram_range=(3, 5), **options)
     checked = check_texts(texts)
     if not checked:
@@ -81,25 +68,15 @@ def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
 class SentenceClassifier(nn.Module):
     """Two logits of a sentence: features, a sum of embeddings, ReLU, a linear layer.
 
+    The design is that of fastText (Joulin and others, 2017) with one ReLU; it sees
+    n-grams and no order beyond them. :func:`train_sentence_classifier` trains one.
+
     Parameters
     ----------
     width : int, default 16
         Size of an embedding.
     num_classes : int, default 2
         The number of classes.
-
-    See Also
-    --------
-    train_sentence_classifier : Make one that knows something.
-
-    Notes
-    -----
-    The design is that of fastText (Joulin and others, 2017) with one ReLU. It sees
-    n-grams and no order beyond them.
-
-    References
-    ----------
-    Chapter 13 of this book.
 
     Examples
     --------
@@ -140,18 +117,7 @@ class SentenceClassifier(nn.Module):
 
     @torch.no_grad()
     def logits(self, inputs: Sequence[str] | sparse.csr_matrix) -> Tensor:
-        """Return logits of texts without a gradient, on the CPU.
-
-        Parameters
-        ----------
-        inputs : sequence of str, or csr_matrix
-            Texts, or what :func:`sentence_features` makes of them.
-
-        Returns
-        -------
-        Tensor, shape (n, K)
-            Logits, float32.
-        """
+        """Return logits (n, K) as :meth:`forward`, without a gradient, on the CPU."""
         return self(inputs).cpu()
 
 
@@ -166,11 +132,14 @@ def train_sentence_classifier(
 ) -> SentenceClassifier:
     """Train a classifier, and keep the epoch that does best on the validation part.
 
+    A few seconds on one CPU core for the 7662 sentences of "sentence-polarity". torch's
+    global generator is left as it was.
+
     Parameters
     ----------
     train, validation : Sentences
         For the gradient, and for the choice of an epoch by accuracy (the first of the
-        best, as the PA thesis does).
+        best, as the PA thesis does in section 4.1, Experiment 3).
     epochs : int, default 6
         Passes over the training part.
     lr : float, default 0.003
@@ -191,15 +160,6 @@ def train_sentence_classifier(
         If `epochs`, `lr` or `seed` is not a number of its kind, or a part is empty.
     FloatingPointError
         If the loss is no longer a finite number.
-
-    Notes
-    -----
-    torch's global generator is left as it was found. A few seconds on one CPU core for
-    the 7662 sentences of "sentence-polarity".
-
-    References
-    ----------
-    PA thesis, section 4.1, Experiment 3. Chapter 13 of this book.
 
     Examples
     --------

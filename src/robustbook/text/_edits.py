@@ -38,8 +38,8 @@ def levenshtein_edits(
     """Change every text by random insertions, deletions and substitutions.
 
     Each edit is one of the three kinds with equal probability, at a uniform place, and
-    inserts or writes one of the 26 letters or a space (a substitution always another
-    character than the one that was there). A text that is empty gets an insertion.
+    writes one of the 26 letters or a space, never what was there. A text that is empty
+    gets an insertion. A larger budget begins with the edits of a smaller one.
 
     Parameters
     ----------
@@ -59,19 +59,12 @@ def levenshtein_edits(
 
     Raises
     ------
-    TypeError
-        If `texts` is one string or holds something else, or a number is no integer.
-    ValueError
-        If a number is negative.
-
-    Notes
-    -----
-    The edits are nested: with the same seed, a larger budget begins with the edits of a
-    smaller one.
+    TypeError, ValueError
+        If `texts` is one string or holds something else, or a number is none from 0.
 
     References
     ----------
-    PA thesis, section 4.1, Experiment 3; PA paper, appendix C. Chapter 13 of this book.
+    PA thesis, section 4.1, Experiment 3; PA paper, appendix C.
 
     Examples
     --------
@@ -89,7 +82,6 @@ def levenshtein_edits(
 
 
 def _edited(text: str, draws: npt.NDArray[np.float64]) -> str:
-    """Apply one edit for each row: which kind, where, and what is written."""
     characters = list(text)
     for kind, place, letter in draws.tolist():
         if not characters or kind < 1 / 3:
@@ -121,7 +113,7 @@ def amplify(
     labels : Tensor or ndarray, shape (n,)
         True classes, 0 for negative and 1 for positive.
     words : int
-        Adjectives for each text, at least 0.
+        Adjectives for each text, at least 0; more words keep those of fewer.
     how : {"insert", "replace"}, default "insert"
         Put each adjective between two words, or at an end; or write it over a word,
         chosen without repetition. A text of fewer words than `words` is replaced
@@ -136,26 +128,14 @@ def amplify(
 
     Raises
     ------
-    TypeError
-        If `texts` is one string or holds something else, or a number is no integer.
-    ValueError
-        If a number is negative, there is not one label for each text, a label is
-        neither 0 nor 1, or `how` is another word.
-
-    See Also
-    --------
-    contradict : The same with adjectives of the other sentiment.
-
-    Notes
-    -----
-    Nested as :func:`levenshtein_edits`: with one seed, more words keep those of fewer.
-    :func:`contradict` uses the same places. The text of the PA paper (appendix C) says
-    addition; the captions of its Figure 10 and of the thesis's Figure B.6 say
-    replacement. Hence the option.
+    TypeError, ValueError
+        If `texts` is one string or holds something else, a number is none from 0, there
+        is not one label for each text, or a label is neither 0 nor 1.
 
     References
     ----------
-    PA paper, appendix C; PA thesis, Figure B.6. Chapter 13 of this book.
+    PA paper, appendix C, which says addition; its Figure 10 and Figure B.6 of the PA
+    thesis say replacement.
 
     Examples
     --------
@@ -176,23 +156,7 @@ def contradict(
 ) -> tuple[str, ...]:
     """Put adjectives into every text that disagree with its true label.
 
-    Parameters
-    ----------
-    texts, labels, words, how, seed
-        As for :func:`amplify`, which raises the same exceptions.
-
-    Returns
-    -------
-    tuple of str
-        The changed texts.
-
-    See Also
-    --------
-    amplify : The same with adjectives that agree.
-
-    References
-    ----------
-    PA paper, appendix C; PA thesis, Figure B.6. Chapter 13 of this book.
+    At the places that :func:`amplify` uses, which describes the arguments.
 
     Examples
     --------

@@ -1,17 +1,14 @@
 """Training: of one classifier, on several domains, and the recipes of our checkpoints.
 
-:func:`train_classifier` minimizes a loss over one data set. :func:`train_domains`
-minimizes a learner over batches from several source domains, measures every epoch on
-validation pairs and test sets and keeps the weights that are best by any criterion.
-Both run the same loop, and go on where they were stopped.
+:func:`train_classifier` minimizes a loss over one data set, :func:`train_domains` a
+learner over batches from several source domains, measured after every epoch. Both go on
+where they were stopped.
 
 ``python -m robustbook.training digits`` trains every digits model with every
-training seed and writes ``data/checkpoints``; ``mnist``, ``fashion-mnist`` and
-``cifar10`` do so for the larger data sets, and ``--models NAME`` trains one model
-only and leaves the others as they are. ``cifar10-adversarial`` takes hours. When a
-command is cut off, the same one goes on after the last full epoch. On one machine with
-one version of torch the result is the same to the last bit; elsewhere the rounding
-of sums may differ, which moves weights in their last digits.
+training seed and writes ``data/checkpoints``; so do ``mnist``, ``fashion-mnist``,
+``cifar10`` and ``cifar10-adversarial``, which takes hours; ``--models NAME`` leaves the
+others as they are. On one machine with one version of torch the result is the same to
+the last bit; elsewhere weights may differ in their last digits.
 """
 
 from robustbook.training._history import EarlyStopping, History

@@ -7,21 +7,19 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count
-
-__all__ = ["EarlyStopping", "History"]
+from robustbook._checks.arguments import check_choice, check_count
 
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """When to stop: no better epoch by a criterion for a while.
+    """When to stop: after `patience` epochs without a better one by a criterion.
 
     Parameters
     ----------
     criterion : str
         A column of :attr:`History.rows`, such as "ID/pa": more is better.
     patience : int
-        Epochs without a better one after which training stops.
+        At least 1.
 
     Examples
     --------
@@ -48,9 +46,8 @@ class History:
     Attributes
     ----------
     rows : list of dict
-        One for each epoch: "epoch" (from 1), "loss" and "risk" (nats), for each
-        validation pair NAME "NAME/accuracy" and so on as the measure has them, for
-        each test set "test/NAME".
+        One for each epoch: "epoch" (from 1), "loss" and "risk" (nats), the measure's
+        "NAME/accuracy" and so on of each validation pair, "test/NAME" of each test set.
     seconds : list of dict
         How long each epoch took: "train" for the steps, "logits" for evaluating the
         model, "measure" for the scores of the pairs.
@@ -77,34 +74,27 @@ class History:
     finished: bool = False
 
     def best(self, criterion: str, *, ties: str = "first") -> dict[str, float]:
-        """Return the row of the epoch that a criterion selects.
+        """Return the row of the epoch with the largest value of a criterion.
 
         Parameters
         ----------
         criterion : str
-            A column of `rows`: the largest value is selected.
-        ties : str, default "first"
-            Which epoch, if several are best: "first" or "last".
-
-        Returns
-        -------
-        dict
-            The row.
+            A column of `rows`; NaN is worse than any number.
+        ties : {"first", "last"}, default "first"
+            Which epoch, if several are best.
 
         Raises
         ------
         ValueError
-            If there is no epoch, no such column, or `ties` is another word.
+            If there is no epoch or no such column.
         """
-        if ties not in ("first", "last"):
-            raise ValueError(f"ties: expected 'first' or 'last', got {ties!r}")
+        check_choice("ties", ties, ("first", "last"))
         if not self.rows or criterion not in self.rows[0]:
             known = ", ".join(self.rows[0]) if self.rows else "none: no epoch yet"
             raise ValueError(f"criterion: expected one of {known}; got {criterion!r}")
-        # NaN is worse than any number.
-        column = [row[criterion] for row in self.rows]
-        values = [-math.inf if math.isnan(value) else value for value in column]
-        place = values.index(max(values))
-        if ties == "last":
-            place = len(values) - 1 - values[::-1].index(max(values))
-        return self.rows[place]
+        rows = self.rows if ties == "first" else self.rows[::-1]
+
+        def value(row: dict[str, float]) -> float:
+            return -math.inf if math.isnan(row[criterion]) else row[criterion]
+
+        return max(rows, key=value)

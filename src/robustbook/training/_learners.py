@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import torch
@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._checks.arguments import (
+    check_choice,
     check_count,
     check_fraction,
     check_non_negative,
     check_positive,
 )
-
-__all__ = ["ERM", "IRM", "LISA", "Learner", "cutmix", "irm_penalty", "mixup"]
 
 
 class Learner(Protocol):
@@ -40,8 +39,8 @@ class Learner(Protocol):
     ) -> tuple[Tensor, Tensor]:
         """Return the loss, and the mean cross-entropy without what is added to it.
 
-        `images` has shape (D, n, C, H, W) and `labels` (D, n): n samples from each of
-        D domains. `generator` lives on the CPU.
+        `images` (D, n, C, H, W) and `labels` (D, n) are n samples from each of D
+        domains. `generator` lives on the CPU.
         """
 
 
@@ -58,13 +57,7 @@ class ERM:
     name: ClassVar[str] = "ERM"
 
     def loss(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor,
-        *,
-        epoch: int,
-        generator: torch.Generator,
+        self, model: nn.Module, images: Tensor, labels: Tensor, **_: Any
     ) -> tuple[Tensor, Tensor]:
         """Return the mean cross-entropy, twice; see :class:`Learner`."""
         logits = model(images.flatten(0, 1)).float()
@@ -78,20 +71,14 @@ class IRM:
 
     The mean over the domains of :math:`R_d + \lambda\,(\partial_w R_d(w \cdot
     f)|_{w=1})^2`, where :math:`R_d` is the cross-entropy in domain d and w a factor of
-    the logits: zero where no rescaling of the logits helps, in any domain.
+    the logits (M. Arjovsky et al., 2019; PA thesis, section 3.5).
 
     Parameters
     ----------
     weight : float, default 1.0
-        λ. Where it is more than 1, the whole loss is divided by it, as the method's
-        authors do, so that steps stay of the same order.
+        λ. Above 1 the whole loss is divided by it, as the method's authors do.
     warmup_epochs : int, default 0
         For so many epochs λ is min(weight, 1).
-
-    References
-    ----------
-    M. Arjovsky, L. Bottou, I. Gulrajani, D. Lopez-Paz, *Invariant risk
-    minimization*, 2019. PA thesis, section 3.5. Chapter 15 of this book.
 
     Examples
     --------
@@ -111,13 +98,7 @@ class IRM:
         object.__setattr__(self, "warmup_epochs", warmup)
 
     def loss(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor,
-        *,
-        epoch: int,
-        generator: torch.Generator,
+        self, model: nn.Module, images: Tensor, labels: Tensor, *, epoch: int, **_: Any
     ) -> tuple[Tensor, Tensor]:
         """Return the penalized and the plain risk; see :class:`Learner`."""
         logits = model(images.flatten(0, 1)).float().unflatten(0, labels.shape)
@@ -125,9 +106,7 @@ class IRM:
         penalty = torch.stack(
             [irm_penalty(*domain) for domain in zip(logits, labels, strict=True)]
         ).mean()
-        weight = self.weight
-        if epoch < self.warmup_epochs:
-            weight = min(weight, 1.0)
+        weight = min(self.weight, 1.0) if epoch < self.warmup_epochs else self.weight
         return (risk + weight * penalty) / max(weight, 1.0), risk
 
 
@@ -136,26 +115,18 @@ class LISA:
     """Learning invariant predictors by selective augmentation: mixed images.
 
     Every batch is mixed in one of two ways, at random: images of the same class from
-    different domains, or images of different classes from the same domain.
+    different domains (LISA-L), or of different classes from the same domain (LISA-D;
+    the PA thesis uses the two names the other way around). Source: H. Yao et al., ICML
+    2022.
 
     Parameters
     ----------
     across_domains : float, default 0.5
         Probability of mixing across domains.
-    mix : str, default "mixup"
-        "mixup" blends two images, "cutmix" pastes a rectangle of one into the other.
+    mix : {"mixup", "cutmix"}, default "mixup"
+        Blend two images, or paste a rectangle of one into the other.
     alpha : float, default 2.0
         The weights of the two are drawn from Beta(alpha, alpha), once for a batch.
-
-    Notes
-    -----
-    H. Yao et al. call mixing within a label, so across domains, LISA-L, and mixing
-    within a domain LISA-D. The PA thesis uses the two names the other way around.
-
-    References
-    ----------
-    H. Yao et al., *Improving out-of-distribution robustness via selective
-    augmentation*, ICML 2022. PA thesis, section 3.5. Chapter 15 of this book.
 
     Examples
     --------
@@ -173,10 +144,7 @@ class LISA:
         alpha = check_positive("alpha", self.alpha)
         object.__setattr__(self, "across_domains", across)
         object.__setattr__(self, "alpha", alpha)
-        if self.mix not in list(_MIXES):
-            raise ValueError(
-                f"mix: expected one of {', '.join(_MIXES)}; got {self.mix!r}"
-            )
+        check_choice("mix", self.mix, _MIXES)
 
     def loss(
         self,
@@ -184,8 +152,8 @@ class LISA:
         images: Tensor,
         labels: Tensor,
         *,
-        epoch: int,
         generator: torch.Generator,
+        **_: Any,
     ) -> tuple[Tensor, Tensor]:
         """Return the cross-entropy on mixed images, twice; see :class:`Learner`."""
         across = float(torch.rand((), generator=generator)) < self.across_domains
@@ -207,24 +175,18 @@ def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
 
     The square of the derivative of the mean cross-entropy by a common factor of the
     logits, at 1: :math:`\left(\frac1n \sum_i \left[\sum_k p_{ik} f_{ik} -
-    f_{i y_i}\right]\right)^2`.
+    f_{i y_i}\right]\right)^2`, a closed form. In a small batch its mean is too large by
+    the variance of the derivative over n.
 
     Parameters
     ----------
-    logits : Tensor, shape (n, K)
-        Of samples of one domain.
-    labels : Tensor, shape (n,)
-        Their classes.
+    logits, labels : Tensor, shapes (n, K) and (n,)
+        Of samples of one domain, n at least 1.
 
     Returns
     -------
     Tensor, shape ()
         The penalty, in nats²; it can be differentiated.
-
-    Notes
-    -----
-    In closed form, so there is no second pass through the model. In a small batch
-    its mean is too large by the variance of the derivative over n.
 
     Examples
     --------
@@ -248,7 +210,7 @@ def mixup(
     *,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, float]:
-    """Blend pairs of images.
+    """Blend pairs of images, as H. Zhang et al., ICLR 2018.
 
     Parameters
     ----------
@@ -261,14 +223,8 @@ def mixup(
 
     Returns
     -------
-    mixed : Tensor, shape (n, C, H, W)
-        ``weight * first + (1 - weight) * second``.
-    weight : float
-        The same share.
-
-    References
-    ----------
-    H. Zhang et al., *mixup: beyond empirical risk minimization*, ICLR 2018.
+    (Tensor, float)
+        ``weight * first + (1 - weight) * second``, and `weight`.
 
     Examples
     --------
@@ -281,13 +237,11 @@ def mixup(
 
 
 def cutmix(
-    first: Tensor,
-    second: Tensor,
-    weight: float,
-    *,
-    generator: torch.Generator,
+    first: Tensor, second: Tensor, weight: float, *, generator: torch.Generator
 ) -> tuple[Tensor, float]:
     """Paste a rectangle of each second image into the first.
+
+    Source: S. Yun et al., ICCV 2019.
 
     Parameters
     ----------
@@ -300,23 +254,15 @@ def cutmix(
 
     Returns
     -------
-    mixed : Tensor, shape (n, C, H, W)
-        The images.
-    weight : float
-        The share of the first ones as it is: the rectangle has whole pixels, and what
-        lies outside the image is cut off.
-
-    References
-    ----------
-    S. Yun et al., *CutMix: regularization strategy to train strong classifiers with
-    localizable features*, ICCV 2019.
+    (Tensor, float)
+        The images, and the share of the first ones as it is: the rectangle has whole
+        pixels, and what lies outside the image is cut off.
 
     Examples
     --------
     >>> black, white = torch.zeros(1, 1, 8, 8), torch.ones(1, 1, 8, 8)
-    >>> mixed, weight = cutmix(
-    ...     black, white, 0.75, generator=torch.Generator().manual_seed(0)
-    ... )
+    >>> draws = torch.Generator().manual_seed(0)
+    >>> mixed, weight = cutmix(black, white, 0.75, generator=draws)
     >>> float(mixed.mean()) == 1 - weight
     True
     """
@@ -352,10 +298,7 @@ _MIXES: Final[dict[str, Callable[..., tuple[Tensor, float]]]] = {
 
 
 def _partners(labels: Tensor, across: bool, generator: torch.Generator) -> Tensor:
-    """For each of (D, n) samples one to mix it with, (D n,); itself if there is none.
-
-    Across domains, of the same class; otherwise of the same domain and another class.
-    """
+    """For each of (D, n) samples one to mix with, (D n,); itself if there is none."""
     domain = torch.arange(len(labels))[:, None].expand(labels.shape).flatten()
     label = labels.flatten()
     same_domain = domain[:, None] == domain

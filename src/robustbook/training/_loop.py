@@ -33,8 +33,6 @@ from robustbook.training._resume import (
     write_state,
 )
 
-__all__ = ["Loop", "Scores", "as_floats", "domain_batches", "shuffled_batches"]
-
 #: Batches of an epoch, images (D, n, C, H, W) and labels (D, n) of D domains, in an
 #: order that a CPU generator draws.
 Batches = Callable[[torch.Generator], Iterator[tuple[Tensor, Tensor]]]
@@ -55,10 +53,7 @@ def shuffled_batches(
     device: torch.device | str = "cpu",
     change: Callable[..., Tensor] | None = None,
 ) -> Batches:
-    """Each image of one data set once; the last batch may be smaller.
-
-    `change` is what is done to images each time, with a generator.
-    """
+    """Each image once, after `change`; the last batch may be smaller."""
 
     def batches(generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         order = torch.randperm(len(data), generator=generator)
@@ -96,15 +91,35 @@ def domain_batches(
     return batches
 
 
+def cosine(lr: float, steps: int) -> list[float]:
+    """Rates from `lr` to zero along half a cosine, one for each step.
+
+    By the recursion of :class:`torch.optim.lr_scheduler.CosineAnnealingLR`: the closed
+    form differs in the last bits, and so would the committed weights.
+    """
+    rates = [lr]
+    for step in range(1, steps):
+        now, before = (1 + math.cos(math.pi * s / steps) for s in (step, step - 1))
+        rates.append(now / before * rates[-1])
+    return rates
+
+
+def trapezoid(lr: float, steps: int, *, rise: int, fall: int) -> list[float]:
+    """Rates up to `lr` in `rise` steps, level, and down to zero in the last `fall`."""
+    return [
+        lr * max(0.0, min((step + 1) / rise, 1.0, (steps - step) / fall))
+        for step in range(steps)
+    ]
+
+
 @dataclass
 class Loop:
     """A training: all that defines it, and all of its state.
 
     `rates` has a learning rate for each step of all epochs, `averaging` what averaged
-    weights keep of themselves in a step; they are measured, and left in the model at
-    the end. `watch` is what is recorded of the model after each epoch, `identity` what
-    the caller knows to define the training beside the fields here: plain values,
-    functions, lists of data sets, and dictionaries of these.
+    weights keep of themselves in a step. `identity` is what the caller knows to define
+    the training beside the fields here: plain values, functions, data sets, and lists
+    and dictionaries of these.
     """
 
     model: nn.Module
@@ -175,7 +190,6 @@ class Loop:
         return self.history
 
     def _epoch(self) -> dict[str, float]:
-        """One pass, and its row."""
         history = self.history
         number = len(history.rows)
         began = time.perf_counter()
@@ -266,8 +280,6 @@ class Loop:
             finished = finished or len(rows) - best >= self.stop.patience
         self.history.finished = finished
 
-    # ---------------------------------------------------------------- checkpoint
-
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a training to go on."""
@@ -298,7 +310,6 @@ class Loop:
         }
 
     def _used_rates(self, epochs: int) -> str:
-        """Sum of the learning rates of the first epochs."""
         used = self.rates[: epochs * self._steps]
         return hashlib.sha256(struct.pack(f"{len(used)}d", *used)).hexdigest()
 

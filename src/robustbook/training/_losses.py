@@ -11,15 +11,6 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._checks.arguments import check_count, check_positive
 
-__all__ = [
-    "Loss",
-    "add_gaussian_noise",
-    "adversarial_loss",
-    "cross_entropy_loss",
-    "gradient_norm_loss",
-    "mirror_and_shift",
-]
-
 #: What training minimizes: a number, to be differentiated by the parameters, of
 #: model, images (n, C, H, W), labels (n,) and a CPU generator for what is random.
 Loss = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
@@ -28,29 +19,18 @@ Loss = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
 def add_gaussian_noise(
     images: Tensor, std: float, *, generator: torch.Generator, clip: bool = True
 ) -> Tensor:
-    """Add independent Gaussian noise to every pixel.
+    """Add independent Gaussian noise to every pixel of images (n, C, H, W) in [0, 1].
 
     Parameters
     ----------
     images : Tensor, shape (n, C, H, W)
-        Images with pixels in [0, 1].
+        The images.
     std : float
-        Standard deviation of the noise before clipping, in pixel units.
+        Standard deviation before clipping, in pixel units, at least 0.
     generator : torch.Generator
         Source of the noise.
     clip : bool, default True
-        Clip the result to [0, 1], so that it is an image again. On a black or
-        white pixel this takes away half of the noise.
-
-    Returns
-    -------
-    Tensor, shape (n, C, H, W)
-        The noisy images.
-
-    Raises
-    ------
-    ValueError
-        If `std` is negative.
+        Clip the result to [0, 1], which halves the noise on black and white pixels.
 
     Examples
     --------
@@ -71,16 +51,7 @@ def add_gaussian_noise(
 def mirror_and_shift(
     images: Tensor, padding: int, *, generator: torch.Generator
 ) -> Tensor:
-    """Mirror half of the images and shift all by up to `padding` pixels, at random.
-
-    Black comes in at the edge. The generator is a CPU one.
-
-    Examples
-    --------
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> mirror_and_shift(torch.ones(2, 3, 8, 8), 1, generator=generator).shape
-    torch.Size([2, 3, 8, 8])
-    """
+    """Mirror half of the images and shift all by up to `padding` pixels, at random."""
     n, _, height, width = images.shape
     down, right = torch.randint(2 * padding + 1, (2, n, 1), generator=generator)
     mirrored = torch.rand(n, 1, generator=generator) < 0.5
@@ -106,14 +77,6 @@ def cross_entropy_loss(
         Images with pixels in [0, 1], and their classes.
     generator : torch.Generator
         Not used.
-
-    Examples
-    --------
-    >>> from robustbook.models import build_model
-    >>> model = build_model("linear", seed=0)
-    >>> images, labels = torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])
-    >>> cross_entropy_loss(model, images, labels, torch.Generator()).shape
-    torch.Size([])
     """
     return F.cross_entropy(_logits(model, images), labels)
 
@@ -129,10 +92,10 @@ def adversarial_loss(
 ) -> Loss:
     """Make the loss of adversarial training: cross-entropy on attacked images.
 
-    Every image is attacked anew each time it is seen: from a random point of the
-    ℓ∞ ball around it, by gradient steps that are clipped to ball and box (PGD).
-    This inner loop is the attack of :func:`robustbook.attacks.pgd` without its
-    checks and copies, which would more than double the time of training.
+    Every image is attacked anew each time: from a random point of the ℓ∞ ball around
+    it, by gradient steps that are clipped to ball and box (PGD; Madry et al., ICLR
+    2018). It is :func:`robustbook.attacks.pgd` without its checks and copies, which
+    would more than double the time, on the model in the mode in which it is.
 
     Parameters
     ----------
@@ -146,18 +109,12 @@ def adversarial_loss(
     Returns
     -------
     Loss
-        For :func:`train_classifier`. The attack sees the model in the mode in which
-        it is, so in training mode. Its random starts come from the generator.
+        For :func:`train_classifier`. Its random starts come from the generator.
 
     Raises
     ------
     ValueError
-        If `eps`, `steps` or `step_size` is not positive.
-
-    References
-    ----------
-    Madry et al., "Towards deep learning models resistant to adversarial attacks",
-    ICLR 2018. Chapter 9 of this book.
+        If an argument is not positive.
 
     Examples
     --------
@@ -210,31 +167,18 @@ def gradient_norm_loss(*, weight: float) -> Loss:
     Parameters
     ----------
     weight : float
-        λ, in units of (pixel)² / nat: the gradient is of each image's own loss, not
-        of the mean over a batch, so the batch size does not matter. Where pixels are
+        λ > 0, in (pixel)² / nat; it does not depend on the batch size. Where pixels are
         divided by s first and the gradient is by those, λ stands for s² λ here.
 
     Returns
     -------
     Loss
-        For :func:`train_classifier`. It differentiates twice, which costs two to
-        three times the time of plain training.
-
-    Raises
-    ------
-    ValueError
-        If `weight` is not positive.
-
-    Notes
-    -----
-    What is penalized is the slope of the loss, not of the margin: it is small for
-    every image that is classified with confidence, however near the boundary is.
+        For :func:`train_classifier`; two to three times the time of plain training.
 
     References
     ----------
-    Average-case paper, appendix A.3, which does not print the penalty. H. Drucker,
-    Y. LeCun, *Improving generalization performance using double backpropagation*,
-    IEEE Transactions on Neural Networks 3(6), 1992. Chapters 20 and 22 of this book.
+    Average-case paper, appendix A.3, which does not print the penalty; H. Drucker,
+    Y. LeCun, IEEE Transactions on Neural Networks 3(6), 1992.
 
     Examples
     --------

@@ -13,8 +13,6 @@ from robustbook.training._losses import (
     gradient_norm_loss,
 )
 
-__all__ = ["GRADIENT_PENALTIES", "RECIPES", "LongTraining", "Recipe"]
-
 
 @dataclass(frozen=True)
 class LongTraining:
@@ -34,8 +32,7 @@ class LongTraining:
     padding : int
         Pixels by which an image is shifted at most; 0 for none, and no mirroring.
     held_out : int
-        Images at the end of the training set that are not trained on; accuracy and
-        robust accuracy on them are shown after every epoch.
+        Images at the end of the training set on which accuracy is only measured.
     """
 
     step_size: float
@@ -54,23 +51,17 @@ class Recipe:
 
     Attributes
     ----------
-    model, arch : str
-        Its name and its architecture.
-    epochs, batch_size : int
-        Passes over the training set, and samples in a step.
-    lr : float
-        Peak learning rate.
+    model, arch, options : str, str, tuple of (str, value)
+        Its name, its architecture and that one's options.
+    epochs, batch_size, lr : int, int, float
+        Passes over the training set, samples in a step, peak learning rate.
     noise_std : float
         Standard deviation of the noise that is added to the training images.
-    adversarial_eps : float
-        Size of the ℓ∞ perturbations of adversarial training, in [0, 1] pixel
-        units; 0 for plain training.
-    adversarial_steps : int
-        Gradient steps to each of them.
+    adversarial_eps, adversarial_steps : float, int
+        Size of the ℓ∞ perturbations of adversarial training, in [0, 1] pixel units (0
+        for plain training), and gradient steps to each of them.
     gradient_penalty : float
         Weight of the squared norm of the cross-entropy's gradient by the pixels.
-    options : tuple of (str, value)
-        Options of the architecture.
     seeds : int
         Training seeds 0, 1, ... of the committed models: as many.
     long : LongTraining, optional
@@ -102,7 +93,7 @@ class Recipe:
         return cross_entropy_loss
 
     def described(self) -> dict[str, Any]:
-        """Fields for a checkpoint; those of a procedure that is not used are left out.
+        """Return the fields for a checkpoint, without those of procedures not used.
 
         So a new procedure does not change the files of models that do without it.
         """
@@ -117,7 +108,7 @@ class Recipe:
 
 
 def _convolutions(channels: int, size: int) -> tuple[tuple[str, Any], ...]:
-    """Options of a small network: three convolutions of stride 2, one linear layer."""
+    """Three convolutions of stride 2 and one linear layer."""
     layers = [[16, 4, 2, 1], [32, 4, 2, 1], [64, 4, 2, 1]]
     shape = (("channels", channels), ("size", size))
     return (*shape, ("convolutions", layers), ("linear", [10]))
@@ -130,11 +121,7 @@ GRADIENT_PENALTIES: Final = {
 
 
 def _family(plain: Recipe, *, twice: Sequence[str] | None = None) -> tuple[Recipe, ...]:
-    """The same model without and with each gradient-norm penalty.
-
-    ``twice`` names the suffixes with the plain model's number of seeds; the others
-    are trained once. All have that number by default.
-    """
+    """A model without and with each penalty; `twice` names those of all its seeds."""
     return plain, *(
         replace(
             plain,

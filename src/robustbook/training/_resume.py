@@ -18,16 +18,6 @@ from robustbook._store.provenance import fingerprint
 from robustbook._store.sums import code_sum, tensor_sum
 from robustbook.datasets import Dataset
 
-__all__ = [
-    "HISTORY",
-    "check_place",
-    "code_of",
-    "described",
-    "differences",
-    "read_state",
-    "write_state",
-]
-
 _FORMAT: Final = 2
 #: Fields of a history that are kept.
 HISTORY: Final = ("rows", "seconds", "weights", "watched")

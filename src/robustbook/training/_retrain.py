@@ -14,19 +14,16 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from robustbook._checks.arguments import check_count
+from robustbook._checks.arguments import check_choice, check_count
 from robustbook._store import SCHEMA, data_directory, read_json
 from robustbook._store.files import check_writable
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import build_model, logits_of, save_checkpoint
 from robustbook.scores import accuracy
-from robustbook.training._loop import Loop, Scores, shuffled_batches
+from robustbook.training._loop import Loop, Scores, shuffled_batches, trapezoid
 from robustbook.training._losses import mirror_and_shift
 from robustbook.training._recipes import RECIPES, Recipe
-from robustbook.training._schedules import trapezoid
 from robustbook.training._train import train_classifier
-
-__all__ = ["retrain", "train_recipe"]
 
 #: Data sets of recipes with another name.
 _DATASETS: Final = {"cifar10-adversarial": "cifar10"}
@@ -46,12 +43,10 @@ def retrain(
     epochs: int | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Train the checkpoints of a data set, write them with their registry, return it.
+    """Train the checkpoints of a key of :data:`RECIPES` and write their registry.
 
-    ``name`` is a key of :data:`RECIPES`; models, seeds and epochs are the recipes' but
-    for a trial. Entries of what is not trained are kept. Nothing is replaced before
-    the last one is trained. When it is stopped, the same call goes on after the last
-    full epoch, from hidden files in the folder.
+    Entries of what is not trained are kept. Nothing is replaced before the last one is
+    trained. Stopped, the same call goes on from hidden files in the folder.
     """
     if num_seeds is not None:
         check_count("num_seeds", num_seeds)
@@ -100,9 +95,7 @@ def retrain(
 
 
 def _chosen(name: str, models: Sequence[str] | None) -> list[Recipe]:
-    """The recipes to train."""
-    if name not in RECIPES:
-        raise ValueError(f"name: expected one of {', '.join(RECIPES)}; got {name!r}")
+    check_choice("name", name, RECIPES)
     known = [recipe.model for recipe in RECIPES[name]]
     chosen = known if models is None else list(models)
     if not chosen or not set(chosen) <= set(known):
@@ -167,9 +160,6 @@ def _written(
         for path in paths:
             path.replace(folder / path.name)
     return content
-
-
-# ------------------------------------------------------------------------ a recipe
 
 
 def train_recipe(

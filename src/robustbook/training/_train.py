@@ -12,7 +12,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from robustbook._checks.arguments import check_count, check_non_negative, check_positive
+from robustbook._checks.arguments import (
+    check_choice,
+    check_count,
+    check_non_negative,
+    check_positive,
+)
 from robustbook.datasets import Dataset
 from robustbook.models import resolve_device
 from robustbook.scores import accuracy
@@ -22,13 +27,11 @@ from robustbook.training._loop import (
     Loop,
     Scores,
     as_floats,
+    cosine,
     domain_batches,
     shuffled_batches,
 )
 from robustbook.training._losses import Loss, add_gaussian_noise, cross_entropy_loss
-from robustbook.training._schedules import cosine
-
-__all__ = ["Measure", "train_classifier", "train_domains"]
 
 #: Scores of a pair of samples: a function of logits (n, K), shifted logits (n, K) and
 #: labels (n,) that returns numbers by name. :func:`robustbook.selection.pair_scores`
@@ -55,10 +58,9 @@ def train_classifier(
 ) -> list[float]:
     """Train a classifier by minimizing the mean cross-entropy, or another loss.
 
-    Adam, with a learning rate that falls to zero along half a cosine. The order
-    of the samples, the noise and what is random in the loss come from a generator
-    of their own: the result depends on the model's initial weights, on `seed` and
-    on the options, not on the state of the global generator.
+    Adam, with a learning rate that falls to zero along half a cosine. The result
+    depends on the model's initial weights, on `seed` and on the options, not on the
+    state of the global generator.
 
     Parameters
     ----------
@@ -76,18 +78,12 @@ def train_classifier(
         Standard deviation of Gaussian noise added to every training image,
         drawn anew each time; the result is clipped to [0, 1].
     loss : Loss, default cross_entropy_loss
-        What to minimize: a function of model, images, labels and generator. With
-        :func:`adversarial_loss`, this is adversarial training; see also
-        :func:`gradient_norm_loss`.
+        A function of model, images, labels and generator, such as
+        :func:`adversarial_loss` and :func:`gradient_norm_loss` make.
     batch_size : int, default 64
         Samples in a step.
-    checkpoint : Path or str, optional
-        File to which everything is written after each epoch, and from which training
-        goes on if it is there, as in :func:`train_domains`.
-    device : str, default "cpu"
-        Where to train; "auto" means a CUDA device if there is one.
-    progress : bool, default True
-        Show a progress bar.
+    checkpoint, device, progress
+        As in :func:`train_domains`.
 
     Returns
     -------
@@ -100,8 +96,7 @@ def train_classifier(
         If `epochs`, `lr` or `batch_size` is not positive, `noise_std` or `seed` is
         negative, there is no image, or the checkpoint is of another training.
     FloatingPointError
-        If the loss is no longer a finite number; what is left of the model is of
-        no use.
+        If the loss is no longer a finite number; the model is of no use then.
     OSError
         If the checkpoint cannot be written.
 
@@ -169,18 +164,20 @@ def train_domains(
     """Train on several source domains and measure every epoch.
 
     All criteria are recorded for every epoch, so selections by different criteria
-    are compared on the same weights.
+    are compared on the same weights. On one machine the result is the same to the last
+    bit, whatever the state of the global generator; on a GPU the rounding of some sums
+    depends on their order.
 
     Parameters
     ----------
     model : torch.nn.Module
-        The model, changed in place: afterwards it has the weights of the last epoch
-        and is in evaluation mode.
+        Changed in place: it ends with the weights of the last epoch, in evaluation
+        mode.
     learner : Learner or Loss
         What to minimize: :class:`ERM`, :class:`IRM`, :class:`LISA`; or a loss such as
         :func:`adversarial_loss`, over the images of all domains together.
     domains : sequence of Dataset
-        The source domains. Images are float in [0, 1], or uint8, which are divided
+        The source domains. Images are float32 in [0, 1], or uint8, which are divided
         by 255 when they are used and take a quarter of the memory.
     epochs : int
         Passes over the largest domain; smaller ones are repeated.
@@ -201,8 +198,8 @@ def train_domains(
         evaluation mode, such as the features of some images.
     stop : EarlyStopping, optional
         When to stop early.
-    optimizer : str, default "adam"
-        "adam", or "sgd" with momentum 0.9.
+    optimizer : {"adam", "sgd"}, default "adam"
+        The latter with momentum 0.9.
     batch_size : int, default 64
         Samples of each domain in a step.
     checkpoint : Path or str, optional
@@ -215,11 +212,11 @@ def train_domains(
         finished then.
     device : str, default "cpu"
         Where to train; "auto" means a CUDA device if there is one.
-    precision : str, default "auto"
-        "float32", or "bfloat16" for mixed precision; "auto" means the latter on a
-        CUDA device that has it. Evaluation is in float32 always.
+    precision : {"auto", "float32", "bfloat16"}, default "auto"
+        "bfloat16" is mixed precision, "auto" means it on a CUDA device that has it.
+        Evaluation is in float32 always.
     progress : bool, default True
-        Show a bar with loss, accuracies and agreement.
+        Show a progress bar.
 
     Returns
     -------
@@ -236,12 +233,6 @@ def train_domains(
     OSError
         If the checkpoint cannot be written; the epochs before are in it.
 
-    Notes
-    -----
-    The result depends on the model's initial weights, the seed and the options, not
-    on the state of the global generator. On one machine it is the same to the last
-    bit; on a GPU the rounding of some sums depends on their order.
-
     Examples
     --------
     >>> from robustbook.datasets import diagvib
@@ -249,17 +240,12 @@ def train_domains(
     >>> from robustbook.training import IRM, train_domains
     >>> setup = diagvib.DISCRIMINABILITY
     >>> train = diagvib.draw_all(setup.training, shapes=setup.shapes, count=32)
+    >>> domains = [scenes.dataset(size=16) for scenes in train]
     >>> model = build_model(
     ...     "strided-cnn", seed=0, options={"width": 4, "num_classes": 2}
     ... )
     >>> history = train_domains(
-    ...     model,
-    ...     IRM(),
-    ...     [scenes.dataset(size=16) for scenes in train],
-    ...     epochs=2,
-    ...     lr=0.01,
-    ...     seed=0,
-    ...     progress=False,
+    ...     model, IRM(), domains, epochs=2, lr=0.01, seed=0, progress=False
     ... )
     >>> [row["epoch"] for row in history.rows], history.finished
     ([1, 2], True)
@@ -316,7 +302,6 @@ def _scores(
     measure: Measure,
     device: torch.device,
 ) -> Scores:
-    """What an epoch is worth, on pairs and tests."""
     sets = [*tests.values(), *(part for pair in pairs.values() for part in pair)]
     each_once = {id(data): data for data in sets}
 
@@ -343,24 +328,16 @@ def _logits(model: nn.Module, data: Dataset, device: torch.device) -> Tensor:
 
 
 def _optimizer(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
-    if name == "adam":
+    if check_choice("optimizer", name, ("adam", "sgd")) == "adam":
         return torch.optim.Adam(model.parameters(), lr=lr)
-    if name == "sgd":
-        return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
-    raise ValueError(f"optimizer: expected 'adam' or 'sgd', got {name!r}")
+    return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
 
 
 def _is_mixed(precision: str, device: torch.device) -> bool:
-    if precision not in ("auto", "float32", "bfloat16"):
-        raise ValueError(
-            f"precision: expected 'auto', 'float32' or 'bfloat16', got {precision!r}"
-        )
+    check_choice("precision", precision, ("auto", "float32", "bfloat16"))
     if precision == "auto":
         return device.type == "cuda" and torch.cuda.is_bf16_supported()
     return precision == "bfloat16"
-
-
-# --------------------------------------------------------------------- arguments
 
 
 def _check_sets(

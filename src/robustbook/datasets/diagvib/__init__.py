@@ -1,13 +1,13 @@
 """Pictures of digits whose factors are under control: a world to shift.
 
-A picture shows one handwritten digit on gray. Six factors make it: the digit itself
-(its shape, which is the class), and hue, lightness, texture, position and scale.
-An :class:`Environment` says which levels the five others have, :func:`draw` draws
-scenes from it, and :meth:`Scenes.images` makes their pictures, at any size. The
-environments of the papers' experiments are here by name (:class:`Setup`).
+A picture shows one handwritten digit on gray. Six factors make it: the digit (its
+shape, which is the class), hue, lightness, texture, position and scale. An
+:class:`Environment` says which levels the five others have, :func:`draw` draws scenes
+from it, and :meth:`Scenes.images` makes their pictures, at any size. The environments
+of the papers' experiments are here by name (:class:`Setup`).
 
 The factors, their levels and intervals are those of DiagViB-6 (E. Eulig et al.,
-ICCV 2021). Code and textures are our own: nothing is copied from the original.
+ICCV 2021); code and textures are our own.
 """
 
 from robustbook.datasets.diagvib._factors import (
@@ -23,20 +23,18 @@ from robustbook.datasets.diagvib._factors import (
     Environment,
     original_position,
 )
-from robustbook.datasets.diagvib._opportunities import (
-    OPPORTUNITIES,
-    co_occurrence,
-    opportunities,
-)
 from robustbook.datasets.diagvib._scenes import Scenes, draw, draw_all, every_level
 from robustbook.datasets.diagvib._setups import (
     CONFIGURED,
     DISCRIMINABILITY,
+    OPPORTUNITIES,
     SELECTION_HUE,
     SELECTION_POSITION,
     Difference,
     Setup,
+    co_occurrence,
     differences,
+    opportunities,
 )
 from robustbook.datasets.diagvib._textures import texture
 

@@ -9,23 +9,6 @@ from typing import Any, Final, TypeVar
 
 from robustbook._checks.arguments import check_choice
 
-__all__ = [
-    "FACTORS",
-    "HUES",
-    "HUE_SPREAD",
-    "LIGHTNESSES",
-    "POSITIONS",
-    "SCALES",
-    "SHAPES",
-    "TEXTURES",
-    "Choice",
-    "Environment",
-    "Frozen",
-    "Interval",
-    "level_index",
-    "original_position",
-]
-
 #: A value is drawn uniformly between these two.
 Interval = tuple[float, float]
 
@@ -117,24 +100,10 @@ def level_index(factor: str, level: str) -> int:
 def original_position(name: str) -> str:
     """Return where the original generator draws what it calls by a position's name.
 
-    The original takes the first of the two numbers of a position, that of "left" and
-    "right", for the row of the image. So its pictures are the transposes of their
-    names. Ours are where their names say.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`POSITIONS`.
-
-    Returns
-    -------
-    str
-        Another of them, or the same on the diagonal.
-
-    Raises
-    ------
-    ValueError
-        If there is no such position.
+    The original takes the first of a position's two numbers, that of "left" and
+    "right", for the row of the image: its pictures are the transposes of their names.
+    Ours are where their names say. `name` is one of :data:`POSITIONS`, and so is what
+    is returned.
 
     Examples
     --------
@@ -188,10 +157,6 @@ class Environment:
     ValueError
         If a level or a digit does not exist.
 
-    Notes
-    -----
-    Source: E. Eulig et al., *DiagViB-6*, ICCV 2021. Chapter 14 of this book.
-
     Examples
     --------
     >>> red = Environment(hue="red", lightness="bright")
@@ -213,47 +178,24 @@ class Environment:
     def __post_init__(self) -> None:
         for field in fields(self):
             choice = getattr(self, field.name)
-            if not isinstance(choice, Mapping):
-                choice = _plain(field.name, choice)
-            else:
+            if isinstance(choice, Mapping):
                 if not choice or not set(choice) <= set(SHAPES):
                     raise ValueError(
                         f"{field.name}: expected digits from 0 to 9 as keys, got "
                         f"{sorted(choice, key=str)}"
                     )
-                choice = Frozen(
-                    {
-                        int(digit): _plain(field.name, levels)
-                        for digit, levels in choice.items()
-                    }
-                )
+                items = choice.items()
+                choice = Frozen({int(d): _plain(field.name, one) for d, one in items})
+            else:
+                choice = _plain(field.name, choice)
             object.__setattr__(self, field.name, choice)
-            shapes = choice if isinstance(choice, Mapping) else [0]
-            for shape in shapes:
-                levels = self.levels(field.name, shape)
-                if not levels:
-                    raise ValueError(f"{field.name}: expected at least one level")
-                for level in levels:
-                    level_index(field.name, level)
 
     def __repr__(self) -> str:
         shown = (_shown(getattr(self, field.name)) for field in fields(self))
         return f"Environment({', '.join(shown)})"
 
     def levels(self, factor: str, shape: int) -> tuple[str, ...]:
-        """Return the levels of a factor that a digit can have.
-
-        Parameters
-        ----------
-        factor : str
-            One of :data:`FACTORS`.
-        shape : int
-            A digit.
-
-        Returns
-        -------
-        tuple of str
-            They are drawn with equal probability.
+        """Return the levels of a factor that a digit can have, all equally probable.
 
         Raises
         ------
@@ -274,38 +216,15 @@ class Environment:
     def changed(self, **levels: Choice) -> Environment:
         """Return this environment with some factors at other levels.
 
-        Parameters
-        ----------
-        **levels
-            Factors and their new levels.
-
-        Returns
-        -------
-        Environment
-            A new one.
-
         Raises
         ------
-        TypeError
-            If there is no such factor.
-        ValueError
-            If there is no such level.
+        TypeError, ValueError
+            If there is no such factor, or no such level.
         """
         return replace(self, **levels)
 
     def differs_from(self, other: Environment) -> tuple[str, ...]:
-        """Return the factors that have other levels in another environment.
-
-        Parameters
-        ----------
-        other : Environment
-            The other environment.
-
-        Returns
-        -------
-        tuple of str
-            Names of factors, in the order of :data:`FACTORS`.
-        """
+        """Return the factors that have other levels in another environment."""
         return tuple(
             name for name in FACTORS if getattr(self, name) != getattr(other, name)
         )
@@ -313,16 +232,19 @@ class Environment:
 
 def _plain(factor: str, choice: Any) -> str | tuple[str, ...]:
     """A level or a tuple of levels; a set has no order, so no seed would fix it."""
-    if isinstance(choice, str):
-        return choice
-    if not isinstance(choice, (list, tuple)) or len(set(map(str, choice))) < len(
-        choice
+    levels = (choice,) if isinstance(choice, str) else choice
+    if (
+        not isinstance(levels, (list, tuple))
+        or not levels
+        or len(set(map(str, levels))) < len(levels)
     ):
         raise ValueError(
             f"{factor}: expected a level, a tuple of different levels, or a mapping "
             f"from digits to these; got {choice!r}"
         )
-    return tuple(choice)
+    for level in levels:
+        level_index(factor, level)
+    return choice if isinstance(choice, str) else tuple(choice)
 
 
 def _shown(choice: Any) -> str:

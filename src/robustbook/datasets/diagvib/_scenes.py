@@ -7,25 +7,141 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_choice, check_count
 from robustbook.datasets._types import Dataset, positions_of
-from robustbook.datasets.diagvib._factors import FACTORS, SHAPES, Environment
-from robustbook.datasets.diagvib._masks import SOURCES, SPLITS, count_masks
-from robustbook.datasets.diagvib._random import RandomStreams, factor_values
-from robustbook.datasets.diagvib._render import render
+from robustbook.datasets.diagvib._factors import (
+    FACTORS,
+    HUE_SPREAD,
+    HUES,
+    LIGHTNESSES,
+    POSITIONS,
+    SCALES,
+    SHAPES,
+    Environment,
+    level_index,
+)
+from robustbook.datasets.diagvib._render import SOURCES, SPLITS, count_masks, render
 
-__all__ = ["Scenes", "draw", "draw_all", "every_level"]
+#: What is drawn of each scene, one number in [0, 1) each. Their order fixes which
+#: pictures belong to a seed: only ever add at the end.
+_DRAWN: Final = (
+    "hue level",
+    "hue",
+    "lightness level",
+    "dark end",
+    "light end",
+    "texture level",
+    "texture row",
+    "texture column",
+    "position level",
+    "across",
+    "down",
+    "scale level",
+    "scale",
+)
+
+
+class _RandomStreams:
+    """Streams of random numbers, each with a name: none moves when another grows."""
+
+    def __init__(self, seed: int, split: int) -> None:
+        self.key = (seed, split)
+
+    def _stream(self, *name: int) -> np.random.Generator:
+        return np.random.default_rng((*self.key, *name))
+
+    def labels(self, count: int, classes: int) -> npt.NDArray[np.int64]:
+        """Every class once in each run of as many labels, in a random order."""
+        runs = self._stream(0).random((-(-count // classes), classes))
+        return runs.argsort(axis=1).ravel()[:count].astype(np.int64)
+
+    def uniform(self, count: int, part: int) -> npt.NDArray[np.float64]:
+        """One row of numbers for each scene."""
+        return self._stream(1, part).random((count, len(_DRAWN)))
+
+    def pool(
+        self, size: int, shape: int, part: int, parts: int
+    ) -> npt.NDArray[np.int64]:
+        """The digits of one of several parts that share none."""
+        if size < parts:
+            raise ValueError(
+                f"environments: expected at most {size}, the number of pictures of "
+                f"the digit {shape}, if they are to share none; got {parts}; or pass "
+                "paired=True"
+            )
+        return self._stream(2, shape).random(size).argsort()[part::parts]
+
+    def walk(
+        self, pool: npt.NDArray[np.int64], count: int, shape: int, part: int
+    ) -> npt.NDArray[np.int64]:
+        """Go through a pool as often as needed, each time in another order."""
+        rounds = [
+            pool[self._stream(3, shape, part, lap).random(len(pool)).argsort()]
+            for lap in range(-(-count // len(pool)))
+        ]
+        return np.concatenate(rounds)[:count] if rounds else pool[:0]
+
+
+def _factor_values(
+    environment: Environment,
+    shapes: tuple[int, ...],
+    labels: npt.NDArray[np.int64],
+    uniform: npt.NDArray[np.float64],
+) -> dict[str, Any]:
+    """Levels and values of all factors, from uniform numbers."""
+    column = dict(zip(_DRAWN, uniform.T, strict=True))
+    levels: dict[str, npt.NDArray[np.int64]] = {}
+    for factor in FACTORS:
+        level = np.empty(len(labels), dtype=np.int64)
+        for label, shape in enumerate(shapes):
+            names = environment.levels(factor, shape)
+            choices = np.array([level_index(factor, name) for name in names])
+            mine = labels == label
+            share = column[f"{factor} level"][mine]
+            level[mine] = choices[(share * len(choices)).astype(np.int64)]
+        levels[factor] = level
+
+    def between(
+        intervals: Sequence[tuple[float, float]], factor: str, name: str
+    ) -> Tensor:
+        low, high = np.array(intervals)[levels[factor]].T
+        return torch.from_numpy((low + (high - low) * column[name]).astype(np.float32))
+
+    hues = [(hue - HUE_SPREAD, hue + HUE_SPREAD) for hue in HUES.values()]
+    ends = list(LIGHTNESSES.values())
+    places = list(POSITIONS.values())
+    crop = np.stack([column["texture row"], column["texture column"]], axis=1)
+    return {
+        "levels": {name: torch.from_numpy(level) for name, level in levels.items()},
+        "hue": between(hues, "hue", "hue") % 360.0,
+        "lightness": torch.stack(
+            [
+                between([dark for dark, _ in ends], "lightness", "dark end"),
+                between([light for _, light in ends], "lightness", "light end"),
+            ],
+            dim=1,
+        ),
+        "crop": torch.from_numpy(crop.astype(np.float32)),
+        "position": torch.stack(
+            [
+                between([across for across, _ in places], "position", "across"),
+                between([down for _, down in places], "position", "down"),
+            ],
+            dim=1,
+        ),
+        "scale": between(list(SCALES.values()), "scale", "scale"),
+    }
 
 
 @dataclass(frozen=True, eq=False)
 class Scenes:
-    """Objects with all their factors: what pictures are drawn from.
+    """Objects with all their factors, from :func:`draw` or :func:`draw_all`.
 
-    Made by :func:`draw` or :func:`draw_all`. The pictures themselves are made when
-    they are asked for, by :meth:`images`, always the same ones.
+    Their pictures are made when they are asked for, by :meth:`images`, always the same.
 
     Attributes
     ----------
@@ -38,8 +154,7 @@ class Scenes:
     labels : Tensor, shape (n,)
         int64 classes from 0 to ``len(shapes)`` - 1.
     instances : Tensor, shape (n,)
-        Which picture of its digit each object is cut out with: a number among those
-        of `split`.
+        Which picture of its digit, among those of `split`, each object is cut out with.
     levels : dict of str to Tensor, shape (n,)
         The level of each factor, as a position in :data:`FACTORS`.
     hue : Tensor, shape (n,)
@@ -83,18 +198,7 @@ class Scenes:
         return f"Scenes({len(self)} of {shapes}, {self.environment})"
 
     def subset(self, index: Any) -> Scenes:
-        """Return some of the scenes, in the order of an index.
-
-        Parameters
-        ----------
-        index : slice, sequence of int, Tensor or ndarray
-            Positions among these scenes, or a mask of one bool for each.
-
-        Returns
-        -------
-        Scenes
-            The chosen ones.
-        """
+        """Return the scenes of an index: positions, a slice, or a mask."""
         if not isinstance(index, slice):
             index = positions_of(index, len(self))
         chosen: dict[str, Any] = {
@@ -121,7 +225,7 @@ class Scenes:
         index : slice, sequence of int, Tensor or ndarray, optional
             Which; all by default.
         size : int, default 64
-            Side of a picture, in pixels; the original's is 128.
+            Side of a picture, in pixels, at least 16; the original's is 128.
         device : str, default "cpu"
             Where to make them, and where they are left.
         dtype : torch.dtype, default torch.float32
@@ -131,20 +235,8 @@ class Scenes:
         Returns
         -------
         Tensor, shape (n, 3, size, size)
-            Pixels in [0, 1], in steps of 1/255; or from 0 to 255.
-
-        Raises
-        ------
-        TypeError
-            For another `dtype`.
-        ValueError
-            If `size` is less than 16.
-
-        Notes
-        -----
-        An object covers the gray background with its color as far as its digit
-        covers a pixel. Objects may be cut off at the image's edge, as in the
-        original.
+            Pixels in [0, 1], in steps of 1/255; or from 0 to 255. Objects may be cut
+            off at the image's edge, as in the original.
 
         Examples
         --------
@@ -166,21 +258,7 @@ class Scenes:
         name: str = "diagvib",
         dtype: torch.dtype = torch.float32,
     ) -> Dataset:
-        """Make all pictures and return them with their labels.
-
-        Parameters
-        ----------
-        size : int, default 64
-            Side of a picture, in pixels.
-        name : str, default "diagvib"
-            Name of the data set.
-        dtype : torch.dtype, default torch.float32
-            As for :meth:`images`.
-
-        Returns
-        -------
-        Dataset
-            With one class for each digit of `shapes`.
+        """Make all pictures, as :meth:`images` does, and return them with their labels.
 
         Examples
         --------
@@ -223,21 +301,12 @@ def draw(
     seed : int, default 0
         Seed of everything that is drawn.
 
-    Returns
-    -------
-    Scenes
-        The scenes.
-
     Raises
     ------
     ValueError
         If an argument is not one of those above.
     DataUnavailableError
         If MNIST is wanted and not to be had.
-
-    See Also
-    --------
-    draw_all : Several environments at once, of disjoint or of the same digits.
 
     Examples
     --------
@@ -247,15 +316,8 @@ def draw(
     >>> 1.35 <= float(scenes.scale.min()) <= float(scenes.scale.max()) <= 1.45
     True
     """
-    (scenes,) = draw_all(
-        [environment],
-        shapes=shapes,
-        count=count,
-        split=split,
-        source=source,
-        seed=seed,
-    )
-    return scenes
+    options: dict[str, Any] = {"split": split, "source": source, "seed": seed}
+    return draw_all([environment], shapes=shapes, count=count, **options)[0]
 
 
 def draw_all(
@@ -286,7 +348,8 @@ def draw_all(
     Returns
     -------
     tuple of Scenes
-        One for each environment, in their order.
+        One for each environment, in their order. No digit is used again before all of
+        its class have been used.
 
     Raises
     ------
@@ -298,9 +361,8 @@ def draw_all(
 
     Notes
     -----
-    No digit is used again before all of its class have been used; then each is
-    used once more, in another order. The thesis calls the two ways the shifted and
-    the control setting (appendix C; section 4.3, Experiments 5a and 5b).
+    The thesis calls the two ways the shifted and the control setting (appendix C;
+    section 4.3, Experiments 5a and 5b).
 
     Examples
     --------
@@ -315,27 +377,23 @@ def draw_all(
     """
     if isinstance(environments, Environment):
         environments = [environments]
-    elif not _listed(environments):
-        raise TypeError(
-            f"environments: expected a sequence of Environment, got {environments!r}"
-        )
+    for one in environments if _listed(environments) else [environments]:
+        if not isinstance(one, Environment):
+            raise TypeError(
+                f"environments: expected a sequence of Environment, got {one!r}"
+            )
     if len(environments) == 0:
         raise ValueError("environments: expected at least one, got none")
-    for environment in environments:
-        if not isinstance(environment, Environment):
-            raise TypeError(
-                f"environments: expected a sequence of Environment, got {environment!r}"
-            )
     if not _listed(shapes):
         raise TypeError(f"shapes: expected a sequence of digits, got {shapes!r}")
     shapes = tuple(check_count("shapes", shape, minimum=0) for shape in shapes)
     if not shapes or len(set(shapes)) < len(shapes) or not set(shapes) <= set(SHAPES):
         raise ValueError(f"shapes: expected different digits from 0 to 9, got {shapes}")
-    for name, value, known in (("split", split, SPLITS), ("source", source, SOURCES)):
-        check_choice(name, value, known)
+    check_choice("split", split, SPLITS)
+    check_choice("source", source, SOURCES)
     check_count("count", count)
     seed = check_count("seed", seed, minimum=0)
-    random = RandomStreams(seed, SPLITS.index(split))
+    random = _RandomStreams(seed, SPLITS.index(split))
     labels = random.labels(count, len(shapes))
     groups = _groups(paired, len(environments))
     parts = max(groups) + 1
@@ -355,7 +413,7 @@ def draw_all(
                 split=split,
                 labels=torch.from_numpy(labels),
                 instances=torch.from_numpy(instances),
-                **factor_values(environment, shapes, labels, uniform),
+                **_factor_values(environment, shapes, labels, uniform),
             )
         )
     return tuple(drawn)
@@ -413,20 +471,15 @@ def every_level(
     Returns
     -------
     list of (str, list of str, Tensor)
-        Name, levels and pictures (n, 3, H, W) of each factor, shape first: what
-        :func:`robustbook.style.image_rows` shows. Of factors that are no matter
-        of place or size, only the middle half of each picture is there.
+        Name, levels and pictures (n, 3, H, W) of each factor, shape first, for
+        :func:`robustbook.style.image_rows`. Where place and size do not matter, only
+        the middle half of each picture is there.
 
     Examples
     --------
-    >>> for name, levels, images in every_level():
-    ...     print(name, len(levels), tuple(images.shape[1:]))
-    shape 10 (3, 64, 64)
-    hue 6 (3, 64, 64)
-    lightness 4 (3, 64, 64)
-    texture 6 (3, 64, 64)
-    position 9 (3, 128, 128)
-    scale 5 (3, 128, 128)
+    >>> [(name, len(levels)) for name, levels, _ in every_level(size=32)]
+    [('shape', 10), ('hue', 6), ('lightness', 4), ('texture', 6), ('position', 9),
+     ('scale', 5)]
     """
 
     def one(environment: Environment, shape: int) -> Tensor:

@@ -1,12 +1,16 @@
-"""The environments of the papers' experiments on choosing models, by name."""
+"""The environments of the papers' experiments, by name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
+import torch
+from torch import Tensor
+
+from robustbook._checks.arguments import check_choice
 from robustbook.datasets.diagvib._factors import (
     HUES,
     LIGHTNESSES,
@@ -18,21 +22,10 @@ from robustbook.datasets.diagvib._factors import (
     original_position,
 )
 
-__all__ = [
-    "CONFIGURED",
-    "DISCRIMINABILITY",
-    "SELECTION_HUE",
-    "SELECTION_POSITION",
-    "Difference",
-    "Setup",
-    "differences",
-    "shifted",
-]
-
 
 @dataclass(frozen=True)
 class Setup:
-    """The environments of an experiment.
+    """The environments of an experiment; setups can be compared, hashed and pickled.
 
     Attributes
     ----------
@@ -49,20 +42,13 @@ class Setup:
     tests : tuple of Environment
         Number j has j more factors shifted than number 0.
 
-    Notes
-    -----
-    Setups can be compared, hashed and pickled.
-
     Examples
     --------
-    >>> for test in DISCRIMINABILITY.tests:
+    >>> for test in DISCRIMINABILITY.tests[:3]:
     ...     print(test)
     Environment(red, dark, blank, center, normal)
     Environment(blue, dark, blank, center, normal)
     Environment(blue, bright, blank, center, normal)
-    Environment(blue, bright, blank, lower center, normal)
-    Environment(blue, bright, blank, lower center, large)
-    Environment(blue, bright, tiles, lower center, large)
     """
 
     name: str
@@ -74,10 +60,7 @@ class Setup:
     def environments(self) -> dict[str, Environment]:
         """Return all environments by their part in the experiment.
 
-        Returns
-        -------
-        dict of str to Environment
-            Keys such as "training 0", "validation 1F-MD 1" and "test 5".
+        Keys are such as "training 0", "validation 1F-MD 1" and "test 5".
         """
         parts = {
             "training": self.training,
@@ -91,7 +74,7 @@ class Setup:
         }
 
 
-def shifted(first: Environment, *shifts: tuple[str, str]) -> tuple[Environment, ...]:
+def _shifted(first: Environment, *shifts: tuple[str, str]) -> tuple[Environment, ...]:
     """An environment, then one more for each factor that is shifted after another."""
     environments = [first]
     for factor, level in shifts:
@@ -99,22 +82,8 @@ def shifted(first: Environment, *shifts: tuple[str, str]) -> tuple[Environment, 
     return tuple(environments)
 
 
-def _pairs(
-    source: Environment, **others: Environment | tuple[Environment, Environment]
-) -> Mapping[str, tuple[Environment, Environment]]:
-    """Validation pairs; where one environment is given, the source is the other."""
-    return Frozen(
-        {
-            name.removeprefix("_").replace("_", "-"): (
-                other if isinstance(other, tuple) else (source, other)
-            )
-            for name, other in others.items()
-        }
-    )
-
-
 def _discriminability() -> Setup:
-    tests = shifted(
+    tests = _shifted(
         Environment(),
         ("hue", "blue"),
         ("lightness", "bright"),
@@ -126,14 +95,14 @@ def _discriminability() -> Setup:
         name="discriminability",
         shapes=(4, 9),
         training=tests[:2],
-        validation=_pairs(tests[0], ID=tests[1]),
+        validation=Frozen({"ID": (tests[0], tests[1])}),
         tests=tests,
     )
 
 
 def _selection_hue() -> Setup:
     red = Environment(scale="large")
-    tests = shifted(
+    tests = _shifted(
         red,
         ("hue", "green"),
         ("lightness", "bright"),
@@ -146,13 +115,14 @@ def _selection_hue() -> Setup:
         name="selection-hue",
         shapes=(1, 4, 7, 9),
         training=(red, blue),
-        validation=_pairs(
-            red,
-            SD=red,
-            ID=blue,
-            _1F_MD=magenta,
-            _5F_MD=tests[5],
-            OOD=(red.changed(hue="yellow"), magenta),
+        validation=Frozen(
+            {
+                "SD": (red, red),
+                "ID": (red, blue),
+                "1F-MD": (red, magenta),
+                "5F-MD": (red, tests[5]),
+                "OOD": (red.changed(hue="yellow"), magenta),
+            }
         ),
         tests=tests,
     )
@@ -160,7 +130,7 @@ def _selection_hue() -> Setup:
 
 def _selection_position() -> Setup:
     first = Environment(hue="green", position="upper left", scale="large")
-    tests = shifted(
+    tests = _shifted(
         first,
         ("position", "center"),
         ("scale", "small"),
@@ -170,18 +140,20 @@ def _selection_position() -> Setup:
     )
     # As printed: where the other two factors are shifted, the hue is back at green.
     printed = (*tests[:4], *(test.changed(hue="green") for test in tests[4:]))
+    second = first.changed(position="lower right")
     right = first.changed(position="upper right")
     return Setup(
         name="selection-position",
         shapes=(1, 4, 7, 9),
-        training=(first, first.changed(position="lower right")),
-        validation=_pairs(
-            first,
-            SD=first,
-            ID=first.changed(position="lower right"),
-            _1F_MD=right,
-            _5F_MD=tests[5],
-            OOD=(right, first.changed(position="lower left")),
+        training=(first, second),
+        validation=Frozen(
+            {
+                "SD": (first, first),
+                "ID": (first, second),
+                "1F-MD": (first, right),
+                "5F-MD": (first, tests[5]),
+                "OOD": (right, first.changed(position="lower left")),
+            }
         ),
         tests=printed,
     )
@@ -197,8 +169,6 @@ SELECTION_HUE: Final = _selection_hue()
 #: and C.5.
 SELECTION_POSITION: Final = _selection_position()
 
-
-# ----------------------------------------------------- as the configuration has it
 
 #: Positions in the order of the original's list, by the names of that list.
 _LISTED: Final = (
@@ -227,26 +197,13 @@ def _decoded(vector: Sequence[int]) -> Environment:
 
 
 def _configured(
-    name: str,
-    shapes: tuple[int, ...],
-    training: str,
-    validation: Mapping[str, str],
-    tests: str,
+    name: str, shapes: tuple[int, ...], validation: Mapping[str, str], tests: str
 ) -> Setup:
     def environments(digits: str) -> tuple[Environment, ...]:
         return tuple(_decoded([int(digit) for digit in env]) for env in digits.split())
 
-    pairs: dict[str, tuple[Environment, Environment]] = {}
-    for key, value in validation.items():
-        first, second = environments(value)
-        pairs[key] = (first, second)
-    return Setup(
-        name=name,
-        shapes=shapes,
-        training=environments(training),
-        validation=Frozen(pairs),
-        tests=environments(tests),
-    )
+    pairs: dict[str, Any] = {k: environments(pair) for k, pair in validation.items()}
+    return Setup(name, shapes, pairs["ID"], Frozen(pairs), environments(tests))
 
 
 #: The same three setups as the PA authors' published configuration has them, each
@@ -258,14 +215,12 @@ CONFIGURED: Final[Mapping[str, Setup]] = MappingProxyType(
             _configured(
                 "discriminability",
                 (4, 9),
-                "03042 43042",
                 {"ID": "03042 43042"},
                 "03042 43042 42042 42072 42073 42173",
             ),
             _configured(
                 "selection-hue",
                 (1, 4, 7, 9),
-                "00044 40044",
                 {
                     "SD": "00044 00044",
                     "ID": "00044 40044",
@@ -278,7 +233,6 @@ CONFIGURED: Final[Mapping[str, Setup]] = MappingProxyType(
             _configured(
                 "selection-position",
                 (1, 4, 7, 9),
-                "20084 20004",
                 {
                     "ID": "20084 20004",
                     "1F-MD": "20084 20064",
@@ -298,10 +252,8 @@ class Difference:
 
     Attributes
     ----------
-    environment : str
-        The environment's part in the experiment, such as "test 3".
-    factor : str
-        The factor.
+    environment, factor : str
+        The environment's part in the experiment, such as "test 3", and the factor.
     first, second : Choice
         Its levels in the first and in the second setup.
     """
@@ -314,11 +266,6 @@ class Difference:
 
 def differences(first: Setup, second: Setup) -> list[Difference]:
     """Compare the environments that two setups have both.
-
-    Parameters
-    ----------
-    first, second : Setup
-        Two setups, such as one of ours and one of :data:`CONFIGURED`.
 
     Returns
     -------
@@ -334,17 +281,133 @@ def differences(first: Setup, second: Setup) -> list[Difference]:
     [('lightness', 'bright', 'brighter'), ('lightness', 'dark', 'bright'),
      ('scale', 'large', 'larger')]
     """
-    return list(_differences(first.environments(), second.environments()))
+    others = second.environments()
+    return [
+        Difference(part, factor, getattr(one, factor), getattr(others[part], factor))
+        for part, one in first.environments().items()
+        if part in others
+        for factor in one.differs_from(others[part])
+    ]
 
 
-def _differences(
-    first: Mapping[str, Environment], second: Mapping[str, Environment]
-) -> Iterator[Difference]:
-    for part, environment in first.items():
-        if part not in second:
-            continue
-        other = second[part]
-        for factor in environment.differs_from(other):
-            yield Difference(
-                part, factor, getattr(environment, factor), getattr(other, factor)
+#: From only shortcuts to none: zero, one, two and three compositional generalization
+#: opportunities (ZGO, CGO), and zero shortcut opportunities (ZSO).
+OPPORTUNITIES: Final = ("ZGO", "1-CGO", "2-CGO", "3-CGO", "ZSO")
+
+#: The digits of Experiment 7, in the order of its tables.
+_DIGITS: Final = (7, 4, 9)
+#: What each digit occurs with besides its own level: one more for each opportunity.
+_MORE: Final = ((0, 1), (2, 0), (1, 2))
+_LEARNED: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
+    {
+        "hue": (("blue", "red", "green"), ("yellow", "cyan", "magenta")),
+        "position": (
+            ("upper left", "center", "lower right"),
+            ("lower center", "upper right", "center left"),
+        ),
+    }
+)
+
+
+def co_occurrence(setting: str) -> Tensor:
+    """Return which digits occur with which levels of the learned factor.
+
+    Parameters
+    ----------
+    setting : str
+        One of :data:`OPPORTUNITIES`.
+
+    Returns
+    -------
+    Tensor, shape (3, 3)
+        Row i is the digit 7, 4 or 9, column j a level: true where they are seen
+        together in training and validation.
+
+    Notes
+    -----
+    Source: thesis, section C.2.2; PA paper, Figure 12. The tables of 3-CGO and ZSO are
+    pictures there: the third opportunity here completes the pattern of the first two.
+
+    Examples
+    --------
+    >>> co_occurrence("1-CGO").int()
+    tensor([[1, 1, 0],
+            [0, 1, 0],
+            [0, 0, 1]], dtype=torch.int32)
+    """
+    check_choice("setting", setting, OPPORTUNITIES)
+    if setting == "ZSO":
+        return torch.ones(3, 3, dtype=torch.bool)
+    table = torch.eye(3, dtype=torch.bool)
+    for row, column in _MORE[: OPPORTUNITIES.index(setting)]:
+        table[row, column] = True
+    return table
+
+
+def opportunities(setting: str, *, factor: str = "hue") -> Setup:
+    """Return the environments of Experiment 7: a factor that gives the class away.
+
+    Parameters
+    ----------
+    setting : str
+        One of :data:`OPPORTUNITIES`.
+    factor : {"hue", "position"}, default "hue"
+        The factor that co-occurs with the class.
+
+    Returns
+    -------
+    Setup
+        Two source domains with different levels of that factor. Test 0 holds the
+        combinations of both, test 1 those that neither has (in ZSO all), and the
+        further tests shift other factors as well.
+
+    Notes
+    -----
+    Source: thesis, section C.2.2 and Table C.6, whose caption takes "CR" for "upper
+    left"; here it is "center right".
+
+    Examples
+    --------
+    >>> zgo = opportunities("ZGO")
+    >>> zgo.training[0]
+    Environment({7: blue, 4: red, 9: green}, bright, tiles, center, large)
+    >>> zgo.tests[1].levels("hue", 7)
+    ('red', 'green', 'cyan', 'magenta')
+    """
+    check_choice("factor", factor, _LEARNED)
+    seen = co_occurrence(setting)
+    unseen = ~seen if not bool(seen.all()) else seen
+    sources = _LEARNED[factor]
+
+    def mapping(table: Tensor, levels: Sequence[tuple[str, ...]]) -> Choice:
+        choice: dict[int, str | tuple[str, ...]] = {}
+        for row, digit in enumerate(_DIGITS):
+            names = tuple(
+                source[column]
+                for source in levels
+                for column in range(3)
+                if table[row, column]
             )
+            choice[digit] = names[0] if len(names) == 1 else names
+        return choice
+
+    base = Environment(hue="blue", lightness="bright", texture="tiles", scale="large")
+    training = tuple(
+        base.changed(**{factor: mapping(seen, [source])}) for source in sources
+    )
+    novel = base.changed(**{factor: mapping(unseen, sources)})
+    other = {
+        "hue": (("position", "center right"), ("scale", "small")),
+        "position": (("scale", "small"), ("hue", "red")),
+    }[factor]
+    tests = (
+        base.changed(**{factor: mapping(seen, sources)}),
+        *_shifted(novel, *other, ("lightness", "dark"), ("texture", "wood")),
+    )
+    return Setup(
+        name=f"opportunities-{factor}-{setting}",
+        shapes=_DIGITS,
+        training=training,
+        validation=Frozen({"ID": (training[0], training[1])}),
+        tests=tests,
+    )

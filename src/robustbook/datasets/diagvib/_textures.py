@@ -15,8 +15,6 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from robustbook._checks.arguments import check_choice
 from robustbook.datasets.diagvib._factors import TEXTURES
 
-__all__ = ["SIDE", "texture", "texture_bank"]
-
 #: Side of a texture, in pixels of a picture of 128 pixels.
 SIDE: Final = 256
 
@@ -128,23 +126,13 @@ def _made(name: str) -> Array:
 
 
 def texture(name: str) -> Tensor:
-    """Return a texture: a gray picture whose levels are all equally frequent.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`TEXTURES`.
+    """Return a texture of :data:`TEXTURES`: gray, all levels equally frequent.
 
     Returns
     -------
     Tensor, shape (256, 256)
         float32 in [0, 1]: 1 takes the dark end of the object's color, 0 the light
         end. "blank" is 0 everywhere.
-
-    Raises
-    ------
-    ValueError
-        If there is no such texture.
 
     Examples
     --------
