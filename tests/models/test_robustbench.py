@@ -9,7 +9,7 @@ from torch import nn
 from robustbook._store import files, sha256_of
 from robustbook.datasets import DataUnavailableError, load_dataset
 from robustbook.models import load_model, load_robustbench
-from robustbook.models._robustbench_compat import (
+from robustbook.models._robustbench import (
     _AutoAttack,
     _resource_filename,
     import_robustbench,

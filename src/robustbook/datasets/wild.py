@@ -147,19 +147,13 @@ class WildDataset:
 
 def _read_square(file: Path, size: int) -> np.ndarray[Any, Any]:
     with extra("data"):
-        from PIL import Image, UnidentifiedImageError
+        from PIL import Image
 
     try:
         with Image.open(file) as stored:
             picture = stored.convert("RGB")
     # Pillow raises SyntaxError and ValueError as well where a picture is damaged.
-    except (
-        OSError,
-        SyntaxError,
-        ValueError,
-        UnidentifiedImageError,
-        Image.DecompressionBombError,
-    ) as error:
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise DataUnavailableError(
             f"{file}: expected a picture ({type(error).__name__}); unpack the archive "
             "of the WILDS package again"
@@ -345,12 +339,13 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
             f"{folder}: the tables are not those of the WILDS package "
             f"({type(error).__name__}: {error})"
         ) from error
+    files, labels, domains, _ = zip(*rows, strict=True)
     return WildDataset(
         name=name,
         split=split,
-        files=tuple(folder / file for file, _, _, _ in rows),
-        labels=torch.tensor([label for _, label, _, _ in rows], dtype=torch.int64),
-        domains=torch.tensor([domain for _, _, domain, _ in rows], dtype=torch.int64),
+        files=tuple(folder / file for file in files),
+        labels=torch.tensor(labels),
+        domains=torch.tensor(domains),
         class_names=form.class_names,
         domain_names=form.domain_names,
     )

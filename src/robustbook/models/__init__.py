@@ -8,7 +8,12 @@ accuracy.
 """
 
 from robustbook.models._architectures import (
+    CifarResNet,
+    ConvNet,
     LinearClassifier,
+    Normalized,
+    PlainResNet,
+    PooledConvNet,
     PreactResNet,
     SmallCNN,
     StridedCNN,
@@ -34,13 +39,6 @@ from robustbook.models._public import (
     Source,
     list_public_models,
     public_model,
-)
-from robustbook.models._public_architectures import (
-    CifarResNet,
-    ConvNet,
-    Normalized,
-    PlainResNet,
-    PooledConvNet,
 )
 from robustbook.models._robustbench import load_robustbench
 

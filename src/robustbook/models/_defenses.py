@@ -194,8 +194,7 @@ class _BehindJPEG(nn.Module):
         self.quality = quality
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.model(jpeg_compress(images, quality=self.quality))
-        return logits
+        return self.model(jpeg_compress(images, quality=self.quality))
 
 
 class JPEGReverseSigmoid(nn.Module):

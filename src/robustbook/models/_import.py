@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
@@ -17,31 +17,31 @@ from robustbook._compat import mend_torchvision
 _PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
-def is_import_path(name: str) -> bool:
-    """Whether a model's name is meant as "package.module:attribute"."""
-    return ":" in name
+class _RefusedError(Exception):
+    """Why a name is no model."""
 
 
 def import_model(name: str) -> nn.Module:
     """Import a model, as "package.module:attribute" names it; see `load_model`."""
-    if not _PATH.fullmatch(name):
-        _refuse(
-            name,
-            "expected package.module:attribute, Python names with dots in between, "
-            "such as mypackage.models:network",
-        )
-    where, _, attribute = name.partition(":")
-    model = _as_module(name, attribute, _attribute(name, _module(name, where)))
-    if any(isinstance(one, UninitializedParameter) for one in model.parameters()):
-        _refuse(
-            name,
-            "its weights are not there yet (nn.LazyLinear and the like); show it one "
-            "image where it is made",
-        )
+    try:
+        if not _PATH.fullmatch(name):
+            raise _RefusedError(
+                "expected package.module:attribute, Python names with dots in between, "
+                "such as mypackage.models:network"
+            )
+        where, _, attribute = name.partition(":")
+        model = _as_module(attribute, _attribute(_module(where), attribute))
+        if any(isinstance(one, UninitializedParameter) for one in model.parameters()):
+            raise _RefusedError(
+                "its weights are not there yet (nn.LazyLinear and the like); show it "
+                "one image where it is made"
+            )
+    except _RefusedError as error:
+        raise ValueError(f"name: {name!r}: {error}") from error.__cause__
     return model
 
 
-def _module(name: str, where: str) -> Any:
+def _module(where: str) -> Any:
     # Before a stranger's file imports it; what else is wrong with it is said there.
     with suppress(Exception):
         mend_torchvision()
@@ -50,67 +50,62 @@ def _module(name: str, where: str) -> Any:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if where == missing or where.startswith(f"{missing}."):
-            _refuse(
-                name,
+            raise _RefusedError(
                 f"no module {missing} found; install it, or run Python where it "
-                f"lies: the folder of {missing.split('.')[0]}.py or of the package",
-                error,
-            )
-        _refuse(
-            name, f"{where} imports {missing}, which is not installed; install it",
-            error,
-        )  # fmt: skip
+                f"lies: the folder of {missing.split('.')[0]}.py or of the package"
+            ) from error
+        raise _RefusedError(
+            f"{where} imports {missing}, which is not installed; install it"
+        ) from error
     except SystemExit as error:
-        _refuse(
-            name,
+        raise _RefusedError(
             f"importing {where} ends the program ({_in_words(error)}); put what it "
-            'does as a program under if __name__ == "__main__"',
-            error,
-        )
+            'does as a program under if __name__ == "__main__"'
+        ) from error
     except Exception as error:
-        _refuse(name, f"importing {where} raises {_in_words(error)}", error)
+        raise _RefusedError(f"importing {where} raises {_in_words(error)}") from error
 
 
-def _attribute(name: str, module: Any) -> Any:
+def _attribute(module: Any, attribute: str) -> Any:
     value, place = module, module.__name__
-    for part in name.partition(":")[2].split("."):
+    for part in attribute.split("."):
         try:
             value = getattr(value, part)
         except AttributeError:
             names = getattr(value, "__dict__", {})
             public = sorted(key for key in names if not key.startswith("_"))
-            _refuse(name, f"{place} has no attribute {part}{_among(public)}")
+            raise _RefusedError(
+                f"{place} has no attribute {part}{_among(public)}"
+            ) from None
         except (Exception, SystemExit) as error:
-            _refuse(name, f"{part} of {place} raises {_in_words(error)}", error)
+            raise _RefusedError(
+                f"{part} of {place} raises {_in_words(error)}"
+            ) from error
         place = f"{place}.{part}"
     return value
 
 
-def _as_module(name: str, attribute: str, value: Any) -> nn.Module:
+def _as_module(attribute: str, value: Any) -> nn.Module:
     if isinstance(value, nn.Module):
         return value
     if not callable(value):
-        _refuse(
-            name,
+        raise _RefusedError(
             "expected a torch.nn.Module, or a function that returns one, got "
-            f"{type(value).__name__}",
+            f"{type(value).__name__}"
         )
-    needed = _required(value)
-    if needed:
-        _refuse(
-            name,
+    if needed := _required(value):
+        raise _RefusedError(
             f"{attribute} needs arguments ({', '.join(needed)}); name a function "
-            "without any that returns the finished model, its weights loaded",
+            "without any that returns the finished model, its weights loaded"
         )
     try:
         model = value()
     except (Exception, SystemExit) as error:
-        _refuse(name, f"{attribute}() raises {_in_words(error)}", error)
+        raise _RefusedError(f"{attribute}() raises {_in_words(error)}") from error
     if not isinstance(model, nn.Module):
-        _refuse(
-            name,
+        raise _RefusedError(
             f"expected {attribute}() to return a torch.nn.Module, got "
-            f"{type(model).__name__}",
+            f"{type(model).__name__}"
         )
     return model
 
@@ -138,7 +133,3 @@ def _among(names: list[str], most: int = 8) -> str:
 
 def _in_words(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def _refuse(name: str, why: str, cause: BaseException | None = None) -> NoReturn:
-    raise ValueError(f"name: {name!r}: {why}") from cause

@@ -10,7 +10,7 @@ from torch import nn
 
 from robustbook.models._defenses import JPEGReverseSigmoid
 from robustbook.models._evaluate import resolve_device
-from robustbook.models._import import import_model, is_import_path
+from robustbook.models._import import import_model
 from robustbook.models._project import checkpoint_entry, load_checkpoint
 from robustbook.models._public import list_public_models, load_public
 from robustbook.models._robustbench import PREFIX, load_robustbench
@@ -98,7 +98,7 @@ def load_model(
             directory=directory,
             device=device,
         )
-    if is_import_path(name):
+    if ":" in name:
         model = import_model(name)
     elif name in list_public_models():
         model = load_public(name, directory=directory)

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from robustbook._checks.arguments import check_choice
 from robustbook._store import user_cache
 from robustbook._store.downloads import obtain
-from robustbook.models._architectures import build_model
-from robustbook.models._public_architectures import Normalized
+from robustbook.models._architectures import Normalized, build_model
 
 #: The name of an architecture for build_model, and its options.
 _Arch = tuple[str, dict[str, Any]]

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 import os
+import sys
+import types
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from torch import nn
+from torch import Tensor, nn
 
 from robustbook._checks.arguments import check_choice
+from robustbook._checks.extras import extra
+from robustbook._compat import mend_torchvision
 from robustbook._store import DataUnavailableError, sha256_of, user_cache
 from robustbook._store.downloads import data_folder
 from robustbook.models._evaluate import resolve_device
-from robustbook.models._robustbench_compat import import_robustbench
 
 #: What a name begins with to mean a model of RobustBench.
 PREFIX: Final = "robustbench:"
@@ -98,9 +102,14 @@ def load_robustbench(
             f"sha256: expected None, as {name} is an ensemble of {len(files)} files; "
             f"got {sha256!r}"
         )
-    present = [path for path in files if path.is_file()]
-    for path in present:
-        _check_weights(path, name, files[path], sha256)
+    absent = [path for path in files if not path.is_file()]
+
+    def check(paths: Iterable[Path]) -> None:
+        for path in paths:
+            if path.is_file():
+                _check_weights(path, name, files[path], sha256)
+
+    check(files)
     try:
         with _tensors_only(), warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -109,17 +118,14 @@ def load_robustbench(
                 name, model_dir=folder, dataset=dataset, threat_model=threat_model
             )
     except Exception as error:  # whatever gdown, requests, torch or the model raise
-        for path, gdrive_id in files.items():
-            if path.is_file() and path not in present:
-                try:
-                    _check_weights(path, name, gdrive_id, sha256)
-                except DataUnavailableError:
-                    path.unlink()  # or it would stand in the way of the next attempt
-                    raise
+        for path in absent:
+            try:
+                check([path])
+            except DataUnavailableError:
+                path.unlink()  # or it would stand in the way of the next attempt
+                raise
         raise _explained(error, name, files) from error
-    for path, gdrive_id in files.items():
-        if path.is_file() and path not in present:
-            _check_weights(path, name, gdrive_id, sha256)
+    check(absent)
     return model.requires_grad_(False).eval().to(resolve_device(device))
 
 
@@ -232,3 +238,92 @@ def _explained(
         f"{name}: {places} does not load as weights of this model ({reason}); it is "
         "the file of another model, or holds more than tensors"
     )
+
+
+# Let robustbench 1.1.1 import, with what is installed beside it. It imports autoattack,
+# but depends on pyautoattack, whose interface differs; and pkg_resources, which
+# setuptools 81 dropped. Both mends do nothing where the real module is installed. They
+# can go when robustbench imports what it depends on.
+
+
+class _AutoAttack:
+    """The interface of ``autoattack.AutoAttack`` over pyautoattack."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        norm: str = "Linf",
+        eps: float = 0.3,
+        seed: int | None = None,
+        verbose: bool = True,
+        attacks_to_run: tuple[str, ...] | list[str] = (),
+        version: str = "standard",
+        is_tf_model: bool = False,
+        device: Any = "cuda",
+        log_path: Any = None,
+    ) -> None:
+        from pyautoattack import AutoAttack
+
+        if is_tf_model:
+            raise NotImplementedError("is_tf_model: expected False, got True")
+        self._attack = AutoAttack(
+            model,
+            attacks=list(attacks_to_run) or None,
+            device=device,
+            eps=eps,
+            norm=norm,
+            seed=seed,
+            version=version,
+        )
+        self._attack.verbose = verbose
+
+    def run_standard_evaluation(
+        self,
+        x_orig: Tensor,
+        y_orig: Tensor,
+        bs: int = 250,
+        return_labels: bool = False,
+        state_path: Path | None = None,
+    ) -> Any:
+        images, labels = self._attack.run_standard_evaluation(
+            x_orig, y_orig, batch_size=bs, state_path=state_path
+        )
+        return (images, labels) if return_labels else images
+
+
+def _resource_filename(package: str, name: str) -> str:
+    module = sys.modules[package]
+    assert module.__file__ is not None
+    return str(Path(module.__file__).parent / name)
+
+
+def _module(name: str, **content: Any) -> None:
+    module = types.ModuleType(name)
+    vars(module).update(content)
+    sys.modules[name] = module
+
+
+def _absent(name: str) -> bool:
+    # A module that we made has no specification, and to ask for it would raise.
+    return name not in sys.modules and importlib.util.find_spec(name) is None
+
+
+def import_robustbench() -> Any:
+    """Import robustbench, mended; raise ModuleNotFoundError where there is none."""
+    if "robustbench" in sys.modules:
+        return sys.modules["robustbench"]
+    mend_torchvision()
+    with extra("robustbench"):
+        for name in ("robustbench", "pyautoattack", "torchvision"):
+            if not importlib.util.find_spec(name):
+                raise ModuleNotFoundError(name=name)
+    if _absent("autoattack"):
+        state = importlib.import_module("pyautoattack.state")
+        _module("autoattack", AutoAttack=_AutoAttack, __path__=[])
+        _module("autoattack.state", EvaluationState=state.EvaluationState)
+    if _absent("pkg_resources"):
+        _module("pkg_resources", resource_filename=_resource_filename)
+    with warnings.catch_warnings():
+        # Of its dependencies, about names that robustbench uses.
+        warnings.simplefilter("ignore")
+        return importlib.import_module("robustbench")

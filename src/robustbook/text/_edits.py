@@ -143,7 +143,20 @@ def amplify(
     >>> amplify(["the plot is thin ."], torch.tensor([0]), 1, seed=1)
     ('the plot is weak thin .',)
     """
-    return _with_adjectives(texts, labels, words, how, seed, flip=False)
+    checked = check_texts(texts)
+    check_count("words", words, minimum=0)
+    check_count("seed", seed, minimum=0)
+    check_choice("how", how, ("insert", "replace"))
+    truth = check_labels("labels", labels, length=len(checked), num_classes=2)
+    if words == 0:
+        return tuple(checked)
+    place = _inserted if how == "insert" else _replaced
+    changed = []
+    for index, (text, label) in enumerate(zip(checked, truth.tolist(), strict=True)):
+        draws = np.random.default_rng([seed, index]).random((words, 2))
+        adjectives = POSITIVE_WORDS if label == 1 else NEGATIVE_WORDS
+        changed.append(place(text.split(), draws, adjectives))
+    return tuple(changed)
 
 
 def contradict(
@@ -164,32 +177,9 @@ def contradict(
     >>> contradict(["the plot is thin ."], torch.tensor([0]), 1, seed=1)
     ('the plot is wonderful thin .',)
     """
-    return _with_adjectives(texts, labels, words, how, seed, flip=True)
-
-
-def _with_adjectives(
-    texts: Sequence[str],
-    labels: Tensor | npt.NDArray[Any],
-    words: int,
-    how: How,
-    seed: int,
-    *,
-    flip: bool,
-) -> tuple[str, ...]:
     checked = check_texts(texts)
-    check_count("words", words, minimum=0)
-    check_count("seed", seed, minimum=0)
-    check_choice("how", how, ("insert", "replace"))
     truth = check_labels("labels", labels, length=len(checked), num_classes=2)
-    if words == 0:
-        return tuple(checked)
-    place = _inserted if how == "insert" else _replaced
-    changed = []
-    for index, (text, label) in enumerate(zip(checked, truth.tolist(), strict=True)):
-        draws = np.random.default_rng([seed, index]).random((words, 2))
-        adjectives = POSITIVE_WORDS if (label == 1) != flip else NEGATIVE_WORDS
-        changed.append(place(text.split(), draws, adjectives))
-    return tuple(changed)
+    return amplify(checked, 1 - truth, words, how=how, seed=seed)
 
 
 def _inserted(

@@ -11,7 +11,6 @@ others as they are. On one machine with one version of torch the result is the s
 the last bit; elsewhere weights may differ in their last digits.
 """
 
-from robustbook.training._history import EarlyStopping, History
 from robustbook.training._learners import (
     ERM,
     IRM,
@@ -21,6 +20,7 @@ from robustbook.training._learners import (
     irm_penalty,
     mixup,
 )
+from robustbook.training._loop import EarlyStopping, History
 from robustbook.training._losses import (
     Loss,
     add_gaussian_noise,

@@ -55,42 +55,48 @@ def retrain(
     check_writable(folder, what="output", remedy="name another one")
     dataset = _DATASETS.get(name, name)
     entries = _other_entries(folder, dataset, recipes)
+    command = f"python -m robustbook.training {name}"
+    for option, value in (("seeds", num_seeds), ("epochs", epochs)):
+        command += "" if value is None else f" --{option} {value}"
     train = load_dataset(dataset, "train")
     test = load_dataset(dataset, _TEST_SPLITS.get(dataset, "test"))
-    trained: list[tuple[nn.Module, dict[str, Any]]] = []
+    trained: dict[str, tuple[nn.Module, dict[str, Any]]] = {}
     for recipe in recipes:
         for seed in range(recipe.seeds if num_seeds is None else num_seeds):
+            run = f"{recipe.model}-s{seed}"
             model = build_model(recipe.arch, seed=seed, options=dict(recipe.options))
             losses = train_recipe(
                 recipe if epochs is None else replace(recipe, epochs=epochs),
                 model,
                 train,
                 seed=seed,
-                checkpoint=_resume_file(folder, f"{recipe.model}-s{seed}"),
+                checkpoint=_resume_file(folder, run),
                 progress=progress,
             )
             test_accuracy = accuracy(logits_of(model, test.images), test.labels)
-            description = {
-                "model": recipe.model,
-                "arch": recipe.arch,
-                "options": dict(recipe.options),
-                "dataset": dataset,
-                "seed": seed,
-                "recipe": recipe.described(),
-                "command": _command(name, num_seeds, epochs),
-                "train_loss": round(losses[-1], 6),
-                "test_accuracy": round(test_accuracy, 6),
-                "versions": {
-                    "python": platform.python_version(),
-                    "torch": torch.__version__,
+            trained[run] = (
+                model,
+                {
+                    "model": recipe.model,
+                    "arch": recipe.arch,
+                    "options": dict(recipe.options),
+                    "dataset": dataset,
+                    "seed": seed,
+                    "recipe": recipe.described(),
+                    "command": command,
+                    "train_loss": round(losses[-1], 6),
+                    "test_accuracy": round(test_accuracy, 6),
+                    "versions": {
+                        "python": platform.python_version(),
+                        "torch": torch.__version__,
+                    },
                 },
-            }
-            trained.append((model, description))
+            )
             if progress:
-                print(f"{_run(description)}: test accuracy {test_accuracy:.4f}")
+                print(f"{run}: test accuracy {test_accuracy:.4f}")
     content = _written(folder, trained, entries)
-    for _, description in trained:
-        _resume_file(folder, _run(description)).unlink(missing_ok=True)
+    for run in trained:
+        _resume_file(folder, run).unlink(missing_ok=True)
     return content
 
 
@@ -119,24 +125,13 @@ def _other_entries(
     }
 
 
-def _command(name: str, num_seeds: int | None, epochs: int | None) -> str:
-    words = f"python -m robustbook.training {name}"
-    if num_seeds is not None:
-        words += f" --seeds {num_seeds}"
-    return words if epochs is None else f"{words} --epochs {epochs}"
-
-
-def _run(description: dict[str, Any]) -> str:
-    return f"{description['model']}-s{description['seed']}"
-
-
 def _resume_file(folder: Path, run: str) -> Path:
     return folder / f".{run}.resume"
 
 
 def _written(
     folder: Path,
-    trained: list[tuple[nn.Module, dict[str, Any]]],
+    trained: dict[str, tuple[nn.Module, dict[str, Any]]],
     entries: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:
     """Write the models and the registry, which is moved to its place last."""
@@ -144,10 +139,10 @@ def _written(
     # under old sums.
     with tempfile.TemporaryDirectory(prefix=".training-", dir=folder) as temporary:
         paths = []
-        for model, description in trained:
-            path = Path(temporary, f"{_run(description)}.safetensors")
+        for run, (model, description) in trained.items():
+            path = Path(temporary, f"{run}.safetensors")
             sha256 = save_checkpoint(model, path, description=description)
-            entries[path.stem] = {
+            entries[run] = {
                 "file": path.name,
                 "sha256": sha256,
                 "bytes": path.stat().st_size,

@@ -21,9 +21,10 @@ from robustbook._checks.arguments import (
 from robustbook.datasets import Dataset
 from robustbook.models import resolve_device
 from robustbook.scores import accuracy
-from robustbook.training._history import EarlyStopping, History
 from robustbook.training._learners import Learner
 from robustbook.training._loop import (
+    EarlyStopping,
+    History,
     Loop,
     Scores,
     as_floats,

@@ -80,8 +80,7 @@ def _centered(images: Tensor) -> Tensor:
     factor = _DIGIT / torch.maximum(high_row - low_row, high_column - low_column)
     down = _cubic_rows(images.shape[1], low_row, high_row, factor)
     across = _cubic_rows(images.shape[2], low_column, high_column, factor)
-    cell: Tensor = down @ images.float() @ across.transpose(1, 2)
-    return cell
+    return down @ images.float() @ across.transpose(1, 2)
 
 
 def _extent(touched: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,14 +12,10 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_choice
 from robustbook.datasets.diagvib._factors import (
-    HUES,
-    LIGHTNESSES,
-    SCALES,
-    TEXTURES,
+    FACTORS,
     Choice,
     Environment,
     Frozen,
-    original_position,
 )
 
 
@@ -170,29 +166,11 @@ SELECTION_HUE: Final = _selection_hue()
 SELECTION_POSITION: Final = _selection_position()
 
 
-#: Positions in the order of the original's list, by the names of that list.
-_LISTED: Final = (
-    "upper left",
-    "center left",
-    "lower left",
-    "upper center",
-    "center",
-    "lower center",
-    "upper right",
-    "center right",
-    "lower right",
-)
-
-
-def _decoded(vector: Sequence[int]) -> Environment:
+def _decoded(vector: str) -> Environment:
     """An environment of the published configuration, as its pictures show it."""
-    hue, lightness, texture, position, scale = vector
+    # The original lists positions by columns, and draws their transposes: by rows.
     return Environment(
-        hue=tuple(HUES)[hue],
-        lightness=tuple(LIGHTNESSES)[lightness],
-        texture=TEXTURES[texture],
-        position=original_position(_LISTED[position]),
-        scale=tuple(SCALES)[scale],
+        **{name: FACTORS[name][int(k)] for name, k in zip(FACTORS, vector, strict=True)}
     )
 
 
@@ -200,7 +178,7 @@ def _configured(
     name: str, shapes: tuple[int, ...], validation: Mapping[str, str], tests: str
 ) -> Setup:
     def environments(digits: str) -> tuple[Environment, ...]:
-        return tuple(_decoded([int(digit) for digit in env]) for env in digits.split())
+        return tuple(_decoded(vector) for vector in digits.split())
 
     pairs: dict[str, Any] = {k: environments(pair) for k, pair in validation.items()}
     return Setup(name, shapes, pairs["ID"], Frozen(pairs), environments(tests))

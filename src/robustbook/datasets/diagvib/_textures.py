@@ -28,8 +28,7 @@ def _noise(random: np.random.RandomState, cells: tuple[int, int]) -> Array:
     values = random.random_sample(cells)
     steps = [np.arange(SIDE) * count / SIDE for count in cells]
     place = np.meshgrid(*steps, indexing="ij")
-    smooth: Array = map_coordinates(values, place, order=3, mode="grid-wrap")
-    return smooth
+    return map_coordinates(values, place, order=3, mode="grid-wrap")
 
 
 def _octaves(random: np.random.RandomState, cells: int, number: int) -> Array:
@@ -37,8 +36,7 @@ def _octaves(random: np.random.RandomState, cells: int, number: int) -> Array:
     layers = (
         _noise(random, (cells * 2**k, cells * 2**k)) / 2**k for k in range(number)
     )
-    total: Array = np.sum(list(layers), axis=0)
-    return total
+    return np.sum(list(layers), axis=0)
 
 
 def _grid() -> tuple[Array, Array]:
