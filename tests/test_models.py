@@ -45,10 +45,6 @@ def test_checkpoint_is_what_the_registry_says(name):
     assert stored.items() <= entry.items()
     dataset = entry["dataset"]
     assert entry["command"].startswith(f"python -m robustbook.training {dataset}")
-    recipes = training.RECIPES[entry["command"].split()[-1]]
-    recipe = next(r for r in recipes if r.model == entry["model"])
-    assert entry["recipe"] == recipe.described()
-    assert entry["options"] == dict(recipe.options)
     model = load_model(name)
     assert not model.training
     assert not any(p.requires_grad for p in model.parameters())
@@ -263,7 +259,7 @@ def test_a_strided_network_takes_any_size_and_either_normalization():
         assert features_of(model, images).shape == (6, 32)
     assert torch.equal(*outputs["group"])
     assert not torch.allclose(*outputs["batch"], atol=1e-3)
-    with pytest.raises(ValueError, match="norm: expected 'batch' or 'group'"):
+    with pytest.raises(ValueError, match="norm: expected one of batch, group"):
         build_model("strided-cnn", seed=0, options={"norm": "layer"})
 
 

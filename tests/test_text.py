@@ -306,5 +306,5 @@ def test_a_training_that_diverges_says_so():
 def test_labels_of_sentences_are_checked():
     with pytest.raises(TypeError, match="expected an int64 tensor"):
         Sentences(("dull .",), torch.zeros(1), "x", "train")
-    with pytest.raises(ValueError, match="expected 0"):
+    with pytest.raises(ValueError, match="labels: expected labels from 0 to 1, got 2"):
         Sentences(("dull .",), torch.tensor([2]), "x", "train")

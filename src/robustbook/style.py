@@ -34,7 +34,6 @@ __all__ = [
     "color_of",
     "image_grid",
     "image_rows",
-    "label_line",
     "label_of",
     "mark_maximum",
     "marker_of",
@@ -374,51 +373,10 @@ def mark_maximum(
     """
     mark: dict[str, Any] = {"markersize": 8, "markeredgecolor": "white", "zorder": 5}
     ax.plot([x], [y], marker="o", color=color, linestyle="none", **mark)
-    side = "bottom" if offset[1] >= 0 else "top"
-    _write_beside(ax, x, y, label, color, offset, va=side)
-
-
-def label_line(
-    ax: Axes,
-    x: float,
-    y: float,
-    text: str,
-    *,
-    color: str,
-    offset: tuple[float, float] = (6.0, 0.0),
-) -> None:
-    """Write a label at the end of a line, in the line's color.
-
-    Parameters
-    ----------
-    ax, x, y, color, offset
-        As :func:`mark_maximum`: the end of the line, its color, and the distance.
-    text : str
-        The label.
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> ax = Figure().add_subplot()
-    >>> label_line(ax, 1.0, 2.0, "CNN", color=COLORS["cnn"])
-    >>> ax.texts[0].get_color() == COLORS["cnn"]
-    True
-    """
-    _write_beside(ax, x, y, text, color, offset, va="center", annotation_clip=False)
-
-
-def _write_beside(
-    ax: Axes,
-    x: float,
-    y: float,
-    text: str,
-    color: str,
-    offset: tuple[float, float],
-    **options: Any,
-) -> None:
-    side = "left" if offset[0] >= 0 else "right"
     place: dict[str, Any] = {"xytext": offset, "textcoords": "offset points"}
-    ax.annotate(text, (x, y), color=color, ha=side, **place, **options)
+    place["ha"] = "left" if offset[0] >= 0 else "right"
+    place["va"] = "bottom" if offset[1] >= 0 else "top"
+    ax.annotate(label, (x, y), color=color, **place)
 
 
 def image_grid(

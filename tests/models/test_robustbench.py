@@ -7,10 +7,9 @@ import torch
 from torch import nn
 
 from robustbook._store import files, sha256_of
-from robustbook.datasets import DataUnavailableError, load_dataset
+from robustbook.datasets import DataUnavailableError
 from robustbook.models import load_model, load_robustbench
 from robustbook.models._robustbench import (
-    _AutoAttack,
     _resource_filename,
     import_robustbench,
 )
@@ -228,37 +227,6 @@ def test_unknown_names(name, message):
 
 
 # ---------------------------------------------------------------- compatibility
-
-
-def test_benchmarks_attack_runs():
-    """RobustBench's evaluation calls autoattack by names that it no longer has."""
-    from robustbench import eval as evaluation
-
-    if evaluation.AutoAttack is not _AutoAttack:
-        pytest.skip("autoattack itself is installed")
-    data = load_dataset("digits", "test").subset(range(6))
-    attack = evaluation.AutoAttack(
-        load_model("digits-linear"),
-        norm="Linf",
-        eps=0.2,
-        version="custom",
-        attacks_to_run=["apgd-ce"],
-        seed=0,
-        device="cpu",
-        log_path=None,
-    )
-    with torch.random.fork_rng():
-        adversarial = attack.run_standard_evaluation(
-            data.images, data.labels, bs=6, state_path=None
-        )
-        pair = attack.run_standard_evaluation(
-            data.images, data.labels, return_labels=True
-        )
-    assert adversarial.shape == data.images.shape
-    assert 0 < float((adversarial - data.images).abs().max()) <= 0.2 + 1e-6
-    assert len(pair) == 2
-    with pytest.raises(NotImplementedError):
-        _AutoAttack(nn.Identity(), is_tf_model=True)
 
 
 def test_resource_filename_is_beside_the_module():

@@ -1,5 +1,6 @@
 """What the tests of training share: small data and trainings, weights to the bit."""
 
+import dataclasses
 import itertools
 from functools import cache
 
@@ -9,9 +10,22 @@ import torch
 from robustbook.datasets import diagvib, load_dataset
 from robustbook.models import build_model
 from robustbook.selection import pair_scores
-from robustbook.training import ERM, LISA, _loop, _resume, train_domains
+from robustbook.training import (
+    ERM,
+    LISA,
+    LongTraining,
+    Recipe,
+    _loop,
+    _resume,
+    train_domains,
+)
+from robustbook.training._retrain import train_recipe
 
 SETUP = diagvib.DISCRIMINABILITY
+LONG = Recipe(
+    "m", "small-cnn", epochs=4, lr=0.05, adversarial_eps=0.1, adversarial_steps=1,
+    long=LongTraining(0.1, averaging=0.8, padding=1, held_out=20, weight_decay=1e-4),
+)  # fmt: skip
 
 
 @cache
@@ -53,6 +67,22 @@ def train_to_keep(path=None, **options):
     """A training with all there is to keep, too."""
     keep = {"learner": LISA(), "keep": ["ID/pa"], "watch": {"bias": first_bias}}
     return train(path, **{**keep, **options})
+
+
+def train_long(data, path=None, *, options=None, **changes):
+    """A long training, with other options of its own or of its recipe."""
+    changes["long"] = dataclasses.replace(LONG.long, **(options or {}))
+    model, recipe = (
+        build_model("small-cnn", seed=0),
+        dataclasses.replace(LONG, **changes),
+    )
+    where = {"seed": 0, "checkpoint": path, "progress": False}
+    return model, train_recipe(recipe, model, data, **where)
+
+
+@pytest.fixture(scope="session")
+def long():
+    return train_long
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """A stopped training goes on to the same end; a file that does not fit is refused."""
 
-import dataclasses
 import os
 import pickle
 import resource
@@ -19,19 +18,11 @@ from robustbook.models import build_model
 from robustbook.training import (
     IRM,
     LISA,
-    LongTraining,
-    Recipe,
     _loop,
     _resume,
     adversarial_loss,
     train_classifier,
 )
-from robustbook.training._retrain import train_recipe
-
-LONG = Recipe(
-    "m", "small-cnn", epochs=4, lr=0.05, adversarial_eps=0.1, adversarial_steps=1,
-    long=LongTraining(0.1, averaging=0.8, padding=1, held_out=20, weight_decay=1e-4),
-)  # fmt: skip
 
 
 def everything(trained):
@@ -52,21 +43,14 @@ def classify(data, path=None, **changes):
     return model, losses
 
 
-def long(data, path=None, **changes):
-    model = build_model("small-cnn", seed=0)
-    recipe = dataclasses.replace(LONG, **changes)
-    return model, train_recipe(
-        recipe, model, data, seed=0, checkpoint=path, progress=False
-    )
-
-
 # ------------------------------------------------------------------------ going on
 
 
-@pytest.mark.parametrize("kind", [classify, long])
+@pytest.mark.parametrize("is_long", [False, True])
 def test_a_stopped_training_ends_as_if_it_was_not(
-    small, same_weights, tmp_path, stopped, kind
+    small, same_weights, tmp_path, stopped, long, is_long
 ):
+    kind = long if is_long else classify
     whole, losses = kind(small)
     stopped(partial(kind, small, tmp_path / "run"), after=2)
     rest, again = kind(small, tmp_path / "run")
@@ -92,7 +76,7 @@ def test_a_training_on_domains_stopped_by_time_goes_on(full, tmp_path, monkeypat
 
 
 def test_the_length_can_change_until_the_rates_differ(
-    full, small, same_weights, tmp_path, stopped
+    full, small, same_weights, tmp_path, stopped, long
 ):
     path = tmp_path / "run"
     full(path, epochs=2)
@@ -137,16 +121,8 @@ tests.train_to_keep(sys.argv[2])
 
 def test_a_killed_training_loses_nothing(full, tmp_path):
     path = tmp_path / "run.pt"
-    process = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            KILLED,
-            str(Path(__file__).with_name("conftest.py")),
-            str(path),
-        ],
-        check=False,
-    )
+    words = [sys.executable, "-c", KILLED, Path(__file__).with_name("conftest.py")]
+    process = subprocess.run([*words, path], check=False)
     assert process.returncode == -signal.SIGKILL
     assert len(torch.load(path, weights_only=True)["rows"]) == 2
     assert everything(full(path)) == everything(full())
@@ -290,7 +266,7 @@ def test_a_file_of_another_training_is_refused(
     "change",
     [{"lr": 0.01}, {"adversarial_eps": 0.2}, {"batch_size": 32}],
 )
-def test_another_recipe_is_not_gone_on_with(small, tmp_path, change):
+def test_another_recipe_is_not_gone_on_with(small, tmp_path, long, change):
     long(small, tmp_path / "run", epochs=1)
     with pytest.raises(ValueError, match="of another training"):
         long(small, tmp_path / "run", epochs=1, **change)

@@ -189,8 +189,6 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
 
     Raises
     ------
-    ValueError
-        If there is no such data set.
     ModuleNotFoundError
         If a download needs the extra "data", which is not installed.
     DataUnavailableError

@@ -30,7 +30,7 @@ def _with_gradient_of(value: Tensor, other: Tensor, *, scale: float = 1.0) -> Te
 def jpeg_compress(
     images: Tensor, *, quality: int = 50, straight_through: bool = True
 ) -> Tensor:
-    """Compress images with JPEG and decompress them again.
+    """Compress images with JPEG and decompress them again (N. Das et al., 2017).
 
     Parameters
     ----------
@@ -55,15 +55,10 @@ def jpeg_compress(
         If the images are not gray or RGB, not floats or not finite, or the quality
         is not from 1 to 95.
 
-    References
-    ----------
-    N. Das et al., *Keeping the bad guys out*, arXiv:1705.02900, 2017.
-
     Examples
     --------
     >>> images = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    >>> rough = jpeg_compress(images, quality=10)
-    >>> fine = jpeg_compress(images, quality=90)
+    >>> rough, fine = (jpeg_compress(images, quality=q) for q in (10, 90))
     >>> bool((rough - images).norm() > (fine - images).norm())
     True
     """
@@ -269,17 +264,9 @@ class JPEGReverseSigmoid(nn.Module):
 
         Examples
         --------
-        >>> from robustbook.attacks import pgd
-        >>> from robustbook.datasets import load_dataset
-        >>> from robustbook.models import load_model, logits_of
-        >>> test = load_dataset("digits", "test").subset(range(50))
-        >>> defended = load_model("digits-cnn+jpeg-rs")
-        >>> options = {"eps": 0.2, "steps": 9}
-        >>> attack = pgd(defended.surrogate, test.images, test.labels, **options)
-        >>> right = logits_of(defended, attack.adversarial).argmax(1) == test.labels
-        >>> direct = pgd(defended, test.images, test.labels, **options)
-        >>> float(right.float().mean()) < direct.robust_accuracy()
-        True
+        >>> from robustbook.models import load_model
+        >>> load_model("digits-cnn+jpeg-rs").surrogate(torch.zeros(2, 1, 8, 8)).shape
+        torch.Size([2, 10])
         """
         surrogate = _BehindJPEG(self.model, self.quality)
         surrogate.training = self.training  # train() would reach the model inside

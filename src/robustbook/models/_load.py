@@ -31,13 +31,12 @@ def load_model(
     name : str
         One of these:
 
-        - a checkpoint of this project ("digits-cnn-s3"), or a model
-          ("digits-linear", "digits-cnn", "digits-cnn-noise", "digits-cnn-adv"),
+        - a checkpoint of this project ("digits-cnn-s3"), or a model ("digits-cnn"),
           which stands for its first training seed;
         - a public checkpoint, one of :func:`list_public_models`
           ("cifar10-resnet20");
-        - "robustbench:NAME", a model of RobustBench, or
-          "robustbench:DATASET/THREAT/NAME"; see :func:`load_robustbench`;
+        - "robustbench:NAME" or "robustbench:DATASET/THREAT/NAME", a model of
+          RobustBench; see :func:`load_robustbench`;
         - "package.module:attribute", what Python can import: a module of torch, or
           something to call without arguments that returns one, its weights loaded.
           Importing runs its code;
@@ -60,8 +59,6 @@ def load_model(
 
     Raises
     ------
-    TypeError
-        If the name is no string.
     ValueError
         If there is no such model or no such defense, or it cannot be imported.
     DataUnavailableError
@@ -74,8 +71,6 @@ def load_model(
     >>> model = load_model("digits-cnn")
     >>> model.training, model(torch.zeros(1, 1, 8, 8)).shape
     (False, torch.Size([1, 10]))
-    >>> type(load_model("digits-cnn+jpeg-rs")).__name__
-    'JPEGReverseSigmoid'
     """
     if not isinstance(name, str):
         raise TypeError(f"name: expected a string, got {type(name).__name__}")

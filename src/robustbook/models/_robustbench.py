@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from torch import Tensor, nn
+from torch import nn
 
 from robustbook._checks.arguments import check_choice
 from robustbook._checks.extras import extra
@@ -41,7 +41,7 @@ def load_robustbench(
 
     Needs ``robustbook[robustbench]``. The weights are read from
     ``DIRECTORY/DATASET/THREAT_MODEL/NAME.pt``; RobustBench downloads them from
-    Google Drive where that file is not there.
+    Google Drive where that file is not there. Source: F. Croce et al., NeurIPS 2021.
 
     Parameters
     ----------
@@ -58,12 +58,7 @@ def load_robustbench(
         Of the file. RobustBench publishes no sums: note that of a file that you
         trust, and give it here.
     device : str, default "cpu"
-        Where to put the model; "auto" means a CUDA device if there is one.
-
-    Returns
-    -------
-    torch.nn.Module
-        As :func:`load_model`.
+        As for :func:`load_model`, and so is what is returned.
 
     Raises
     ------
@@ -74,10 +69,6 @@ def load_robustbench(
     DataUnavailableError
         If there is no file and no download, or the file does not hold weights of
         this model: a web page, a download cut short, another sum.
-
-    References
-    ----------
-    F. Croce et al., *RobustBench*, NeurIPS Datasets and Benchmarks 2021.
 
     Examples
     --------
@@ -241,54 +232,8 @@ def _explained(
 
 
 # Let robustbench 1.1.1 import, with what is installed beside it. It imports autoattack,
-# but depends on pyautoattack, whose interface differs; and pkg_resources, which
-# setuptools 81 dropped. Both mends do nothing where the real module is installed. They
-# can go when robustbench imports what it depends on.
-
-
-class _AutoAttack:
-    """The interface of ``autoattack.AutoAttack`` over pyautoattack."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        norm: str = "Linf",
-        eps: float = 0.3,
-        seed: int | None = None,
-        verbose: bool = True,
-        attacks_to_run: tuple[str, ...] | list[str] = (),
-        version: str = "standard",
-        is_tf_model: bool = False,
-        device: Any = "cuda",
-        log_path: Any = None,
-    ) -> None:
-        from pyautoattack import AutoAttack
-
-        if is_tf_model:
-            raise NotImplementedError("is_tf_model: expected False, got True")
-        self._attack = AutoAttack(
-            model,
-            attacks=list(attacks_to_run) or None,
-            device=device,
-            eps=eps,
-            norm=norm,
-            seed=seed,
-            version=version,
-        )
-        self._attack.verbose = verbose
-
-    def run_standard_evaluation(
-        self,
-        x_orig: Tensor,
-        y_orig: Tensor,
-        bs: int = 250,
-        return_labels: bool = False,
-        state_path: Path | None = None,
-    ) -> Any:
-        images, labels = self._attack.run_standard_evaluation(
-            x_orig, y_orig, batch_size=bs, state_path=state_path
-        )
-        return (images, labels) if return_labels else images
+# but depends on pyautoattack; and pkg_resources, which setuptools 81 dropped. Both can
+# go when robustbench imports what it depends on.
 
 
 def _resource_filename(package: str, name: str) -> str:
@@ -319,7 +264,8 @@ def import_robustbench() -> Any:
                 raise ModuleNotFoundError(name=name)
     if _absent("autoattack"):
         state = importlib.import_module("pyautoattack.state")
-        _module("autoattack", AutoAttack=_AutoAttack, __path__=[])
+        attack = importlib.import_module("pyautoattack").AutoAttack
+        _module("autoattack", AutoAttack=attack, __path__=[])
         _module("autoattack.state", EvaluationState=state.EvaluationState)
     if _absent("pkg_resources"):
         _module("pkg_resources", resource_filename=_resource_filename)

@@ -68,8 +68,6 @@ def levenshtein_edits(
 
     Examples
     --------
-    >>> levenshtein_edits(["a warm film ."], 0)
-    ('a warm film .',)
     >>> levenshtein_edits(["a warm film ."], 2, seed=1)
     ('a wmrm film ',)
     """

@@ -68,7 +68,7 @@ def train_classifier(
     model : torch.nn.Module
         The model, changed in place; in evaluation mode afterwards.
     dataset : Dataset
-        Training images and labels.
+        Training images and labels, at least one.
     epochs : int
         Passes over the data.
     lr : float
@@ -84,22 +84,12 @@ def train_classifier(
     batch_size : int, default 64
         Samples in a step.
     checkpoint, device, progress
-        As in :func:`train_domains`.
+        As for :func:`train_domains`, which raises the same exceptions.
 
     Returns
     -------
     list of float
         The mean training loss of each epoch; in nats for the losses here.
-
-    Raises
-    ------
-    ValueError
-        If `epochs`, `lr` or `batch_size` is not positive, `noise_std` or `seed` is
-        negative, there is no image, or the checkpoint is of another training.
-    FloatingPointError
-        If the loss is no longer a finite number; the model is of no use then.
-    OSError
-        If the checkpoint cannot be written.
 
     Examples
     --------
@@ -245,9 +235,8 @@ def train_domains(
     >>> model = build_model(
     ...     "strided-cnn", seed=0, options={"width": 4, "num_classes": 2}
     ... )
-    >>> history = train_domains(
-    ...     model, IRM(), domains, epochs=2, lr=0.01, seed=0, progress=False
-    ... )
+    >>> options = {"epochs": 2, "lr": 0.01, "seed": 0, "progress": False}
+    >>> history = train_domains(model, IRM(), domains, **options)
     >>> [row["epoch"] for row in history.rows], history.finished
     ([1, 2], True)
     """
