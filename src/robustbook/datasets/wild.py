@@ -175,11 +175,10 @@ _Row = tuple[str, int, int, str]
 
 @dataclass(frozen=True)
 class _Format:
-    folder: str
     class_names: tuple[str, ...]
     domain_names: tuple[str, ...]
-    splits: tuple[str, ...]
     rows: Callable[[Path], Iterator[_Row]]
+    splits: tuple[str, ...] = SPLITS[:3]
 
 
 def _table(path: Path, columns: Sequence[str]) -> Iterator[Mapping[str, str]]:
@@ -204,26 +203,19 @@ def _table(path: Path, columns: Sequence[str]) -> Iterator[Mapping[str, str]]:
         ) from error
 
 
-_OFFICIAL: Final = ("train", "validation", "test")
-
-
-def _number(cell: str) -> int:
-    """A number from 0: a negative one would count from the end."""
-    number = int(cell)
-    if number < 0:
-        raise ValueError(f"expected a number from 0, got {cell}")
-    return number
+#: By the number that the tables have.
+_SPLIT: Final = dict(zip("012", SPLITS, strict=False))
 
 
 def _waterbirds(folder: Path) -> Iterator[_Row]:
     for row in _table(folder / "metadata.csv", ("img_filename", "y", "place", "split")):
-        split = _OFFICIAL[_number(row["split"])]
+        split = _SPLIT[row["split"]]
         yield row["img_filename"], int(row["y"]), int(row["place"]), split
 
 
 def _celeba(folder: Path) -> Iterator[_Row]:
     parts = {
-        row["image_id"]: _OFFICIAL[_number(row["partition"])]
+        row["image_id"]: _SPLIT[row["partition"]]
         for row in _table(folder / "list_eval_partition.csv", ("image_id", "partition"))
     }
     columns = ("image_id", "Blond_Hair", "Male")
@@ -249,26 +241,13 @@ def _camelyon17(folder: Path) -> Iterator[_Row]:
 
 
 _FORMATS: Final[dict[str, _Format]] = {
-    "waterbirds": _Format(
-        folder="waterbirds_v1.0",
-        class_names=("landbird", "waterbird"),
-        domain_names=("land", "water"),
-        splits=_OFFICIAL,
-        rows=_waterbirds,
-    ),
-    "celebA": _Format(
-        folder="celebA_v1.0",
-        class_names=("not blond", "blond"),
-        domain_names=("female", "male"),
-        splits=_OFFICIAL,
-        rows=_celeba,
-    ),
+    "waterbirds": _Format(("landbird", "waterbird"), ("land", "water"), _waterbirds),
+    "celebA": _Format(("not blond", "blond"), ("female", "male"), _celeba),
     "camelyon17": _Format(
-        folder="camelyon17_v1.0",
-        class_names=("no tumor", "tumor"),
-        domain_names=tuple(f"hospital {number}" for number in range(5)),
+        ("no tumor", "tumor"),
+        tuple(f"hospital {number}" for number in range(5)),
+        _camelyon17,
         splits=SPLITS,
-        rows=_camelyon17,
     ),
 }
 
@@ -325,7 +304,7 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
     """
     form = _FORMATS[check_choice("name", name, _FORMATS)]
     check_choice("split", split, form.splits, of=f" for {name}")
-    folder = Path(root) / form.folder
+    folder = Path(root) / f"{name}_v1.0"
     try:
         rows = [row for row in form.rows(folder) if row[3] == split]
         if not rows:

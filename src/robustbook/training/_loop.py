@@ -343,6 +343,10 @@ class Loop:
         value = objective(self.model, *batch, self.generator)
         return value, value
 
+    @property
+    def _steps(self) -> int:
+        return len(self.rates) // self.epochs
+
     def _check_finite(self, loss: float, epoch: int) -> None:
         place = f"epoch {epoch + 1} of {self.epochs}"
         remedy = f"try an lr below {max(self.rates):g}"
@@ -395,7 +399,7 @@ class Loop:
         }
 
     def _used_rates(self, epochs: int) -> str:
-        used = self.rates[: epochs * (len(self.rates) // self.epochs)]
+        used = self.rates[: epochs * self._steps]
         return hashlib.sha256(struct.pack(f"{len(used)}d", *used)).hexdigest()
 
     def _state(self) -> dict[str, Any]:
