@@ -309,9 +309,9 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
         rows = [row for row in form.rows(folder) if row[3] == split]
         if not rows:
             raise ValueError(f"no photograph of the part {split!r}")
-        classes, domains = range(len(form.class_names)), range(len(form.domain_names))
+        sizes = len(form.class_names), len(form.domain_names)
         for file, label, domain, _ in rows:
-            if label not in classes or domain not in domains:
+            if not (0 <= label < sizes[0] and 0 <= domain < sizes[1]):
                 raise ValueError(f"class {label}, domain {domain} for {file}")
     except (KeyError, ValueError, IndexError) as error:
         raise DataUnavailableError(
