@@ -84,36 +84,20 @@ def test_colors_are_of_the_palette_and_models_differ():
 
 #: Models that share a figure.
 TOGETHER = {
-    "cifar10": [
-        "cifar10-resnet20",
-        "cifar10-resnet4b_adv",
-        "cifar10-cnn_a_adv4",
-        "cifar10-cnn_a_adv_alt",
-        "cifar10-oval_wide_kw",
-        "cifar10-conv_small_pgd",
-        "cifar10-marabou_large+jpeg-rs",
-    ],
-    "mnist": [
-        "mnist-advertorch_lenet5_clean",
-        "mnist-conv_small_nat",
-        "mnist-advertorch_lenet5_adv",
-        "mnist-cnn_a_adv",
-        "mnist-madry_tiny_adv",
-        "mnist-kw",
-    ],
-    "digits": [
-        "digits-linear-s0",
-        "digits-cnn-s0",
-        "digits-cnn-noise-s0",
-        "digits-cnn-adv-s0",
-        "digits-cnn-s0+jpeg-rs",
-    ],
+    "cifar10": """
+        resnet20 resnet4b_adv cnn_a_adv4 cnn_a_adv_alt oval_wide_kw conv_small_pgd
+        marabou_large+jpeg-rs""",
+    "mnist": """
+        advertorch_lenet5_clean conv_small_nat advertorch_lenet5_adv cnn_a_adv
+        madry_tiny_adv kw""",
+    "digits": "linear-s0 cnn-s0 cnn-noise-s0 cnn-adv-s0 cnn-s0+jpeg-rs",
 }
 
 
-@pytest.mark.parametrize("group", TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.parametrize("dataset", TOGETHER)
 @pytest.mark.parametrize("of", [style.color_of, style.marker_of, style.label_of])
-def test_models_that_share_a_figure_differ(group, of):
+def test_models_that_share_a_figure_differ(dataset, of):
+    group = [f"{dataset}-{name}" for name in TOGETHER[dataset].split()]
     assert len({of(name) for name in group}) == len(group)
 
 

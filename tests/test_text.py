@@ -178,6 +178,16 @@ def test_contradiction_is_amplification_of_the_other_label():
 # ------------------------------------------------------------------ complaints
 
 
+def held_out():
+    return load_sentences("template-reviews", "validation")
+
+
+def sentences(*labels):
+    kind = None if labels else torch.int64
+    texts = ("dull .",) * len(labels)
+    return Sentences(texts, torch.tensor(labels, dtype=kind), "x", "train")
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -196,6 +206,33 @@ def test_contradiction_is_amplification_of_the_other_label():
         (lambda: sentence_features("one"), TypeError, "one string"),
         (lambda: SentenceClassifier(width=0), ValueError, "width"),
         (lambda: SentenceClassifier(num_classes=1), ValueError, "num_classes"),
+        (lambda: sentence_features([]), ValueError, "texts: expected at least one"),
+        (
+            lambda: SentenceClassifier()(sentence_features(["dull ."])[:, :100]),
+            ValueError,
+            "inputs: expected features of width",
+        ),
+        (
+            lambda: train_sentence_classifier(held_out(), sentences()),
+            ValueError,
+            "validation: expected at least one sentence",
+        ),
+        (
+            lambda: train_sentence_classifier(held_out(), held_out(), lr=1e30),
+            FloatingPointError,
+            "try an lr below",
+        ),
+        (lambda: sentences(0.0), TypeError, "expected an int64 tensor"),
+        (
+            lambda: sentences(2),
+            ValueError,
+            "labels: expected labels from 0 to 1, got 2",
+        ),
+        (
+            lambda: Sentences((), torch.tensor([1]), "x", "train"),
+            ValueError,
+            "one label",
+        ),
     ],
 )
 def test_complaints(call, error, message):
@@ -260,11 +297,9 @@ def test_training_is_seeded_and_leaves_the_global_generator(parts, model):
     assert not torch.allclose(other.logits(texts), model.logits(texts))
 
 
-def test_the_best_epoch_is_kept():
+def test_the_best_epoch_is_kept(parts):
     """Labels of the validation part are reversed: the first epoch is the best."""
-    train, held_out = (
-        load_sentences("template-reviews", s) for s in ("train", "validation")
-    )
+    train, held_out = parts
     reversed_labels = Sentences(held_out.texts, 1 - held_out.labels, "x", "validation")
     one = train_sentence_classifier(train, reversed_labels, epochs=1)
     many = train_sentence_classifier(train, reversed_labels, epochs=4)
@@ -284,27 +319,3 @@ def test_classifier_on_real_sentences():
     )
     model = train_sentence_classifier(train, validation)
     assert 0.74 < accuracy(model.logits(test.texts), test.labels) < 0.82
-
-
-def test_empty_parts_and_other_features_are_named():
-    train = load_sentences("template-reviews", "validation")
-    nothing = Sentences((), torch.empty(0, dtype=torch.int64), "none", "train")
-    with pytest.raises(ValueError, match="validation: expected at least one sentence"):
-        train_sentence_classifier(train, nothing)
-    with pytest.raises(ValueError, match="texts: expected at least one sentence"):
-        sentence_features([])
-    with pytest.raises(ValueError, match="inputs: expected features of width"):
-        SentenceClassifier()(sentence_features(["dull ."])[:, :100])
-
-
-def test_a_training_that_diverges_says_so():
-    train = load_sentences("template-reviews", "validation")
-    with pytest.raises(FloatingPointError, match="try an lr below"):
-        train_sentence_classifier(train, train, lr=1e30)
-
-
-def test_labels_of_sentences_are_checked():
-    with pytest.raises(TypeError, match="expected an int64 tensor"):
-        Sentences(("dull .",), torch.zeros(1), "x", "train")
-    with pytest.raises(ValueError, match="labels: expected labels from 0 to 1, got 2"):
-        Sentences(("dull .",), torch.tensor([2]), "x", "train")

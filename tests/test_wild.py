@@ -2,6 +2,7 @@
 
 import csv
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -20,12 +21,10 @@ from robustbook.selection import (
 from robustbook.training import ERM, train_domains
 
 
-def write_table(path, rows):
+def write_table(path, columns, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+        csv.writer(stream).writerows([columns.split(","), *rows])
 
 
 def write_picture(path, label, domain, *, size=(40, 30), seed=0):
@@ -60,17 +59,10 @@ def _write_waterbirds(folder):
             number = len(rows) + 1
             name = f"{number:03}.Some_Bird/Some_Bird_{number:04}_{7 * number}.jpg"
             write_picture(folder / name, label, domain, seed=number)
-            rows.append(
-                {
-                    "img_id": number,
-                    "img_filename": name,
-                    "y": label,
-                    "split": split,
-                    "place": domain,
-                    "place_filename": f"/o/ocean/{number:08}.jpg",
-                }
-            )
-    write_table(folder / "metadata.csv", rows)
+            where = f"/o/ocean/{number:08}.jpg"
+            rows.append((number, name, label, split, domain, where))
+    columns = "img_id,img_filename,y,split,place,place_filename"
+    write_table(folder / "metadata.csv", columns, rows)
 
 
 def _write_celeba(folder):
@@ -80,19 +72,13 @@ def _write_celeba(folder):
             name = f"{len(attributes) + 1:06}.jpg"
             path = folder / "img_align_celeba" / name
             write_picture(path, label, domain, size=(30, 36), seed=len(attributes))
-            attributes.append(
-                {
-                    "image_id": name,
-                    "Bald": -1,
-                    "Blond_Hair": 2 * label - 1,
-                    "Male": 2 * domain - 1,
-                    "Young": 1,
-                }
-            )
-            partition.append({"image_id": name, "partition": split})
-    write_table(folder / "list_attr_celeba.csv", attributes)
+            attributes.append((name, -1, 2 * label - 1, 2 * domain - 1, 1))
+            partition.append((name, split))
+    columns = "image_id,Bald,Blond_Hair,Male,Young"
+    write_table(folder / "list_attr_celeba.csv", columns, attributes)
     # The two tables need not be in the same order.
-    write_table(folder / "list_eval_partition.csv", partition[::-1])
+    path = folder / "list_eval_partition.csv"
+    write_table(path, "image_id,partition", partition[::-1])
 
 
 def _write_camelyon17(folder):
@@ -106,10 +92,10 @@ def _write_camelyon17(folder):
                 name = f"patches/{slide}/patch_{slide}_x_{x}_y_{y}.png"
                 options = {"size": (96, 96), "seed": len(rows)}
                 write_picture(folder / name, tumor, hospital, **options)
-                place = {"patient": patient, "node": node, "x_coord": x, "y_coord": y}
-                label = {"tumor": tumor, "slide": hospital, "center": hospital}
-                rows.append({"": len(rows), **place, **label, "split": split})
-    write_table(folder / "metadata.csv", rows)
+                place = (len(rows), patient, node, x, y)
+                rows.append((*place, tumor, hospital, hospital, split))
+    columns = ",patient,node,x_coord,y_coord,tumor,slide,center,split"
+    write_table(folder / "metadata.csv", columns, rows)
 
 
 # --------------------------------------------------------------------- the tables
@@ -174,16 +160,14 @@ def test_what_is_missing_is_named_with_its_remedy(root, tmp_path):
     with pytest.raises(DataUnavailableError, match=r"get_dataset\(NAME, root_dir"):
         load_wild("waterbirds", "train", root=tmp_path)
     folder = tmp_path / "waterbirds_v1.0"
-    write_table(
-        folder / "metadata.csv", [{"img_filename": "a.jpg", "y": 0, "split": 0}]
-    )
+    table = partial(write_table, folder / "metadata.csv")
+    table("img_filename,y,split", [("a.jpg", 0, 0)])
     with pytest.raises(DataUnavailableError, match="there is no place"):
         load_wild("waterbirds", "train", root=tmp_path)
-    row = {"img_filename": "a.jpg", "y": 0, "place": 1, "split": 7}
-    write_table(folder / "metadata.csv", [row])
+    table("img_filename,y,place,split", [("a.jpg", 0, 1, 7)])
     with pytest.raises(DataUnavailableError, match="tables are not those of the WILDS"):
         load_wild("waterbirds", "train", root=tmp_path)
-    write_table(folder / "metadata.csv", [{**row, "split": 0}])
+    table("img_filename,y,place,split", [("a.jpg", 0, 1, 0)])
     data = load_wild("waterbirds", "train", root=tmp_path)
     with pytest.raises(DataUnavailableError, match="expected a picture"):
         data.dataset(size=8)
@@ -250,18 +234,9 @@ def test_from_folder_to_selected_epoch(root, name):
     model = network()
     train_domains(model, ERM(), domains, epochs=1, **options)
     pair = pair_by_features(model, first, second)
-    model = network()
-    history = train_domains(
-        model,
-        ERM(),
-        domains,
-        epochs=6,
-        pairs={"ID": pair},
-        tests={"test": test.dataset(size=16)},
-        measure=pair_scores,
-        keep=["ID/pa"],
-        **options,
-    )
+    options |= {"epochs": 6, "pairs": {"ID": pair}, "measure": pair_scores}
+    options |= {"tests": {"test": test.dataset(size=16)}, "keep": ["ID/pa"]}
+    history = train_domains(network(), ERM(), domains, **options)
     best = history.best("ID/pa")
     assert 0.0 <= best["test/test"] <= 1.0
     assert history.rows[-1]["risk"] < history.rows[0]["risk"]

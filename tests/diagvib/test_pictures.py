@@ -33,17 +33,11 @@ def covered(images):
 
 def middle_of(images):
     """Middle of the bounding box of each object, across and down, of 1."""
-    size = images.shape[-1]
-    found = []
+    middles = []
     for mask in covered(images):
         rows, columns = torch.nonzero(mask, as_tuple=True)
-        found.append(
-            [
-                float(columns.min() + columns.max()) / 2 / (size - 1),
-                float(rows.min() + rows.max()) / 2 / (size - 1),
-            ]
-        )
-    return np.array(found)
+        middles.append([columns.min() + columns.max(), rows.min() + rows.max()])
+    return np.array(middles) / 2.0 / (images.shape[-1] - 1)
 
 
 def test_the_background_is_gray_and_the_rest_is_not():

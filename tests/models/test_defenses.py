@@ -206,9 +206,8 @@ def test_attacks_find_more_by_way_of_the_surrogate():
     defended = load_model("digits-cnn+jpeg-rs")
     left = {}
     for name, attacked in (("direct", defended), ("surrogate", defended.surrogate)):
-        attack = attacks.pgd(
-            attacked, test.images, test.labels, eps=0.15, steps=10, progress=False
-        )
+        batch = test.images, test.labels
+        attack = attacks.pgd(attacked, *batch, eps=0.15, steps=10, progress=False)
         right = logits_of(defended, attack.adversarial).argmax(1) == test.labels
         left[name] = float(right.double().mean())
     assert left["surrogate"] < left["direct"] - 0.1
@@ -228,18 +227,12 @@ def test_wrapper_refuses_at_once():
 def test_a_defense_behind_a_name_wraps_the_model(name):
     defended = load_model(f"{name}+jpeg-rs")
     assert isinstance(defended, JPEGReverseSigmoid)
+    assert defended.straight_through
     assert not any(module.training for module in defended.modules())
     assert not any(p.requires_grad for p in defended.parameters())
     images = load_dataset("digits", "test").images[:50]
     expected = logits_of(JPEGReverseSigmoid(load_model(name)), images)
     assert torch.equal(logits_of(defended, images), expected)
-
-
-def test_attacks_see_through_it():
-    images = load_dataset("digits", "test").images[:20].requires_grad_()
-    logits = load_model("digits-cnn+jpeg-rs")(images)
-    (gradient,) = torch.autograd.grad(logits[:, 0].sum(), images)
-    assert (gradient.flatten(1).abs().amax(1) > 0).all()
 
 
 def test_defenses_can_be_stacked_and_take_the_folder():
