@@ -117,7 +117,7 @@ class ClaimsLedger(SphinxDirective):
         ]
         return "\n".join(
             [
-                '<form class="claims-filter" role="search" hidden>',
+                '<form class="claims-filter" role="search" aria-label="Claims" hidden>',
                 '<label>Search <input type="search" name="words" '
                 'placeholder="words of a claim"></label>',
                 *selects,
