@@ -1,7 +1,7 @@
 """Docstrings whose shared parts are written once, as seaborn does.
 
-A package keeps the parts in the docstring of one of its modules: they are prose, so
-that a word changed in them makes no stored result stale.
+A room keeps the parts in a docstring of its own: they are prose, so that a word
+changed in them makes no stored result stale.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ class SharedDocs:
     >>> shared = SharedDocs('''
     ... count : int
     ...     How many.
-    ... seed : int, default 0
-    ...     Of all that is drawn.
+    ... ValueError
+    ...     If there are none.
     ... ''')
     >>> @shared.fill
-    ... def draw(count, *, seed=0):
+    ... def draw(count):
     ...     '''Draw numbers.
     ...
     ...     Parameters
     ...     ----------
-    ...     {count} {seed}
+    ...     {count}
+    ...
+    ...     {ValueError}
     ...     '''
     >>> print(inspect.getdoc(draw))
     Draw numbers.
@@ -48,8 +50,11 @@ class SharedDocs:
     ----------
     count : int
         How many.
-    seed : int, default 0
-        Of all that is drawn.
+    <BLANKLINE>
+    Raises
+    ------
+    ValueError
+        If there are none.
     """
 
     def __init__(self, text: str | None) -> None:
@@ -63,6 +68,8 @@ class SharedDocs:
     def fill(self, documented: Documented) -> Documented:
         """Put the entries in the places of a docstring that name them.
 
+        Exceptions and warnings in a paragraph of their own get its heading.
+
         Raises
         ------
         KeyError
@@ -75,5 +82,9 @@ class SharedDocs:
     def _written(self, place: re.Match[str]) -> str:
         margin, names = place.groups()
         entries = [self.entries[name] for name in re.findall(r"\{([^{}]+)\}", names)]
+        if place.string[: place.start()].endswith("\n\n"):
+            kind = re.search(r"(Error|Warning)\}$", names)
+            heading = {"Error": "Raises\n------", "Warning": "Warns\n-----"}
+            entries[:0] = [heading[kind[1]]] if kind else []
         lines = "\n".join(entries).splitlines()
         return "\n".join(margin + line if line else line for line in lines)

@@ -91,6 +91,11 @@ CORRUPTIONS: Final = tuple(_KINDS)
 def corrupt(images: Any, kind: str, *, severity: int = 3) -> Tensor:
     """Corrupt images in one way.
 
+    Source: D. Hendrycks, T. Dietterich, "Benchmarking neural network robustness to
+    common corruptions and perturbations", ICLR 2019: their sizes for images of 32 by 32
+    pixels. Rotation is not among theirs, and brightness is added in HSV there. Chapter
+    27.
+
     Parameters
     ----------
     images : Tensor or ndarray, shape (N, C, H, W)
@@ -116,13 +121,6 @@ def corrupt(images: Any, kind: str, *, severity: int = 3) -> Tensor:
     ValueError
         If their shape is another, a pixel is outside [0, 1] or not finite, or there
         is no such corruption or severity.
-
-    References
-    ----------
-    D. Hendrycks, T. Dietterich, "Benchmarking neural network robustness to common
-    corruptions and perturbations", ICLR 2019: their sizes for images of 32 by 32
-    pixels. Rotation is not among theirs, and brightness is added in HSV there.
-    Chapter 27 of this book.
 
     Examples
     --------

@@ -19,32 +19,46 @@ from robustbook._checks.arguments import (
     check_logit_pair,
     check_logits,
 )
+from robustbook._docs import SharedDocs
 
 __all__ = ["accuracy", "afr_pred", "afr_true", "predictions", "rank_concordance"]
 
 ArrayLike = Tensor | npt.NDArray[Any]
 
 
+class _Shared:
+    """Entries of the docstrings.
+
+    logits : Tensor or ndarray, shape (N, K)
+        Logits of the samples, or an increasing function of them.
+    shifted_logits : Tensor or ndarray, shape (N, K)
+        Logits of the shifted inputs, row by row the same pairs.
+    labels : Tensor or ndarray, shape (N,)
+        True classes, integers from 0 to K - 1.
+    TypeError
+        If the logits are not floating-point numbers or the labels not integers.
+    ValueError
+        If shapes do not match, a logit is not finite or a label is out of range.
+    """
+
+
+_SHARED = SharedDocs(_Shared.__doc__)
+
+
+@_SHARED.fill
 def predictions(logits: ArrayLike) -> Tensor:
     """Return the predicted classes, the first of the largest logits.
 
     Parameters
     ----------
-    logits : Tensor or ndarray, shape (N, K)
-        Logits; any strictly increasing function of them, such as
-        log-probabilities, gives the same classes.
+    {logits}
 
     Returns
     -------
     Tensor, shape (N,)
         Predicted classes, int64.
 
-    Raises
-    ------
-    TypeError
-        If the logits are not floating-point numbers.
-    ValueError
-        If the shape is not (N, K) or a logit is not finite.
+    {TypeError} {ValueError}
 
     Examples
     --------
@@ -55,27 +69,15 @@ def predictions(logits: ArrayLike) -> Tensor:
     return check_logits("logits", logits).argmax(dim=1)
 
 
+@_SHARED.fill
 def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
-    """Return the share of samples that are classified correctly.
+    """Return the share of samples that are classified correctly, in [0, 1].
 
     Parameters
     ----------
-    logits : Tensor or ndarray, shape (N, K)
-        Logits of the samples.
-    labels : Tensor or ndarray, shape (N,)
-        True classes, integers from 0 to K - 1.
+    {logits} {labels}
 
-    Returns
-    -------
-    float
-        A share in [0, 1].
-
-    Raises
-    ------
-    TypeError
-        If the logits are not floating-point numbers or the labels not integers.
-    ValueError
-        If shapes do not match, a logit is not finite or a label is out of range.
+    {TypeError} {ValueError}
 
     Examples
     --------
@@ -87,85 +89,47 @@ def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
     return _share_correct("logits", logits, labels)
 
 
+@_SHARED.fill
 def afr_true(shifted_logits: ArrayLike, labels: ArrayLike) -> float:
-    r"""Return the attack failure rate by the true labels, AFR_T.
-
-    The share of shifted inputs that are classified correctly,
+    r"""Return the attack failure rate by the true labels, AFR_T, in [0, 1].
 
     .. math:: \mathrm{AFR}_T = \frac1N \sum_i [\hat y''_i = y_i],
 
-    that is, the accuracy on the shifted sample. A sample that the model got
-    wrong before the shift counts against it here, although the shift changed
-    nothing: it measures the task as much as the shift.
+    the accuracy on the shifted sample. A sample that the model got wrong before the
+    shift counts against it here, too: it measures the task as much as the shift.
+    Source: the PA paper, section 4.1; the PA thesis, section 4.2; Chapter 8.
 
     Parameters
     ----------
-    shifted_logits : Tensor or ndarray, shape (N, K)
-        Logits of the shifted inputs.
-    labels : Tensor or ndarray, shape (N,)
-        True classes, integers from 0 to K - 1.
+    {shifted_logits} {labels}
 
-    Returns
-    -------
-    float
-        A share in [0, 1].
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`accuracy`.
-
-    See Also
-    --------
-    afr_pred : The same against the model's own clean predictions.
-
-    References
-    ----------
-    PA paper, section 4.1; PA thesis, section 4.2, definition of the attack
-    failure rate. Chapter 8 of this book.
+    {TypeError} {ValueError}
 
     Examples
     --------
     >>> import torch
-    >>> shifted = torch.tensor([[2.0, 0.0], [0.5, 1.0]])
-    >>> afr_true(shifted, torch.tensor([0, 0]))
+    >>> afr_true(torch.tensor([[2.0, 0.0], [0.5, 1.0]]), torch.tensor([0, 0]))
     0.5
     """
     return _share_correct("shifted_logits", shifted_logits, labels)
 
 
+@_SHARED.fill
 def afr_pred(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
-    r"""Return the attack failure rate by the predictions, AFR_P.
+    r"""Return the attack failure rate by the predictions, AFR_P, in [0, 1].
 
     The share of pairs whose two predictions agree,
 
     .. math:: \mathrm{AFR}_P = \frac1N \sum_i [\hat y''_i = \hat y'_i] = 1 - m,
 
-    with :math:`m` the mismatch rate. No label is needed.
+    with :math:`m` the mismatch rate. No label is needed. Source: the PA thesis, section
+    4.2; Chapters 7 and 8.
 
     Parameters
     ----------
-    logits, shifted_logits : Tensor or ndarray, shape (N, K)
-        Logits of the clean and of the shifted inputs, row by row the same pairs.
+    {logits} {shifted_logits}
 
-    Returns
-    -------
-    float
-        A share in [0, 1].
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`accuracy`, and if the shapes differ.
-
-    See Also
-    --------
-    afr_true : The same against the true labels.
-
-    References
-    ----------
-    PA thesis, section 4.2, definition of the attack failure rate. Chapters 7 and
-    8 of this book.
+    {TypeError} {ValueError}
 
     Examples
     --------
@@ -181,6 +145,9 @@ def afr_pred(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
 
 def rank_concordance(scores: ArrayLike) -> float:
     """Return Kendall's W: how far several conditions rank the same models alike.
+
+    Source: M. G. Kendall and B. Babington Smith, *The problem of m rankings*, Annals of
+    Mathematical Statistics 10, 1939; Chapter 10.
 
     Parameters
     ----------
@@ -198,11 +165,6 @@ def rank_concordance(scores: ArrayLike) -> float:
     ------
     ValueError
         If there are fewer than 2 conditions or 3 models, or a score is not finite.
-
-    References
-    ----------
-    M. G. Kendall and B. Babington Smith, *The problem of m rankings*, Annals of
-    Mathematical Statistics 10, 1939. Chapter 10 of this book.
 
     Examples
     --------

@@ -22,7 +22,8 @@ __all__ = ["pair_by_features", "pair_scores", "worst_group_accuracy"]
 def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
     """Return what an epoch may be selected by, for one validation pair.
 
-    For the argument `measure` of :func:`robustbook.training.train_domains`.
+    For the argument `measure` of :func:`robustbook.training.train_domains`. Source: the
+    thesis, chapter 5, takes validation accuracy over both samples; Chapter 17.
 
     Parameters
     ----------
@@ -39,11 +40,6 @@ def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, fl
         "pa_se", its standard error; "beta", the inverse temperature where it is
         attained, infinite if all predictions agree; "confidence", the mean
         probability of the predicted class of the second sample.
-
-    Notes
-    -----
-    The thesis takes validation accuracy over both samples, chapter 5. Chapter 17 of
-    this book.
 
     Examples
     --------
@@ -70,8 +66,9 @@ def pair_by_features(
 ) -> tuple[Dataset, Dataset]:
     """Pair every image of one sample with the nearest of its class in another.
 
-    Where two samples come from different domains, no image of the one belongs to an
-    image of the other. Nearness is Euclidean distance between the features of a model.
+    Nearness is Euclidean distance between the features of a model, on which the pairs
+    depend: the PA thesis (section 5.3) takes it as it is after its first epoch, and
+    keeps these pairs. Chapter 18.
 
     Parameters
     ----------
@@ -93,12 +90,6 @@ def pair_by_features(
     ValueError
         If a sample is empty, or they have no class in common.
 
-    Notes
-    -----
-    The thesis pairs with the model as it is after its first epoch of training, and
-    keeps these pairs. The pairs then depend on that model. Source: PA thesis, section
-    5.3. Chapter 18 of this book.
-
     Examples
     --------
     >>> from robustbook.datasets import load_dataset
@@ -116,42 +107,32 @@ def pair_by_features(
                 f"{name}: expected a Dataset, got {type(sample).__name__}; scenes and "
                 "photographs have a method dataset()"
             )
-    features = [
-        torch.cat(
-            [
-                features_of(model, _floats(images))
-                for images in torch.split(sample.images, batch_size)
-            ]
-        )
-        for sample in (first, second)
-    ]
+
+    def features(images: Tensor) -> Tensor:
+        scale = 255 if images.dtype == torch.uint8 else 1
+        parts = torch.split(images, batch_size)
+        return torch.cat([features_of(model, part / scale) for part in parts])
+
     index, nearest = pair_nearest(
-        *features, labels=first.labels, shifted_labels=second.labels
+        features(first.images),
+        features(second.images),
+        labels=first.labels,
+        shifted_labels=second.labels,
     )
     return first.subset(index), second.subset(nearest)
 
 
-def _floats(images: Tensor) -> Tensor:
-    return images / 255 if images.dtype == torch.uint8 else images
-
-
 def worst_group_accuracy(logits: Tensor, labels: Tensor, groups: Tensor) -> float:
-    """Return the accuracy in the group where it is lowest.
+    """Return the accuracy in the group where it is lowest, in [0, 1].
 
     Parameters
     ----------
     logits : Tensor, shape (N, K)
-        Logits.
     labels : Tensor, shape (N,)
         The classes.
     groups : Tensor, shape (N,)
         A number for each sample's group, such as domain and class together
         (:attr:`robustbook.datasets.wild.WildDataset.groups`).
-
-    Returns
-    -------
-    float
-        A share in [0, 1].
 
     Raises
     ------
@@ -161,9 +142,8 @@ def worst_group_accuracy(logits: Tensor, labels: Tensor, groups: Tensor) -> floa
     Examples
     --------
     >>> logits = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    >>> worst_group_accuracy(
-    ...     logits, torch.tensor([0, 1, 1]), torch.tensor([0, 1, 1])
-    ... )
+    >>> groups = torch.tensor([0, 1, 1])
+    >>> worst_group_accuracy(logits, torch.tensor([0, 1, 1]), groups)
     0.5
     """
     logits = check_logits("logits", logits)

@@ -7,11 +7,7 @@ import math
 import pytest
 import torch
 
-from robustbook.agreement import (
-    decompose_agreement,
-    posterior_agreement,
-    ratio_sweep,
-)
+from robustbook.agreement import decompose_agreement, posterior_agreement, ratio_sweep
 
 
 @pytest.fixture

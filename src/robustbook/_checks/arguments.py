@@ -1,7 +1,6 @@
-"""Checks that every public function shares: one message style, one place.
+"""Checks of numbers and arrays: a message says what was expected, got, and how to mend.
 
-A message says what was expected, what was got and how to mend it. Nothing
-here allocates memory of the size of its input.
+Nothing here allocates memory of the size of its input.
 """
 
 from __future__ import annotations
@@ -99,17 +98,27 @@ def check_logit_pair(
     """Check two paired logit arrays: each by itself, then against each other."""
     first = check_logits(names[0], logits)
     second = check_logits(names[1], shifted_logits)
+    check_paired(names, first, second)
+    return first, second
+
+
+def check_paired(names: tuple[str, str], first: Tensor, second: Tensor) -> None:
+    """Refuse another shape or another device."""
     if first.shape != second.shape:
         raise ValueError(
             f"{names[1]}: expected the shape of {names[0]}, {tuple(first.shape)} "
             f"(row i of both must be the same sample), got {tuple(second.shape)}"
         )
+    check_together(names, first, second)
+
+
+def check_together(names: tuple[str, str], first: Tensor, second: Tensor) -> None:
+    """Refuse another device."""
     if first.device != second.device:
         raise ValueError(
             f"{names[1]}: expected device {first.device}, as {names[0]}, got "
             f"{second.device}; move one of them"
         )
-    return first, second
 
 
 def check_prior(prior: Any, num_classes: int, device: torch.device) -> Tensor | None:
@@ -127,16 +136,12 @@ def check_prior(prior: Any, num_classes: int, device: torch.device) -> Tensor | 
     weights = weights.to(device=device, dtype=torch.float64)
     if not bool(torch.isfinite(weights).all()):
         raise ValueError(_first_not_finite("prior", weights))
-    if not bool((weights > 0).all()):
-        index = int((weights <= 0).nonzero()[0])
+    lowest, index = weights.min(0)
+    if float(lowest) < 1e-100:
         raise ValueError(
-            f"prior: expected positive probabilities, got {float(weights[index]):g} "
-            f"at index {index}; leave out classes that cannot occur"
-        )
-    if float(weights.min()) < 1e-100:
-        raise ValueError(
-            f"prior: expected probabilities of at least 1e-100, got "
-            f"{float(weights.min()):g}"
+            f"prior: expected positive probabilities, of at least 1e-100, got "
+            f"{float(lowest):g} at index {int(index)}; leave out classes that cannot "
+            "occur"
         )
     total = math.fsum(weights.tolist())
     # Single-precision priors sum to 1 only within their own rounding.

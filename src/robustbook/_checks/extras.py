@@ -12,18 +12,6 @@ __all__ = ["extra"]
 def extra(name: str) -> Iterator[None]:
     """Say in one line which extra brings what the imports inside do not find.
 
-    Parameters
-    ----------
-    name : str
-        Of the extra, as pyproject.toml has it.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If a package is not installed.
-
-    Examples
-    --------
     >>> with extra("report"):
     ...     import jinjer
     Traceback (most recent call last):

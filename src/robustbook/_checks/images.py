@@ -25,12 +25,10 @@ def check_images(
 ) -> Tensor:
     """Return images as a tensor with pixels in [0, 1], without a gradient.
 
-    What rounding left outside is clipped. More than that is refused, or clipped with
-    a warning or without.
-
     Without `planes`, the shape (N, ...) will do; without `half`, pixels of 16 bits
-    will not. The warning names the caller of the function that called the one that
-    checks. "clip" is for what is inside a model: a batch may be empty there.
+    will not. More than rounding outside [0, 1] is dealt with as `outside` says; "clip"
+    is for what is inside a model, where a batch may be empty. The warning names the
+    caller of the function that called the one that checks.
     """
     images = as_tensor(name, value)
     wanted = (torch.float32, torch.float64)

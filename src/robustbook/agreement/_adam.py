@@ -1,7 +1,4 @@
-"""The papers' procedure: ascend J by Adam and keep the best epoch.
-
-It is here for comparison only. Chapter 6 shows what it does.
-"""
+"""The papers' procedure, for comparison (Chapter 6): ascend J by Adam."""
 
 from __future__ import annotations
 
@@ -78,9 +75,8 @@ def adam_agreement(
 ) -> AdamTrace:
     """Approximate posterior agreement as the papers do: Adam on beta.
 
-    The defaults are those of the thesis (lr 0.1, beta0 = 1, 500 epochs). Its
-    implementation takes batches of 16 in a fixed order, single precision, and
-    reports the best epoch.
+    The defaults are those of the thesis, section 3.6.2. Its published implementation
+    takes batches of 16 in a fixed order, single precision, and reports the best epoch.
 
     Parameters
     ----------
@@ -101,21 +97,13 @@ def adam_agreement(
     AdamTrace
         Inverse temperature and J after every epoch.
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    References
-    ----------
-    The thesis, section 3.6.2 and its published implementation; Chapter 6.
 
     Examples
     --------
-    >>> import torch
     >>> clean = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0], [3.0, 0.0]])
     >>> shifted = torch.tensor([[1.5, 0.0], [0.0, 2.0], [0.0, 0.1], [2.0, 0.0]])
-    >>> trace = adam_agreement(clean, shifted, epochs=50)
-    >>> trace.steps
+    >>> adam_agreement(clean, shifted, epochs=50).steps
     50
     """
     first, second = check_logit_pair(logits, shifted_logits)

@@ -5,16 +5,15 @@ logits, shifted_logits : Tensor or array, shape (N, K)
     sample. Any floating-point type; CPU or CUDA. Log-probabilities do as well:
     a constant added to the logits of one sample changes nothing.
 prior : Tensor or array, shape (K,), optional
-    Class prior, positive, summing to 1. Uniform if left out. Under a prior that
-    is not uniform, a model that says nothing scores J(0) > 0, and can outscore a
-    perfect one; Chapter 4 shows when a prior is of use, and how repeating the
-    columns of common classes puts the zero back.
+    Class prior, positive, summing to 1. Uniform if left out. Under another one, a
+    model that says nothing scores J(0) > 0, and can outscore a perfect one; Chapter 4
+    shows when a prior is of use.
 tol : float, default 1e-9
     Largest gap accepted between ``upper_bound`` and ``pa``, in nats per sample.
-    The rounding of double precision allows about 1e-11, times K / 1000 for many
-    classes.
+    Double precision allows about 1e-11, times K / 1000 for many classes.
 norms : Tensor or array, shape (N,), optional
-    Size of each perturbation, at least 0 or ``inf``.
+    Size of each perturbation, at least 0 or ``inf`` (not attacked with success).
+    Samples are shifted in this order, ties as they come; without, at random.
 seed : int, default 0
     Seed of the random order.
 features : Tensor or array, shape (N, d)
@@ -30,6 +29,8 @@ figure : matplotlib.figure.Figure
     It is shown by pyplot, unless `ax` was given.
 axes : matplotlib.axes.Axes
     For more lines and titles.
+TypeError, ValueError
+    If the arrays do not fit together, or no class is in both.
 TypeError
     If logits are no floating-point numbers, or an argument is of another kind
     than described.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from robustbook._checks.arguments import (
     check_logit_pair,
     check_logits,
     check_non_negative,
+    check_paired,
     check_positive,
     check_prior,
 )
@@ -27,7 +29,11 @@ from robustbook.agreement._bounds import (
 )
 from robustbook.agreement._docs import SHARED
 from robustbook.agreement._kernel import Kernel
-from robustbook.agreement._result import Agreement, AgreementComparison, compare
+from robustbook.agreement._result import (
+    Agreement,
+    AgreementComparison,
+    standard_error_of_mean,
+)
 from robustbook.agreement._search import SearchTrace, maximize
 
 
@@ -44,8 +50,9 @@ def posterior_agreement(
 
     where p' and p'' are the Gibbs posteriors of the two inputs at inverse
     temperature beta. The kernel is a difference of two convex functions of beta,
-    neither concave nor unimodal in general; branch and bound closes the gap
-    between the best value and a proven upper bound.
+    neither concave nor unimodal in general (Chapter 5); branch and bound closes the gap
+    between the best value and a proven upper bound (Chapter 6). Source: the PA paper,
+    Equation 13 and Theorem 2; the thesis, Theorem 3.6.2.
 
     Parameters
     ----------
@@ -57,18 +64,7 @@ def posterior_agreement(
         ``pa`` in nats per sample, ``beta`` (may be ``inf``), ``upper_bound``,
         ``per_sample`` contributions, ``standard_error`` and more.
 
-    Raises
-    ------
     {TypeError} {ValueError} {CertificateError}
-
-    Notes
-    -----
-    The published claim that the kernel is concave is false (Chapter 5). The
-    algorithm is derived in Chapter 6.
-
-    References
-    ----------
-    The PA paper, Equation 13 and Theorem 2; the thesis, Theorem 3.6.2.
 
     Examples
     --------
@@ -89,7 +85,7 @@ def posterior_agreement(
 def agreement_search(
     logits: Any, shifted_logits: Any, *, prior: Any = None, tol: float = 1e-9
 ) -> SearchTrace:
-    """Solve as :func:`posterior_agreement` does and return every step of it.
+    """Solve as :func:`posterior_agreement` does and return every step; Chapter 6.
 
     Parameters
     ----------
@@ -100,17 +96,10 @@ def agreement_search(
     SearchTrace
         The evaluations in order and the certified intervals at the end.
 
-    Raises
-    ------
     {TypeError} {ValueError} {CertificateError}
-
-    References
-    ----------
-    Chapter 6.
 
     Examples
     --------
-    >>> import torch
     >>> trace = agreement_search(torch.eye(3), torch.eye(3)[[0, 1, 1]])
     >>> trace.upper_bound - trace.value <= 1e-9
     True
@@ -121,21 +110,17 @@ def agreement_search(
 
 @SHARED.fill
 def agreement_bounds(
-    logits: Any,
-    shifted_logits: Any,
-    left: float,
-    right: float,
-    *,
-    prior: Any = None,
+    logits: Any, shifted_logits: Any, left: float, right: float, *, prior: Any = None
 ) -> IntervalBounds:
-    """Proven upper bounds on the agreement kernel J over an interval.
+    """Proven upper bounds on the agreement kernel J over an interval; Chapter 6.
 
     Parameters
     ----------
-    {logits, shifted_logits} {prior}
+    {logits, shifted_logits}
     left, right : float
         Ends of the interval of inverse temperatures, 0 <= left < right; `right`
         may be ``inf``.
+    {prior}
 
     Returns
     -------
@@ -143,17 +128,10 @@ def agreement_bounds(
         ``chord_tangent`` and ``curvature`` (nats per sample); for an unbounded
         interval ``tail`` instead. Bounds that do not apply are ``inf``.
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    References
-    ----------
-    Chapter 6, where each bound is derived.
 
     Examples
     --------
-    >>> import torch
     >>> agreement_bounds(torch.eye(2), torch.eye(2), 0.0, 1.0).chord_tangent < 0.7
     True
     """
@@ -178,6 +156,8 @@ def agreement_curve(
 ) -> Tensor:
     """The agreement kernel J at given inverse temperatures.
 
+    Source: the PA paper, Theorem 2; Chapter 4.
+
     Parameters
     ----------
     {logits, shifted_logits}
@@ -190,17 +170,10 @@ def agreement_curve(
     Tensor, shape (B,)
         J in nats per sample, float64.
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    References
-    ----------
-    The PA paper, Theorem 2; Chapter 4.
 
     Examples
     --------
-    >>> import torch
     >>> agreement_curve(torch.eye(2), torch.eye(2), [0.0, 1.0, 10.0])
     tensor([0.0000, 0.1936, 0.6931], dtype=torch.float64)
     """
@@ -219,6 +192,8 @@ def agreement_curve(
 def gibbs_posterior(logits: Any, beta: float) -> Tensor:
     """Gibbs posterior over the classes of each sample.
 
+    Source: the PA paper, Equation 10; Chapter 2 derives it.
+
     Parameters
     ----------
     logits : tensor or array, shape (N, K)
@@ -231,17 +206,10 @@ def gibbs_posterior(logits: Any, beta: float) -> Tensor:
     Tensor, shape (N, K)
         Probabilities, float64; rows sum to 1.
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    References
-    ----------
-    The PA paper, Equation 10; Chapter 2 derives it.
 
     Examples
     --------
-    >>> import torch
     >>> gibbs_posterior(torch.tensor([[0.0, 1.0]]), 2.0)
     tensor([[0.1192, 0.8808]], dtype=torch.float64)
     """
@@ -259,12 +227,11 @@ def gibbs_posterior(logits: Any, beta: float) -> Tensor:
 def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
     """Posterior agreement of hard decisions: a channel capacity.
 
-    The K-ary symmetric channel changes its input to one of the K - 1 other
-    letters, each with probability mismatch / (K - 1). One-hot logits with this
-    share of mismatched predictions have exactly its capacity as their posterior
-    agreement, as long as mismatch < (K - 1) / K, and 0 beyond. (Shannon's capacity
-    rises again there: a channel that is wrong on purpose can be used. Agreement
-    cannot: no temperature turns a mismatch into a match.)
+    The K-ary symmetric channel changes its input to one of the K - 1 other letters,
+    each with probability mismatch / (K - 1). One-hot logits with this share of
+    mismatched predictions have its capacity as their posterior agreement, as long as
+    mismatch < (K - 1) / K, and 0 beyond, where Shannon's capacity rises again: no
+    temperature turns a mismatch into a match. Source: Chapter 7 (not in the papers).
 
     Parameters
     ----------
@@ -278,13 +245,7 @@ def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
     float
         log K - H_b(mismatch) - mismatch log(K - 1), or 0; in nats.
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    References
-    ----------
-    Chapter 7 (not in the papers).
 
     Examples
     --------
@@ -316,6 +277,8 @@ def compare_agreement(
 ) -> AgreementComparison:
     """Compare the posterior agreement of two models on the same pairs.
 
+    Source: Chapter 6 (envelope theorem); not in the papers.
+
     Parameters
     ----------
     logits_a, shifted_a : tensor or array, shape (N, K)
@@ -332,41 +295,28 @@ def compare_agreement(
         ``difference`` = PA(A) - PA(B) in nats, with a paired standard error and
         interval: the samples that are hard for both cancel.
 
-    Raises
-    ------
     {TypeError} {ValueError} {CertificateError}
-
-    References
-    ----------
-    Chapter 6 (envelope theorem); not in the papers.
 
     Examples
     --------
-    >>> import torch
     >>> clean = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0], [0.0, 2.0]])
     >>> worse = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 2.0], [0.0, 2.0]])
-    >>> result = compare_agreement(clean, clean, clean, worse)
-    >>> result.difference > 0
+    >>> compare_agreement(clean, clean, clean, worse).difference > 0
     True
     """
     pair_a = check_logit_pair(logits_a, shifted_a, names=("logits_a", "shifted_a"))
     pair_b = check_logit_pair(logits_b, shifted_b, names=("logits_b", "shifted_b"))
-    if pair_a[0].shape != pair_b[0].shape:
-        raise ValueError(
-            f"logits_b: expected the shape of logits_a, {tuple(pair_a[0].shape)} (the "
-            f"comparison is paired), got {tuple(pair_b[0].shape)}"
-        )
-    if pair_a[0].device != pair_b[0].device:
-        raise ValueError(
-            f"logits_b: expected device {pair_a[0].device}, got {pair_b[0].device}"
-        )
+    check_paired(("logits_a", "logits_b"), pair_a[0], pair_b[0])
     coverage = check_fraction("level", level)
     if not 0.0 < coverage < 1.0 - 1e-12:
         raise ValueError(f"level: expected strictly between 0 and 1, got {level}")
     weights = check_prior(prior, pair_a[0].shape[1], pair_a[0].device)
     accepted = check_positive("tol", tol)
     a, b = (_measure(Kernel(*pair, weights), accepted) for pair in (pair_a, pair_b))
-    return compare(a, b, coverage)
+    error = standard_error_of_mean(a.per_sample - b.per_sample)
+    half = NormalDist().inv_cdf(0.5 + coverage / 2.0) * error
+    low, high = a.pa - b.pa - half, a.pa - b.pa + half
+    return AgreementComparison(a, b, a.pa - b.pa, error, (low, high), coverage)
 
 
 def _measure(kernel: Kernel, tol: float) -> Agreement:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import (
     as_tensor,
+    check_choice,
     check_logit_pair,
     check_positive,
     check_prior,
@@ -19,8 +20,7 @@ from robustbook._checks.extras import extra
 from robustbook._compat import mend_torchvision
 from robustbook.agreement._docs import SHARED
 from robustbook.agreement._measure import posterior_agreement
-from robustbook.agreement._plot import axes_for, plot_measurements
-from robustbook.agreement._result import Agreement
+from robustbook.agreement._result import Agreement, axes_for, plot_measurements
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ class PosteriorAgreement(Metric):
 
     The measure needs all pairs at once (its temperature is shared), so the logits
     are kept and, under distributed data parallelism, gathered; unequal shards are
-    fine.
+    fine. Source: the thesis, section 3.6.3, with the exact solver of Chapter 6.
 
     Parameters
     ----------
@@ -71,13 +71,8 @@ class PosteriorAgreement(Metric):
     TypeError, ValueError
         By :meth:`update` and :meth:`compute`, as :func:`posterior_agreement`.
 
-    References
-    ----------
-    The thesis, section 3.6.3, with the exact solver of Chapter 6 in place of Adam.
-
     Examples
     --------
-    >>> import torch
     >>> metric = PosteriorAgreement()
     >>> metric.update(torch.eye(3), torch.eye(3))
     >>> metric.update(torch.eye(3), torch.eye(3)[[1, 0, 2]])
@@ -105,11 +100,7 @@ class PosteriorAgreement(Metric):
             weights = as_tensor("prior", prior)
             prior = check_prior(weights, weights.numel(), weights.device)
         self.prior = prior
-        if value is not None and value not in NAMES:
-            raise ValueError(
-                f"value: expected one of {', '.join(NAMES)}, got {value!r}"
-            )
-        self.value = value
+        self.value = None if value is None else check_choice("value", value, NAMES)
         self.add_state("logits", default=[], dist_reduce_fx="cat")
         self.add_state("shifted_logits", default=[], dist_reduce_fx="cat")
 
@@ -140,8 +131,7 @@ class PosteriorAgreement(Metric):
         Raises
         ------
         TypeError, ValueError, CertificateError
-            As :meth:`update` and :meth:`compute`; the batch is then not added, and
-            what was gathered before is as it was.
+            As :meth:`update` and :meth:`compute`; the batch is then not added.
         """
         # torchmetrics sets the state aside for a while, and loses it in an error.
         before = {
@@ -172,10 +162,8 @@ class PosteriorAgreement(Metric):
 
         Raises
         ------
-        ValueError
-            If there was no update, or none with samples.
-        CertificateError
-            As :func:`posterior_agreement`.
+        ValueError, CertificateError
+            If there was no update with samples; as :func:`posterior_agreement`.
         """
         result = self._solve()
         return self._selected({name: getattr(result, name) for name in NAMES})
@@ -208,8 +196,6 @@ class PosteriorAgreement(Metric):
         -------
         {figure} {axes}
 
-        Raises
-        ------
         {ImportError}
         """
         val = self.compute() if val is None else val

@@ -1,9 +1,4 @@
-"""Pairing of samples that come unpaired: which clean sample meets which shifted.
-
-Posterior agreement needs pairs. Where clean and shifted data are separate
-collections, a pairing has to be chosen; each function returns two index tensors
-of the same length.
-"""
+"""Pairing of samples that come unpaired: which clean sample meets which shifted."""
 
 from __future__ import annotations
 
@@ -33,6 +28,8 @@ def pair_by_label(
 ) -> tuple[Tensor, Tensor]:
     """Pair samples of the same class at random, without repetition.
 
+    Source: the thesis, section 3.6.3 (label matching); Chapter 8.
+
     Parameters
     ----------
     labels : Tensor or array, shape (N,)
@@ -47,14 +44,7 @@ def pair_by_label(
         ``shifted_index[p]``. P is the sum over classes of the smaller count;
         sorted by `index`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If labels are not integer vectors, or no class is in both.
-
-    References
-    ----------
-    The thesis, section 3.6.3 (label matching); Chapter 8.
+    {TypeError, ValueError}
 
     Examples
     --------
@@ -81,7 +71,8 @@ def pair_nearest(
 ) -> tuple[Tensor, Tensor]:
     """Pair every clean sample with its nearest shifted sample.
 
-    A shifted sample may serve several clean ones.
+    A shifted sample may serve several clean ones. Source: the thesis, section 3.6.3
+    (nearest-neighbor matching); the search is scikit-learn's.
 
     Parameters
     ----------
@@ -93,15 +84,7 @@ def pair_nearest(
         P = N without labels; with labels, clean samples whose class is missing
         among the shifted ones are left out. Sorted by `index`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the arrays do not fit together.
-
-    References
-    ----------
-    The thesis, section 3.6.3 (nearest-neighbor matching); the search is
-    scikit-learn's.
+    {TypeError, ValueError}
 
     Examples
     --------
@@ -129,6 +112,8 @@ def pair_optimal(
 ) -> tuple[Tensor, Tensor]:
     """Pair one to one so that the sum of distances is least.
 
+    The optimal assignment problem, solved by scipy; takes memory N x M.
+
     Parameters
     ----------
     {features} {shifted_features} {labels, shifted_labels}
@@ -138,14 +123,7 @@ def pair_optimal(
     index, shifted_index : Tensor, shape (P,)
         P = min(N, M), within each class if labels are given. Sorted by `index`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If the arrays do not fit together.
-
-    Notes
-    -----
-    The optimal assignment problem, solved by scipy; takes memory N x M.
+    {TypeError, ValueError}
 
     Examples
     --------
@@ -211,12 +189,12 @@ def _class_by_class(
 
 
 def _label_pair(labels: Any, shifted_labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    pair = []
-    for name, value in (("labels", labels), ("shifted_labels", shifted_labels)):
-        tensor = as_tensor(name, value)
-        checked = check_labels(name, tensor, length=tensor.numel())
-        pair.append(checked.cpu().numpy())
-    return pair[0], pair[1]
+    pair = {"labels": labels, "shifted_labels": shifted_labels}
+    first, second = (
+        check_labels(name, value, length=as_tensor(name, value).numel()).cpu().numpy()
+        for name, value in pair.items()
+    )
+    return first, second
 
 
 def _feature_pair(features: Any, shifted: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -1,18 +1,20 @@
-"""The result of a measurement, and the difference between two of them."""
+"""The result of a measurement and its pictures, and the difference between two."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+from scipy.interpolate import CubicHermiteSpline
 from torch import Tensor
 
 from robustbook._checks.extras import extra
 from robustbook.agreement._docs import SHARED
 from robustbook.agreement._kernel import Kernel
-from robustbook.agreement._plot import plot_kernel
 from robustbook.agreement._search import SearchTrace
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 #: Inverse temperatures of a plot, around the scale of the logits, in decades.
 _DECADES = (-1.5, 2.5)
 _PER_DECADE = 6
+#: Points of a curve, and how far below zero it is followed, in units of its height.
+_POINTS = 400
+_BELOW = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +46,7 @@ class Agreement:
     evaluations : int
         Passes over the data that the search took.
     per_sample : Tensor, shape (N,)
-        Contribution of every pair at ``beta``, in nats, float64; the mean is
-        ``pa``.
+        Contribution of every pair at ``beta``, in nats, float64; the mean is ``pa``.
     num_classes : int
         K.
     mismatch : float
@@ -52,10 +56,6 @@ class Agreement:
         of the K-ary symmetric channel at ``mismatch`` (nats).
     trace : SearchTrace
         Every step of the search.
-
-    See Also
-    --------
-    robustbook.agreement.posterior_agreement
 
     Examples
     --------
@@ -97,14 +97,13 @@ class Agreement:
     def standard_error(self) -> float:
         """Standard error of ``pa`` over the sampling of pairs, in nats.
 
-        By the envelope theorem, the variation of the maximizer does not count to
-        first order: the standard error is that of the mean of ``per_sample``.
-        Zero when all contributions are equal (for instance when every prediction
-        agrees): then nothing was *seen* to vary, which is no proof that nothing
-        does. Too small near chance, where the maximizer touches 0 (Chapter 7).
-        NaN for a single pair.
+        That of the mean of ``per_sample``: by the envelope theorem, the variation of
+        the maximizer does not count to first order. Zero when all contributions are
+        equal: then nothing was *seen* to vary, which is no proof that nothing does.
+        Too small near chance, where the maximizer touches 0 (Chapter 7). NaN for a
+        single pair.
         """
-        return _standard_error(self.per_sample)
+        return standard_error_of_mean(self.per_sample)
 
     @property
     def confidence_part(self) -> float:
@@ -126,8 +125,8 @@ class Agreement:
         ----------
         logits, shifted_logits : tensor or array, shape (N, K), optional
             What was measured, for a finer curve. Without them it goes through what
-            the search evaluated (points), which is dense at the optimum only: few
-            or none where all predictions agree and the optimum is at infinity.
+            the search evaluated: points that are dense at the optimum only, few or
+            none where all predictions agree.
         prior : tensor or array, shape (K,), optional
             As it was measured.
         {ax}
@@ -157,7 +156,7 @@ class Agreement:
                         f"beta={beta:g}"
                     )
                 points.append((beta, point.value, point.slope))
-        return plot_kernel(self, points, ax)
+        return _plot_kernel(self, points, ax)
 
     @SHARED.fill
     def to_frame(self) -> DataFrame:
@@ -168,8 +167,6 @@ class Agreement:
         pandas.DataFrame, one row
             The scalar attributes and properties; nats per sample.
 
-        Raises
-        ------
         {ImportError}
         """
         with extra("plot"):
@@ -207,21 +204,6 @@ class AgreementComparison:
     level: float
 
 
-def compare(a: Agreement, b: Agreement, level: float) -> AgreementComparison:
-    """Paired difference of two results on the same samples."""
-    difference = a.pa - b.pa
-    error = _standard_error(a.per_sample - b.per_sample)
-    half = NormalDist().inv_cdf(0.5 + level / 2.0) * error
-    return AgreementComparison(
-        a=a,
-        b=b,
-        difference=difference,
-        standard_error=error,
-        interval=(difference - half, difference + half),
-        level=level,
-    )
-
-
 def check_same_pairs(result: Agreement, logits: Tensor) -> None:
     """Refuse logits of other pairs than the measured ones, by their number."""
     if logits.shape != (result.num_samples, result.num_classes):
@@ -231,8 +213,71 @@ def check_same_pairs(result: Agreement, logits: Tensor) -> None:
         )
 
 
-def _standard_error(contributions: Tensor) -> float:
+def standard_error_of_mean(contributions: Tensor) -> float:
     count = len(contributions)
     if count < 2:
         return math.nan
     return float(contributions.std(correction=1)) / math.sqrt(count)
+
+
+def _plot_kernel(
+    result: Agreement, points: Sequence[tuple[float, float, float]], ax: Axes | None
+) -> tuple[Figure, Axes]:
+    """Draw J over beta through points (beta, J, slope), and mark the optimum."""
+    figure, axes = axes_for(ax)
+    start = result.trace.value_at_zero
+    floor = start - _BELOW * max(result.pa - start, 1e-3)
+    # Of equal points one is enough: the interpolation wants betas that grow.
+    points = sorted({point[0]: point for point in points if point[0] > 0}.values())
+    if points:
+        betas, values, slopes = np.array(points).T
+        # Without a prior J starts flat. In log beta a peak looks alike at every scale.
+        rise = 0.0 if start == 0.0 else (values[0] - start) / betas[0]
+        left = CubicHermiteSpline([0, betas[0]], [start, values[0]], [rise, slopes[0]])
+        grid = np.linspace(0, betas[0], _POINTS)
+        curve = left(grid)
+        if len(points) > 1:
+            right = CubicHermiteSpline(np.log(betas), values, betas * slopes)
+            outer = np.geomspace(betas[0], betas[-1], _POINTS)
+            grid = np.append(grid, outer)
+            curve = np.append(curve, right(np.log(outer)))
+        axes.plot(grid[curve > floor], curve[curve > floor], color="C0", label="J(β)")
+        shown = values > floor
+        axes.plot(betas[shown], values[shown], "o", color="C0", markersize=3)
+        axes.set_xscale("asinh", linear_width=float(betas[0]))
+    label = f"PA = {result.pa:.4g} at β = {result.beta:.3g}"
+    if np.isinf(result.beta):
+        label = f"PA = {result.pa:.4g} for β to infinity"
+        axes.axhline(result.pa, color="C1", linestyle="--", label=label)
+    else:
+        axes.plot([result.beta], [result.pa], "o", color="C1", label=label)
+    axes.set_ylim(bottom=floor)
+    axes.set_xlabel("inverse temperature β (1 / logit)")
+    axes.set_ylabel("agreement J (nats per sample)")
+    axes.legend()
+    return figure, axes
+
+
+def plot_measurements(
+    measurements: Sequence[Mapping[str, Tensor]], ax: Axes | None
+) -> tuple[Figure, Axes]:
+    """Draw PA with intervals of 95 % over the steps of training, or one of them."""
+    figure, axes = axes_for(ax)
+    pa = torch.stack([values["pa"] for values in measurements]).cpu()
+    error = torch.stack([values["standard_error"] for values in measurements]).cpu()
+    axes.errorbar(
+        np.arange(len(pa)), pa, yerr=1.96 * error.nan_to_num(), marker="o", capsize=3
+    )
+    axes.set_xlabel("step")
+    axes.get_xaxis().set_visible(len(pa) > 1)
+    axes.set_ylabel("PA (nats per sample)")
+    return figure, axes
+
+
+def axes_for(ax: Axes | None) -> tuple[Any, Axes]:
+    """The axes to draw on, and their figure."""
+    if ax is not None:
+        return ax.get_figure(), ax
+    with extra("plot"):
+        import matplotlib.pyplot as plt
+    return plt.subplots()

@@ -78,34 +78,22 @@ def ratio_sweep(
 ) -> list[Agreement]:
     """Posterior agreement for growing shares of shifted samples.
 
-    At ratio r, the first round(r N) samples of an order are shifted and the others
-    stay clean. With `norms` the order is that of growing perturbation (ties in
-    the order given; ``inf``, not attacked with success, last): the papers'
-    adversarial ratio. Without, it is random.
-
     Parameters
     ----------
     {logits, shifted_logits}
     ratios : sequence of float
-        Shares in [0, 1].
+        Shares in [0, 1]: the papers' adversarial ratios.
     {norms} {seed} {prior} {tol}
 
     Returns
     -------
     list of Agreement
-        One a ratio.
+        One a ratio, of the logits that :func:`shift_by_ratio` returns for it.
 
-    Raises
-    ------
     {TypeError} {ValueError} {CertificateError}
-
-    References
-    ----------
-    The PA paper, section 4.1; the thesis, section 4.2 (adversarial ratio).
 
     Examples
     --------
-    >>> import torch
     >>> clean = torch.eye(4)
     >>> sweep = ratio_sweep(clean, clean.flip(0), [0.0, 0.5], norms=[1, 2, 3, 4])
     >>> [round(result.pa, 4) for result in sweep]
@@ -120,14 +108,11 @@ def ratio_sweep(
 
 @SHARED.fill
 def shift_by_ratio(
-    logits: Any,
-    shifted_logits: Any,
-    ratio: float,
-    *,
-    norms: Any = None,
-    seed: int = 0,
+    logits: Any, shifted_logits: Any, ratio: float, *, norms: Any = None, seed: int = 0
 ) -> Tensor:
     """Logits of the samples when only a part of them is shifted.
+
+    Source: the PA paper, section 4.1; the thesis, section 4.2 (adversarial ratio).
 
     Parameters
     ----------
@@ -142,17 +127,10 @@ def shift_by_ratio(
         The shifted logits of the first round(ratio N) samples of the order, the
         clean ones of the others.
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    References
-    ----------
-    The PA paper, section 4.1; the thesis, section 4.2 (adversarial ratio).
 
     Examples
     --------
-    >>> import torch
     >>> clean, shifted = torch.zeros(4, 2), torch.ones(4, 2)
     >>> shift_by_ratio(clean, shifted, 0.5, norms=[1, 2, 3, 4])[:, 0]
     tensor([1., 1., 0., 0.])
@@ -168,9 +146,10 @@ def decompose_agreement(
 ) -> AgreementDecomposition:
     """Split posterior agreement over kept and changed, correct and wrong.
 
-    Beside each exact share stands the thesis's approximation, which puts the
-    average missing confidence of a group at the optimal temperature into one
-    logarithm.
+    Beside each exact share stands the thesis's approximation (section 4.2, Theorem
+    B.1.1), which puts the average missing confidence of a group at the optimal
+    temperature into one logarithm. There the terms are sums on the scale
+    N (pa - log K); as shares of ``pa``, each has (count / N) log K added.
 
     Parameters
     ----------
@@ -184,19 +163,10 @@ def decompose_agreement(
     -------
     AgreementDecomposition
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    References
-    ----------
-    The thesis, section 4.2 and Theorem B.1.1. There the terms are sums on
-    the scale N (pa - log K); here they are shares of ``pa``, so each approximation
-    has (count / N) log K added.
 
     Examples
     --------
-    >>> import torch
     >>> clean, shifted = torch.eye(4), torch.eye(4)[[0, 1, 2, 0]]
     >>> result = posterior_agreement(clean, shifted)
     >>> parts = decompose_agreement(result, clean, shifted, torch.arange(4))

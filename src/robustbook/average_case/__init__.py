@@ -7,12 +7,16 @@ linearized estimates, Chapter 21 the unbiased one.
 
 from robustbook.average_case._bounds import corrected_bound, printed_bound
 from robustbook.average_case._control_variate import control_variate
-from robustbook.average_case._estimators import mmse, taylor
-from robustbook.average_case._exact import linear_exact
+from robustbook.average_case._estimators import (
+    linear_exact,
+    mmse,
+    mv_sigmoid,
+    softmax_proxy,
+    taylor,
+)
 from robustbook.average_case._monte_carlo import monte_carlo
 from robustbook.average_case._normal import OrthantProbability, orthant_probability
 from robustbook.average_case._result import Robustness
-from robustbook.average_case._sigmoid import mv_sigmoid, softmax_proxy
 
 __all__ = [
     "OrthantProbability",

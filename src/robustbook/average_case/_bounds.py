@@ -1,9 +1,9 @@
 """Bounds on the error of a linearization: as printed, and as they hold.
 
-The setting. At the input, the margins to the other classes are quadratic in the
-noise, g_i(ε) = c_i + u_iᵀε + εᵀA_iε with ε normal, σ in every coordinate, D
-coordinates. The Taylor estimate leaves out εᵀA_iε; the MMSE estimate (with infinitely
-many samples) replaces it by its mean, σ² tr A_i.
+At the input, the margins to the other classes are quadratic in the noise,
+g_i(ε) = c_i + u_iᵀε + εᵀA_iε with ε normal, σ in every coordinate, D coordinates. The
+Taylor estimate leaves out εᵀA_iε; the MMSE estimate (with infinitely many samples)
+replaces it by its mean, σ² tr A_i.
 """
 
 from __future__ import annotations
@@ -25,19 +25,15 @@ _DENSITY = 1 / math.sqrt(2 * math.pi)
 
 @SHARED.fill
 def printed_bound(
-    eigenvalues: Any,
-    gradients: Any,
-    sigma: Any,
-    *,
-    estimator: Estimator = "taylor",
+    eigenvalues: Any, gradients: Any, sigma: Any, *, estimator: Estimator = "taylor"
 ) -> Tensor:
     """The bound of the paper's Propositions 3.2 and 3.4. It is false.
 
     k s^(K-1) Π_i r_i with s = σ √D, r_i = λ_max(A_i) / ‖u_i‖ for Taylor and
     (λ_max(A_i) - λ_mean(A_i)) / ‖u_i‖ for MMSE, and k the greatest density of a
-    normal vector with the correlations of the u_i. The proof bounds a union by a
-    product, so one linear boundary makes the bound 0. It also forgets that u_iᵀε has
-    variance s² ‖u_i‖² / D, not s² ‖u_i‖²: with two classes it is false already.
+    normal vector with the correlations of the u_i. The proof (A.2, A.4) bounds a union
+    by a product, so one linear boundary makes the bound 0, and loses a factor of √D:
+    with two classes it is false already. Chapter 20.
 
     Parameters
     ----------
@@ -48,23 +44,11 @@ def printed_bound(
     Tensor, shape () or (S,)
         Float64; infinite where the u_i are linearly dependent and no ratio is 0.
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    See Also
-    --------
-    corrected_bound
-
-    References
-    ----------
-    Average-case paper, Propositions 3.2, 3.4, A.2 and A.4. Chapter 20 of this book.
 
     Examples
     --------
-    One boundary is linear, so the printed bound is 0, whatever the other is:
-
-    >>> curved = torch.tensor([[1.0, 1.0], [0.0, 0.0]])
+    >>> curved = torch.tensor([[1.0, 1.0], [0.0, 0.0]])  # the second is linear
     >>> float(printed_bound(curved, torch.eye(2), 0.1))
     0.0
     """
@@ -86,21 +70,14 @@ def printed_bound(
 
 @SHARED.fill
 def corrected_bound(
-    eigenvalues: Any,
-    gradients: Any,
-    sigma: Any,
-    *,
-    estimator: Estimator = "taylor",
+    eigenvalues: Any, gradients: Any, sigma: Any, *, estimator: Estimator = "taylor"
 ) -> Tensor:
-    """A bound that holds: a sum over classes, of order σ.
+    """A bound that holds (Chapter 20): a sum over classes, of order σ.
 
     √(2/π) σ Σ_i (‖A_i‖_* + √5 ‖A_i‖) / ‖u_i‖ for Taylor, with the nuclear and the
-    spectral norm, and √(2/π) σ Σ_i (√2 ‖A_i‖_F + 3 ‖A_i‖) / ‖u_i‖ for MMSE.
-
-    Estimate and truth differ only where some boundary is on the other side: a union,
-    so the error is at most the sum over i of the probability that the linear margin
-    is no larger in size than what it leaves over. Chapter 20 proves the bound on
-    each.
+    spectral norm, and √(2/π) σ Σ_i (√2 ‖A_i‖_F + 3 ‖A_i‖) / ‖u_i‖ for MMSE: the sum
+    over i of a bound on the probability that the linear margin is no larger in size
+    than what it leaves over.
 
     Parameters
     ----------
@@ -111,17 +88,7 @@ def corrected_bound(
     Tensor, shape () or (S,)
         Float64, in [0, 1].
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    See Also
-    --------
-    printed_bound
-
-    References
-    ----------
-    Theorem and full proof in Chapter 20 of this book.
 
     Examples
     --------

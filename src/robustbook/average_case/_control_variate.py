@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal
 
@@ -14,25 +14,26 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_choice, check_count, check_real
 from robustbook._checks.models import Model
-from robustbook.average_case._cdf import summarize
 from robustbook.average_case._docs import SHARED
 from robustbook.average_case._estimators import measure_all, mmse_linearizations
-from robustbook.average_case._integrate import sobol_engine
 from robustbook.average_case._linearize import (
     Linearization,
     linear_probability,
     linearize,
 )
-from robustbook.average_case._noise import (
+from robustbook.average_case._normal import sobol_engine, standard_error_of_means
+from robustbook.average_case._problem import (
     BLOCK,
     MEASURE,
     SHIFT,
+    Problem,
     draw_normal,
+    memory_budget,
     random_bits,
+    set_up,
+    spans,
 )
-from robustbook.average_case._normal import standard_error_of_means
-from robustbook.average_case._problem import Problem, memory_budget, set_up, spans
-from robustbook.average_case._result import ADDED, Robustness, squeeze
+from robustbook.average_case._result import ADDED, Robustness
 
 #: Weight of the coefficient 1, in samples, against what the data say.
 _PRIOR: Final = 1.0
@@ -61,11 +62,11 @@ def control_variate(
 ) -> Robustness:
     """Unbiased estimate that asks the model only where its linearization may err.
 
-    Model and linearized model see the same noise. The share of the model, minus c
-    times that of the linearized model, plus c times the exact probability of the
-    linearized model: for every fixed c the mean is the probability wanted, and the
-    variance is that of how far the two disagree. Each half of the samples takes its
-    c from the other half, so that it stays unbiased.
+    Model and linearized model see the same noise. The share of the model, minus c times
+    that of the linearized model, plus c times the latter's exact probability: for every
+    fixed c the mean is the probability wanted, and the variance is that of how far the
+    two disagree. Each half of the samples takes its c from the other half. Source:
+    Chapter 21.
 
     Parameters
     ----------
@@ -93,23 +94,14 @@ def control_variate(
         with two more disagreements than were seen. ``variance_reduction`` compares
         with plain Monte Carlo; it is about 1 where the linearization is no help.
 
-    Warns
-    -----
     {UserWarning}
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    References
-    ----------
-    Chapter 21 of this book.
 
     Examples
     --------
     >>> x = torch.tensor([[0.0, 1.0]])
-    >>> result = control_variate(lambda x: x, x, 0.5)
-    >>> result.probability.round(decimals=4)
+    >>> control_variate(lambda x: x, x, 0.5).probability.round(decimals=4)
     tensor([0.9214], dtype=torch.float64)
     """
     options = _Options(
@@ -140,9 +132,13 @@ def control_variate(
         shared=shared,
     )
     extra = problem.num_classes * (1 if shared else linearization_samples)
-    result = summarize(problem, probability, error, "control_variate", samples + extra)
-    reduction = squeeze(reduction, problem.sigma).to(problem.home)
-    return replace(result, variance_reduction=reduction)
+    return problem.summarize(
+        "control_variate",
+        samples + extra,
+        probability=probability,
+        standard_error=error,
+        variance_reduction=reduction,
+    )
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,47 @@
-"""Estimates by linearization: at the input, or on average under the noise."""
+"""Estimates without sampling: linearized and linear models, mv-sigmoid, softmax."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count
-from robustbook._checks.models import Model
-from robustbook.average_case._cdf import (
-    Cdf,
-    apply_cdf,
-    check_integration,
-    summarize,
+from robustbook._checks.arguments import (
+    check_choice,
+    check_count,
+    check_logits,
+    check_positive,
+    check_power_of_two,
 )
+from robustbook._checks.models import Model
 from robustbook.average_case._docs import SHARED
-from robustbook.average_case._linearize import Linearization, linearize
-from robustbook.average_case._noise import LINEARIZE, input_noise
-from robustbook.average_case._problem import Problem, set_up
-from robustbook.average_case._result import Robustness
+from robustbook.average_case._linearize import (
+    Linearization,
+    break_ties,
+    linear_probability,
+    linearize,
+    margins_of,
+    other_classes,
+    standardized_margins,
+)
+from robustbook.average_case._problem import (
+    LINEARIZE,
+    NO_NOISE,
+    Problem,
+    as_real,
+    check_inputs,
+    check_sigmas,
+    input_noise,
+    labels_or_predictions,
+    set_up,
+)
+from robustbook.average_case._result import Robustness, make_result, squeeze
+
+Cdf = Literal["mvn", "mv_sigmoid"]
+#: Its square is a normal number.
+_SMALLEST: Final = 1e-150
 
 
 @SHARED.fill
@@ -40,7 +61,8 @@ def taylor(
 
     The first-order expansion is a linear classifier, whose robustness is known. One
     Jacobian serves all sigmas. The error is of order σ times the curvature of the
-    boundaries, summed over classes (:func:`corrected_bound`).
+    boundaries, summed over classes (:func:`corrected_bound`). Source: the average-case
+    paper, Proposition 3.1; Chapter 20.
 
     Parameters
     ----------
@@ -51,17 +73,9 @@ def taylor(
     Robustness
         Its standard error is that of the integration.
 
-    Warns
-    -----
     {UserWarning}
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    References
-    ----------
-    Average-case paper, Proposition 3.1. Chapter 20 of this book.
 
     Examples
     --------
@@ -70,17 +84,11 @@ def taylor(
     tensor([[0.9214],
             [0.7602]], dtype=torch.float64)
     """
-    check_integration(cdf, points, seed)
+    _check_integration(cdf, points, seed)
     problem = set_up(model, x, sigma, label, batch_size, device)
-
-    def measure(part: Linearization, sigmas: Tensor) -> tuple[Tensor, Tensor]:
-        return apply_cdf(cdf, part.margins, part.gram, sigmas, points, seed)
-
-    probability, error = measure_all(
-        problem, lambda _: linearize(problem), measure, shared=True
+    return _estimate(
+        "taylor", problem, lambda _: linearize(problem), 1, cdf, points, seed
     )
-    calls = problem.num_classes
-    return summarize(problem, probability, error, _name("taylor", cdf), calls)
 
 
 @SHARED.fill
@@ -100,16 +108,11 @@ def mmse(
 ) -> Robustness:
     """Robustness of the linear model that fits best under the noise.
 
-    The least-squares fit to the model on noisy inputs has the mean logits as its
-    value and, by Stein's lemma, the mean gradient as its slope. Both are averages
-    over `samples` noisy inputs.
-
-    The paper draws these independently. Then chance in the mean logits dominates the
-    error: even for a linear model the standardized margins have a variance of
-    1 / `samples`. In pairs of opposite noise, η and -η, what is linear cancels, for
-    the same calls: a linear model is then fitted exactly. Chance in the gradients
-    remains. It makes the mean gradient too long, which draws probabilities towards
-    1/2.
+    The least-squares fit to the model on noisy inputs has the mean logits as its value
+    and, by Stein's lemma, the mean gradient as its slope. Both are averages over
+    `samples` noisy inputs. Chance in the gradients makes the mean gradient too long,
+    which draws probabilities towards 1/2. Source: the average-case paper, Proposition
+    3.3; Chapter 20.
 
     Parameters
     ----------
@@ -117,8 +120,9 @@ def mmse(
     samples : int, default 10
         Noisy inputs to average over. An even number makes pairs of them all.
     antithetic : bool, default True
-        Noise in pairs, η and -η; of an odd number the last one has no partner.
-        False: independent noise, the estimator of the paper.
+        Noise in pairs, η and -η, so that what is linear cancels and a linear model is
+        fitted exactly; of an odd number the last one has no partner. False: independent
+        noise, as in the paper, where chance in the mean logits dominates the error.
     {cdf} {label} {points} {seed} {batch_size} {device}
 
     Returns
@@ -126,33 +130,17 @@ def mmse(
     Robustness
         Its standard error is that of the integration, not of the averages.
 
-    Warns
-    -----
     {UserWarning}
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    References
-    ----------
-    Average-case paper, Proposition 3.3. Chapter 20 of this book.
 
     Examples
     --------
-    For a linear model the fit is the model, from one pair of noisy inputs on:
-
     >>> x = torch.tensor([[0.0, 1.0]])
     >>> mmse(lambda x: x, x, 0.5, samples=2).probability.round(decimals=4)
     tensor([0.9214], dtype=torch.float64)
-
-    Independent noise leaves chance in its value:
-
-    >>> paper = mmse(lambda x: x, x, 0.5, samples=2, antithetic=False)
-    >>> abs(float(paper.probability) - 0.9214) > 0.01
-    True
     """
-    check_integration(cdf, points, seed)
+    _check_integration(cdf, points, seed)
     check_count("samples", samples)
     if not isinstance(antithetic, bool):
         raise TypeError(f"antithetic: expected True or False, got {antithetic!r}")
@@ -161,12 +149,29 @@ def mmse(
     def fits(sigma: float) -> Iterator[Linearization]:
         return mmse_linearizations(problem, sigma, samples, seed, antithetic=antithetic)
 
-    def measure(part: Linearization, sigmas: Tensor) -> tuple[Tensor, Tensor]:
-        return apply_cdf(cdf, part.margins, part.gram, sigmas, points, seed)
+    return _estimate("mmse", problem, fits, samples, cdf, points, seed)
 
-    probability, error = measure_all(problem, fits, measure, shared=False)
-    calls = samples * problem.num_classes
-    return summarize(problem, probability, error, _name("mmse", cdf), calls)
+
+def _estimate(
+    method: str,
+    problem: Problem,
+    linearizations: Callable[[float], Iterable[Linearization]],
+    samples: int,
+    cdf: Cdf,
+    points: int,
+    seed: int,
+) -> Robustness:
+    def measure(part: Linearization, sigmas: Tensor) -> tuple[Tensor, Tensor]:
+        return _apply_cdf(cdf, part.margins, part.gram, sigmas, points, seed)
+
+    shared = method == "taylor"
+    probability, error = measure_all(problem, linearizations, measure, shared=shared)
+    return problem.summarize(
+        method if cdf == "mvn" else f"{method}_{cdf}",
+        samples * problem.num_classes,
+        probability=probability,
+        standard_error=error,
+    )
 
 
 def measure_all(
@@ -206,5 +211,249 @@ def mmse_linearizations(
     return linearize(problem, noise=noise, samples=samples, keep=keep)
 
 
-def _name(method: str, cdf: Cdf) -> str:
-    return method if cdf == "mvn" else f"{method}_{cdf}"
+@SHARED.fill
+def linear_exact(
+    weights: Any,
+    bias: Any,
+    x: Any,
+    sigma: Any = None,
+    *,
+    covariance: Any = None,
+    label: Any = None,
+    cdf: Cdf = "mvn",
+    points: int = 1024,
+    seed: int = 0,
+) -> Robustness:
+    """Robustness of a linear classifier, exact but for the integration.
+
+    The margins to the other classes, f_t - f_i, are jointly normal under Gaussian
+    noise, so the probability that all are positive is one orthant probability. Source:
+    the average-case paper, Lemmas 3.1 and A.3 (which print unions for intersections);
+    Chapter 19.
+
+    Parameters
+    ----------
+    weights : Tensor or array, shape (K, D)
+        One row for each class.
+    bias : Tensor or array, shape (K,)
+    x : Tensor or array, shape (N, ...)
+        Inputs of D coordinates.
+    sigma : float or sequence
+        Standard deviations of isotropic noise, in units of `x`.
+    covariance : Tensor or array, shape (D,) or (D, D), optional
+        Instead of `sigma`: variances, or a covariance matrix of the noise.
+    {label} {cdf}
+    points : int, default 1024
+        Points of each of 8 scrambles, from four classes on.
+    {seed}
+
+    Returns
+    -------
+    Robustness
+        ``calls`` are 0.
+
+    {TypeError} {ValueError}
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0.0, 1.0]])
+    >>> result = linear_exact(torch.eye(2), torch.zeros(2), x, sigma=0.5)
+    >>> result.labels, result.probability.round(decimals=4)
+    (tensor([1]), tensor([0.9214], dtype=torch.float64))
+    """
+    inputs = check_inputs(x)
+    flat = inputs.flatten(1).double()
+    matrix = as_real("weights", weights)
+    if matrix.ndim != 2 or len(matrix) < 2 or matrix.shape[1] != flat.shape[1]:
+        raise ValueError(
+            f"weights: expected shape (K, {flat.shape[1]}), as x has coordinates, "
+            f"with K of at least 2, got {tuple(matrix.shape)}"
+        )
+    offset = as_real("bias", bias)
+    if offset.shape != matrix.shape[:1]:
+        raise ValueError(
+            f"bias: expected shape ({len(matrix)},), got {tuple(offset.shape)}"
+        )
+    logits = check_logits("logits", flat @ matrix.T + offset)
+    if (sigma is None) == (covariance is None):
+        raise ValueError("sigma, covariance: expected exactly one of them")
+    spread = None
+    sigmas = torch.ones((), dtype=torch.float64)
+    if covariance is None:
+        sigmas = check_sigmas(sigma)
+    else:
+        spread = _check_covariance(covariance, flat)
+    labels = labels_or_predictions(label, logits)
+    _check_integration(cdf, points, seed)
+    others = other_classes(labels, logits.shape[1])
+    # Units in which squares of the weights do not vanish.
+    unit = matrix.abs().amax().clamp_min(_SMALLEST)
+    matrix, logits = matrix / unit, logits / unit
+    margins = margins_of(logits, labels)
+    gram = torch.empty(*margins.shape, margins.shape[1], dtype=torch.float64)
+    gram = gram.to(margins.device)
+    for chosen in sorted(set(labels.tolist())):
+        rows = labels == chosen
+        steps = matrix[chosen] - matrix[others[rows.nonzero()[0, 0]]]
+        if spread is None:
+            gram[rows] = steps @ steps.T
+        elif spread.ndim == 1:
+            gram[rows] = (steps * spread) @ steps.T
+        else:
+            product = steps @ spread @ steps.T
+            gram[rows] = (product + product.T) / 2
+    margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), labels)
+    probability, error = _apply_cdf(
+        cdf, margins, gram, sigmas.reshape(-1), points, seed
+    )
+    shown = sigmas if covariance is None else torch.full_like(sigmas, torch.nan)
+    return make_result(
+        "linear_exact",
+        labels,
+        shown,
+        inputs.device,
+        probability=probability,
+        standard_error=error,
+        calls=torch.zeros_like(probability, dtype=torch.int64),
+    )
+
+
+def _check_covariance(value: Any, flat: Tensor) -> Tensor:
+    spread = as_real("covariance", value).to(flat)
+    size = flat.shape[1]
+    if spread.shape not in ((size,), (size, size)):
+        raise ValueError(
+            f"covariance: expected shape ({size},) or ({size}, {size}), got "
+            f"{tuple(spread.shape)}"
+        )
+    if not bool(torch.isfinite(spread).all()):
+        raise ValueError("covariance: expected finite numbers, got NaN or infinity")
+    if spread.ndim == 1:
+        if bool((spread < 0).any()):
+            raise ValueError("covariance: expected variances of at least 0")
+        return spread
+    if not torch.allclose(spread, spread.T, rtol=1e-6, atol=1e-12):
+        raise ValueError(
+            "covariance: expected a symmetric matrix; symmetrize it: (C + C.T) / 2"
+        )
+    values = torch.linalg.eigvalsh(spread)
+    if float(values[0]) < -1e-8 * float(values[-1].abs()):
+        raise ValueError(
+            "covariance: expected a positive semidefinite matrix, got an eigenvalue "
+            f"of {float(values[0]):g}"
+        )
+    return spread
+
+
+def mv_sigmoid(values: Any, *, scale: float = 1.0) -> Tensor:
+    """The multivariate sigmoid, 1 / (1 + Σ_i exp(-s v_i)) with s the `scale`.
+
+    The paper's stand-in for the normal distribution function, without a covariance; of
+    logit differences it is the softmax. With independent standard Gumbel variables it
+    is P[s v_i + G_t - G_i ≥ 0 for all i]: it takes the margins for logistic ones, of
+    standard deviation π / √3 ≈ 1.81 and correlations of 1/2. A scale of 1.702 mends the
+    spread: a logistic function that steep is within 0.0095 of the normal distribution
+    function. Source: the average-case paper, section 3.2.3; Hendrycks and Gimpel,
+    Gaussian error linear units (2016), for 1.702, which the paper leaves out; Chapter
+    20.
+
+    Parameters
+    ----------
+    values : Tensor or array, shape (..., D)
+        Standardized margins; infinite ones are allowed.
+    scale : float, default 1
+        Positive; what the margins are multiplied by. 1 is the paper's.
+
+    Returns
+    -------
+    Tensor, shape (...)
+        Float64, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If there is no last dimension, an entry is NaN, or `scale` is not positive.
+
+    Examples
+    --------
+    Its distance from Φ(1) = 0.8413, as printed and with the factor:
+
+    >>> [round(float(mv_sigmoid([1.0], scale=s)), 4) for s in (1, 1.702)]
+    [0.7311, 0.8458]
+    """
+    check_positive("scale", scale)
+    margins = as_real("values", values) * scale
+    if margins.ndim == 0:
+        raise ValueError("values: expected shape (..., D), got a single number")
+    if bool(margins.isnan().any()):
+        raise ValueError("values: expected numbers, got NaN")
+    zero = margins.new_zeros(*margins.shape[:-1], 1)
+    return torch.exp(-torch.logsumexp(torch.cat([zero, -margins], dim=-1), dim=-1))
+
+
+@SHARED.fill
+def softmax_proxy(
+    model: Model,
+    x: Any,
+    *,
+    temperature: Any = 1.0,
+    label: Any = None,
+    batch_size: int | None = None,
+    device: str | torch.device | None = None,
+) -> Tensor:
+    """Softmax probability of the prediction: what is often taken for robustness.
+
+    It knows no gradient, so it cannot know how far a boundary is. For a linear model
+    whose class differences all have norm k, it is the mv-sigmoid estimate at
+    σ = `temperature` / k. Source: the average-case paper, section 3.2.3 and Lemma A.4;
+    Chapters 20 and 22.
+
+    Parameters
+    ----------
+    {model} {x}
+    temperature : float or sequence, default 1
+        Positive; what the logits are divided by. Several share the work.
+    {label} {batch_size} {device}
+
+    Returns
+    -------
+    Tensor, shape (N,) or (T, N)
+        Probabilities, float64.
+
+    {TypeError} {ValueError}
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0.0, 0.0, 2.0]])
+    >>> softmax_proxy(lambda x: x, x).round(decimals=3)
+    tensor([0.7870], dtype=torch.float64)
+    """
+    temperatures = as_real("temperature", temperature).cpu()
+    for value in temperatures.reshape(-1).tolist():
+        check_positive("temperature", value)
+    if temperatures.ndim > 1 or not temperatures.numel():
+        raise ValueError(
+            "temperature: expected one number or a sequence of them, got shape "
+            f"{tuple(temperatures.shape)}"
+        )
+    problem = set_up(model, x, NO_NOISE, label, batch_size, device)
+    margins = margins_of(problem.logits, problem.labels)
+    scale = temperatures.reshape(-1, 1, 1).to(margins.device)
+    return squeeze(mv_sigmoid(margins / scale), temperatures).to(problem.home)
+
+
+def _check_integration(cdf: str, points: int, seed: int) -> None:
+    check_choice("cdf", cdf, ("mvn", "mv_sigmoid"))
+    check_power_of_two("points", points)
+    check_count("seed", seed, minimum=0)
+
+
+def _apply_cdf(
+    cdf: Cdf, margins: Tensor, gram: Tensor, sigmas: Tensor, points: int, seed: int
+) -> tuple[Tensor, Tensor]:
+    """Probabilities (S, n) and their standard errors."""
+    if cdf == "mv_sigmoid":
+        probability = mv_sigmoid(standardized_margins(margins, gram, sigmas))
+        return probability, torch.zeros_like(probability)
+    exact = linear_probability(margins, gram, sigmas, seed=seed, points=points)
+    return exact.probability, exact.standard_error

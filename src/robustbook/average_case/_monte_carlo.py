@@ -11,9 +11,16 @@ from torch import Tensor
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook._checks.models import Model
 from robustbook.average_case._docs import SHARED
-from robustbook.average_case._noise import BLOCK, MEASURE, PILOT, draw_normal
-from robustbook.average_case._problem import Problem, set_up, spans
-from robustbook.average_case._result import ADDED, Robustness, squeeze
+from robustbook.average_case._problem import (
+    BLOCK,
+    MEASURE,
+    PILOT,
+    Problem,
+    draw_normal,
+    set_up,
+    spans,
+)
+from robustbook.average_case._result import ADDED, Robustness
 
 #: Noisy inputs that choose how many more are needed; their answers are not used.
 _PILOT_SAMPLES: Final = 256
@@ -36,13 +43,12 @@ def monte_carlo(
     """Share of noisy inputs on which the model keeps its prediction.
 
     One noise serves all sigmas, scaled. Each input has its own, whatever the batch.
+    Source: the average-case paper, section 3.1; Chapters 19 and 21.
 
-    With a `precision`, the number of samples is chosen for each input and sigma, by
-    256 noisy inputs that are then thrown away. A rule that stops when the estimate
-    itself looks precise would be biased, and its interval too short; this one is
-    unbiased, and its interval has the coverage of a fixed number, as the answers that
-    count had no say in their number. The `precision` is met on average only: where
-    the 256 see too few failures by chance, the standard error is larger, and says so.
+    With a `precision`, the number of samples is chosen for each input and sigma by 256
+    noisy inputs that are then thrown away, so that the estimate stays unbiased and its
+    interval keeps its coverage. The `precision` is met on average only: where the 256
+    see too few failures by chance, the standard error is larger, and says so.
 
     Parameters
     ----------
@@ -63,23 +69,14 @@ def monte_carlo(
         Its standard error is never 0: two kept and two lost predictions are added
         for it (Agresti and Coull). ``interval`` is Wilson's.
 
-    Warns
-    -----
     {UserWarning}
 
-    Raises
-    ------
     {TypeError} {ValueError}
-
-    References
-    ----------
-    Average-case paper, section 3.1. Chapters 19 and 21 of this book.
 
     Examples
     --------
     >>> x = torch.tensor([[0.0, 1.0]])
-    >>> result = monte_carlo(lambda x: x, x, 0.5, samples=2000)
-    >>> low, high = result.interval()
+    >>> low, high = monte_carlo(lambda x: x, x, 0.5, samples=2000).interval()
     >>> bool(low < 0.9214), bool(0.9214 < high)
     (True, True)
     """
@@ -104,15 +101,12 @@ def monte_carlo(
     survivals = _count(problem, needed, seed, MEASURE, first)
     share = (survivals.double() + ADDED / 2) / (needed + ADDED)
     error = (share * (1 - share) / (needed + ADDED)).sqrt()
-    home, one = problem.home, problem.sigma
-    return Robustness(
-        probability=squeeze(survivals.double() / needed, one).to(home),
-        standard_error=squeeze(error, one).to(home),
-        labels=problem.labels.to(home),
-        sigma=one,
-        method="monte_carlo",
-        calls=squeeze(spent, one).to(home),
-        trials=squeeze(needed, one).to(home),
+    return problem.summarize(
+        "monte_carlo",
+        spent,
+        probability=survivals.double() / needed,
+        standard_error=error,
+        trials=needed,
     )
 
 

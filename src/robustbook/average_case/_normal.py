@@ -1,30 +1,60 @@
-"""The multivariate normal distribution function, for many problems at once."""
+"""The multivariate normal distribution function, for many problems at once.
+
+Separation of variables over scrambled Sobol points.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 import torch
 from scipy.special import owens_t, stdtrit
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
 from robustbook._checks.arguments import (
     DTYPES,
     as_tensor,
     check_count,
     check_power_of_two,
+    check_together,
 )
-from robustbook.average_case._integrate import Rule, factorize, integrate
+from robustbook.average_case._problem import spans
 
 #: Constraints whose failures together have at most this share of the probability of
 #: the most likely failure are left out.
 NEGLIGIBLE: Final = 1e-7
 #: From 3 constraints on, a probability of failure below this counts as 0.
 CERTAIN: Final = 1e-12
+#: Numbers at once: for each thread of a CPU what its cache holds, for a GPU what
+#: keeps it busy.
+_CPU_CHUNK: Final = 1 << 16
+_CUDA_CHUNK: Final = 1 << 24
+#: Points of one problem at once, where there are many problems: they stay in the
+#: cache from problem to problem.
+_POINTS_AT_ONCE: Final = 1 << 10
+#: Where a constraint holds less often than this limit says (one in a million), the
+#: tails are computed with full relative accuracy.
+_QUICK_LIMIT: Final = -4.75
+#: Up to so many points in all, single precision is exact enough: chance changes a
+#: probability by over 1e-6, rounding by less than the second number (the third in
+#: more than 20 dimensions; measured in the tests).
+_SINGLE_POINTS: Final = 1 << 16
+_SINGLE_ROUNDING: Final = 1e-7
+_SINGLE_ROUNDING_LARGE: Final = 5e-7
+#: Largest limit, of either sign, for which it is used: nothing there is rare.
+_MODERATE: Final = 3.0
 _SMALLEST: Final = 1e-300
+#: Half the distance of Sobol points: none of them is at 0.
+_HALF_CELL: Final = 2.0**-31
+
+#: The integrand at some of the points: (problems, points).
+_Integrand = Callable[[slice], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +69,6 @@ class OrthantProbability:
         Of the randomized integration, float64; 0 where a closed form was used. It
         is widened for the number of scrambles, so that ± 1.96 standard errors hold
         the truth in 95 % of cases.
-
-    See Also
-    --------
-    orthant_probability
     """
 
     probability: Tensor = field(repr=False)
@@ -60,18 +86,18 @@ def orthant_probability(
 ) -> OrthantProbability:
     """Probability that every coordinate of a normal vector is at least zero.
 
-    For ``X`` normal with `mean` and `covariance`, P[X_1 ≥ 0, ..., X_D ≥ 0]. This is
-    also the distribution function of the normal law with mean 0 and the same
-    covariance, taken at `mean`.
+    For ``X`` normal with `mean` and `covariance`, P[X_1 ≥ 0, ..., X_D ≥ 0]: also the
+    distribution function of the normal law with mean 0 and the same covariance, at
+    `mean`.
 
-    Dimensions 1 and 2 are closed forms. From 3 on, the integral is transformed to
-    the unit cube by separation of variables, the most binding constraint first, and
-    averaged over scrambled Sobol points; independent scrambles give the standard
-    error. Coordinates that are functions of others make the covariance singular:
-    their constraints bound the last variable that they depend on. A coordinate
-    without variance counts as 1 or 0. Constraints that cannot matter are left out:
-    together they change the probability of failure by less than 1e-7 of it, or by
-    less than 1e-12.
+    Dimensions 1 and 2 are closed forms. From 3 on, the integral is transformed to the
+    unit cube by separation of variables, the most binding constraint first, and
+    averaged over scrambled Sobol points; independent scrambles give the standard error.
+    A coordinate without variance counts as 1 or 0; a covariance may be singular.
+    Constraints that change the probability of failure by less than 1e-7 of it, or by
+    less than 1e-12, are left out. Source: Genz, Numerical computation of multivariate
+    normal probabilities (1992); Gibson, Glasbey and Elston (1994) for the order; Genz
+    and Kwong (2000) for singular covariances; Chapter 19.
 
     Parameters
     ----------
@@ -86,11 +112,9 @@ def orthant_probability(
     seed : int, default 0
         Seed of the scrambles. All problems of a call share the points.
     dtype : {torch.float32, torch.float64}, optional
-        What the integrand is computed in; sums are in double precision. Single
-        precision adds less than 1e-7 (5e-7 from 21 dimensions on), which the
-        standard error includes, and is not used where failure or success is rare.
-        By default it is used for up to 65536 points in all, whose standard errors
-        are larger by far.
+        What the integrand is computed in. Single precision adds less than 1e-7 (5e-7
+        from 21 dimensions on), which the standard error includes, and is not used where
+        failure or success is rare; the default for up to 65536 points in all.
 
     Returns
     -------
@@ -105,16 +129,8 @@ def orthant_probability(
         If shapes do not match, an entry is NaN, or a covariance is not symmetric,
         or not positive semidefinite as far as the result depends on it.
 
-    References
-    ----------
-    Genz, Numerical computation of multivariate normal probabilities (1992); Gibson,
-    Glasbey and Elston (1994) for the order; Genz and Kwong (2000) for singular
-    covariances. Chapter 19 of this book.
-
     Examples
     --------
-    Three independent signs, and the same sign three times:
-
     >>> independent = orthant_probability(torch.zeros(3), torch.eye(3))
     >>> round(float(independent.probability), 6)
     0.125
@@ -149,9 +165,9 @@ def orthant_probability(
         elif count == 2:
             probability[rows] = _bivariate(limit, correlation[:, 0, 1])
         else:
-            factor = factorize(limit, correlation, rounding)
-            rule = Rule(points, scrambles, seed, dtype)
-            values, rounding_error = integrate(factor, rule)
+            factor = _factorize(limit, correlation, rounding)
+            rule = _Rule(points, scrambles, seed, dtype)
+            values, rounding_error = _integrate(factor, rule)
             probability[rows] = values.mean(dim=1)
             error[rows] = standard_error_of_means(values) + rounding_error
     return OrthantProbability(
@@ -162,8 +178,7 @@ def orthant_probability(
 def standard_error_of_means(values: Tensor) -> Tensor:
     """Standard error of the mean over the last dimension, widened for its length.
 
-    With few values the ratio of error to standard error follows Student's law. The
-    factor makes ± 1.96 standard errors an interval of 95 %.
+    By Student's law: ± 1.96 standard errors are then an interval of 95 %.
     """
     count = values.shape[-1]
     error = values.std(dim=-1, correction=1) / math.sqrt(count)
@@ -177,11 +192,7 @@ def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
             raise TypeError(
                 f"{name}: expected floating-point numbers, got dtype {values.dtype}"
             )
-    if means.device != covariances.device:
-        raise ValueError(
-            f"covariance: expected device {means.device}, as mean, got "
-            f"{covariances.device}; move one of them"
-        )
+    check_together(("mean", "covariance"), means, covariances)
     dimension = means.shape[-1] if means.ndim else 0
     if dimension == 0 or covariances.shape[-2:] != (dimension, dimension):
         raise ValueError(
@@ -270,3 +281,275 @@ def _bivariate(limits: Tensor, correlation: Tensor) -> Tensor:
     between = (torch.special.ndtr(h) - torch.special.ndtr(-k)).clamp_min(0)
     value = torch.where(same, smaller, torch.where(opposite, between, value))
     return value.to(limits.device)
+
+
+@dataclass(frozen=True, eq=False)
+class _Factor:
+    """Constraints ``lower @ y ≤ limits`` on independent standard normal ``y``.
+
+    Row j of a problem of full rank ends on the diagonal. Otherwise ``last`` says
+    which variable a row ends with.
+    """
+
+    limits: Tensor
+    lower: Tensor
+    last: Tensor
+    rank: Tensor
+
+    def __getitem__(self, rows: Tensor | slice) -> _Factor:
+        return _Factor(
+            self.limits[rows], self.lower[rows], self.last[rows], self.rank[rows]
+        )
+
+
+def _factorize(limits: Tensor, correlation: Tensor, tolerance: float) -> _Factor:
+    """Cholesky factor, at each step of the variable least likely to comply."""
+    count, size = limits.shape
+    every = torch.arange(count, device=limits.device)
+    lower = torch.zeros_like(correlation)
+    variance = correlation.diagonal(dim1=1, dim2=2).clone()
+    remaining = limits.clone()
+    placed = torch.zeros_like(limits, dtype=torch.bool)
+    order = []
+    rank = torch.zeros(count, dtype=torch.int64, device=limits.device)
+    for step in range(size):
+        free = ~placed & (variance > tolerance)
+        spread = torch.where(free, variance, 1.0).sqrt()
+        scores = torch.where(free, remaining / spread, torch.inf)
+        # Where nothing is left to choose, any unplaced coordinate does.
+        scores = torch.where(placed, torch.nan, scores).nan_to_num(nan=torch.inf)
+        chosen = torch.where(
+            free.any(dim=1), scores.argmin(dim=1), (~placed).double().argmax(dim=1)
+        )
+        regular = free[every, chosen]
+        rank += regular
+        order.append(chosen)
+        placed[every, chosen] = True
+        deviation = spread[every, chosen]
+        column = correlation[every, chosen]
+        column = column - (lower[every, chosen][:, None, :] * lower).sum(dim=2)
+        column = torch.where(placed, 0.0, column / deviation[:, None])
+        column[every, chosen] = deviation
+        column = torch.where(regular[:, None], column, 0.0)
+        lower[:, :, step] = column
+        variance = torch.where(placed, variance, variance - column.square())
+        score = scores[every, chosen]
+        expected = -_hazard(torch.where(regular, score, 0.0))
+        remaining = remaining - column * expected[:, None]
+    if bool((variance < -max(1e3 * tolerance, 1e-6)).any()):
+        raise ValueError(
+            "covariance: expected a positive semidefinite matrix, got one with a "
+            "negative eigenvalue"
+        )
+    permutation = torch.stack(order, dim=1)
+    lower = lower.gather(1, permutation[:, :, None].expand(-1, -1, size))
+    # A coefficient that is zero but for rounding does not end a row.
+    relevant = lower.abs() > math.sqrt(tolerance)
+    steps = torch.arange(size, device=limits.device)
+    last = torch.where(relevant, steps, -1).amax(dim=2)
+    return _Factor(limits.gather(1, permutation), lower, last, rank)
+
+
+def _hazard(limit: Tensor) -> Tensor:
+    """phi(t) / Phi(t): minus the mean of a normal variable below t."""
+    log_density = -0.5 * limit.square() - 0.5 * math.log(2 * math.pi)
+    return torch.exp(log_density - torch.special.log_ndtr(limit))
+
+
+def sobol_engine(dimension: int, seed: int) -> SobolEngine:
+    return SobolEngine(dimension, scramble=True, seed=seed)  # type: ignore[no-untyped-call]
+
+
+@lru_cache(maxsize=32)
+def _sobol(
+    dimension: int, points: int, scrambles: int, seed: int, dtype: torch.dtype
+) -> Tensor:
+    """Independently scrambled Sobol points (dimension, scrambles × points)."""
+    seeds = np.random.SeedSequence([seed, 0x50B01]).generate_state(scrambles)
+    drawn = [
+        sobol_engine(dimension, int(number)).draw(points, dtype=torch.float64)
+        for number in seeds
+    ]
+    return (torch.cat(drawn) + _HALF_CELL).T.contiguous().to(dtype)
+
+
+#: Makes it of some problems and of what it takes of the points.
+_Prepare = Callable[[_Factor, tuple[Tensor, ...]], _Integrand]
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Which points, and in what precision."""
+
+    points: int
+    scrambles: int
+    seed: int
+    dtype: torch.dtype | None
+
+    @property
+    def single(self) -> bool:
+        """Whether single precision will do."""
+        few = self.points * self.scrambles <= _SINGLE_POINTS
+        return self.dtype == torch.float32 or (self.dtype is None and few)
+
+    def uniform(self, dimension: int, dtype: torch.dtype) -> Tensor:
+        """The points (dimension, scrambles × points)."""
+        return _sobol(dimension, self.points, self.scrambles, self.seed, dtype)
+
+
+def _integrate(factor: _Factor, rule: _Rule) -> tuple[Tensor, Tensor]:
+    """Means over each scramble (problems, scrambles), and what rounding may add."""
+    count, size = factor.limits.shape
+    device = factor.limits.device
+    result = torch.empty(count, rule.scrambles, dtype=torch.float64, device=device)
+    regular = factor.rank == size
+    # The probability is at most that of the first constraint.
+    first = factor.limits.amin(dim=1)
+    quick = regular & (first.abs() < _MODERATE) & rule.single
+    common = regular & ~quick & (first > _QUICK_LIMIT)
+    kinds: list[tuple[Tensor, torch.dtype, _Prepare]] = [
+        (quick, torch.float32, _common),
+        (common, torch.float64, _common),
+        (regular & ~quick & ~common, torch.float64, _rare),
+        (~regular, torch.float64, _singular),
+    ]
+    for chosen, dtype, prepare in kinds:
+        rows = chosen.nonzero()[:, 0]
+        if len(rows):
+            uniform = rule.uniform(max(size - 1, 1), dtype).to(device)
+            result[rows] = _means(factor[rows], uniform, rule, prepare)
+    rounding = _SINGLE_ROUNDING if size <= 20 else _SINGLE_ROUNDING_LARGE
+    return result, torch.where(quick, rounding, 0.0)
+
+
+def _means(factor: _Factor, uniform: Tensor, rule: _Rule, prepare: _Prepare) -> Tensor:
+    """Means of the integrand over each scramble: (problems, scrambles)."""
+    count, points, device = len(factor.limits), rule.points, uniform.device
+    chunk = _CUDA_CHUNK
+    if device.type == "cpu":
+        chunk = _CPU_CHUNK * torch.get_num_threads()
+    # Whole scrambles or a part of one, a power of 2 like the points.
+    target = max(_POINTS_AT_ONCE, chunk // count)
+    at_once = min(points, 1 << (target.bit_length() - 1))
+    at_once *= max(1, min(rule.scrambles, target // points))
+    nodes = _nodes(uniform, prepare)
+    sums = torch.zeros(count, rule.scrambles, dtype=torch.float64, device=device)
+    for inside in spans(count, max(1, chunk // at_once)):
+        integrand = prepare(factor[inside], nodes)
+        for part in spans(uniform.shape[1], at_once):
+            each = min(points, part.stop - part.start)
+            # Sums of single-precision products in double precision.
+            total = integrand(part)
+            total = total.reshape(len(total), -1, each)
+            place = slice(part.start // points, (part.stop - 1) // points + 1)
+            sums[inside, place] += total.sum(dim=2, dtype=torch.float64)
+    return sums / points
+
+
+def _nodes(uniform: Tensor, prepare: _Prepare) -> tuple[Tensor, ...]:
+    if prepare is not _common:
+        return (uniform,)
+    # Neither end of the interval (-1, 1) is reached.
+    eps = torch.finfo(uniform.dtype).eps
+    inside = uniform * (1 - 2 * eps)
+    return inside, inside - (1 - eps)
+
+
+def _common(factor: _Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
+    """Full rank, no rare event: the error function and its inverse are quick.
+
+    Their rounding is absolute, which does no harm: the mass that a variable is drawn
+    from is a factor of the product.
+    """
+    inside, start = nodes
+    count, size = factor.limits.shape
+    scale = factor.lower.diagonal(dim1=1, dim2=2)
+    # Variables are kept divided by √2; 1 + erf is twice a mass.
+    limits = (factor.limits / scale / math.sqrt(2)).to(inside.dtype)[:, :, None]
+    minus = (-factor.lower / scale[:, :, None]).to(inside.dtype)
+    steps = [
+        (limits[:, step : step + 1], minus[:, step : step + 1, :step])
+        for step in range(1, size)
+    ]
+    first = torch.erf(limits[:, 0])
+
+    def integrand(part: slice) -> Tensor:
+        width = part.stop - part.start
+        variables = inside.new_empty(count, size - 1, width)
+        bound = inside.new_empty(count, 1, width)
+        erf = bound[:, 0]
+        product = (first + 1).repeat(1, width)
+        last = first
+        for step, (limit, row) in enumerate(steps, start=1):
+            drawn = variables[:, step - 1]
+            torch.addcmul(
+                start[step - 1, part], inside[step - 1, part], last, out=drawn
+            )
+            drawn.erfinv_()
+            torch.baddbmm(limit, row, variables[:, :step], out=bound)
+            last = erf.erf_()
+            product.addcmul_(product, last)
+        return product.mul_(0.5**size)
+
+    return integrand
+
+
+def _rare(factor: _Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
+    """Full rank; tails keep their digits."""
+    (uniform,) = nodes
+    count, size = factor.limits.shape
+    scale = factor.lower.diagonal(dim1=1, dim2=2)
+    limits = (factor.limits / scale)[:, :, None]
+    lower = factor.lower / scale[:, :, None]
+
+    def integrand(part: slice) -> Tensor:
+        width = part.stop - part.start
+        variables = uniform.new_empty(count, size - 1, width)
+        below = torch.special.ndtr(limits[:, 0]).expand(count, width)
+        product = below.clone()
+        for step in range(1, size):
+            mass = (uniform[step - 1, part] * below).clamp_(min=_SMALLEST)
+            torch.special.ndtri(mass, out=variables[:, step - 1])
+            bound = torch.baddbmm(
+                limits[:, step : step + 1],
+                lower[:, step : step + 1, :step],
+                variables[:, :step],
+                alpha=-1,
+            )[:, 0]
+            below = torch.special.ndtr(bound)
+            product *= below
+        return product
+
+    return integrand
+
+
+def _singular(factor: _Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
+    """Rows share their last variable, which they bound from above and below."""
+    (uniform,) = nodes
+
+    def integrand(part: slice) -> Tensor:
+        points = uniform[:, part]
+        slack = factor.limits[:, :, None].repeat(1, 1, points.shape[1])
+        product = torch.ones_like(slack[:, 0])
+        for step in range(int(factor.rank.max())):
+            column = factor.lower[:, :, step, None]
+            ends = (factor.last == step)[:, :, None]
+            divisor = torch.where(ends, column, 1.0)
+            bounds = slack / divisor
+            upper = torch.where(ends & (column > 0), bounds, torch.inf).amin(dim=1)
+            under = torch.where(ends & (column < 0), bounds, -torch.inf).amax(dim=1)
+            # Both bounds to the left of 0, where differences keep their digits.
+            flip = under > 0
+            left = torch.where(flip, -upper, under)
+            right = torch.where(flip, -under, upper)
+            start = torch.special.ndtr(left)
+            width = (torch.special.ndtr(right) - start).clamp_min(0)
+            product *= width
+            if step < len(points):
+                mass = (start + points[step] * width).clamp(_SMALLEST, 1 - 2.0**-53)
+                drawn = torch.special.ndtri(mass)
+                drawn = torch.where(flip, -drawn, drawn)
+                slack -= column * drawn[:, None]
+        return product
+
+    return integrand

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,7 @@ from robustbook._checks.models import (
     model_logits,
     warn_of_training,
 )
+from robustbook.average_case._result import Robustness, make_result
 
 #: Bytes for the activations of one batch on a CPU; on a GPU, a share of what is free.
 _CPU_BUDGET: Final = 256 << 20
@@ -31,9 +33,15 @@ _CUDA_SHARE: Final = 0.25
 #: More at once does not pay.
 _LARGEST_BATCH: Final = {"cpu": 2048, "cuda": 1 << 16}
 
-
 #: Instead of sigma, where no noise is wanted.
 NO_NOISE: Final = object()
+#: What the noise is for: no two uses share it.
+MEASURE: Final = 0
+PILOT: Final = 1
+LINEARIZE: Final = 2
+SHIFT: Final = 3
+#: Noisy inputs that are drawn from one generator.
+BLOCK: Final = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +95,14 @@ class Problem:
                 ]
             )
 
+    def summarize(
+        self, method: str, calls: int | Tensor, **estimates: Tensor
+    ) -> Robustness:
+        """The result (S, N) of an estimator, as the caller asked for it."""
+        calls = torch.zeros(len(self.sigmas), len(self), dtype=torch.int64) + calls
+        where = self.labels, self.sigma, self.home
+        return make_result(method, *where, calls=calls, **estimates)
+
 
 def set_up(
     model: Model,
@@ -102,8 +118,6 @@ def set_up(
     sigmas = torch.ones(0) if sigma is NO_NOISE else check_sigmas(sigma)
     if batch_size is not None:
         check_count("batch_size", batch_size)
-    if label is not None:
-        label = check_labels("label", label, length=len(original))
     warn_of_training(model)
     place = find_device(model, original, device)
     inputs = original.to(place).contiguous()
@@ -118,22 +132,18 @@ def set_up(
     check_logits("model's logits", logits)
     _warn_of_flat_logits(logits)
     _warn_of_rounding(inputs, sigmas)
+    labels = labels_or_predictions(label, logits)
+    flat, home = sigmas.reshape(-1), original.device
+    return Problem(model, inputs, labels, logits, flat, sigmas, size, home)
+
+
+def labels_or_predictions(label: Any, logits: Tensor) -> Tensor:
+    """The classes whose probability to estimate."""
     if label is None:
-        labels = logits.argmax(dim=1)
-    else:
-        labels = check_labels(
-            "label", label, length=len(inputs), num_classes=logits.shape[1]
-        ).to(place)
-    return Problem(
-        model,
-        inputs,
-        labels,
-        logits,
-        sigmas.reshape(-1),
-        sigmas,
-        size,
-        original.device,
-    )
+        return logits.argmax(dim=1)
+    count, classes = logits.shape
+    checked = check_labels("label", label, length=count, num_classes=classes)
+    return checked.to(logits.device)
 
 
 def as_real(name: str, value: Any) -> Tensor:
@@ -262,3 +272,39 @@ def spans(count: int, size: int) -> Iterator[slice]:
     """Consecutive slices of at most `size` that cover `count`."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
+
+
+def draw_normal(
+    seed: int, stream: int, keys: Sequence[tuple[int, ...]], count: int, like: Tensor
+) -> Tensor:
+    """Standard normal numbers (len(keys), count, D), one generator for each key.
+
+    `like` is a batch of inputs: it gives the size, the device and the type.
+    """
+    size = like[0].numel()
+    generator = torch.Generator(device=like.device)
+    noise = torch.empty(len(keys), count, size, dtype=like.dtype, device=like.device)
+    for row, key in zip(noise, keys, strict=True):
+        generator.manual_seed(_number(seed, stream, *key))
+        row.normal_(generator=generator)
+    return noise
+
+
+def input_noise(
+    seed: int, stream: int, rows: slice, samples: int, inputs: Tensor
+) -> Tensor:
+    """Standard normal noise (n, samples, ...) for a slice of the inputs."""
+    keys = [(index,) for index in range(rows.start, rows.stop)]
+    noise = draw_normal(seed, stream, keys, samples, inputs)
+    return noise.reshape(len(keys), samples, *inputs.shape[1:])
+
+
+def random_bits(seed: int, stream: int, key: tuple[int, ...], count: int) -> Tensor:
+    """Numbers of 30 bits (count,), on the CPU."""
+    generator = torch.Generator().manual_seed(_number(seed, stream, *key))
+    return torch.randint(1 << 30, (count,), generator=generator)
+
+
+def _number(*key: int) -> int:
+    """A seed for a generator: keys that differ give seeds that do not go together."""
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])

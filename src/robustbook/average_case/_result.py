@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Final
 
+import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_fraction
@@ -96,3 +97,11 @@ class Robustness:
 def squeeze(values: Tensor, sigma: Tensor) -> Tensor:
     """Drop the dimension of sigma where one number was given for it."""
     return values[0] if sigma.ndim == 0 else values
+
+
+def make_result(
+    method: str, labels: Tensor, sigma: Tensor, home: torch.device, **estimates: Tensor
+) -> Robustness:
+    """The result, on the caller's device; with one sigma without its dimension."""
+    shown = {name: squeeze(each, sigma).to(home) for name, each in estimates.items()}
+    return Robustness(method=method, labels=labels.to(home), sigma=sigma, **shown)

@@ -6,8 +6,7 @@ from robustbook.average_case._linearize import (
     linear_probability,
     linearize,
 )
-from robustbook.average_case._noise import MEASURE, draw_normal
-from robustbook.average_case._problem import Problem, set_up
+from robustbook.average_case._problem import MEASURE, Problem, draw_normal, set_up
 
 __all__ = [
     "MEASURE",
