@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from PIL import Image
 
-from robustbook.agreement import posterior_agreement, ratio_sweep
+from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.studies import STUDIES, Attack, attack_model
 from robustbook.studies.adversarial.settings import SETTINGS
 from robustbook.studies.results import Results
@@ -28,12 +28,13 @@ def test_rows_are_what_the_measure_says(sweep: Results) -> None:
     attack = Attack("pgd", eps, SETTING.steps["pgd"])
     found = attack_model(model, attack, SETTING.data())
     (whole,) = sweep.select(attack="pgd", model=model, eps=eps, ratio=1.0)
-    exact = posterior_agreement(found.logits, found.shifted_logits)
+    clean, shifted = found.logits, found.shifted_logits
+    exact = posterior_agreement(clean, shifted)
     assert whole["pa"] == pytest.approx(exact.pa, abs=2e-9)
     assert whole["pa_se"] == pytest.approx(exact.standard_error, rel=1e-3)
     (half,) = sweep.select(attack="pgd", model=model, eps=eps, ratio=0.5)
     several = [
-        ratio_sweep(found.logits, found.shifted_logits, [0.5], seed=k)[0].pa
+        posterior_agreement(clean, shift_by_ratio(clean, shifted, 0.5, seed=k)).pa
         for k in range(half["orders"])
     ]
     assert half["pa"] == pytest.approx(sum(several) / len(several), abs=2e-9)

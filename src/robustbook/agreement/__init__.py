@@ -24,7 +24,6 @@ from robustbook.agreement._sweep import (
     AgreementDecomposition,
     ContributionGroup,
     decompose_agreement,
-    ratio_sweep,
     shift_by_ratio,
 )
 
@@ -53,7 +52,6 @@ __all__ = [
     "pair_nearest",
     "pair_optimal",
     "posterior_agreement",
-    "ratio_sweep",
     "shift_by_ratio",
     "symmetric_channel_capacity",
 ]

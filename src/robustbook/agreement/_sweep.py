@@ -1,9 +1,8 @@
-"""Agreement when only a part of the samples is shifted, and who contributes what."""
+"""Samples of which only a part is shifted, and who contributes what to agreement."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from robustbook._checks.arguments import (
     check_logit_pair,
 )
 from robustbook.agreement._docs import SHARED
-from robustbook.agreement._measure import gibbs_posterior, posterior_agreement
+from robustbook.agreement._measure import gibbs_posterior
 from robustbook.agreement._result import Agreement, check_same_pairs
 
 
@@ -66,47 +65,6 @@ class AgreementDecomposition:
 
 
 @SHARED.fill
-def ratio_sweep(
-    logits: Any,
-    shifted_logits: Any,
-    ratios: Sequence[float],
-    *,
-    norms: Any = None,
-    seed: int = 0,
-    prior: Any = None,
-    tol: float = 1e-9,
-) -> list[Agreement]:
-    """Posterior agreement for growing shares of shifted samples.
-
-    Parameters
-    ----------
-    {logits, shifted_logits}
-    ratios : sequence of float
-        Shares in [0, 1]: the papers' adversarial ratios.
-    {norms} {seed} {prior} {tol}
-
-    Returns
-    -------
-    list of Agreement
-        One a ratio, of the logits that :func:`shift_by_ratio` returns for it.
-
-    {TypeError} {ValueError} {CertificateError}
-
-    Examples
-    --------
-    >>> clean = torch.eye(4)
-    >>> sweep = ratio_sweep(clean, clean.flip(0), [0.0, 0.5], norms=[1, 2, 3, 4])
-    >>> [round(result.pa, 4) for result in sweep]
-    [1.3863, 0.1438]
-    """
-    clean, shifted = check_logit_pair(logits, shifted_logits)
-    return [
-        posterior_agreement(clean, mixed, prior=prior, tol=tol)
-        for mixed in _mixed(clean, shifted, ratios, norms, seed)
-    ]
-
-
-@SHARED.fill
 def shift_by_ratio(
     logits: Any, shifted_logits: Any, ratio: float, *, norms: Any = None, seed: int = 0
 ) -> Tensor:
@@ -136,8 +94,9 @@ def shift_by_ratio(
     tensor([1., 1., 0., 0.])
     """
     clean, shifted = check_logit_pair(logits, shifted_logits)
-    (mixed,) = _mixed(clean, shifted, [ratio], norms, seed)
-    return mixed
+    count = round(check_fraction("ratio", ratio) * len(clean))
+    rank = _rank(norms, len(clean), seed).to(clean.device)
+    return torch.where((rank < count)[:, None], shifted, clean)
 
 
 @SHARED.fill
@@ -167,6 +126,7 @@ def decompose_agreement(
 
     Examples
     --------
+    >>> from robustbook.agreement import posterior_agreement
     >>> clean, shifted = torch.eye(4), torch.eye(4)[[0, 1, 2, 0]]
     >>> result = posterior_agreement(clean, shifted)
     >>> parts = decompose_agreement(result, clean, shifted, torch.arange(4))
@@ -204,18 +164,6 @@ def decompose_agreement(
     )
 
 
-def _mixed(
-    clean: Tensor, shifted: Tensor, ratios: Sequence[float], norms: Any, seed: int
-) -> list[Tensor]:
-    """Logits at each ratio, in one order of shifting."""
-    counts = [
-        round(check_fraction(f"ratios[{place}]", ratio) * len(clean))
-        for place, ratio in enumerate(ratios)
-    ]
-    rank = _rank(norms, len(clean), seed).to(clean.device)
-    return [torch.where((rank < count)[:, None], shifted, clean) for count in counts]
-
-
 def _rank(norms: Any, count: int, seed: int) -> Tensor:
     """Place of each sample in the order of shifting."""
     if norms is None:
@@ -226,13 +174,11 @@ def _rank(norms: Any, count: int, seed: int) -> Tensor:
         raise ValueError(
             f"norms: expected shape ({count},), one a sample, got {tuple(sizes.shape)}"
         )
-    if bool(sizes.isnan().any()) or bool((sizes < 0).any()):
-        place = int((sizes.isnan() | (sizes < 0)).nonzero()[0])
+    bad = sizes.isnan() | (sizes < 0)
+    if bool(bad.any()):
+        place = int(bad.nonzero()[0])
         raise ValueError(
             f"norms: expected numbers of at least 0, got {float(sizes[place]):g} at "
             f"index {place}"
         )
-    order = sizes.argsort(stable=True)
-    rank = torch.empty(count, dtype=torch.int64)
-    rank[order] = torch.arange(count)
-    return rank
+    return sizes.argsort(stable=True).argsort()

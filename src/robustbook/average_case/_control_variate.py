@@ -104,16 +104,9 @@ def control_variate(
     >>> control_variate(lambda x: x, x, 0.5).probability.round(decimals=4)
     tensor([0.9214], dtype=torch.float64)
     """
-    options = _Options(
-        samples,
-        linearization,
-        linearization_samples,
-        coefficient,
-        noise,
-        scrambles,
-        points,
-        seed,
-    )
+    check_choice("linearization", linearization, ("taylor", "mmse"))
+    check_count("linearization_samples", linearization_samples)
+    options = _Options(samples, coefficient, noise, scrambles, points, seed)
     options.check()
     problem = set_up(model, x, sigma, label, batch_size, device)
     shared = linearization == "taylor"
@@ -144,8 +137,6 @@ def control_variate(
 @dataclass(frozen=True)
 class _Options:
     samples: int
-    linearization: Linear
-    linearization_samples: int
     coefficient: float | None
     noise: Kind
     scrambles: int
@@ -153,16 +144,13 @@ class _Options:
     seed: int
 
     def check(self) -> None:
-        """Refuse what makes no sense."""
         check_count("samples", self.samples, minimum=4)
-        check_count("linearization_samples", self.linearization_samples)
         check_count("points", self.points)
         check_count("seed", self.seed, minimum=0)
         if self.coefficient is not None:
             value = check_real("coefficient", self.coefficient)
             if not math.isfinite(value):
                 raise ValueError(f"coefficient: expected a finite number, got {value}")
-        check_choice("linearization", self.linearization, ("taylor", "mmse"))
         check_choice("noise", self.noise, ("random", "sobol"))
         check_count("scrambles", self.scrambles, minimum=4)
         if self.scrambles % 2:
