@@ -10,33 +10,31 @@ import torch
 from robustbook.agreement import adam_agreement, agreement_curve, posterior_agreement
 
 
+@pytest.fixture
 def pair():
     generator = torch.Generator().manual_seed(0)
     clean = torch.randn(200, 4, generator=generator)
     return clean, clean + torch.randn(200, 4, generator=generator)
 
 
-def test_it_never_beats_the_certificate():
-    clean, shifted = pair()
-    exact = posterior_agreement(clean, shifted)
-    trace = adam_agreement(clean, shifted, epochs=300)
+def test_it_never_beats_the_certificate(pair):
+    exact = posterior_agreement(*pair)
+    trace = adam_agreement(*pair, epochs=300)
     assert float(trace.pa.max()) <= exact.upper_bound
     assert trace.best_pa == pytest.approx(exact.pa, abs=1e-5)
 
 
-def test_the_trace_is_evaluated_exactly():
-    clean, shifted = pair()
-    trace = adam_agreement(clean, shifted, epochs=5, batch_size=64)
+def test_the_trace_is_evaluated_exactly(pair):
+    trace = adam_agreement(*pair, epochs=5, batch_size=64)
     assert trace.beta.shape == trace.pa.shape == (6,)
     assert trace.steps == 5 * math.ceil(200 / 64)
-    assert torch.equal(trace.pa, agreement_curve(clean, shifted, trace.beta))
+    assert torch.equal(trace.pa, agreement_curve(*pair, trace.beta))
     assert trace.final_beta == float(trace.beta[-1])
     assert trace.best_pa >= trace.final_pa
 
 
-def test_the_first_step_is_the_learning_rate():
-    clean, shifted = pair()
-    trace = adam_agreement(clean, shifted, epochs=1, beta0=1.0, lr=0.25)
+def test_the_first_step_is_the_learning_rate(pair):
+    trace = adam_agreement(*pair, epochs=1, beta0=1.0, lr=0.25)
     assert abs(trace.final_beta - 1.0) == pytest.approx(0.25, rel=1e-4)
 
 
@@ -51,11 +49,10 @@ def test_it_finds_the_wrong_maximum():
     assert trace.best_beta == pytest.approx(0.361, abs=0.01)
 
 
-def test_order_and_seed():
-    clean, shifted = pair()
-    fixed = adam_agreement(clean, shifted, epochs=3, batch_size=16)
-    again = adam_agreement(clean, shifted, epochs=3, batch_size=16)
-    shuffled = adam_agreement(clean, shifted, epochs=3, batch_size=16, seed=1)
+def test_order_and_seed(pair):
+    fixed = adam_agreement(*pair, epochs=3, batch_size=16)
+    again = adam_agreement(*pair, epochs=3, batch_size=16)
+    shuffled = adam_agreement(*pair, epochs=3, batch_size=16, seed=1)
     assert torch.equal(fixed.beta, again.beta)
     assert not torch.equal(fixed.beta, shuffled.beta)
 
@@ -66,19 +63,17 @@ def test_underflowing_pairs_leave_no_nan():
     assert bool(torch.isfinite(trace.beta).all())
 
 
-def test_it_needs_no_gradient_mode():
-    clean, shifted = pair()
-    expected = adam_agreement(clean, shifted, epochs=2).final_beta
+def test_it_needs_no_gradient_mode(pair):
+    expected = adam_agreement(*pair, epochs=2).final_beta
     with torch.no_grad():
-        assert adam_agreement(clean, shifted, epochs=2).final_beta == expected
+        assert adam_agreement(*pair, epochs=2).final_beta == expected
     with torch.inference_mode():
-        again = adam_agreement(clean.clone(), shifted.clone(), epochs=2)
+        again = adam_agreement(*(part.clone() for part in pair), epochs=2)
     assert again.final_beta == expected
 
 
-def test_what_single_precision_cannot_hold_is_refused():
-    clean, shifted = pair()
+def test_what_single_precision_cannot_hold_is_refused(pair):
     with pytest.raises(ValueError, match=r"logits: expected at most 1e\+30"):
-        adam_agreement(clean.double() * 1e39, shifted.double())
+        adam_agreement(pair[0].double() * 1e39, pair[1].double())
     with pytest.raises(ValueError, match=r"beta0: expected at most 1e\+30"):
-        adam_agreement(clean, shifted, beta0=1e39)
+        adam_agreement(*pair, beta0=1e39)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from robustbook.agreement import (
     adam_agreement,
+    agreement_bounds,
     agreement_curve,
     agreement_search,
     compare_agreement,
@@ -84,79 +86,83 @@ def test_bad_priors(prior, error, message):
 
 
 @pytest.mark.parametrize(
-    ("tol", "error", "message"),
+    ("call", "error", "message"),
     [
         *(
-            (tol, ValueError, "a positive finite number")
-            for tol in (0.0, -1e-9, math.inf)
+            (partial(posterior_agreement, GOOD, GOOD, tol=tol), error, f"tol: .*{text}")
+            for tol, error, text in (
+                (0.0, ValueError, "a positive finite number"),
+                (-1e-9, ValueError, "a positive finite number"),
+                (math.inf, ValueError, "a positive finite number"),
+                (math.nan, ValueError, "expected a number, got NaN"),
+                ("tight", TypeError, "expected a real number"),
+                (None, TypeError, "expected a real number"),
+                (1j, TypeError, "expected a real number"),
+            )
         ),
-        *((tol, TypeError, "expected a real number") for tol in ("tight", None, 1j)),
-        (math.nan, ValueError, "expected a number, got NaN"),
+        *(
+            (partial(agreement_curve, GOOD, GOOD, [beta]), ValueError, r"betas\[0\]")
+            for beta in (-1.0, math.inf, math.nan)
+        ),
+        (
+            partial(agreement_curve, GOOD, GOOD, 1.0),
+            ValueError,
+            r"betas: expected shape \(B,\)",
+        ),
+        (
+            partial(gibbs_posterior, GOOD, -0.5),
+            ValueError,
+            "beta: expected a number of at least 0",
+        ),
+        *(
+            (partial(symmetric_channel_capacity, *channel), error, name)
+            for channel, error, name in (
+                ((-0.1, 2), ValueError, "mismatch"),
+                ((1.1, 2), ValueError, "mismatch"),
+                ((math.nan, 2), ValueError, "mismatch"),
+                (("a", 2), TypeError, "mismatch"),
+                ((0.1, 1), ValueError, "num_classes"),
+                ((0.1, 2.5), TypeError, "num_classes"),
+            )
+        ),
+        *(
+            (partial(adam_agreement, GOOD, GOOD, **{name: value}), ValueError, name)
+            for name, value in {
+                "beta0": -1.0,
+                "lr": 0.0,
+                "epochs": 0,
+                "batch_size": 0,
+                "seed": -1,
+            }.items()
+        ),
+        *(
+            (partial(compare_agreement, *4 * [GOOD], level=level), ValueError, "level")
+            for level in (0.0, 1.0, 1 - 1e-16, 2.0)
+        ),
+        (
+            partial(compare_agreement, GOOD, GOOD, GOOD[:1], GOOD[:1]),
+            ValueError,
+            "logits_b: expected the shape of logits_a",
+        ),
+        (
+            partial(compare_agreement, GOOD, GOOD, GOOD, GOOD[:1]),
+            ValueError,
+            "shifted_b: expected the shape of logits_b",
+        ),
+        *(
+            (partial(agreement_bounds, GOOD, GOOD, *ends), ValueError, name)
+            for ends, name in (((1.0, 1.0), "right"), ((-1.0, 1.0), "left"))
+        ),
     ],
 )
-def test_bad_tolerance(tol, error, message):
-    with pytest.raises(error, match=f"tol: .*{message}"):
-        posterior_agreement(GOOD, GOOD, tol=tol)
+def test_bad_options(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
 
 
 def test_options_are_keyword_only():
     with pytest.raises(TypeError):
         posterior_agreement(GOOD, GOOD, [1 / 3] * 3)
-
-
-@pytest.mark.parametrize(
-    ("betas", "message"),
-    [
-        *(([beta], r"betas\[0\]") for beta in (-1.0, math.inf, math.nan)),
-        (1.0, r"betas: expected shape \(B,\)"),
-    ],
-)
-def test_bad_betas(betas, message):
-    with pytest.raises(ValueError, match=message):
-        agreement_curve(GOOD, GOOD, betas)
-
-
-def test_bad_temperature():
-    with pytest.raises(ValueError, match="beta: expected a number of at least 0"):
-        gibbs_posterior(GOOD, -0.5)
-
-
-@pytest.mark.parametrize(
-    ("mismatch", "classes", "error"),
-    [(-0.1, 2, ValueError), (1.1, 2, ValueError), (0.1, 1, ValueError),
-     (0.1, 2.5, TypeError), (math.nan, 2, ValueError), ("a", 2, TypeError)],
-)  # fmt: skip
-def test_bad_channels(mismatch, classes, error):
-    with pytest.raises(error, match=r"mismatch|num_classes"):
-        symmetric_channel_capacity(mismatch, classes)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"beta0": -1.0}, "beta0"),
-        ({"lr": 0.0}, "lr"),
-        ({"epochs": 0}, "epochs"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"seed": -1}, "seed"),
-    ],
-)
-def test_bad_adam_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        adam_agreement(GOOD, GOOD, **options)
-
-
-def test_comparison_needs_the_same_samples():
-    with pytest.raises(ValueError, match="logits_b: expected the shape of logits_a"):
-        compare_agreement(GOOD, GOOD, GOOD[:1], GOOD[:1])
-    with pytest.raises(ValueError, match="shifted_b: expected the shape of logits_b"):
-        compare_agreement(GOOD, GOOD, GOOD, GOOD[:1])
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, 1 - 1e-16, 2.0])
-def test_bad_levels(level):
-    with pytest.raises(ValueError, match="level"):
-        compare_agreement(GOOD, GOOD, GOOD, GOOD, level=level)
 
 
 def test_capacity_of_very_many_classes():

@@ -31,45 +31,77 @@ def identity(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-@ESTIMATES
-@pytest.mark.parametrize("sigma", [0, -1.0, float("nan"), float("inf"), [0.1, 0.0]])
-def test_sigma_must_be_positive(estimate, sigma):
-    with pytest.raises(ValueError, match="sigma: expected positive finite"):
-        estimate(identity, X, sigma)
+POSITIVE = "sigma: expected positive finite"
 
 
 @ESTIMATES
-def test_sigma_must_be_numbers(estimate):
-    for sigma in (None, True, "0.1"):
-        with pytest.raises(TypeError, match="sigma"):
-            estimate(identity, X, sigma)
-    for sigma in ([], [[0.1]]):
-        with pytest.raises(ValueError, match="one number or a sequence"):
-            estimate(identity, X, sigma)
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        *(
+            ({"sigma": sigma}, ValueError, POSITIVE)
+            for sigma in (0, -1.0, math.nan, math.inf, [0.1, 0.0])
+        ),
+        *(({"sigma": sigma}, TypeError, "sigma") for sigma in (None, True, "0.1")),
+        *(({"sigma": sigma}, ValueError, "or a sequence") for sigma in ([], [[0.1]])),
+        ({"x": X.long()}, TypeError, "x: expected float32"),
+        ({"x": X[0]}, ValueError, r"x\[None\]"),
+        ({"x": X * torch.nan}, ValueError, "finite"),
+        ({"x": X[:0]}, ValueError, "at least one input"),
+        ({"model": "a model"}, TypeError, "callable"),
+        ({"model": lambda x: x.tolist()}, TypeError, "tensor of logits"),
+        ({"model": lambda x: x[:, :1]}, ValueError, "K of at least 2"),
+        ({"model": lambda x: x / 0}, ValueError, "finite logits"),
+        ({"label": torch.zeros(3).long()}, ValueError, "one label a sample"),
+        ({"label": torch.full((4,), 3)}, ValueError, "from 0 to 2"),
+        ({"label": torch.zeros(4)}, TypeError, "integer"),
+        ({"batch_size": 0}, ValueError, "batch_size"),
+        ({"seed": -1}, ValueError, "seed"),
+    ],
+)
+def test_bad_input_of_all(estimate, change, error, message):
+    with pytest.raises(error, match=message):
+        estimate(**({"model": identity, "x": X, "sigma": 0.1} | change))
 
 
-@ESTIMATES
-def test_inputs(estimate):
-    with pytest.raises(TypeError, match="x: expected float32"):
-        estimate(identity, X.long(), 0.1)
-    with pytest.raises(ValueError, match=r"x\[None\]"):
-        estimate(identity, X[0], 0.1)
-    with pytest.raises(ValueError, match="finite"):
-        estimate(identity, X * torch.nan, 0.1)
-    with pytest.raises(ValueError, match="at least one input"):
-        estimate(identity, X[:0], 0.1)
-
-
-@ESTIMATES
-def test_models(estimate):
-    with pytest.raises(TypeError, match="callable"):
-        estimate("a model", X, 0.1)
-    with pytest.raises(TypeError, match="tensor of logits"):
-        estimate(lambda x: x.tolist(), X, 0.1)
-    with pytest.raises(ValueError, match="K of at least 2"):
-        estimate(lambda x: x[:, :1], X, 0.1)
-    with pytest.raises(ValueError, match="finite logits"):
-        estimate(lambda x: x / 0, X, 0.1)
+@pytest.mark.parametrize(
+    ("estimate", "options", "error", "message"),
+    [
+        *(
+            (estimate, {"samples": 0}, ValueError, "samples")
+            for estimate in (monte_carlo, control_variate, mmse)
+        ),
+        *(
+            (estimate, {"points": 0}, ValueError, "points")
+            for estimate in (control_variate, taylor, mmse)
+        ),
+        *(
+            (estimate, options, ValueError, message)
+            for estimate in (taylor, mmse)
+            for options, message in (
+                ({"cdf": "normal"}, "cdf"),
+                ({"points": 3}, "power of 2"),
+            )
+        ),
+        (monte_carlo, {"precision": 0}, ValueError, "precision"),
+        (mmse, {"antithetic": "no"}, TypeError, "antithetic"),
+        *(
+            (control_variate, options, error, message)
+            for options, error, message in (
+                ({"linearization": "best"}, ValueError, "linearization"),
+                ({"noise": "halton"}, ValueError, "noise"),
+                ({"noise": "sobol", "samples": 1000}, ValueError, "power of 2"),
+                ({"noise": "sobol", "scrambles": 5}, ValueError, "even"),
+                ({"coefficient": "one"}, TypeError, "coefficient"),
+                ({"coefficient": math.inf}, ValueError, "coefficient"),
+                ({"coefficient": -math.inf}, ValueError, "coefficient"),
+            )
+        ),
+    ],
+)
+def test_bad_options(estimate, options, error, message):
+    with pytest.raises(error, match=message):
+        estimate(identity, X, 0.1, **options)
 
 
 @ESTIMATES
@@ -94,57 +126,6 @@ def test_gradients_must_exist(estimate):
         return  # noise moves every input off the root at 0
     with pytest.raises(ValueError, match="finite gradients"):
         estimate(lambda x: (x - X[0, 0]).abs().sqrt() + 0 * x, X, 0.1, label=None)
-
-
-@ESTIMATES
-def test_labels(estimate):
-    with pytest.raises(ValueError, match="one label a sample"):
-        estimate(identity, X, 0.1, label=torch.zeros(3, dtype=torch.int64))
-    with pytest.raises(ValueError, match="from 0 to 2"):
-        estimate(identity, X, 0.1, label=torch.full((4,), 3))
-    with pytest.raises(TypeError, match="integer"):
-        estimate(identity, X, 0.1, label=torch.zeros(4))
-
-
-@ESTIMATES
-def test_counts(estimate):
-    with pytest.raises(ValueError, match="batch_size"):
-        estimate(identity, X, 0.1, batch_size=0)
-    with pytest.raises(ValueError, match="seed"):
-        estimate(identity, X, 0.1, seed=-1)
-    if estimate is not taylor:
-        with pytest.raises(ValueError, match="samples"):
-            estimate(identity, X, 0.1, samples=0)
-    if estimate is not monte_carlo:
-        with pytest.raises(ValueError, match="points"):
-            estimate(identity, X, 0.1, points=0)
-    if estimate in (taylor, mmse):
-        with pytest.raises(ValueError, match="cdf"):
-            estimate(identity, X, 0.1, cdf="normal")
-        with pytest.raises(ValueError, match="power of 2"):
-            estimate(identity, X, 0.1, points=3)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"linearization": "best"}, ValueError, "linearization"),
-        ({"noise": "halton"}, ValueError, "noise"),
-        ({"noise": "sobol", "samples": 1000}, ValueError, "power of 2"),
-        ({"noise": "sobol", "scrambles": 5}, ValueError, "even"),
-        ({"coefficient": "one"}, TypeError, "coefficient"),
-        ({"coefficient": math.inf}, ValueError, "coefficient"),
-        ({"coefficient": -math.inf}, ValueError, "coefficient"),
-    ],
-)
-def test_options_of_the_control_variate(options, error, message):
-    with pytest.raises(error, match=message):
-        control_variate(identity, X, 0.1, **options)
-
-
-def test_a_precision_is_positive():
-    with pytest.raises(ValueError, match="precision"):
-        monte_carlo(identity, X, 0.1, precision=0)
 
 
 @ESTIMATES
@@ -208,8 +189,6 @@ def test_extremes():
     assert mv_sigmoid(torch.zeros(2, 0)).tolist() == [1.0, 1.0]
     capped = monte_carlo(identity, X, 0.1, precision=1e-300, samples=300)
     assert capped.trials.tolist() == [300] * 4
-    with pytest.raises(TypeError, match="antithetic"):
-        mmse(identity, X, 0.1, antithetic="no")
 
 
 def test_levels():
