@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -57,22 +58,14 @@ def test_one_flat_boundary_is_a_counterexample(estimator):
         # MMSE is exact for multiples of the identity: bend one axis only.
         model.matrices[0] = torch.diag(torch.tensor([4.0, 0, 0, 0, 0, 0])).double()
     sigma = 0.05
-    printed = printed_bound(
-        model.eigenvalues, model.gradients, sigma, estimator=estimator
-    )
-    assert float(printed) == 0
+    setting = model.eigenvalues, model.gradients, sigma
+    assert float(printed_bound(*setting, estimator=estimator)) == 0
     zero = torch.zeros(1, 6, dtype=torch.float64)
-    estimate = taylor if estimator == "taylor" else mmse
-    options = {} if estimator == "taylor" else {"samples": 5000}
-    probability = float(
-        estimate(model, zero, sigma, points=1024, **options).probability
-    )
+    estimate = taylor if estimator == "taylor" else partial(mmse, samples=5000)
+    probability = float(estimate(model, zero, sigma, points=1024).probability)
     error = abs(probability - model.kept(sigma))
     assert error > 0.01
-    corrected = corrected_bound(
-        model.eigenvalues, model.gradients, sigma, estimator=estimator
-    )
-    assert error < float(corrected)
+    assert error < float(corrected_bound(*setting, estimator=estimator))
 
 
 def test_two_classes_are_a_counterexample_too():
@@ -132,7 +125,7 @@ def test_orders_in_sigma():
     assert torch.allclose(doubled, 2 * corrected)
 
 
-def test_linear_boundaries_have_no_error_bound():
+def test_linear_boundaries_have_no_error_and_no_bound_exceeds_one():
     values = torch.zeros(2, 4)
     assert float(corrected_bound(values, torch.eye(2, 4), 5.0)) == 0
     assert float(corrected_bound(values + 9, torch.eye(2, 4), 5.0)) == 1

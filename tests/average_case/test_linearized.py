@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -61,27 +62,19 @@ def test_full_covariance():
     model = linear(4)
     root = torch.randn(12, 12, generator=torch.Generator().manual_seed(1)).double() / 4
     covariance = root @ root.T
-    result = linear_exact(model.weights, model.bias, model.x, covariance=covariance)
+    exact = partial(linear_exact, model.weights, model.bias, model.x)
+    result = exact(covariance=covariance)
     # The same problem in coordinates in which the noise is isotropic.
-    turned = linear_exact(
-        model.weights @ root,
-        model.bias + 0 * model.bias,
-        torch.linalg.solve(root, model.x.T).T,
-        1.0,
-    )
+    x = torch.linalg.solve(root, model.x.T).T
+    turned = linear_exact(model.weights @ root, model.bias, x, 1.0)
     assert torch.allclose(result.probability, turned.probability, atol=1e-9)
     assert bool(result.sigma.isnan())
     diagonal = torch.linspace(0.1, 2, 12, dtype=torch.float64)
-    first = linear_exact(model.weights, model.bias, model.x, covariance=diagonal)
-    second = linear_exact(
-        model.weights, model.bias, model.x, covariance=diagonal.diag()
-    )
-    isotropic = linear_exact(
-        model.weights, model.bias, model.x, covariance=0.25 * torch.eye(12)
-    )
-    plain = linear_exact(model.weights, model.bias, model.x, 0.5)
-    assert torch.allclose(first.probability, second.probability, atol=1e-12)
-    assert torch.allclose(isotropic.probability, plain.probability, atol=1e-12)
+    for first, second in (
+        (exact(covariance=diagonal), exact(covariance=diagonal.diag())),
+        (exact(covariance=0.25 * torch.eye(12)), exact(0.5)),
+    ):
+        assert torch.allclose(first.probability, second.probability, atol=1e-12)
 
 
 @pytest.mark.parametrize("estimate", [taylor, mmse])
@@ -165,24 +158,19 @@ def test_the_jacobian_is_that_of_a_loop(network, images):
 
 @pytest.mark.parametrize("samples", [1, 7])
 def test_mmse_is_the_linear_model_of_the_averages(network, images, samples):
-    result = mmse(network, images, 0.2, samples=samples, cdf="mv_sigmoid", seed=4)
-    other = mmse(
-        network, images, 0.2, samples=samples, cdf="mv_sigmoid", seed=4, batch_size=3
-    )
-    assert torch.allclose(result.probability, other.probability, atol=1e-10)
-    assert not torch.equal(
-        result.probability,
-        mmse(network, images, 0.2, samples=samples, cdf="mv_sigmoid").probability,
-    )
+    def probability(**options):
+        options |= {"samples": samples, "cdf": "mv_sigmoid"}
+        return mmse(network, images, 0.2, **options).probability
+
+    result = probability(seed=4)
+    assert torch.allclose(result, probability(seed=4, batch_size=3), atol=1e-10)
+    assert not torch.equal(result, probability())
 
 
-def test_sigma_to_zero(network, images):
+def test_sigma_to_zero_and_to_infinity(network, images):
+    """Far out a linear model forgets the point: Sheppard's cone, 1/3 each."""
     tiny = taylor(network, images, [1e-9, 1e-6])
     assert torch.equal(tiny.probability, torch.ones(2, 7, dtype=torch.float64))
-
-
-def test_sigma_to_infinity():
-    """Far out a linear model forgets the point: Sheppard's cone, 1/3 each."""
     angles = torch.tensor([0.0, 2.0, 4.0]) * torch.pi / 3
     weights = torch.stack([angles.cos(), angles.sin()], dim=1).double()
     x = torch.tensor([[0.3, 0.1]], dtype=torch.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -48,9 +49,8 @@ def equicorrelated(limits: Tensor, rho: float) -> float:
 
 
 def matrix(dimension: int, rho: float) -> Tensor:
-    return torch.full((dimension, dimension), rho, dtype=torch.float64).fill_diagonal_(
-        1
-    )
+    full = torch.full((dimension, dimension), rho, dtype=torch.float64)
+    return full.fill_diagonal_(1)
 
 
 def test_one_dimension_is_ndtr():
@@ -173,14 +173,8 @@ def test_intervals_hold_the_truth(dimension, points):
 def test_it_is_unbiased_over_seeds():
     limits = torch.tensor([0.2, 0.9, 0.5, 1.2], dtype=torch.float64)
     expected = equicorrelated(limits, 0.5)
-    probability = torch.stack(
-        [
-            orthant_probability(
-                limits, matrix(4, 0.5), points=4, scrambles=2, seed=seed
-            ).probability
-            for seed in range(400)
-        ]
-    )
+    few = partial(orthant_probability, limits, matrix(4, 0.5), points=4, scrambles=2)
+    probability = torch.stack([few(seed=seed).probability for seed in range(400)])
     error = float(probability.std() / math.sqrt(len(probability)))
     assert abs(float(probability.mean()) - expected) < 3 * error
     assert error < 2e-3
@@ -190,9 +184,8 @@ def test_repeated_coordinates_change_nothing():
     mean, covariance = problems(5, 4, seed=3)
     expected = orthant_probability(mean, covariance, points=4096)
     index = torch.tensor([0, 1, 1, 2, 3, 3, 3])
-    result = orthant_probability(
-        mean[:, index], covariance[:, index][:, :, index], points=4096
-    )
+    repeated = mean[:, index], covariance[:, index][:, :, index]
+    result = orthant_probability(*repeated, points=4096)
     slack = 4 * (expected.standard_error + result.standard_error) + 1e-7
     assert bool(((result.probability - expected.probability).abs() < slack).all())
 
@@ -245,9 +238,8 @@ def test_opposite_constraints():
     result = orthant_probability(mean, steps @ steps.T, points=1024)
     expected = (norm.cdf(0.7) - norm.cdf(-0.4)) * norm.cdf(0.1) * norm.cdf(-0.2)
     assert float(result.probability) == pytest.approx(expected, abs=1e-6)
-    empty = orthant_probability(
-        torch.tensor([-0.4, 0.3, 0.1, -0.2], dtype=torch.float64), steps @ steps.T
-    )
+    mean[:2] = torch.tensor([-0.4, 0.3])
+    empty = orthant_probability(mean, steps @ steps.T)
     assert float(empty.probability) == 0
 
 
@@ -305,32 +297,23 @@ def test_single_precision_adds_less_than_it_says(dimension):
     double = orthant_probability(mean, covariance, points=128, dtype=torch.float64)
     difference = (single.probability - double.probability).abs()
     assert 0 < float(difference.max()) < (1e-7 if dimension <= 20 else 5e-7)
-    many = orthant_probability(mean[:2], covariance[:2], points=1 << 14)
-    exact = orthant_probability(
-        mean[:2], covariance[:2], points=1 << 14, dtype=torch.float64
-    )
-    assert torch.equal(many.probability, exact.probability)
+    many = partial(orthant_probability, mean[:2], covariance[:2], points=1 << 14)
+    assert torch.equal(many().probability, many(dtype=torch.float64).probability)
 
 
 def test_order_and_batches_do_not_matter():
     mean, covariance = problems(7, 5, seed=6)
-    whole = orthant_probability(mean, covariance)
-    permuted = torch.tensor([3, 1, 4, 0, 2])
-    other = orthant_probability(
-        mean[:, permuted], covariance[:, permuted][:, :, permuted]
-    )
-    assert torch.allclose(whole.probability, other.probability, atol=1e-7)
-    one = orthant_probability(mean[2], covariance[2])
-    assert torch.allclose(one.probability, whole.probability[2], atol=1e-7)
-    shaped = orthant_probability(
-        mean[:6].reshape(2, 3, 5), covariance[:6].reshape(2, 3, 5, 5)
-    )
-    assert shaped.probability.shape == (2, 3)
-    assert torch.allclose(
-        shaped.probability.flatten(), whole.probability[:6], atol=1e-7
-    )
-    shared = orthant_probability(mean, covariance[0])
-    assert shared.probability.shape == (7,)
+    whole = orthant_probability(mean, covariance).probability
+    i = torch.tensor([3, 1, 4, 0, 2])
+    permuted = orthant_probability(mean[:, i], covariance[:, i][:, :, i]).probability
+    assert torch.allclose(whole, permuted, atol=1e-7)
+    one = orthant_probability(mean[2], covariance[2]).probability
+    assert torch.allclose(one, whole[2], atol=1e-7)
+    shapes = mean[:6].reshape(2, 3, 5), covariance[:6].reshape(2, 3, 5, 5)
+    shaped = orthant_probability(*shapes).probability
+    assert shaped.shape == (2, 3)
+    assert torch.allclose(shaped.flatten(), whole[:6], atol=1e-7)
+    assert orthant_probability(mean, covariance[0]).probability.shape == (7,)
 
 
 def test_float32_numpy_and_seeds():
