@@ -40,9 +40,8 @@ def pair_by_label(
     Returns
     -------
     index, shifted_index : Tensor, shape (P,)
-        Pair p joins clean sample ``index[p]`` and shifted sample
-        ``shifted_index[p]``. P is the sum over classes of the smaller count;
-        sorted by `index`.
+        Pair p joins clean sample ``index[p]`` and shifted sample ``shifted_index[p]``,
+        sorted by `index`. P is the sum over classes of the smaller count.
 
     {TypeError, ValueError}
 

@@ -69,8 +69,7 @@ class SearchTrace:
     evaluations : int
         Passes over the data.
     steps : list of Step
-        One entry an evaluation, in order; the first pass, at beta = 0, only
-        opens the search and has none.
+        One an evaluation, in order; the first pass, at beta = 0, has none.
     intervals : list of (left, right, bound)
         The intervals at the end, from left to right, with their upper bounds.
     """

@@ -28,8 +28,7 @@ class Robustness:
         Estimate of the probability of the class in `labels` under noise, float64.
         An unbiased estimate by a control variate can lie slightly outside [0, 1].
     standard_error : Tensor, shape (N,) or (S, N)
-        Of what was drawn at random, float64. For the linearizations it covers the
-        integration only: the error of the linearization itself is not in it.
+        Of what was drawn at random, float64; the error of a linearization is not in it.
     labels : Tensor, shape (N,)
         The class whose probability this is: the prediction, unless given.
     sigma : Tensor, shape () or (S,)
@@ -44,9 +43,8 @@ class Robustness:
         Noisy inputs that were counted, where the estimate is a plain share.
     variance_reduction : Tensor, shape (N,) or (S, N), optional
         For a control variate: how many times as many model calls plain Monte Carlo
-        needs for the same variance, not counting those for the linearization. A
-        rough estimate where few disagreements were seen: at most about the number
-        of failures that were.
+        needs for the same variance, not counting those for the linearization. Rough,
+        and at most about the number of failures, where few were seen.
     """
 
     probability: Tensor = field(repr=False)
@@ -63,19 +61,10 @@ class Robustness:
         return len(self.labels)
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """Confidence intervals for the probabilities.
+        """Confidence intervals, low and high, each with coverage `level`.
 
         Wilson's interval where the estimate is a share of independent trials, else
         the normal approximation, cut to [0, 1].
-
-        Parameters
-        ----------
-        level : float, default 0.95
-            Coverage of each interval, in (0, 1).
-
-        Returns
-        -------
-        low, high : Tensor, shape (N,) or (S, N)
 
         Raises
         ------
