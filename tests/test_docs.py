@@ -35,6 +35,12 @@ def test_entries_keep_their_margin_and_their_order():
         {x}
         y : int
 
+        {TypeError, ValueError}
+        """
+
+    def with_heading():
+        """Look.
+
         Raises
         ------
         {TypeError, ValueError}
@@ -55,6 +61,7 @@ def test_entries_keep_their_margin_and_their_order():
         "TypeError, ValueError",
         "    If they are not.",
     ]
+    assert inspect.getdoc(SHARED.fill(with_heading)).count("Raises") == 1
 
 
 def test_a_formula_is_no_place_and_a_missing_entry_is_an_error():

@@ -17,7 +17,7 @@ _PLACES: Final = re.compile(r"^([ \t]*)(\{[\w, *]+\}(?: \{[\w, *]+\})*)$", re.MU
 
 
 class SharedDocs:
-    """Entries of numpydoc sections, to be named in the docstrings that share them.
+    r"""Entries of numpydoc sections, to be named in the docstrings that share them.
 
     Parameters
     ----------
@@ -27,34 +27,13 @@ class SharedDocs:
 
     Examples
     --------
-    >>> shared = SharedDocs('''
-    ... count : int
-    ...     How many.
-    ... ValueError
-    ...     If there are none.
-    ... ''')
+    >>> shared = SharedDocs("\ncount : int\n    How many.")
     >>> @shared.fill
     ... def draw(count):
-    ...     '''Draw numbers.
-    ...
-    ...     Parameters
-    ...     ----------
-    ...     {count}
-    ...
-    ...     {ValueError}
-    ...     '''
-    >>> print(inspect.getdoc(draw))
-    Draw numbers.
-    <BLANKLINE>
-    Parameters
-    ----------
+    ...     '''{count}'''
+    >>> print(draw.__doc__)
     count : int
         How many.
-    <BLANKLINE>
-    Raises
-    ------
-    ValueError
-        If there are none.
     """
 
     def __init__(self, text: str | None) -> None:
