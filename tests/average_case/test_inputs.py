@@ -31,7 +31,7 @@ def identity(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-POSITIVE = "sigma: expected positive finite"
+POSITIVE = "sigma: expected a (positive finite )?number"
 
 
 @ESTIMATES

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_choice
 from robustbook.average_case._docs import SHARED
-from robustbook.average_case._problem import as_real, check_sigmas
+from robustbook.average_case._problem import as_real, check_positives
 from robustbook.average_case._result import squeeze
 
 Estimator = Literal["taylor", "mmse"]
@@ -113,7 +113,7 @@ def _check(
 ) -> tuple[Tensor, Tensor, Tensor]:
     values = as_real("eigenvalues", eigenvalues).cpu()
     vectors = as_real("gradients", gradients).cpu()
-    sigmas = check_sigmas(sigma)
+    sigmas = check_positives("sigma", sigma)
     check_choice("estimator", estimator, ("taylor", "mmse"))
     if values.ndim != 2 or values.shape != vectors.shape or not values.numel():
         raise ValueError(

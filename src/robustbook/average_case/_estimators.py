@@ -32,7 +32,7 @@ from robustbook.average_case._problem import (
     Problem,
     as_real,
     check_inputs,
-    check_sigmas,
+    check_positives,
     input_noise,
     labels_or_predictions,
     set_up,
@@ -280,7 +280,7 @@ def linear_exact(
     spread = None
     sigmas = torch.ones((), dtype=torch.float64)
     if covariance is None:
-        sigmas = check_sigmas(sigma)
+        sigmas = check_positives("sigma", sigma)
     else:
         spread = _check_covariance(covariance, flat)
     labels = labels_or_predictions(label, logits)
@@ -428,14 +428,7 @@ def softmax_proxy(
     >>> softmax_proxy(lambda x: x, x).round(decimals=3)
     tensor([0.7870], dtype=torch.float64)
     """
-    temperatures = as_real("temperature", temperature).cpu()
-    for value in temperatures.reshape(-1).tolist():
-        check_positive("temperature", value)
-    if temperatures.ndim > 1 or not temperatures.numel():
-        raise ValueError(
-            "temperature: expected one number or a sequence of them, got shape "
-            f"{tuple(temperatures.shape)}"
-        )
+    temperatures = check_positives("temperature", temperature)
     problem = set_up(model, x, NO_NOISE, label, batch_size, device)
     margins = margins_of(problem.logits, problem.labels)
     scale = temperatures.reshape(-1, 1, 1).to(margins.device)

@@ -16,6 +16,7 @@ from robustbook._checks.arguments import (
     check_count,
     check_labels,
     check_logits,
+    check_positive,
 )
 from robustbook._checks.models import (
     Model,
@@ -87,13 +88,8 @@ class Problem:
 
     def predict(self, inputs: Tensor) -> Tensor:
         """Predictions on noisy inputs, in batches."""
-        with torch.no_grad():
-            return torch.cat(
-                [
-                    model_logits(self.model, part, "noisy inputs").argmax(dim=1)
-                    for part in split(inputs, self.batch_size)
-                ]
-            )
+        logits = _logits(self.model, inputs, self.batch_size, "noisy inputs")
+        return logits.argmax(dim=1)
 
     def summarize(
         self, method: str, calls: int | Tensor, **estimates: Tensor
@@ -115,23 +111,16 @@ def set_up(
     """Check everything that can be checked before the work begins."""
     check_model(model)
     original = check_inputs(x)
-    sigmas = torch.ones(0) if sigma is NO_NOISE else check_sigmas(sigma)
+    sigmas = torch.ones(0) if sigma is NO_NOISE else check_positives("sigma", sigma)
     if batch_size is not None:
         check_count("batch_size", batch_size)
     warn_of_training(model)
     place = find_device(model, original, device)
     inputs = original.to(place).contiguous()
     size = batch_size or _choose_batch(model, inputs)
-    with torch.no_grad():
-        logits = torch.cat(
-            [
-                model_logits(model, part, "inputs").detach().double()
-                for part in split(inputs, size)
-            ]
-        )
+    logits = _logits(model, inputs, size, "inputs").double()
     check_logits("model's logits", logits)
-    _warn_of_flat_logits(logits)
-    _warn_of_rounding(inputs, sigmas)
+    _warn(logits, inputs, sigmas)
     labels = labels_or_predictions(label, logits)
     flat, home = sigmas.reshape(-1), original.device
     return Problem(model, inputs, labels, logits, flat, sigmas, size, home)
@@ -146,10 +135,16 @@ def labels_or_predictions(label: Any, logits: Tensor) -> Tensor:
     return checked.to(logits.device)
 
 
+@torch.no_grad()
+def _logits(model: Model, inputs: Tensor, size: int, kind: str) -> Tensor:
+    parts = torch.split(inputs, size)
+    return torch.cat([model_logits(model, part, kind).detach() for part in parts])
+
+
 def as_real(name: str, value: Any) -> Tensor:
-    """Return numbers as a float64 tensor; complex ones are refused."""
+    """Return numbers as a float64 tensor; complex ones and booleans are refused."""
     numbers = as_tensor(name, value)
-    if numbers.is_complex():
+    if numbers.is_complex() or numbers.dtype == torch.bool:
         raise TypeError(f"{name}: expected real numbers, got dtype {numbers.dtype}")
     return numbers.double()
 
@@ -174,36 +169,22 @@ def check_inputs(value: Any) -> Tensor:
     return inputs
 
 
-def check_sigmas(value: Any) -> Tensor:
-    """Return sigma as float64 of shape () or (S,): positive and finite."""
-    if value is None or isinstance(value, (bool, str)):
-        raise TypeError(f"sigma: expected a positive number or several, got {value!r}")
-    sigmas = as_tensor("sigma", value)
-    if sigmas.is_complex() or sigmas.dtype == torch.bool:
-        raise TypeError(f"sigma: expected real numbers, got dtype {sigmas.dtype}")
-    sigmas = sigmas.detach().cpu().double()
-    if sigmas.ndim > 1 or sigmas.numel() == 0:
+def check_positives(name: str, value: Any) -> Tensor:
+    """Return one number or several as float64, () or (S,): positive and finite."""
+    numbers = as_real(name, value).cpu()
+    if numbers.ndim > 1 or numbers.numel() == 0:
         raise ValueError(
-            "sigma: expected one number or a sequence of them, got shape "
-            f"{tuple(sigmas.shape)}"
+            f"{name}: expected one number or a sequence of them, got shape "
+            f"{tuple(numbers.shape)}"
         )
-    good = torch.isfinite(sigmas) & (sigmas > 0)
-    if not bool(good.all()):
-        first = float(sigmas.reshape(-1)[(~good).reshape(-1).nonzero()[0, 0]])
-        raise ValueError(
-            f"sigma: expected positive finite standard deviations, got {first:g}; "
-            "without noise the prediction is kept with probability 1"
-        )
-    return sigmas
+    for number in numbers.reshape(-1).tolist():
+        check_positive(name, number)
+    return numbers
 
 
-def tied(values: Tensor) -> Tensor:
-    """Which rows of (N, K) logits are the same number throughout."""
-    return values.amax(dim=1) == values.amin(dim=1)
-
-
-def _warn_of_flat_logits(logits: Tensor) -> None:
-    count = int(tied(logits).sum())
+def _warn(logits: Tensor, inputs: Tensor, sigmas: Tensor) -> None:
+    """Warn of logits that tell no classes apart, and of noise lost in rounding."""
+    count = int((logits.amax(dim=1) == logits.amin(dim=1)).sum())
     if count:
         warnings.warn(
             f"model: {count} of {len(logits)} inputs have equal logits for all "
@@ -212,13 +193,8 @@ def _warn_of_flat_logits(logits: Tensor) -> None:
             UserWarning,
             stacklevel=4,
         )
-
-
-def _warn_of_rounding(inputs: Tensor, sigmas: Tensor) -> None:
-    if not len(sigmas.reshape(-1)):
-        return
     finest = float(torch.finfo(inputs.dtype).eps * inputs.abs().max())
-    if float(sigmas.min()) < 16 * finest:
+    if sigmas.numel() and float(sigmas.min()) < 16 * finest:
         warnings.warn(
             f"sigma: {float(sigmas.min()):g} is not much more than the rounding of "
             f"{inputs.dtype} inputs of this size, {finest:.1g}; what is drawn at "
@@ -260,12 +236,6 @@ def _choose_batch(model: Model, inputs: Tensor) -> int:
     kind = "cpu" if inputs.device.type == "cpu" else "cuda"
     size = memory_budget(inputs.device) // activation_bytes(model, inputs)
     return max(1, min(size, _LARGEST_BATCH[kind]))
-
-
-def split(values: Tensor, size: int) -> Iterator[Tensor]:
-    """Consecutive batches of at most `size` rows."""
-    for part in spans(len(values), size):
-        yield values[part]
 
 
 def spans(count: int, size: int) -> Iterator[slice]:
