@@ -61,17 +61,12 @@ def check_logits(name: str, value: Any, *, min_classes: int = 2) -> Tensor:
             f"{name}: expected floating-point logits of 16, 32 or 64 bits, got dtype "
             f"{logits.dtype}; pass real scores (for integers: `{name}.double()`)"
         )
-    if logits.ndim != 2:
+    if logits.ndim != 2 or len(logits) == 0:
         raise ValueError(
-            f"{name}: expected shape (N, K), samples by classes, got "
-            f"{tuple(logits.shape)}"
+            f"{name}: expected shape (N, K), samples by classes, with at least one "
+            f"sample, got {tuple(logits.shape)}"
         )
-    num_samples, num_classes = logits.shape
-    if num_samples == 0:
-        raise ValueError(
-            f"{name}: expected at least one sample, got shape {tuple(logits.shape)}"
-        )
-    if num_classes < min_classes:
+    if logits.shape[1] < min_classes:
         raise ValueError(
             f"{name}: expected at least {min_classes} classes, got shape "
             f"{tuple(logits.shape)}; for a single binary score z pass the two "
