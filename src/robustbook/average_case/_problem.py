@@ -96,8 +96,9 @@ class Problem:
     ) -> Robustness:
         """The result (S, N) of an estimator, as the caller asked for it."""
         calls = torch.zeros(len(self.sigmas), len(self), dtype=torch.int64) + calls
-        where = self.labels, self.sigma, self.home
-        return make_result(method, *where, calls=calls, **estimates)
+        return make_result(
+            method, self.labels, self.sigma, self.home, calls=calls, **estimates
+        )
 
 
 def set_up(
