@@ -6,7 +6,6 @@ linearized estimates, Chapter 21 the unbiased one.
 """
 
 from robustbook.average_case._bounds import corrected_bound, printed_bound
-from robustbook.average_case._control_variate import control_variate
 from robustbook.average_case._estimators import (
     linear_exact,
     mmse,
@@ -14,9 +13,9 @@ from robustbook.average_case._estimators import (
     softmax_proxy,
     taylor,
 )
-from robustbook.average_case._monte_carlo import monte_carlo
 from robustbook.average_case._normal import OrthantProbability, orthant_probability
 from robustbook.average_case._result import Robustness
+from robustbook.average_case._sampling import control_variate, monte_carlo
 
 __all__ = [
     "OrthantProbability",
