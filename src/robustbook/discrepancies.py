@@ -210,22 +210,21 @@ def wasserstein(
     ground: Ground = "discrete",
     reduction: Reduction = "mean",
 ) -> float | Tensor:
-    r"""1-Wasserstein distance, which needs a distance between outcomes first.
+    """1-Wasserstein distance, which needs a distance between outcomes first.
 
     The thesis (end of section 4.2, Figure 4.12) does not say which. Three answers:
 
     ``"discrete"``
-        Two different classes are at distance 1. Classes have no order, so this is
-        the natural one, and then it *is* the :func:`total_variation`: a plan pays 1
-        for all mass that does not stay, and :math:`\sum_j \min(p'_j, p''_j)` can.
+        Two different classes are at distance 1: the natural one, as classes have no
+        order. Then it *is* the :func:`total_variation`, the mass that has to move.
     ``"index"``
-        Classes j and k are at distance ``abs(j - k)``: what one gets from
-        ``scipy.stats.wasserstein_distance(range(K), range(K), p1, p2)``. It depends
-        on how the classes happen to be numbered, so it measures nothing by itself.
+        Classes j and k are at distance ``abs(j - k)``, as with
+        ``scipy.stats.wasserstein_distance(range(K), range(K), p1, p2)``: it depends on
+        how the classes happen to be numbered, so it measures nothing by itself.
     ``"confidence"``
         The distance between two distributions over the *data set*: those of the
-        confidence, the largest posterior probability, before and after the shift.
-        Which sample has which confidence is forgotten, and so are the classes.
+        largest posterior probability before and after the shift. Which sample has
+        which confidence is forgotten, and so are the classes.
 
     Parameters
     ----------
