@@ -40,14 +40,10 @@ def check_images(
         )
     if images.ndim == 4 and not len(images) and outside == "clip":
         return images
-    if planes and (images.ndim != 4 or 0 in images.shape):
+    shape = "(N, C, H, W)" if planes else "(N, ...)"
+    if images.ndim < 2 or (planes and images.ndim != 4) or 0 in images.shape:
         raise ValueError(
-            f"{name}: expected shape (N, C, H, W), at least one of each, got "
-            f"{tuple(images.shape)}"
-        )
-    if images.ndim < 2 or images.numel() == 0:
-        raise ValueError(
-            f"{name}: expected shape (N, ...) with at least one image of at least one "
+            f"{name}: expected shape {shape} with at least one image of at least one "
             f"pixel, got {tuple(images.shape)}"
         )
     low, high = (float(end) for end in images.aminmax())

@@ -23,21 +23,13 @@ from robustbook.agreement._result import Agreement, check_same_pairs
 
 @dataclass(frozen=True)
 class ContributionGroup:
-    """Samples that share whether they were classified correctly and kept.
-
-    Attributes
-    ----------
-    count : int
-        Number of samples.
-    contribution : float
-        Their exact share of ``pa``: the sum of their contributions over N (nats).
-    approximation : float
-        The thesis's approximation of the same share, by one average missing
-        confidence; NaN for the group that the thesis leaves out.
-    """
+    """Samples that share whether they were classified correctly and kept."""
 
     count: int
+    #: Their exact share of ``pa``: the sum of their contributions over N (nats).
     contribution: float
+    #: The same by one average missing confidence, as the thesis has it; NaN for the
+    #: group that it leaves out.
     approximation: float
 
 
@@ -45,11 +37,8 @@ class ContributionGroup:
 class AgreementDecomposition:
     """Posterior agreement as a sum over four groups of samples.
 
-    Attributes
-    ----------
-    kept_correct, kept_wrong, changed_correct, changed_wrong : ContributionGroup
-        Prediction kept or changed under the shift; clean prediction correct or
-        wrong. The contributions add up to ``pa``.
+    Their prediction is kept or changed under the shift; the clean one is correct or
+    wrong.
     """
 
     kept_correct: ContributionGroup
@@ -60,8 +49,7 @@ class AgreementDecomposition:
     @property
     def total(self) -> float:
         """Sum of the exact contributions: ``pa``."""
-        groups = (self.kept_correct, self.kept_wrong, self.changed_correct)
-        return math.fsum(g.contribution for g in (*groups, self.changed_wrong))
+        return math.fsum(group.contribution for group in vars(self).values())
 
 
 @SHARED.fill
