@@ -17,13 +17,8 @@ from sklearn.datasets import load_digits
 
 from robustbook import datasets
 from robustbook._store import files, sha256_of
-from robustbook.datasets import (
-    DataUnavailableError,
-    _readers,
-    _registry,
-    load_dataset,
-)
-from robustbook.datasets._readers import digits_order, read_idx
+from robustbook.datasets import DataUnavailableError, _images, load_dataset
+from robustbook.datasets._images import digits_order, read_idx
 
 FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
 
@@ -211,7 +206,7 @@ def test_a_download_is_checked_and_quiet(monkeypatch, tmp_path, capfd):
         Path(output_file).write_bytes((served / name).read_bytes())
 
     spec = datasets.dataset_spec("mnist")
-    monkeypatch.setitem(_registry._REGISTRY, "mnist", replace(spec, files=sums))
+    monkeypatch.setitem(_images._REGISTRY, "mnist", replace(spec, files=sums))
     monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
     monkeypatch.setattr(files, "cache_root", lambda: target)
     monkeypatch.setattr(pooch.core, "choose_downloader", lambda *_, **__: copy)
@@ -243,7 +238,7 @@ def use_archive(monkeypatch, folder, batches, **changes):
     cifar_archive(path, batches)
     spec = datasets.dataset_spec("cifar10")
     changes["files"] = {path.name: sha256_of(path)}
-    monkeypatch.setitem(_registry._REGISTRY, "cifar10", replace(spec, **changes))
+    monkeypatch.setitem(_images._REGISTRY, "cifar10", replace(spec, **changes))
     monkeypatch.setenv("ROBUSTBOOK_DATA", str(folder))
 
 
@@ -322,8 +317,8 @@ def test_data_card_lists_every_file():
 
 def test_archive_batches_run_no_code() -> None:
     arrays = {b"data": np.zeros((2, 3), np.uint8), b"labels": [0, 1]}
-    reader = _readers._ArraysOnly(io.BytesIO(pickle.dumps(arrays)), encoding="bytes")
+    reader = _images._ArraysOnly(io.BytesIO(pickle.dumps(arrays)), encoding="bytes")
     assert (reader.load()[b"data"] == 0).all()
     harmful = io.BytesIO(pickle.dumps(print))
     with pytest.raises(pickle.UnpicklingError, match=r"got builtins\.print"):
-        _readers._ArraysOnly(harmful, encoding="bytes").load()
+        _images._ArraysOnly(harmful, encoding="bytes").load()

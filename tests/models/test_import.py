@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from robustbook.models import JPEGReverseSigmoid, _import, load_model
+from robustbook.models import JPEGReverseSigmoid, _load, load_model
 
 MODULE = """
 import torch
@@ -93,7 +93,7 @@ def test_torchvision_is_mended_before_a_reader_can_import_it(
     (tmp_path / "brought_along" / "late.py").write_text(module)
     monkeypatch.delenv("MENDED", raising=False)
     monkeypatch.setattr(
-        _import, "mend_torchvision", lambda: monkeypatch.setenv("MENDED", "yes")
+        _load, "mend_torchvision", lambda: monkeypatch.setenv("MENDED", "yes")
     )
     assert isinstance(load_model("brought_along.late:network"), nn.Module)
 

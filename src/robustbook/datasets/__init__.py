@@ -7,12 +7,7 @@ file is checked.
 """
 
 from robustbook._store import DataUnavailableError, data_directory
-from robustbook.datasets._registry import (
-    dataset_spec,
-    fetch,
-    list_datasets,
-    load_dataset,
-)
+from robustbook.datasets._images import dataset_spec, fetch, list_datasets, load_dataset
 from robustbook.datasets._sentences import (
     Sentences,
     SentencesSpec,

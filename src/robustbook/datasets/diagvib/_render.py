@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from robustbook.datasets._registry import load_dataset
+from robustbook.datasets._images import load_dataset
 from robustbook.datasets.diagvib._textures import SIDE, texture_bank
 
 if TYPE_CHECKING:
