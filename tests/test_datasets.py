@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from robustbook import datasets
@@ -100,9 +101,8 @@ def test_subset_takes_masks(kind):
     assert len(chosen) == int((data.labels == 3).sum())
     assert chosen.labels.unique().tolist() == [3]
     assert len(data.subset([])) == 0
-    assert torch.equal(
-        data.subset(np.array([2, 1], np.uint8)).labels, data.labels[[2, 1]]
-    )
+    some = data.subset(np.array([2, 1], np.uint8))
+    assert torch.equal(some.labels, data.labels[[2, 1]])
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,7 @@ def test_a_wrong_file_is_refused(no_network, monkeypatch, tmp_path, place):
         monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path / "cache"))
     name = "t10k-images-idx3-ubyte.gz"
     write_idx(tmp_path / "cache" / "mnist" / name, np.zeros((2, 28, 28), np.uint8))
-    with pytest.raises(
-        DataUnavailableError, match=r"expected sha256 .* fetch it again"
-    ):
+    with pytest.raises(DataUnavailableError, match=r"expected sha256 .* fetch it"):
         load_dataset("mnist", "test")
 
 
@@ -247,7 +245,7 @@ def test_cifar10_archive_is_read_in_order(monkeypatch, tmp_path):
     names = ["test_batch", *(f"data_batch_{i}" for i in (2, 1, 3, 5, 4))]
     batches = {
         name: (
-            random.integers(0, 256, (4, 3, 32, 32), dtype=np.uint8),
+            random.integers(0, 256, (4, 3, 32, 32), np.uint8),
             random.integers(0, 10, 4),
         )
         for name in names
@@ -273,6 +271,18 @@ def test_cifar10_archive_and_pictures_give_equal_arrays(monkeypatch, tmp_path):
     assert torch.equal(again.images, first.images)
     assert torch.equal(again.labels, first.labels)
     assert len(load_dataset("cifar10", "test")) == 10000
+
+
+def test_cifar10_pictures_of_other_pixels_are_refused(monkeypatch, tmp_path):
+    folder = tmp_path / "cifar10"
+    folder.mkdir()
+    np.save(folder / "labels.npy", np.zeros(51000, np.uint8))
+    monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path))
+    with pytest.raises(DataUnavailableError, match=r"batch_50\.png.*; put the files b"):
+        load_dataset("cifar10", "test1000")
+    Image.new("RGB", (32, 32000)).save(folder / "cifar10_batch_50.png")
+    with pytest.raises(DataUnavailableError, match="expected the pixels and labels"):
+        load_dataset("cifar10", "test1000")
 
 
 # --------------------------------------------------------------- the real files

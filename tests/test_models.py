@@ -189,7 +189,7 @@ def test_build_model_depends_on_the_seed_only():
     assert not torch.equal(first.linear.weight, other.linear.weight)
 
 
-NO_IMAGES, ONE_IMAGE = torch.zeros(0, 1, 8, 8), torch.zeros(1, 1, 8, 8)
+NO_IMAGES, ONE = torch.zeros(0, 1, 8, 8), torch.zeros(1, 1, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -197,18 +197,15 @@ NO_IMAGES, ONE_IMAGE = torch.zeros(0, 1, 8, 8), torch.zeros(1, 1, 8, 8)
     [
         (lambda: build_model("oak", seed=0), "one of linear, small-cnn.*'oak'"),
         (
-            lambda: models.register_architecture("linear", models.SmallCNN),
+            lambda: models.register_architecture("linear", nn.Linear),
             "registered already",
         ),
         (lambda: models.SmallCNN(size=7), "even number, got 7"),
         (lambda: models.StridedCNN(norm="layer"), "norm: expected one of batch, group"),
+        (lambda: logits_of(models.SmallCNN(), NO_IMAGES), r"got shape \(0, 1, 8, 8\)"),
         (
-            lambda: logits_of(models.SmallCNN(), NO_IMAGES),
-            r"images: .* got shape \(0, 1, 8, 8\)",
-        ),
-        (
-            lambda: logits_of(models.SmallCNN(), ONE_IMAGE, batch_size=0),
-            "batch_size: expected at least 1, got 0",
+            lambda: logits_of(models.SmallCNN(), ONE, batch_size=0),
+            "batch_size: .* got 0",
         ),
         (
             lambda: models.resolve_device("quantum"),

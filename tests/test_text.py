@@ -178,6 +178,13 @@ def test_contradiction_is_amplification_of_the_other_label():
 # ------------------------------------------------------------------ complaints
 
 
+train = train_sentence_classifier
+
+
+def model_of(features):
+    return SentenceClassifier()(features)
+
+
 def held_out():
     return load_sentences("template-reviews", "validation")
 
@@ -199,28 +206,20 @@ def sentences(*labels):
         (lambda: amplify(["a"], torch.tensor([1, 0]), 1), ValueError, r"shape \(1,\)"),
         (lambda: amplify(["a"], torch.tensor([1.0]), 1), TypeError, "integer labels"),
         (
-            lambda: contradict(["a"], torch.tensor([1]), 1, how="add"),
+            lambda: contradict(["a"], LABELS[:1], 1, how="add"),
             ValueError,
-            "how: expected one of insert, replace; got 'add'",
+            "how: .* 'add'",
         ),
         (lambda: sentence_features("one"), TypeError, "one string"),
         (lambda: SentenceClassifier(width=0), ValueError, "width"),
         (lambda: SentenceClassifier(num_classes=1), ValueError, "num_classes"),
         (lambda: sentence_features([]), ValueError, "texts: expected at least one"),
+        (lambda: model_of(sentence_features(["a"])[:, :9]), ValueError, "of width"),
+        (lambda: train(held_out(), sentences()), ValueError, "validation: expected at"),
         (
-            lambda: SentenceClassifier()(sentence_features(["dull ."])[:, :100]),
-            ValueError,
-            "inputs: expected features of width",
-        ),
-        (
-            lambda: train_sentence_classifier(held_out(), sentences()),
-            ValueError,
-            "validation: expected at least one sentence",
-        ),
-        (
-            lambda: train_sentence_classifier(held_out(), held_out(), lr=1e30),
+            lambda: train(held_out(), held_out(), lr=1e30),
             FloatingPointError,
-            "try an lr below",
+            "an lr below",
         ),
         (lambda: sentences(0.0), TypeError, "expected an int64 tensor"),
         (

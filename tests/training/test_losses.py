@@ -99,9 +99,8 @@ def test_irm_adds_the_mean_penalty_of_the_domains(batch):
         (IRM(weight=0.5, warmup_epochs=3), 0, risk + 0.5 * penalty),
         (IRM(weight=0.0), 0, risk),
     ):
-        loss, plain = learner.loss(
-            model, images, labels, epoch=epoch, generator=generator()
-        )
+        draws = generator()
+        loss, plain = learner.loss(model, images, labels, epoch=epoch, generator=draws)
         torch.testing.assert_close(loss, expected)
         torch.testing.assert_close(plain, risk)
 
@@ -262,10 +261,8 @@ def test_gradient_norm_does_not_depend_on_the_batch():
     model, images, labels, generator = linear_case()
     loss = gradient_norm_loss(weight=2.0)
     whole = loss(model, images, labels, generator)
-    halves = [
-        loss(model, images[part], labels[part], generator)
-        for part in (slice(20), slice(20, 40))
-    ]
+    parts = (slice(20), slice(20, 40))
+    halves = [loss(model, images[p], labels[p], generator) for p in parts]
     torch.testing.assert_close(whole, sum(halves) / 2)
 
 
