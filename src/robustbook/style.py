@@ -387,7 +387,7 @@ def image_grid(
     columns: int = 8,
     size: float = 0.9,
 ) -> Figure:
-    """Show images in rows and columns.
+    """Show images in rows and columns, in a figure made with pyplot.
 
     Parameters
     ----------
@@ -400,11 +400,6 @@ def image_grid(
         Images in a row.
     size : float, default 0.9
         Side of an image in inches.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, made with pyplot.
 
     Raises
     ------
@@ -466,11 +461,6 @@ def image_rows(
     columns, size
         As :func:`image_grid`, which raises the same exceptions; a larger group goes on
         in the next row.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, made with pyplot.
 
     Examples
     --------

@@ -258,7 +258,7 @@ def dataset_spec(name: str) -> DatasetSpec:
 
 
 def load_dataset(name: str, split: str) -> Dataset:
-    """Load a split of a data set.
+    """Load a split of a data set: float32 images in [0, 1] and int64 labels.
 
     Parameters
     ----------
@@ -267,11 +267,6 @@ def load_dataset(name: str, split: str) -> Dataset:
     split : str
         "train" or "test". CIFAR-10 has "test1000" too, the first 1000 test
         images, which need not the whole archive.
-
-    Returns
-    -------
-    Dataset
-        float32 images in [0, 1] and int64 labels.
 
     Raises
     ------

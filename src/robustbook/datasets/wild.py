@@ -264,7 +264,7 @@ def list_wild() -> list[str]:
 
 
 def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
-    """Read which photographs a part of a data set has; the pictures stay on disk.
+    """Read the files, classes and domains of a part; the pictures stay on disk.
 
     Parameters
     ----------
@@ -277,11 +277,6 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
         from a hospital that is not in "train".
     root : Path or str
         The folder in which the package `wilds` keeps its data sets.
-
-    Returns
-    -------
-    WildDataset
-        Files, classes and domains.
 
     Raises
     ------

@@ -523,11 +523,6 @@ def build_model(
     options : mapping, optional
         Keyword options of the architecture.
 
-    Returns
-    -------
-    torch.nn.Module
-        The model, in training mode.
-
     Examples
     --------
     >>> model = build_model("small-cnn", seed=0, options={"width": 4})

@@ -45,7 +45,7 @@ def resolve_device(device: str) -> torch.device:
 
 
 def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Tensor:
-    """Evaluate a model on images, batch by batch.
+    """Return the logits (n, K) of a model on images, batch by batch, on the CPU.
 
     Parameters
     ----------
@@ -57,11 +57,6 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
     batch_size : int, default 1024
         Images evaluated at once.
 
-    Returns
-    -------
-    Tensor, shape (n, K)
-        Logits, on the CPU.
-
     Examples
     --------
     >>> from robustbook.models import load_model
@@ -72,7 +67,9 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
 
 
 def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Tensor:
-    """Evaluate the features of a model: what the linear layer that runs last receives.
+    """Return the features (n, D) of a model on images, on the CPU.
+
+    They are what the linear layer that runs last receives.
 
     Parameters
     ----------
@@ -80,11 +77,6 @@ def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> 
         A classifier that ends in a linear layer, possibly inside wrappers.
     images, batch_size
         As for :func:`logits_of`.
-
-    Returns
-    -------
-    Tensor, shape (n, D)
-        Features, on the CPU.
 
     Raises
     ------

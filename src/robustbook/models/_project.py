@@ -183,7 +183,9 @@ def load_checkpoint(name: str, *, directory: Path | str | None = None) -> nn.Mod
 def save_checkpoint(
     model: nn.Module, path: Path, *, description: Mapping[str, Any]
 ) -> str:
-    """Write a model to a safetensors file; the same model gives the same bytes.
+    """Write a model to a safetensors file, and return the sha256 of that.
+
+    The same model gives the same bytes.
 
     Parameters
     ----------
@@ -193,11 +195,6 @@ def save_checkpoint(
         Where to write.
     description : mapping
         What to store beside the weights; must be JSON.
-
-    Returns
-    -------
-    str
-        The sha256 of the file.
     """
     from safetensors.torch import save_file
 

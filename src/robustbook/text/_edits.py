@@ -119,11 +119,6 @@ def amplify(
     seed : int, default 0
         Of places and adjectives.
 
-    Returns
-    -------
-    tuple of str
-        The changed texts.
-
     Raises
     ------
     TypeError, ValueError

@@ -171,7 +171,7 @@ class LISA:
 
 
 def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
-    r"""Return the IRMv1 penalty of one domain.
+    r"""Return the IRMv1 penalty of one domain, a differentiable number in nats².
 
     The square of the derivative of the mean cross-entropy by a common factor of the
     logits, at 1: :math:`\left(\frac1n \sum_i \left[\sum_k p_{ik} f_{ik} -
@@ -182,11 +182,6 @@ def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
     ----------
     logits, labels : Tensor, shapes (n, K) and (n,)
         Of samples of one domain, n at least 1.
-
-    Returns
-    -------
-    Tensor, shape ()
-        The penalty, in nats²; it can be differentiated.
 
     Examples
     --------
@@ -210,7 +205,9 @@ def mixup(
     *,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, float]:
-    """Blend pairs of images, as H. Zhang et al., ICLR 2018.
+    """Return ``weight * first + (1 - weight) * second``, and `weight`.
+
+    Source: H. Zhang et al., ICLR 2018.
 
     Parameters
     ----------
@@ -220,11 +217,6 @@ def mixup(
         Share of the first ones, in [0, 1].
     generator : torch.Generator, optional
         Not used.
-
-    Returns
-    -------
-    (Tensor, float)
-        ``weight * first + (1 - weight) * second``, and `weight`.
 
     Examples
     --------

@@ -106,11 +106,6 @@ def adversarial_loss(
     step_size : float, optional
         Size of a step, in [0, 1] pixel units; 2.5 eps / steps by default.
 
-    Returns
-    -------
-    Loss
-        For :func:`train_classifier`. Its random starts come from the generator.
-
     Raises
     ------
     ValueError
@@ -159,18 +154,14 @@ def gradient_norm_loss(*, weight: float) -> Loss:
 
     The mean over the images of :math:`\ell_i + \lambda\,\|\nabla_{x_i}
     \ell_i\|_2^2`, where :math:`\ell_i` is the cross-entropy of image i in nats and
-    the gradient is by its pixels in [0, 1].
+    the gradient is by its pixels in [0, 1]. It takes two to three times the time of
+    plain training.
 
     Parameters
     ----------
     weight : float
         λ > 0, in (pixel)² / nat; it does not depend on the batch size. Where pixels are
         divided by s first and the gradient is by those, λ stands for s² λ here.
-
-    Returns
-    -------
-    Loss
-        For :func:`train_classifier`; two to three times the time of plain training.
 
     References
     ----------

@@ -57,7 +57,7 @@ def train_classifier(
     device: str = "cpu",
     progress: bool = True,
 ) -> list[float]:
-    """Train a classifier by minimizing the mean cross-entropy, or another loss.
+    """Train a classifier, and return the mean loss of each epoch, in nats.
 
     Adam, with a learning rate that falls to zero along half a cosine. The result
     depends on the model's initial weights, on `seed` and on the options, not on the
@@ -85,11 +85,6 @@ def train_classifier(
         Samples in a step.
     checkpoint, device, progress
         As for :func:`train_domains`, which raises the same exceptions.
-
-    Returns
-    -------
-    list of float
-        The mean training loss of each epoch; in nats for the losses here.
 
     Examples
     --------
@@ -152,7 +147,7 @@ def train_domains(
     precision: str = "auto",
     progress: bool = True,
 ) -> History:
-    """Train on several source domains and measure every epoch.
+    """Train on several source domains, measure every epoch, and return the history.
 
     All criteria are recorded for every epoch, so selections by different criteria
     are compared on the same weights. On one machine the result is the same to the last
@@ -208,11 +203,6 @@ def train_domains(
         Evaluation is in float32 always.
     progress : bool, default True
         Show a progress bar.
-
-    Returns
-    -------
-    History
-        What was measured.
 
     Raises
     ------

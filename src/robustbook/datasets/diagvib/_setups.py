@@ -243,12 +243,7 @@ class Difference:
 
 
 def differences(first: Setup, second: Setup) -> list[Difference]:
-    """Compare the environments that two setups have both.
-
-    Returns
-    -------
-    list of Difference
-        One for each environment and factor that are not the same.
+    """List where environments that two setups have both are not the same.
 
     Examples
     --------
