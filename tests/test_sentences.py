@@ -97,7 +97,7 @@ def test_unknown_names_and_splits():
 
 
 def test_sentences_check_their_lengths():
-    with pytest.raises(ValueError, match="labels: expected shape .2,., one label a sample"):
+    with pytest.raises(ValueError, match=r"labels: expected shape \(2,\)"):
         Sentences(("a", "b"), torch.zeros(3, dtype=torch.int64), "x", "test")
 
 
