@@ -8,6 +8,7 @@ browser. Chapters go one by one.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,17 @@ def pytest_collection_modifyitems(config, items) -> None:
         return len(first) + (unit not in slow)
 
     items.sort(key=rank)
+
+
+@pytest.fixture(scope="session")
+def rows_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The script by which rows of studies are measured once for all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROWS_ONCE", str(folder))
+        yield Path(__file__).parent / "studies" / "rows_once.py"
 
 
 @pytest.fixture

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import nbformat
-import yaml
 from nbformat import NotebookNode
 
 from press.claims import BLOCK, ledger_faults
@@ -18,8 +16,6 @@ from press.publish import PUBLISHED
 from press.source import Source, cell_tags, pair_text, read_source
 from press.stamps import read_stamp, staleness
 from press.status import render_status, status_page
-
-__all__ = ["Problem", "check"]
 
 MAX_COLUMNS = 78
 MAX_LINES = 15
@@ -66,9 +62,8 @@ def check(root: Path) -> list[Problem]:
         try:
             source = read_source(chapter)
         except BookError as error:
-            problems.append(
-                Problem(chapter.show(chapter.source), str(error), "mend the text")
-            )
+            place = chapter.show(chapter.source)
+            problems.append(Problem(place, str(error), "mend the text"))
             continue
         problems += _check_pair(source)
         problems += _check_text(source)
@@ -84,15 +79,11 @@ def check(root: Path) -> list[Problem]:
 def _check_pair(source: Source) -> Iterator[Problem]:
     pair = source.chapter.pair
     if not pair.is_file() or pair.read_text(encoding="utf-8") != pair_text(source):
-        yield Problem(
-            source.chapter.show(pair),
-            "out of step with its text",
-            "python -m press sync",
-        )
+        fault = "out of step with its text"
+        yield Problem(source.chapter.show(pair), fault, "python -m press sync")
 
 
 def _check_text(source: Source) -> Iterator[Problem]:
-    """The parts that every chapter has."""
     chapter = source.chapter
     place = chapter.show(chapter.source)
     prose = "\n\n".join(
@@ -129,12 +120,10 @@ def _check_text(source: Source) -> Iterator[Problem]:
 
 
 def _check_cells(source: Source) -> Iterator[Problem]:
-    """What makes a cell hard to read."""
     for index, cell in enumerate(source.notebook.cells):
         if cell.cell_type == "markdown" and _BARE_IMAGE.search(cell.source):
-            yield Problem(
-                source.place(index), "a picture without alt text", "say what it shows"
-            )
+            fault = "a picture without alt text"
+            yield Problem(source.place(index), fault, "say what it shows")
         if cell.cell_type != "code" or _UNSEEN & set(cell_tags(cell)):
             continue
         lines = [line for line in cell.source.splitlines() if line.strip()]
@@ -189,7 +178,6 @@ def _check_output(
 
 
 def _check_strays(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
-    """Generated files whose text is gone."""
     names = {chapter.name for chapter in chapters}
     for folder in ("notebooks", "book/chapters"):
         for path in sorted((root / folder).glob("*.ipynb")):
@@ -198,22 +186,10 @@ def _check_strays(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
                 yield Problem(place, f"no notebooks/{path.stem}.md", "git rm it")
 
 
-def _toc_entries(node: Any) -> Iterator[str]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            if key in ("root", "file") and isinstance(value, str):
-                yield value
-            else:
-                yield from _toc_entries(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from _toc_entries(value)
-
-
 def _check_toc(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
     """Every chapter is in the table of contents, every entry exists, in order."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    entries = list(_toc_entries(toc))
+    text = (root / "_toc.yml").read_text(encoding="utf-8")
+    entries = re.findall(r"^[ -]*(?:root|file): *(\S+)", text, re.MULTILINE)
     expected = [f"book/chapters/{chapter.name}" for chapter in chapters]
     for entry in expected:
         if entry not in entries:
@@ -234,8 +210,5 @@ def _check_status(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
     if any(read_stamp(chapter) for chapter in chapters) and (
         not page.is_file() or page.read_text(encoding="utf-8") != render_status(root)
     ):
-        yield Problem(
-            page.relative_to(root).as_posix(),
-            "out of step with the executed chapters",
-            "python -m press sync",
-        )
+        fault = "out of step with the executed chapters"
+        yield Problem("book/status.md", fault, "python -m press sync")

@@ -1,7 +1,6 @@
 """``python -m press``: run, publish, time, sync and check the chapters.
 
-What a command needs is imported when it runs: ``--help`` answers at once, and works
-without the extra ``book``.
+What needs the extra ``book`` is imported when a command runs: ``--help`` does without.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-if TYPE_CHECKING:
-    from press.layout import Chapter
-
-__all__ = ["app"]
+from press.layout import BookError, Chapter, book_root, find_chapter, list_chapters
+from press.stamps import staleness
 
 app = typer.Typer(
     help="Run, publish, time, sync and check the chapters of the book.",
@@ -62,8 +59,6 @@ def _fail(message: str, *, status: int) -> NoReturn:
 @contextmanager
 def _readable_errors() -> Iterator[None]:
     """Turn what a person can mend into a message and an exit status."""
-    from press.layout import BookError
-
     try:
         yield
     except BookError as error:
@@ -74,8 +69,6 @@ def _readable_errors() -> Iterator[None]:
 
 def _chosen(root: Path | None, named: list[str] | None) -> list[Chapter]:
     """The chapters that are named, else all of them."""
-    from press.layout import book_root, find_chapter, list_chapters
-
     folder = book_root(root)
     chosen = [find_chapter(folder, name) for name in named or ()]
     return chosen or list_chapters(folder)
@@ -83,8 +76,6 @@ def _chosen(root: Path | None, named: list[str] | None) -> list[Chapter]:
 
 def _parse(given: list[str] | None, **common: Any) -> dict[str, Any]:
     """Read NAME=VALUE, where a value is a Python literal or else text."""
-    from press.layout import BookError
-
     values = {name: value for name, value in common.items() if value is not None}
     for item in given or []:
         name, equals, text = item.partition("=")
@@ -143,8 +134,6 @@ def publish(
 ) -> None:
     """Execute chapters for the site, all or nothing each."""
     with _readable_errors():
-        from press.stamps import staleness
-
         chosen = _chosen(root, chapters)
         if stale:
             chosen = [chapter for chapter in chosen if staleness(chapter)]
@@ -186,7 +175,6 @@ def time(chapters: Chapters = None, root: Root = None) -> None:
 def sync(root: Root = None) -> None:
     """Write the notebooks and the status page from their sources."""
     with _readable_errors():
-        from press.layout import book_root, list_chapters
         from press.source import sync as sync_chapter
         from press.status import status_page, write_status
 
@@ -205,7 +193,6 @@ def check(root: Root = None) -> None:
     """Check that the book is in step, complete and readable."""
     with _readable_errors():
         from press.checks import check as check_book
-        from press.layout import book_root, list_chapters
 
         folder = book_root(root)
         problems = check_book(folder)
@@ -220,7 +207,6 @@ def check(root: Root = None) -> None:
 def site(root: Root = None) -> None:
     """Build the site strictly into _build/html, unless it is fresh."""
     with _readable_errors():
-        from press.layout import book_root
         from press.site import build_site
 
         print(build_site(book_root(root)))
@@ -238,7 +224,6 @@ def pdf(
 ) -> None:
     """Print the built site into one PDF."""
     with _readable_errors():
-        from press.layout import book_root
         from press.pdf import print_book
 
         print(print_book(book_root(root), site=site, output=output))

@@ -1,9 +1,6 @@
 """What is missing on this machine, and how to get it: ``make doctor``.
 
-Nothing but the standard library is imported, so that it runs before anything is
-installed, and where the installation failed::
-
-    python3 src/press/doctor.py
+It needs the standard library only: it runs where nothing could be installed.
 """
 
 from __future__ import annotations

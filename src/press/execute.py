@@ -27,8 +27,6 @@ from papermill.exceptions import PapermillExecutionError, strip_color
 from press.layout import BookError
 from press.source import METADATA, Source, cell_tags, parameter_values
 
-__all__ = ["ChapterError", "Execution", "execute"]
-
 #: What starts a kernel.
 KERNEL = (sys.executable, "-m", "ipykernel_launcher")
 
@@ -36,11 +34,7 @@ KERNEL = (sys.executable, "-m", "ipykernel_launcher")
 _TRACEBACK_LINES = 25
 
 # One thread: sums come out the same on a machine with more cores.
-_ONE_THREAD = {
-    "MKL_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
+_ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("MKL", "OMP", "OPENBLAS")}
 
 _PAPERMILL_TAG = "injected-parameters"
 
@@ -72,27 +66,10 @@ def execute(
 ) -> Execution:
     """Execute a chapter from top to bottom in a kernel of this Python.
 
-    The notebook keeps no trace of when, where or how fast it ran.
-
-    Parameters
-    ----------
-    source : Source
-        The chapter.
-    parameters : mapping
-        Values that replace those of its parameters cell.
-    repeatable : bool, default True
-        Compute with one thread: numbers do not depend on the machine's cores.
-    warnings_fail : bool, default True
-        Count anything on standard error as a failure.
-    progress : bool, default False
-        Show a progress bar over the cells, on a terminal.
-
-    Raises
-    ------
-    ChapterError
-        If a cell raises, or writes to standard error.
-    BookError
-        If the chapter has no parameter of a given name.
+    The notebook keeps no trace of when, where or how fast it ran. ``repeatable`` is
+    with one thread, so that numbers do not depend on the machine's cores;
+    ``warnings_fail`` counts anything on standard error as a failure; ``progress`` shows
+    a bar over the cells, on a terminal.
     """
     name = source.chapter.name
     known = parameter_values(source.notebook)
@@ -145,7 +122,6 @@ def execute(
 
 
 def _cell_seconds(executed: NotebookNode) -> tuple[float, ...]:
-    """Return what papermill measured for each cell of the source; 0 for text."""
     return tuple(
         float(cell.metadata.get("papermill", {}).get("duration") or 0.0)
         for cell in executed.cells
@@ -168,10 +144,9 @@ def _event_loop() -> Iterator[None]:
 def _kernel_manager(
     root: Path, log: Path, reads: Path, *, repeatable: bool
 ) -> type[AsyncKernelManager]:
-    """Return a kernel manager that starts this very Python, in a clean setting.
+    """Start this very Python, with none of the user's kernels and configuration.
 
-    Kernels registered under the name python3, the user's IPython configuration, history
-    and plotting backend stay out. What the kernel itself says goes to ``log``.
+    What the kernel itself says goes to ``log``.
     """
     path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     env = {
@@ -237,8 +212,7 @@ def _describe(
 def _normalize(source: Source, executed: NotebookNode) -> NotebookNode:
     """Return the executed chapter with the cells and the ids of its source.
 
-    The values that papermill injects go to the end of the parameters cell, so that
-    the chapter reads, and runs, as it was executed.
+    The values that papermill injects go to the end of the parameters cell.
     """
     cells: list[NotebookNode] = []
     count = 0

@@ -6,16 +6,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = [
-    "BookError",
-    "Chapter",
-    "book_root",
-    "find_chapter",
-    "find_root",
-    "list_chapters",
-    "package_version",
-]
-
 # Also what a cell id may hold, since ids start with the chapter's name.
 _NAME = re.compile(r"\d\d_[a-z0-9_]{1,50}")
 
@@ -23,7 +13,7 @@ _NAME = re.compile(r"\d\d_[a-z0-9_]{1,50}")
 class BookError(Exception):
     """What a person at the command line did or has that the runner cannot use."""
 
-    #: The exit status that tells it: 2 as for every misuse of a command.
+    #: The exit status, as for every misuse of a command.
     status = 2
 
 
@@ -31,7 +21,6 @@ class BookError(Exception):
 class Chapter:
     """One chapter and where its three forms are."""
 
-    #: The folder of the book, the one that holds ``notebooks/``.
     root: Path
     #: For example ``08_first_measurement``.
     name: str
@@ -56,47 +45,23 @@ class Chapter:
         return path.relative_to(self.root).as_posix()
 
 
-def find_root(start: Path | None = None) -> Path:
-    """Return the nearest folder, from here or ``start`` upwards, that holds a book.
-
-    Raises
-    ------
-    BookError
-        If there is none.
-    """
-    start = (start or Path.cwd()).resolve()
-    for folder in (start, *start.parents):
-        if _is_book(folder):
+def book_root(named: Path | None = None) -> Path:
+    """Return the folder of the book: the one that is named, else the nearest above."""
+    here = (named or Path.cwd()).resolve()
+    for folder in (here,) if named else (here, *here.parents):
+        if (folder / "notebooks").is_dir() and (folder / "_toc.yml").is_file():
             return folder
+    expected = "expected a folder with notebooks/ and _toc.yml"
+    if named:
+        raise BookError(f"no book in {named}: {expected}")
     raise BookError(
-        f"no book at or above {start}: expected a folder with notebooks/ and _toc.yml; "
-        "go to a clone of the book, or name one with --root"
+        f"no book at or above {here}: {expected}; go to a clone of the book, or name "
+        "one with --root"
     )
 
 
-def book_root(named: Path | None) -> Path:
-    """Return the folder of the book: the one that is named, else the nearest.
-
-    Raises
-    ------
-    BookError
-        If it holds no book.
-    """
-    if named is None:
-        return find_root()
-    if not _is_book(named):
-        raise BookError(
-            f"no book in {named}: expected a folder with notebooks/ and _toc.yml"
-        )
-    return named.resolve()
-
-
-def _is_book(folder: Path) -> bool:
-    return (folder / "notebooks").is_dir() and (folder / "_toc.yml").is_file()
-
-
 def package_version() -> str:
-    """Return the version of ``robustbook`` beside this press, without importing it."""
+    """Return the version of ``robustbook``, without importing it."""
     init = Path(__file__).parents[1] / "robustbook" / "__init__.py"
     found = re.search(r'^__version__ = "(.+)"', init.read_text("utf-8"), re.MULTILINE)
     if found is None:
@@ -117,15 +82,7 @@ def list_chapters(root: Path) -> list[Chapter]:
 
 
 def find_chapter(root: Path, wanted: str) -> Chapter:
-    """Return the chapter that is named, numbered, or one of whose forms is given.
-
-    Names are such as ``08_first_measurement``, numbers ``8`` or ``08``.
-
-    Raises
-    ------
-    BookError
-        If no chapter, or more than one, is so named.
-    """
+    """Return a chapter by its name, its number (8 or 08) or one of its files."""
     stem = Path(wanted).name.removesuffix(".md").removesuffix(".ipynb")
     number = f"{int(stem):02d}_" if stem.isdecimal() else None
     chapters = list_chapters(root)

@@ -1,11 +1,7 @@
 """The whole book as one PDF: Chromium prints the pages of the built site.
 
-``make pdf`` calls it, as ``python -m press pdf``. Each page is printed
-by itself, with the style sheet that the site has for paper
-(``book/_static/print.css``). The pieces become one file with an outline, a title
-page, a table of contents and page numbers that run through. A link from one page of
-the book to another becomes a link inside the file; one to a page of the site that is
-not part of the book (a download) leads to the site.
+The pieces become one file with an outline, a title page, contents and page numbers
+that run through. A link to another page of the book becomes a link inside the file.
 """
 
 from __future__ import annotations
@@ -34,8 +30,6 @@ from press.source import check_writable, write_bytes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
-
-__all__ = ["Leaf", "Part", "find_chromium", "print_book", "read_contents"]
 
 #: What the programs are called that can print.
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -102,7 +96,6 @@ class _Piece:
 
 #: An entry of the outline and of the contents: level, text, page, address#name.
 _Mark = tuple[int, str, int, str]
-
 #: The number of a page of the file, from 0, and how high on it.
 _Place = tuple[int, float]
 
@@ -111,8 +104,7 @@ class _Press:
     """A browser tab that prints pages of one site."""
 
     def __init__(self, tab: Tab, site: Path) -> None:
-        self.tab = tab
-        self.site = site
+        self.tab, self.site = tab, site
         # Faces that come with matplotlib: the file looks the same wherever it is made.
         faces = Path(matplotlib.get_data_path(), "fonts", "ttf").as_uri()
         self.type = TYPE.replace("FACES", faces)
@@ -164,33 +156,22 @@ def print_book(
     only: Sequence[str] | None = None,
     progress: bool = True,
 ) -> Path:
-    """Print the built site of the book in ``root`` into one PDF; return where it is.
+    """Print the built site of the book into one PDF; return where it is.
 
-    Without ``site`` and ``output`` these are ``_build/html`` and
-    ``_build/robustness-measured.pdf``; ``only`` are the addresses of the pages to
-    print, all if left out.
-
-    Raises
-    ------
-    BookError
-        If a page is not built, or Chromium or a library is missing.
+    ``only`` are the addresses of the pages to print, all if left out.
     """
     site = (site or root / "_build" / "html").resolve()
     output = output or root / "_build" / "robustness-measured.pdf"
-    parts = read_contents(root)
-    if only is not None:
-        parts = [
-            Part(part.caption, leaves)
-            for part in parts
-            if (leaves := tuple(leaf for leaf in part.leaves if leaf.address in only))
-        ]
-    for part in parts:
-        for leaf in part.leaves:
-            if not (site / leaf.address).is_file():
-                raise BookError(
-                    f"{leaf.address} is not built: expected it in {site}; "
-                    "run `make site` first"
-                )
+    parts = [
+        Part(part.caption, leaves)
+        for part in read_contents(root)
+        if (leaves := tuple(x for x in part.leaves if not only or x.address in only))
+    ]
+    for address in (leaf.address for part in parts for leaf in part.leaves):
+        if not (site / address).is_file():
+            raise BookError(
+                f"{address} is not built: expected it in {site}; run `make site` first"
+            )
     check_writable(output)
     config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
     with _tab() as tab:

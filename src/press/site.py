@@ -1,7 +1,6 @@
 """The site: built strictly, by Jupyter Book, and only where something changed.
 
-A build without any warning leaves a stamp beside the pages, the hash of all that they
-were made from. Where it still holds, there is nothing to do.
+A build without any warning leaves the hash of its sources beside the pages.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ import sys
 from pathlib import Path
 
 from press.layout import BookError
-
-__all__ = ["BUILD", "build_site", "is_fresh", "stamp_of"]
 
 #: The command: strict, and all warnings at once.
 BUILD = (
@@ -51,7 +48,7 @@ def _hash(root: Path, patterns: tuple[str, ...]) -> str:
 
 
 def stamp_of(root: Path) -> dict[str, str]:
-    """Return the stamp of a site that is made from the sources as they are now."""
+    """Return the stamp of a site made from the sources as they are now."""
     return {
         "every_page": _hash(root, _EVERY_PAGE),
         "sources": _hash(root, _SOURCES),
@@ -82,23 +79,7 @@ def write_stamp(html: Path, stamp: dict[str, str]) -> None:
 
 
 def build_site(root: Path) -> Path:
-    """Build the site of the book in ``root``, unless it is fresh.
-
-    Parameters
-    ----------
-    root : Path
-        The folder of the book.
-
-    Returns
-    -------
-    Path
-        Its first page.
-
-    Raises
-    ------
-    BookError
-        If the build ends with a warning or an error; what they are has been printed.
-    """
+    """Build the site of the book unless it is fresh; return its first page."""
     html = root / "_build" / "html"
     present, stamped = stamp_of(root), _read_stamp(html)
     if present != stamped:

@@ -16,27 +16,9 @@ from nbformat import NotebookNode
 
 from press.layout import BookError, Chapter, package_version
 
-__all__ = [
-    "Source",
-    "cell_tags",
-    "check_writable",
-    "pair_text",
-    "parameter_values",
-    "read_source",
-    "render",
-    "revision",
-    "sync",
-    "write_bytes",
-    "write_whole",
-]
-
 # What Jupyter, Colab and the site's highlighter need to know, and no version.
 METADATA = {
-    "kernelspec": {
-        "display_name": "Python 3",
-        "language": "python",
-        "name": "python3",
-    },
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
 
@@ -52,10 +34,7 @@ class Source:
     lines: tuple[int, ...]
 
     def place(self, index: int, containing: str = "") -> str:
-        """Return where a cell is, such as ``notebooks/08_first_measurement.md:57``.
-
-        It is the cell's first line, or the one that is named.
-        """
+        """Return where a cell, or a line of it, is: ``notebooks/08_first.md:57``."""
         number = self.lines[index]
         if containing:
             text = self.chapter.source.read_text(encoding="utf-8").splitlines()
@@ -64,15 +43,7 @@ class Source:
 
 
 def read_source(chapter: Chapter) -> Source:
-    """Read a chapter's MyST text.
-
-    Cell ids are ``<chapter>-<index>``: the same text always gives the same bytes.
-
-    Raises
-    ------
-    BookError
-        If the text is no MyST notebook.
-    """
+    """Read a chapter's MyST text; cell ids are ``<chapter>-<index>``."""
     text = chapter.source.read_text(encoding="utf-8")
     try:
         notebook = jupytext.myst.myst_to_notebook(text, add_source_map=True)
@@ -91,11 +62,7 @@ def cell_tags(cell: NotebookNode) -> list[str]:
 
 
 def parameter_values(notebook: NotebookNode) -> dict[str, Any]:
-    """Return the chapter's parameters and their default values.
-
-    They are the names that the cell tagged ``parameters`` assigns; a value that is
-    not a literal is given as its source.
-    """
+    """Return what the cell tagged ``parameters`` assigns: literals, or their source."""
     values: dict[str, Any] = {}
     for cell in notebook.cells:
         if "parameters" not in cell_tags(cell):
@@ -127,16 +94,15 @@ def render(notebook: NotebookNode) -> str:
 
 
 def write_whole(path: Path, text: str) -> bool:
-    """Write ``text`` to ``path`` all at once or, on an error, not at all.
-
-    Return whether the file changed; one that did not keeps its time, so that the site
-    builder does not read it again.
-    """
+    """Write text as :func:`write_bytes` does."""
     return write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, content: bytes) -> bool:
-    """Write ``content`` to ``path``, as :func:`write_whole` writes text."""
+    """Write all at once or, on an error, not at all; return whether the file changed.
+
+    One that did not keeps its time, so that the site builder does not read it again.
+    """
     if path.is_file() and path.read_bytes() == content:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,13 +120,7 @@ def write_bytes(path: Path, content: bytes) -> bool:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a path that :func:`write_whole` could not write, before work is done.
-
-    Raises
-    ------
-    BookError
-        If it is a folder, or its folder cannot be made or written to.
-    """
+    """Refuse a path that :func:`write_whole` could not write, before work is done."""
     if path.is_dir():
         raise BookError(f"{path}: a folder; name a file, such as {path / 'run.ipynb'}")
     try:
@@ -172,8 +132,7 @@ def check_writable(path: Path) -> None:
 
 
 # What stands before a chapter in its Jupyter notebook, and nowhere else. A clean
-# runtime, such as Colab's, has Jupyter and torch, but neither this package nor what
-# else the chapters import: the extra `chapters`.
+# runtime, such as Colab's, has torch, but not the extra `chapters`.
 NOTE = """\
 **In a fresh runtime, such as Colab, run the next cell first.** It installs `robustbook`
 {version}, the release that this chapter belongs to, with what else the chapter
@@ -202,29 +161,16 @@ MODULES: Final = ("foolbox", "myst_nb", "pyautoattack")
 
 
 def revision(branch: str, version: str | None = None) -> str:
-    """Return where the repository has a version: what readers launch and install.
+    """Return where the repository has a version, by default the present one.
 
-    It is the tag of a release, and while one is being made the branch that it is made
-    from. The version is the present one if left out.
-
-    Examples
-    --------
-    >>> revision("main", "1.2.0")
-    'v1.2.0'
-    >>> revision("main", "1.3.0.dev0")
-    'main'
+    It is the tag of a release, and while one is being made its branch.
     """
     version = version or package_version()
     return branch if ".dev" in version else f"v{version}"
 
 
 def pair_text(source: Source) -> str:
-    """Return the Jupyter notebook of a chapter, as text.
-
-    It is the chapter with two more cells in front, a note and what it announces: a
-    cell that installs the release where it is missing. The text and the executed
-    chapter do without.
-    """
+    """Return the Jupyter notebook of a chapter: install cells first."""
     chapter = source.chapter
     cells = [*_install_cells(chapter), *source.notebook.cells]
     notebook = nbformat.from_dict({**source.notebook, "cells": cells})
@@ -246,15 +192,14 @@ def _install_cells(chapter: Chapter) -> list[NotebookNode]:
     if base := config.get("html", {}).get("baseurl"):
         published = chapter.show(chapter.published.with_suffix(".html"))
         page = PAGE.format(address=f"{base.rstrip('/')}/{published}").rstrip("\n")
-    note = nbformat.v4.new_markdown_cell(
-        NOTE.format(version=package_version(), page=page).rstrip("\n")
-    )
-    modules = ", ".join(f'"{module}"' for module in MODULES)
-    install = nbformat.v4.new_code_cell(
-        INSTALL.format(
-            version=package_version(), modules=modules, archive=archive
-        ).rstrip("\n")
-    )
+    values = {
+        "version": package_version(),
+        "page": page,
+        "modules": ", ".join(f'"{module}"' for module in MODULES),
+        "archive": archive,
+    }
+    note = nbformat.v4.new_markdown_cell(NOTE.format(**values).rstrip("\n"))
+    install = nbformat.v4.new_code_cell(INSTALL.format(**values).rstrip("\n"))
     for part, cell in (("note", note), ("install", install)):
         cell.id = f"{chapter.name}-{part}"
         cell.metadata["tags"] = ["remove-cell", part]

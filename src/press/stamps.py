@@ -1,10 +1,7 @@
 """Stamps: what an executed chapter was made from, and whether that still holds.
 
-A stamp holds sums of all that an execution reads: the chapter's text, the code of the
-package that it imports with what that imports in turn, and the files of ``data`` that
-it opened, so that the same inputs give the same bytes and an edit makes stale what it
-can change. When and how long a chapter ran is not in it: see
-:mod:`press.status`.
+That is its text, the code that it imports, in turn, and the files of ``data`` that it
+opened. When and how long it ran is in :mod:`press.status`.
 """
 
 from __future__ import annotations
@@ -23,26 +20,10 @@ from typing import Any, Final
 
 from press.layout import BookError, Chapter
 
-__all__ = [
-    "data_sums",
-    "input_hashes",
-    "package_versions",
-    "program",
-    "read_stamp",
-    "staleness",
-]
-
 # The key of the stamp in a notebook's metadata.
 STAMP = "robustbook"
 
-_PACKAGES = (
-    "matplotlib",
-    "numpy",
-    "scikit-learn",
-    "scipy",
-    "torch",
-    "torchmetrics",
-)
+_PACKAGES = ("matplotlib", "numpy", "scikit-learn", "scipy", "torch", "torchmetrics")
 
 #: What a chapter takes from the package, wherever it says so.
 _IMPORT: Final = re.compile(
@@ -63,20 +44,10 @@ def input_hashes(chapter: Chapter) -> dict[str, str]:
 
 
 def data_sums(root: Path, reads: Iterable[Iterable[str]]) -> dict[str, str]:
-    """Return the sums of files of ``data`` that a chapter read.
+    """Return the sums of the files of ``data`` among those that a chapter read.
 
-    Parameters
-    ----------
-    root : Path
-        The folder of the book.
-    reads : iterable of iterable of str
-        For each file its path, and where in it, as the package notes them.
-
-    Returns
-    -------
-    dict of str to str
-        By path from ``root``, with the place in the file after ``#/``. Files elsewhere
-        are checked by their readers, and do not count.
+    Each of these is a path and the place in the file, as the package notes them. The
+    names of the sums are paths from ``root``, with that place after ``#/``.
     """
     sums = {}
     for path, *keys in reads:

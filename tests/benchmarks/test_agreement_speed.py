@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import pytest
 
 from robustbook.agreement import adam_agreement, posterior_agreement
-from robustbook.agreement.parts import Kernel
 from robustbook.studies import STUDIES
 from robustbook.studies._timing import one_thread
 from robustbook.studies.agreement_speed import (
@@ -19,7 +18,6 @@ from robustbook.studies.agreement_speed import (
     PAPER_BATCH,
     PAPER_EPOCHS,
     adam_row,
-    arithmetic_row,
     exact_row,
     ordinary_problem,
     papers_row,
@@ -63,19 +61,6 @@ def test_exact_against_the_papers_procedure(timed, benchmark, capsys):
                 f"{row['measured_epochs']}): {row['seconds']:.2f} s, "
                 f"{row['seconds'] / exact['seconds']:.0f} times as long"
             )
-
-
-def test_where_the_time_goes(timed, benchmark, capsys):
-    samples = 10_000 if timed else 1000
-    benchmark(Kernel(*ordinary_problem(samples, 10)).evaluate, 0.5)
-    row = arithmetic_row(samples, 10, repeat=50 if timed else 1)
-    rate = row["exponentials"] / row["exponentials_seconds"]
-    with capsys.disabled():
-        print(
-            f"\none evaluation {row['seconds'] * 1e3:.2f} ms, of which the bare "
-            f"exponentials {row['exponentials_seconds'] * 1e3:.2f} ms ({rate:.2e} a "
-            f"second); statistics before {row['statistics_seconds'] * 1e3:.2f} ms"
-        )
 
 
 @pytest.mark.slow

@@ -1,13 +1,18 @@
-"""A throwaway book of one or two small chapters."""
+"""A throwaway book of one or two small chapters, and kernels that start at once."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from press import execute
 from press.layout import Chapter
 from press.source import sync
 
@@ -87,6 +92,9 @@ Nothing.
 None.
 """
 
+ROOT = Path(__file__).resolve().parents[2]
+NURSERY = Path(__file__).with_name("nursery.py")
+
 MakeBook = Callable[..., Chapter]
 
 
@@ -95,20 +103,60 @@ def complete(body: str = "print(profile, seed)") -> str:
     return HEAD + COMPLETE.format(body=textwrap.dedent(body).strip())
 
 
-@pytest.fixture
-def make_book(tmp_path: Path) -> MakeBook:
+def book_in(folder: Path) -> MakeBook:
     """Return a function that writes a book of one chapter, in step."""
 
     def make(body: str = "print(profile, seed)", *, text: str | None = None) -> Chapter:
-        (tmp_path / "notebooks").mkdir(exist_ok=True)
-        (tmp_path / "intro.md").write_text("# Preface\n")
-        (tmp_path / "_toc.yml").write_text(
+        (folder / "notebooks").mkdir(exist_ok=True)
+        (folder / "intro.md").write_text("# Preface\n")
+        (folder / "_toc.yml").write_text(
             "format: jb-book\nroot: intro\nchapters:\n"
             "  - file: book/chapters/01_small\n"
         )
-        chapter = Chapter(tmp_path, "01_small")
+        chapter = Chapter(folder, "01_small")
         chapter.source.write_text(text or complete(body), encoding="utf-8")
         sync(chapter)
         return chapter
 
     return make
+
+
+@pytest.fixture
+def make_book(tmp_path: Path) -> MakeBook:
+    """A book in a folder of its own."""
+    return book_in(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[tuple[str, ...] | None]:
+    """The command of a kernel born with its libraries, where the system can do that."""
+    if not hasattr(os, "pidfd_open"):
+        yield None
+        return
+    setting = {
+        **{f"{name}_NUM_THREADS": "1" for name in ("MKL", "OMP", "OPENBLAS")},
+        "PYTHONHASHSEED": "0",
+        "PYTHONPATH": str(ROOT / "src"),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        command = (sys.executable, "-P", str(NURSERY))
+        address = str(Path(folder, "socket"))
+        with subprocess.Popen(
+            [*command, "serve", address],
+            env=os.environ | setting,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as server:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+            yield (*command, address)
+            server.terminate()
+
+
+@pytest.fixture
+def fast_kernels(
+    nursery: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Start no kernel anew: it forks, so not for tests of what a new one is given."""
+    if nursery is not None:
+        monkeypatch.setattr(execute, "KERNEL", nursery)

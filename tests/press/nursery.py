@@ -3,7 +3,8 @@
 To start a kernel and import torch, pandas and the like takes five seconds, for every
 chapter the same ones. ``nursery.py serve SOCKET`` imports them once, and forks.
 ``nursery.py SOCKET ARGUMENTS`` stands for ``python -m ipykernel_launcher ARGUMENTS``:
-it ends when that kernel does, and if it is killed, so is the kernel.
+it ends when that kernel does, and if it is killed, so is the kernel. What KERNEL_FIRST
+names is run first in it.
 """
 
 import importlib
@@ -67,6 +68,8 @@ def be_kernel(request: dict, streams: list[int]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    if first := os.environ.get("KERNEL_FIRST"):
+        runpy.run_path(first, run_name="kernel")
     sys.argv = ["ipykernel_launcher", *request["arguments"]]
     runpy.run_module("ipykernel_launcher", run_name="__main__", alter_sys=True)
     sys.exit()

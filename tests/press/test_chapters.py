@@ -6,11 +6,6 @@ fresh.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,34 +15,14 @@ from press.layout import Chapter, list_chapters
 from press.source import read_source
 
 ROOT = Path(__file__).resolve().parents[2]
-NURSERY = Path(__file__).with_name("nursery.py")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def nursery() -> Iterator[None]:
-    """Kernels are born with their libraries, where the system can do that."""
-    if not hasattr(os, "pidfd_open"):
-        yield
-        return
-    setting = {
-        **{f"{name}_NUM_THREADS": "1" for name in ("MKL", "OMP", "OPENBLAS")},
-        "PYTHONHASHSEED": "0",
-        "PYTHONPATH": str(ROOT / "src"),
-    }
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        command = [sys.executable, "-P", str(NURSERY)]
-        address = str(Path(folder, "socket"))
-        with subprocess.Popen(
-            [*command, "serve", address],
-            env=os.environ | setting,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as server:
-            assert server.stdout is not None
-            assert server.stdout.readline() == "ready\n"
-            patch.setattr(execute, "KERNEL", (*command, address))
-            yield
-            server.terminate()
+@pytest.fixture(autouse=True)
+def measured_once(
+    fast_kernels: None, rows_once: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What chapters and tests of studies both look at is measured by the first."""
+    monkeypatch.setenv("KERNEL_FIRST", str(rows_once))
 
 
 @pytest.mark.slow

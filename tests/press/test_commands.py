@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
 from press import commands
 
 from .conftest import MakeBook
 
+pytestmark = pytest.mark.usefixtures("fast_kernels")
 
-def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "press", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+
+def command(folder: Path, *words: str) -> Result:
+    with contextlib.chdir(folder):
+        return CliRunner().invoke(commands.app, words)
 
 
 @pytest.mark.slow
@@ -28,16 +28,16 @@ def test_publish_check_and_stale(make_book: MakeBook) -> None:
     chapter = make_book()
     root = chapter.root
     assert "stale" in command(root, "check").stdout
-    assert command(root / "notebooks", "publish", "--stale").returncode == 0
+    assert command(root / "notebooks", "publish", "--stale").exit_code == 0
     checked = command(root, "check")
     assert checked.stdout == "1 chapters: all in step, nothing stale\n"
-    assert checked.returncode == 0
+    assert checked.exit_code == 0
     again = command(root, "publish", "--stale")
     assert again.stdout == "no chapter is stale\n"
 
     chapter.source.write_text(chapter.source.read_text() + "\nMore.\n")
     checked = command(root, "check")
-    assert checked.returncode == 1
+    assert checked.exit_code == 1
     assert checked.stdout.splitlines() == [
         "notebooks/01_small.ipynb: out of step with its text; python -m press sync",
         "book/chapters/01_small.ipynb: stale: its text changed; make book",
@@ -60,7 +60,7 @@ def test_run_with_parameters(make_book: MakeBook, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_run_says_what_failed(make_book: MakeBook) -> None:
     done = command(make_book("1 / 0").root, "run", "01")
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert done.stderr.startswith("press: 01_small failed in the cell at ")
     assert "Traceback (most recent call last)\nCell" not in done.stdout
 
@@ -95,12 +95,19 @@ def test_mistakes_are_one_line(
     make_book: MakeBook, words: list[str], message: str
 ) -> None:
     done = command(make_book("1 / 0").root, *words)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert done.stderr == f"press: {message}\n"
 
 
 def test_no_book(tmp_path: Path) -> None:
-    done = command(tmp_path, "check")
+    """As a program, once."""
+    done = subprocess.run(
+        [sys.executable, "-m", "press", "check"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("press: no book at or above ")
 
@@ -111,7 +118,7 @@ def test_no_book_in_the_named_folder(tmp_path: Path, word: str, name: str) -> No
     (tmp_path / "here").mkdir()
     words = [word, "--root", name, *(["1"] if word == "run" else [])]
     done = command(tmp_path, *words)
-    assert done.returncode == 2
+    assert done.exit_code == 2
     assert done.stderr == (
         f"press: no book in {name}: expected a folder with notebooks/ and _toc.yml\n"
     )

@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from press.layout import (
-    BookError,
-    find_chapter,
-    find_root,
-    list_chapters,
-)
+from press.layout import BookError, book_root, find_chapter, list_chapters
 
 
 @pytest.fixture
@@ -52,10 +47,14 @@ def test_a_name_that_is_no_name(root: Path) -> None:
         list_chapters(root)
 
 
-def test_the_root_is_found_from_below(root: Path) -> None:
-    assert find_root(root / "notebooks") == root.resolve()
+def test_the_root_is_found_from_below(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root / "notebooks")
+    assert book_root() == root.resolve()
 
 
-def test_no_book_here(tmp_path: Path) -> None:
+def test_no_book_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(BookError, match="--root"):
-        find_root(tmp_path)
+        book_root()

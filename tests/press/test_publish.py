@@ -19,6 +19,7 @@ from press.status import render_status, status_page
 from .conftest import MakeBook
 
 pytestmark = pytest.mark.slow
+fast = pytest.mark.usefixtures("fast_kernels")
 
 # Everything that varies from run to run if nothing is done about it.
 VARIED = """
@@ -56,6 +57,7 @@ def test_publishing_repeats_byte_for_byte(make_book: MakeBook) -> None:
     nbformat.validate(published(chapter))
 
 
+@fast
 def test_the_published_chapter_is_its_source_with_outputs(make_book: MakeBook) -> None:
     chapter = make_book(VARIED)
     assert publish([chapter]) == []
@@ -77,6 +79,7 @@ def test_the_published_chapter_is_its_source_with_outputs(make_book: MakeBook) -
     assert stream.text.endswith("49\nfull cpu\n")
 
 
+@fast
 def test_the_stamp(make_book: MakeBook) -> None:
     chapter = make_book()
     assert staleness(chapter) == ["it was never executed"]
@@ -102,6 +105,7 @@ def test_it_runs_the_package_of_the_book(make_book: MakeBook) -> None:
     assert text_of(rerun(chapter, parameters={})).strip() == str(package)
 
 
+@fast
 def test_a_failure_leaves_the_published_chapter(make_book: MakeBook) -> None:
     chapter = make_book("print('good')")
     assert publish([chapter]) == []
@@ -118,6 +122,7 @@ def test_a_failure_leaves_the_published_chapter(make_book: MakeBook) -> None:
     assert "\x1b" not in message
 
 
+@fast
 def test_a_warning_fails(make_book: MakeBook) -> None:
     chapter = make_book("import warnings\nwarnings.warn('look out')")
     (failure,) = publish([chapter])
@@ -129,6 +134,7 @@ def test_a_warning_fails(make_book: MakeBook) -> None:
     assert rerun(chapter, parameters={}).is_file()
 
 
+@fast
 def test_a_kernel_that_dies_is_a_failure(make_book: MakeBook) -> None:
     chapter = make_book("import os\nos.write(2, b'out of luck')\nos._exit(1)")
     (failure,) = publish([chapter])
@@ -137,6 +143,7 @@ def test_a_kernel_that_dies_is_a_failure(make_book: MakeBook) -> None:
     assert not chapter.published.exists()
 
 
+@fast
 def test_rerun_leaves_the_book_alone(make_book: MakeBook) -> None:
     chapter = make_book()
     output = rerun(chapter, parameters={"profile": "full", "seed": 7})
@@ -151,6 +158,7 @@ def test_an_unknown_parameter(make_book: MakeBook) -> None:
         rerun(make_book(), parameters={"sed": 1})
 
 
+@fast
 def test_the_status_page(make_book: MakeBook) -> None:
     chapter = make_book()
     assert publish([chapter]) == []
@@ -162,6 +170,7 @@ def test_the_status_page(make_book: MakeBook) -> None:
     assert timings["01_small"]["seconds"] > 0
 
 
+@fast
 def test_chapters_run_side_by_side(make_book: MakeBook, tmp_path: Path) -> None:
     first = make_book("print('one')")
     second = Chapter(tmp_path, "02_second")

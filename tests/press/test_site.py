@@ -14,7 +14,7 @@ from PIL import Image
 
 from press import site
 from press.layout import BookError
-from press.pictures import SMALL, lighten, lighten_pictures
+from press.publish import SMALL, lighten, lighten_pictures
 
 # What Jupyter Book and the extension do, as far as it matters here.
 BUILD = """

@@ -12,7 +12,7 @@ from press.layout import Chapter
 from press.publish import publish
 from press.stamps import program, read_stamp, staleness
 
-from .conftest import MakeBook
+from .conftest import MakeBook, book_in
 
 PROVENANCE = Path(__file__).resolve().parents[2] / "src/robustbook/_store/provenance.py"
 
@@ -46,10 +46,10 @@ print(read("data/checkpoints/registry.json", "models", "a"))
 """
 
 
-@pytest.fixture
-def published(make_book: MakeBook) -> Chapter:
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Chapter:
     """A chapter on a small package and its data, published."""
-    chapter = make_book(BODY)
+    chapter = book_in(tmp_path_factory.mktemp("book"))(BODY)
     package = chapter.root / "src" / "robustbook"
     for name, text in PACKAGE.items():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
@@ -64,6 +64,14 @@ def published(make_book: MakeBook) -> Chapter:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content))
     assert publish([chapter]) == []
+    return chapter
+
+
+@pytest.fixture
+def published(original: Chapter, tmp_path: Path) -> Chapter:
+    """A copy of it, which stays fresh."""
+    shutil.copytree(original.root, tmp_path, dirs_exist_ok=True)
+    chapter = Chapter(tmp_path, original.name)
     assert staleness(chapter) == []
     return chapter
 
@@ -129,6 +137,7 @@ def test_the_stamp_lists_what_was_read(published: Chapter) -> None:
     ]
 
 
+@pytest.mark.usefixtures("fast_kernels")
 def test_data_that_changes_during_the_run_is_not_stamped(make_book: MakeBook) -> None:
     chapter = make_book(
         "import json, os, pathlib, time\n"

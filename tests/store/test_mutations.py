@@ -98,26 +98,28 @@ def _made_in(base: str, name: str | None) -> Iterator[str]:
 
 
 def _holds(module: str, name: str) -> bool:
-    return _assigns(module, name) or name in _defined(module)
+    return _assigns(module, name) or name in _names(module)[1]
 
 
-@cache
-def _defined(module: str) -> frozenset[str]:
-    tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    return frozenset(node.name for node in tree.body if isinstance(node, kinds))
-
-
-@cache
 def _assigns(module: str, name: str) -> bool:
-    tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
+    return name in _names(module)[0]
+
+
+@cache
+def _names(module: str) -> tuple[frozenset[str], frozenset[str]]:
+    """What a module assigns, and the functions and classes that it defines."""
+    body = ast.parse(file_of(module).read_text(encoding="utf-8")).body
     targets: list[ast.expr] = []
-    for node in tree.body:
+    for node in body:
         if isinstance(node, ast.Assign):
             targets += node.targets
         elif isinstance(node, ast.AnnAssign):
             targets.append(node.target)
-    return any(isinstance(t, ast.Name) and t.id == name for t in targets)
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return (
+        frozenset(target.id for target in targets if isinstance(target, ast.Name)),
+        frozenset(node.name for node in body if isinstance(node, kinds)),
+    )
 
 
 def reached(roots: set[str], *, plumbing: bool) -> set[str]:

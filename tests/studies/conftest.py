@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 
-from robustbook.studies import results_for
+from robustbook.studies import STUDIES
 from robustbook.studies.domains import _training
 from robustbook.studies.results import Results
 
 
 @pytest.fixture(scope="session")
-def quick() -> Callable[[str], Results]:
+def quick(rows_once: Path) -> Callable[[str], Results]:
     """Results of a study in the quick profile, by its name."""
-    return cache(lambda name: results_for(name, profile="quick", device="cpu"))
+    compute = runpy.run_path(str(rows_once))["compute_once"]
+    return cache(lambda name: compute(STUDIES[name], profile="quick", device="cpu"))
 
 
 @pytest.fixture

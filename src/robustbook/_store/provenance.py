@@ -73,6 +73,7 @@ class Code:
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             self._files[name], self._texts[name] = path, path.read_bytes()
         self._own: dict[str, str] = {}
+        self._linked: dict[str, str] = {}
         self._edges: dict[str, list[tuple[_Strings, str | None, str]]] = {}
 
     def fingerprint(self, *modules: str) -> str:
@@ -166,14 +167,16 @@ class Code:
 
     def _linked_sum(self, module: str) -> str:
         """What a module holds, and to what its imported names are bound."""
+        if module in self._linked:
+            return self._linked[module]
         links = sorted(
             f"{bound} {name} {' '.join(sorted(self._own_sum(o) for o in origins))}"
             for origins, name, bound in self._taken(module)
             if origins and not all(o.startswith(PLUMBING) for o in origins)
         )
-        return hashlib.sha256(
-            "\n".join([self._own_sum(module), *links]).encode()
-        ).hexdigest()
+        words = "\n".join([self._own_sum(module), *links])
+        self._linked[module] = hashlib.sha256(words.encode()).hexdigest()
+        return self._linked[module]
 
 
 @dataclass(frozen=True)
