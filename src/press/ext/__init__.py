@@ -6,14 +6,13 @@ from sphinx.application import Sphinx
 
 _PARTS = (
     "api_summary",
-    "build_stamp",
+    "build",
     "citations",
     "claims_ledger",
     "code_links",
     "descriptions",
     "frame",
     "previews",
-    "speed",
     "text",
 )
 

@@ -1,8 +1,6 @@
 """``{api-summary}``: a table of a module's public names, taken from its ``__all__``.
 
-The list in the package and the list in the book would drift apart if somebody had
-to keep both. This directive is autosummary with its content read from the module,
-so that a name added to ``__all__`` appears in the book with the next build.
+It is autosummary with its content read from the module: no second list to keep.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """Citations as (Jaynes, 1957), and the list of what one chapter cites.
 
-sphinxcontrib-bibtex writes author-year citations in square brackets; running text
-reads better with round ones. It also takes every ``{bibliography}`` for a place
-that citations may point to, so that a list at the end of each chapter would define
-each work twice. ``{chapter-references}`` copies the entries that the page cites
-from the bibliography page instead, and defines nothing.
+sphinxcontrib-bibtex takes every ``{bibliography}`` for a place that citations may point
+to: one a chapter would define each work twice. ``{chapter-references}`` copies the
+entries that the page cites, and defines nothing.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass, field
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -23,26 +19,20 @@ from sphinxcontrib.bibtex.style.referencing.author_year import AuthorYearReferen
 logger = logging.getLogger(__name__)
 
 
-def _round_brackets() -> BracketStyle:
-    return BracketStyle(left="(", right=")")
-
-
-@dataclass
 class RoundAuthorYear(AuthorYearReferenceStyle):
     """Author-year references in round brackets."""
 
-    bracket_parenthetical: BracketStyle = field(default_factory=_round_brackets)
-    bracket_textual: BracketStyle = field(default_factory=_round_brackets)
-    bracket_author: BracketStyle = field(default_factory=_round_brackets)
-    bracket_label: BracketStyle = field(default_factory=_round_brackets)
-    bracket_year: BracketStyle = field(default_factory=_round_brackets)
+    def __init__(self) -> None:
+        kinds = ("parenthetical", "textual", "author", "label", "year")
+        round_ones = BracketStyle(left="(", right=")")
+        super().__init__(**{f"bracket_{kind}": round_ones for kind in kinds})
 
 
 class ChapterReferences(SphinxDirective):
     """List the works that this page cites."""
 
     def run(self) -> list[nodes.Node]:
-        """Leave a mark; the list is known when all pages have been read."""
+        """Leave a mark: what is cited is known when all pages have been read."""
         return [chapter_references()]
 
 
@@ -65,17 +55,12 @@ def fill_chapter_references(app: Sphinx, doctree: nodes.document, docname: str) 
     items = nodes.bullet_list(classes=["chapter-references"])
     for citation in domain.citations:
         if citation.key in cited:
-            page = citation.bibliography_key.docname
+            place = citation.bibliography_key.docname, citation.citation_id
             entry = domain.backend.paragraph(citation.formatted_entry)
             entry += nodes.Text(" ")
-            entry += make_refnode(
-                app.builder,
-                docname,
-                page,
-                citation.citation_id,
-                nodes.inline(text="\N{LEFTWARDS ARROW WITH HOOK}"),
-                "In the bibliography",
-            )
+            hook = nodes.inline(text="\N{LEFTWARDS ARROW WITH HOOK}")
+            title = "In the bibliography"
+            entry += make_refnode(app.builder, docname, *place, hook, title)
             items += nodes.list_item("", entry)
     if not items.children:
         logger.warning("chapter-references: the page cites nothing", location=docname)

@@ -1,11 +1,9 @@
 """Put the links that sphinx-codeautolink finds into code, quickly and on every page.
 
-sphinx-codeautolink reads code blocks well. But it stops at theorems, which sphinx-proof
-and sphinx-exercise wrap in sections without an identifier; it parses every page once
-more to put its links in, which takes a minute; and it forgets what it read in pages
-that Sphinx writes again without reading them again, so that these come out without
-links. Here it is guarded from the first, remembers by way of Sphinx's environment, and
-its links go into the HTML of a page before that is written.
+sphinx-codeautolink stops at theorems, which are wrapped in sections without identifier;
+it parses every page once more to put its links in, which takes a minute; and it forgets
+what it read in pages that Sphinx writes again without reading them again. All three are
+mended here.
 """
 
 from __future__ import annotations

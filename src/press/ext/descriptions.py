@@ -1,9 +1,7 @@
 """Say what a link to a page shows elsewhere: the sentence on its card.
 
-Chat programs and search engines show a page by its ``og:`` and description tags, and by
-a card. sphinxext-opengraph writes and draws them. Here it gets what the page says
-first, in whole sentences and without formulas: for a chapter, what its reader will be
-able to do.
+sphinxext-opengraph gets what the page says first, in whole sentences and without
+formulas: for a chapter, what its reader will be able to do.
 """
 
 from __future__ import annotations

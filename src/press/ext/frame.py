@@ -1,19 +1,10 @@
 """What stands around the text of a page: buttons, downloads, foot and margin.
 
 The theme believes that a page is edited, launched and downloaded from the file that it
-was built from. A chapter is built from ``book/chapters/NN_name.ipynb``, which is
-generated: an edit there is lost, a launch there shows old outputs. So on chapter pages
-
-- Binder and Colab open ``notebooks/NN_name.ipynb``, as the release has it whose
-  package it installs: the branch may have moved on since,
-- "Suggest edit" opens ``notebooks/NN_name.md``, the only edited form,
-- the download menu offers the notebook, its text form, and the executed copy.
-
-Each page's foot links to a copy of ``CITATION.cff`` and, with ``ROBUSTBOOK_PDF=1`` in
-the environment of the build, to the PDF: it is printed from the built pages, so only
-who will put it beside them may promise it. The folding marks in the left margin get
-names. And sphinx-thebe, which Jupyter Book loads from a content delivery network even
-when its button is off, goes: the book is read without a network.
+was built from, which is generated for a chapter: here the buttons lead to its text and
+to its notebook, in the release whose package that installs. The PDF, printed from the
+built pages, is promised with ``ROBUSTBOOK_PDF=1`` only. And sphinx-thebe, which Jupyter
+Book loads from a network even when its button is off, goes.
 """
 
 from __future__ import annotations
@@ -84,16 +75,12 @@ def _of_release(app: Sphinx, url: str) -> str:
 def _downloads(app: Sphinx, name: str, context: dict[str, Any]) -> list[dict[str, str]]:
     """Copy the sources into the site; return the buttons that lead to them."""
     folder = context["pathto"]("_sources", 1)
+    keys = ("type", "url", "text", "tooltip", "icon", "label")
 
     def button(url: str, text: str, tooltip: str, icon: str, kind: str) -> dict:
-        return {
-            "type": "link",
-            "url": f"{folder}/{url}",
-            "text": text,
-            "tooltip": tooltip,
-            "icon": icon,
-            "label": f"download-{kind}-button",
-        }
+        label = f"download-{kind}-button"
+        values = ("link", f"{folder}/{url}", text, tooltip, icon, label)
+        return dict(zip(keys, values, strict=True))
 
     buttons = []
     for suffix, tooltip, icon in DOWNLOADS:
@@ -177,7 +164,7 @@ def copy_citation(app: Sphinx, exception: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the handlers, after those of the theme and thebe (500 and 501)."""
+    """Register what comes after the theme and thebe (500 and 501)."""
     app.add_config_value("book_pdf", os.environ.get("ROBUSTBOOK_PDF") == "1", "html")
     app.connect("html-page-context", frame_page, priority=700)
     app.connect("html-page-context", drop_thebe, priority=900)

@@ -1,12 +1,7 @@
 """Show a theorem, an equation or a term when the pointer rests on a link to it.
 
-A proof that says "by Lemma 3.2 and (4.1)" should not send its reader away. Collected,
-from the pages as written, is a copy of everything that some internal link points at
-and that is worth a preview: theorem-like blocks, exercises, equations, figures,
-tables, glossary terms, works cited, documented functions. The copies go into one
-script, ``_static/previews-data.js``; ``previews.js`` loads it at the first hover. A
-script, since pages opened from disk may not fetch data.
-
+Copies of what links point at go into ``_static/previews-data.js``, a script, since
+pages opened from disk may not fetch data; ``previews.js`` loads it at the first hover.
 Only what is shown is parsed: parsing all pages takes a minute.
 """
 

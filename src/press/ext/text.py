@@ -1,13 +1,8 @@
 """What is changed in, and asked of, the text of every page.
 
-- A picture has alternative text: a reader who listens to the page has only that. The
-  strict build turns the warning into a failure. A code cell says it under
-  ``mystnb: image: alt`` in its metadata.
-- A formula and the punctuation behind it are one piece, which no line break divides.
-- The hyphen in front of a computed number, pasted into prose or in a table, becomes a
-  minus sign: it is as long as a plus sign, and does not end a line.
-- "Proof." is set apart from what it proves, and the proofs of a page get distinct
-  identifiers: sphinx-proof gives all of them the same.
+A picture has alternative text. A formula and the punctuation behind it are one piece,
+which no line break divides. The hyphen in front of a computed number becomes a minus
+sign. "Proof." is set apart, and the proofs of a page get distinct identifiers.
 """
 
 from __future__ import annotations
