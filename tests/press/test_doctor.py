@@ -37,20 +37,24 @@ def test_versions_are_those_of_this_python() -> None:
     assert all(versions[name][0].isdigit() for name in doctor.PACKAGES)
 
 
-def test_a_good_set_up_is_ready(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(doctor, "_run", lambda *words: answer(words, 0, "No conflict."))
-    assert doctor.main([]) == 0
-    said = capsys.readouterr().out
-    assert "chapter 08" in said
-    assert said.endswith("\nready\n")
-
-
 def answer(
     words: tuple[str, ...], status: int, out: str = "", err: str = ""
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, status, out, err)
+
+
+@pytest.fixture
+def no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pip, which takes seconds, finds none."""
+    monkeypatch.setattr(doctor, "_run", lambda *words: answer(words, 0, "No conflict."))
+
+
+@pytest.mark.usefixtures("no_conflict")
+def test_a_good_set_up_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main([]) == 0
+    said = capsys.readouterr().out
+    assert "chapter 08" in said
+    assert said.endswith("\nready\n")
 
 
 def test_packages_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +63,7 @@ def test_packages_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert findings()["pip check"] == (why, "rm -rf .venv; make env")
 
 
+@pytest.mark.usefixtures("no_conflict")
 @pytest.mark.parametrize(
     ("registry", "why"),
     [
@@ -86,6 +91,7 @@ def test_damaged_data_is_named_and_brought_back(
     assert found["stored results"] == ("0 files", mend)
 
 
+@pytest.mark.usefixtures("no_conflict")
 def test_a_folder_of_data_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROBUSTBOOK_DATA", "no/such/folder")
     assert findings()["data sets"] == (
