@@ -40,17 +40,10 @@ def digits_order() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
     target = load_digits().target
     random = np.random.RandomState(_DIGITS_SEED)
-    train: list[int] = []
-    test: list[int] = []
-    for label in range(10):
-        members = random.permutation(np.flatnonzero(target == label))
-        third = len(members) // 3
-        test.extend(members[:third])
-        train.extend(members[third:])
-    return (
-        random.permutation(np.asarray(train, dtype=np.int64)),
-        random.permutation(np.asarray(test, dtype=np.int64)),
-    )
+    classes = [random.permutation(np.flatnonzero(target == k)) for k in range(10)]
+    train = np.concatenate([members[len(members) // 3 :] for members in classes])
+    test = np.concatenate([members[: len(members) // 3] for members in classes])
+    return random.permutation(train), random.permutation(test)
 
 
 def read_digits(spec: DatasetSpec, split: str) -> Arrays:
