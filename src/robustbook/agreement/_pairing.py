@@ -57,7 +57,7 @@ def pair_by_label(
         count = min(len(left), len(right))
         return left[:count], right[:count]
 
-    return _class_by_class(shuffle, *_label_pair(labels, shifted_labels))
+    return _class_by_class(shuffle, labels, shifted_labels)
 
 
 @SHARED.fill
@@ -92,13 +92,12 @@ def pair_nearest(
     """
     from sklearn.neighbors import NearestNeighbors
 
-    first, second = _feature_pair(features, shifted_features)
-
     def nearest(left: np.ndarray, right: np.ndarray) -> _Pairs:
         search = NearestNeighbors(n_neighbors=1).fit(right)
         return np.arange(len(left)), search.kneighbors(left)[1][:, 0]
 
-    return _within_classes(nearest, first, second, labels, shifted_labels)
+    sets = check_feature_sets(features, shifted_features)
+    return _within_classes(nearest, *sets, labels, shifted_labels)
 
 
 @SHARED.fill
@@ -129,19 +128,19 @@ def pair_optimal(
     >>> pair_optimal([[0.0], [1.0]], [[0.6], [0.9]])[1].tolist()
     [0, 1]
     """
-    first, second = _feature_pair(features, shifted_features)
 
     def assign(left: np.ndarray, right: np.ndarray) -> _Pairs:
         rows, columns = linear_sum_assignment(cdist(left, right))
         return rows, columns
 
-    return _within_classes(assign, first, second, labels, shifted_labels)
+    sets = check_feature_sets(features, shifted_features)
+    return _within_classes(assign, *sets, labels, shifted_labels)
 
 
 def _within_classes(
     rule: Callable[[np.ndarray, np.ndarray], _Pairs],
-    first: np.ndarray,
-    second: np.ndarray,
+    features: Tensor,
+    shifted_features: Tensor,
     labels: Any,
     shifted_labels: Any,
 ) -> tuple[Tensor, Tensor]:
@@ -149,34 +148,38 @@ def _within_classes(
     if (labels is None) != (shifted_labels is None):
         missing = "labels" if labels is None else "shifted_labels"
         raise ValueError(f"{missing}: expected labels for both collections or none")
+    # Distances keep their order; large offsets and odd scales lose no digits.
+    first, second = features.cpu().numpy(), shifted_features.cpu().numpy()
+    center = first.mean(0)
+    first, second = first - center, second - center
+    size = max(np.abs(first).max(), np.abs(second).max())
+    if size > 0:
+        first, second = first / size, second / size
     if labels is None:
         return _sorted_pairs(*rule(first, second))
-    clean, shifted = _label_pair(labels, shifted_labels)
-    for name, got, expected in (
-        ("labels", clean, first),
-        ("shifted_labels", shifted, second),
-    ):
-        if len(got) != len(expected):
-            raise ValueError(
-                f"{name}: expected shape ({len(expected)},), got {got.shape}"
-            )
 
     def pair(rows: np.ndarray, columns: np.ndarray) -> _Pairs:
         left, right = rule(first[rows], second[columns])
         return rows[left], columns[right]
 
-    return _class_by_class(pair, clean, shifted)
+    lengths = len(first), len(second)
+    return _class_by_class(pair, labels, shifted_labels, lengths)
 
 
 def _class_by_class(
     rule: Callable[[np.ndarray, np.ndarray], _Pairs],
-    labels: np.ndarray,
-    shifted_labels: np.ndarray,
+    labels: Any,
+    shifted_labels: Any,
+    lengths: tuple[int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Pairs of the rows that each class has in the two collections."""
+    both = as_tensor("labels", labels), as_tensor("shifted_labels", shifted_labels)
+    count, others = lengths or (both[0].numel(), both[1].numel())
+    first = check_labels("labels", both[0], length=count).cpu().numpy()
+    second = check_labels("shifted_labels", both[1], length=others).cpu().numpy()
     pairs = [
-        rule(np.flatnonzero(labels == label), np.flatnonzero(shifted_labels == label))
-        for label in np.intersect1d(labels, shifted_labels)
+        rule(np.flatnonzero(first == label), np.flatnonzero(second == label))
+        for label in np.intersect1d(first, second)
     ]
     if not pairs:
         raise ValueError(
@@ -185,26 +188,6 @@ def _class_by_class(
         )
     left, right = zip(*pairs, strict=True)
     return _sorted_pairs(np.concatenate(left), np.concatenate(right))
-
-
-def _label_pair(labels: Any, shifted_labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    pair = {"labels": labels, "shifted_labels": shifted_labels}
-    first, second = (
-        check_labels(name, value, length=as_tensor(name, value).numel()).cpu().numpy()
-        for name, value in pair.items()
-    )
-    return first, second
-
-
-def _feature_pair(features: Any, shifted: Any) -> tuple[np.ndarray, np.ndarray]:
-    first, second = (
-        values.cpu().numpy() for values in check_feature_sets(features, shifted)
-    )
-    # Distances keep their order; large offsets and odd scales lose no digits.
-    center = first.mean(0)
-    first, second = first - center, second - center
-    size = max(np.abs(first).max(), np.abs(second).max())
-    return (first / size, second / size) if size > 0 else (first, second)
 
 
 def _sorted_pairs(left: np.ndarray, right: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,6 @@ from robustbook.average_case._linearize import (
     linearize,
     margins_of,
     other_classes,
-    standardized_margins,
 )
 from robustbook.average_case._problem import (
     LINEARIZE,
@@ -33,7 +32,7 @@ from robustbook.average_case._problem import (
     as_real,
     check_inputs,
     check_positives,
-    input_noise,
+    draw_normal,
     labels_or_predictions,
     set_up,
 )
@@ -205,8 +204,10 @@ def mmse_linearizations(
 
     def noise(rows: slice) -> Tensor:
         drawn = samples - samples // 2 if antithetic else samples
-        half = sigma * input_noise(seed, LINEARIZE, rows, drawn, problem.inputs)
-        return torch.cat([half, -half[:, : samples - drawn]], dim=1)
+        keys = [(index,) for index in range(rows.start, rows.stop)]
+        half = sigma * draw_normal(seed, LINEARIZE, keys, drawn, problem.inputs)
+        both = torch.cat([half, -half[:, : samples - drawn]], dim=1)
+        return both.reshape(*both.shape[:2], *problem.inputs.shape[1:])
 
     return linearize(problem, noise=noise, samples=samples, keep=keep)
 
@@ -446,7 +447,10 @@ def _apply_cdf(
 ) -> tuple[Tensor, Tensor]:
     """Probabilities (S, n) and their standard errors."""
     if cdf == "mv_sigmoid":
-        probability = mv_sigmoid(standardized_margins(margins, gram, sigmas))
+        # Infinite where no noise moves a margin.
+        norms = gram.diagonal(dim1=1, dim2=2).sqrt()
+        scale = sigmas.to(margins.device)[:, None, None] * norms
+        probability = mv_sigmoid(margins / scale)
         return probability, torch.zeros_like(probability)
     exact = linear_probability(margins, gram, sigmas, seed=seed, points=points)
     return exact.probability, exact.standard_error

@@ -65,7 +65,7 @@ def linearize(
 
     `noise` returns what to add, (n, samples, ...), for a slice of the inputs.
     """
-    chunk, at_once, products = _sizes(problem, samples, keep)
+    chunk, at_once, products = _sizes(problem, samples)
     for rows in spans(len(problem), chunk):
         inputs, labels = problem.inputs[rows], problem.labels[rows]
         count = len(inputs)
@@ -90,11 +90,8 @@ def linearize(
         flat = total.reshape(count, len(others[0]), -1)
         wide = flat.double()
         gram = wide @ wide.mT
-        margins = margins_of(
-            logits if noise is not None else problem.logits[rows], labels
-        )
-        variances = gram.diagonal(dim1=1, dim2=2)
-        margins = break_ties(margins, variances, labels)
+        margins = margins_of(problem.logits[rows] if noise is None else logits, labels)
+        margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), labels)
         yield Linearization(rows, margins, gram, flat if keep else None)
 
 
@@ -106,13 +103,7 @@ def linear_probability(
     return orthant_probability(scaled, gram, points=points, seed=seed)
 
 
-def standardized_margins(margins: Tensor, gram: Tensor, sigmas: Tensor) -> Tensor:
-    """g_i / (σ ‖u_i‖): (S, n, K - 1); infinite where no noise moves a margin."""
-    norms = gram.diagonal(dim1=1, dim2=2).sqrt()
-    return margins / (sigmas.to(margins.device)[:, None, None] * norms)
-
-
-def _sizes(problem: Problem, samples: int, keep: bool) -> tuple[int, int, int]:
+def _sizes(problem: Problem, samples: int) -> tuple[int, int, int]:
     """Inputs at once, noisy copies of each at once, products at once."""
     products = problem.num_classes - 1
     budget = memory_budget(problem.inputs.device)

@@ -261,15 +261,6 @@ def draw_normal(
     return noise
 
 
-def input_noise(
-    seed: int, stream: int, rows: slice, samples: int, inputs: Tensor
-) -> Tensor:
-    """Standard normal noise (n, samples, ...) for a slice of the inputs."""
-    keys = [(index,) for index in range(rows.start, rows.stop)]
-    noise = draw_normal(seed, stream, keys, samples, inputs)
-    return noise.reshape(len(keys), samples, *inputs.shape[1:])
-
-
 def random_bits(seed: int, stream: int, key: tuple[int, ...], count: int) -> Tensor:
     """Numbers of 30 bits (count,), on the CPU."""
     generator = torch.Generator().manual_seed(_number(seed, stream, *key))
