@@ -22,7 +22,8 @@ def compute_once(study: Study, **how: Any) -> Results:
     """Do what ``Study.compute`` does, unless it has been done."""
     if how.get("profile") != "quick" or how.get("stamped"):
         return measure(study, **how)
-    name = "-".join(map(str, (study.name, how.get("seed", 0), how["device"])))
+    full = {"device": "auto", "seed": 0, **how}
+    name = "-".join([study.name, *(str(full[key]) for key in ("device", "seed"))])
     path = Path(os.environ["ROWS_ONCE"], f"{name}.json")
     if not path.is_file():
         part = path.with_suffix(f".{os.getpid()}")
