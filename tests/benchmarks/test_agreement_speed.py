@@ -12,7 +12,7 @@ import pytest
 
 from robustbook.agreement import adam_agreement, posterior_agreement
 from robustbook.studies import STUDIES
-from robustbook.studies._timing import one_thread
+from robustbook.studies._run import one_thread
 from robustbook.studies.agreement_speed import (
     MEASURED_EPOCHS,
     PAPER_BATCH,

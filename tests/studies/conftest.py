@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from robustbook.studies import STUDIES
 from robustbook.studies.domains import _training
-from robustbook.studies.results import Results
 
 
 @pytest.fixture(scope="session")
-def quick(rows_once: Path) -> Callable[[str], Results]:
+def quick(rows_once):
     """Results of a study in the quick profile, by its name."""
     compute = runpy.run_path(str(rows_once))["compute_once"]
     return cache(lambda name: compute(STUDIES[name], profile="quick", device="cpu"))
 
 
+def rows_of(name):
+    """A fixture under the name of a study: its quick rows."""
+    return pytest.fixture(scope="session", name=name)(lambda quick: quick(name))
+
+
+for _study in STUDIES:
+    globals()[_study] = rows_of(_study)
+
+
 @pytest.fixture
-def refuse() -> Callable[..., None]:
+def refuse():
     """What must not be called, as all is in the cache."""
 
-    def measured(*_: object, **__: object) -> None:
+    def measured(*_, **__):
         raise AssertionError("measured again")
 
     return measured
 
 
 @pytest.fixture
-def stopped_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[object]]:
+def stopped_at(monkeypatch):
     """Interrupt the domain trainings once, in the given call of their measure."""
     train = _training.train_domains
 
-    def stop(call: int) -> list[object]:
+    def stop(call):
         calls: list[object] = []
 
         class Counted:

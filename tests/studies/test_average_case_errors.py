@@ -7,26 +7,23 @@ from robustbook.studies.average_case._estimates import ESTIMATORS
 from robustbook.studies.results import load_reported
 
 
-@pytest.fixture
-def errors(quick):
-    return quick("average_case_errors")
-
-
-def test_rows_are_complete(errors):
-    models = [row["model"] for row in errors.select(what="model")]
+def test_rows_are_complete(average_case_errors):
+    models = [row["model"] for row in average_case_errors.select(what="model")]
     assert len(set(models)) == len(models) >= 4
     for model in models:
-        rows = errors.select(what="error", model=model)
+        rows = average_case_errors.select(what="error", model=model)
         sigmas = {row["sigma"] for row in rows}
         keys = {(row["sigma"], row["estimator"]) for row in rows}
         assert keys == {(s, e) for s in sigmas for e in ESTIMATORS}
         assert len(keys) == len(rows)
-        assert len(errors.select(what="cdf", model=model)) == len(sigmas)
-        assert len(errors.select(what="distribution", model=model)) == 3 * len(sigmas)
+        assert len(average_case_errors.select(what="cdf", model=model)) == len(sigmas)
+        assert len(
+            average_case_errors.select(what="distribution", model=model)
+        ) == 3 * len(sigmas)
 
 
-def test_errors_are_errors(errors):
-    for row in errors.select(what="error"):
+def test_errors_are_errors(average_case_errors):
+    for row in average_case_errors.select(what="error"):
         assert 0 <= row["truth"] <= 1
         assert abs(row["bias"]) <= row["mean_abs"] + 1e-9
         assert row["mean_abs"] <= 1
@@ -34,18 +31,18 @@ def test_errors_are_errors(errors):
         assert row["rank"] is None or -1 <= row["rank"] <= 1
 
 
-def test_taylor_is_exact_for_the_linear_model(errors):
-    for row in errors.select(
+def test_taylor_is_exact_for_the_linear_model(average_case_errors):
+    for row in average_case_errors.select(
         what="error", model="digits-linear-s0", estimator="taylor"
     ):
         assert abs(row["mse"]) < 4 * row["mse_se"] + 1e-5
         assert row["mean_abs"] < 2 * row["floor"] + 1e-3
 
 
-def test_pairs_are_exact_for_the_linear_model(errors):
+def test_pairs_are_exact_for_the_linear_model(average_case_errors):
     where = {"model": "digits-linear-s0"}
-    pairs = errors.select(what="error", estimator="mmse_pairs", **where)
-    plain = errors.select(what="error", estimator="taylor", **where)
+    pairs = average_case_errors.select(what="error", estimator="mmse_pairs", **where)
+    plain = average_case_errors.select(what="error", estimator="taylor", **where)
     for pair, tangent in zip(pairs, plain, strict=True):
         assert pair["mean_abs"] == pytest.approx(tangent["mean_abs"], abs=2e-3)
 

@@ -1,9 +1,6 @@
 """Counts and costs of the control variate against what theory says of them."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,18 +8,12 @@ import pytest
 from robustbook.average_case import monte_carlo
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model
-from robustbook.studies.results import Results
 
 LINEAR, NETWORK = "digits-linear-s0", "digits-cnn-s0"
 
 
-@pytest.fixture
-def gain(quick: Callable[[str], Results]) -> Results:
-    return quick("control_variate_gain")
-
-
-def test_the_linearization_of_a_linear_model_is_the_model(gain: Results) -> None:
-    rows = gain.select(what="image", model=LINEAR)
+def test_the_linearization_of_a_linear_model_is_the_model(control_variate_gain):
+    rows = control_variate_gain.select(what="image", model=LINEAR)
     assert rows
     # Rounding may decide a tie.
     apart = [row["kept"] + row["taylor"] - 2 * row["taylor_both"] for row in rows]
@@ -33,9 +24,9 @@ def test_the_linearization_of_a_linear_model_is_the_model(gain: Results) -> None
         assert abs(share - exact) < 5 * error + 2e-3
 
 
-def test_counts_are_those_of_monte_carlo(gain: Results) -> None:
+def test_counts_are_those_of_monte_carlo(control_variate_gain):
     sigma = 0.4
-    rows = gain.select(what="image", model=NETWORK, sigma=sigma)
+    rows = control_variate_gain.select(what="image", model=NETWORK, sigma=sigma)
     images = load_dataset("digits", "test").images[: len(rows)]
     model = load_model(NETWORK).eval()
     other = monte_carlo(model, images, sigma, samples=2000, seed=123)
@@ -45,8 +36,8 @@ def test_counts_are_those_of_monte_carlo(gain: Results) -> None:
 
 
 @pytest.mark.parametrize("kind", ["taylor", "mmse"])
-def test_counts_fit_together(gain: Results, kind: str) -> None:
-    for row in gain.select(what="image"):
+def test_counts_fit_together(control_variate_gain, kind):
+    for row in control_variate_gain.select(what="image"):
         both, own, other = row[f"{kind}_both"], row["kept"], row[kind]
         assert max(0, own + other - row["samples"]) <= both <= min(own, other)
         exact = row[f"{kind}_exact"]
@@ -54,24 +45,26 @@ def test_counts_fit_together(gain: Results, kind: str) -> None:
         assert abs(other / row["samples"] - exact) < 5.5 * error + 5e-3
 
 
-def test_plain_monte_carlo_errs_as_the_formula_says(gain: Results) -> None:
-    rows = gain.select(what="cost", estimator="monte_carlo")
+def test_plain_monte_carlo_errs_as_the_formula_says(control_variate_gain):
+    rows = control_variate_gain.select(what="cost", estimator="monte_carlo")
     (sigma,) = {row["sigma"] for row in rows}
-    count = gain.select(what="coverage")[0]["images"]
-    some = gain.select(what="image", model=NETWORK, sigma=sigma)[:count]
+    count = control_variate_gain.select(what="coverage")[0]["images"]
+    some = control_variate_gain.select(what="image", model=NETWORK, sigma=sigma)[:count]
     share = np.array([row["kept"] / row["samples"] for row in some])
     for row in rows:
         expected = float((share * (1 - share)).mean()) / row["samples"]
         assert 0.5 < row["mse"] / expected < 2
 
 
-def test_gains_are_counted_at_equal_calls(gain: Results) -> None:
-    for row in gain.select(what="cost", estimator="monte_carlo"):
+def test_gains_are_counted_at_equal_calls(control_variate_gain):
+    for row in control_variate_gain.select(what="cost", estimator="monte_carlo"):
         assert row["calls"] == row["samples"]
         assert abs(row["ratio"] - 1) < 4 * row["ratio_se"]
-    for row in gain.select(what="cost", estimator="control_variate_mmse"):
+    for row in control_variate_gain.select(
+        what="cost", estimator="control_variate_mmse"
+    ):
         assert row["calls"] == row["samples"] + 10 * 10
-        single = gain.select(
+        single = control_variate_gain.select(
             what="gain", estimator="control_variate_mmse", samples=row["samples"]
         )
         p = np.array([image["probability"] for image in single])
@@ -80,10 +73,10 @@ def test_gains_are_counted_at_equal_calls(gain: Results) -> None:
         assert row["ratio"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_unbiased_estimates_have_no_bias_and_honest_intervals(gain: Results) -> None:
-    for row in gain.select(what="cost"):
+def test_unbiased_estimates_have_no_bias_and_honest_intervals(control_variate_gain):
+    for row in control_variate_gain.select(what="cost"):
         if row["estimator"] not in ("taylor", "mmse"):
             assert abs(row["bias"]) < 4 * row["bias_se"] + 2e-3
-    for row in gain.select(what="coverage"):
+    for row in control_variate_gain.select(what="coverage"):
         trials = row["images"] * row["repeats"]
         assert row["coverage"] > 0.95 - 5 * math.sqrt(0.05 * 0.95 / trials)

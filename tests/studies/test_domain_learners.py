@@ -14,12 +14,7 @@ from robustbook.studies.domains.domain_learners import RATIOS, SETTINGS
 RUN = Run("test", "quick", 0, "cpu", (PLAN,))
 
 
-@pytest.fixture
-def learners(quick):
-    return quick("domain_learners")
-
-
-def test_rows_are_complete(learners):
+def test_rows_are_complete(domain_learners):
     trainings = {(s, name, k) for s in SETUPS for name in LEARNERS for k in range(2)}
     for what, keys in {
         "epoch": {(epoch,) for epoch in range(1, PLAN.epochs + 1)},
@@ -37,28 +32,32 @@ def test_rows_are_complete(learners):
                 (row["setup"], row["learner"], row["training_seed"]),
                 tuple(row[name] for name in names.get(what, ())),
             )
-            for row in learners.select(what=what)
+            for row in domain_learners.select(what=what)
         ]
         assert len(set(found)) == len(found)
         assert set(found) == {(one, key) for one in trainings for key in keys}
 
 
-def test_the_selected_epoch_is_the_one_that_is_tested(learners):
-    for row in learners.select(what="selected"):
+def test_the_selected_epoch_is_the_one_that_is_tested(domain_learners):
+    for row in domain_learners.select(what="selected"):
         where = {key: row[key] for key in ("setup", "learner", "training_seed")}
-        epochs = learners.select(what="epoch", **where)
+        epochs = domain_learners.select(what="epoch", **where)
         best = max(epoch["same/accuracy"] for epoch in epochs)
         ties = [epoch for epoch in epochs if epoch["same/accuracy"] == best]
         assert (row["epoch"], row["tied"]) == (ties[0]["epoch"], len(ties))
 
 
-def test_differences_are_those_of_the_means(learners):
-    found = learners.select(what="difference")
+def test_differences_are_those_of_the_means(domain_learners):
+    found = domain_learners.select(what="difference")
     assert len(found) == len(SETUPS) * 3 * len(DIGITS) * 6
     for row in found:
         where = {key: row[key] for key in ("setup", "digits", "factors")}
-        ours = learners.select(what="pair", ratio=1.0, learner=row["learner"], **where)
-        theirs = learners.select(what="pair", ratio=1.0, learner=row["other"], **where)
+        ours = domain_learners.select(
+            what="pair", ratio=1.0, learner=row["learner"], **where
+        )
+        theirs = domain_learners.select(
+            what="pair", ratio=1.0, learner=row["other"], **where
+        )
         for name in ("pa", "afr_pred", "afr_true"):
             by_seed = [a[name] - b[name] for a, b in zip(ours, theirs, strict=True)]
             assert row[name] == pytest.approx(sum(by_seed) / 2, abs=1e-6)
@@ -69,8 +68,8 @@ def test_differences_are_those_of_the_means(learners):
             assert row["pa"] == row["afr_pred"] == row["pa_se_images"] == 0
 
 
-def test_scores_fit_together(learners):
-    for row in learners.select(what="pair"):
+def test_scores_fit_together(domain_learners):
+    for row in domain_learners.select(what="pair"):
         most = math.log(2) - (1 - row["afr_pred"]) * math.log(2)
         assert -1e-9 <= row["pa"] <= most + 1e-9
         assert 0.5 <= row["confidence"] <= 1
@@ -83,19 +82,19 @@ def test_scores_fit_together(learners):
             assert row["cosine"] == pytest.approx(1)
 
 
-def test_learners_learn_the_domains_they_see(learners):
+def test_learners_learn_the_domains_they_see(domain_learners):
     for setup in SETUPS:
         for learner in LEARNERS:
             where = {"setup": setup, "learner": learner, "digits": "same", "ratio": 1.0}
             seen = [
                 row["afr_true"]
                 for k in (0, 1)
-                for row in learners.select(what="pair", factors=k, **where)
+                for row in domain_learners.select(what="pair", factors=k, **where)
             ]
             assert sum(seen) / len(seen) > 0.75
 
 
-def test_a_stopped_training_goes_on(learners, tmp_path, monkeypatch, stopped_at):
+def test_a_stopped_training_goes_on(domain_learners, tmp_path, monkeypatch, stopped_at):
     """Stopped after its third epoch, it ends with the same logits."""
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
     measured = stopped_at(3 * len(DIGITS) + 1)
@@ -109,25 +108,19 @@ def test_a_stopped_training_goes_on(learners, tmp_path, monkeypatch, stopped_at)
     assert left.suffix == ".pt"
     trained = run()
     assert len(measured) == (PLAN.epochs + 1) * len(DIGITS) - 1
-    wanted = learners.select(
-        what="epoch", setup="printed", learner="LISA", training_seed=1
-    )
-    assert [row["same/pa"] for row in wanted] == [
-        row["same/pa"] for row in trained.epochs
-    ]
-    (pair,) = learners.select(
-        what="pair", setup="printed", learner="LISA", training_seed=1,
-        digits="other", factors=1, ratio=1.0,
-    )  # fmt: skip
+    where = {"setup": "printed", "learner": "LISA", "training_seed": 1}
+    wanted = domain_learners.select(what="epoch", **where)
+    scores = [row["same/pa"] for row in trained.epochs]
+    assert [row["same/pa"] for row in wanted] == scores
+    where |= {"digits": "other", "factors": 1, "ratio": 1.0}
+    pair = domain_learners.row(what="pair", **where)
     right = trained.second["other"][1].argmax(1) == trained.labels["other"]
     assert pair["afr_true"] == float(right.double().mean())
 
 
 def test_pairs_of_other_digits_share_none():
     held = _pairs._held_out("printed", PLAN, 0)
-    setup = SETUPS["printed"]
-    environments = (setup.tests[0], *setup.tests)
-    first, *others = _pairs._drawn(setup, environments, "test", "other", PLAN, 0)
+    first, *others = _pairs._drawn("printed", "test", "other", PLAN, 0)
     digits = [
         {*zip(one.labels.tolist(), one.instances.tolist(), strict=True)}
         for one in (first, *others)

@@ -13,19 +13,9 @@ from robustbook.studies.domains.domain_selection import SETTINGS
 PAIRS = ("SD", "ID", "1F-MD", "5F-MD", "OOD")
 
 
-@pytest.fixture
-def selection(quick):
-    return quick("domain_selection").rows
-
-
-@pytest.fixture
-def shortcuts(quick):
-    return quick("domain_shortcuts").rows
-
-
-def test_every_training_has_every_epoch(selection, shortcuts):
+def test_every_training_has_every_epoch(domain_selection, domain_shortcuts):
     keys = ("factor", "learner", "training_seed", "epoch")
-    found = [tuple(row[key] for key in keys) for row in selection]
+    found = [tuple(row[key] for key in keys) for row in domain_selection.rows]
     (plan,) = SETTINGS["quick"]
     assert len(found) == len(set(found))
     assert set(found) == {
@@ -35,7 +25,9 @@ def test_every_training_has_every_epoch(selection, shortcuts):
         for seed in range(plan.seeds)
         for epoch in range(1, plan.epochs + 1)
     }
-    found = [(row["setting"], *(row[key] for key in keys)) for row in shortcuts]
+    found = [
+        (row["setting"], *(row[key] for key in keys)) for row in domain_shortcuts.rows
+    ]
     (plan,) = SETTINGS["quick shortcuts"]
     assert len(found) == len(set(found))
     assert set(found) == {
@@ -48,20 +40,22 @@ def test_every_training_has_every_epoch(selection, shortcuts):
     }
 
 
-def test_columns_are_those_of_the_documentation(selection, shortcuts):
+def test_columns_are_those_of_the_documentation(domain_selection, domain_shortcuts):
     names = {"accuracy", "afr_pred", "pa", "other_afr_pred", "other_pa", "classes"}
     tests = {f"test/{k}" for k in range(6)}
     shared = {"factor", "learner", "training_seed", "epoch", "loss", "risk"} | tests
-    assert set(selection[0]) == shared | {f"{p}/{n}" for p in PAIRS for n in names}
+    assert set(domain_selection.rows[0]) == shared | {
+        f"{p}/{n}" for p in PAIRS for n in names
+    }
     of_tests = {f"tests/{n}" for n in ("afr_pred", "pa", "beta", "confidence")}
-    assert set(shortcuts[0]) == (
+    assert set(domain_shortcuts.rows[0]) == (
         shared | {"setting"} | {f"ID/{name}" for name in names} | of_tests
     )
 
 
-def test_scores_fit_together(selection, shortcuts):
-    for rows, most in ((selection, 4), (shortcuts, 3)):
-        for row in rows:
+def test_scores_fit_together(domain_selection, domain_shortcuts):
+    for rows, most in ((domain_selection, 4), (domain_shortcuts, 3)):
+        for row in rows.rows:
             for name in (name for name in row if name.endswith("pa")):
                 agreed = row[name.replace("pa", "afr_pred")]
                 bound = math.log(most) - (1 - agreed) * math.log(2)
@@ -69,24 +63,24 @@ def test_scores_fit_together(selection, shortcuts):
             assert 1 <= row["ID/classes"] <= most
 
 
-def test_the_same_picture_twice_agrees_whatever_the_model(selection):
-    for row in selection:
+def test_the_same_picture_twice_agrees_whatever_the_model(domain_selection):
+    for row in domain_selection.rows:
         assert row["SD/afr_pred"] == 1
         assert row["SD/pa"] == pytest.approx(math.log(4), abs=1e-5)
         assert row["SD/other_afr_pred"] < 1 or row["SD/classes"] < 4
 
 
-def test_a_shortcut_without_exception_is_believed(shortcuts):
+def test_a_shortcut_without_exception_is_believed(domain_shortcuts):
     """The last epoch: right where the hue goes with the class, wrong elsewhere."""
     last = SETTINGS["quick shortcuts"][0].epochs
-    for row in shortcuts:
+    for row in domain_shortcuts.rows:
         if (row["factor"], row["setting"], row["epoch"]) == ("hue", "ZGO", last):
             assert row["test/0"] > 0.9
             assert row["test/1"] < 0.2
 
 
-def test_zso_leaves_no_new_combination(shortcuts):
-    for row in shortcuts:
+def test_zso_leaves_no_new_combination(domain_shortcuts):
+    for row in domain_shortcuts.rows:
         if row["setting"] == "ZSO":
             assert row["test/0"] == row["test/1"]
 

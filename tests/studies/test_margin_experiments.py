@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,24 +29,14 @@ from robustbook.studies.margins.measured import (
     scores_of,
 )
 from robustbook.studies.margins.settings import SETTINGS
-from robustbook.studies.results import Results, load_reported
+from robustbook.studies.results import load_reported
 
 (SETTING,) = SETTINGS["quick"]
 LINEAR = "digits-linear-s0"
 QUICK = Recipe(targets=2, steps=5, refine_steps=10, rounds=0)
 
 
-@pytest.fixture
-def consistency(quick: Callable[[str], Results]) -> Results:
-    return quick("margin_consistency")
-
-
-@pytest.fixture
-def accuracy(quick: Callable[[str], Results]) -> Results:
-    return quick("margin_accuracy")
-
-
-def measure(model: str) -> measured.MeasuredMargins:
+def measure(model):
     recipe, _ = SETTING.models[model]
     return margins_of(model, SETTING.images_of(model), recipe, device="cpu")
 
@@ -56,7 +44,7 @@ def measure(model: str) -> measured.MeasuredMargins:
 # ------------------------------------------------------------ measured margins
 
 
-def test_linear_margins_solve_the_linear_program() -> None:
+def test_linear_margins_solve_the_linear_program():
     model = load_model(LINEAR)
     images = load_dataset("digits", "test").images[:4]
     weights, bias = (part.double().numpy() for part in linear_head(model))
@@ -78,7 +66,7 @@ def test_linear_margins_solve_the_linear_program() -> None:
         assert float(margin) == pytest.approx(min(sizes), rel=1e-5)
 
 
-def test_bounds_are_above_exact_margins_and_close() -> None:
+def test_bounds_are_above_exact_margins_and_close():
     data = load_dataset("digits", "test").subset(slice(40))
     found = margins_of(LINEAR, data, Recipe(steps=10, refine_steps=20, rounds=1))
     excess = found.bounds / linear_margins(load_model(LINEAR), data.images) - 1
@@ -86,7 +74,7 @@ def test_bounds_are_above_exact_margins_and_close() -> None:
     assert float(excess.median()) < 0.01
 
 
-def test_rounds_of_apgd_only_tighten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_of_apgd_only_tighten(monkeypatch):
     monkeypatch.setattr(_search, "_CHUNK", 4)
     model = load_model("digits-cnn-adv-s0").eval()
     images = load_dataset("digits", "test").images[:24]
@@ -103,9 +91,7 @@ def test_rounds_of_apgd_only_tighten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.allclose(sizes, later.margins, atol=1e-7)
 
 
-def test_margins_are_measured_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refuse: Callable[..., None]
-) -> None:
+def test_margins_are_measured_once(tmp_path, monkeypatch, refuse):
     data = load_dataset("digits", "test").subset(slice(12))
     monkeypatch.setattr(measured, "_BLOCK", 5)
     first = margins_of(LINEAR, data, QUICK, directory=tmp_path)
@@ -124,7 +110,7 @@ def test_margins_are_measured_once(
         margins_of(LINEAR, data, Recipe(2, 6, 10, 0), directory=tmp_path)
 
 
-def test_scores_of_a_linear_model() -> None:
+def test_scores_of_a_linear_model():
     data = load_dataset("digits", "test").subset(slice(20))
     found = margins_of(LINEAR, data, QUICK)
     scores = scores_of(found)
@@ -141,7 +127,7 @@ def test_scores_of_a_linear_model() -> None:
 # ------------------------------------------------------------------ statistics
 
 
-def test_difference_of_two_taus_and_its_error() -> None:
+def test_difference_of_two_taus_and_its_error():
     random = np.random.default_rng(0)
     margins = random.random(400)
     first = margins + 0.2 * random.random(400)
@@ -160,7 +146,7 @@ def test_difference_of_two_taus_and_its_error() -> None:
     assert error == pytest.approx(np.std(drawn), rel=0.25)
 
 
-def test_shares_and_empty_classes() -> None:
+def test_shares_and_empty_classes():
     row = share_row("right", torch.tensor([True] * 9 + [False]))
     assert row["right"] == 0.9
     assert row["right_low"] < 0.9 < row["right_high"] < 1
@@ -173,28 +159,26 @@ def test_shares_and_empty_classes() -> None:
 # ------------------------------------------------------------------------ rows
 
 
-def test_consistency_rows_are_what_the_measure_says(consistency: Results) -> None:
+def test_consistency_rows_are_what_the_measure_says(margin_consistency):
     model = "digits-cnn-adv-s0"
     found = measure(model)
+    where = {"model": model, "subset": "all"}
     for score, values in scores_of(found).items():
-        (row,) = consistency.select(
-            what="consistency", model=model, score=score, subset="all"
-        )
+        row = margin_consistency.row(what="consistency", score=score, **where)
         assert row["tau"] == pytest.approx(kendalltau(values, found.bounds).statistic)
         assert row["tau_low"] < row["tau"] < row["tau_high"]
-    (row,) = consistency.select(what="robust", model=model, usual=True)
+    where = {"model": model, "usual": True}
+    row = margin_consistency.row(what="robust", **where)
     robust = found.correct & (found.bounds > row["eps"])
     assert row["robust_accuracy"] == pytest.approx(float(robust.double().mean()))
-    (detected,) = consistency.select(
-        what="detection", model=model, usual=True, score="logit_margin"
-    )
+    detected = margin_consistency.row(what="detection", score="logit_margin", **where)
     assert detected["brittle"] == row["brittle"]
     assert 0.9 < detected["auroc"] <= 1
 
 
-def test_every_model_has_every_row(consistency: Results) -> None:
+def test_every_model_has_every_row(margin_consistency):
     for model in SETTING.models:
-        rows = consistency.select(model=model)
+        rows = margin_consistency.select(model=model)
         count = dict.fromkeys(("model", "robust", "detection", "bin"), 0)
         for row in rows:
             if row["what"] in count:
@@ -207,20 +191,20 @@ def test_every_model_has_every_row(consistency: Results) -> None:
                    and r["what"] == "bin") == shares["samples"]  # fmt: skip
 
 
-def test_geometry_of_a_linear_model(consistency: Results) -> None:
+def test_geometry_of_a_linear_model(margin_consistency):
     weights, _ = linear_head(load_model(LINEAR))
     apart = torch.pdist(weights.double())
-    (row,) = consistency.select(what="equidistance", model=LINEAR)
+    (row,) = margin_consistency.select(what="equidistance", model=LINEAR)
     assert row["pairs"] == 45
     assert row["distance_q50"] == pytest.approx(float(apart.median()))
     assert row["distance_max"] == pytest.approx(float(apart.max()))
     # The features are the pixels: ℓ2 over ℓ∞ of the same change of 64 pixels.
-    (row,) = consistency.select(what="isometry", model=LINEAR)
+    (row,) = margin_consistency.select(what="isometry", model=LINEAR)
     assert 1 < row["ratio_q05"] < row["ratio_q95"] <= 8
 
 
-def test_samples_are_those_that_were_measured(quick: Callable[[str], Results]) -> None:
-    rows = quick("margin_samples").rows
+def test_samples_are_those_that_were_measured(margin_samples):
+    rows = margin_samples.rows
     assert len(rows) == 100 * len(SETTING.models)
     found = measure("digits-cnn-s0")
     for row in [row for row in rows if row["model"] == "digits-cnn-s0"][:5]:
@@ -229,71 +213,68 @@ def test_samples_are_those_that_were_measured(quick: Callable[[str], Results]) -
         assert row["label"] == int(found.labels[row["index"]])
 
 
-def test_long_searches_are_closer_and_exact_ones_known(
-    quick: Callable[[str], Results],
-) -> None:
-    convergence = quick("margin_convergence")
+def test_long_searches_are_closer_and_exact_ones_known(margin_convergence):
     for model in ("digits-linear-s0", "digits-cnn-adv-s0"):
         excess = {
-            row["search"]: row["excess_mean"] for row in convergence.select(model=model)
+            row["search"]: row["excess_mean"]
+            for row in margin_convergence.select(model=model)
         }
         assert excess["long"] < excess["recipe"] < excess["fmn"]
-    rows = convergence.select(model=LINEAR)
+    rows = margin_convergence.select(model=LINEAR)
     assert all(row["exact"] for row in rows)
-    (long,) = convergence.select(model=LINEAR, search="long")
+    (long,) = margin_convergence.select(model=LINEAR, search="long")
     assert long["excess_max"] < 0.01
 
 
-def test_estimates_are_unbiased_where_they_say_so(accuracy: Results) -> None:
+def test_estimates_are_unbiased_where_they_say_so(margin_accuracy):
     for method in ("plain", "design", "stratified"):
-        for row in accuracy.select(method=method):
+        for row in margin_accuracy.select(method=method):
             assert abs(row["bias"]) <= 4 * row["bias_se"] + 1e-9
             assert row["coverage"] >= 0.8
             assert row["rmse"] >= 0.9 * row["sd"] * math.sqrt(19 / 20)
-    for row in accuracy.select(method="algorithm-1"):
+    for row in margin_accuracy.select(method="algorithm-1"):
         assert row["coverage"] is None
         assert row["tpr"] >= 0.8
     plain = {
-        (r["model"], r["eps"], r["size"]): r for r in accuracy.select(method="plain")
+        (r["model"], r["eps"], r["size"]): r
+        for r in margin_accuracy.select(method="plain")
     }
     gains = [
         row["sd"] < plain[row["model"], row["eps"], row["size"]]["sd"]
-        for row in accuracy.select(method="design", score="logit_margin")
+        for row in margin_accuracy.select(method="design", score="logit_margin")
     ]
     assert np.mean(gains) > 0.7
 
 
-def test_truth_is_the_robust_accuracy(accuracy: Results, consistency: Results) -> None:
-    for row in accuracy.rows:
-        (other,) = consistency.select(what="robust", model=row["model"], eps=row["eps"])
+def test_truth_is_the_robust_accuracy(margin_accuracy, margin_consistency):
+    for row in margin_accuracy.rows:
+        (other,) = margin_consistency.select(
+            what="robust", model=row["model"], eps=row["eps"]
+        )
         assert row["truth"] == pytest.approx(other["robust_accuracy"])
 
 
-def test_pseudo_margins_are_tested_on_other_images(
-    quick: Callable[[str], Results], consistency: Results
-) -> None:
-    pseudo = quick("margin_pseudo")
+def test_pseudo_margins_are_tested_on_other_images(margin_pseudo, margin_consistency):
     for model in ("digits-cnn-s0", "digits-cnn-adv-s0"):
-        (raw,) = pseudo.select(what="method", model=model, method="logit_margin")
-        (row,) = consistency.select(
-            what="consistency", model=model, score="logit_margin", subset="all"
-        )
+        raw = margin_pseudo.row(what="method", model=model, method="logit_margin")
+        where = {"model": model, "score": "logit_margin", "subset": "all"}
+        row = margin_consistency.row(what="consistency", **where)
         assert raw["tau"] == row["tau"]
         assert raw["tau_difference"] == 0
-        runs = pseudo.select(what="method", model=model, method="pseudo", train=300)
+        runs = margin_pseudo.select(
+            what="method", model=model, method="pseudo", train=300
+        )
         assert [row["training_seed"] for row in runs] == [0, 1]
         assert all(0.2 < row["tau"] < 1 and row["mae"] > 0 for row in runs)
-        kept = [row for row in pseudo.select(what="epoch", model=model) if row["kept"]]
-        least = min(
-            row["rmse_held_out"] for row in pseudo.select(what="epoch", model=model)
-        )
-        assert [row["rmse_held_out"] for row in kept] == [least]
+        epochs = margin_pseudo.select(what="epoch", model=model)
+        least = min(row["rmse_held_out"] for row in epochs)
+        assert [row["rmse_held_out"] for row in epochs if row["kept"]] == [least]
 
 
 @pytest.mark.parametrize(
     ("name", "count"), [("margin_table_1", 32), ("margin_table_2", 4)]
 )
-def test_reported_tables(name: str, count: int) -> None:
+def test_reported_tables(name, count):
     rows: Any = load_reported(name).rows
     assert len(rows) == count
     assert all(0 < row["tau"] < 1 < row["auroc"] <= 100 for row in rows)

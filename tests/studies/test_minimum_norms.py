@@ -1,7 +1,5 @@
 """The rows of chapter 12: quantiles of norms, and what is left at the boundary."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -16,24 +14,14 @@ from robustbook.studies.adversarial.settings import SETTINGS
 (SETTING,) = SETTINGS["quick"]
 
 
-@pytest.fixture
-def quantiles(quick):
-    return quick("norm_quantiles")
-
-
-@pytest.fixture
-def at_boundary(quick):
-    return quick("boundary").rows
-
-
 def attacked(model, kind):
     attack = Attack(kind, None, SETTING.steps_on(model, kind))
     return attack_model(model, attack, SETTING.data(), seed=0, device="cpu")
 
 
-def test_a_quantile_is_a_point_of_the_curve_of_robust_accuracy(quantiles):
+def test_a_quantile_is_a_point_of_the_curve_of_robust_accuracy(norm_quantiles):
     norms = attacked("digits-cnn-s0", "fmn").norms
-    rows = quantiles.select(model="digits-cnn-s0", attack="fmn")
+    rows = norm_quantiles.select(model="digits-cnn-s0", attack="fmn")
     assert len(rows) == 49
     for row in rows:
         assert row["norm_low"] <= row["norm"] <= row["norm_high"]
@@ -43,10 +31,10 @@ def test_a_quantile_is_a_point_of_the_curve_of_robust_accuracy(quantiles):
     assert rows[0]["wrong"] == float((norms == 0).double().mean())
 
 
-def test_the_closest_is_never_farther(quantiles):
+def test_the_closest_is_never_farther(norm_quantiles):
     value = {
         (row["model"], row["attack"], row["quantile"]): row["norm"]
-        for row in quantiles.rows
+        for row in norm_quantiles.rows
     }
     for (model, attack, quantile), norm in value.items():
         assert value[model, "closest", quantile] <= norm, (model, attack)
@@ -67,15 +55,17 @@ def test_failures_are_infinite_and_intervals_cover():
     assert 0.93 <= covered / 400 <= 1
 
 
-def test_tied_logits_give_the_limit_where_the_attack_came_close(at_boundary):
-    assert len(at_boundary) == 2 * len(SETTING.models)
-    for row in at_boundary:
+def test_tied_logits_give_the_limit_where_the_attack_came_close(boundary):
+    assert len(boundary.rows) == 2 * len(SETTING.models)
+    for row in boundary.rows:
         assert row["pa"] <= row["limit"] + 1e-9
         assert row["wrong"] + row["found"] <= 1
         if "jpeg" not in row["model"]:
             assert row["pa"] <= row["tied"] + 1e-9 <= row["limit"] + 2e-9
     (row,) = (
-        r for r in at_boundary if (r["model"], r["attack"]) == ("digits-cnn-s0", "fmn")
+        r
+        for r in boundary.rows
+        if (r["model"], r["attack"]) == ("digits-cnn-s0", "fmn")
     )
     assert row["tied"] == pytest.approx(row["limit"], abs=1e-4)
     assert 0 < row["overshoot_low"] < row["overshoot"] < row["overshoot_high"] < 0.01

@@ -9,16 +9,6 @@ from robustbook.studies import STUDIES
 from robustbook.studies.adversarial.noise import FOCUS, RATIOS
 
 
-@pytest.fixture
-def text(quick):
-    return quick("text_edits")
-
-
-@pytest.fixture
-def noise(quick):
-    return quick("noise")
-
-
 def check_scores(row, classes):
     top = math.log(classes)
     assert 0 <= row["pa"] <= top - (1 - row["afr_pred"]) * math.log(2) + 1e-9
@@ -29,8 +19,8 @@ def check_scores(row, classes):
     )
 
 
-def test_text_rows(text):
-    models, shifts = text.select(what="model"), text.select(what="shift")
+def test_text_rows(text_edits):
+    models, shifts = text_edits.select(what="model"), text_edits.select(what="shift")
     assert [row["training_seed"] for row in models] == [0, 1, 2]
     assert len({row["label_agreement"] for row in models}) == 3
     keys = [
@@ -39,7 +29,7 @@ def test_text_rows(text):
         )
         for row in shifts
     ]
-    assert len(set(keys)) == len(keys) == len(text.rows) - len(models)
+    assert len(set(keys)) == len(keys) == len(text_edits.rows) - len(models)
     assert {key[1:3] for key in keys} == {
         ("levenshtein", "characters"),
         *itertools.product(("amplify", "contradict"), ("insert", "replace")),
@@ -48,9 +38,9 @@ def test_text_rows(text):
         check_scores(row, 2)
 
 
-def test_many_words_lead_the_classifier(text):
-    clean = {row["training_seed"]: row for row in text.select(what="model")}
-    for row in text.select(what="shift", how="insert", power=64):
+def test_many_words_lead_the_classifier(text_edits):
+    clean = {row["training_seed"]: row for row in text_edits.select(what="model")}
+    for row in text_edits.select(what="shift", how="insert", power=64):
         before = clean[row["training_seed"]]["accuracy"]
         right = row["kind"] == "amplify"
         assert row["afr_true"] == pytest.approx(1 if right else 0, abs=0.01)
@@ -83,7 +73,6 @@ def test_kernels_stay_below_their_maximum(noise):
         assert row["kernel"] <= row["best_pa"] + 1e-9
 
 
-def test_rows_repeat(text):
-    assert (
-        STUDIES["text_edits"].compute(profile="quick", device="cpu").rows == text.rows
-    )
+def test_rows_repeat(text_edits):
+    again = STUDIES["text_edits"].rows(profile="quick", device="cpu")
+    assert again == list(text_edits.rows)

@@ -1,14 +1,12 @@
 """What all studies share: the registry, their settings, provenance, the command."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,11 +28,12 @@ HEX = set("0123456789abcdef")
 
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> Study:
+def toy(monkeypatch, tmp_path):
     """A study of two parts, each kept in the cache."""
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path / "cache"))
     study = Study("toy", "agreement_speed")
 
-    def rows(run: Run[Setting]) -> Any:
+    def rows(run):
         for part in run.each(["a", "b"]):
             arrays = cached_arrays(
                 {"part": part, "seed": run.seed},
@@ -52,7 +51,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Study:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_settings_name_networks_that_exist(name: str) -> None:
+def test_settings_name_networks_that_exist(name):
     known = {*list_models(), *list_public_models()}
     for profile in ("quick", "full"):
         for setting in STUDIES[name].settings(profile):
@@ -62,7 +61,7 @@ def test_settings_name_networks_that_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_inputs_are_derived_from_the_settings(name: str) -> None:
+def test_inputs_are_derived_from_the_settings(name):
     study = STUDIES[name]
     for profile in ("quick", "full"):
         sums = study.inputs(profile)
@@ -74,9 +73,7 @@ def test_inputs_are_derived_from_the_settings(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stamp_covers_the_study_and_what_it_runs_and_nothing_that_presents(
-    name: str,
-) -> None:
+def test_a_stamp_covers_the_study_and_what_it_runs_and_nothing_that_presents(name):
     study = STUDIES[name]
     modules = Code(package_source()).closure(study.code)
     assert study.code in modules
@@ -87,39 +84,33 @@ def test_a_stamp_covers_the_study_and_what_it_runs_and_nothing_that_presents(
         assert not attacks & {"apgd", "fab", "fmn", "pgd"} - expected[name]
 
 
-def test_two_studies_of_one_module_differ_in_their_stamps() -> None:
+def test_two_studies_of_one_module_differ_in_their_stamps():
     names = ("adversarial_sweep", "stronger_sweep", "mnist_sweep")
     assert len({STUDIES[name].code for name in names}) == 1
     assert len({STUDIES[name].described for name in names}) == 3
 
 
-def test_unknown_names_profiles_seeds_and_devices_are_refused() -> None:
-    with pytest.raises(ValueError, match="name: expected one of"):
-        results_for("../results/noise", profile="full")
-    with pytest.raises(ValueError, match="name: expected one of"):
-        run_study("nothing")
-    with pytest.raises(ValueError, match="profile: expected 'quick' or 'full'"):
-        results_for("rank_stability", profile="fast")
-    with pytest.raises(ValueError, match="seed: expected at least 0"):
-        results_for("agreement_speed", profile="quick", seed=-1)
-    with pytest.raises(ValueError, match="device: expected"):
-        results_for("agreement_speed", profile="quick", device="quantum")
+def test_unknown_names_profiles_seeds_and_devices_are_refused():
+    for name in ("../results/noise", "nothing"):
+        for run in (run_study, partial(results_for, profile="full")):
+            with pytest.raises(ValueError, match="name: expected one of"):
+                run(name)
+    for name, how, message in (
+        ("rank_stability", {"profile": "fast"}, "profile: expected 'quick' or 'full'"),
+        ("agreement_speed", {"seed": -1}, "seed: expected at least 0"),
+        ("agreement_speed", {"device": "quantum"}, "device: expected"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            results_for(name, **{"profile": "quick", **how})
 
 
 # ---------------------------------------------------------------------- provenance
 
 
-def test_quick_rows_touch_neither_git_nor_a_folder(
-    toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+def test_quick_rows_touch_neither_git_nor_a_folder(toy, refuse, monkeypatch):
 
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("not for rows that are not stored")
-
-    monkeypatch.setattr("subprocess.run", refuse)
-    monkeypatch.setattr("robustbook.studies._stored.write_text", refuse)
-    monkeypatch.setattr("robustbook.studies._study.fingerprint", refuse)
+    for name in ("_stored.subprocess.run", "_stored.write_text", "_study.fingerprint"):
+        monkeypatch.setattr(f"robustbook.studies.{name}", refuse)
     results = results_for("toy", profile="quick", device="cpu")
     assert [row["part"] for row in results.rows] == ["a", "b"]
     assert results.provenance["device"] == "cpu"
@@ -127,14 +118,11 @@ def test_quick_rows_touch_neither_git_nor_a_folder(
     assert results.stamp == {}
 
 
-def test_what_is_edited_during_a_run_is_not_in_its_stamp(
-    toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+def test_what_is_edited_during_a_run_is_not_in_its_stamp(toy, monkeypatch):
     module = importlib.import_module(toy.code)
     measure = module.rows
 
-    def edited(run: Run[Setting], **options: object) -> object:
+    def edited(run, **options):
         monkeypatch.setattr("robustbook.studies._study.fingerprint", lambda _: "new")
         return measure(run, **options)
 
@@ -145,10 +133,7 @@ def test_what_is_edited_during_a_run_is_not_in_its_stamp(
     assert toy.stamp("quick") != before
 
 
-def test_time_is_that_of_the_run_that_measured(
-    toy: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+def test_time_is_that_of_the_run_that_measured(toy, monkeypatch):
     ticks = iter(range(0, 10_000, 100))
     monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
     first = toy.compute(profile="quick", device="cpu").provenance
@@ -161,7 +146,7 @@ def test_time_is_that_of_the_run_that_measured(
     assert again["seconds"] == 300
 
 
-def test_a_run_shows_its_parts_and_its_only_setting() -> None:
+def test_a_run_shows_its_parts_and_its_only_setting():
     run = Run("toy", "quick", 0, "cpu", (Setting(dataset="digits", samples=3),))
     assert len(run.data) == 3
     assert list(run.each("ab")) == ["a", "b"]
@@ -170,22 +155,20 @@ def test_a_run_shows_its_parts_and_its_only_setting() -> None:
     assert torch.equal(step.images, Setting(dataset="digits").data().images[:9:4])
 
 
-def test_shared_keys_stand_behind_what_a_row_is() -> None:
+def test_shared_keys_stand_behind_what_a_row_is():
     (row,) = under({"model": "a"}, [{"what": "error", "pa": 1.0}])
     assert list(row) == ["what", "model", "pa"]
     assert list(under({"model": "a"}, [{"pa": 1.0}])) == [{"model": "a", "pa": 1.0}]
 
 
-def test_stored_rows_of_another_profile_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_stored_rows_of_another_profile_are_refused(monkeypatch):
     quick = Results("noise", "quick", (), {})
     monkeypatch.setattr("robustbook.studies.read_results", lambda _: quick)
     with pytest.raises(DataUnavailableError, match="expected stored rows of the full"):
         results_for("noise", profile="full")
 
 
-def test_a_study_forecasts_what_it_took() -> None:
+def test_a_study_forecasts_what_it_took():
     stored = read_results("adversarial_sweep").provenance["seconds"]
     assert STUDIES["adversarial_sweep"].forecast() == stored
     assert replace(STUDIES["noise"], name="nothing").forecast() is None
@@ -194,7 +177,7 @@ def test_a_study_forecasts_what_it_took() -> None:
 # ---------------------------------------------------------------------- statistics
 
 
-def test_error_of_clusters() -> None:
+def test_error_of_clusters():
     values = torch.randn(50, generator=torch.Generator().manual_seed(0))
     alone = clustered_error(values, torch.arange(50))
     assert alone == pytest.approx(mean_error(values))
@@ -208,31 +191,27 @@ def test_error_of_clusters() -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch):
     """A project with data of its own, to which the command writes."""
     (tmp_path / "data" / "results").mkdir(parents=True)
     for module in ("robustbook.studies.results", "robustbook.studies.__main__"):
         monkeypatch.setattr(f"{module}.data_directory", lambda: tmp_path / "data")
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path / "cache"))
     return tmp_path
 
 
-def command(*words: str) -> tuple[int, str]:
+def command(*words):
     app = Typer()
     app.command()(__main__.main)
     ended = CliRunner().invoke(app, words, env={"COLUMNS": "400", "TERM": "dumb"})
     return ended.exit_code, ended.output
 
 
-def test_the_command_stores_checks_and_confirms(
-    toy: Study, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_stores_checks_and_confirms(toy, project):
     assert command("toy", "--device", "cpu")[0] == 0
     path = project / "data" / "results" / "toy.json"
     measured = json.loads(path.read_text())
     assert measured["stamp"]["known"]["how"] == "measured"
-    source = Path(__file__).parents[2] / "src"
-    (project / "src").symlink_to(source)
+    (project / "src").symlink_to(Path(__file__).parents[2] / "src")
     assert command("check") == (0, "")
 
     measured["stamp"]["code_sha256"] = "0" * 64
@@ -253,9 +232,7 @@ def test_the_command_stores_checks_and_confirms(
     assert confirmed["provenance"] == measured["provenance"]
 
 
-def test_the_command_keeps_full_rows_and_says_what_is_wrong(
-    toy: Study, project: Path
-) -> None:
+def test_the_command_keeps_full_rows_and_says_what_is_wrong(toy, project):
     command("toy", "--device", "cpu")
     path = project / "data" / "results" / "toy.json"
     full = path.read_bytes()
@@ -267,7 +244,7 @@ def test_the_command_keeps_full_rows_and_says_what_is_wrong(
     assert "expected one of" in command("nothing")[1]
 
 
-def test_telling_what_is_stale_takes_no_torch() -> None:
+def test_telling_what_is_stale_takes_no_torch():
     program = (
         "import sys, robustbook.studies.__main__, robustbook.studies.results\n"
         "print({'torch', 'pandas', 'sklearn'} & set(sys.modules))"

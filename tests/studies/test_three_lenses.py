@@ -1,10 +1,7 @@
 """The study of chapter 27: its quick rows against direct computation."""
 
-from __future__ import annotations
-
 import itertools
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -17,32 +14,26 @@ from robustbook.agreement import posterior_agreement
 from robustbook.corruptions import CORRUPTIONS
 from robustbook.studies._run import Run
 from robustbook.studies.lenses._failures import weighted_auroc
-from robustbook.studies.lenses._models import LensedModel, measure_model
+from robustbook.studies.lenses._models import measure_model
 from robustbook.studies.lenses.settings import SETTINGS
 from robustbook.studies.lenses.three_lenses import MEASURES
-from robustbook.studies.results import Results
 
 (SETTING,) = SETTINGS["quick"]
 MODEL = "digits-cnn-s0"
 
 
-@pytest.fixture
-def rows(quick: Callable[[str], Results]) -> Results:
-    return quick("three_lenses")
-
-
 @pytest.fixture(scope="module")
-def lensed() -> LensedModel:
+def lensed():
     return measure_model(Run("lenses", "quick", 0, "cpu", (SETTING,)), MODEL)
 
 
-def test_every_profile_has_eight_models_or_more() -> None:
+def test_every_profile_has_eight_models_or_more():
     for settings in SETTINGS.values():
         assert len(settings[0].models) >= 8
 
 
-def test_model_rows(rows: Results, lensed: LensedModel) -> None:
-    found = rows.select(what="model")
+def test_model_rows(three_lenses, lensed):
+    found = three_lenses.select(what="model")
     assert [row["model"] for row in found] == list(SETTING.models)
     assert all(set(MEASURES) <= row.keys() for row in found)
     row = next(row for row in found if row["model"] == MODEL)
@@ -63,9 +54,7 @@ def test_model_rows(rows: Results, lensed: LensedModel) -> None:
     assert row["robust_share"] <= 1 - row["mismatch_adversarial"] + 1e-12
 
 
-def test_both_estimates_of_the_average_case_are_of_the_same_thing(
-    lensed: LensedModel,
-) -> None:
+def test_both_estimates_of_the_average_case_are_of_the_same_thing(lensed):
     sigma = SETTING.sigma
     off = lensed.kept - lensed.linearized[sigma]
     assert abs(float(off.mean())) < 0.02
@@ -74,9 +63,9 @@ def test_both_estimates_of_the_average_case_are_of_the_same_thing(
     assert float(np.corrcoef(lensed.kept, lensed.linearized[sigma])[0, 1]) > 0.9
 
 
-def test_rank_rows(rows: Results) -> None:
-    table = rows.select(what="model")
-    ranks = rows.select(what="rank")
+def test_rank_rows(three_lenses):
+    table = three_lenses.select(what="model")
+    ranks = three_lenses.select(what="rank")
     pairs = list(itertools.combinations(MEASURES, 2))
     assert [(row["first"], row["second"]) for row in ranks] == pairs
     for row in ranks:
@@ -87,23 +76,23 @@ def test_rank_rows(rows: Results) -> None:
         assert -1 <= row["tau_low"] <= row["tau_high"] <= 1
 
 
-def test_relation_rows(rows: Results, lensed: LensedModel) -> None:
+def test_relation_rows(three_lenses, lensed):
     scores = lensed.scores()
-    found = rows.select(what="relation", model=MODEL)
+    found = three_lenses.select(what="relation", model=MODEL)
     assert len(found) == 8
     for row in found:
         direct = kendalltau(scores[row["first"]], scores[row["second"]]).statistic
         assert row["tau"] == pytest.approx(direct)
         assert row["tau_low"] < row["tau"] < row["tau_high"]
-    (difference,) = rows.select(what="difference", model=MODEL)
+    (difference,) = three_lenses.select(what="difference", model=MODEL)
     by = {row["second"]: row["tau"] for row in found if row["first"] == "pa_noise"}
     assert difference["tau_difference"] == pytest.approx(
         by["average_case"] - by["logit_margin"]
     )
 
 
-def test_foresight_rows(rows: Results, lensed: LensedModel) -> None:
-    for row in rows.select(what="foresight", model=MODEL):
+def test_foresight_rows(three_lenses, lensed):
+    for row in three_lenses.select(what="foresight", model=MODEL):
         score = lensed.scores(row["shift"])[row["score"]]
         failed, among = lensed.changed(row["shift"]), torch.ones(len(score)).bool()
         if row["failure"] == "wrong":
@@ -112,15 +101,19 @@ def test_foresight_rows(rows: Results, lensed: LensedModel) -> None:
         assert row["auroc"] == pytest.approx(direct)
         assert row["failed"] == pytest.approx(float(failed[among].double().mean()))
     for failure in ("changed", "wrong"):
-        means = {r["score"]: r for r in rows.select(what="mean", failure=failure)}
-        gains = {r["score"]: r for r in rows.select(what="gain", failure=failure)}
+        means = {
+            r["score"]: r for r in three_lenses.select(what="mean", failure=failure)
+        }
+        gains = {
+            r["score"]: r for r in three_lenses.select(what="gain", failure=failure)
+        }
         assert means.keys() == gains.keys() == lensed.scores().keys()
         for score, gain in gains.items():
             direct = means[score]["auroc"] - means["logit_margin"]["auroc"]
             assert gain["gain"] == pytest.approx(direct)
 
 
-def test_no_score_sees_the_corruption_that_is_held_out(lensed: LensedModel) -> None:
+def test_no_score_sees_the_corruption_that_is_held_out(lensed):
     blind = replace(
         lensed,
         agreements=lensed.agreements | {"blur": lensed.agreements["noise"]},
@@ -131,8 +124,8 @@ def test_no_score_sees_the_corruption_that_is_held_out(lensed: LensedModel) -> N
     assert not torch.equal(blind.domain(), lensed.domain())
 
 
-def test_cost_rows(rows: Results) -> None:
-    costs = {row["measure"]: row for row in rows.select(what="cost")}
+def test_cost_rows(three_lenses):
+    costs = {row["measure"]: row for row in three_lenses.select(what="cost")}
     assert (costs["logit_margin"]["forward"], costs["logit_margin"]["backward"]) == (
         1,
         0,
@@ -147,7 +140,7 @@ def test_cost_rows(rows: Results) -> None:
     assert costs["input_margin"]["backward"] > 50
 
 
-def test_auroc_against_scikit_learn() -> None:
+def test_auroc_against_scikit_learn():
     random = np.random.default_rng(0)
     scores = random.integers(0, 6, size=80).astype(float)
     failed = random.random(80) < 0.3
@@ -159,7 +152,7 @@ def test_auroc_against_scikit_learn() -> None:
         assert value == pytest.approx(roc_auc_score(failed[pick], -scores[pick]))
 
 
-def test_auroc_of_a_resample_without_failures_is_unknown() -> None:
+def test_auroc_of_a_resample_without_failures_is_unknown():
     weights = np.array([[0.0, 1.0, 2.0]])
     found = weighted_auroc(
         np.array([1.0, 2.0, 3.0]), np.array([True, False, False]), weights

@@ -37,17 +37,6 @@ _ALL: Final = (
     Study("pseudo_agreement", "adversarial.pseudo_agreement"),
     Study("adversarial_groups", "adversarial.adversarial_groups"),
     Study("adversarial_sweep", "adversarial.adversarial_sweep"),
-    Study(
-        "stronger_sweep",
-        "adversarial.adversarial_sweep",
-        {"kinds": ("fmn", "fab", "apgd-ce", "apgd-dlr")},
-    ),
-    Study(
-        "mnist_sweep",
-        "adversarial.adversarial_sweep",
-        {"kinds": ("pgd", "fmn")},
-        keys=("quick", "mnist"),
-    ),
     Study("attack_convergence", "adversarial.attack_convergence"),
     Study("attack_examples", "adversarial.attack_examples"),
     Study("boundary", "adversarial.boundary"),
@@ -55,21 +44,25 @@ _ALL: Final = (
     Study("norm_quantiles", "adversarial.norm_quantiles"),
     Study("paired_differences", "adversarial.paired_differences"),
     Study("rank_stability", "adversarial.rank_stability"),
-    Study(
-        "mnist_rank_stability",
-        "adversarial.rank_stability",
-        {"bootstraps": 50},
-        keys=("quick", "mnist"),
-    ),
     Study("text_edits", "adversarial.text_edits"),
+    Study(
+        "stronger_sweep", "adversarial.adversarial_sweep",
+        {"kinds": ("fmn", "fab", "apgd-ce", "apgd-dlr")},
+    ),
+    Study(
+        "mnist_sweep", "adversarial.adversarial_sweep",
+        {"kinds": ("pgd", "fmn")}, ("quick", "mnist"),
+    ),
+    Study(
+        "mnist_rank_stability", "adversarial.rank_stability",
+        {"bootstraps": 50}, ("quick", "mnist"),
+    ),
     Study("domain_bias", "domains.domain_bias"),
     Study("domain_learners", "domains.domain_learners"),
     Study("domain_selection", "domains.domain_selection"),
     Study(
-        "domain_shortcuts",
-        "domains.domain_selection",
-        {"shortcuts": True},
-        keys=("quick shortcuts", "full shortcuts"),
+        "domain_shortcuts", "domains.domain_selection",
+        {"shortcuts": True}, ("quick shortcuts", "full shortcuts"),
     ),
     Study("average_case_bias", "average_case.average_case_bias"),
     Study("average_case_errors", "average_case.average_case_errors"),
@@ -81,7 +74,7 @@ _ALL: Final = (
     Study("margin_pseudo", "margins.margin_pseudo"),
     Study("margin_samples", "margins.margin_samples"),
     Study("three_lenses", "lenses.three_lenses"),
-)
+)  # fmt: skip
 
 #: Studies by name.
 STUDIES: Final[dict[str, Study]] = {study.name: study for study in _ALL}
@@ -95,7 +88,7 @@ def run_study(
     device: str = "auto",
     directory: Path | str | None = None,
 ) -> Results:
-    """Run a study and store its rows.
+    """Run a study and store its rows with their provenance.
 
     Parameters
     ----------
@@ -109,11 +102,6 @@ def run_study(
         Where to run: "cpu", "cuda", or "auto" for a CUDA device if there is one.
     directory : Path or str, optional
         Where to write ``NAME.json``; the project's ``data/results`` by default.
-
-    Returns
-    -------
-    Results
-        Its rows with their provenance.
 
     Raises
     ------
@@ -132,7 +120,10 @@ def run_study(
     """
     study = _named(name)
     results = study.compute(profile=profile, seed=seed, device=device, stamped=True)
-    return study.store(results, directory=directory)
+    # By name: who only reads stored rows does not depend on what writes them.
+    stored = importlib.import_module("robustbook.studies._stored")
+    written: Results = stored.write_results(results, directory=directory)
+    return written
 
 
 def results_for(
@@ -143,7 +134,7 @@ def results_for(
     seed: int = 0,
     device: str = "auto",
 ) -> Results:
-    """Return the rows of a study as a chapter shows them.
+    """Return the rows of a study as a chapter shows them, with their provenance.
 
     In the full profile they are read from ``data/results``, unless they are asked
     to be computed anew. In the quick profile they are computed at once, on a smaller
@@ -151,19 +142,10 @@ def results_for(
 
     Parameters
     ----------
-    name : str
-        A key of :data:`STUDIES`.
-    profile : {"quick", "full"}
-        As the chapter's parameter.
+    name, profile, seed, device
+        As in :func:`run_study`.
     recompute : bool, default False
         Compute also what is stored. The stored file is left as it is.
-    seed, device
-        As in :func:`run_study`.
-
-    Returns
-    -------
-    Results
-        Rows with their provenance.
 
     Raises
     ------

@@ -25,8 +25,6 @@ from robustbook.studies._stored import checked_rows
 from robustbook.studies._study import PROFILES, Study
 from robustbook.studies.results import Results
 
-__all__ = ["compute", "inputs_of"]
-
 
 def compute(
     study: Study, *, profile: str, seed: int, device: str, stamped: bool = False

@@ -1,19 +1,25 @@
-"""What a study is given: its settings, and the run that it is part of."""
+"""What a study is given, its settings and its run; and rows, of plain values."""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
+from torch import Tensor, nn
 from tqdm import tqdm
 
+from robustbook._checks.extras import extra
 from robustbook._store.sums import tensors_sum
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.studies._rows import Row
+from robustbook.models import load_model, resolve_device
 
-__all__ = ["Run", "Setting", "data_sum", "under"]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,25 +27,15 @@ class Setting:
     """Images and the networks that meet on them; parts of the book add to it.
 
     What a study reads, and so what its stamp covers, follows from this.
-
-    Attributes
-    ----------
-    dataset, split : str
-        The images.
-    models : collection of str
-        Names of the networks; a dictionary where each has options of its own.
-    samples : int or None
-        How many images, from the first; None is all.
-    step : int
-        Every how many-th image is taken.
     """
 
     dataset: str
     split: str = "test"
+    #: Names of the networks; a dictionary where each has options of its own.
     models: Collection[str] = ()
+    #: How many images, from the first, and every how many-th; None is all.
     samples: int | None = None
     step: int = 1
-
     #: What `dataset` names: images, sentences, or nothing where data are made up.
     kind: ClassVar[str] = "images"
 
@@ -61,29 +57,14 @@ T = TypeVar("T")
 
 @dataclass
 class Run(Generic[S]):
-    """One run of a study.
-
-    Attributes
-    ----------
-    name : str
-        Of the study.
-    profile : {"quick", "full"}
-        How large it is.
-    seed : int
-        Of everything random in it.
-    device : str
-        Where to run.
-    settings : tuple of Setting
-        Those of the profile.
-    units : int
-        How many parts are done: what is not in the cache then is lost when stopped.
-    """
+    """One run of a study in a profile, with the profile's settings."""
 
     name: str
     profile: str
     seed: int
     device: str
     settings: tuple[S, ...]
+    #: How many parts are done: what is not in the cache then is lost when stopped.
     units: int = field(default=0)
 
     @property
@@ -96,6 +77,10 @@ class Run(Generic[S]):
     def data(self) -> Dataset:
         """Its images."""
         return self.setting.data()
+
+    def model(self, name: str) -> nn.Module:
+        """Load a network, where the run is."""
+        return load_model(name).eval().to(resolve_device(self.device))
 
     def each(self, parts: Iterable[T]) -> Iterator[T]:
         """Take the parts one by one, under a progress bar."""
@@ -120,3 +105,35 @@ def under(keys: Row, rows: Iterable[Row]) -> Iterator[Row]:
     for row in rows:
         what = {"what": row["what"]} if "what" in row else {}
         yield {**what, **keys, **row}
+
+
+def decimals(value: Any, digits: int = 6) -> float:
+    """A plain number of so many decimals."""
+    return round(float(value), digits)
+
+
+def significant(value: Any) -> float:
+    """A plain number of six significant digits."""
+    return float(f"{float(value):.6g}")
+
+
+def png(image: Tensor) -> str:
+    """An image (C, H, W) with pixels in [0, 1] as a PNG file in base64."""
+    with extra("data"):
+        from PIL import Image
+
+    levels = (image * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    buffer = io.BytesIO()
+    Image.fromarray(levels.squeeze()).save(buffer, "PNG", optimize=True)
+    return base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Time on a single thread: small steps gain nothing from more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

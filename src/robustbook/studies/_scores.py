@@ -1,15 +1,13 @@
-"""One row of scores for one pair of logit arrays."""
+"""Scores of one pair of logit arrays, in all and sample by sample."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from robustbook.agreement import posterior_agreement
+from robustbook.agreement import Agreement, posterior_agreement
 from robustbook.scores import accuracy, afr_pred
-from robustbook.studies._rows import Row
-from robustbook.studies._statistics import share_error
-
-__all__ = ["confidence", "measure_pair"]
+from robustbook.studies._run import Row
+from robustbook.studies._statistics import share_row
 
 
 def confidence(logits: Tensor) -> float:
@@ -17,20 +15,41 @@ def confidence(logits: Tensor) -> float:
     return float(logits.double().softmax(1).amax(1).mean())
 
 
+def agreement_row(result: Agreement) -> Row:
+    """Agreement with its error, its temperature and its parts."""
+    return {
+        "pa": result.pa, "pa_se": result.standard_error, "beta": result.beta,
+        "hard_part": result.hard_part, "confidence_part": result.confidence_part,
+    }  # fmt: skip
+
+
+def failure_rates(logits: Tensor, shifted: Tensor, labels: Tensor) -> Row:
+    """Both attack failure rates with their errors."""
+    return {
+        **share_row("afr_true", accuracy(shifted, labels), len(labels)),
+        **share_row("afr_pred", afr_pred(logits, shifted), len(labels)),
+    }
+
+
 def measure_pair(logits: Tensor, shifted: Tensor, labels: Tensor) -> Row:
     """Agreement, its parts, attack failure rates and confidence after the shift."""
-    result = posterior_agreement(logits, shifted)
-    count = result.num_samples
-    true, pred = accuracy(shifted, labels), afr_pred(logits, shifted)
     return {
-        "pa": result.pa,
-        "pa_se": result.standard_error,
-        "beta": result.beta,
-        "hard_part": result.hard_part,
-        "confidence_part": result.confidence_part,
-        "afr_true": true,
-        "afr_true_se": share_error(true, count),
-        "afr_pred": pred,
-        "afr_pred_se": share_error(pred, count),
+        **agreement_row(posterior_agreement(logits, shifted)),
+        **failure_rates(logits, shifted, labels),
         "confidence_after": confidence(shifted),
+    }
+
+
+def sample_terms(
+    result: Agreement, logits: Tensor, shifted: Tensor, labels: Tensor
+) -> dict[str, Tensor]:
+    """What each sample adds to the means of the measures, shape (N,) each.
+
+    Contributions to PA are those at the best temperature (envelope theorem).
+    """
+    after = shifted.argmax(1)
+    return {
+        "pa": result.per_sample.double(),
+        "afr_true": (after == labels).double(),
+        "afr_pred": (after == logits.argmax(1)).double(),
     }

@@ -11,23 +11,7 @@ import numpy.typing as npt
 from scipy.stats import bootstrap, permutation_test, sem, spearmanr
 from torch import Tensor
 
-from robustbook.studies._rows import Row, significant
-
-__all__ = [
-    "Integers",
-    "Values",
-    "area_within_classes",
-    "bootstrap_interval",
-    "class_differences",
-    "clustered_error",
-    "mean_error",
-    "middle_95",
-    "rank_correlation",
-    "rank_correlation_error",
-    "ratio_of_means",
-    "share_error",
-    "share_ordered",
-]
+from robustbook.studies._run import Row, significant
 
 Values = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -40,10 +24,28 @@ def share_error(share: float, count: int) -> float:
     return math.sqrt(share * (1 - share) / count)
 
 
+def share_row(name: str, share: float, count: int) -> Row:
+    """A share and its standard error, in columns named after `name`."""
+    return {name: share, f"{name}_se": share_error(share, count)}
+
+
 def mean_error(values: Values | Tensor) -> float:
     """Standard error of the mean of independent values."""
     array = np.asarray(values, dtype=np.float64)
     return float(array.std(ddof=1) / math.sqrt(len(array)))
+
+
+def mean_row(
+    name: str, values: Values | Tensor, rounded: Callable[[Any], float] = float
+) -> Row:
+    """A mean and its standard error, in columns named after `name`."""
+    mean = values.mean()
+    return {name: rounded(mean), f"{name}_se": rounded(mean_error(values))}
+
+
+def interval_row(name: str, value: Any, ends: tuple[Any, Any]) -> Row:
+    """A value and the ends of its interval, in columns named after `name`."""
+    return {name: value, f"{name}_low": ends[0], f"{name}_high": ends[1]}
 
 
 def clustered_error(values: Tensor, clusters: Tensor) -> float:

@@ -21,15 +21,11 @@ from robustbook.studies.results import (
     results_folder,
 )
 
-__all__ = ["checked_rows", "confirm_results", "write_results"]
-
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _INFINITIES: Final = {math.inf: "inf", -math.inf: "-inf"}
 
 
-def write_results(
-    results: Results, *, stamp: Mapping[str, Any], directory: Path | str | None = None
-) -> Results:
+def write_results(results: Results, *, directory: Path | str | None = None) -> Results:
     """Write what was measured, with the commit and the stamp of a study."""
     if not _NAME.fullmatch(results.name):
         raise ValueError(
@@ -38,17 +34,15 @@ def write_results(
         )
     rows = checked_rows(results.rows)
     commit, dirty = _git_state(Path(__file__).parent)
-    measured = {"how": "measured", "commit": commit, "date": _today()}
     content = {
         "schema": SCHEMA,
         "profile": results.profile,
         "rows": [_encoded(row) for row in rows],
         "provenance": {"commit": commit, "dirty": dirty, **results.provenance},
-        "stamp": {**stamp, "known": measured},
+        "stamp": _known(results.stamp, how="measured", commit=commit),
     }
     path = results_folder(directory) / f"{results.name}.json"
-    write_text(path, _text(content))
-    return read_results(path.stem, directory=directory)
+    return _written(path, content)
 
 
 def confirm_results(
@@ -68,20 +62,20 @@ def confirm_results(
     path = results_folder(directory) / f"{name}.json"
     content = read_json(path, remedy=REMEDY)
     commit, dirty = _git_state(Path(__file__).parent)
-    confirmed = {
-        "how": "confirmed",
-        "commit": commit,
-        "dirty": dirty,
-        "date": _today(),
-        "evidence": evidence.strip(),
-    }
-    # Sums of the rule before stamps, which left out the study's own module.
-    for outdated in ("code", "code_sha256"):
-        content["provenance"].pop(outdated, None)
-    content.pop("experiment", None)
-    content["stamp"] = {**stamp, "known": confirmed}
-    write_text(path, _text(content))
-    return read_results(path.stem, directory=directory)
+    content["stamp"] = _known(
+        stamp, how="confirmed", commit=commit, dirty=dirty, evidence=evidence.strip()
+    )
+    return _written(path, content)
+
+
+def _known(stamp: Mapping[str, Any], **how: Any) -> dict[str, Any]:
+    """A stamp, and how it is known that present code gives these rows."""
+    return {**stamp, "known": {**how, "date": datetime.now(UTC).date().isoformat()}}
+
+
+def _written(path: Path, content: Mapping[str, Any]) -> Results:
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+    return read_results(path.stem, directory=path.parent)
 
 
 def checked_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -117,14 +111,6 @@ def _encoded(row: Row) -> dict[str, Any]:
         key: _INFINITIES.get(value, value) if type(value) is float else value
         for key, value in row.items()
     }
-
-
-def _today() -> str:
-    return datetime.now(UTC).date().isoformat()
-
-
-def _text(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def _git_state(folder: Path) -> tuple[str | None, bool | None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from robustbook._store import DataUnavailableError
@@ -17,8 +16,6 @@ from robustbook.studies.results import Results, read_results
 
 if TYPE_CHECKING:
     from robustbook.studies._run import Setting
-
-__all__ = ["PROFILES", "Study"]
 
 PROFILES: Final = ("quick", "full")
 
@@ -33,10 +30,8 @@ class Study:
 
     Attributes
     ----------
-    name : str
-        Of the study and of its stored result.
-    module : str
-        Below ``robustbook.studies``.
+    name, module : str
+        Of the study and of its stored result; below ``robustbook.studies``.
     options : dict
         Arguments of ``rows`` that tell studies of one module apart.
     keys : (str, str)
@@ -81,15 +76,6 @@ class Study:
         how = {"profile": profile, "seed": seed, "device": device, "stamped": stamped}
         results: Results = _named("_compute").compute(self, **how)
         return results
-
-    def store(
-        self, results: Results, *, directory: Path | str | None = None
-    ) -> Results:
-        """Write what was computed, with the commit and its stamp."""
-        stored: Results = _named("_stored").write_results(
-            results, stamp=results.stamp, directory=directory
-        )
-        return stored
 
     def rows(self, **how: Any) -> list[dict[str, Any]]:
         """The rows alone; takes what :meth:`compute` does."""

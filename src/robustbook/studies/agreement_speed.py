@@ -13,9 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from robustbook.agreement import posterior_agreement
 from robustbook.agreement.parts import Kernel, adam_steps
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, Setting
-from robustbook.studies._timing import one_thread
+from robustbook.studies._run import Row, Run, Setting, one_thread
 
 #: Epochs of the papers' procedure, which takes batches of 16.
 PAPER_EPOCHS = 500
@@ -48,37 +46,26 @@ def exact_row(samples: int, classes: int, *, repeat: int, seed: int = 0) -> Row:
     pair = ordinary_problem(samples, classes, seed)
     result = posterior_agreement(*pair)
     return {
-        "what": "exact",
-        "samples": samples,
-        "classes": classes,
+        "what": "exact", "samples": samples, "classes": classes,
         "seconds": shortest(lambda: posterior_agreement(*pair), repeat),
-        "evaluations": result.evaluations,
-        "gap": result.gap,
-    }
+        "evaluations": result.evaluations, "gap": result.gap,
+    }  # fmt: skip
 
 
 def adam_row(
-    samples: int,
-    classes: int,
-    *,
-    epochs: int,
-    measured: int,
-    batch_size: int | None,
-    seed: int = 0,
-) -> Row:
+    samples: int, classes: int, *, epochs: int, measured: int,
+    batch_size: int | None, seed: int = 0,
+) -> Row:  # fmt: skip
     """Gradient steps alone, ``measured`` epochs extrapolated to ``epochs``."""
     pair = ordinary_problem(samples, classes, seed)
     adam_steps(*pair, epochs=1)  # the first step of a process loads autograd
     spent = shortest(lambda: adam_steps(*pair, epochs=measured, batch_size=batch_size))
     return {
         "what": "adam-full-batch" if batch_size is None else "adam-minibatches",
-        "samples": samples,
-        "classes": classes,
-        "seconds": spent * epochs / measured,
-        "epochs": epochs,
-        "measured_epochs": measured,
+        "samples": samples, "classes": classes, "seconds": spent * epochs / measured,
+        "epochs": epochs, "measured_epochs": measured,
         "batch_size": samples if batch_size is None else batch_size,
-    }
+    }  # fmt: skip
 
 
 def papers_row(
@@ -101,8 +88,7 @@ def papers_row(
     def epoch() -> None:
         for clean, shifted in loader:
             optimizer.zero_grad()
-            (gradient,) = torch.autograd.grad(-overlap(clean, shifted), beta)
-            beta.grad = gradient
+            (beta.grad,) = torch.autograd.grad(-overlap(clean, shifted), beta)
             optimizer.step()
         with torch.no_grad():
             for clean, shifted in loader:
@@ -110,14 +96,10 @@ def papers_row(
 
     spent = sum(shortest(epoch) for _ in range(measured))
     return {
-        "what": "papers-procedure",
-        "samples": samples,
-        "classes": classes,
-        "seconds": spent * epochs / measured,
-        "epochs": epochs,
-        "measured_epochs": measured,
-        "batch_size": PAPER_BATCH,
-    }
+        "what": "papers-procedure", "samples": samples, "classes": classes,
+        "seconds": spent * epochs / measured, "epochs": epochs,
+        "measured_epochs": measured, "batch_size": PAPER_BATCH,
+    }  # fmt: skip
 
 
 def arithmetic_row(samples: int, classes: int, *, repeat: int, seed: int = 0) -> Row:
@@ -129,14 +111,11 @@ def arithmetic_row(samples: int, classes: int, *, repeat: int, seed: int = 0) ->
     out = torch.empty_like(values)
     bare = shortest(lambda: torch.exp(values, out=out), repeat)
     return {
-        "what": "arithmetic",
-        "samples": samples,
-        "classes": classes,
-        "seconds": evaluation,
-        "exponentials": len(values),
+        "what": "arithmetic", "samples": samples, "classes": classes,
+        "seconds": evaluation, "exponentials": len(values),
         "exponentials_seconds": bare,
         "statistics_seconds": shortest(lambda: Kernel(*pair), repeat),
-    }
+    }  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,9 +137,7 @@ class SpeedSetting(Setting):
 SETTINGS: Final = {
     "quick": (SpeedSetting(samples=500, large=200, repeat=2, whole=5, batched=1),),
     "full": (
-        SpeedSetting(
-            samples=10_000, large=50_000, repeat=30, whole=500, batched=MEASURED_EPOCHS
-        ),
+        SpeedSetting(samples=10_000, large=50_000, repeat=30, whole=500, batched=5),
     ),
 }
 

@@ -1,9 +1,7 @@
-"""Stored results: expensive numbers with their provenance, and reported ones.
+"""Stored results, expensive numbers with their provenance; and reported ones.
 
 ``data/results/NAME.json`` holds the tidy rows of a study beside the run that measured
-them (commit, device, versions, seed, duration) and a stamp: the sums of the code, the
-options and the inputs that they depend on, and how it is known that the present ones
-give these rows. Where one of these changes, :func:`stale_results` says so.
+them and a stamp: the sums of the code, the options and the inputs that they depend on.
 ``data/reported/NAME.json`` holds figures that other papers print.
 """
 
@@ -16,25 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from robustbook._checks.extras import extra
-from robustbook._store import (
-    DataUnavailableError,
-    data_directory,
-    note_read,
-    read_json,
-)
+from robustbook._store import DataUnavailableError, data_directory, note_read, read_json
 from robustbook._store.provenance import Code
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "Reported",
-    "Results",
-    "StaleResult",
-    "load_reported",
-    "read_results",
+    "Reported", "Results", "StaleResult", "load_reported", "read_results",
     "stale_results",
-]
+]  # fmt: skip
 
 REMEDY: Final = "run its study again"
 #: How the names of our own checkpoints end: with the seed of their training.
@@ -50,17 +39,7 @@ class _Table:
     rows: tuple[dict[str, Any], ...]
 
     def select(self, **where: Any) -> list[dict[str, Any]]:
-        """Return the rows that have all the given values.
-
-        Parameters
-        ----------
-        **where
-            Columns and the values asked for.
-
-        Returns
-        -------
-        list of dict
-            Rows, in their order.
+        """Return the rows that have all the given values, by column, in their order.
 
         Examples
         --------
@@ -75,16 +54,6 @@ class _Table:
 
     def row(self, **where: Any) -> dict[str, Any]:
         """Return the one row that has all the given values.
-
-        Parameters
-        ----------
-        **where
-            Columns and the values asked for.
-
-        Returns
-        -------
-        dict
-            The row.
 
         Raises
         ------
@@ -104,18 +73,9 @@ class _Table:
         return rows[0]
 
     def frame(self, **where: Any) -> pd.DataFrame:
-        """Return rows as a pandas table, to pivot, group and print.
+        """Return selected rows, by default all, as a pandas table: a line each.
 
-        Parameters
-        ----------
-        **where
-            Columns and the values asked for; all rows by default.
-
-        Returns
-        -------
-        pandas.DataFrame
-            A line for each row. Columns that none of them has are left out; what a row
-            has not is missing.
+        Columns that none of them has are left out; what a row has not is missing.
 
         Examples
         --------
@@ -135,10 +95,8 @@ class Results(_Table):
 
     Attributes
     ----------
-    name : str
-        Of the study, and of the file.
-    profile : str
-        "quick" or "full".
+    name, profile : str
+        Of the study and of its file; "quick" or "full".
     rows : tuple of dict
         One flat dictionary for each measured thing.
     provenance : dict
@@ -162,14 +120,10 @@ class Reported(_Table):
 
     Attributes
     ----------
-    name : str
-        Name of the file.
-    title : str
-        What the figures are.
-    document, place : str
-        The document, and the table or figure in it.
-    notes : str
-        How to read them.
+    name, title : str
+        Of the file; what the figures are.
+    document, place, notes : str
+        The document, the table or figure in it, and how to read them.
     rows : tuple of dict
         One flat dictionary for each printed row.
     """
@@ -188,12 +142,10 @@ class StaleResult:
 
     Attributes
     ----------
-    name : str
-        Name of the result.
+    name, reason : str
+        Of the result; what is wrong, and after the last semicolon what mends it.
     path : Path
         Its file.
-    reason : str
-        What is wrong, and after the last semicolon what mends it.
     """
 
     name: str
@@ -208,7 +160,7 @@ class StaleResult:
 
 
 def read_results(name: str, *, directory: Path | str | None = None) -> Results:
-    """Read the stored results of a study.
+    """Read the stored results of a study: rows and provenance.
 
     Parameters
     ----------
@@ -216,11 +168,6 @@ def read_results(name: str, *, directory: Path | str | None = None) -> Results:
         Name of the file, without its ending.
     directory : Path or str, optional
         Where to look; the project's ``data/results`` by default.
-
-    Returns
-    -------
-    Results
-        Rows and provenance.
 
     Raises
     ------
@@ -272,17 +219,8 @@ def _read_stored(path: Path) -> Results:
 def stale_results(root: Path) -> list[StaleResult]:
     """Report stored results that the present code may not reproduce.
 
-    Parameters
-    ----------
-    root : Path
-        The repository: results and checkpoints are read from ``data`` and code from
-        ``src`` below it.
-
-    Returns
-    -------
-    list of StaleResult
-        One for each result whose code, options or checkpoints changed or are gone, or
-        whose file is not a result; empty if all are fresh.
+    Those below the repository `root` whose code, options or checkpoints changed or are
+    gone, or whose file is not a result; none if all are fresh.
 
     Examples
     --------
@@ -358,18 +296,12 @@ def _decoded(row: Row) -> dict[str, Any]:
 
 
 def load_reported(name: str) -> Reported:
-    """Load figures that a source paper reports.
+    """Load figures that a source paper reports, with document and place.
 
     Parameters
     ----------
     name : str
-        One of the files of ``data/reported``, without its ending:
-        "thesis_table_4_1", "thesis_table_4_10", "thesis_table_5_7", ...
-
-    Returns
-    -------
-    Reported
-        The printed rows, with document and place.
+        A file of ``data/reported``, without its ending: "thesis_table_4_1", ...
 
     Raises
     ------
@@ -388,11 +320,5 @@ def load_reported(name: str) -> Reported:
         known = ", ".join(sorted(file.stem for file in folder.glob("*.json")))
         raise ValueError(f"name: expected one of {known}; got {name!r}")
     content = read_json(path, remedy="restore it from the repository")
-    return Reported(
-        name=name,
-        title=content["title"],
-        document=content["document"],
-        place=content["place"],
-        notes=content["notes"],
-        rows=tuple(content["rows"]),
-    )
+    printed = {key: content[key] for key in ("title", "document", "place", "notes")}
+    return Reported(name=name, rows=tuple(content["rows"]), **printed)

@@ -16,17 +16,12 @@ from robustbook.attacks import AttackResult, apgd, fab, fmn, pgd
 from robustbook.datasets import Dataset
 from robustbook.models import features_of, logits_of
 
-__all__ = ["Attack", "attacked_arrays"]
-
 #: Attacks by the name that rows give them: the function, and fixed options.
 _KINDS: Final[dict[str, tuple[Callable[..., AttackResult], dict[str, Any]]]] = {
     "pgd": (pgd, {"skip_errors": False}),
-    "pgd-surrogate": (pgd, {"skip_errors": False}),
-    "apgd-ce": (apgd, {"loss": "ce"}),
-    "apgd-dlr": (apgd, {"loss": "dlr"}),
-    "fmn": (fmn, {}),
-    "fab": (fab, {}),
-}
+    "pgd-surrogate": (pgd, {"skip_errors": False}), "apgd-ce": (apgd, {"loss": "ce"}),
+    "apgd-dlr": (apgd, {"loss": "dlr"}), "fmn": (fmn, {}), "fab": (fab, {}),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,15 @@ from robustbook.agreement import (
     gibbs_posterior,
     posterior_agreement,
 )
-from robustbook.scores import accuracy, afr_pred
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, under
+from robustbook.scores import accuracy
+from robustbook.studies._run import Row, Run, under
+from robustbook.studies._scores import agreement_row, failure_rates
 from robustbook.studies._statistics import (
     Integers,
     Values,
+    interval_row,
     mean_error,
     middle_95,
-    share_error,
 )
 from robustbook.studies.adversarial.attacked import (
     Attack,
@@ -95,33 +95,18 @@ def _in_focus(attack: Attack, setting: AttackSetting) -> bool:
 
 
 def _summary(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
-    clean, shifted, labels = pair.logits, pair.shifted_logits, pair.labels
-    true, pred = accuracy(shifted, labels), afr_pred(clean, shifted)
-    count = result.num_samples
+    logits = clean, shifted, labels = pair.logits, pair.shifted_logits, pair.labels
     gaps = clean.double().topk(2, dim=1).values
-    return {
-        "samples": count,
-        "classes": result.num_classes,
-        "accuracy": accuracy(clean, labels),
-        "afr_true": true,
-        "afr_true_se": share_error(true, count),
-        "afr_pred": pred,
-        "afr_pred_se": share_error(pred, count),
-        "pa": result.pa,
-        "pa_se": result.standard_error,
-        "beta": result.beta,
-        "beta_se": _beta_error(clean, shifted, result.beta),
-        "margin": float((gaps[:, 0] - gaps[:, 1]).mean()),
-        "hard_part": result.hard_part,
-        "confidence_part": result.confidence_part,
-        **_groups(pair, result),
-        **_confidences(pair, 1.0, "_1"),
-        **_confidences(pair, result.beta, "_star"),
-        **_entropies(pair, 1.0, "_1"),
-        **_entropies(pair, result.beta, "_star"),
-        **_detection(pair, result, draws),
-        **_discrepancies(pair, result.beta),
-    }
+    row: Row = {
+        "samples": result.num_samples, "classes": result.num_classes,
+        "accuracy": accuracy(clean, labels), **failure_rates(*logits),
+        **agreement_row(result), "beta_se": _beta_error(clean, shifted, result.beta),
+        "margin": float((gaps[:, 0] - gaps[:, 1]).mean()), **_groups(pair, result),
+    }  # fmt: skip
+    for beta, suffix in ((1.0, "_1"), (result.beta, "_star")):
+        row |= {**_confidences(pair, beta, suffix), **_entropies(pair, beta, suffix)}
+    detected = _detection(pair, result, draws)
+    return {**row, **detected, **_discrepancies(pair, result.beta)}
 
 
 def _beta_error(clean: Tensor, shifted: Tensor, beta: float) -> float | None:
@@ -146,31 +131,29 @@ def _masks(pair: AttackedLogits) -> tuple[Tensor, Tensor]:
 
 
 def _groups(pair: AttackedLogits, result: Agreement) -> Row:
-    """Exact contributions to PA, and two steps towards the thesis's approximation.
-
-    ``alike``: every pair replaced by two posteriors with two classes and the missing
-    confidence of the clean side (kept), or by the missing confidence of the attacked
-    side (fooled). ``approximation``: the average missing confidence in one logarithm.
-    """
+    """Exact contributions to PA, and two steps towards the thesis's approximation."""
     kept, correct = _masks(pair)
     parts = decompose_agreement(result, pair.logits, pair.shifted_logits, pair.labels)
+    # `alike`: each pair replaced by two posteriors with two classes and the missing
+    # confidence of the clean side (kept), or by that of the attacked side (fooled).
+    # `approximation`: the average missing confidence in one logarithm.
     missing = 1.0 - gibbs_posterior(pair.logits, result.beta).amax(1)
     shifted = 1.0 - gibbs_posterior(pair.shifted_logits, result.beta).amax(1)
+    doubled = (1 - 2 * missing + 2 * missing**2).log()
     alike = {
-        "kept_correct": (1 - 2 * missing + 2 * missing**2).log()[kept & correct],
-        "kept_wrong": (1 - 2 * missing + 2 * missing**2).log()[kept & ~correct],
+        "kept_correct": doubled[kept & correct],
+        "kept_wrong": doubled[kept & ~correct],
         "changed_correct": shifted.log()[~kept & correct],
     }
     row: Row = {}
-    for name in ("kept_correct", "kept_wrong", "changed_correct", "changed_wrong"):
+    for name in (*alike, "changed_wrong"):
         group = getattr(parts, name)
         row[f"count_{name}"] = group.count
         row[f"contribution_{name}"] = group.contribution
         row[f"approximation_{name}"] = _or_none(group.approximation)
         if name in alike:
-            total = float(alike[name].sum()) + group.count * math.log(
-                result.num_classes
-            )
+            most = group.count * math.log(result.num_classes)
+            total = float(alike[name].sum()) + most
             row[f"alike_{name}"] = _or_none(total / result.num_samples)
     return row
 
@@ -182,21 +165,15 @@ def _confidences(pair: AttackedLogits, beta: float, suffix: str) -> Row:
     after = gibbs_posterior(pair.shifted_logits, beta).amax(1)
     fooled = correct & ~kept
     values = {
-        "clean_correct": before[correct],
-        "clean_wrong": before[~correct],
-        "all_before": before,
-        "all_after": after,
-        "all_change": after - before,
+        "clean_correct": before[correct], "clean_wrong": before[~correct],
+        "all_before": before, "all_after": after, "all_change": after - before,
         "kept_correct_before": before[correct & kept],
-        "kept_correct_after": after[correct & kept],
-        "fooled_before": before[fooled],
-        "fooled_after": after[fooled],
-        "fooled_change": (after - before)[fooled],
-    }
+        "kept_correct_after": after[correct & kept], "fooled_before": before[fooled],
+        "fooled_after": after[fooled], "fooled_change": (after - before)[fooled],
+    }  # fmt: skip
     row: Row = {}
     for name, group in values.items():
-        row[f"confidence_{name}{suffix}"] = _mean(group)
-        row[f"confidence_{name}{suffix}_se"] = _error(group)
+        row |= _mean_row(f"confidence_{name}{suffix}", group)
     return row
 
 
@@ -207,8 +184,7 @@ def _entropies(pair: AttackedLogits, beta: float, suffix: str) -> Row:
     each = torch.special.entr(posterior).sum(1)
     return {
         f"entropy_of_mean{suffix}": float(torch.special.entr(posterior.mean(0)).sum()),
-        f"mean_entropy{suffix}": _mean(each),
-        f"mean_entropy{suffix}_se": _error(each),
+        **_mean_row(f"mean_entropy{suffix}", each),
     }
 
 
@@ -232,9 +208,9 @@ def _detection(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
 
     row: Row = {}
     for name, score in (("attack", attack), ("change", change)):
-        row[f"auroc_{name}"] = _or_none(score(np.arange(len(kept))))
-        low, high = middle_95(np.array([score(index) for index in draws]))
-        row[f"auroc_{name}_low"], row[f"auroc_{name}_high"] = low, high
+        ends = middle_95(np.array([score(index) for index in draws]))
+        known = _or_none(score(np.arange(len(kept))))
+        row |= interval_row(f"auroc_{name}", known, ends)
     return row
 
 
@@ -243,35 +219,34 @@ def _discrepancies(pair: AttackedLogits, beta: float) -> Row:
     row: Row = {}
     for name in POSTERIOR:
         measure = getattr(discrepancies, name)
-        terms = measure(*logits, reduction="none")
-        row[name], row[f"{name}_se"] = _mean(terms), _error(terms)
-        terms = measure(*logits, beta=beta, reduction="none")
-        row[f"{name}_star"] = _finite(_mean(terms))
+        row |= _mean_row(name, measure(*logits, reduction="none"))
+        mean = _mean(measure(*logits, beta=beta, reduction="none"))
+        row[f"{name}_star"] = mean if mean is None or math.isfinite(mean) else None
     for ground in ("index", "confidence"):
         distance = discrepancies.wasserstein(*logits, ground=ground)
         row[f"wasserstein_{ground}"] = float(distance)
     features = pair.features, pair.shifted_features
     terms = torch.as_tensor(discrepancies.mmd(*features, reduction="none"))
-    row["mmd"] = _mean(terms)
     error = _error(terms)
-    row["mmd_se"] = None if error is None else 2 * error
+    row |= {"mmd": _mean(terms), "mmd_se": None if error is None else 2 * error}
     try:
-        cosines = torch.as_tensor(
-            discrepancies.cosine_similarity(*features, reduction="none")
-        )
-        row["cosine"], row["cosine_se"] = _mean(cosines), _error(cosines)
+        row |= _mean_row("cosine", _cosines(pair))
     except ValueError:  # a sample whose features are all zeros
-        row["cosine"] = row["cosine_se"] = None
+        row |= {"cosine": None, "cosine_se": None}
     full_rank = len(features[0]) > features[0].shape[1]
     for name in FEATURE:
         measure = getattr(discrepancies, name)
+        known = full_rank or name == "centroid_distance"
         for suffix, relative in (("", False), ("_relative", True)):
-            known = full_rank or name == "centroid_distance"
-            row[f"{name}{suffix}"] = (
-                measure(*features, relative=relative) if known else None
-            )
+            value = measure(*features, relative=relative) if known else None
+            row[f"{name}{suffix}"] = value
     row["features"] = features[0].shape[1]
     return row
+
+
+def _cosines(pair: AttackedLogits) -> Tensor:
+    features = pair.features, pair.shifted_features
+    return torch.as_tensor(discrepancies.cosine_similarity(*features, reduction="none"))
 
 
 def _histograms(pair: AttackedLogits) -> Iterator[Row]:
@@ -309,13 +284,12 @@ def _resampled(
     clean, shifted = pair.logits, pair.shifted_logits
     kept, _ = _masks(pair)
     right = shifted.argmax(1) == pair.labels
+    agreements = [
+        posterior_agreement(clean[rows], shifted[rows], tol=TOLERANCE).pa
+        for rows in torch.from_numpy(index)
+    ]
     values = {
-        "pa": np.array(
-            [
-                posterior_agreement(clean[rows], shifted[rows], tol=TOLERANCE).pa
-                for rows in torch.from_numpy(index)
-            ]
-        ),
+        "pa": np.array(agreements),
         "afr_pred": kept.double().numpy()[index].mean(1),
         "afr_true": right.double().numpy()[index].mean(1),
     }
@@ -323,11 +297,7 @@ def _resampled(
         terms = getattr(discrepancies, name)(clean, shifted, reduction="none")
         values[name] = -terms.numpy()[index].mean(1)
     if summary["cosine"] is not None:
-        features = pair.features, pair.shifted_features
-        cosines = torch.as_tensor(
-            discrepancies.cosine_similarity(*features, reduction="none")
-        )
-        values["cosine"] = cosines.numpy()[index].mean(1)
+        values["cosine"] = _cosines(pair).numpy()[index].mean(1)
     single = [
         *(f"{name}_star" for name in POSTERIOR),
         "wasserstein_index", "wasserstein_confidence", "mmd",
@@ -342,26 +312,20 @@ def _resampled(
 def _ranks(models: list[dict[str, Values]]) -> Iterator[Row]:
     """Kendall's tau with PA of the same draw, over the models."""
     agreement = np.array([values["pa"] for values in models])
-    shared = [name for name in models[0] if all(name in values for values in models)]
-    for name in shared:
-        if name == "pa":
+    for name in models[0]:
+        if name == "pa" or any(name not in values for values in models):
             continue
         table = np.array([values[name] for values in models])
-        taus = np.array(
-            [
-                kendalltau(agreement[:, draw], table[:, draw]).statistic
-                for draw in range(table.shape[1])
-            ]
-        )
-        low, high = middle_95(taus[1:])
-        exact = kendalltau(agreement[:, 0], table[:, 0])
+        orders = [
+            kendalltau(agreement[:, draw], column)
+            for draw, column in enumerate(table.T)
+        ]
+        ends = middle_95(np.array([order.statistic for order in orders[1:]]))
         yield {
             "measure": name,
             "models": len(models),
-            "tau": _or_none(float(taus[0])),
-            "tau_low": low,
-            "tau_high": high,
-            "p": _or_none(float(exact.pvalue)),
+            **interval_row("tau", _or_none(float(orders[0].statistic)), ends),
+            "p": _or_none(float(orders[0].pvalue)),
         }
 
 
@@ -386,10 +350,10 @@ def _error(values: Tensor) -> float | None:
     return None if len(values) < 2 else mean_error(values)
 
 
+def _mean_row(name: str, values: Tensor) -> Row:
+    return {name: _mean(values), f"{name}_se": _error(values)}
+
+
 def _or_none(value: float) -> float | None:
     """JSON has no NaN."""
     return None if math.isnan(value) else value
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -10,8 +10,7 @@ from typing import Final
 from torch import Tensor
 
 from robustbook.agreement import shift_by_ratio
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, under
+from robustbook.studies._run import Row, Run, under
 from robustbook.studies._scores import measure_pair
 from robustbook.studies.adversarial.attacked import (
     Attack,
@@ -67,16 +66,13 @@ def _over_ratios(pair: AttackedLogits, attack: Attack, seed: int) -> Iterator[Ro
         row = {key: fmean(order[key] for order in orders) for key in orders[0]}
         row["beta"] = orders[0]["beta"]
         yield {
-            "ratio": ratio,
-            "order": "random" if norms is None else "norm",
-            "orders": len(orders),
-            "samples": len(pair.labels),
-            **row,
+            "ratio": ratio, "order": "random" if norms is None else "norm",
+            "orders": len(orders), "samples": len(pair.labels), **row,
             **{
                 f"{key}_order_sd": pstdev(order[key] for order in orders)
                 for key in ("pa", "afr_true", "afr_pred")
             },
-        }
+        }  # fmt: skip
 
 
 def _at_ratio(pair: AttackedLogits, shifted: Tensor) -> dict[str, float]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from robustbook.agreement import posterior_agreement
 from robustbook.scores import accuracy
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run
-from robustbook.studies._statistics import share_error
+from robustbook.studies._run import Row, Run
+from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.attacked import Attack, attacked
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
@@ -32,15 +31,11 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     for model, steps in run.each(jobs):
         pair = attacked(run, model, Attack("pgd", setting.focus, steps))
         result = posterior_agreement(pair.logits, pair.shifted_logits)
-        share = accuracy(pair.shifted_logits, pair.labels)
         yield {
-            "dataset": run.data.name,
-            "model": model,
-            "eps": setting.focus,
-            "steps": steps,
-            "samples": samples,
-            "afr_true": share,
-            "afr_true_se": share_error(share, samples),
-            "pa": result.pa,
-            "pa_se": result.standard_error,
-        }
+            "dataset": run.data.name, "model": model, "eps": setting.focus,
+            "steps": steps, "samples": samples,
+            **share_row(
+                "afr_true", accuracy(pair.shifted_logits, pair.labels), samples
+            ),
+            "pa": result.pa, "pa_se": result.standard_error,
+        }  # fmt: skip

@@ -7,9 +7,8 @@ from typing import Final
 
 from torch import Tensor
 
-from robustbook.models import load_model, logits_of, resolve_device
-from robustbook.studies._rows import Row, png
-from robustbook.studies._run import Run
+from robustbook.models import logits_of
+from robustbook.studies._run import Row, Run, png
 from robustbook.studies.adversarial._attack import Attack
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
@@ -32,10 +31,9 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
 
 def _examples(run: Run[AttackSetting], name: str) -> Iterator[Row]:
     setting = run.setting
-    model = load_model(name).eval().to(resolve_device(run.device))
-    data = run.data.subset(slice(100))
-    right = (logits_of(model, data.images).argmax(1) == data.labels).nonzero()[:, 0]
-    index = right[:IMAGES]
+    model, data = run.model(name), run.data.subset(slice(100))
+    right = logits_of(model, data.images).argmax(1) == data.labels
+    index = right.nonzero()[:IMAGES, 0]
     chosen = data.subset(index)
     versions: dict[str, Tensor] = {"clean": chosen.images}
     for kind, steps in setting.steps.items():
@@ -49,13 +47,9 @@ def _examples(run: Run[AttackSetting], name: str) -> Iterator[Row]:
         norms = (images - chosen.images).abs().flatten(1).amax(1)
         for place in range(len(index)):
             yield {
-                "dataset": data.name,
-                "model": name,
-                "attack": kind,
-                "image": int(index[place]),
-                "label": int(chosen.labels[place]),
+                "dataset": data.name, "model": name, "attack": kind,
+                "image": int(index[place]), "label": int(chosen.labels[place]),
                 "predicted": int(posterior[place].argmax()),
                 "confidence": float(posterior[place].max()),
-                "norm": float(norms[place]),
-                "png": png(images[place]),
-            }
+                "norm": float(norms[place]), "png": png(images[place]),
+            }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -49,14 +49,13 @@ class AttackedLogits:
         """Keep the clean image where the perturbation is larger than a bound."""
         if eps is None:
             return self
-        kept = (self.norms <= eps)[:, None]
-        return AttackedLogits(
-            self.logits,
-            torch.where(kept, self.shifted_logits, self.logits),
-            self.labels,
-            torch.where(self.norms <= eps, self.norms, torch.inf),
-            self.features,
-            torch.where(kept, self.shifted_features, self.features),
+        inside = self.norms <= eps
+        shown = inside[:, None]
+        return replace(
+            self,
+            shifted_logits=torch.where(shown, self.shifted_logits, self.logits),
+            norms=torch.where(inside, self.norms, torch.inf),
+            shifted_features=torch.where(shown, self.shifted_features, self.features),
         )
 
 
@@ -69,27 +68,20 @@ def attack_model(
     device: str = "auto",
     directory: Path | str | None = None,
 ) -> AttackedLogits:
-    """Attack a model, or read from the cache what came of it.
+    """Attack a model, or read from the cache what came of it; it is on the CPU.
 
     Parameters
     ----------
     name : str
         A name that :func:`robustbook.models.load_model` knows.
-    attack : Attack
-        The attack.
-    data : Dataset
-        Images and labels.
+    attack, data
+        The attack, and images and labels.
     seed : int, default 0
         Of the attack.
     device : str, default "auto"
         Where to run.
     directory : Path or str, optional
         The cache; see ``robustbook._store.cache``.
-
-    Returns
-    -------
-    AttackedLogits
-        On the CPU.
 
     Raises
     ------

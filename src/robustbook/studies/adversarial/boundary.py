@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run
+from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import mean_error
 from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacked
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
@@ -20,14 +19,9 @@ __all__ = ["SETTINGS", "rows"]
 
 #: Columns that need a sample that is misled.
 OF_THE_MISLED: Final = (
-    "overshoot",
-    "overshoot_low",
-    "overshoot_high",
-    "before",
-    "after",
-    "after_se",
+    "overshoot", "overshoot_low", "overshoot_high", "before", "after", "after_se",
     "drop_se",
-)
+)  # fmt: skip
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
@@ -64,33 +58,21 @@ def _at_the_boundary(pair: AttackedLogits) -> Row:
     share = float(misled.double().mean())
     classes = clean.shape[1]
     row = {
-        "samples": len(clean),
-        "wrong": float((pair.norms == 0).double().mean()),
-        "found": share,
-        "pa": result.pa,
-        "pa_se": result.standard_error,
+        "samples": len(clean), "wrong": float((pair.norms == 0).double().mean()),
+        "found": share, "pa": result.pa, "pa_se": result.standard_error,
         "limit": math.log(classes) - share * math.log(2),
-    }
+    }  # fmt: skip
     if not bool(misled.any()):
         return {**row, "tied": result.pa, **dict.fromkeys(OF_THE_MISLED)}
     right = pair.labels[misled]
-    before = _lead(clean[misled], right)
-    after = -_lead(shifted[misled], right)
-    low, middle, high = (
-        float(value)
-        for value in (after / before).quantile(torch.tensor([0.25, 0.5, 0.75]).double())
-    )
-    confident = [side[misled].softmax(1).amax(1) for side in (clean, shifted)]
+    before, after = _lead(clean[misled], right), -_lead(shifted[misled], right)
+    shares = torch.tensor([0.25, 0.5, 0.75]).double()
+    low, middle, high = (after / before).quantile(shares).tolist()
+    first, second = (side[misled].softmax(1).amax(1) for side in (clean, shifted))
     shifted[misled] = _tied(shifted[misled], right)
-    values = (
-        middle,
-        low,
-        high,
-        float(confident[0].mean()),
-        float(confident[1].mean()),
-        _error(confident[1]),
-        _error(confident[0] - confident[1]),
-    )
+    confidences = float(first.mean()), float(second.mean())
+    errors = _error(second), _error(first - second)
+    values = (middle, low, high, *confidences, *errors)
     return {
         **row,
         "tied": posterior_agreement(clean, shifted).pa,

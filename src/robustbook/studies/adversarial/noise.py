@@ -16,17 +16,14 @@ from robustbook.agreement import (
     shift_by_ratio,
 )
 from robustbook.datasets import Dataset
-from robustbook.models import load_model, logits_of, resolve_device
+from robustbook.models import logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, Setting, under
+from robustbook.studies._run import Row, Run, Setting, under
 from robustbook.studies._scores import confidence, measure_pair
-from robustbook.studies._statistics import share_error
+from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.settings import LEVELS
 from robustbook.studies.adversarial.settings import SETTINGS as ATTACKED
 from robustbook.training import add_gaussian_noise
-
-__all__ = ["FOCUS", "RATIOS", "SETTINGS", "rows"]
 
 #: Standard deviations that fit a bound of 32 gray levels: as the thesis explains
 #: it, a third of the bound; as the thesis prints it, three times the bound.
@@ -58,18 +55,15 @@ def _on_those_attacked(profile: str, **options: Any) -> tuple[NoiseSetting]:
 
 SETTINGS: Final = {
     "quick": _on_those_attacked(
-        "quick",
-        sigmas=(FOCUS["third"], 0.1, 0.2, FOCUS["triple"], 0.6, 1.0, 2.0),
-        draws=2,
-        epochs=100,
+        "quick", sigmas=(FOCUS["third"], 0.1, 0.2, FOCUS["triple"], 0.6, 1.0, 2.0),
+        draws=2, epochs=100,
     ),
     "full": _on_those_attacked(
         "full",
         sigmas=tuple(sorted((*_BOTH, 0.07, 0.14, 0.26, 0.5, 0.75, 1.0, 2.0, 4.0))),
-        draws=5,
-        epochs=500,
+        draws=5, epochs=500,
     ),
-}
+}  # fmt: skip
 
 
 def rows(run: Run[NoiseSetting]) -> Iterator[Row]:
@@ -87,7 +81,7 @@ def rows(run: Run[NoiseSetting]) -> Iterator[Row]:
     book.
     """
     for place, name in enumerate(run.each(run.setting.models)):
-        model = load_model(name).eval().to(resolve_device(run.device))
+        model = run.model(name)
         keys = {"dataset": run.data.name, "model": name, "samples": len(run.data)}
         yield from under(keys, _of_model(run, model, first=place == 0))
 
@@ -97,20 +91,20 @@ def _of_model(
 ) -> Iterator[Row]:
     setting, data, seed = run.setting, run.data, run.seed
     clean = logits_of(model, data.images)
-    share = accuracy(clean, data.labels)
-    yield {
-        "what": "model",
-        "accuracy": share,
-        "accuracy_se": share_error(share, len(data)),
-        "confidence": confidence(clean),
-    }
+    known = share_row("accuracy", accuracy(clean, data.labels), len(data))
+    yield {"what": "model", **known, "confidence": confidence(clean)}
     for draw in range(setting.draws):
         for sigma in setting.sigmas:
             shifted = _noisy(model, data, sigma, seed + draw)
             measured = measure_pair(clean, shifted, data.labels)
             yield {"what": "strength", "sigma": sigma, "draw": draw, **measured}
             if sigma in FOCUS.values():
-                yield from _ratios(clean, shifted, data.labels, sigma, draw, seed)
+                for ratio in RATIOS:
+                    mixed = shift_by_ratio(clean, shifted, ratio, seed=seed + draw)
+                    yield {
+                        "what": "ratio", "sigma": sigma, "draw": draw, "ratio": ratio,
+                        **measure_pair(clean, mixed, data.labels),
+                    }  # fmt: skip
                 if first and draw == 0:
                     yield from _kernels(clean, shifted, sigma, setting.epochs, seed)
 
@@ -119,17 +113,6 @@ def _noisy(model: nn.Module, data: Dataset, sigma: float, seed: int) -> Tensor:
     """Logits of noisy images; one seed draws the same noise, scaled, for all."""
     generator = torch.Generator().manual_seed(seed)
     return logits_of(model, add_gaussian_noise(data.images, sigma, generator=generator))
-
-
-def _ratios(
-    clean: Tensor, shifted: Tensor, labels: Tensor, sigma: float, draw: int, seed: int
-) -> Iterator[Row]:
-    for ratio in RATIOS:
-        mixed = shift_by_ratio(clean, shifted, ratio, seed=seed + draw)
-        measured = measure_pair(clean, mixed, labels)
-        yield {
-            "what": "ratio", "sigma": sigma, "draw": draw, "ratio": ratio, **measured
-        }  # fmt: skip
 
 
 def _kernels(

@@ -10,8 +10,8 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, under
+from robustbook.studies._run import Row, Run, under
+from robustbook.studies._statistics import interval_row
 from robustbook.studies.adversarial.attacked import Attack, attacked
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
@@ -61,10 +61,10 @@ def _quantiles(norms: Tensor) -> Iterator[Row]:
         place = math.ceil(percent * count / 100) - 1
         # How many of `count` samples lie below the true quantile is binomial.
         low, high = binom.ppf([0.025, 0.975], count, percent / 100).astype(int)
+        least = ordered[low - 1] if low > 0 else 0.0
+        most = ordered[high] if high < count else math.inf
         yield {
             **shares,
             "quantile": percent / 100,
-            "norm": ordered[place],
-            "norm_low": ordered[low - 1] if low > 0 else 0.0,
-            "norm_high": ordered[high] if high < count else math.inf,
+            **interval_row("norm", ordered[place], (least, most)),
         }

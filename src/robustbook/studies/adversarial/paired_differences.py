@@ -9,9 +9,9 @@ from typing import Final
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, under
-from robustbook.studies._statistics import mean_error
+from robustbook.studies._run import Row, Run, under
+from robustbook.studies._scores import sample_terms
+from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial.attacked import AttackedLogits, attacked, attacks_on
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
@@ -47,14 +47,9 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
 
 
 def _terms(pair: AttackedLogits, ratio: float, seed: int) -> dict[str, Tensor]:
-    """What each image adds to each measure."""
     shifted = shift_by_ratio(pair.logits, pair.shifted_logits, ratio, seed=seed)
-    after = shifted.argmax(1)
-    return {
-        "pa": posterior_agreement(pair.logits, shifted).per_sample,
-        "afr_true": (after == pair.labels).double(),
-        "afr_pred": (after == pair.logits.argmax(1)).double(),
-    }
+    result = posterior_agreement(pair.logits, shifted)
+    return sample_terms(result, pair.logits, shifted, pair.labels)
 
 
 def _differences(terms: dict[str, dict[str, Tensor]]) -> Iterator[Row]:
@@ -62,7 +57,5 @@ def _differences(terms: dict[str, dict[str, Tensor]]) -> Iterator[Row]:
         row: Row = {"first": first, "second": second}
         for measure, values in terms[first].items():
             difference = values - terms[second][measure]
-            row["samples"] = len(difference)
-            row[measure] = float(difference.mean())
-            row[f"{measure}_se"] = mean_error(difference)
+            row |= {"samples": len(difference), **mean_row(measure, difference)}
         yield row

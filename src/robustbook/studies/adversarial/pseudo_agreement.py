@@ -7,11 +7,10 @@ from itertools import product
 from typing import Any
 
 from robustbook.agreement import adam_agreement, posterior_agreement
-from robustbook.models import load_model, logits_of, resolve_device
+from robustbook.models import logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run
-from robustbook.studies._statistics import share_error
+from robustbook.studies._run import Row, Run
+from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
 __all__ = ["SETTINGS", "rows"]
@@ -34,9 +33,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     """
     data, samples = run.data, len(run.data)
     for name in run.each(run.setting.models):
-        model = load_model(name).eval().to(resolve_device(run.device))
-        logits = logits_of(model, data.images)
-        share = accuracy(logits, data.labels)
+        logits = logits_of(run.model(name), data.images)
         exact = posterior_agreement(logits, logits)
         for scale, options in product((1.0, 0.1), RUNS):
             steps = options if run.profile == "full" else {**options, "epochs": 50}
@@ -44,17 +41,10 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
                 scale * logits, scale * logits, batch_size=16, seed=None, **steps
             )
             yield {
-                "dataset": data.name,
-                "model": name,
-                "samples": samples,
-                "scale": scale,
-                **steps,
-                "beta": trace.best_beta,
-                "pa": trace.best_pa,
-                "log_pa": samples * (trace.best_pa - exact.pa),
-                "exact_pa": exact.pa,
+                "dataset": data.name, "model": name, "samples": samples, "scale": scale,
+                **steps, "beta": trace.best_beta, "pa": trace.best_pa,
+                "log_pa": samples * (trace.best_pa - exact.pa), "exact_pa": exact.pa,
                 "exact_beta": exact.beta,
-                "accuracy": share,
-                "accuracy_se": share_error(share, samples),
+                **share_row("accuracy", accuracy(logits, data.labels), samples),
                 "mean_confidence": float((scale * logits).softmax(1).amax(1).mean()),
-            }
+            }  # fmt: skip

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.scores import accuracy, afr_pred, rank_concordance
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, under
+from robustbook.studies._run import Row, Run, under
 from robustbook.studies._statistics import Values
 from robustbook.studies.adversarial.attacked import AttackedLogits, attacked, attacks_on
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
@@ -83,21 +82,16 @@ def _scores(
 
 def _concordances(
     scores: Values, setting: AttackSetting, conditions: list[tuple[float, float]]
-) -> list[Row]:
+) -> Iterator[Row]:
     chosen = {
         "bounds and ratios": [True] * len(conditions),
         "ratios": [eps == setting.focus for eps, _ in conditions],
         "bounds": [ratio == 1 for _, ratio in conditions],
     }
-    undefended = {"all": 0, "defended": 1}
-    return [
-        {
-            "models": models,
-            "conditions": name,
-            "measure": measure,
-            "concordance": rank_concordance(table[mask][:, first:]),
-        }
-        for name, mask in chosen.items()
-        for models, first in undefended.items()
-        for measure, table in zip(MEASURES, scores, strict=True)
-    ]
+    for (name, mask), (models, first) in product(
+        chosen.items(), (("all", 0), ("defended", 1))
+    ):
+        keys = {"models": models, "conditions": name}
+        for measure, table in zip(MEASURES, scores, strict=True):
+            concordance = rank_concordance(table[mask][:, first:])
+            yield {**keys, "measure": measure, "concordance": concordance}

@@ -7,34 +7,21 @@ from typing import Final
 
 from robustbook.studies._run import Setting
 
-__all__ = ["LEVELS", "SETTINGS", "AttackSetting"]
-
 #: ℓ∞ bounds of the PA papers, in gray levels of 255.
 LEVELS: Final = (2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackSetting(Setting):
-    """Networks, images and the attacks on them.
+    """Networks, images and the attacks on them; bounds in [0, 1] pixel units."""
 
-    Attributes
-    ----------
-    models : dict of str to int
-        Names, and how many times fewer steps each is attacked with: large networks
-        that every attack breaks at once need few.
-    eps : tuple of float
-        ℓ∞ bounds, in [0, 1] pixel units.
-    focus : float
-        The bound that is looked at closely.
-    steps : dict of str to int
-        Attacks, and their steps.
-    many : tuple of int
-        Numbers of PGD steps whose effect is compared.
-    """
-
+    #: Names, and how many times fewer steps each is attacked with: large networks
+    #: that every attack breaks at once need few.
     models: dict[str, int]
+    #: ℓ∞ bounds, and the one that is looked at closely.
     eps: tuple[float, ...]
     focus: float
+    #: Attacks, and their steps; numbers of PGD steps whose effect is compared.
     steps: dict[str, int]
     many: tuple[int, ...]
 
@@ -46,50 +33,32 @@ class AttackSetting(Setting):
 SETTINGS: Final = {
     "quick": (
         AttackSetting(
-            dataset="digits",
-            samples=200,
+            dataset="digits", samples=200,
             models={
-                "digits-linear-s0": 1,
-                "digits-cnn-s0": 1,
-                "digits-cnn-noise-s0": 1,
-                "digits-cnn-adv-s0": 1,
-                "digits-cnn-s0+jpeg-rs": 1,
+                "digits-linear-s0": 1, "digits-cnn-s0": 1, "digits-cnn-noise-s0": 1,
+                "digits-cnn-adv-s0": 1, "digits-cnn-s0+jpeg-rs": 1,
             },
-            eps=(0.05, 0.1, 0.2),
-            focus=0.1,
+            eps=(0.05, 0.1, 0.2), focus=0.1,
             steps={
-                "pgd": 10,
-                "pgd-surrogate": 10,
-                "fmn": 20,
-                "apgd-ce": 10,
-                "apgd-dlr": 10,
-                "fab": 4,
+                "pgd": 10, "pgd-surrogate": 10, "fmn": 20, "apgd-ce": 10,
+                "apgd-dlr": 10, "fab": 4,
             },
             many=(1, 2, 5, 10, 20),
         ),
     ),
     "full": (
         AttackSetting(
-            dataset="cifar10",
-            split="test1000",
+            dataset="cifar10", split="test1000",
             models={
-                "cifar10-resnet20": 8,
-                "cifar10-resnet4b_adv": 1,
-                "cifar10-cnn_a_adv4": 1,
-                "cifar10-cnn_a_adv_alt": 1,
-                "cifar10-oval_wide_kw": 1,
-                "cifar10-conv_small_pgd": 1,
+                "cifar10-resnet20": 8, "cifar10-resnet4b_adv": 1,
+                "cifar10-cnn_a_adv4": 1, "cifar10-cnn_a_adv_alt": 1,
+                "cifar10-oval_wide_kw": 1, "cifar10-conv_small_pgd": 1,
                 "cifar10-marabou_large+jpeg-rs": 2,
             },
-            eps=tuple(level / 255 for level in LEVELS),
-            focus=8 / 255,
+            eps=tuple(level / 255 for level in LEVELS), focus=8 / 255,
             steps={
-                "pgd": 200,
-                "pgd-surrogate": 200,
-                "fmn": 200,
-                "apgd-ce": 100,
-                "apgd-dlr": 100,
-                "fab": 40,
+                "pgd": 200, "pgd-surrogate": 200, "fmn": 200, "apgd-ce": 100,
+                "apgd-dlr": 100, "fab": 40,
             },
             many=(1, 2, 5, 10, 20, 50, 200, 1000),
         ),
@@ -98,16 +67,11 @@ SETTINGS: Final = {
         AttackSetting(
             dataset="mnist",
             models={
-                "mnist-conv_small_nat": 1,
-                "mnist-advertorch_lenet5_adv": 2,
-                "mnist-cnn_a_adv": 1,
-                "mnist-madry_tiny_adv": 1,
-                "mnist-kw": 1,
+                "mnist-conv_small_nat": 1, "mnist-advertorch_lenet5_adv": 2,
+                "mnist-cnn_a_adv": 1, "mnist-madry_tiny_adv": 1, "mnist-kw": 1,
             },
-            eps=(0.05, 0.1, 0.2, 0.3, 0.4),
-            focus=0.2,
-            steps={"pgd": 40, "fmn": 40},
+            eps=(0.05, 0.1, 0.2, 0.3, 0.4), focus=0.2, steps={"pgd": 40, "fmn": 40},
             many=(1, 2, 5, 10, 20, 40),
         ),
     ),
-}
+}  # fmt: skip

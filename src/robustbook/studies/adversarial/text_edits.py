@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -15,10 +15,9 @@ from robustbook.agreement import posterior_agreement
 from robustbook.datasets import Sentences, load_sentences
 from robustbook.models import resolve_device
 from robustbook.scores import accuracy
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, Setting
+from robustbook.studies._run import Row, Run, Setting
 from robustbook.studies._scores import confidence, measure_pair
-from robustbook.studies._statistics import share_error
+from robustbook.studies._statistics import share_row
 from robustbook.text import (
     SentenceClassifier,
     amplify,
@@ -27,8 +26,6 @@ from robustbook.text import (
     sentence_features,
     train_sentence_classifier,
 )
-
-__all__ = ["SETTINGS", "rows"]
 
 #: Margin of the labels taken as logits: their posterior is certain at any beta.
 CERTAIN: Final = 1e9
@@ -52,45 +49,34 @@ class TextSetting(Setting):
 SETTINGS: Final = {
     "full": (
         TextSetting(
-            dataset="sentence-polarity",
-            epochs=6,
-            training_seeds=8,
-            edit_seeds=3,
-            powers=tuple(2**k for k in range(10)),
-            most_words=512,
+            dataset="sentence-polarity", epochs=6, training_seeds=8, edit_seeds=3,
+            powers=tuple(2**k for k in range(10)), most_words=512,
         ),
     ),
     "quick": (
         TextSetting(
-            dataset="template-reviews",
-            epochs=12,
-            training_seeds=3,
-            edit_seeds=2,
-            powers=(1, 2, 4, 16, 64, 256, 512),
-            most_words=64,
+            dataset="template-reviews", epochs=12, training_seeds=3, edit_seeds=2,
+            powers=(1, 2, 4, 16, 64, 256, 512), most_words=64,
         ),
     ),
-}
-
-_Shift = Callable[[Sentences, int, int], tuple[str, ...]]
-
-
-def _levenshtein(data: Sentences, power: int, seed: int) -> tuple[str, ...]:
-    return levenshtein_edits(data.texts, power, seed=seed)
+}  # fmt: skip
 
 
 def _adjectives(
-    data: Sentences, power: int, seed: int, *, kind: str, how: str
+    data: Sentences, power: int, seed: int, *, change: Callable[..., Any], how: str
 ) -> tuple[str, ...]:
-    change = amplify if kind == "amplify" else contradict
-    return change(data.texts, data.labels, power, how=how, seed=seed)  # type: ignore[arg-type]
+    texts: tuple[str, ...]
+    texts = change(data.texts, data.labels, power, how=how, seed=seed)
+    return texts
 
 
-_SHIFTS: Final[dict[tuple[str, str], _Shift]] = {
-    ("levenshtein", "characters"): _levenshtein,
+_SHIFTS: Final[dict[tuple[str, str], Callable[[Sentences, int, int], Any]]] = {
+    ("levenshtein", "characters"): lambda data, power, seed: levenshtein_edits(
+        data.texts, power, seed=seed
+    ),
     **{
-        (kind, how): partial(_adjectives, kind=kind, how=how)
-        for kind in ("amplify", "contradict")
+        (change.__name__, how): partial(_adjectives, change=change, how=how)
+        for change in (amplify, contradict)
         for how in ("insert", "replace")
     },
 }
@@ -141,16 +127,11 @@ def rows(run: Run[TextSetting]) -> Iterator[Row]:
         features = sentence_features(changed)
         for number, model in models.items():
             yield {
-                "what": "shift",
-                "dataset": data.name,
-                "training_seed": number,
-                "kind": kind,
-                "how": how,
-                "power": power,
-                "edit_seed": seed + draw,
+                "what": "shift", "dataset": data.name, "training_seed": number,
+                "kind": kind, "how": how, "power": power, "edit_seed": seed + draw,
                 "samples": len(data),
                 **measure_pair(clean[number], model.logits(features), data.labels),
-            }
+            }  # fmt: skip
 
 
 def _model_row(
@@ -158,24 +139,16 @@ def _model_row(
 ) -> Row:
     test = parts["test"]
     logits = model.logits(test.texts)
-    share = accuracy(logits, test.labels)
     certain = CERTAIN * torch.nn.functional.one_hot(test.labels, 2).double()
     known = posterior_agreement(logits.double(), certain)
     held_out = parts["validation"]
     return {
-        "what": "model",
-        "dataset": test.name,
-        "training_seed": training_seed,
-        "train": len(parts["train"]),
-        "validation": len(held_out),
-        "samples": len(test),
+        "what": "model", "dataset": test.name, "training_seed": training_seed,
+        "train": len(parts["train"]), "validation": len(held_out), "samples": len(test),
         "characters": math.fsum(map(len, test.texts)) / len(test),
         "words": math.fsum(len(text.split()) for text in test.texts) / len(test),
         "validation_accuracy": accuracy(model.logits(held_out.texts), held_out.labels),
-        "accuracy": share,
-        "accuracy_se": share_error(share, len(test)),
-        "confidence": confidence(logits),
-        "label_agreement": known.pa,
-        "label_agreement_se": known.standard_error,
-        "label_beta": known.beta,
-    }
+        **share_row("accuracy", accuracy(logits, test.labels), len(test)),
+        "confidence": confidence(logits), "label_agreement": known.pa,
+        "label_agreement_se": known.standard_error, "label_beta": known.beta,
+    }  # fmt: skip

@@ -22,15 +22,6 @@ from robustbook.average_case.parts import (
 )
 from robustbook.datasets import Dataset
 
-__all__ = [
-    "FITS",
-    "LEVEL",
-    "LINEARIZATIONS",
-    "counted_arrays",
-    "estimate_arrays",
-    "repeated_arrays",
-]
-
 #: Linearizations whose indicator is tried as a control variate.
 LINEARIZATIONS: Final = ("taylor", "mmse")
 #: Noisy inputs of an MMSE fit, as the paper's figures settle on few.
@@ -92,10 +83,7 @@ def estimate_arrays(result: Robustness) -> Arrays:
     """An estimate with its error and interval."""
     low, high = result.interval(LEVEL)
     values: dict[str, Tensor] = {
-        "probability": result.probability,
-        "error": result.standard_error,
-        "low": low,
-        "high": high,
-        "calls": result.calls,
-    }
+        "probability": result.probability, "error": result.standard_error, "low": low,
+        "high": high, "calls": result.calls,
+    }  # fmt: skip
     return {name: value.cpu().numpy() for name, value in values.items()}

@@ -17,8 +17,6 @@ from robustbook.models import logits_of
 from robustbook.scores import accuracy
 from robustbook.studies._statistics import Values
 
-__all__ = ["ESTIMATORS", "estimated_arrays"]
-
 #: The scale at which the logistic function is closest to the normal one; the paper's
 #: source for its sigmoid has it, the paper's formula has not.
 LOGISTIC_SCALE: Final = 1.702
@@ -30,17 +28,10 @@ ESTIMATORS: Final = (
 
 
 def estimated_arrays(
-    model: nn.Module,
-    data: Dataset,
-    *,
-    sigmas: Sequence[float],
-    estimators: Sequence[str],
-    fits: int,
-    counts: Sequence[int],
-    focus: float,
-    precision: float,
-    seed: int,
-) -> Arrays:
+    model: nn.Module, data: Dataset, *, sigmas: Sequence[float],
+    estimators: Sequence[str], fits: int, counts: Sequence[int], focus: float,
+    precision: float, seed: int,
+) -> Arrays:  # fmt: skip
     """All estimates of one model, each (S, N)."""
     x, sigmas = data.images, list(sigmas)
     truth = monte_carlo(model, x, sigmas, precision=precision, seed=seed)
@@ -63,13 +54,9 @@ def estimated_arrays(
 
 
 def _estimate(
-    estimator: str,
-    model: nn.Module,
-    data: Dataset,
-    sigmas: list[float],
-    fits: int,
-    seed: int,
-) -> Values:
+    estimator: str, model: nn.Module, data: Dataset, sigmas: list[float],
+    fits: int, seed: int,
+) -> Values:  # fmt: skip
     """One estimate (S, N)."""
     x = data.images
     if estimator == "softmax":

@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Final
 
 import numpy as np
 import torch
 
-from robustbook._store.cache import Arrays, cached_arrays
-from robustbook.studies._rows import Row, png, significant
-from robustbook.studies._statistics import Values, area_within_classes, mean_error
+from robustbook._store.cache import Arrays, Configuration, cached_arrays
+from robustbook.studies._run import Row, png, significant
+from robustbook.studies._statistics import (
+    Values,
+    area_within_classes,
+    mean_error,
+    mean_row,
+)
 from robustbook.studies.average_case._separability import (
     CLASSIFIERS,
     ends_of_classes,
@@ -21,28 +28,19 @@ from robustbook.studies.average_case._separability import (
 )
 from robustbook.studies.average_case._survival import Survival
 
-__all__ = ["Ends", "end_rows", "pictures", "points"]
-
 #: Single images for a scatter plot.
 POINTS: Final = 200
 
 
 @dataclass(frozen=True)
 class Ends:
-    """How the ends are told apart.
+    """How the ends are told apart."""
 
-    Attributes
-    ----------
-    images : int
-        Images of each class at either end.
-    folds : int
-        Parts of them, each told by a classifier that was trained on the others.
-    repeats : int
-        Training seeds.
-    """
-
+    #: Images of each class at either end.
     images: int = 25
+    #: Parts of them, each told by a classifier that was trained on the others.
     folds: int = 5
+    #: Training seeds.
     repeats: int = 2
 
 
@@ -85,38 +83,25 @@ def _properties(
                 value[index], upper, survival.labels[index]
             )
             yield {
-                "what": "property",
-                "score": score,
-                "property": name,
-                "auc": significant(area),
-                "auc_se": significant(error),
+                "what": "property", "score": score, "property": name,
+                "auc": significant(area), "auc_se": significant(error),
                 "images": len(index),
-            }
+            }  # fmt: skip
         for end, chosen in (("low", upper == 0), ("high", upper == 1)):
             p = survival.halves[1][index[chosen]]
             yield {
-                "what": "end",
-                "score": score,
-                "end": end,
-                "sigma": survival.sigmas[-1],
-                "p": significant(p.mean()),
-                "p_se": significant(mean_error(p)),
+                "what": "end", "score": score, "end": end, "sigma": survival.sigmas[-1],
+                **mean_row("p", p, significant),
                 "accuracy": significant(survival.right[index[chosen]].mean()),
                 "images": len(p),
-            }
+            }  # fmt: skip
 
 
 def _separability(
     survival: Survival, scores: dict[str, Values], ends: Ends
 ) -> Iterator[Row]:
     arrays = cached_arrays(
-        {
-            **survival.configuration,
-            "what": "told apart",
-            "ends": ends.images,
-            "folds": ends.folds,
-            "repeats": ends.repeats,
-        },
+        {**survival.configuration, "what": "told apart", **_options(ends)},
         lambda: _separations(survival, scores, ends),
         code=(__name__, separated.__module__),
     )
@@ -126,16 +111,15 @@ def _separability(
         # Images are the units; training adds what differs between repeats.
         training = mean_error(value.mean(1)) if len(value) > 1 else 0.0
         yield {
-            "what": "tell",
-            "score": score,
-            "classifier": kind,
+            "what": "tell", "score": score, "classifier": kind,
             "accuracy": significant(mean.mean()),
             "accuracy_se": significant(math.hypot(mean_error(mean), training)),
-            "images": len(mean),
-            "ends": ends.images,
-            "folds": ends.folds,
-            "repeats": len(value),
-        }
+            "images": len(mean), **_options(ends), "repeats": len(value),
+        }  # fmt: skip
+
+
+def _options(ends: Ends) -> Configuration:
+    return {"ends": ends.images, "folds": ends.folds, "repeats": ends.repeats}
 
 
 def _separations(survival: Survival, scores: dict[str, Values], ends: Ends) -> Arrays:
@@ -148,19 +132,9 @@ def _separations(survival: Survival, scores: dict[str, Values], ends: Ends) -> A
         # The two controls need no more than one run.
         repeats = ends.repeats if score in ("p", "softmax") else 1
         for kind in CLASSIFIERS:
-            result[f"{score} {kind}"] = np.stack(
-                [
-                    separated(
-                        kind,
-                        images,
-                        upper,
-                        strata,
-                        folds=ends.folds,
-                        seed=survival.seed + run,
-                    )
-                    for run in range(repeats)
-                ]
-            )
+            asked = partial(separated, kind, images, upper, strata, folds=ends.folds)
+            runs = [asked(seed=survival.seed + run) for run in range(repeats)]
+            result[f"{score} {kind}"] = np.stack(runs)
     return result
 
 
@@ -178,30 +152,22 @@ def points(survival: Survival) -> Iterator[Row]:
     order = generator.permutation(len(survival.labels))
     for index in sorted(order[:POINTS]):
         yield {
-            "what": "point",
-            "sigma": survival.sigmas[-1],
-            **_one(survival, index),
+            "what": "point", "sigma": survival.sigmas[-1], **_one(survival, index),
             "right": bool(survival.right[index]),
-        }
+        }  # fmt: skip
 
 
 def pictures(survival: Survival, classes: Iterable[int]) -> Iterator[Row]:
     """The three images of a class at either end, by robustness and by softmax."""
     scores = _scores(survival)
-    for score in ("p", "softmax"):
-        values = scores[score]
-        for number in classes:
-            chosen = np.flatnonzero(survival.labels == number)
-            order = chosen[np.argsort(values[chosen], kind="stable")]
-            for end, some in (("low", order[:3]), ("high", order[::-1][:3])):
-                for place, index in enumerate(some):
-                    yield {
-                        "what": "image",
-                        "score": score,
-                        "class": number,
-                        "end": end,
-                        "place": place,
-                        "predicted": int(survival.predicted[index]),
-                        **_one(survival, index),
-                        "png": png(survival.data.images[index]),
-                    }
+    for score, number in product(("p", "softmax"), classes):
+        chosen = np.flatnonzero(survival.labels == number)
+        order = chosen[np.argsort(scores[score][chosen], kind="stable")]
+        for end, some in (("low", order[:3]), ("high", order[::-1][:3])):
+            for place, index in enumerate(some):
+                yield {
+                    "what": "image", "score": score, "class": number, "end": end,
+                    "place": place, "predicted": int(survival.predicted[index]),
+                    **_one(survival, index),
+                    "png": png(survival.data.images[index]),
+                }  # fmt: skip

@@ -19,8 +19,6 @@ from robustbook.models import build_model, logits_of
 from robustbook.studies._statistics import Integers, Values
 from robustbook.training import train_classifier
 
-__all__ = ["CLASSIFIERS", "ends_of_classes", "image_properties", "separated"]
-
 #: Passes of the network over its few images.
 EPOCHS: Final = 12
 #: A network, and logistic regressions: on pixels, and on a handful of properties.
@@ -70,14 +68,9 @@ def image_properties(images: Tensor) -> dict[str, Values]:
 
 
 def separated(
-    kind: str,
-    images: Tensor,
-    upper: Integers,
-    strata: Integers,
-    *,
-    folds: int,
-    seed: int = 0,
-) -> npt.NDArray[np.bool_]:
+    kind: str, images: Tensor, upper: Integers, strata: Integers, *,
+    folds: int, seed: int = 0,
+) -> npt.NDArray[np.bool_]:  # fmt: skip
     """Whether a classifier that has not seen an image names its end, bool (n,).
 
     Each of the `folds` parts has the same share of each stratum, and is judged by a
@@ -102,11 +95,9 @@ def separated(
 
 
 def _separated_by_network(
-    images: Tensor,
-    upper: Integers,
-    parts: Iterable[tuple[Integers, Integers]],
+    images: Tensor, upper: Integers, parts: Iterable[tuple[Integers, Integers]],
     seed: int,
-) -> npt.NDArray[np.bool_]:
+) -> npt.NDArray[np.bool_]:  # fmt: skip
     """Two convolutions and two linear layers, as the paper's: about 20 000 weights."""
     options: dict[str, Any] = {
         "channels": images.shape[1],
@@ -122,19 +113,12 @@ def _separated_by_network(
         data = Dataset(
             images=(shown - mean) / spread,
             labels=torch.from_numpy(upper[train].astype(np.int64)),
-            name="ends",
-            split="train",
-            num_classes=2,
-        )
+            name="ends", split="train", num_classes=2,
+        )  # fmt: skip
         train_classifier(
-            model,
-            data,
-            epochs=EPOCHS,
-            lr=0.003,
-            seed=seed,
-            batch_size=32,
+            model, data, epochs=EPOCHS, lr=0.003, seed=seed, batch_size=32,
             progress=False,
-        )
+        )  # fmt: skip
         answers = logits_of(model, (images[test] - mean) / spread).argmax(1).numpy()
         right[test] = answers == upper[test]
     return right

@@ -20,8 +20,6 @@ from robustbook.models import logits_of
 from robustbook.studies._run import data_sum
 from robustbook.studies._statistics import Integers, Values
 
-__all__ = ["TEMPERATURES", "Survival", "measure_survival", "noisy_predictions"]
-
 TEMPERATURES: Final = (0.1, 1.0, 10.0)
 #: Points of each scramble of the integration.
 POINTS: Final = 256
@@ -88,24 +86,14 @@ class Survival:
 
 
 def measure_survival(
-    model: nn.Module,
-    data: Dataset,
-    *,
-    sigmas: tuple[float, ...],
-    draws: int,
-    fits: int = 0,
-    seed: int = 0,
-) -> Survival:
+    model: nn.Module, data: Dataset, *, sigmas: tuple[float, ...], draws: int,
+    fits: int = 0, seed: int = 0,
+) -> Survival:  # fmt: skip
     """Measure all that needs the model, or read it from the cache."""
     configuration: Configuration = {
-        "what": "kept predictions",
-        "model": model_sum(model),
-        "images": data_sum(data),
-        "sigmas": repr(sigmas),
-        "draws": draws,
-        "fits": fits,
-        "seed": seed,
-    }
+        "what": "kept predictions", "model": model_sum(model), "images": data_sum(data),
+        "sigmas": repr(sigmas), "draws": draws, "fits": fits, "seed": seed,
+    }  # fmt: skip
     arrays = cached_arrays(
         configuration,
         lambda: _measure(model, data.images, list(sigmas), draws, fits, seed),
@@ -115,13 +103,9 @@ def measure_survival(
 
 
 def _measure(
-    model: nn.Module,
-    images: Tensor,
-    sigmas: list[float],
-    draws: int,
-    fits: int,
+    model: nn.Module, images: Tensor, sigmas: list[float], draws: int, fits: int,
     seed: int,
-) -> Arrays:
+) -> Arrays:  # fmt: skip
     problem = set_up(model, images, sigmas)
     probability, ratio = [], []
     for part in linearize(problem):
@@ -139,13 +123,10 @@ def _measure(
     )
     proxies = softmax_proxy(model, images, temperature=list(TEMPERATURES))
     result: Arrays = {
-        "logits": logits_of(model, images).cpu().numpy(),
-        "first": first,
-        "counts": first + second,
-        "taylor": torch.cat(probability, dim=1).numpy(),
-        "softmax": proxies.cpu().numpy(),
-        "ratio": torch.cat(ratio).numpy(),
-    }
+        "logits": logits_of(model, images).cpu().numpy(), "first": first,
+        "counts": first + second, "taylor": torch.cat(probability, dim=1).numpy(),
+        "softmax": proxies.cpu().numpy(), "ratio": torch.cat(ratio).numpy(),
+    }  # fmt: skip
     if fits:
         fitted = mmse(model, images, sigmas, samples=fits, points=POINTS, seed=seed)
         result["mmse"] = fitted.probability.cpu().numpy()

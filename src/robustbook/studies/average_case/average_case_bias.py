@@ -9,25 +9,18 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from robustbook.models import (
-    checkpoint_entry,
-    list_models,
-    load_model,
-    resolve_device,
-    training_runs,
-)
-from robustbook.studies._rows import Row, significant
-from robustbook.studies._run import Run, Setting, under
+from robustbook.models import checkpoint_entry, list_models, training_runs
+from robustbook.studies._run import Row, Run, Setting, significant, under
 from robustbook.studies._statistics import (
     Integers,
     Values,
     bootstrap_interval,
     class_differences,
-    mean_error,
+    mean_row,
     rank_correlation,
     rank_correlation_error,
-    share_error,
     share_ordered,
+    share_row,
 )
 from robustbook.studies.average_case._extremes import Ends, end_rows, pictures, points
 from robustbook.studies.average_case._survival import (
@@ -36,8 +29,6 @@ from robustbook.studies.average_case._survival import (
     measure_survival,
 )
 from robustbook.training import GRADIENT_PENALTIES
-
-__all__ = ["SETTINGS", "rows"]
 
 #: Resamples of the images for the interval of a correlation over classes.
 RESAMPLES: Final = 250
@@ -80,65 +71,39 @@ SETTINGS: Final = {
         SurvivalSetting(
             dataset="digits",
             models=(
-                "digits-cnn-s0",
-                "digits-cnn-s1",
-                "digits-cnn-grad1e-1-s0",
-                "digits-cnn-grad1-s0",
-                "digits-cnn-grad1-s1",
-                "digits-cnn-adv-s0",
+                "digits-cnn-s0", "digits-cnn-s1", "digits-cnn-grad1e-1-s0",
+                "digits-cnn-grad1-s0", "digits-cnn-grad1-s1", "digits-cnn-adv-s0",
             ),
-            sigmas=(0.1, 0.2),
-            draws=40,
-            fitted=("digits-cnn-s0",),
-            fits=3,
-            separated=("digits-cnn-s0",),
-            ends=Ends(images=10, folds=3, repeats=1),
-            shown=("digits-cnn-s0", "digits-cnn-grad1-s0"),
-            pictured=(1, 3, 8),
+            sigmas=(0.1, 0.2), draws=40, fitted=("digits-cnn-s0",), fits=3,
+            separated=("digits-cnn-s0",), ends=Ends(images=10, folds=3, repeats=1),
+            shown=("digits-cnn-s0", "digits-cnn-grad1-s0"), pictured=(1, 3, 8),
         ),
     ),
     "full": (
         SurvivalSetting(
-            dataset="cifar10",
-            split="test1000",
+            dataset="cifar10", split="test1000",
             models=(
                 *_family("cifar10-cnn"),
-                "cifar10-captum_lenet",
-                "cifar10-cnn_a_adv4",
+                "cifar10-captum_lenet", "cifar10-cnn_a_adv4",
             ),
-            sigmas=(0.05, 0.1),
-            draws=60,
-            fitted=("cifar10-cnn-s0",),
+            sigmas=(0.05, 0.1), draws=60, fitted=("cifar10-cnn-s0",),
             separated=("cifar10-cnn-s0",),
-            shown=("cifar10-cnn-s0", "cifar10-cnn-grad1e-1-s0"),
-            pictured=(1, 6, 8),
+            shown=("cifar10-cnn-s0", "cifar10-cnn-grad1e-1-s0"), pictured=(1, 6, 8),
         ),
         SurvivalSetting(
-            dataset="cifar10",
-            split="test1000",
-            models=("cifar10-resnet20",),
-            sigmas=(0.05, 0.1),
-            draws=30,
-            separated=("cifar10-resnet20",),
+            dataset="cifar10", split="test1000", models=("cifar10-resnet20",),
+            sigmas=(0.05, 0.1), draws=30, separated=("cifar10-resnet20",),
         ),
         SurvivalSetting(
-            dataset="mnist",
-            models=(*_family("mnist-cnn"), "mnist-madry_tiny_adv"),
-            sigmas=(0.2, 0.4),
-            draws=16,
-            step=4,
-            separated=("mnist-cnn-s0",),
+            dataset="mnist", models=(*_family("mnist-cnn"), "mnist-madry_tiny_adv"),
+            sigmas=(0.2, 0.4), draws=16, step=4, separated=("mnist-cnn-s0",),
         ),
         SurvivalSetting(
-            dataset="fashion-mnist",
-            models=_family("fashion-mnist-cnn"),
-            sigmas=(0.1, 0.2),
-            draws=16,
-            step=4,
-            separated=("fashion-mnist-cnn-s0",),
+            dataset="fashion-mnist", models=_family("fashion-mnist-cnn"),
+            sigmas=(0.1, 0.2), draws=16, step=4, separated=("fashion-mnist-cnn-s0",),
         ),
     ),
-}
+}  # fmt: skip
 
 
 def rows(run: Run[SurvivalSetting]) -> Iterator[Row]:
@@ -180,7 +145,7 @@ def _of_model(
     run: Run[SurvivalSetting], setting: SurvivalSetting, model: str
 ) -> Iterator[Row]:
     survival = measure_survival(
-        load_model(model).eval().to(resolve_device(run.device)),
+        run.model(model),
         setting.data(),
         sigmas=setting.sigmas,
         draws=setting.draws,
@@ -203,23 +168,18 @@ def _of_model(
 
 
 def _model(name: str, survival: Survival) -> Row:
-    share = float(survival.right.mean())
-    row: Row = {
-        "what": "model",
-        "images": len(survival.labels),
-        "draws": survival.draws,
-        "accuracy": share,
-        "accuracy_se": share_error(share, len(survival.labels)),
-        "training_seed": None,
-        "penalty": None,
-    }
-    if name in list_models():
-        entry = checkpoint_entry(name)
+    images = len(survival.labels)
+    entry = checkpoint_entry(name) if name in list_models() else None
+    penalty = None
+    if entry:
         recipe = entry["recipe"]
-        row["training_seed"] = entry["seed"]
         if not (recipe["noise_std"] or recipe.get("adversarial_eps")):
-            row["penalty"] = recipe.get("gradient_penalty", 0.0)
-    return row
+            penalty = recipe.get("gradient_penalty", 0.0)
+    return {
+        "what": "model", "images": images, "draws": survival.draws,
+        **share_row("accuracy", float(survival.right.mean()), images),
+        "training_seed": entry["seed"] if entry else None, "penalty": penalty,
+    }  # fmt: skip
 
 
 def _means(survival: Survival) -> Iterator[Row]:
@@ -229,8 +189,7 @@ def _means(survival: Survival) -> Iterator[Row]:
         yield {
             "what": "mean",
             "sigma": sigma,
-            "p": significant(p.mean()),
-            "p_se": significant(mean_error(p)),
+            **mean_row("p", p, significant),
             "noise_share": significant(drawn.mean() / max(p.var(ddof=1), 1e-300)),
             **_estimates(survival, place, np.ones_like(survival.right)),
         }
@@ -276,13 +235,9 @@ def _class_rows(
             continue
         others = survival.shares[place][survival.predicted != number, number]
         yield {
-            "class": number,
-            "n": len(p),
-            "p": significant(p.mean()),
-            "p_se": significant(mean_error(p)),
-            "inflow": significant(others.mean()),
-            **_estimates(survival, place, chosen),
-        }
+            "class": number, "n": len(p), **mean_row("p", p, significant),
+            "inflow": significant(others.mean()), **_estimates(survival, place, chosen),
+        }  # fmt: skip
 
 
 def _attraction(survival: Survival, place: int, generator: np.random.Generator) -> Row:
@@ -320,14 +275,11 @@ def _ranks(survival: Survival) -> Iterator[Row]:
         for proxy, values in {**proxies, "taylor": taylor}.items():
             share, error = share_ordered(values[:PAIRS], p[:PAIRS])
             yield {
-                "what": "rank",
-                "sigma": sigma,
-                "proxy": proxy,
-                "concordance": significant(share),
-                "concordance_se": significant(error),
+                "what": "rank", "sigma": sigma, "proxy": proxy,
+                "concordance": significant(share), "concordance_se": significant(error),
                 "spearman": significant(rank_correlation(values, p)),
                 "spearman_se": significant(rank_correlation_error(values, p)),
                 "pearson": significant(np.corrcoef(values, p)[0, 1]),
                 "spearman_taylor": significant(rank_correlation(values, taylor)),
                 "sure": significant((p == 1).mean()),
-            }
+            }  # fmt: skip

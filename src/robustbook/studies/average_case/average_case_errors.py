@@ -17,36 +17,23 @@ from robustbook._store.cache import Arrays, cached_arrays
 from robustbook._store.sums import model_sum
 from robustbook.datasets import load_dataset
 from robustbook.models import build_model, load_model, resolve_device
-from robustbook.studies._rows import Row, decimals
-from robustbook.studies._run import Run, Setting, data_sum, under
-from robustbook.studies._statistics import Values, mean_error, share_error
+from robustbook.studies._run import Row, Run, Setting, data_sum, decimals, under
+from robustbook.studies._statistics import Values, mean_row, share_row
 from robustbook.studies.average_case._estimates import (
     ESTIMATORS,
     estimated_arrays,
 )
 from robustbook.training import train_classifier
 
-__all__ = ["SETTINGS", "rows"]
-
 QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
 #: Weights of a penalty on the gradient's norm, as names of models have them.
 PENALTIES: Final = ("1e-4", "1e-3", "1e-2", "1e-1", "1")
 
 
-@dataclass(frozen=True)
-class _Recipe:
-    """How a linear model of this study is trained, as the paper's are."""
-
-    dataset: str
-    size: int = 28
-    epochs: int = 3
-    lr: float = 1e-3
-
-
-_TRAINED: Final = {
-    "mnist-linear": _Recipe("mnist"),
-    "fashion-linear": _Recipe("fashion-mnist"),
-}
+#: Linear models that are trained here, as the paper's are, and on what.
+_TRAINED: Final = {"mnist-linear": "mnist", "fashion-linear": "fashion-mnist"}
+#: How.
+_RECIPE: Final[dict[str, Any]] = {"epochs": 3, "lr": 1e-3}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,18 +77,12 @@ SETTINGS: Final = {
         EstimateSetting(
             dataset="digits",
             models=(
-                "digits-linear-s0",
-                "digits-cnn-s0",
-                "digits-cnn-noise-s0",
+                "digits-linear-s0", "digits-cnn-s0", "digits-cnn-noise-s0",
                 "digits-cnn-adv-s0",
                 *(f"digits-cnn-grad{weight}-s0" for weight in PENALTIES[2:]),
             ),
-            sigmas=(0.05, 0.1, 0.2, 0.4),
-            samples=50,
-            fits=10,
-            focus=0.2,
-            shown=("digits-linear-s0", "digits-cnn-s0"),
-            counts=(1, 2, 5, 10, 25),
+            sigmas=(0.05, 0.1, 0.2, 0.4), samples=50, fits=10, focus=0.2,
+            shown=("digits-linear-s0", "digits-cnn-s0"), counts=(1, 2, 5, 10, 25),
         ),
     ),
     "full": (
@@ -109,44 +90,35 @@ SETTINGS: Final = {
             EstimateSetting(
                 dataset="mnist",
                 models=(
-                    "mnist-linear",
-                    "mnist-conv_small_nat",
-                    "mnist-kw",
-                    "mnist-cnn_a_adv",
-                    "mnist-madry_tiny_adv",
+                    "mnist-linear", "mnist-conv_small_nat", "mnist-kw",
+                    "mnist-cnn_a_adv", "mnist-madry_tiny_adv",
                 ),
-                sigmas=(0.1, 0.2, 0.4, 0.6, 1.0),
-                focus=0.4,
+                sigmas=(0.1, 0.2, 0.4, 0.6, 1.0), focus=0.4,
                 shown=("mnist-linear", "mnist-conv_small_nat"),
                 counts=(1, 2, 5, 10, 25, 50, 100),
             )
         ),
         *_with_penalties(
             EstimateSetting(
-                dataset="fashion-mnist",
-                models=("fashion-linear", "fashion-kw"),
-                sigmas=(0.05, 0.1, 0.2, 0.4, 0.8),
-                focus=0.2,
+                dataset="fashion-mnist", models=("fashion-linear", "fashion-kw"),
+                sigmas=(0.05, 0.1, 0.2, 0.4, 0.8), focus=0.2,
                 shown=("fashion-mnist-cnn-s0", "fashion-kw"),
                 counts=(1, 2, 5, 10, 25, 50, 100),
             )
         ),
         *_with_penalties(
             EstimateSetting(
-                dataset="cifar10",
-                split="test1000",
+                dataset="cifar10", split="test1000",
                 models=(
-                    "cifar10-captum_lenet",
-                    "cifar10-cnn_a_adv4",
+                    "cifar10-captum_lenet", "cifar10-cnn_a_adv4",
                     "cifar10-resnet4b_adv",
                 ),
-                sigmas=(0.01, 0.02, 0.05, 0.1, 0.2),
-                focus=0.05,
+                sigmas=(0.01, 0.02, 0.05, 0.1, 0.2), focus=0.05,
                 shown=("cifar10-captum_lenet",),
             )
         ),
     ),
-}
+}  # fmt: skip
 
 
 def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
@@ -176,14 +148,10 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
         model = _model(name, seed).to(resolve_device(run.device))
         counts = setting.counts if name in setting.shown[-1:] else ()
         options: dict[str, Any] = {
-            "sigmas": setting.sigmas,
-            "estimators": setting.estimators,
-            "fits": setting.fits,
-            "counts": counts,
-            "focus": setting.focus,
-            "precision": setting.precision,
-            "seed": seed,
-        }
+            "sigmas": setting.sigmas, "estimators": setting.estimators,
+            "fits": setting.fits, "counts": counts, "focus": setting.focus,
+            "precision": setting.precision, "seed": seed,
+        }  # fmt: skip
         arrays = cached_arrays(
             {
                 "device": str(resolve_device(run.device)),
@@ -202,19 +170,16 @@ def _model(name: str, seed: int) -> nn.Module:
     """Load a checkpoint, or train one of the linear models of this study."""
     if name not in _TRAINED:
         return load_model(name).eval()
-    recipe = _TRAINED[name]
-    model = build_model("linear", seed=seed, options={"size": recipe.size})
-    data = load_dataset(recipe.dataset, "train")
+    model = build_model("linear", seed=seed, options={"size": 28})
+    data = load_dataset(_TRAINED[name], "train")
 
     def fit() -> Arrays:
-        train_classifier(
-            model, data, epochs=recipe.epochs, lr=recipe.lr, seed=seed, progress=False
-        )
+        train_classifier(model, data, **_RECIPE, seed=seed, progress=False)
         return {key: value.numpy() for key, value in model.state_dict().items()}
 
     weights = cached_arrays(
         {
-            "recipe": repr(recipe),
+            "recipe": repr(_RECIPE),
             "initial": model_sum(model),
             "images": data_sum(data),
             "seed": seed,
@@ -229,11 +194,9 @@ def _model(name: str, seed: int) -> nn.Module:
 def _of_model(
     setting: EstimateSetting, name: str, counts: tuple[int, ...], arrays: Arrays
 ) -> Iterator[Row]:
-    share = float(arrays["accuracy"])
     yield {
         "what": "model",
-        "accuracy": share,
-        "accuracy_se": share_error(share, setting.samples),
+        **share_row("accuracy", float(arrays["accuracy"]), setting.samples),
         "trained_here": name in _TRAINED,
         "fits": setting.fits,
         "correlation": decimals(arrays["correlation"].mean()),
@@ -290,13 +253,10 @@ def _compare(estimate: Values, truth: Values, variance: Values) -> Row:
     constant = np.ptp(estimate) == 0 or np.ptp(truth) == 0
     return {
         "truth": decimals(truth.mean()),
-        "mean_abs": decimals(np.abs(difference).mean()),
-        "mean_abs_se": decimals(mean_error(np.abs(difference))),
+        **mean_row("mean_abs", np.abs(difference), decimals),
         "floor": decimals(np.sqrt(2 * variance / math.pi).mean()),
-        "mse": decimals(square.mean(), 9),
-        "mse_se": decimals(mean_error(square), 9),
-        "bias": decimals(difference.mean()),
-        "bias_se": decimals(mean_error(difference)),
+        **mean_row("mse", square, partial(decimals, digits=9)),
+        **mean_row("bias", difference, decimals),
         "rank": None if constant else decimals(spearmanr(estimate, truth).statistic),
     }
 
@@ -308,15 +268,17 @@ def _compare_cdfs(arrays: Arrays, place: int) -> Row:
     constant = np.ptp(normal) == 0 or np.ptp(printed) == 0
     # Images that the Taylor estimate calls safe: failure below one in a hundred.
     safe = normal > 0.99
+    failures = [
+        decimals(1 - values[safe].mean()) if safe.any() else None
+        for values in (normal, printed)
+    ]
     return {
-        "mean_abs": decimals(np.abs(printed - normal).mean()),
-        "mean_abs_se": decimals(mean_error(np.abs(printed - normal))),
+        **mean_row("mean_abs", np.abs(printed - normal), decimals),
         "largest": decimals(np.abs(printed - normal).max()),
         "bias": decimals((printed - normal).mean()),
         "pearson": None if constant else decimals(np.corrcoef(normal, printed)[0, 1]),
-        "scaled_mean_abs": decimals(np.abs(scaled - normal).mean()),
-        "scaled_mean_abs_se": decimals(mean_error(np.abs(scaled - normal))),
+        **mean_row("scaled_mean_abs", np.abs(scaled - normal), decimals),
         "safe": int(safe.sum()),
-        "safe_failure": decimals(1 - normal[safe].mean()) if safe.any() else None,
-        "safe_failure_mvs": decimals(1 - printed[safe].mean()) if safe.any() else None,
+        "safe_failure": failures[0],
+        "safe_failure_mvs": failures[1],
     }

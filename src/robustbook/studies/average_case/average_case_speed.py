@@ -12,11 +12,7 @@ from torch import Tensor, nn
 
 from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
 from robustbook.models import load_model
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, Setting
-from robustbook.studies._timing import one_thread
-
-__all__ = ["SETTINGS", "rows"]
+from robustbook.studies._run import Row, Run, Setting, one_thread
 
 SIGMA: Final = 0.1
 #: Noisy inputs of the paper's gold standard.
@@ -76,61 +72,42 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
     for setting, name in run.each_model():
         images = setting.data().images
         model = load_model(name).eval()
-        for way, size in WAYS.items():
+        for way in WAYS:
             some = images if way == "batched" else images[:1]
             with one_thread():
-                yield from _time(setting, model, some, way, size, run.seed)
+                yield from _time(setting, model, some, way, run.seed)
 
 
 def _time(
-    setting: SpeedSetting,
-    model: nn.Module,
-    images: Tensor,
-    way: str,
-    size: int | None,
-    seed: int,
+    setting: SpeedSetting, model: nn.Module, images: Tensor, way: str, seed: int
 ) -> Iterator[Row]:
     samples = setting.batched if way == "batched" else setting.serial
-    softmax_proxy(model, images, batch_size=size)
-    for estimator, count, action in _tasks(setting, model, images, samples, size, seed):
+    options: dict[str, Any] = {"batch_size": WAYS[way]}
+    problem = (model, images, SIGMA)
+    plain = partial(monte_carlo, *problem, samples=samples, seed=seed, **options)
+    softmax = partial(softmax_proxy, model, images, **options)
+    # Estimators, their numbers of noisy inputs, and what to time.
+    tasks: list[tuple[str, int | None, Callable[[], object]]]
+    tasks = [("monte_carlo", samples, plain), ("softmax", None, softmax)]
+    for cdf, ending in (("mvn", ""), ("mv_sigmoid", "_mvs")):
+        options["cdf"] = cdf
+        tasks.append((f"taylor{ending}", None, partial(taylor, *problem, **options)))
+        for count in FITS if setting.repeat > 1 else FITS[:3]:
+            fit = partial(mmse, *problem, samples=count, seed=seed, **options)
+            tasks.append((f"mmse{ending}", count, fit))
+    softmax()
+    for estimator, count, action in tasks:
         sampled = estimator == "monte_carlo"
         if not sampled:
             action()  # the first call of a process loads and chooses kernels
         repeat = 1 if sampled else setting.repeat
         seconds = min(_processor_time(action) for _ in range(repeat)) / len(images)
         yield {
-            "model": setting.models[0],
-            "way": way,
-            "estimator": estimator,
-            "samples": PAPER_SAMPLES if sampled else count,
-            "measured_samples": count,
-            "images": len(images),
-            "sigma": SIGMA,
-            "threads": 1,
+            "model": setting.models[0], "way": way, "estimator": estimator,
+            "samples": PAPER_SAMPLES if sampled else count, "measured_samples": count,
+            "images": len(images), "sigma": SIGMA, "threads": 1,
             "seconds": seconds * PAPER_SAMPLES / samples if sampled else seconds,
-        }
-
-
-def _tasks(
-    setting: SpeedSetting,
-    model: nn.Module,
-    images: Tensor,
-    samples: int,
-    size: int | None,
-    seed: int,
-) -> Iterator[tuple[str, int | None, Callable[[], object]]]:
-    """Estimators, their numbers of noisy inputs, and what to time."""
-    shared: dict[str, Any] = {"batch_size": size}
-    problem = (model, images, SIGMA)
-    plain = partial(monte_carlo, *problem, samples=samples, seed=seed, **shared)
-    yield "monte_carlo", samples, plain
-    yield "softmax", None, partial(softmax_proxy, model, images, **shared)
-    for cdf, ending in (("mvn", ""), ("mv_sigmoid", "_mvs")):
-        shared["cdf"] = cdf
-        yield f"taylor{ending}", None, partial(taylor, *problem, **shared)
-        for count in FITS if setting.repeat > 1 else FITS[:3]:
-            fit = partial(mmse, *problem, samples=count, seed=seed, **shared)
-            yield f"mmse{ending}", count, fit
+        }  # fmt: skip
 
 
 def _processor_time(action: Callable[[], object]) -> float:

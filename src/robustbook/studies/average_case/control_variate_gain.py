@@ -14,10 +14,8 @@ from robustbook._store.cache import Arrays, Configuration, cached_arrays
 from robustbook._store.sums import model_sum
 from robustbook.average_case import control_variate, mmse, monte_carlo, taylor
 from robustbook.datasets import Dataset
-from robustbook.models import load_model, resolve_device
-from robustbook.studies._rows import Row, decimals
-from robustbook.studies._run import Run, Setting, data_sum, under
-from robustbook.studies._statistics import Values, mean_error, ratio_of_means
+from robustbook.studies._run import Row, Run, Setting, data_sum, decimals, under
+from robustbook.studies._statistics import Values, mean_error, mean_row, ratio_of_means
 from robustbook.studies.average_case._counts import (
     FITS,
     LEVEL,
@@ -26,8 +24,6 @@ from robustbook.studies.average_case._counts import (
     estimate_arrays,
     repeated_arrays,
 )
-
-__all__ = ["SETTINGS", "rows"]
 
 #: What computes all that the cache keeps: counts, and the estimates themselves.
 _CODE: Final = (
@@ -79,38 +75,26 @@ SETTINGS: Final = {
         GainSetting(
             dataset="digits",
             models=("digits-linear-s0", "digits-cnn-s0", "digits-cnn-adv-s0"),
-            sigmas=(0.1, 0.2, 0.4),
-            repeated="digits-cnn-s0",
-            focus=0.4,
-            samples=40,
-            few_images=12,
-            repeats=10,
-            reference=4096,
-            fits=(1, 10),
+            sigmas=(0.1, 0.2, 0.4), repeated="digits-cnn-s0", focus=0.4, samples=40,
+            few_images=12, repeats=10, reference=4096, fits=(1, 10),
         ),
     ),
     "full": (
         GainSetting(
             dataset="mnist",
             models=("mnist-conv_small_nat", "mnist-kw", "mnist-madry_tiny_adv"),
-            sigmas=(0.1, 0.2, 0.4, 0.8),
-            repeated="mnist-conv_small_nat",
-            focus=0.6,
+            sigmas=(0.1, 0.2, 0.4, 0.8), repeated="mnist-conv_small_nat", focus=0.6,
         ),
         GainSetting(
-            dataset="cifar10",
-            split="test1000",
+            dataset="cifar10", split="test1000",
             models=(
-                "cifar10-captum_lenet",
-                "cifar10-marabou_medium",
-                "cifar10-cnn_a_adv4",
+                "cifar10-captum_lenet", "cifar10-marabou_medium", "cifar10-cnn_a_adv4",
             ),
-            sigmas=(0.02, 0.05, 0.1, 0.2),
-            repeated="cifar10-marabou_medium",
+            sigmas=(0.02, 0.05, 0.1, 0.2), repeated="cifar10-marabou_medium",
             focus=0.05,
         ),
     ),
-}
+}  # fmt: skip
 
 
 def rows(run: Run[GainSetting]) -> Iterator[Row]:
@@ -137,7 +121,7 @@ def rows(run: Run[GainSetting]) -> Iterator[Row]:
     """
     for setting, name in run.each_model():
         data = setting.data()
-        model = load_model(name).to(resolve_device(run.device)).eval()
+        model = run.model(name)
         keys = {"dataset": setting.dataset, "model": name}
         yield from under(keys, _images(setting, model, data, run.seed))
         if name == setting.repeated:
@@ -148,12 +132,9 @@ def rows(run: Run[GainSetting]) -> Iterator[Row]:
 def _key(model: nn.Module, data: Dataset, sigma: float, seed: int) -> dict[str, Any]:
     """What every array of this study depends on beside the code."""
     return {
-        "device": str(next(model.parameters()).device),
-        "model": model_sum(model),
-        "images": data_sum(data),
-        "sigma": sigma,
-        "seed": seed,
-    }
+        "device": str(next(model.parameters()).device), "model": model_sum(model),
+        "images": data_sum(data), "sigma": sigma, "seed": seed,
+    }  # fmt: skip
 
 
 def _images(
@@ -250,27 +231,26 @@ def _repeats(
 
 def _errors(estimates: Values, truth: Values, own: Values) -> Row:
     """Errors of estimates (repeats, N) against a reference with variances `own`."""
-    by_image = ((estimates - truth) ** 2).mean(axis=0) - own
-    mse = float(by_image.mean())
+    off = estimates - truth
+    by_image = (off**2).mean(axis=0) - own
     return {
-        "rmse": decimals(math.sqrt(max(mse, 0.0))),
-        "mse": decimals(mse, 10),
-        "mse_se": decimals(mean_error(by_image), 10),
-        "bias": decimals((estimates - truth).mean()),
-        "bias_se": decimals(mean_error((estimates - truth).mean(axis=0))),
+        "rmse": decimals(math.sqrt(max(float(by_image.mean()), 0.0))),
+        **mean_row("mse", by_image, partial(decimals, digits=10)),
+        "bias": decimals(off.mean()),
+        "bias_se": decimals(mean_error(off.mean(axis=0))),
     }
 
 
 def _covered(estimates: Arrays, known: Values) -> Row:
     """How many intervals (repeats, N) hold what is known."""
     held = (estimates["low"] <= known + TINY) & (known - TINY <= estimates["high"])
-    inner = (known > INNER[0]) & (known < INNER[1])
+    inner = held[:, (known > INNER[0]) & (known < INNER[1])]
     return {
         "coverage": decimals(held.mean()),
         "coverage_se": decimals(mean_error(held.mean(axis=0))),
-        "inner": decimals(held[:, inner].mean()),
-        "inner_se": decimals(mean_error(held[:, inner].mean(axis=0))),
-        "inner_images": int(inner.sum()),
+        "inner": decimals(inner.mean()),
+        "inner_se": decimals(mean_error(inner.mean(axis=0))),
+        "inner_images": inner.shape[1],
         "width": decimals((estimates["high"] - estimates["low"]).mean()),
         "images": len(known),
     }

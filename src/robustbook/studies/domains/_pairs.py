@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
-from robustbook.datasets.diagvib import Scenes, Setup, draw_all
+from robustbook.datasets.diagvib import Scenes
 from robustbook.models import features_of, logits_of, resolve_device
 from robustbook.selection import pair_scores
 from robustbook.studies._run import Run
 from robustbook.studies.domains._pictures import (
     SETUPS,
-    fewest_digits,
+    held_out_scenes,
     pictures,
     training_pictures,
 )
 from robustbook.studies.domains._training import Training, TrainingSetting
-from robustbook.training import ERM, IRM, LISA, Learner
-
-__all__ = ["DIGITS", "LEARNERS", "SELECTED_BY", "TrainedPair", "train_pair"]
+from robustbook.training import ERM, IRM, LISA, History, Learner
 
 #: Learners with the options of the published configuration.
 LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
@@ -46,25 +42,18 @@ _KEPT: Final = (SELECTED_BY, "same/afr_pred", "same/pa")
 class TrainedPair:
     """What a training left, each test sample by whether it shows the same digits.
 
-    Attributes
-    ----------
-    epochs : list of dict
-        Scores of each epoch, as :class:`robustbook.training.History` has them.
-    first : dict of str to Tensor, shape (N, K)
-        Logits of the first sample, unshifted.
-    second : dict of str to Tensor, shape (F, N, K)
-        Logits of the second sample with 0, 1, ... F - 1 factors shifted; scene i is
-        the same digit in all of them.
-    cosine : dict of str to Tensor, shape (F, N)
-        Cosine similarity of the features of the first and the second sample.
-    labels, clusters : dict of str to Tensor, shape (N,)
-        Classes, and a number for the digit in the first sample.
+    F second samples of N scenes have 0, 1, ... F - 1 factors shifted; scene i is the
+    same digit in all of them.
     """
 
+    #: Scores of each epoch, as :class:`robustbook.training.History` has them.
     epochs: list[dict[str, float]]
+    #: Logits of the first sample, unshifted, (N, K), and of the second ones, (F, N, K).
     first: dict[str, Tensor]
     second: dict[str, Tensor]
+    #: Cosine similarity of the features of the first and the second sample: (F, N).
     cosine: dict[str, Tensor]
+    #: Classes, and a number for the digit in the first sample: (N,).
     labels: dict[str, Tensor]
     clusters: dict[str, Tensor]
 
@@ -79,38 +68,28 @@ def train_pair(
     training = Training(run, __name__, setup, learner, LEARNERS[learner], training_seed)
     setting = run.setting
 
-    def compute() -> Arrays:
+    def compute() -> tuple[History, Arrays]:
         held = _held_out(setup, setting, run.seed)
         model, history = training.train(
-            training_pictures(setup, setting, training_seed),
+            training_pictures(SETUPS[setup], setting, training_seed),
             pairs=held.pairs,
             measure=pair_scores,
             keep=_KEPT,
         )
         model.load_state_dict(history.weights[SELECTED_BY])
         model.to(resolve_device(run.device)).eval()
-        arrays: Arrays = {"epochs": np.array(json.dumps(history.rows))}
-        for digits in DIGITS:
-            arrays |= {
-                f"{digits}/{name}": value.numpy()
-                for name, value in _evaluated(model, held, digits).items()
-            }
-        return arrays
+        return history, {
+            f"{digits}/{name}": value.numpy()
+            for digits in DIGITS
+            for name, value in _evaluated(model, held, digits).items()
+        }
 
-    return _unpacked(training.stored(compute))
-
-
-def _unpacked(arrays: Arrays) -> TrainedPair:
-    def both(name: str) -> dict[str, Tensor]:
-        return {key: torch.from_numpy(arrays[f"{key}/{name}"]) for key in DIGITS}
-
-    return TrainedPair(
-        epochs=json.loads(str(arrays["epochs"])),
-        **{
-            name: both(name)
-            for name in ("first", "second", "cosine", "labels", "clusters")
-        },
-    )
+    epochs, arrays = training.stored(compute)
+    by_digits = {
+        name: {key: torch.from_numpy(arrays[f"{key}/{name}"]) for key in DIGITS}
+        for name in ("first", "second", "cosine", "labels", "clusters")
+    }
+    return TrainedPair(epochs, **by_digits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,19 +103,13 @@ class _HeldOut:
 
 @lru_cache(maxsize=1)
 def _held_out(setup: str, setting: TrainingSetting, seed: int) -> _HeldOut:
-    chosen = SETUPS[setup]
     pairs, tests, clusters = {}, {}, {}
     for digits in DIGITS:
         first, second = pictures(
-            _drawn(
-                chosen, chosen.validation["ID"], "validation", digits, setting, seed
-            ),
-            setting,
+            _drawn(setup, "validation", digits, setting, seed), setting
         )
         pairs[digits] = first, second
-        # The second sample without a shift is the first one if digits are the same.
-        environments = (chosen.tests[0], *chosen.tests)
-        scenes = _drawn(chosen, environments, "test", digits, setting, seed)
+        scenes = _drawn(setup, "test", digits, setting, seed)
         tests[digits] = pictures(scenes, setting)
         base = int(scenes[0].instances.max()) + 1
         clusters[digits] = scenes[0].labels * base + scenes[0].instances
@@ -144,26 +117,19 @@ def _held_out(setup: str, setting: TrainingSetting, seed: int) -> _HeldOut:
 
 
 def _drawn(
-    setup: Setup,
-    environments: Sequence[Any],
-    split: str,
-    digits: str,
-    setting: TrainingSetting,
-    seed: int,
+    setup: str, split: str, digits: str, setting: TrainingSetting, seed: int
 ) -> tuple[Scenes, ...]:
     """A first sample, and second ones of the same digits or of other ones."""
-    paired = [0] + [int(digits == "other")] * (len(environments) - 1)
-    parts = max(paired) + 1
-    least = fewest_digits(setting, split, setup.shapes)
-    count = len(setup.shapes) * setting.laps * (least // parts)
-    return draw_all(
-        environments,
-        shapes=setup.shapes,
-        source=setting.dataset,
-        count=count,
-        split=split,
-        paired=paired,
-        seed=seed,
+    chosen = SETUPS[setup]
+    # The second sample without a shift is the first one if digits are the same.
+    tests = (chosen.tests[0], *chosen.tests)
+    return held_out_scenes(
+        chosen,
+        tests if split == "test" else chosen.validation["ID"],
+        split,
+        setting,
+        seed,
+        other_digits=digits == "other",
     )
 
 

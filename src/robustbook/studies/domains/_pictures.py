@@ -13,13 +13,12 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import (
     CONFIGURED,
     DISCRIMINABILITY,
+    Environment,
     Scenes,
     Setup,
     draw_all,
 )
 from robustbook.studies.domains._training import TrainingSetting
-
-__all__ = ["SETUPS", "fewest_digits", "pictures", "training_pictures"]
 
 #: Environments as the papers print them, and as their published configuration has
 #: them.
@@ -29,12 +28,13 @@ SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(
 
 
 @lru_cache(maxsize=1)
-def training_pictures(setup: str, setting: TrainingSetting, seed: int) -> list[Dataset]:
+def training_pictures(
+    setup: Setup, setting: TrainingSetting, seed: int
+) -> list[Dataset]:
     """Images of the source domains, always the same for a setting and a seed."""
-    chosen = SETUPS[setup]
     scenes = draw_all(
-        chosen.training,
-        shapes=chosen.shapes,
+        setup.training,
+        shapes=setup.shapes,
         source=setting.dataset,
         count=setting.count,
         seed=seed,
@@ -42,9 +42,32 @@ def training_pictures(setup: str, setting: TrainingSetting, seed: int) -> list[D
     return pictures(scenes, setting)
 
 
-def fewest_digits(setting: TrainingSetting, split: str, shapes: Sequence[int]) -> int:
-    """How many pictures there are of the digit with the fewest."""
-    return min(_count_digits(setting.dataset, split, shape) for shape in shapes)
+def held_out_scenes(
+    setup: Setup,
+    environments: Sequence[Environment],
+    split: str,
+    setting: TrainingSetting,
+    seed: int,
+    *,
+    other_digits: bool = False,
+    most: int | None = None,
+) -> tuple[Scenes, ...]:
+    """Scenes to validate or test on, which show the same digits in all environments.
+
+    With other digits the first environment shares none with the others. Every digit is
+    there as often as the others, unless there would be more than `most` scenes.
+    """
+    fewest = min(_count_digits(setting.dataset, split, shape) for shape in setup.shapes)
+    count = len(setup.shapes) * setting.laps * (fewest // (1 + other_digits))
+    return draw_all(
+        environments,
+        shapes=setup.shapes,
+        source=setting.dataset,
+        count=count if most is None else min(most, count),
+        split=split,
+        paired=[0] + [int(other_digits)] * (len(environments) - 1),
+        seed=seed,
+    )
 
 
 def _count_digits(source: str, split: str, shape: int) -> int:

@@ -10,9 +10,11 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 from torch import nn
 
 from robustbook._store.cache import Arrays, cache_directory, cached_arrays
@@ -22,47 +24,37 @@ from robustbook.models import build_model
 from robustbook.studies._run import Run, Setting
 from robustbook.training import History, Learner, train_domains
 
-__all__ = ["Training", "TrainingSetting"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSetting(Setting):
-    """How much is trained, on pictures of the digits of a data set.
+    """How much is trained, on pictures of the digits of a data set."""
 
-    Attributes
-    ----------
-    size, width : int
-        Side of the images in pixels, and width of the network.
-    count : int
-        Images an epoch from each domain.
-    laps : int
-        How many times each digit is in a validation or test sample.
-    epochs, batch_size : int
-        Passes, and images of each domain in a step.
-    lr : float
-        Adam's learning rate.
-    seeds : int
-        Trainings of each learner.
-    norm : str
-        Normalization in the network.
-    precision : str
-        Of the training; evaluation is in float32.
-    validated, tested : int, optional
-        At most so many scenes in a validation or test sample.
-    """
-
+    #: Side of the images in pixels, and width of the network.
     size: int
     width: int
+    #: Images an epoch from each domain, and of each in a step.
     count: int
-    laps: int = 1
-    epochs: int
     batch_size: int
+    epochs: int
     lr: float
+    #: Trainings of each learner.
     seeds: int
     norm: str = "group"
+    #: Of the training; evaluation is in float32.
     precision: str = "float32"
+    #: How many times each digit is in a validation or test sample, and the most scenes.
+    laps: int = 1
     validated: int | None = None
     tested: int | None = None
+
+
+#: What all full and all quick settings share.
+FULL: Final = partial(
+    TrainingSetting, dataset="mnist", size=64, width=16, seeds=5, precision="bfloat16"
+)
+QUICK: Final = partial(
+    TrainingSetting, dataset="digits", size=32, width=8, batch_size=32, seeds=2
+)
 
 
 @dataclass(frozen=True)
@@ -90,14 +82,10 @@ class Training:
         for name in ("seeds", "models"):
             del setting[name]
         return {
-            "what": self.code,
-            "setup": self.setup,
-            "learner": self.name,
-            "options": repr(self.learner),
-            "training_seed": self.training_seed,
-            "seed": self.run.seed,
-            **setting,
-        }
+            "what": self.code, "setup": self.setup, "learner": self.name,
+            "options": repr(self.learner), "training_seed": self.training_seed,
+            "seed": self.run.seed, **setting,
+        }  # fmt: skip
 
     @property
     def checkpoint(self) -> Path:
@@ -108,14 +96,22 @@ class Training:
         name = f"{setup}-{self.name}-s{self.training_seed}-{digest}.pt"
         return cache_directory() / "domains" / name
 
-    def stored(self, compute: Callable[[], Arrays]) -> Arrays:
-        """What the training was for, from the cache if it is there."""
-        return cached_arrays(
+    def stored(
+        self, compute: Callable[[], tuple[History, Arrays]]
+    ) -> tuple[list[dict[str, float]], Arrays]:
+        """Scores of each epoch and what else is wanted, from the cache if there."""
+
+        def computed() -> Arrays:
+            history, arrays = compute()
+            return {"epochs": np.array(json.dumps(history.rows)), **arrays}
+
+        arrays = cached_arrays(
             self.configuration,
-            compute,
+            computed,
             code=self.code,
             directory=self.checkpoint.parent,
         )
+        return json.loads(str(arrays["epochs"])), arrays
 
     def train(
         self, domains: Sequence[Dataset], *, num_classes: int = 2, **options: Any
@@ -123,10 +119,8 @@ class Training:
         """Train, or go on where a training was stopped; options are what to measure."""
         setting = self.run.setting
         shape = {
-            "width": setting.width,
-            "num_classes": num_classes,
-            "norm": setting.norm,
-        }
+            "width": setting.width, "num_classes": num_classes, "norm": setting.norm
+        }  # fmt: skip
         model = build_model("strided-cnn", seed=self.training_seed, options=shape)
         history = train_domains(
             model,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,22 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
-from robustbook.datasets import Dataset
-from robustbook.datasets.diagvib import draw_all
 from robustbook.models import features_of
 from robustbook.selection import pair_scores
 from robustbook.studies._run import Run
 from robustbook.studies._statistics import Values
 from robustbook.studies.domains._pictures import (
     SETUPS,
-    fewest_digits,
+    held_out_scenes,
     pictures,
     training_pictures,
 )
 from robustbook.studies.domains._training import Training, TrainingSetting
-from robustbook.training import ERM, IRM, Learner
-
-__all__ = ["WATCHED_LEARNERS", "Watched", "watch_training"]
+from robustbook.training import ERM, IRM, History, Learner
 
 #: The two learners of the experiment with the options of the published configuration,
 #: and a third whose penalty weighs as much as its authors let it.
@@ -41,23 +36,15 @@ PAIRS: Final = 128
 
 @dataclass(frozen=True)
 class Watched:
-    """What a training left.
+    """What a training left, of n validation pairs; pair i is one digit."""
 
-    Attributes
-    ----------
-    epochs : list of dict
-        Scores of each epoch, as :class:`robustbook.training.History` has them.
-    features : ndarray, shape (T, 2, n, D)
-        After each epoch, the features of the two samples: pair i is one digit.
-    heads : ndarray, shape (T, D + 1)
-        Weights and bias of class 1 less those of class 0 in the last layer.
-    labels : ndarray, shape (n,)
-        The class of each pair, 0 or 1.
-    """
-
+    #: Scores of each epoch, as :class:`robustbook.training.History` has them.
     epochs: list[dict[str, float]]
+    #: After each epoch, the features of the two samples: (T, 2, n, D).
     features: Values
+    #: Weights and bias of class 1 less those of class 0 in the last layer: (T, D + 1).
     heads: Values
+    #: The class of each pair, 0 or 1: (n,).
     labels: Values
 
 
@@ -68,14 +55,19 @@ def watch_training(
     training = Training(
         run, __name__, setup, learner, WATCHED_LEARNERS[learner], training_seed
     )
-    setting = run.setting
+    chosen, setting = SETUPS[setup], run.setting
 
-    def compute() -> Arrays:
-        pair = _validation_pair(setup, setting, run.seed)
-        few = [part.subset(slice(PAIRS)) for part in pair]
+    def compute() -> tuple[History, Arrays]:
+        # The pairs of Experiment 5a: the same digits in both environments.
+        environments = chosen.validation["ID"]
+        first, second = pictures(
+            held_out_scenes(chosen, environments, "validation", setting, run.seed),
+            setting,
+        )
+        few = [part.subset(slice(PAIRS)) for part in (first, second)]
         _, history = training.train(
-            training_pictures(setup, setting, training_seed),
-            pairs={"same": pair},
+            training_pictures(chosen, setting, training_seed),
+            pairs={"same": (first, second)},
             measure=pair_scores,
             watch={
                 "features": lambda model: torch.stack(
@@ -84,39 +76,17 @@ def watch_training(
                 "head": _head,
             },
         )
-        return {
-            "epochs": np.array(json.dumps(history.rows)),
+        return history, {
             "features": torch.stack(history.watched["features"]).numpy(),
             "heads": torch.stack(history.watched["head"]).numpy(),
             "labels": few[0].labels.numpy(),
         }
 
-    arrays = training.stored(compute)
-    return Watched(
-        epochs=json.loads(str(arrays["epochs"])),
-        features=arrays["features"].astype(np.float64),
-        heads=arrays["heads"].astype(np.float64),
-        labels=arrays["labels"],
+    epochs, arrays = training.stored(compute)
+    features, heads = (
+        arrays[name].astype(np.float64) for name in ("features", "heads")
     )
-
-
-def _validation_pair(
-    setup: str, setting: TrainingSetting, seed: int
-) -> tuple[Dataset, Dataset]:
-    """The pairs of Experiment 5a: the same digits in both environments."""
-    chosen = SETUPS[setup]
-    fewest = fewest_digits(setting, "validation", chosen.shapes)
-    scenes = draw_all(
-        chosen.validation["ID"],
-        shapes=chosen.shapes,
-        source=setting.dataset,
-        count=len(chosen.shapes) * setting.laps * fewest,
-        split="validation",
-        paired=True,
-        seed=seed,
-    )
-    first, second = pictures(scenes, setting)
-    return first, second
+    return Watched(epochs, features, heads, arrays["labels"])
 
 
 def _head(model: nn.Module) -> Tensor:

@@ -6,34 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robustbook.studies._rows import Row
+from robustbook.studies._run import Row
 from robustbook.studies._statistics import Values
-
-__all__ = [
-    "Component",
-    "margins",
-    "picture_numbers",
-    "principal_component",
-    "shares_of_variance",
-]
 
 
 @dataclass(frozen=True)
 class Component:
-    """The first principal component of a sample's features.
+    """The first principal component of n samples' features, of D dimensions."""
 
-    Attributes
-    ----------
-    direction : ndarray, shape (D,)
-        Of unit length; the second class lies further along it than the first.
-    values : ndarray, shape (n,)
-        Where the samples are along it, from their mean, in standard deviations.
-    share, next_share : float
-        Share of the variance that lies along it, and along the next one.
-    """
-
+    #: Of unit length, (D,); the second class lies further along it than the first.
     direction: Values
+    #: Where the samples are along it, from their mean, in standard deviations: (n,).
     values: Values
+    #: Share of the variance that lies along it, and along the next one.
     share: float
     next_share: float
 
@@ -106,8 +91,7 @@ def shares_of_variance(first: Values, second: Values, labels: Values) -> Row:
 
 
 def margins(features: Values, head: Values) -> Values:
-    """By how much class 1 is ahead of class 0, by the difference of their heads (D +
-    1,).
+    """By how much class 1 is ahead of class 0, by the difference of their heads.
 
     Examples
     --------
@@ -130,9 +114,9 @@ def picture_numbers(first: Values, second: Values, labels: Values, head: Values)
     lies along the component, and "next_first", "next_second" along the next;
     "alignment", the absolute cosine of the two directions; "head_first", "head_second",
     the squared correlation of the component with what the last layer reads;
-    "flipped_by_loading" and
-    "flipped_by_score", whether the picture were upside down had each component been
-    given the sign that makes its largest loading, or its largest score, positive.
+    "flipped_by_loading" and "flipped_by_score", whether the picture were upside down
+    had each component been given the sign that makes its largest loading, or its
+    largest score, positive.
 
     What it could have shown: "raw_error", the mean squared difference along the common
     first component of both samples, over the variance of all values along it;
@@ -140,56 +124,38 @@ def picture_numbers(first: Values, second: Values, labels: Values, head: Values)
     :func:`shares_of_variance`, with "features_" before them of all features, with
     "read_" of what the last layer reads. What has no value is left out.
     """
-    read = [margins(sample, head)[:, None] for sample in (first, second)]
-    shares = {
-        "features": shares_of_variance(first, second, labels),
-        "read": shares_of_variance(read[0], read[1], labels),
-    }
-    row: Row = {
-        f"{of}_{name}": share
-        for of, parts_of in shares.items()
-        for name, share in parts_of.items()
-    }
-    parts = principal_component(first, labels), principal_component(second, labels)
-    for name, sample, part in zip(
-        ("first", "second"), (first, second), parts, strict=True
-    ):
+    leads = margins(first, head), margins(second, head)
+    row: Row = {}
+    for of, pair in (
+        ("features", (first, second)), ("read", [lead[:, None] for lead in leads])
+    ):  # fmt: skip
+        shares = shares_of_variance(*pair, labels)
+        row |= {f"{of}_{name}": share for name, share in shares.items()}
+    one, two = principal_component(first, labels), principal_component(second, labels)
+    for name, lead, part in zip(("first", "second"), leads, (one, two), strict=True):
         if part is None:
             continue
-        row |= {
-            f"share_{name}": part.share,
-            f"next_{name}": part.next_share,
-            f"class_{name}": _between(part.values, labels),
-        }
-        lead = margins(sample, head)
+        row |= {f"share_{name}": part.share, f"next_{name}": part.next_share}
+        row[f"class_{name}"] = _between(part.values, labels)
         if lead.std() > 1e-9 * max(float(np.abs(lead).max()), 1e-30):
             row[f"head_{name}"] = float(np.corrcoef(part.values, lead)[0, 1] ** 2)
-    if parts[0] is not None and parts[1] is not None:
-        x, y = parts[0].values, parts[1].values
-        correlation = float((x * y).mean())
-        flips = {
-            "loading": [_sign_of_largest(part.direction) for part in parts],  # type: ignore[union-attr]
-            "score": [_sign_of_largest(part.values) for part in parts],  # type: ignore[union-attr]
-        }
+    if one is not None and two is not None:
+        correlation = float((one.values * two.values).mean())
+        loading = _largest(one.direction) * _largest(two.direction)
+        score = _largest(one.values) * _largest(two.values)
         row |= {
             "correlation": correlation,
-            "error": float(((x - y) ** 2).mean()),
-            "alignment": float(abs(parts[0].direction @ parts[1].direction)),
-            **{
-                f"flipped_by_{name}": int(correlation * signs[0] * signs[1] < 0)
-                for name, signs in flips.items()
-            },
+            "error": float(((one.values - two.values) ** 2).mean()),
+            "alignment": float(abs(one.direction @ two.direction)),
+            "flipped_by_loading": int(correlation * loading < 0),
+            "flipped_by_score": int(correlation * score < 0),
         }
     common = principal_component(np.concatenate([first, second]), np.tile(labels, 2))
     if common is not None:
         x, y = common.values.reshape(2, -1)
         along = shares_of_variance(x[:, None], y[:, None], labels)
-        row |= {
-            "raw_error": float(((x - y) ** 2).mean()),
-            "common_share": common.share,
-            "common_class": along["class"],
-            "common_domain": along["domain"],
-        }
+        row |= {"raw_error": float(((x - y) ** 2).mean()), "common_share": common.share}
+        row |= {f"common_{name}": along[name] for name in ("class", "domain")}
     return row
 
 
@@ -207,5 +173,6 @@ def _class_means(values: Values, labels: Values) -> Values:
     return means
 
 
-def _sign_of_largest(values: Values) -> float:
-    return float(np.sign(values[np.abs(values).argmax()]))
+def _largest(values: Values) -> float:
+    """The value of the largest size."""
+    return float(values[np.abs(values).argmax()])

@@ -8,11 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from robustbook.studies._rows import Row, decimals
-from robustbook.studies._run import Run, under
+from robustbook.studies._run import Row, Run, decimals, under
 from robustbook.studies._statistics import Values
 from robustbook.studies.domains._pictures import SETUPS
-from robustbook.studies.domains._training import TrainingSetting
+from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
 from robustbook.studies.domains._watched import (
     WATCHED_LEARNERS,
     Watched,
@@ -24,8 +23,6 @@ from robustbook.studies.domains.components import (
     principal_component,
 )
 
-__all__ = ["SETTINGS", "rows"]
-
 #: Epochs whose picture is kept for the first seed, beside the last.
 SHOWN: Final = (1, 2, 5, 10)
 #: The same for the other seeds.
@@ -33,28 +30,17 @@ SHOWN_OF_OTHERS: Final = (5,)
 
 #: Those of chapter 15 with half as many images, and another rate.
 SETTINGS: Final = {
-    "full": (
-        TrainingSetting(
-            dataset="mnist", size=64, width=16, count=2500, epochs=15, batch_size=64,
-            lr=1e-2, seeds=5, precision="bfloat16",
-        ),
-    ),
-    "quick": (
-        TrainingSetting(
-            dataset="digits", size=32, width=8, count=400, laps=2, epochs=8,
-            batch_size=32, lr=1e-2, seeds=2,
-        ),
-    ),
-}  # fmt: skip
+    "full": (FULL(count=2500, epochs=15, batch_size=64, lr=1e-2),),
+    "quick": (QUICK(count=400, laps=2, epochs=8, lr=1e-2),),
+}
 
 
 def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     """Train on two domains, and look at the features of validation pairs.
 
     Rows for each ``setup`` ("printed" or "configured" environments), ``learner``
-    ("ERM",
-    "IRM", "IRM-100"), ``training_seed`` (0, 1, ... after the seed of the validation
-    images) and ``epoch``, with ``what`` =
+    ("ERM", "IRM", "IRM-100"), ``training_seed`` (0, 1, ... after the seed of the
+    validation images) and ``epoch``, with ``what`` =
     "epoch": loss, risk and scores of all validation pairs (accuracy, afr_pred, pa,
     pa_se, beta, confidence), and what :func:`picture_numbers` says of 128 of them;
     "picture": for those, ``labels`` as a string of classes, and ``first``, ``second``:
@@ -102,18 +88,18 @@ def _of_training(watched: Watched, shown: set[int]) -> Iterator[Row]:
 
 
 def _picture(first: Values, second: Values, labels: Values, head: Values) -> Row:
-    parts = {
-        "first": principal_component(first, labels),
-        "second": principal_component(second, labels),
-        "common": principal_component(
-            np.concatenate([first, second]), np.tile(labels, 2)
-        ),
+    both = np.concatenate([first, second]), np.tile(labels, 2)
+    common = principal_component(*both)
+    values = {
+        name: part.values
+        for name, part in {
+            "first": principal_component(first, labels),
+            "second": principal_component(second, labels),
+        }.items()
+        if part is not None
     }
-    values = {name: part.values for name, part in parts.items() if part is not None}
-    if "common" in values:
-        values["common_first"], values["common_second"] = values.pop("common").reshape(
-            2, -1
-        )
+    if common is not None:
+        values["common_first"], values["common_second"] = common.values.reshape(2, -1)
     values["margin_first"] = margins(first, head)
     values["margin_second"] = margins(second, head)
     return {

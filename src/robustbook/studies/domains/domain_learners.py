@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, under
-from robustbook.studies._scores import confidence
+from robustbook.scores import accuracy
+from robustbook.studies._run import Row, Run, under
+from robustbook.studies._scores import confidence, sample_terms
 from robustbook.studies._statistics import clustered_error, mean_error
 from robustbook.studies.domains._pairs import (
     DIGITS,
@@ -22,26 +22,13 @@ from robustbook.studies.domains._pairs import (
     train_pair,
 )
 from robustbook.studies.domains._pictures import SETUPS
-from robustbook.studies.domains._training import TrainingSetting
+from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
 from robustbook.training import History
 
-__all__ = ["RATIOS", "SETTINGS", "rows"]
-
 SETTINGS: Final = {
-    "full": (
-        TrainingSetting(
-            dataset="mnist", size=64, width=16, count=5000, epochs=15, batch_size=64,
-            lr=1e-3, seeds=5, precision="bfloat16",
-        ),
-    ),
-    "quick": (
-        TrainingSetting(
-            dataset="digits", size=32, width=8, count=400, laps=2, epochs=8,
-            batch_size=32, lr=5e-3, seeds=2,
-        ),
-    ),
-}  # fmt: skip
-
+    "full": (FULL(count=5000, epochs=15, batch_size=64, lr=1e-3),),
+    "quick": (QUICK(count=400, laps=2, epochs=8, lr=5e-3),),
+}
 #: Shares of the second sample that are from the shifted environment.
 RATIOS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -89,29 +76,21 @@ def _of_training(trained: TrainedPair, seed: int) -> Iterator[Row]:
     tied = sum(row[SELECTED_BY] == best[SELECTED_BY] for row in trained.epochs)
     yield {"what": "selected", "epoch": best["epoch"], "tied": tied}
     for digits in DIGITS:
-        unshifted = trained.second[digits][0]
-        for factors, shifted in enumerate(trained.second[digits]):
+        first, labels, clusters = (
+            part[digits] for part in (trained.first, trained.labels, trained.clusters)
+        )
+        second, cosine = trained.second[digits], trained.cosine[digits]
+        for factors in range(len(second)):
             for ratio in RATIOS if factors else (1.0,):
-                mixed = shift_by_ratio(unshifted, shifted, ratio, seed=seed)
-                cosine = shift_by_ratio(
-                    trained.cosine[digits][0][:, None].expand(-1, 2),
-                    trained.cosine[digits][factors][:, None].expand(-1, 2),
-                    ratio,
-                    seed=seed,
-                )[:, 0]
+                mixed, cosines = (
+                    shift_by_ratio(values[0], values[factors], ratio, seed=seed)
+                    for values in (second, cosine[..., None].expand(-1, -1, 2))
+                )
                 yield {
-                    "what": "pair",
-                    "digits": digits,
-                    "factors": factors,
-                    "ratio": ratio,
-                    **_scores(
-                        trained.first[digits],
-                        mixed,
-                        trained.labels[digits],
-                        trained.clusters[digits],
-                    ),
-                    "cosine": float(cosine.double().mean()),
-                }
+                    "what": "pair", "digits": digits, "factors": factors,
+                    "ratio": ratio, **_scores(first, mixed, labels, clusters),
+                    "cosine": float(cosines[:, 0].double().mean()),
+                }  # fmt: skip
 
 
 def _between(learner: list[TrainedPair], other: list[TrainedPair]) -> Iterator[Row]:
@@ -123,7 +102,7 @@ def _between(learner: list[TrainedPair], other: list[TrainedPair]) -> Iterator[R
                 [_by_sample(trained, digits, factors) for trained in trainings]
                 for trainings in (learner, other)
             )
-            for name in ours[0]:
+            for name in ("pa", "afr_pred", "afr_true"):
                 differences = torch.stack(
                     [a[name] - b[name] for a, b in zip(ours, theirs, strict=True)]
                 )
@@ -137,29 +116,17 @@ def _between(learner: list[TrainedPair], other: list[TrainedPair]) -> Iterator[R
 
 
 def _by_sample(trained: TrainedPair, digits: str, factors: int) -> dict[str, Tensor]:
-    """What each pair adds to the means of a training, shape (N,) each."""
-    first, second = trained.first[digits], trained.second[digits][factors]
-    return {
-        "pa": posterior_agreement(first, second).per_sample.double(),
-        "afr_pred": (first.argmax(1) == second.argmax(1)).double(),
-        "afr_true": (second.argmax(1) == trained.labels[digits]).double(),
-    }
+    pair = trained.first[digits], trained.second[digits][factors]
+    return sample_terms(posterior_agreement(*pair), *pair, trained.labels[digits])
 
 
 def _scores(first: Tensor, second: Tensor, labels: Tensor, clusters: Tensor) -> Row:
     result = posterior_agreement(first, second)
-    kept = (first.argmax(1) == second.argmax(1)).double()
-    right = (second.argmax(1) == labels).double()
+    terms = sample_terms(result, first, second, labels)
     return {
-        "samples": len(labels),
-        "first_accuracy": float((first.argmax(1) == labels).double().mean()),
+        "samples": len(labels), "first_accuracy": accuracy(first, labels),
         "digits_seen": len(torch.unique(clusters)),
-        "pa": result.pa,
-        "pa_se": clustered_error(result.per_sample, clusters),
-        "beta": result.beta,
-        "afr_pred": float(kept.mean()),
-        "afr_pred_se": clustered_error(kept, clusters),
-        "afr_true": float(right.mean()),
-        "afr_true_se": clustered_error(right, clusters),
-        "confidence": confidence(second),
-    }
+        **{name: float(values.mean()) for name, values in terms.items()},
+        **{f"{name}_se": clustered_error(v, clusters) for name, v in terms.items()},
+        "pa": result.pa, "beta": result.beta, "confidence": confidence(second),
+    }  # fmt: skip

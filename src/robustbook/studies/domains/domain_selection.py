@@ -7,42 +7,23 @@ from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, under
+from robustbook.studies._run import Row, Run, under
 from robustbook.studies.domains._epochs import FACTORS, epochs_of
 from robustbook.studies.domains._pairs import LEARNERS
-from robustbook.studies.domains._training import TrainingSetting
-
-__all__ = ["SETTINGS", "rows"]
+from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
 
 #: Experiment 6, where source domains differ in a factor; Experiment 7, where that
 #: factor gives the class away.
 SETTINGS: Final = {
     "full": (
-        TrainingSetting(
-            dataset="mnist", size=64, width=16, count=3000, epochs=20, batch_size=64,
-            lr=1e-3, seeds=5, precision="bfloat16", validated=600, tested=800,
-        ),
+        FULL(count=3000, epochs=20, batch_size=64, lr=1e-3, validated=600, tested=800),
     ),
-    "quick": (
-        TrainingSetting(
-            dataset="digits", size=32, width=8, count=300, epochs=6, batch_size=32,
-            lr=5e-3, seeds=2,
-        ),
-    ),
+    "quick": (QUICK(count=300, epochs=6, lr=5e-3),),
     "full shortcuts": (
-        TrainingSetting(
-            dataset="mnist", size=64, width=16, count=2000, epochs=15, batch_size=32,
-            lr=1e-3, seeds=5, precision="bfloat16", validated=600, tested=600,
-        ),
+        FULL(count=2000, epochs=15, batch_size=32, lr=1e-3, validated=600, tested=600),
     ),
-    "quick shortcuts": (
-        TrainingSetting(
-            dataset="digits", size=32, width=8, count=120, epochs=6, batch_size=32,
-            lr=5e-3, seeds=2,
-        ),
-    ),
-}  # fmt: skip
+    "quick shortcuts": (QUICK(count=120, epochs=6, lr=5e-3),),
+}
 
 
 def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]:
@@ -89,9 +70,7 @@ def _chosen(epoch: dict[str, float], of_tests: tuple[str, ...]) -> Row:
     row: Row = {}
     for name, value in epoch.items():
         part, _, column = name.partition("/")
-        if part == "tests":
-            if column in of_tests:
-                row[name] = value
-        elif column not in ("beta", "confidence"):
+        unwanted = ("beta", "confidence")
+        if column in of_tests if part == "tests" else column not in unwanted:
             row[name] = value
     return row

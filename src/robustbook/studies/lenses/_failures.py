@@ -10,11 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from robustbook.corruptions import CORRUPTIONS
-from robustbook.studies._rows import Row
-from robustbook.studies._statistics import Values, middle_95
+from robustbook.studies._run import Row
+from robustbook.studies._statistics import Values, interval_row, middle_95
 from robustbook.studies.lenses._models import LensedModel
-
-__all__ = ["failure_rows", "weighted_auroc"]
 
 #: With fewer failures, or fewer survivors, no AUROC is measured.
 _FEWEST: Final = 5
@@ -23,10 +21,8 @@ _FEWEST: Final = 5
 def failure_rows(models: dict[str, LensedModel], weights: Values) -> Iterator[Row]:
     """Say how well each score foretells failure under a corruption it has not seen.
 
-    Two failures: the prediction changes; a right prediction becomes wrong. "foresight":
-    AUROC of a score for a model and a corruption. "mean": over all of these. "gain":
-    difference of means to that of the logit margin. `weights` (R, N) say how often each
-    image is in each resample.
+    Two failures: the prediction changes; a right prediction becomes wrong. `weights`
+    (R, N) say how often each image is in each resample.
     """
     for failure in ("changed", "wrong"):
         by_score: dict[str, list[Values]] = {}
@@ -44,24 +40,17 @@ def failure_rows(models: dict[str, LensedModel], weights: Values) -> Iterator[Ro
                 )
                 by_score.setdefault(score, []).append(aurocs)
                 yield {
-                    "what": "foresight",
-                    "failure": failure,
-                    "model": name,
-                    "shift": kind,
-                    "score": score,
-                    "failed": bad / count,
-                    **_interval_row("auroc", aurocs),
-                }
+                    "what": "foresight", "failure": failure, "model": name,
+                    "shift": kind, "score": score, "failed": bad / count,
+                    **_resampled_row("auroc", aurocs),
+                }  # fmt: skip
         means = {score: np.mean(all_, axis=0) for score, all_ in by_score.items()}
         for score, mean in means.items():
-            row: Row = {
-                "failure": failure,
-                "score": score,
-                "cases": len(by_score[score]),
-            }
-            yield {"what": "mean", **row, **_interval_row("auroc", mean)}
+            cases = len(by_score[score])
+            row: Row = {"failure": failure, "score": score, "cases": cases}
+            yield {"what": "mean", **row, **_resampled_row("auroc", mean)}
             gain = mean - means["logit_margin"]
-            yield {"what": "gain", **row, **_interval_row("gain", gain)}
+            yield {"what": "gain", **row, **_resampled_row("gain", gain)}
 
 
 def weighted_auroc(
@@ -92,7 +81,6 @@ def weighted_auroc(
     return aurocs
 
 
-def _interval_row(name: str, values: Values) -> Row:
+def _resampled_row(name: str, values: Values) -> Row:
     """The first value, and the middle 95 % of the others."""
-    low, high = middle_95(values[1:])
-    return {name: float(values[0]), f"{name}_low": low, f"{name}_high": high}
+    return interval_row(name, float(values[0]), middle_95(values[1:]))

@@ -17,14 +17,12 @@ from robustbook.agreement import Agreement, posterior_agreement
 from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import Dataset
 from robustbook.margins import gradient_normalized_margin
-from robustbook.models import load_model, logits_of, resolve_device
+from robustbook.models import logits_of
 from robustbook.studies._run import Run, data_sum
 from robustbook.studies.adversarial.attacked import Attack, attack_model
 from robustbook.studies.lenses._survival import counted, linearized
 from robustbook.studies.lenses.settings import LensSetting
 from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
-
-__all__ = ["LensedModel", "measure_model"]
 
 #: Images whose noisy copies are counted at once, and kept in one file of the cache.
 _BLOCK: Final = 200
@@ -32,32 +30,21 @@ _BLOCK: Final = 200
 
 @dataclass(frozen=True, eq=False)
 class LensedModel:
-    """A network, and what the three lenses say of it.
+    """A network, and what the three lenses say of it."""
 
-    Attributes
-    ----------
-    margins : MeasuredMargins
-        Clean logits, labels, input margins, and what is known without an attack.
-    shifted_logits : dict of str to Tensor, shape (N, K)
-        Under "adversarial", "noise", weaker noise ("noise_0.03"), and each
-        corruption.
-    agreements : dict of str to Agreement
-        Between clean and shifted, by the same names.
-    kept : Tensor, shape (N,)
-        Average-case robustness: the share of noisy copies with the same prediction.
-    linearized : dict of float to Tensor, shape (N,)
-        Its estimate by linearization, which has no ties at 1, for each standard
-        deviation; the last is that of the rest.
-    first_order : Tensor, shape (N,)
-        ℓ2 distance to the border to first order, by which the average case orders
-        images when the noise is weak.
-    """
-
+    #: Clean logits, labels, input margins, and what is known without an attack.
     margins: MeasuredMargins
+    #: Logits (N, K) under "adversarial", "noise", weaker noise ("noise_0.03"), and each
+    #: corruption; and the agreements between clean and shifted.
     shifted_logits: dict[str, Tensor]
     agreements: dict[str, Agreement]
+    #: Average-case robustness: the share of noisy copies that keep the class, (N,).
     kept: Tensor
+    #: Its estimate by linearization, which has no ties at 1, for each standard
+    #: deviation; the last is that of the rest.
     linearized: dict[float, Tensor]
+    #: ℓ2 distance to the border to first order, by which the average case orders
+    #: images when the noise is weak: (N,).
     first_order: Tensor
 
     @property
@@ -118,31 +105,23 @@ def measure_model(run: Run[LensSetting], name: str) -> LensedModel:
     setting, data, seed = run.setting, run.data, run.seed
     where: dict[str, Any] = {"seed": seed, "device": run.device}
     margins = margins_of(name, data, setting.models[name], **where)
-    model = load_model(name).eval().to(resolve_device(run.device))
+    model = run.model(name)
     # Attacks go against the prediction: no lens needs a label.
     decided = replace(data, labels=margins.logits.argmax(dim=1))
     attack = Attack("pgd", setting.eps, setting.attack_steps)
     attacked = attack_model(name, attack, decided, **where)
-    survival = partial(_survival, model, data, setting.noise_samples, seed)
-    first_order = gradient_normalized_margin(
-        model, data.images, norm="l2", nearest=True
-    ).cpu()
     drawn = np.random.default_rng([seed, 0]).standard_normal(data.images.shape)
     noise = torch.from_numpy(drawn).float()
+    images = {"noise": data.images + setting.sigma * noise}
+    for sigma in setting.small:
+        images[f"noise_{sigma:g}"] = data.images + sigma * noise
+    for kind in CORRUPTIONS:
+        images[kind] = corrupt(data.images, kind, severity=setting.severity)
     shifted = {
         "adversarial": attacked.shifted_logits,
-        "noise": logits_of(model, data.images + setting.sigma * noise),
-        **{
-            f"noise_{sigma:g}": logits_of(model, data.images + sigma * noise)
-            for sigma in setting.small
-        },
-        **{
-            kind: logits_of(
-                model, corrupt(data.images, kind, severity=setting.severity)
-            )
-            for kind in CORRUPTIONS
-        },
+        **{shift: logits_of(model, some) for shift, some in images.items()},
     }
+    survival = partial(_survival, model, data, setting.noise_samples, seed)
     return LensedModel(
         margins=margins,
         shifted_logits=shifted,
@@ -155,7 +134,9 @@ def measure_model(run: Run[LensSetting], name: str) -> LensedModel:
             sigma: survival(linearized, sigma)
             for sigma in (*setting.small, setting.sigma)
         },
-        first_order=first_order,
+        first_order=gradient_normalized_margin(
+            model, data.images, norm="l2", nearest=True
+        ).cpu(),
     )
 
 

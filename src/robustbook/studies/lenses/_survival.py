@@ -7,8 +7,6 @@ from torch import Tensor, nn
 from robustbook._store.cache import Arrays
 from robustbook.average_case import mmse, monte_carlo
 
-__all__ = ["counted", "linearized"]
-
 
 def counted(
     model: nn.Module, images: Tensor, sigma: float, samples: int, seed: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -23,9 +23,8 @@ from robustbook.margins import (
     margin_consistency,
 )
 from robustbook.models import load_model, logits_of
-from robustbook.studies._rows import Row, decimals
-from robustbook.studies._run import Run
-from robustbook.studies._statistics import Values, mean_error, middle_95
+from robustbook.studies._run import Row, Run
+from robustbook.studies._statistics import Values, interval_row, mean_row, middle_95
 from robustbook.studies.lenses._failures import failure_rows
 from robustbook.studies.lenses._models import LensedModel, measure_model
 from robustbook.studies.lenses.settings import SETTINGS, LensSetting
@@ -41,37 +40,18 @@ __all__ = ["MEASURES", "SETTINGS", "rows"]
 
 #: Resamples of the images for intervals.
 _DRAWS: Final = {"full": 1000, "quick": 100}
-#: Models of whose samples some are stored, for pictures, and how many.
-_SHOWN: Final = (
-    "cifar10-resnet20",
-    "cifar10-resnet4b_adv",
-    "digits-cnn-s0",
-    "digits-cnn-adv-s0",
-)
-_PICTURED: Final = 500
-_DRAWN: Final = ("logit_margin", "input_margin", "average_case", "pa_noise")
 #: What is compared between models: numbers that grow with robustness.
 MEASURES: Final = (
-    "accuracy",
-    "pa_adversarial",
-    "pa_noise",
-    "pa_domain",
-    "kept_domain",
-    "average_case",
-    "robust_share",
-    "consistency",
-)
+    "accuracy", "pa_adversarial", "pa_noise", "pa_domain", "kept_domain",
+    "average_case", "robust_share", "consistency",
+)  # fmt: skip
 #: Pairs of scores whose order of the samples is compared.
 _PAIRS: Final = (
-    ("pa_noise", "average_case"),
-    ("pa_noise", "logit_margin"),
-    ("pa_noise", "input_margin"),
-    ("average_case", "logit_margin"),
-    ("average_case", "input_margin"),
-    ("logit_margin", "input_margin"),
-    ("pa_adversarial", "input_margin"),
-    ("pa_adversarial", "logit_margin"),
-)
+    ("pa_noise", "average_case"), ("pa_noise", "logit_margin"),
+    ("pa_noise", "input_margin"), ("average_case", "logit_margin"),
+    ("average_case", "input_margin"), ("logit_margin", "input_margin"),
+    ("pa_adversarial", "input_margin"), ("pa_adversarial", "logit_margin"),
+)  # fmt: skip
 #: Images on which passes are counted.
 _COUNTED: Final = 20
 
@@ -85,18 +65,20 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
     orders contributions better than the logit margin; "foresight", how well a score of
     the clean side foretells failure under a corruption that it did not see, for each
     model and on average; "gain", the difference to the logit margin; "tie", how many
-    images weak noise cannot tell apart; "cost"; "sample", single images.
+    images weak noise cannot tell apart; "cost".
     """
     setting, draws = run.setting, _DRAWS[run.profile]
     models = {name: measure_model(run, name) for name in run.each(setting.models)}
-    weights = (
-        np.random.default_rng([run.seed, 2])
-        .multinomial(
-            setting.samples, [1 / setting.samples] * setting.samples, size=draws
-        )
-        .astype(np.float64)
-    )
-    yield _setting_row(setting, draws)
+    count, random = setting.samples, np.random.default_rng([run.seed, 2])
+    weights = random.multinomial(count, [1 / count] * count, size=draws).astype(float)
+    yield {
+        "what": "setting",
+        **{field.name: getattr(setting, field.name) for field in fields(LensSetting)
+           if field.name not in ("split", "step")},
+        "models": len(setting.models),
+        "small": ", ".join(f"{sigma:g}" for sigma in setting.small),
+        "draws": draws,
+    }  # fmt: skip
     for name, model in models.items():
         yield _model_row(name, model, setting)
     yield from _ranks(models, setting, weights)
@@ -105,25 +87,6 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
     yield from failure_rows(models, weights)
     yield from _ties(models)
     yield from _costs(next(iter(models)), setting, run.seed)
-    for name in _SHOWN:
-        if name in models:
-            yield from _samples(name, models[name])
-
-
-def _setting_row(setting: LensSetting, draws: int) -> Row:
-    return {
-        "what": "setting",
-        "dataset": setting.dataset,
-        "samples": setting.samples,
-        "models": len(setting.models),
-        "eps": setting.eps,
-        "attack_steps": setting.attack_steps,
-        "sigma": setting.sigma,
-        "small": ", ".join(f"{sigma:g}" for sigma in setting.small),
-        "noise_samples": setting.noise_samples,
-        "severity": setting.severity,
-        "draws": draws,
-    }
 
 
 def _model_row(name: str, model: LensedModel, setting: LensSetting) -> Row:
@@ -138,16 +101,8 @@ def _model_row(name: str, model: LensedModel, setting: LensSetting) -> Row:
             f"hard_{shift}": agreement.hard_part,
             f"mismatch_{shift}": agreement.mismatch,
         }
-    domain, kept = model.domain().numpy(), model.kept.numpy()
-    survived = model.survived().double().numpy() / len(CORRUPTIONS)
-    row |= {
-        "kept_domain": float(survived.mean()),
-        "kept_domain_se": mean_error(survived),
-        "pa_domain": float(domain.mean()),
-        "pa_domain_se": mean_error(domain),
-        "average_case": float(kept.mean()),
-        "average_case_se": mean_error(kept),
-    }
+    for name in ("kept_domain", "pa_domain", "average_case"):
+        row |= mean_row(name, _of_each(model, name, setting))
     robust = model.robust(setting.eps)
     row |= share_row("robust_share", robust)
     row |= share_row("robust_accuracy", robust & model.correct)
@@ -191,17 +146,11 @@ def _ranks(
         drawn = [
             kendalltau(*pair).statistic for pair in zip(a.drawn, b.drawn, strict=True)
         ]
-        low, high = middle_95(np.array(drawn))
         yield {
-            "what": "rank",
-            "first": first,
-            "second": second,
-            "models": len(models),
-            "tau": float(tau.statistic),
-            "tau_low": low,
-            "tau_high": high,
+            "what": "rank", "first": first, "second": second, "models": len(models),
+            **interval_row("tau", float(tau.statistic), middle_95(np.array(drawn))),
             "p_value": float(tau.pvalue),
-        }
+        }  # fmt: skip
 
 
 def _of_each(model: LensedModel, measure: str, setting: LensSetting) -> Values:
@@ -247,9 +196,9 @@ def _relations(name: str, model: LensedModel) -> Iterator[Row]:
         a, b = scores[first], scores[second]
         row: Row = {"what": "relation", "model": name, "first": first, "second": second}
         if bool((a == a[0]).all()) or bool((b == b[0]).all()):
-            yield row | {"tau": None, "tau_low": None, "tau_high": None}
-            continue
-        yield row | tau_row("tau", margin_consistency(a, b))
+            yield row | interval_row("tau", None, (None, None))
+        else:
+            yield row | tau_row("tau", margin_consistency(a, b))
     paired = paired_tau_difference(
         scores["average_case"], scores["logit_margin"], scores["pa_noise"]
     )
@@ -266,7 +215,7 @@ def _ties(models: dict[str, LensedModel]) -> Iterator[Row]:
         yield {"what": "tie", "sigma": sigma, "share": float(np.mean(shares))}
 
 
-# --- costs and samples --------------------------------------------------------
+# --- costs -------------------------------------------------------------------
 
 
 def _costs(name: str, setting: LensSetting, seed: int) -> Iterator[Row]:
@@ -310,27 +259,5 @@ def _costs(name: str, setting: LensSetting, seed: int) -> Iterator[Row]:
             # The gradients of all classes pass the logits at once.
             backward = float(result.calls.double().mean()) - forward
         yield {
-            "what": "cost",
-            "measure": lens,
-            "forward": forward,
-            "backward": backward,
-        }
-
-
-def _samples(name: str, model: LensedModel) -> Iterator[Row]:
-    """What the lenses say of single images, and how many corruptions they survive."""
-    scores = model.scores()
-    survived = model.survived()
-    for image in range(min(_PICTURED, len(model.kept))):
-        yield {
-            "what": "sample",
-            "model": name,
-            "image": image,
-            "correct": bool(model.correct[image]),
-            "survived": int(survived[image]),
-            # JSON has no infinity, which a margin is where no attack found anything.
-            **{
-                score: decimals(min(float(scores[score][image]), 1e6), 5)
-                for score in _DRAWN
-            },
-        }
+            "what": "cost", "measure": lens, "forward": forward, "backward": backward
+        }  # fmt: skip

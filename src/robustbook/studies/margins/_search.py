@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from robustbook._store.cache import Arrays
 from robustbook.attacks import apgd, bisect_result
 from robustbook.datasets import Dataset
-from robustbook.margins import InputMargins, input_margin
+from robustbook.margins import InputMargins, gradient_normalized_margin, input_margin
 from robustbook.models import features_of, logits_of
-
-__all__ = ["FOUND_BY", "Recipe", "measure_bounds", "searched_arrays"]
 
 #: Which attack found the closest image, whatever shortened it afterwards; the first
 #: where none did, "line" where the gradients lead nowhere.
@@ -28,20 +26,13 @@ _SHARE: Final = 0.85
 
 @dataclass(frozen=True)
 class Recipe:
-    """How thoroughly the closest image of another class is looked for.
+    """How thoroughly the closest image of another class is looked for."""
 
-    Attributes
-    ----------
-    targets, steps, refine_steps : int
-        As :func:`robustbook.margins.input_margin` takes them.
-    rounds, apgd_steps : int
-        How often its bound is tightened: APGD looks for an image of another class
-        in a ball that is a little smaller than the bound.
-    """
-
+    #: As :func:`robustbook.margins.input_margin` takes them.
     targets: int = 3
     steps: int = 20
     refine_steps: int = 50
+    #: How often its bound is tightened, and APGD's steps.
     rounds: int = 5
     apgd_steps: int = 20
 
@@ -51,11 +42,10 @@ def measure_bounds(
 ) -> InputMargins:
     """Look for the closest images of another class than the predicted one.
 
-    :func:`robustbook.margins.input_margin` first. Its attacks look for the size of the
-    perturbation and its direction at once. APGD, which is better at getting anywhere in
-    a ball of a given size, then gets a ball a little smaller than the bound. Where it
-    finds something, the bound is tightened; where it does not, the next ball is larger.
-    On defended MNIST models this is what finds most. "apgd" is the last of ``attacks``.
+    The attacks of :func:`robustbook.margins.input_margin`, the first, look for size and
+    direction at once. APGD, better in a ball of a given size, then gets one a little
+    smaller than the bound: if it finds something the bound is tightened, if not the
+    next ball is larger. "apgd" is the last of ``attacks``.
     """
     first = input_margin(
         model, images, targets=recipe.targets, steps=recipe.steps,
@@ -111,3 +101,13 @@ def searched_arrays(
         "feature_shifts": shifts,
     }
     return {key: value.detach().cpu().numpy() for key, value in arrays.items()}
+
+
+def first_order_arrays(model: nn.Module, data: Dataset) -> Arrays:
+    """Logit margins over the 1-norms of their gradients."""
+    return {
+        name: gradient_normalized_margin(model, data.images, nearest=nearest).numpy()
+        for name, nearest in (
+            ("gradient_margins", False), ("first_order_margins", True)
+        )
+    }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -11,20 +12,15 @@ from torch import Tensor
 
 from robustbook.margins import Consistency, detection_scores
 from robustbook.margins.parts import concordance, ranks
-
-__all__ = [
-    "detection_row",
-    "difference_row",
-    "paired_tau_difference",
-    "share_row",
-    "tau_row",
-]
+from robustbook.studies._run import Row
+from robustbook.studies._statistics import interval_row
+from robustbook.studies.margins.settings import MarginSetting
 
 #: With fewer brittle or fewer other decisions, detection is not measured.
 FEWEST: Final = 5
 
 
-def share_row(name: str, mask: Tensor) -> dict[str, float]:
+def share_row(name: str, mask: Tensor) -> Row:
     """A share with the ends of its exact 95 % interval, in columns named after `name`.
 
     Examples
@@ -35,12 +31,8 @@ def share_row(name: str, mask: Tensor) -> dict[str, float]:
     (0.75, 0.194)
     """
     hits, count = int(mask.sum()), len(mask)
-    interval = binomtest(hits, count).proportion_ci()
-    return {
-        name: hits / count,
-        f"{name}_low": float(interval.low),
-        f"{name}_high": float(interval.high),
-    }
+    ends = binomtest(hits, count).proportion_ci()
+    return interval_row(name, hits / count, (float(ends.low), float(ends.high)))
 
 
 def paired_tau_difference(
@@ -75,40 +67,40 @@ def paired_tau_difference(
     return taus[0] - taus[1], 2 * spread / math.sqrt(len(first))
 
 
-def tau_row(name: str, order: Consistency) -> dict[str, float]:
+def tau_row(name: str, order: Consistency) -> Row:
     """Return τ with the ends of its interval, in columns named after `name`."""
-    low, high = order.interval
-    return {name: order.tau, f"{name}_low": low, f"{name}_high": high}
+    return interval_row(name, order.tau, order.interval)
 
 
-def detection_row(
-    values: Tensor, bounds: Tensor, eps: float
-) -> dict[str, float | None]:
+def detection_row(values: Tensor, bounds: Tensor, eps: float) -> Row:
     """How well a score detects brittle decisions, with 95 % intervals.
 
     Columns ``auroc``, ``aupr`` and ``fpr95``, each also with ``_low`` and ``_high``;
     None where fewer than five decisions are brittle, or fewer than five are not.
     """
-    names = {"auroc": "auroc", "aupr": "aupr", "fpr95": "fpr"}
     brittle = int((bounds <= eps).sum())
-    if not FEWEST <= brittle <= len(bounds) - FEWEST:
-        return {f"{name}{end}": None for name in names for end in ("", "_low", "_high")}
-    scores = detection_scores(values, bounds, eps, resamples=400)
-    row: dict[str, float | None] = {}
-    for name, attribute in names.items():
-        low, high = getattr(scores, f"{attribute}_interval")
-        row |= {
-            name: getattr(scores, attribute),
-            f"{name}_low": low,
-            f"{name}_high": high,
-        }
+    known = FEWEST <= brittle <= len(bounds) - FEWEST
+    scores = detection_scores(values, bounds, eps, resamples=400) if known else None
+    row: Row = {}
+    for name, attribute in (("auroc", "auroc"), ("aupr", "aupr"), ("fpr95", "fpr")):
+        ends = getattr(scores, f"{attribute}_interval", (None, None))
+        row |= interval_row(name, getattr(scores, attribute, None), ends)
     return row
 
 
-def difference_row(difference: float, error: float) -> dict[str, float]:
+def detections(values: Tensor, bounds: Tensor, setting: MarginSetting) -> Iterator[Row]:
+    """How well a score detects brittle decisions at every bound of a setting."""
+    for eps in setting.eps:
+        yield {
+            "what": "detection",
+            "eps": eps,
+            "usual": eps == setting.focus,
+            "brittle": float((bounds <= eps).double().mean()),
+            **detection_row(values, bounds, eps),
+        }
+
+
+def difference_row(difference: float, error: float) -> Row:
     """A difference of two τ with its 95 % interval."""
-    return {
-        "tau_difference": difference,
-        "tau_difference_low": difference - 1.96 * error,
-        "tau_difference_high": difference + 1.96 * error,
-    }
+    ends = difference - 1.96 * error, difference + 1.96 * error
+    return interval_row("tau_difference", difference, ends)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 import numpy as np
 from scipy.stats import kendalltau, rankdata
 from sklearn.isotonic import IsotonicRegression
-from torch import Tensor
 
 from robustbook._store.cache import Arrays, cached_arrays
 from robustbook._store.sums import tensors_sum
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
 from robustbook.margins.parts import tune_threshold
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, under
-from robustbook.studies._statistics import share_error
+from robustbook.studies._run import Row, Run, under
+from robustbook.studies._statistics import share_row
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
 from robustbook.studies.margins.settings import SETTINGS, MarginSetting
 
@@ -56,9 +55,19 @@ FOLDS: Final = 5
 class _Draws:
     """Estimates from one random subset after another."""
 
-    values: list[float]
-    intervals: list[tuple[float, float]]
-    thresholds: list[float]
+    values: list[float] = field(default_factory=list)
+    intervals: list[tuple[float, float]] = field(default_factory=list)
+    thresholds: list[float] = field(default_factory=list)
+
+    def add(
+        self,
+        value: float,
+        interval: tuple[float, float] | None = None,
+        threshold: float | None = None,
+    ) -> None:
+        self.values.append(value)
+        self.intervals += [] if interval is None else [interval]
+        self.thresholds += [] if threshold is None else [threshold]
 
 
 def rows(run: Run[MarginSetting]) -> Iterator[Row]:
@@ -69,75 +78,53 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     draws as many samples in its own way.
 
     One row for each model, ``eps``, subset ``size``, ``method`` ("algorithm-1", the
-    paper's; "plain", the share in the subset; "design", the difference estimator;
-    "stratified") and ``score``, what it takes as auxiliary variable: ``truth``;
-    ``bias`` with its standard error ``bias_se``; ``sd``, ``rmse``, ``error_mean`` (of
-    absolute errors), quantiles ``error_q05`` ... of errors; ``coverage`` of the 95 %
-    interval with ``coverage_se`` and its mean ``width`` (None for Algorithm 1, which
-    has none); for Algorithm 1 ``tpr``, the mean share of brittle decisions its
-    threshold finds, and ``tau`` and ``tau_sd`` of the score on the subset. Method
-    "no-alpha" is Algorithm 1 without a lower bound on that share. Method "population",
-    of ``size`` N, one for each model and ``eps``, says what theory needs to know:
-    ``truth``, ``accuracy``, ``brittle`` (share of all decisions), ``misjudged`` (share,
-    at the threshold of the logit margin above which as many right predictions lie as
-    are robust, of those that are misjudged), ``tpr`` at that threshold, ``floor`` (what
-    Algorithm 1 is too low by if all samples are measured) and ``explained`` (R² of the
-    isotonic regression among right predictions).
+    paper's; "no-alpha", the same without a lower bound on the share of brittle
+    decisions that it finds; "plain", the share in the subset; "design", the difference
+    estimator; "stratified") and ``score``, what it takes as auxiliary variable:
+    ``truth``; ``bias``; ``sd``, ``rmse``, ``error_mean`` (of absolute errors),
+    quantiles ``error_q05`` ...; ``coverage`` of the 95 % interval and its mean
+    ``width``; for Algorithm 1 ``tpr``, the mean share of brittle decisions its
+    threshold finds, and ``tau`` and ``tau_sd`` of the score on the subset.
+
+    Method "population", one for each model and ``eps``, says what theory needs to know
+    of all samples: ``truth``, ``accuracy``, ``brittle``, ``misjudged`` (share, at the
+    threshold of the logit margin above which as many right predictions lie as are
+    robust, of those that are misjudged), ``tpr`` there, ``floor`` (what Algorithm 1 is
+    too low by if all are measured), ``explained`` (R² of the isotonic regression).
 
     Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 25 of this book.
     """
     sizes = _SIZES[run.profile]
     for setting, model in run.each_model():
         measured = margins_in(run, setting, model)
+        about = {"bounds": measured.bounds, "correct": measured.correct}
         stored = cached_arrays(
             {
-                "margins": _sum(measured),
+                "margins": tensors_sum({**about, **scores_of(measured)}),
                 "eps": repr((setting.eps, setting.focus)),
                 "sizes": repr(sizes),
                 "seed": run.seed,
             },
-            partial(_stored_rows, measured, setting, sizes, run.seed),
+            partial(_of_model, measured, setting, sizes, run.seed),
             code=__name__,
         )
         keys = {"dataset": setting.dataset, "model": model}
         yield from under(keys, json.loads(str(stored["rows"])))
 
 
-def _sum(measured: MeasuredMargins) -> str:
-    """The sum of what the estimates are of."""
-    return tensors_sum(
-        {"bounds": measured.bounds, "correct": measured.correct, **scores_of(measured)}
-    )
-
-
-def _stored_rows(
-    measured: MeasuredMargins, setting: MarginSetting, sizes: _Sizes, seed: int
-) -> Arrays:
-    return {"rows": np.array(json.dumps(_of_model(measured, setting, sizes, seed)))}
-
-
 def _of_model(
     measured: MeasuredMargins, setting: MarginSetting, sizes: _Sizes, seed: int
-) -> list[Row]:
+) -> Arrays:
     rows: list[Row] = []
     for eps in setting.eps:
         usual = eps == setting.focus
-        key = {"eps": eps, "usual": usual}
-        rows.append({**key, **_population(measured, eps)})
-        rows += [
-            {**key, **row}
-            for size in (sizes.sizes if usual else sizes.few)
-            if size <= len(measured) // 2
-            for row in _of_size(
-                measured,
-                eps,
-                size,
-                SCORES if usual and size in sizes.few else SCORES[:1],
-                sizes.repeats,
-                seed,
-            )
-        ]
-    return rows
+        made = [_population(measured, eps)]
+        for size in sizes.sizes if usual else sizes.few:
+            if size <= len(measured) // 2:
+                names = SCORES if usual and size in sizes.few else SCORES[:1]
+                made += _of_size(measured, eps, size, names, sizes.repeats, seed)
+        rows += under({"eps": eps, "usual": usual}, made)
+    return {"rows": np.array(json.dumps(rows))}
 
 
 def _of_size(
@@ -152,58 +139,48 @@ def _of_size(
     known = scores_of(measured)
     scores = {name: known[name] for name in names}
     truth = float((correct & (bounds > eps)).double().mean())
-    keys = [
-        ("plain", None),
-        *((m, s) for m in ("algorithm-1", "design") for s in names),
-        ("no-alpha", "logit_margin"),
-    ]
     gaps, right = scores["logit_margin"].numpy(), correct.numpy()
     brittle = (bounds <= eps).numpy()
     stratified = size <= int(correct.sum())
-    if stratified:
-        keys.append(("stratified", "logit_margin"))
-    draws = {key: _Draws([], [], []) for key in keys}
+    draws: defaultdict[tuple[str, str | None], _Draws] = defaultdict(_Draws)
     taus: dict[str, list[float]] = {name: [] for name in names}
     random = np.random.default_rng([seed, size, round(1e6 * eps)])
     for repeat in range(repeats):
         rows = random.choice(len(measured), size=size, replace=False)
-        for name, values in scores.items():
-            one = estimate_robust_accuracy(
+        estimates = {
+            name: estimate_robust_accuracy(
                 values, correct, rows, bounds[rows], eps, folds=FOLDS, seed=repeat
             )
-            draws["algorithm-1", name].values.append(one.estimate)
-            draws["algorithm-1", name].thresholds.append(one.tpr)
-            draws["design", name].values.append(one.design_based.value)
-            draws["design", name].intervals.append(one.design_based.interval)
-            taus[name].append(_tau(values[rows], bounds[rows]))
+            for name, values in scores.items()
+        }
+        plain = estimates["logit_margin"].plain
+        draws["plain", None].add(plain.value, plain.interval)
+        for name, one in estimates.items():
+            draws["algorithm-1", name].add(one.estimate, threshold=one.tpr)
+            pair = scores[name][rows].numpy(), bounds[rows].numpy()
+            taus[name].append(float(kendalltau(*pair).statistic))
+        for name, one in estimates.items():
+            design = one.design_based
+            draws["design", name].add(design.value, design.interval)
         # Algorithm 1 without its lower bound: only the threshold is sought anew.
         cut, tpr = tune_threshold(gaps[rows], right[rows], brittle[rows], 0.0)
-        draws["no-alpha", "logit_margin"].values.append(
-            float((right & (gaps > cut)).mean())
-        )
-        draws["no-alpha", "logit_margin"].thresholds.append(tpr)
-        draws["plain", None].values.append(one.plain.value)
-        draws["plain", None].intervals.append(one.plain.interval)
+        share = float((right & (gaps > cut)).mean())
+        draws["no-alpha", "logit_margin"].add(share, threshold=tpr)
         if stratified:
             drawn = stratified_sample(
                 scores["logit_margin"], correct, size, seed=seed + repeat
             )
             guess = drawn.robust_accuracy(bounds[drawn.indices], eps)
-            draws["stratified", "logit_margin"].values.append(guess.value)
-            draws["stratified", "logit_margin"].intervals.append(guess.interval)
+            draws["stratified", "logit_margin"].add(guess.value, guess.interval)
     for (method, score), made in draws.items():
         row = _errors(made, truth)
         if method == "algorithm-1" and score is not None:
             row["tau"] = float(np.mean(taus[score]))
             row["tau_sd"] = float(np.std(taus[score], ddof=1))
         yield {
-            "size": size,
-            "method": method,
-            "score": score,
-            "samples": len(measured),
-            "repeats": repeats,
-            **row,
-        }
+            "size": size, "method": method, "score": score, "samples": len(measured),
+            "repeats": repeats, **row,
+        }  # fmt: skip
 
 
 def _population(measured: MeasuredMargins, eps: float) -> Row:
@@ -226,26 +203,14 @@ def _population(measured: MeasuredMargins, eps: float) -> Row:
         model = IsotonicRegression()
         order = rankdata(score[right])
         predicted[right] = model.fit_transform(order, outcome[right].astype(float))
-    spread = float(outcome.var())
+    spread, left = float(outcome.var()), float((outcome - predicted).var())
     return {
-        "size": len(measured),
-        "method": "population",
-        "score": "logit_margin",
-        "samples": len(measured),
-        "truth": truth,
-        "accuracy": float(right.mean()),
+        "size": len(measured), "method": "population", "score": "logit_margin",
+        "samples": len(measured), "truth": truth, "accuracy": float(right.mean()),
         "brittle": float((~robust).mean()),
         "misjudged": float((outcome != (right & (score > balanced))).mean()),
-        "tpr": tpr,
-        "floor": floor,
-        "explained": 1 - float((outcome - predicted).var()) / spread
-        if spread
-        else None,
-    }
-
-
-def _tau(values: Tensor, bounds: Tensor) -> float:
-    return float(kendalltau(values.numpy(), bounds.numpy()).statistic)
+        "tpr": tpr, "floor": floor, "explained": 1 - left / spread if spread else None,
+    }  # fmt: skip
 
 
 def _errors(made: _Draws, truth: float) -> Row:
@@ -263,18 +228,13 @@ def _errors(made: _Draws, truth: float) -> Row:
             f"error_q{100 * share:02.0f}": float(np.quantile(errors, share))
             for share in QUANTILES
         },
-        "coverage": None,
-        "coverage_se": None,
-        "width": None,
+        **dict.fromkeys(("coverage", "coverage_se", "width", "tau", "tau_sd")),
         "tpr": float(np.mean(made.thresholds)) if made.thresholds else None,
-        "tau": None,
-        "tau_sd": None,
     }
     if made.intervals:
         low, high = np.array(made.intervals).T
         # A share of N that is computed twice differs in its last digit.
         covered = float(((low <= truth + 1e-12) & (truth - 1e-12 <= high)).mean())
-        row["coverage"] = covered
-        row["coverage_se"] = share_error(covered, len(errors))
+        row |= share_row("coverage", covered, len(errors))
         row["width"] = float((high - low).mean())
     return row

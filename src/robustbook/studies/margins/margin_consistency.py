@@ -12,11 +12,10 @@ from torch import Tensor
 
 from robustbook.margins import class_distances
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, under
-from robustbook.studies._statistics import mean_error, middle_95
+from robustbook.studies._run import Row, Run, under
+from robustbook.studies._statistics import interval_row, mean_error, middle_95
 from robustbook.studies.margins.columns import (
-    detection_row,
+    detections,
     difference_row,
     paired_tau_difference,
     share_row,
@@ -99,17 +98,14 @@ def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row
         for subset, kept in (("all", torch.ones_like(correct)), ("correct", correct)):
             order = consistency_of(values[kept], bounds[kept])
             yield {
-                "what": "consistency",
-                "score": name,
-                "subset": subset,
-                "samples": int(kept.sum()),
-                **tau_row("tau", order),
+                "what": "consistency", "score": name, "subset": subset,
+                "samples": int(kept.sum()), **tau_row("tau", order),
                 "spearman": order.spearman,
-            }
+            }  # fmt: skip
         if name != "logit_margin":
             paired = paired_tau_difference(values, scores["logit_margin"], bounds)
             yield {"what": "difference", "score": name, **difference_row(*paired)}
-        yield from _detection(name, values, bounds, setting)
+        yield from under({"score": name}, detections(values, bounds, setting))
         yield from _bins(name, values, bounds)
     yield from _bins("feature_distance", measured.feature_shifts, bounds)
     yield from _geometry(measured)
@@ -125,21 +121,6 @@ def _quantiles(name: str, values: Tensor) -> Row:
     }
 
 
-def _detection(
-    name: str, values: Tensor, bounds: Tensor, setting: MarginSetting
-) -> Iterator[Row]:
-    for eps in setting.eps:
-        brittle = bounds <= eps
-        row: Row = {
-            "what": "detection",
-            "score": name,
-            "eps": eps,
-            "usual": eps == setting.focus,
-            "brittle": float(brittle.double().mean()),
-        }
-        yield {**row, **detection_row(values, bounds, eps)}
-
-
 def _bins(name: str, values: Tensor, bounds: Tensor) -> Iterator[Row]:
     """Mean scores of samples of like input margin, as many in each group."""
     order = bounds.argsort(stable=True)
@@ -147,14 +128,11 @@ def _bins(name: str, values: Tensor, bounds: Tensor) -> Iterator[Row]:
         part = values[rows]
         part = part[part.isfinite()]  # not where a gradient is zero
         yield {
-            "what": "bin",
-            "score": name,
-            "bin": place,
-            "count": len(part),
+            "what": "bin", "score": name, "bin": place, "count": len(part),
             "input_margin": float(bounds[rows].mean()),
             "value": float(part.mean()) if len(part) else None,
             "value_se": mean_error(part) if len(part) > 1 else None,
-        }
+        }  # fmt: skip
 
 
 def _geometry(measured: MeasuredMargins) -> Iterator[Row]:
@@ -169,27 +147,21 @@ def _geometry(measured: MeasuredMargins) -> Iterator[Row]:
     # Of the predicted class, 0 / 0: no boundary of its own.
     distances = (gaps / table[top[:, 0]]).nan_to_num(nan=torch.inf)
     yield {
-        "what": "equidistance",
-        **_quantiles("distance", apart),
-        "distance_min": float(apart.min()),
-        "distance_max": float(apart.max()),
-        "variation": class_distances(measured.weights).variation,
-        "pairs": len(apart),
+        "what": "equidistance", **_quantiles("distance", apart),
+        "distance_min": float(apart.min()), "distance_max": float(apart.max()),
+        "variation": class_distances(measured.weights).variation, "pairs": len(apart),
         "tau_margins": float(kendalltau(logit, feature).statistic),
         "same_class": float((distances.argmin(dim=1) == top[:, 1]).double().mean()),
-    }
+    }  # fmt: skip
     kept = measured.bounds.isfinite()
     bounds, shifts = measured.bounds[kept], measured.feature_shifts[kept]
     isometry = consistency_of(shifts, bounds)
     own = consistency_of(feature[kept], shifts)
     ratio = shifts / bounds
     yield {
-        "what": "isometry",
-        **tau_row("tau", isometry),
-        **tau_row("tau_feature", own),
-        **_quantiles("ratio", ratio),
-        "variation": float(ratio.std() / ratio.mean()),
-    }
+        "what": "isometry", **tau_row("tau", isometry), **tau_row("tau_feature", own),
+        **_quantiles("ratio", ratio), "variation": float(ratio.std() / ratio.mean()),
+    }  # fmt: skip
 
 
 def _across(
@@ -220,21 +192,15 @@ def _across(
                 continue
             kendall = [kendalltau(*pair).statistic for pair in pairs]
             spearman = [spearmanr(*pair).statistic for pair in pairs]
-            intervals = (
-                middle_95(np.array(kendall[1:])),
-                middle_95(np.array(spearman[1:])),
-            )
             yield {
-                "score": name,
-                "eps": eps,
-                "usual": eps == setting.focus,
-                "models": len(networks),
-                "samples": shortest,
-                "kendall": float(kendall[0]),
-                "kendall_low": intervals[0][0],
-                "kendall_high": intervals[0][1],
-                "spearman": float(spearman[0]),
-                "spearman_low": intervals[1][0],
-                "spearman_high": intervals[1][1],
+                "score": name, "eps": eps, "usual": eps == setting.focus,
+                "models": len(networks), "samples": shortest,
+                **interval_row("kendall", *_with_ends(kendall)),
+                **interval_row("spearman", *_with_ends(spearman)),
                 "p_value": float(kendalltau(*pairs[0]).pvalue),
-            }
+            }  # fmt: skip
+
+
+def _with_ends(values: list[float]) -> tuple[float, tuple[float | None, float | None]]:
+    """The first value, and the middle 95 % of the others."""
+    return float(values[0]), middle_95(np.array(values[1:]))

@@ -12,41 +12,33 @@ from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays, Configuration, cached_arrays
 from robustbook._store.sums import model_sum
-from robustbook.attacks import AttackResult, fab, fmn
+from robustbook.attacks import fab, fmn
 from robustbook.margins import input_margin, logit_margin
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.models import load_model, logits_of, resolve_device
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, data_sum, under
+from robustbook.models import logits_of
+from robustbook.studies._run import Row, Run, data_sum, under
 from robustbook.studies.margins._search import Recipe, measure_bounds
 from robustbook.studies.margins.columns import detection_row, share_row, tau_row
 from robustbook.studies.margins.measured import linear_head
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
 
-__all__ = ["SETTINGS", "linear_margins", "rows"]
-
 #: What the bounds are compared with.
 LONG: Final = Recipe(targets=4, steps=40, refine_steps=150, rounds=8, apgd_steps=30)
 #: The model whose margins are known.
 EXACT: Final = "digits-linear-s0"
-
-
 #: Images of each network.
 IMAGES: Final = {"quick": 60, "full": 100}
 SETTINGS: Final = {
     "quick": tuple(one.only(EXACT, "digits-cnn-adv-s0") for one in ALL["quick"]),
     "full": tuple(
         one.only(
-            "cifar10-cnn_a_adv4",
-            "cifar10-resnet4b_adv",
-            "mnist-cnn_a_adv",
-            "mnist-kw",
+            "cifar10-cnn_a_adv4", "cifar10-resnet4b_adv", "mnist-cnn_a_adv", "mnist-kw",
             "mnist-madry_tiny_adv",
         )
         for one in ALL["full"]
     ),
-}
+}  # fmt: skip
 
 
 def rows(run: Run[MarginSetting]) -> Iterator[Row]:
@@ -73,34 +65,33 @@ def _compared(
     run: Run[MarginSetting], setting: MarginSetting, name: str
 ) -> Iterator[Row]:
     data = setting.images_of(name).subset(slice(IMAGES[run.profile]))
-    model = load_model(name).eval().to(resolve_device(run.device))
+    model = run.model(name)
     images, eps, seed = data.images, setting.focus, run.seed
     recipe, _ = setting.models[name]
-    searches: dict[str, Callable[[], Arrays]] = {
-        "fmn": partial(_one_attack, fmn, model, images),
-        "fab": partial(_one_attack, fab, model, images),
-        "input_margin": partial(_defaults, model, images, seed),
-        "recipe": partial(_searched, model, images, recipe, seed),
+    searches: dict[str, Callable[[], Tensor]] = {
+        "fmn": lambda: fmn(model, images, steps=100, progress=False).norms,
+        "fab": lambda: fab(model, images, steps=100, progress=False).norms,
+        "input_margin": lambda: (
+            input_margin(model, images, seed=seed, progress=False).margins
+        ),
+        "recipe": lambda: measure_bounds(model, images, recipe, seed=seed).margins,
         # Other random starts than the recipe's.
-        "long": partial(_searched, model, images, LONG, seed + 100),
+        "long": lambda: measure_bounds(model, images, LONG, seed=seed + 100).margins,
     }
     key: Configuration
     key = {"model": model_sum(model), "data": data_sum(data), "seed": seed}
-    options = {"recipe": asdict(recipe)}
-    bounds_by = {
-        search: torch.from_numpy(
-            cached_arrays(
-                {**key, "search": search, **options.get(search, {})},
-                compute,
-                code=__name__,
-            )["bounds"]
+    bounds_by = {}
+    for search, measure in searches.items():
+        options = asdict(recipe) if search == "recipe" else {}
+        arrays = cached_arrays(
+            {**key, "search": search, **options},
+            partial(_arrays, measure),
+            code=__name__,
         )
-        for search, compute in searches.items()
-    }
+        bounds_by[search] = torch.from_numpy(arrays["bounds"])
     logits = logits_of(model, images)
     best = torch.stack(list(bounds_by.values())).amin(dim=0)
-    exact = name == EXACT
-    if exact:
+    if name == EXACT:
         best = linear_margins(model, images)
     scores = logit_margin(logits)
     correct = logits.argmax(dim=1) == data.labels
@@ -108,35 +99,18 @@ def _compared(
         excess = (bounds / best - 1).clamp(max=1.0)
         quantiles = excess.quantile(torch.tensor([0.5, 0.9], dtype=torch.float64))
         yield {
-            "search": search,
-            "samples": len(images),
-            "exact": exact,
-            "excess_mean": float(excess.mean()),
-            "excess_q50": float(quantiles[0]),
-            "excess_q90": float(quantiles[1]),
-            "excess_max": float(excess.max()),
+            "search": search, "samples": len(images), "exact": name == EXACT,
+            "excess_mean": float(excess.mean()), "excess_q50": float(quantiles[0]),
+            "excess_q90": float(quantiles[1]), "excess_max": float(excess.max()),
             "failed": float(bounds.isinf().double().mean()),
-            **tau_row("tau", consistency_of(scores, bounds)),
-            "eps": eps,
+            **tau_row("tau", consistency_of(scores, bounds)), "eps": eps,
             **detection_row(scores, bounds, eps),
             **share_row("robust_accuracy", correct & (bounds > eps)),
-        }
+        }  # fmt: skip
 
 
-def _one_attack(
-    attack: Callable[..., AttackResult], model: nn.Module, images: Tensor
-) -> Arrays:
-    result = attack(model, images, steps=100, progress=False)
-    return {"bounds": result.norms.numpy()}
-
-
-def _defaults(model: nn.Module, images: Tensor, seed: int) -> Arrays:
-    result = input_margin(model, images, seed=seed, progress=False)
-    return {"bounds": result.margins.numpy()}
-
-
-def _searched(model: nn.Module, images: Tensor, recipe: Recipe, seed: int) -> Arrays:
-    return {"bounds": measure_bounds(model, images, recipe, seed=seed).margins.numpy()}
+def _arrays(measure: Callable[[], Tensor]) -> Arrays:
+    return {"bounds": measure().numpy()}
 
 
 def linear_margins(model: nn.Module, images: Tensor) -> Tensor:

@@ -17,10 +17,9 @@ from torch import Tensor
 from robustbook.datasets import load_dataset
 from robustbook.margins import IsotonicMargin, PseudoMargin
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._rows import Row
-from robustbook.studies._run import Run, under
+from robustbook.studies._run import Row, Run, under
 from robustbook.studies.margins.columns import (
-    detection_row,
+    detections,
     difference_row,
     paired_tau_difference,
     tau_row,
@@ -29,14 +28,10 @@ from robustbook.studies.margins.measured import MeasuredMargins, margins_of, sco
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
 
-__all__ = ["SETTINGS", "rows"]
-
 #: Penalties that ridge regression chooses from.
 PENALTIES: Final = np.logspace(-3, 5, 17)
 #: Test images at most.
 TESTED: Final = 4000
-#: Those of them that are shown.
-SHOWN: Final = 200
 
 
 @dataclass(frozen=True)
@@ -51,18 +46,14 @@ class _Learning:
 
 _LEARNING: Final = {
     "quick": _Learning(
-        {"digits-cnn-s0": 300, "digits-cnn-adv-s0": 300},
-        (150, 300),
-        2,
+        {"digits-cnn-s0": 300, "digits-cnn-adv-s0": 300}, (150, 300), 2,
         {"width": 128, "epochs": 60, "patience": 10},
     ),
     "full": _Learning(
         {"cifar10-cnn_a_adv4": 3000, "mnist-madry_tiny_adv": 5000},
-        (500, 1500, 3000, 5000),
-        3,
-        {},
+        (500, 1500, 3000, 5000), 3, {},
     ),
-}
+}  # fmt: skip
 #: In full the networks whose logit margins order their samples worst.
 SETTINGS: Final = {
     profile: tuple(one.only(*_LEARNING[profile].images) for one in ALL[profile])
@@ -85,23 +76,20 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     (``train`` 0), the scores themselves.
     "detection": AUROC, AUPR and FPR at 95 % TPR of the same at ``eps``, for the largest
     ``train``;
-    "epoch": errors on the training images of one run, learned from and held out;
-    "sample": predictions on some test images.
+    "epoch": errors on the training images of one run, learned from and held out.
 
     Margin paper, section 3.3, Figure 7 and Table 2. Chapter 26 of this book.
     """
     learning = _LEARNING[run.profile]
     for setting, model in run.each_model():
+        learned_from = load_dataset(setting.dataset, "train")
         splits = (
-            load_dataset(setting.dataset, "train").subset(
-                slice(learning.images[model])
-            ),
+            learned_from.subset(slice(learning.images[model])),
             setting.images_of(model).subset(slice(TESTED)),
         )
+        recipe, _ = setting.models[model]
         train, test = (
-            margins_of(
-                model, data, setting.models[model][0], seed=run.seed, device=run.device
-            )
+            margins_of(model, data, recipe, seed=run.seed, device=run.device)
             for data in splits
         )
         keys = {"dataset": setting.dataset, "model": model}
@@ -120,40 +108,38 @@ def _of_model(
     for name, values in after.items():
         key = {"method": name, "train": 0, "training_seed": None}
         mae = name in ("gradient_margin", "first_order_margin")
-        yield from _tested(key, values, test, setting, mae=mae, detect=True)
+        yield from under(key, _tested(values, test, setting, mae=mae, detect=True))
     sizes = sorted({min(size, len(train)) for size in learning.sizes})
     for size in sizes:
         last = size == sizes[-1]
+        bounds = train.bounds[:size]
+        learned: list[tuple[str, Tensor]] = []
         for method, score in (
-            ("isotonic", "logit_margin"),
-            ("gradient_isotonic", "gradient_margin"),
+            ("isotonic", "logit_margin"), ("gradient_isotonic", "gradient_margin")
+        ):  # fmt: skip
+            values = before[score][:size]
+            usable = values.isfinite()
+            model = IsotonicMargin().fit(values[usable], bounds[usable])
+            learned.append((method, model.predict(after[score])))
+        for method, inputs, others in (
+            ("ridge", train.features, test.features),
+            ("ridge_logits", _sorted(train.logits), _sorted(test.logits)),
         ):
-            usable = before[score][:size].isfinite()
-            model = IsotonicMargin().fit(
-                before[score][:size][usable], train.bounds[:size][usable]
-            )
-            values = model.predict(after[score])
+            learned.append((method, _ridge(inputs[:size], bounds, others)))
+        boosted = _boosted(before, train.bounds, after, size)
+        for method, values in (*learned, ("boosted_scores", boosted)):
             key = {"method": method, "train": size, "training_seed": None}
-            yield from _tested(key, values, test, setting, mae=True, detect=last)
-        for method, inputs in (
-            ("ridge", (train.features, test.features)),
-            ("ridge_logits", (_sorted(train.logits), _sorted(test.logits))),
-        ):
-            values = _ridge(inputs[0][:size], train.bounds[:size], inputs[1])
-            key = {"method": method, "train": size, "training_seed": None}
-            yield from _tested(key, values, test, setting, mae=True, detect=last)
-        values = _boosted(before, train.bounds, after, size)
-        key = {"method": "boosted_scores", "train": size, "training_seed": None}
-        yield from _tested(key, values, test, setting, mae=True, detect=last)
-        for number in range(learning.seeds):
-            network = PseudoMargin(seed=seed + number, **learning.options)
-            network.fit(train.features[:size], train.bounds[:size])
+            tested = _tested(values, test, setting, mae=True, detect=last)
+            yield from under(key, tested)
+        for number in range(seed, seed + learning.seeds):
+            network = PseudoMargin(seed=number, **learning.options)
+            network.fit(train.features[:size], bounds)
             values = network.predict(test.features)
-            key = {"method": "pseudo", "train": size, "training_seed": seed + number}
-            yield from _tested(key, values, test, setting, mae=True, detect=last)
-            if last and number == 0:
+            key = {"method": "pseudo", "train": size, "training_seed": number}
+            tested = _tested(values, test, setting, mae=True, detect=last)
+            yield from under(key, tested)
+            if last and number == seed:
                 yield from _epochs(network)
-                yield from _samples(values, after, test, seed)
 
 
 def _sorted(logits: Tensor) -> Tensor:
@@ -186,7 +172,6 @@ def _boosted(
 
 
 def _tested(
-    key: Row,
     values: Tensor,
     test: MeasuredMargins,
     setting: MarginSetting,
@@ -196,51 +181,20 @@ def _tested(
 ) -> Iterator[Row]:
     bounds = test.bounds
     measured = consistency_of(values, bounds)
-    logit = scores_of(test)["logit_margin"]
-    paired = paired_tau_difference(values, logit, bounds)
-    kept = bounds.isfinite() & values.isfinite()
+    paired = paired_tau_difference(values, scores_of(test)["logit_margin"], bounds)
+    finite = bounds.isfinite() & values.isfinite()
     yield {
-        "what": "method",
-        **key,
-        "samples": len(test),
-        **tau_row("tau", measured),
-        **difference_row(*paired),
-        "spearman": measured.spearman,
-        "mae": float((values - bounds)[kept].abs().mean()) if mae else None,
-    }
-    for eps in setting.eps if detect else ():
-        yield {
-            "what": "detection",
-            **key,
-            "eps": eps,
-            "usual": eps == setting.focus,
-            "brittle": float((bounds <= eps).double().mean()),
-            **detection_row(values, bounds, eps),
-        }
+        "what": "method", "samples": len(test), **tau_row("tau", measured),
+        **difference_row(*paired), "spearman": measured.spearman,
+        "mae": float((values - bounds)[finite].abs().mean()) if mae else None,
+    }  # fmt: skip
+    if detect:
+        yield from detections(values, bounds, setting)
 
 
 def _epochs(network: PseudoMargin) -> Iterator[Row]:
     for epoch, (learned, held_out) in enumerate(network.history):
         yield {
-            "what": "epoch",
-            "epoch": epoch,
-            "kept": epoch == network.best_epoch,
-            "rmse": learned,
-            "rmse_held_out": held_out,
-        }
-
-
-def _samples(
-    values: Tensor, scores: dict[str, Tensor], test: MeasuredMargins, seed: int
-) -> Iterator[Row]:
-    random = np.random.default_rng([seed, len(test)])
-    count = min(SHOWN, len(test))
-    for index in np.sort(random.choice(len(test), count, replace=False)).tolist():
-        yield {
-            "what": "sample",
-            "index": index,
-            "input_margin": float(test.bounds[index]),
-            "logit_margin": float(scores["logit_margin"][index]),
-            "gradient_margin": float(scores["gradient_margin"][index]),
-            "pseudo_margin": float(values[index]),
-        }
+            "what": "epoch", "epoch": epoch, "kept": epoch == network.best_epoch,
+            "rmse": learned, "rmse_held_out": held_out,
+        }  # fmt: skip

@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from robustbook.studies._rows import Row, significant
-from robustbook.studies._run import Run
+from robustbook.studies._run import Row, Run, significant
 from robustbook.studies.margins.measured import FOUND_BY, margins_in, scores_of
 from robustbook.studies.margins.settings import SETTINGS, MarginSetting
 

@@ -18,25 +18,19 @@ from robustbook.datasets import Dataset
 from robustbook.margins import feature_margin, logit_margin
 from robustbook.models import features_of, load_model, resolve_device
 from robustbook.studies._run import Run, data_sum
-from robustbook.studies.margins._first_order import first_order_arrays
 from robustbook.studies.margins._search import (
     FOUND_BY,
     Recipe,
+    first_order_arrays,
     measure_bounds,
     searched_arrays,
 )
 from robustbook.studies.margins.settings import MarginSetting
 
 __all__ = [
-    "FOUND_BY",
-    "MeasuredMargins",
-    "Recipe",
-    "linear_head",
-    "margins_in",
-    "margins_of",
-    "measure_bounds",
-    "scores_of",
-]
+    "FOUND_BY", "MeasuredMargins", "Recipe", "linear_head", "margins_in", "margins_of",
+    "measure_bounds", "scores_of",
+]  # fmt: skip
 
 #: Images measured at once, and kept in one file of the cache.
 _BLOCK: Final = 500
@@ -44,40 +38,25 @@ _BLOCK: Final = 500
 
 @dataclass(frozen=True, eq=False)
 class MeasuredMargins:
-    """A model on some images, and how far each of them is from the boundary.
+    """A model on N images, and how far each of them is from the boundary."""
 
-    Attributes
-    ----------
-    logits : Tensor, shape (N, K)
-        Of the clean images.
-    features : Tensor, shape (N, D)
-        What the linear head receives of them.
-    labels : Tensor, shape (N,)
-        True classes.
-    weights, bias : Tensor, shapes (K, D) and (K,)
-        The linear head.
-    bounds : Tensor, shape (N,)
-        ℓ∞ distance to the closest image found of another class than the predicted
-        one, in [0, 1] pixel units, float64: an upper bound on the input margin.
-        Infinite where none was found.
-    found_by : Tensor, shape (N,)
-        Which attack found it, an index into :data:`FOUND_BY`.
-    gradient_margins : Tensor, shape (N,)
-        Logit margin over the 1-norm of its gradient.
-    first_order_margins : Tensor, shape (N,)
-        The smallest of these ratios over all other classes.
-    feature_shifts : Tensor, shape (N,)
-        ℓ2 distance between the features of the image and of the closest one found.
-    """
-
+    #: Of the clean images, (N, K); what the linear head receives of them, (N, D); and
+    #: their true classes, (N,).
     logits: Tensor
     features: Tensor
     labels: Tensor
+    #: The linear head, (K, D) and (K,).
     weights: Tensor
     bias: Tensor
+    #: ℓ∞ distance to the closest image of another class than the predicted one, in
+    #: [0, 1] pixel units, float64 (N,): an upper bound on the input margin, infinite
+    #: where there is none; and the attack that gave it, an index into `FOUND_BY`.
     bounds: Tensor
     found_by: Tensor
+    #: ℓ2 distance between the features of the image and of that closest one, (N,).
     feature_shifts: Tensor
+    #: Logit margin over the 1-norm of its gradient; the smallest of these ratios over
+    #: all other classes: (N,).
     gradient_margins: Tensor
     first_order_margins: Tensor
 
@@ -91,12 +70,12 @@ class MeasuredMargins:
 
     def __getitem__(self, chosen: Tensor) -> MeasuredMargins:
         """Return the samples of an index, or of a mask."""
-        kept = {
+        parts = {
             item.name: getattr(self, item.name)[chosen]
             for item in fields(self)
             if item.name not in ("weights", "bias")
         }
-        return replace(self, **kept)
+        return replace(self, **parts)
 
 
 def margins_of(
