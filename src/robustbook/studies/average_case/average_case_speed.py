@@ -92,9 +92,9 @@ def _time(
     for cdf, ending in (("mvn", ""), ("mv_sigmoid", "_mvs")):
         options["cdf"] = cdf
         tasks.append((f"taylor{ending}", None, partial(taylor, *problem, **options)))
-        for count in FITS if setting.repeat > 1 else FITS[:3]:
-            fit = partial(mmse, *problem, samples=count, seed=seed, **options)
-            tasks.append((f"mmse{ending}", count, fit))
+        for fits in FITS if setting.repeat > 1 else FITS[:3]:
+            fit = partial(mmse, *problem, samples=fits, seed=seed, **options)
+            tasks.append((f"mmse{ending}", fits, fit))
     softmax()
     for estimator, count, action in tasks:
         sampled = estimator == "monte_carlo"

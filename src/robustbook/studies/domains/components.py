@@ -126,27 +126,27 @@ def picture_numbers(first: Values, second: Values, labels: Values, head: Values)
     """
     leads = margins(first, head), margins(second, head)
     row: Row = {}
-    for of, pair in (
-        ("features", (first, second)), ("read", [lead[:, None] for lead in leads])
-    ):  # fmt: skip
-        shares = shares_of_variance(*pair, labels)
+    read = leads[0][:, None], leads[1][:, None]
+    for of, (one, two) in (("features", (first, second)), ("read", read)):
+        shares = shares_of_variance(one, two, labels)
         row |= {f"{of}_{name}": share for name, share in shares.items()}
-    one, two = principal_component(first, labels), principal_component(second, labels)
-    for name, lead, part in zip(("first", "second"), leads, (one, two), strict=True):
+    parts = principal_component(first, labels), principal_component(second, labels)
+    for name, lead, part in zip(("first", "second"), leads, parts, strict=True):
         if part is None:
             continue
         row |= {f"share_{name}": part.share, f"next_{name}": part.next_share}
         row[f"class_{name}"] = _between(part.values, labels)
         if lead.std() > 1e-9 * max(float(np.abs(lead).max()), 1e-30):
             row[f"head_{name}"] = float(np.corrcoef(part.values, lead)[0, 1] ** 2)
-    if one is not None and two is not None:
-        correlation = float((one.values * two.values).mean())
-        loading = _largest(one.direction) * _largest(two.direction)
-        score = _largest(one.values) * _largest(two.values)
+    a, b = parts
+    if a is not None and b is not None:
+        correlation = float((a.values * b.values).mean())
+        loading = _largest(a.direction) * _largest(b.direction)
+        score = _largest(a.values) * _largest(b.values)
         row |= {
             "correlation": correlation,
-            "error": float(((one.values - two.values) ** 2).mean()),
-            "alignment": float(abs(one.direction @ two.direction)),
+            "error": float(((a.values - b.values) ** 2).mean()),
+            "alignment": float(abs(a.direction @ b.direction)),
             "flipped_by_loading": int(correlation * loading < 0),
             "flipped_by_score": int(correlation * score < 0),
         }
