@@ -7,14 +7,13 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import jupytext.myst
 import nbformat
-import yaml
 from nbformat import NotebookNode
 
-from press.layout import BookError, Chapter, package_version
+from press.layout import BookError, Chapter
 
 # What Jupyter, Colab and the site's highlighter need to know, and no version.
 METADATA = {
@@ -129,83 +128,3 @@ def check_writable(path: Path) -> None:
             pass
     except OSError as error:
         raise BookError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-# What stands before a chapter in its Jupyter notebook, and nowhere else. A clean
-# runtime, such as Colab's, has torch, but not the extra `chapters`.
-NOTE = """\
-**In a fresh runtime, such as Colab, run the next cell first.** It installs `robustbook`
-{version}, the release that this chapter belongs to, with what else the chapter
-imports. That takes a minute or two. Where this release is installed already, the cell
-does nothing.{page}
-"""
-PAGE = """
-
-The text below is MyST Markdown. [The page of this chapter]({address}) shows it with
-its numbers, figures and references in place.
-"""
-INSTALL = """\
-from importlib.util import find_spec
-
-try:
-    from robustbook import __version__ as installed
-except ImportError:
-    installed = None
-needed = {modules}
-if installed != "{version}" or not all(map(find_spec, needed)):
-    %pip install -q "robustbook[chapters] @ {archive}"
-"""
-
-# What a chapter imports of the extra ``chapters``.
-MODULES: Final = ("foolbox", "myst_nb", "pyautoattack")
-
-
-def revision(branch: str, version: str | None = None) -> str:
-    """Return where the repository has a version, by default the present one.
-
-    It is the tag of a release, and while one is being made its branch.
-    """
-    version = version or package_version()
-    return branch if ".dev" in version else f"v{version}"
-
-
-def pair_text(source: Source) -> str:
-    """Return the Jupyter notebook of a chapter: install cells first."""
-    chapter = source.chapter
-    cells = [*_install_cells(chapter), *source.notebook.cells]
-    notebook = nbformat.from_dict({**source.notebook, "cells": cells})
-    return render(notebook)
-
-
-def _install_cells(chapter: Chapter) -> list[NotebookNode]:
-    """The cells in front, if ``_config.yml`` names a repository to install from."""
-    path = chapter.root / "_config.yml"
-    if not path.is_file():
-        return []
-    config = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    repository = config.get("repository", {})
-    if "url" not in repository:
-        return []
-    name = revision(repository.get("branch", "main"))
-    archive = f"{repository['url'].rstrip('/')}/archive/{name}.tar.gz"
-    page = ""
-    if base := config.get("html", {}).get("baseurl"):
-        published = chapter.show(chapter.published.with_suffix(".html"))
-        page = PAGE.format(address=f"{base.rstrip('/')}/{published}").rstrip("\n")
-    values = {
-        "version": package_version(),
-        "page": page,
-        "modules": ", ".join(f'"{module}"' for module in MODULES),
-        "archive": archive,
-    }
-    note = nbformat.v4.new_markdown_cell(NOTE.format(**values).rstrip("\n"))
-    install = nbformat.v4.new_code_cell(INSTALL.format(**values).rstrip("\n"))
-    for part, cell in (("note", note), ("install", install)):
-        cell.id = f"{chapter.name}-{part}"
-        cell.metadata["tags"] = ["remove-cell", part]
-    return [note, install]
-
-
-def sync(chapter: Chapter) -> bool:
-    """Write a chapter's Jupyter notebook from its text; return whether it changed."""
-    return write_whole(chapter.pair, pair_text(read_source(chapter)))

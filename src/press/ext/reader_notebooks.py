@@ -1,0 +1,44 @@
+"""Writes the notebook of each chapter that a build writes, beside its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+
+from docutils import nodes
+from sphinx.application import Sphinx
+
+from press.ext.plain_markdown import PlainMarkdown
+from press.layout import find_chapter
+from press.pairs import DOWNLOADS, pair_text
+from press.source import read_source, write_whole
+
+CHAPTERS = "book/chapters/"
+
+
+def write_notebook(
+    app: Sphinx,
+    pagename: str,
+    templatename: str,
+    context: dict[str, Any],
+    doctree: nodes.document | None,
+) -> None:
+    """Write the notebook of one page, if it is a chapter's."""
+    if doctree is None or not pagename.startswith(CHAPTERS):
+        return
+    root = Path(app.srcdir)
+    chapter = find_chapter(root, pagename.removeprefix(CHAPTERS))
+    page = PlainMarkdown(
+        urljoin(app.config.html_baseurl, f"{pagename}.html"),
+        app.env.toc_fignumbers.get(pagename, {}),
+        app.config.mathjax3_config["tex"]["macros"],
+    )
+    text = pair_text(read_source(chapter), page.cells(doctree))
+    write_whole(Path(app.outdir) / DOWNLOADS / chapter.show(chapter.pair), text)
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the writer, before what offers the notebook for download."""
+    app.connect("html-page-context", write_notebook, priority=600)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,174 @@
+"""Chapters as readers open them: ``notebooks/NN_name.ipynb``.
+
+The code is that of ``notebooks/NN_name.md``, cell by cell. The text is that of the page,
+in plain Markdown with everything resolved, so that it reads as a page in JupyterLab,
+VS Code and Colab. The site makes both, as Sphinx knows what references stand for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import nbformat
+import yaml
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+from press.layout import Chapter, package_version
+from press.source import Source, cell_tags, read_source, render, write_whole
+
+__all__ = ["DOWNLOADS", "pair_faults", "pair_text", "revision", "sync"]
+
+#: Where the site offers what chapters are made from.
+DOWNLOADS: Final = "_sources"
+
+# What stands behind a chapter's first text in its notebook, and nowhere else.
+NOTE = """\
+*Numbers in the text are those of the [published page]({page}); your run prints its own.
+In a fresh runtime such as Colab, run the next cell first: it installs `robustbook`
+{version}, which takes a minute or two.*"""
+INSTALL = """\
+from importlib.util import find_spec
+
+try:
+    from robustbook import __version__ as installed
+except ImportError:
+    installed = None
+needed = {modules}
+if installed != "{version}" or not all(map(find_spec, needed)):
+    %pip install -q "robustbook[chapters] @ {archive}\""""
+
+# What a chapter imports of the extra ``chapters``.
+MODULES: Final = ("foolbox", "myst_nb", "pyautoattack")
+
+_FOLDED: Final = {"hide-input", "remove-input", "remove-cell"}
+
+
+def revision(branch: str, version: str | None = None) -> str:
+    """Return where the repository has a version: what readers launch and install.
+
+    It is the tag of a release, and while one is being made the branch that it is made
+    from. The version is the present one if left out.
+
+    Examples
+    --------
+    >>> revision("main", "1.2.0")
+    'v1.2.0'
+    >>> revision("main", "1.3.0.dev0")
+    'main'
+    """
+    version = version or package_version()
+    return branch if ".dev" in version else f"v{version}"
+
+
+def pair_text(source: Source, page: Sequence[str | int]) -> str:
+    """Return the Jupyter notebook of a chapter, as text.
+
+    Parameters
+    ----------
+    source : Source
+        The chapter as it was written.
+    page : sequence of str or int
+        What its page says, and between it the numbers of the cells whose code it
+        shows. Cells that the page does not show stay behind the one before them.
+    """
+    code = {
+        index: cell
+        for index, cell in enumerate(source.notebook.cells)
+        if cell.cell_type == "code"
+    }
+    cells: list[NotebookNode] = []
+    shown = {part for part in page if isinstance(part, int)}
+    hidden = [index for index in code if index not in shown]
+    last = -1
+    for part in page:
+        if isinstance(part, int):
+            cells += [_folded(code[i]) for i in hidden if last < i < part]
+            cells.append(_folded(code[part]))
+            last = part
+        else:
+            name = f"{source.chapter.name}-text-{len(cells):03d}"
+            cells.append(new_markdown_cell(part, id=name))
+    cells += [_folded(code[index]) for index in hidden if index > last]
+    cells[1:1] = _install_cells(source.chapter)
+    metadata = {**source.notebook.metadata, "robustbook": {"source": _sum(source)}}
+    return render(
+        nbformat.from_dict({**source.notebook, "metadata": metadata, "cells": cells})
+    )
+
+
+def _folded(cell: NotebookNode) -> NotebookNode:
+    """A code cell; JupyterLab folds what the page folds or leaves out."""
+    if not _FOLDED & set(cell_tags(cell)):
+        return cell
+    metadata = {**cell.metadata, "jupyter": {"source_hidden": True}}
+    return nbformat.from_dict({**cell, "metadata": metadata})
+
+
+def _sum(source: Source) -> str:
+    return hashlib.sha256(source.chapter.source.read_bytes()).hexdigest()
+
+
+def _install_cells(chapter: Chapter) -> list[NotebookNode]:
+    """How a fresh runtime gets the package, if ``_config.yml`` names where it is."""
+    path = chapter.root / "_config.yml"
+    config: dict[str, Any] = {}
+    if path.is_file():
+        config = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    repository = config.get("repository", {})
+    if "url" not in repository:
+        return []
+    base = config.get("html", {}).get("baseurl", "").rstrip("/")
+    name = revision(repository.get("branch", "main"))
+    archive = f"{repository['url'].rstrip('/')}/archive/{name}.tar.gz"
+    version = package_version()
+    page = f"{base}/{chapter.show(chapter.published.with_suffix('.html'))}"
+    modules = ", ".join(f'"{module}"' for module in MODULES)
+    note = new_markdown_cell(NOTE.format(version=version, page=page))
+    install = new_code_cell(
+        INSTALL.format(version=version, modules=modules, archive=archive)
+    )
+    for part, cell in (("note", note), ("install", install)):
+        cell.id = f"{chapter.name}-{part}"
+        cell.metadata["tags"] = ["remove-cell", part]
+    return [note, _folded(install)]
+
+
+def pair_faults(source: Source) -> Iterator[str]:
+    """Yield what is wrong with a chapter's notebook, if anything."""
+    pair = source.chapter.pair
+    if not pair.is_file():
+        yield "missing"
+        return
+    notebook = nbformat.read(pair, as_version=4)
+    if notebook.metadata.get("robustbook", {}).get("source") != _sum(source):
+        yield "made from another text"
+    elif _code(notebook) != _code(source.notebook):
+        yield "its code is not that of its text"
+
+
+def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
+    return [
+        (cell.id, cell.source)
+        for cell in notebook.cells
+        if cell.cell_type == "code" and "install" not in cell_tags(cell)
+    ]
+
+
+def sync(chapter: Chapter, html: Path) -> bool:
+    """Take a chapter's notebook from the site in ``html``; return whether it changed.
+
+    One that the site made from another text stays where it is.
+    """
+    made = html / DOWNLOADS / chapter.show(chapter.pair)
+    if not made.is_file():
+        return False
+    text = made.read_text(encoding="utf-8")
+    notebook = nbformat.reads(text, as_version=4)
+    stored = notebook.metadata.get("robustbook", {}).get("source")
+    if stored != _sum(read_source(chapter)):
+        return False
+    return write_whole(chapter.pair, text)
