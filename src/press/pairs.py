@@ -1,8 +1,9 @@
 """Chapters as readers open them: ``notebooks/NN_name.ipynb``.
 
-The code is that of ``notebooks/NN_name.md``, cell by cell. The text is that of the page,
-in plain Markdown with everything resolved, so that it reads as a page in JupyterLab,
-VS Code and Colab. The site makes both, as Sphinx knows what references stand for.
+The code is that of ``notebooks/NN_name.md``, cell by cell. The text is that of the
+page, in plain Markdown with everything resolved, so that it reads as a page in
+JupyterLab, VS Code and Colab. The site makes it, as only Sphinx knows what references
+stand for.
 """
 
 from __future__ import annotations
@@ -81,18 +82,16 @@ def pair_text(source: Source, page: Sequence[str | int]) -> str:
         if cell.cell_type == "code"
     }
     cells: list[NotebookNode] = []
+    rest = list(code)
     shown = {part for part in page if isinstance(part, int)}
-    hidden = [index for index in code if index not in shown]
-    last = -1
     for part in page:
-        if isinstance(part, int):
-            cells += [_folded(code[i]) for i in hidden if last < i < part]
-            cells.append(_folded(code[part]))
-            last = part
-        else:
+        if isinstance(part, str):
             name = f"{source.chapter.name}-text-{len(cells):03d}"
             cells.append(new_markdown_cell(part, id=name))
-    cells += [_folded(code[index]) for index in hidden if index > last]
+            continue
+        while rest and (rest[0] <= part or rest[0] not in shown):
+            cells.append(_folded(code[rest.pop(0)]))
+    cells += [_folded(code[index]) for index in rest]
     cells[1:1] = _install_cells(source.chapter)
     metadata = {**source.notebook.metadata, "robustbook": {"source": _sum(source)}}
     return render(

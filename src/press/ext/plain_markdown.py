@@ -1,8 +1,8 @@
 """A resolved page as plain Markdown: what a notebook shows without any extension.
 
-Sphinx has resolved the page: numbers, references, citations. What is left is to write it
-in the Markdown that JupyterLab, VS Code and Colab share, with links to the site. Code
-cells are left open, as their numbers, for whoever puts the notebook together.
+Sphinx has resolved the page: numbers, references, citations. What is left is to write
+it in the Markdown that JupyterLab, VS Code and Colab share, with links to the site.
+Code cells are left open, as their numbers, for whoever puts the notebook together.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def expand_macros(formula: str, macros: Mapping[str, Macro]) -> str:
 
     Examples
     --------
-    >>> expand_macros(r"\PA_2 = \kl{p}{q}", {"PA": r"\mathrm{PA}", "kl": ["D(#1, #2)", 2]})
-    '\\mathrm{PA}_2 = D(p, q)'
+    >>> expand_macros(r"\R_2 = \kl{p}{q}", {"R": r"\mathbb{R}", "kl": ["D(#1, #2)", 2]})
+    '\\mathbb{R}_2 = D(p, q)'
     """
     names = "|".join(sorted(macros, key=len, reverse=True))
     pattern = re.compile(rf"\\({names})(?![A-Za-z])")
@@ -51,12 +51,11 @@ def _argument(text: str) -> tuple[str, str]:
     """What a macro takes, and the rest: a group in braces, or one sign."""
     if not text.startswith("{"):
         return text[:1], text[1:]
-    depth = 0
-    for place, sign in enumerate(text):
-        depth += (sign == "{") - (sign == "}")
-        if not depth:
-            break
-    return text[1:place], text[place + 1 :]
+    depth = end = 0
+    while not end or depth:
+        depth += (text[end] == "{") - (text[end] == "}")
+        end += 1
+    return text[1 : end - 1], text[end:]
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class PlainMarkdown:
     macros: Mapping[str, Macro]
 
     def cells(self, page: nodes.Element) -> list[str | int]:
-        """Return the texts of a page, one for each heading, and numbers of code cells."""
+        """Return the texts of a page, one a heading, and numbers of code cells."""
         parts: list[str | int] = []
         for block in self._blocks(page, level=0):
             fits = parts and isinstance(parts[-1], str) and isinstance(block, str)
@@ -169,9 +168,10 @@ class PlainMarkdown:
     def _caption(self, figure: nodes.figure) -> Iterator[str]:
         for caption in figure.findall(nodes.caption):
             number = self._number("figure", figure)
-            yield f"**Figure {number}.** *{self._line(caption)}*" if not any(
-                caption.findall(nodes.emphasis)
-            ) else f"**Figure {number}.** {self._line(caption)}"
+            text = self._line(caption)
+            if not any(caption.findall(nodes.emphasis)):
+                text = f"*{text}*"
+            yield f"**Figure {number}.** {text}"
 
     def _proof(self, node: nodes.Element) -> str:
         (box,) = node.children
@@ -190,9 +190,7 @@ class PlainMarkdown:
             yield f"**{plain}.**"
             yield from blocks
 
-    def _list(
-        self, node: nodes.Element, level: int, mark: str, start: int = 1
-    ) -> str:
+    def _list(self, node: nodes.Element, level: int, mark: str, start: int = 1) -> str:
         items = []
         for number, item in enumerate(node.children, start=start):
             marked = mark.format(number)
@@ -220,8 +218,10 @@ class PlainMarkdown:
             [self._cell(entry) for entry in row.findall(nodes.entry)]
             for row in node.findall(nodes.row)
         ]
-        rule = ["---" if "text-right" not in e.get("classes", ()) else "---:"
-                for e in next(iter(node.findall(nodes.row))).findall(nodes.entry)]
+        rule = [
+            "---" if "text-right" not in e.get("classes", ()) else "---:"
+            for e in next(iter(node.findall(nodes.row))).findall(nodes.entry)
+        ]
         lines = [rows[0], rule, *rows[1:]]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -1,0 +1,107 @@
+"""A resolved page in the Markdown that every notebook program shows."""
+
+from __future__ import annotations
+
+import pytest
+from docutils import nodes
+from docutils.core import publish_doctree
+from sphinx_proof.nodes import proof_node, theorem_node
+
+from press.ext.plain_markdown import PlainMarkdown, expand_macros
+
+PAGE = PlainMarkdown(
+    "https://book.example/book/chapters/04_kernel.html",
+    {
+        "theorem": {"thm": (4, 2)},
+        "displaymath": {"eq": (4, 1)},
+        "figure": {"f": (4, 3)},
+    },
+    {"PA": r"\operatorname{PA}", "kl": ["D(#1 | #2)", 2]},
+)
+
+
+def markdown(text: str) -> str:
+    """What becomes of reStructuredText."""
+    parts = PAGE.cells(publish_doctree(text, settings_overrides={"report_level": 5}))
+    return "\n\n".join(map(str, parts))
+
+
+def cell(index: int) -> nodes.container:
+    return nodes.container(nb_element="cell_code", cell_index=index)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    {
+        "emphasis": ("*so* **bold** ``code``", "*so* **bold** `code`"),
+        "formulas": (r":math:`\PA \le 1`", r"$\operatorname{PA} \le 1$"),
+        "signs that mean something": (r"5 \* 3 < 2 $", r"5 \* 3 &lt; 2 \$"),
+        "lists": ("- a\n- b", "- a\n- b"),
+        "numbers": ("1. a\n\n   b\n2. c", "1. a\n\n   b\n\n2. c"),
+        "quotations": ("a\n\n  b", "a\n\n> b"),
+        "links": ("`x <03.html#y>`_", "[x](https://book.example/book/chapters/03.html#y)"),
+        "code": ("::\n\n  x = 1", "```\nx = 1\n```"),
+    }.values(),
+    ids=lambda value: None,
+)  # fmt: skip
+def test_what_text_becomes(text, wanted):
+    assert markdown(text) == wanted
+
+
+def test_a_bar_in_a_table_is_no_border():
+    table = markdown(
+        "====  =============\n a     b\n====  =============\nx|y   "
+        ":math:`|x|`\n====  =============\n"
+    )
+    assert table == "| a | b |\n| --- | --- |\n| x\\|y | $\\vert x\\vert $ |"
+
+
+def test_a_formula_is_one_line_with_its_number():
+    block = nodes.math_block("", "\\kl{p}{q} \\\\\n&= 0", ids=["eq"])
+    page = nodes.section("", block)
+    assert PAGE.cells(page) == [
+        r"$$\begin{aligned} D(p | q) \\ &= 0 \end{aligned} \tag{4.1}$$"
+    ]
+
+
+def test_macros_take_groups_and_single_signs():
+    macros = {"kl": ["D(#1, #2)", 2], "k": "K"}
+    assert (
+        expand_macros(r"\kl{p_{1}} q + \k + \kappa", macros)
+        == r"D(p_{1}, q) + K + \kappa"
+    )
+
+
+def test_theorems_are_quoted_with_their_numbers():
+    theorem = theorem_node(
+        "", nodes.title("", " (Bounds)"), nodes.section("", nodes.paragraph("", "So.")),
+        ids=["thm"], realtype="lemma", countertype="theorem",
+    )  # fmt: skip
+    assert PAGE.cells(nodes.section("", theorem)) == [
+        "> **Lemma 4.2 (Bounds).**\n>\n> So."
+    ]
+
+
+@pytest.mark.parametrize(("length", "folded"), [(10, False), (2000, True)])
+def test_long_proofs_are_folded(length, folded):
+    words = nodes.paragraph(
+        "", "", nodes.emphasis("", "Proof."), nodes.Text(" x" * length)
+    )
+    (text,) = PAGE.cells(nodes.section("", proof_node("", nodes.admonition("", words))))
+    assert text.startswith("<details>") == folded
+    assert "∎" in text
+
+
+def test_code_cells_part_the_text_and_captions_follow_them():
+    code = cell(7)
+    figure = nodes.figure("", nodes.image(), nodes.caption("", "It falls."), ids=["f"])
+    code += nodes.container("", figure)
+    first, after = nodes.paragraph("", "Before."), nodes.paragraph("", "After.")
+    assert PAGE.cells(nodes.section("", first, code, after)) == [
+        "Before.", 7, "**Figure 4.3.** *It falls.*\n\nAfter.",
+    ]  # fmt: skip
+
+
+def test_what_has_no_markdown_is_an_error():
+    with pytest.raises(NotImplementedError, match="no Markdown for <line_block"):
+        PAGE.cells(nodes.section("", nodes.line_block()))
