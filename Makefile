@@ -89,7 +89,7 @@ publish: env ## Execute every chapter anew for the site
 timings: env ## Time each chapter in the quick profile
 	$(RUN) time
 
-sync: env ## Bring notebooks/*.ipynb and the status page in step
+sync: env ## Take the notebooks from the built site; the status page
 	$(RUN) sync
 
 serve: book ## Build the book and show it on localhost:8000 (PORT=…)

@@ -12,8 +12,9 @@ from nbformat import NotebookNode
 
 from press.claims import BLOCK, ledger_faults
 from press.layout import BookError, Chapter, list_chapters
+from press.pairs import pair_faults
 from press.publish import PUBLISHED
-from press.source import Source, cell_tags, pair_text, read_source
+from press.source import Source, cell_tags, read_source
 from press.stamps import read_stamp, staleness
 from press.status import render_status, status_page
 
@@ -77,10 +78,8 @@ def check(root: Path) -> list[Problem]:
 
 
 def _check_pair(source: Source) -> Iterator[Problem]:
-    pair = source.chapter.pair
-    if not pair.is_file() or pair.read_text(encoding="utf-8") != pair_text(source):
-        fault = "out of step with its text"
-        yield Problem(source.chapter.show(pair), fault, "python -m press sync")
+    for fault in pair_faults(source):
+        yield Problem(source.chapter.show(source.chapter.pair), fault, "make book")
 
 
 def _check_text(source: Source) -> Iterator[Problem]:

@@ -173,13 +173,13 @@ def time(chapters: Chapters = None, root: Root = None) -> None:
 
 @app.command()
 def sync(root: Root = None) -> None:
-    """Write the notebooks and the status page from their sources."""
+    """Take the notebooks from the built site; write the status page."""
     with _readable_errors():
-        from press.source import sync as sync_chapter
+        from press.pairs import sync as sync_pairs
         from press.status import status_page, write_status
 
         folder = book_root(root)
-        written = [c.pair for c in list_chapters(folder) if sync_chapter(c)]
+        written = sync_pairs(folder)
         if write_status(folder):
             written.append(status_page(folder))
         for path in written:
@@ -207,9 +207,13 @@ def check(root: Root = None) -> None:
 def site(root: Root = None) -> None:
     """Build the site strictly into _build/html, unless it is fresh."""
     with _readable_errors():
+        from press.pairs import sync
         from press.site import build_site
 
-        print(build_site(book_root(root)))
+        folder = book_root(root)
+        print(build_site(folder))
+        for path in sync(folder):
+            print(f"wrote {path.relative_to(folder)}")
 
 
 @app.command()

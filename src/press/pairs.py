@@ -8,7 +8,7 @@ stand for.
 
 from __future__ import annotations
 
-import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,10 +18,9 @@ import yaml
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
-from press.layout import Chapter, package_version
+from press.layout import Chapter, list_chapters, package_version
 from press.source import Source, cell_tags, read_source, render, write_whole
-
-__all__ = ["DOWNLOADS", "pair_faults", "pair_text", "revision", "sync"]
+from press.stamps import STAMP, source_sum
 
 #: Where the site offers what chapters are made from.
 DOWNLOADS: Final = "_sources"
@@ -93,7 +92,7 @@ def pair_text(source: Source, page: Sequence[str | int]) -> str:
             cells.append(_folded(code[rest.pop(0)]))
     cells += [_folded(code[index]) for index in rest]
     cells[1:1] = _install_cells(source.chapter)
-    metadata = {**source.notebook.metadata, "robustbook": {"source": _sum(source)}}
+    metadata = {**source.notebook.metadata, STAMP: _stamp(source)}
     return render(
         nbformat.from_dict({**source.notebook, "metadata": metadata, "cells": cells})
     )
@@ -105,10 +104,6 @@ def _folded(cell: NotebookNode) -> NotebookNode:
         return cell
     metadata = {**cell.metadata, "jupyter": {"source_hidden": True}}
     return nbformat.from_dict({**cell, "metadata": metadata})
-
-
-def _sum(source: Source) -> str:
-    return hashlib.sha256(source.chapter.source.read_bytes()).hexdigest()
 
 
 def _install_cells(chapter: Chapter) -> list[NotebookNode]:
@@ -143,10 +138,14 @@ def pair_faults(source: Source) -> Iterator[str]:
         yield "missing"
         return
     notebook = nbformat.read(pair, as_version=4)
-    if notebook.metadata.get("robustbook", {}).get("source") != _sum(source):
+    if notebook.metadata.get(STAMP) != _stamp(source):
         yield "made from another text"
     elif _code(notebook) != _code(source.notebook):
         yield "its code is not that of its text"
+
+
+def _stamp(source: Source) -> dict[str, str]:
+    return {"source_sha256": source_sum(source.chapter)}
 
 
 def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
@@ -157,17 +156,19 @@ def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
     ]
 
 
-def sync(chapter: Chapter, html: Path) -> bool:
-    """Take a chapter's notebook from the site in ``html``; return whether it changed.
+def sync(root: Path) -> list[Path]:
+    """Take the notebooks from the site; return those that changed.
 
-    One that the site made from another text stays where it is.
+    One that the site made from another text is left where it is.
     """
-    made = html / DOWNLOADS / chapter.show(chapter.pair)
-    if not made.is_file():
-        return False
-    text = made.read_text(encoding="utf-8")
-    notebook = nbformat.reads(text, as_version=4)
-    stored = notebook.metadata.get("robustbook", {}).get("source")
-    if stored != _sum(read_source(chapter)):
-        return False
-    return write_whole(chapter.pair, text)
+    html = root / "_build" / "html" / DOWNLOADS
+    written = []
+    for chapter in list_chapters(root):
+        made = html / chapter.show(chapter.pair)
+        if not made.is_file():
+            continue
+        text = made.read_text(encoding="utf-8")
+        stamp = json.loads(text)["metadata"].get(STAMP)
+        if stamp == _stamp(read_source(chapter)) and write_whole(chapter.pair, text):
+            written.append(chapter.pair)
+    return written

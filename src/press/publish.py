@@ -23,7 +23,6 @@ from press.source import (
     parameter_values,
     read_source,
     render,
-    sync,
     write_whole,
 )
 from press.stamps import STAMP, data_sums, input_hashes, package_versions
@@ -128,7 +127,6 @@ def _execute_all(
     """Yield each chapter with what came of it, in the order in which they end."""
 
     def one(chapter: Chapter) -> _Done:
-        sync(chapter)
         hashes = input_hashes(chapter)
         source = read_source(chapter)
         return source, execute(source, parameters=parameters, progress=progress), hashes

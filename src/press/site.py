@@ -24,7 +24,13 @@ BUILD = (
 _STAMP = "build-stamp.json"
 # Sphinx reads again only pages whose text changed: after a change to one of these, the
 # others would keep their old links and looks.
-_EVERY_PAGE = ("_config.yml", "_toc.yml", "book/_static/**/*", "src/press/ext/*.py")
+_EVERY_PAGE = (
+    "_config.yml",
+    "_toc.yml",
+    "book/_static/**/*",
+    "src/press/ext/*.py",
+    "src/press/pairs.py",
+)
 _SOURCES = (
     *_EVERY_PAGE,
     "CITATION.cff",
@@ -32,7 +38,7 @@ _SOURCES = (
     "constraints.txt",
     "data/README.md",
     "data/claims.toml",
-    "notebooks/*",
+    "notebooks/*.md",
     "src/**/*.py",
 )
 

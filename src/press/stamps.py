@@ -35,10 +35,15 @@ _IMPORT: Final = re.compile(
 _COMMAND: Final = re.compile(r"^!.*\brobustbook\b", re.MULTILINE)
 
 
+def source_sum(chapter: Chapter) -> str:
+    """Return the sum of a chapter's text."""
+    return hashlib.sha256(chapter.source.read_bytes()).hexdigest()
+
+
 def input_hashes(chapter: Chapter) -> dict[str, str]:
     """Return the sums of what is known of a chapter before it runs."""
     return {
-        "source_sha256": hashlib.sha256(chapter.source.read_bytes()).hexdigest(),
+        "source_sha256": source_sum(chapter),
         "code_sha256": _code_sums(chapter.root)[chapter.name],
     }
 

@@ -14,7 +14,8 @@ import pytest
 
 from press import execute
 from press.layout import Chapter
-from press.source import sync
+from press.pairs import pair_text
+from press.source import read_source, write_whole
 
 HEAD = """\
 ---
@@ -115,10 +116,23 @@ def book_in(folder: Path) -> MakeBook:
         )
         chapter = Chapter(folder, "01_small")
         chapter.source.write_text(text or complete(body), encoding="utf-8")
-        sync(chapter)
+        write_pair(chapter)
         return chapter
 
     return make
+
+
+def write_pair(chapter: Chapter) -> str:
+    """Write the notebook that the site would make; return its text."""
+    source = read_source(chapter)
+    page = [
+        index if cell.cell_type == "code" else cell.source
+        for index, cell in enumerate(source.notebook.cells)
+        if "remove-cell" not in cell.metadata.get("tags", [])
+    ]
+    text = pair_text(source, page)
+    write_whole(chapter.pair, text)
+    return text
 
 
 @pytest.fixture

@@ -9,18 +9,18 @@ import pytest
 
 from press.checks import check
 from press.layout import Chapter
-from press.source import METADATA, read_source, render, sync
+from press.source import METADATA, read_source, render
 from press.stamps import STAMP, input_hashes
 from press.status import write_status
 
-from .conftest import MakeBook, complete
+from .conftest import MakeBook, complete, write_pair
 
 Edit = Callable[[str], str]
 
 
 def pretend_publish(chapter: Chapter, outputs: list[dict] | None = None) -> None:
     """Publish without running: stamp the source, give its first cell outputs."""
-    sync(chapter)
+    write_pair(chapter)
     notebook = read_source(chapter).notebook
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if outputs:
@@ -53,7 +53,7 @@ def test_a_stale_chapter(make_book: MakeBook) -> None:
     assert any("stale: it was never executed; make book" in f for f in faults(chapter))
     pretend_publish(chapter)
     chapter.source.write_text(chapter.source.read_text() + "\nMore.\n")
-    sync(chapter)
+    write_pair(chapter)
     assert faults(chapter) == [
         "book/chapters/01_small.ipynb: stale: its text changed; make book"
     ]
@@ -62,10 +62,13 @@ def test_a_stale_chapter(make_book: MakeBook) -> None:
 def test_a_pair_out_of_step(make_book: MakeBook) -> None:
     chapter = make_book()
     pretend_publish(chapter)
-    chapter.pair.write_text("{}")
+    text = chapter.pair.read_text()
+    chapter.pair.write_text(text.replace("profile, seed", "profile, speed"))
     assert faults(chapter) == [
-        "notebooks/01_small.ipynb: out of step with its text; python -m press sync"
+        "notebooks/01_small.ipynb: its code is not that of its text; make book"
     ]
+    chapter.pair.unlink()
+    assert faults(chapter) == ["notebooks/01_small.ipynb: missing; make book"]
 
 
 def cut(start: str, end: str) -> Edit:

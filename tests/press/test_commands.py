@@ -12,6 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from press import commands
+from press.source import write_whole
 
 from .conftest import MakeBook
 
@@ -39,7 +40,7 @@ def test_publish_check_and_stale(make_book: MakeBook) -> None:
     checked = command(root, "check")
     assert checked.exit_code == 1
     assert checked.stdout.splitlines() == [
-        "notebooks/01_small.ipynb: out of step with its text; python -m press sync",
+        "notebooks/01_small.ipynb: made from another text; make book",
         "book/chapters/01_small.ipynb: stale: its text changed; make book",
     ]
 
@@ -65,8 +66,10 @@ def test_run_says_what_failed(make_book: MakeBook) -> None:
     assert "Traceback (most recent call last)\nCell" not in done.stdout
 
 
-def test_sync(make_book: MakeBook) -> None:
+def test_sync_takes_what_the_site_made(make_book: MakeBook) -> None:
     chapter = make_book()
+    made = chapter.root / "_build/html/_sources/notebooks" / chapter.pair.name
+    write_whole(made, chapter.pair.read_text())
     chapter.pair.unlink()
     assert "wrote notebooks/01_small.ipynb\n" in command(chapter.root, "sync").stdout
     assert command(chapter.root, "sync").stdout == "all in step\n"

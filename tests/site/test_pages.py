@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from press.source import revision
+from press.pairs import revision
 
 from .conftest import CONFIG, PREFIX, REPOSITORY, ROOT, TOC, Site, documents
 

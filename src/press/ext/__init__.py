@@ -13,6 +13,7 @@ _PARTS = (
     "descriptions",
     "frame",
     "previews",
+    "reader_notebooks",
     "text",
 )
 

@@ -16,11 +16,8 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
-from sphinx.util import logging
 
-from press.source import revision
-
-logger = logging.getLogger(__name__)
+from press.pairs import revision
 
 EXECUTED = "book/chapters/"
 SOURCES = "notebooks/"
@@ -85,19 +82,12 @@ def _downloads(app: Sphinx, name: str, context: dict[str, Any]) -> list[dict[str
     buttons = []
     for suffix, tooltip, icon in DOWNLOADS:
         relative = f"{SOURCES}{name}{suffix}"
-        source = Path(app.srcdir) / relative
-        if not source.is_file():
-            logger.warning(
-                "%s is missing: the page offers it for download, Binder and Colab "
-                "open it; `python -m press sync` makes the .ipynb from the .md",
-                relative,
-                type="chapter_links",
-            )
-            continue
         copy = Path(app.outdir) / "_sources" / relative
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, copy)
-        buttons.append(button(relative, suffix, tooltip, icon, suffix[1:]))
+        if suffix == ".md":
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(app.srcdir) / relative, copy)
+        if copy.is_file():  # no notebook is made of a page that is stale
+            buttons.append(button(relative, suffix, tooltip, icon, suffix[1:]))
     tooltip = "Download the notebook with the outputs shown here"
     own = (context["sourcename"], ".ipynb, executed", tooltip, "fas fa-chart-line")
     return [*buttons, button(*own, "executed")]

@@ -17,8 +17,6 @@ from sphinx.addnodes import number_reference
 from sphinx_exercise.nodes import exercise_enumerable_node, solution_node
 from sphinx_proof.nodes import proof_node
 
-__all__ = ["PlainMarkdown", "expand_macros"]
-
 #: A macro of MathJax: its text, or its text and how many arguments it takes.
 Macro = str | Sequence[str | int]
 

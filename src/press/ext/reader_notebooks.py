@@ -13,6 +13,7 @@ from press.ext.plain_markdown import PlainMarkdown
 from press.layout import find_chapter
 from press.pairs import DOWNLOADS, pair_text
 from press.source import read_source, write_whole
+from press.stamps import read_stamp, source_sum
 
 CHAPTERS = "book/chapters/"
 
@@ -27,14 +28,16 @@ def write_notebook(
     """Write the notebook of one page, if it is a chapter's."""
     if doctree is None or not pagename.startswith(CHAPTERS):
         return
-    root = Path(app.srcdir)
-    chapter = find_chapter(root, pagename.removeprefix(CHAPTERS))
+    chapter = find_chapter(Path(app.srcdir), pagename.removeprefix(CHAPTERS))
+    stamp, source = read_stamp(chapter), read_source(chapter)
+    if stamp is None or stamp["source_sha256"] != source_sum(chapter):
+        return  # the page is not of this text
     page = PlainMarkdown(
         urljoin(app.config.html_baseurl, f"{pagename}.html"),
         app.env.toc_fignumbers.get(pagename, {}),
         app.config.mathjax3_config["tex"]["macros"],
     )
-    text = pair_text(read_source(chapter), page.cells(doctree))
+    text = pair_text(source, page.cells(doctree))
     write_whole(Path(app.outdir) / DOWNLOADS / chapter.show(chapter.pair), text)
 
 

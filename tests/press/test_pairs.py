@@ -1,0 +1,120 @@
+"""The notebooks that readers open: the text of the page, the code of the source."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+
+from press.layout import Chapter
+from press.pairs import pair_faults, pair_text, revision, sync
+from press.source import read_source, write_whole
+from robustbook import __version__
+
+from .conftest import MakeBook, write_pair
+
+CONFIG = """\
+repository:
+  url: https://example.org/us/book/
+  branch: main
+html:
+  baseurl: https://us.example.org/book/
+"""
+
+
+@pytest.fixture
+def chapter(make_book: MakeBook) -> Chapter:
+    return make_book()
+
+
+def test_the_code_is_that_of_the_source_without_outputs(chapter: Chapter) -> None:
+    pair = nbformat.read(chapter.pair, as_version=4)
+    nbformat.validate(pair)
+    code = [cell for cell in pair.cells if cell.cell_type == "code"]
+    source = read_source(chapter).notebook
+    assert code
+    assert [(cell.id, cell.source) for cell in code] == [
+        (cell.id, cell.source) for cell in source.cells if cell.cell_type == "code"
+    ]
+    assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
+    assert list(pair_faults(read_source(chapter))) == []
+
+
+def test_what_the_page_does_not_show_stays_behind_the_code_before_it(
+    chapter: Chapter,
+) -> None:
+    source = read_source(chapter)
+    cells = source.notebook.cells
+    first, second, hidden = (i for i, c in enumerate(cells) if c.cell_type == "code")
+    pair = nbformat.reads(
+        pair_text(source, ["# Small", first, second, "## Key takeaways"]), as_version=4
+    )
+    kinds = [cell.source.split("\n")[0] for cell in pair.cells]
+    assert kinds == [
+        "# Small",
+        'profile = "quick"',
+        "print(profile, seed)",
+        "assert 1 + 1 == 2",
+        "## Key takeaways",
+    ]
+    folded = [cell.id for cell in pair.cells if "jupyter" in cell.metadata]
+    assert folded == [cells[first].id, cells[hidden].id]
+
+
+def test_sync_takes_what_the_site_made_of_this_text(chapter: Chapter) -> None:
+    made = chapter.root / "_build/html/_sources/notebooks" / chapter.pair.name
+    assert sync(chapter.root) == []
+    write_whole(made, chapter.pair.read_text())
+    chapter.pair.unlink()
+    assert list(pair_faults(read_source(chapter))) == ["missing"]
+    assert sync(chapter.root) == [chapter.pair]
+    assert sync(chapter.root) == []
+    text = chapter.source.read_text().replace("We add.", "We add up: β ≥ 0.")
+    chapter.source.write_text(text, encoding="utf-8")
+    assert sync(chapter.root) == []
+    assert list(pair_faults(read_source(chapter))) == ["made from another text"]
+
+
+def write_config(chapter: Chapter, text: str = CONFIG) -> None:
+    (chapter.root / "_config.yml").write_text(text, encoding="utf-8")
+
+
+def test_the_pair_installs_the_release_where_it_is_missing(chapter: Chapter) -> None:
+    before = nbformat.read(chapter.pair, as_version=4).cells
+    write_config(chapter)
+    title, note, install, *rest = nbformat.reads(write_pair(chapter), 4).cells
+    assert "https://us.example.org/book/book/chapters/01_small.html" in note.source
+    address = f"https://example.org/us/book/archive/{revision('main')}.tar.gz"
+    *guard, command = install.source.splitlines()
+    assert command == f'    %pip install -q "robustbook[chapters] @ {address}"'
+    assert guard[-1].startswith(f'if installed != "{__version__}" or not all(')
+    # The chapter itself is as it was written.
+    assert [title.source, *(cell.source for cell in rest)] == [
+        cell.source for cell in before
+    ]
+
+
+def test_the_install_cell_does_nothing_where_the_release_is(chapter: Chapter) -> None:
+    write_config(chapter)
+    _, _, install, *_ = nbformat.reads(write_pair(chapter), 4).cells
+    python = install.source.replace("    %pip install", "    ran.append(1)  # ")
+    ran: list[int] = []
+    exec(python, {"ran": ran})
+    assert ran == []
+    exec(python.replace(f'"{__version__}"', '"0.0.0"'), {"ran": ran})
+    assert ran == [1]
+    exec(python.replace("foolbox", "no_such_module"), {"ran": ran})
+    assert ran == [1, 1]
+
+
+def test_without_a_repository_there_is_nothing_to_install_from(
+    chapter: Chapter,
+) -> None:
+    before = chapter.pair.read_text()
+    write_config(chapter, "title: ours\n")
+    assert write_pair(chapter) == before
+
+
+def test_a_release_is_a_tag_and_what_comes_before_it_a_branch() -> None:
+    assert revision("main", "2.0.1") == "v2.0.1"
+    assert revision("main", "2.1.0.dev0") == "main"
+    assert revision("main") in ("main", f"v{__version__}")
