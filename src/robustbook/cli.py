@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer import Argument, Option
 
 from robustbook import __version__
 
@@ -38,18 +39,16 @@ app.add_typer(data, name="data")
 _Lines = list[tuple[str, str]]
 
 _Labels = Annotated[
-    Path | None, typer.Option(help="True classes, (N,), integers: adds accuracies.")
+    Path | None, Option(help="True classes, (N,), integers: adds accuracies.")
 ]
-_Prior = Annotated[
-    Path | None, typer.Option(help="Class prior, (K,); uniform if left out.")
-]
+_Prior = Annotated[Path | None, Option(help="Class prior, (K,); uniform if left out.")]
 _Tol = Annotated[
-    float, typer.Option(help="Largest accepted gap to the upper bound, in nats.")
+    float, Option(help="Largest accepted gap to the upper bound, in nats.")
 ]
-_Key = Annotated[str | None, typer.Option(help="Name of the logits in .npz files.")]
+_Key = Annotated[str | None, Option(help="Name of the logits in .npz files.")]
 _Json = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--json",
         help='One JSON object; infinite numbers are "inf", undefined ones null.',
     ),
@@ -114,7 +113,7 @@ def _show_version(wanted: bool) -> None:
 def _common(
     version: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--version",
             callback=_show_version,
             is_eager=True,
@@ -131,11 +130,10 @@ def _common(
 @app.command()
 def score(
     clean: Annotated[
-        Path,
-        typer.Argument(help="Logits of the clean inputs, (N, K): .npy, .npz, .csv."),
+        Path, Argument(help="Logits of the clean inputs, (N, K): .npy, .npz, .csv.")
     ],
     shifted: Annotated[
-        Path, typer.Argument(help="Logits of the same inputs, shifted, in that order.")
+        Path, Argument(help="Logits of the same inputs, shifted, in that order.")
     ],
     labels: _Labels = None,
     prior: _Prior = None,
@@ -170,16 +168,16 @@ def score(
 @app.command()
 def compare(
     clean_a: Annotated[
-        Path, typer.Argument(help="Logits of model A on the clean inputs, (N, K).")
+        Path, Argument(help="Logits of model A on the clean inputs, (N, K).")
     ],
     shifted_a: Annotated[
-        Path, typer.Argument(help="Logits of model A on the same inputs, shifted.")
+        Path, Argument(help="Logits of model A on the same inputs, shifted.")
     ],
     clean_b: Annotated[
-        Path, typer.Argument(help="Logits of model B on the clean inputs of A.")
+        Path, Argument(help="Logits of model B on the clean inputs of A.")
     ],
     shifted_b: Annotated[
-        Path, typer.Argument(help="Logits of model B on the shifted inputs of A.")
+        Path, Argument(help="Logits of model B on the shifted inputs of A.")
     ],
     labels: _Labels = None,
     prior: _Prior = None,
@@ -322,62 +320,54 @@ def _print_table(lines: _Lines, *, width: int = 28) -> None:
 def report(
     model: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="A name of load_model, robustbench:NAME, or an import path "
             "package.module:attribute."
         ),
     ],
     data: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Data set with split, such as digits:test, or a file .npz or "
             ".safetensors with images (N, C, H, W) in [0, 1] and, if known, labels."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The page to write.")],
+    out: Annotated[Path, Option(help="The page to write.")],
     images: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=10,
             help="How many images to draw at random: 200, or what --minutes allows.",
         ),
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Take as many images as can be measured in this time."),
+        Option(help="Take as many images as can be measured in this time."),
     ] = None,
     skip: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="A lens to leave out: agreement, average-case or margins; several "
             "with commas."
         ),
     ] = None,
     eps: Annotated[
-        str, typer.Option(help="ℓ∞ bound of the attack, of pixels in [0, 1].")
+        str, Option(help="ℓ∞ bound of the attack, of pixels in [0, 1].")
     ] = "8/255",
-    sigma: Annotated[
-        float, typer.Option(help="Standard deviation of the noise.")
-    ] = 0.1,
-    severity: Annotated[
-        int, typer.Option(min=1, max=5, help="Of the corruptions.")
-    ] = 3,
-    attack_steps: Annotated[int, typer.Option(min=1, help="Steps of PGD.")] = 40,
+    sigma: Annotated[float, Option(help="Standard deviation of the noise.")] = 0.1,
+    severity: Annotated[int, Option(min=1, max=5, help="Of the corruptions.")] = 3,
+    attack_steps: Annotated[int, Option(min=1, help="Steps of PGD.")] = 40,
     noise_samples: Annotated[
-        int, typer.Option(min=2, help="Noisy copies of each image.")
+        int, Option(min=2, help="Noisy copies of each image.")
     ] = 256,
     margin_images: Annotated[
-        int, typer.Option(min=2, help="Images whose input margins are measured.")
+        int, Option(min=2, help="Images whose input margins are measured.")
     ] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="Of all that is random.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = (
-        "auto"
-    ),
+    seed: Annotated[int, Option(min=0, help="Of all that is random.")] = 0,
+    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
     numbers: Annotated[
         Path | None,
-        typer.Option(
-            "--json", help="Write the numbers here too, with those of each image."
-        ),
+        Option("--json", help="Write the numbers here too, with those of each image."),
     ] = None,
 ) -> None:
     """One page on one model: agreement, average-case robustness, margins."""
@@ -407,7 +397,7 @@ def report(
 
 @data.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="For example mnist; see data list.")],
+    name: Annotated[str, Argument(help="For example mnist; see data list.")],
 ) -> None:
     """Fetch a data set, or find it in ROBUSTBOOK_DATA, and check its sums."""
     from robustbook import datasets
@@ -428,7 +418,3 @@ def list_data() -> None:
     from robustbook.datasets import list_datasets, list_sentences
 
     print(*list_datasets(), *list_sentences(), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

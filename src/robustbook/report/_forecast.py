@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,7 +16,7 @@ from robustbook.corruptions import CORRUPTIONS, corrupt
 
 #: Seconds of a part: so much is lost by an interruption, and so often the bar moves.
 _PART: Final = 30.0
-_LARGEST_PART: Final = 256
+_PARTS: Final = (256, 128, 64, 32, 16, 8, 4, 2)
 #: Images in the larger batch that is timed, unless the first takes longer than this.
 _BATCH: Final = 16
 _PATIENCE: Final = 2.0
@@ -66,12 +67,10 @@ class Forecast:
     @property
     def part(self) -> int:
         """Images of a part: as many as take half a minute, in a power of two."""
-        size = _LARGEST_PART
-        while size > 1:
+        for size in _PARTS:
             one = replace(self, images=size, margin_images=size)
             if max(one.seconds(size).values()) <= _PART:
                 return size
-            size //= 2
         return 1
 
     def total(self) -> float:
@@ -79,14 +78,9 @@ class Forecast:
 
     def within(self, seconds: float, *, fewest: int) -> Forecast | None:
         """The same with as many images as fit, and half of them measured; or None."""
-        low, high = fewest - 1, self.images
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.of(middle).total() <= seconds:
-                low = middle
-            else:
-                high = middle - 1
-        return self.of(low) if low >= fewest else None
+        sizes = range(fewest, self.images + 1)
+        fits = bisect_right(sizes, seconds, key=lambda count: self.of(count).total())
+        return self.of(sizes[fits - 1]) if fits else None
 
     def of(self, images: int) -> Forecast:
         """The same of so many images, of which half at most have margins measured."""
