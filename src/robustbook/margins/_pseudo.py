@@ -114,8 +114,19 @@ class PseudoMargin:
             If samples are too few for a held-out part, not finite, or all margins are
             0.
         """
-        inputs, targets = _check_pairs(features, input_margin)
+        inputs = check_features(features).clone()
         count = len(inputs)
+        margins = check_vector("input_margin", input_margin, length=count, low=0.0)
+        targets = torch.from_numpy(margins)
+        if bool(torch.isinf(targets).any()):
+            index = int(torch.isinf(targets).nonzero()[0])
+            raise ValueError(
+                f"input_margin: expected finite margins, got inf at index {index}; "
+                "leave out the samples that no attack moved"
+            )
+        scale = float(targets.max())
+        if scale == 0:
+            raise ValueError("input_margin: expected margins above 0, got only zeros")
         held = round(self.validation * count)
         if not 0 < held < count:
             raise ValueError(
@@ -129,7 +140,6 @@ class PseudoMargin:
         spread = inputs[known].std(dim=0, correction=0)
         # Features that do not vary say nothing.
         spread = torch.where(spread > 1e-6 * mean.abs(), spread, torch.inf)
-        scale = float(targets.max())
         inputs, targets = ((inputs - mean) / spread).float(), (targets / scale).float()
         network = _build(inputs.shape[1], self.width, self.seed)
         history, best_epoch = self._train(
@@ -151,6 +161,10 @@ class PseudoMargin:
         generator: torch.Generator,
     ) -> tuple[list[tuple[float, float]], int]:
         """Train; return the history, in units of the sigmoid, and the best epoch."""
+
+        def loss_on(rows: Tensor) -> Tensor:
+            return nn.functional.mse_loss(network(inputs[rows])[:, 0], targets[rows])
+
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
         history: list[tuple[float, float]] = []
         best, best_epoch, weights = torch.inf, -1, {}
@@ -159,17 +173,13 @@ class PseudoMargin:
             total = 0.0
             with torch.enable_grad():
                 for rows in torch.split(shuffled, self.batch_size):
-                    loss = nn.functional.mse_loss(
-                        network(inputs[rows])[:, 0], targets[rows]
-                    )
+                    loss = loss_on(rows)
                     optimizer.zero_grad()
                     torch.autograd.backward(loss)
                     optimizer.step()
                     total += float(loss.detach()) * len(rows)
             with torch.no_grad():
-                error = float(
-                    nn.functional.mse_loss(network(inputs[rest])[:, 0], targets[rest])
-                )
+                error = float(loss_on(rest))
             history.append(((total / len(known)) ** 0.5, error**0.5))
             if error < best:
                 best, best_epoch = error, epoch
@@ -206,11 +216,9 @@ class PseudoMargin:
                 f"features: expected {len(self._mean)} a sample, as in the fit, got "
                 f"{inputs.shape[1]}"
             )
+        inputs = ((inputs - self._mean) / self._spread).float()
         with torch.no_grad():
-            parts = [
-                network(self._standardize(part))[:, 0]
-                for part in torch.split(inputs, 8192)
-            ]
+            parts = [network(part)[:, 0] for part in torch.split(inputs, 8192)]
         return torch.cat(parts).double() * self._scale
 
     def _fitted(self) -> nn.Sequential:
@@ -219,9 +227,6 @@ class PseudoMargin:
                 "PseudoMargin: expected a fitted model; call fit or load"
             )
         return self._network
-
-    def _standardize(self, features: Tensor) -> Tensor:
-        return ((features - self._mean) / self._spread).float()
 
     def save(self, path: Path | str) -> None:
         """Write weights and settings to a safetensors file.
@@ -239,14 +244,13 @@ class PseudoMargin:
                 f"path: expected a file in a folder that exists, got {path}; make "
                 "the folder first"
             )
-        tensors = {f"network.{k}": v for k, v in network.state_dict().items()}
-        tensors |= {"mean": self._mean, "spread": self._spread}
+        content = {f"network.{k}": v for k, v in network.state_dict().items()}
+        content |= {"mean": self._mean, "spread": self._spread}
         settings = {name: getattr(self, name) for name in _SETTINGS}
-        fit = {"scale": self._scale, "best_epoch": self.best_epoch}
-        texts = {"settings": settings, "fit": {**fit, "history": self.history}}
+        fit = {"best_epoch": self.best_epoch, "history": self.history}
+        texts = {"settings": settings, "fit": {"scale": self._scale, **fit}}
         metadata = {name: json.dumps(text) for name, text in texts.items()}
         metadata["format"] = _FORMAT
-        content = {name: values.contiguous() for name, values in tensors.items()}
         with atomic_write(path) as file:
             file.write(save(content, metadata=metadata))
 
@@ -307,18 +311,3 @@ def _build(features: int, width: int, seed: int) -> nn.Sequential:
         for size in [features, *[width] * (LAYERS - 1)]:
             layers += [nn.Linear(size, width), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(width, 1), nn.Sigmoid())
-
-
-def _check_pairs(features: Any, input_margin: Any) -> tuple[Tensor, Tensor]:
-    inputs = check_features(features).clone()
-    margins = check_vector("input_margin", input_margin, length=len(inputs), low=0.0)
-    targets = torch.from_numpy(margins.copy())
-    if bool(torch.isinf(targets).any()):
-        index = int(torch.isinf(targets).nonzero()[0])
-        raise ValueError(
-            f"input_margin: expected finite margins, got inf at index {index}; leave "
-            "out the samples that no attack moved"
-        )
-    if float(targets.max()) == 0:
-        raise ValueError("input_margin: expected margins above 0, got only zeros")
-    return inputs, targets
