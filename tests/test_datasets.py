@@ -283,6 +283,9 @@ def test_cifar10_pictures_of_other_pixels_are_refused(monkeypatch, tmp_path):
     Image.new("RGB", (32, 32000)).save(folder / "cifar10_batch_50.png")
     with pytest.raises(DataUnavailableError, match="expected the pixels and labels"):
         load_dataset("cifar10", "test1000")
+    (folder / "labels.npy").write_bytes(b"")
+    with pytest.raises(DataUnavailableError, match="put the files back"):
+        load_dataset("cifar10", "test1000")
 
 
 # --------------------------------------------------------------- the real files

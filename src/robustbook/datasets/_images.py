@@ -142,7 +142,8 @@ def _read_pictures(folder: Path, split: str) -> Arrays:
             != (_PICTURES[split])
         ):
             raise ValueError("expected the pixels and labels of the archive")
-    except (OSError, SyntaxError, ValueError) as error:
+    # Files are opened before they are known to be sound: whatever damage raises.
+    except Exception as error:
         raise DataUnavailableError(
             f"cifar10: {folder}: {error}; put the files back, or fetch the archive "
             "with `robustbook data fetch cifar10`"
