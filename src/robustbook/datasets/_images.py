@@ -243,6 +243,11 @@ def list_datasets() -> list[str]:
 def dataset_spec(name: str) -> DatasetSpec:
     """Return the registry's entry of a data set, one of :func:`list_datasets`.
 
+    Raises
+    ------
+    ValueError
+        If there is no such data set.
+
     Examples
     --------
     >>> dataset_spec("digits").split_sizes

@@ -92,6 +92,11 @@ def list_sentences() -> list[str]:
 def sentences_spec(name: str) -> SentencesSpec:
     """Return the registry's entry of a collection, one of :func:`list_sentences`.
 
+    Raises
+    ------
+    ValueError
+        If there is no such collection.
+
     Examples
     --------
     >>> sentences_spec("sentence-polarity").split_sizes

@@ -523,6 +523,11 @@ def build_model(
     options : mapping, optional
         Keyword options of the architecture.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such architecture, or `seed` is no integer of 64 bits.
+
     Examples
     --------
     >>> model = build_model("small-cnn", seed=0, options={"width": 4})

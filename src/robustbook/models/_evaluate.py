@@ -57,6 +57,11 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
     batch_size : int, default 1024
         Images evaluated at once.
 
+    Raises
+    ------
+    ValueError
+        If there is no image, or `batch_size` is below 1.
+
     Examples
     --------
     >>> from robustbook.models import load_model

@@ -101,6 +101,11 @@ def list_public_models() -> list[str]:
 def public_model(name: str) -> PublicModel:
     """Return the registry's entry of one of :func:`list_public_models`.
 
+    Raises
+    ------
+    ValueError
+        If there is no such checkpoint.
+
     Examples
     --------
     >>> entry = public_model("cifar10-resnet20")

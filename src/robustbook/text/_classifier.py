@@ -38,6 +38,11 @@ def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
     scipy.sparse.csr_matrix, shape (n, 131072)
         Features, float32.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If `texts` is one string, holds something else, or is empty.
+
     Examples
     --------
     >>> features = sentence_features(["a warm film .", "dull ."])

@@ -32,6 +32,11 @@ def add_gaussian_noise(
     clip : bool, default True
         Clip the result to [0, 1], which halves the noise on black and white pixels.
 
+    Raises
+    ------
+    ValueError
+        If `std` is negative.
+
     Examples
     --------
     >>> generator = torch.Generator().manual_seed(0)
@@ -162,6 +167,11 @@ def gradient_norm_loss(*, weight: float) -> Loss:
     weight : float
         λ > 0, in (pixel)² / nat; it does not depend on the batch size. Where pixels are
         divided by s first and the gradient is by those, λ stands for s² λ here.
+
+    Raises
+    ------
+    ValueError
+        If `weight` is not positive.
 
     References
     ----------

@@ -105,6 +105,11 @@ def original_position(name: str) -> str:
     Ours are where their names say. `name` is one of :data:`POSITIONS`, and so is what
     is returned.
 
+    Raises
+    ------
+    ValueError
+        If there is no such position.
+
     Examples
     --------
     >>> original_position("center right"), original_position("upper left")

@@ -296,6 +296,11 @@ def co_occurrence(setting: str) -> Tensor:
         Row i is the digit 7, 4 or 9, column j a level: true where they are seen
         together in training and validation.
 
+    Raises
+    ------
+    ValueError
+        If there is no such setting.
+
     Notes
     -----
     Source: thesis, section C.2.2; PA paper, Figure 12. The tables of 3-CGO and ZSO are
@@ -333,6 +338,11 @@ def opportunities(setting: str, *, factor: str = "hue") -> Setup:
         Two source domains with different levels of that factor. Test 0 holds the
         combinations of both, test 1 those that neither has (in ZSO all), and the
         further tests shift other factors as well.
+
+    Raises
+    ------
+    ValueError
+        If there is no such setting or factor.
 
     Notes
     -----

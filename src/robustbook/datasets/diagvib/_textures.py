@@ -132,6 +132,11 @@ def texture(name: str) -> Tensor:
         float32 in [0, 1]: 1 takes the dark end of the object's color, 0 the light
         end. "blank" is 0 everywhere.
 
+    Raises
+    ------
+    ValueError
+        If there is no such texture.
+
     Examples
     --------
     >>> bricks = texture("bricks")
