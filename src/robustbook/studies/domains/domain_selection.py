@@ -22,7 +22,7 @@ SETTINGS: Final = {
     "full shortcuts": (
         FULL(count=2000, epochs=15, batch_size=32, lr=1e-3, validated=600, tested=600),
     ),
-    "quick shortcuts": (QUICK(count=120, epochs=6, lr=5e-3),),
+    "quick shortcuts": (QUICK(count=120, epochs=6, lr=5e-3, validated=60, tested=60),),
 }
 
 
