@@ -42,7 +42,10 @@ POSITIVE = "sigma: expected a (positive finite )?number"
             ({"sigma": sigma}, ValueError, POSITIVE)
             for sigma in (0, -1.0, math.nan, math.inf, [0.1, 0.0])
         ),
-        *(({"sigma": sigma}, TypeError, "sigma") for sigma in (None, True, "0.1")),
+        *(
+            ({"sigma": sigma}, TypeError, "sigma: expected a positive number or")
+            for sigma in (None, True, "0.1")
+        ),
         *(({"sigma": sigma}, ValueError, "or a sequence") for sigma in ([], [[0.1]])),
         ({"x": X.long()}, TypeError, "x: expected float32"),
         ({"x": X[0]}, ValueError, r"x\[None\]"),
@@ -55,6 +58,7 @@ POSITIVE = "sigma: expected a (positive finite )?number"
         ({"label": torch.zeros(3).long()}, ValueError, "one label a sample"),
         ({"label": torch.full((4,), 3)}, ValueError, "from 0 to 2"),
         ({"label": torch.zeros(4)}, TypeError, "integer"),
+        ({"label": [0], "model": nn.Linear(9, 2)}, ValueError, "one label a sample"),
         ({"batch_size": 0}, ValueError, "batch_size"),
         ({"seed": -1}, ValueError, "seed"),
     ],

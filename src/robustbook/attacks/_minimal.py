@@ -202,7 +202,7 @@ def bisect_result(
     Halves, ``steps`` times, the part of the line on which the prediction changes. No
     perturbation gets longer. Attacks overshoot the boundary (FAB on purpose, by 5 % of
     a step), and this takes most of it back. The images end so close to the boundary
-    that rounding in another batch size can undo the change.
+    that rounding in another batch size can undo the change. Chapter 9.
 
     Parameters
     ----------

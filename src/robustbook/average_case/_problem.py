@@ -115,6 +115,8 @@ def set_up(
     sigmas = torch.ones(0) if sigma is NO_NOISE else check_positives("sigma", sigma)
     if batch_size is not None:
         check_count("batch_size", batch_size)
+    if label is not None:
+        label = check_labels("label", label, length=len(original))
     warn_of_training(model)
     place = find_device(model, original, device)
     inputs = original.to(place).contiguous()
@@ -172,6 +174,8 @@ def check_inputs(value: Any) -> Tensor:
 
 def check_positives(name: str, value: Any) -> Tensor:
     """Return one number or several as float64, () or (S,): positive and finite."""
+    if value is None or isinstance(value, (bool, str)):
+        raise TypeError(f"{name}: expected a positive number or several, got {value!r}")
     numbers = as_real(name, value).cpu()
     if numbers.ndim > 1 or numbers.numel() == 0:
         raise ValueError(

@@ -213,7 +213,7 @@ def gradient_normalized_margin(
     """The logit margin divided by the dual norm of its gradient.
 
     The distance to the boundary of the second likeliest class, to first order: one
-    forward and one backward pass. Exact for a linear model of two classes.
+    forward and one backward pass. Exact for a linear model of two classes. Chapter 26.
 
     Parameters
     ----------
