@@ -253,3 +253,11 @@ def test_rows_that_mean_nothing_are_refused(tmp_path, row):
     (folder / "metadata.csv").write_text(f"img_filename,y,place,split\n{row}\n")
     with pytest.raises(DataUnavailableError, match="WILDS"):
         load_wild("waterbirds", "train", root=tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_pairing_refuses_images_of_another_scale(dtype):
+    model = build_model("linear", seed=0)
+    data = Dataset(torch.zeros(2, 1, 8, 8, dtype=dtype), torch.arange(2), "d", "s", 2)
+    with pytest.raises(TypeError, match="first: expected images in floating point or"):
+        pair_by_features(model, data, data)

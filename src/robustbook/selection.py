@@ -107,6 +107,12 @@ def pair_by_features(
                 f"{name}: expected a Dataset, got {type(sample).__name__}; scenes and "
                 "photographs have a method dataset()"
             )
+        dtype = sample.images.dtype
+        if not (dtype.is_floating_point or dtype == torch.uint8):
+            raise TypeError(
+                f"{name}: expected images in floating point or uint8, got {dtype}; "
+                "convert them"
+            )
 
     def features(images: Tensor) -> Tensor:
         scale = 255 if images.dtype == torch.uint8 else 1
