@@ -7,7 +7,7 @@ chord/tangent
     minimum of two straight lines.
 curvature
     The power sums are monotone in beta, so their values at the two ends bound
-    J'' from above by some M on the whole interval. Then J lies under the minimum
+    the curvature of J by some M on the whole interval. Then J lies under the minimum
     of two parabolas. Where M < 0 the kernel is proven concave there, and the
     bound is tight to the third order in the width.
 tail
@@ -87,7 +87,7 @@ def chord_tangent_bound(left: Evaluation, right: Evaluation) -> float:
 
 
 def curvature_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
-    """Bound from an upper bound on J'' over the interval, with rounding slack."""
+    """Bound from an upper bound on the curvature of J, with rounding slack."""
     width = right.beta - left.beta
     most = largest_curvature(kernel, left, right)
     bend = 0.5 * most * width * width
@@ -118,7 +118,7 @@ def curvature_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> floa
 
 
 def largest_curvature(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
-    """Upper bound on J'' over the interval, by monotone power sums."""
+    """Upper bound on the curvature of J over the interval, by monotone power sums."""
     highest = _variance_above(left.joint, right.joint)
     lowest = _variance_below(left.clean, right.clean)
     lowest += _variance_below(left.shifted, right.shifted)

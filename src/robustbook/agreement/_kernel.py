@@ -1,4 +1,4 @@
-"""The agreement kernel J = C - D, evaluated in chunks with proven accuracy.
+"""The agreement kernel J = C - D, evaluated in chunks with bounded rounding.
 
 With logits shifted so that the largest of each sample is 0
 (x' = F' - max F', x'' = F'' - max F''), prior pi and inverse temperature beta,

@@ -41,8 +41,8 @@ class Agreement:
     beta : float
         Inverse temperature of the maximum, in units of 1/logit; may be ``inf``.
     upper_bound : float
-        Proven upper bound on sup J, in nats per sample; bounds the rounding of
-        the arithmetic, too.
+        Upper bound on sup J, in nats per sample, proven in exact arithmetic; with
+        an allowance for rounding (Chapter 6).
     evaluations : int
         Passes over the data that the search took.
     per_sample : Tensor, shape (N,)
