@@ -10,7 +10,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from press.claims import BLOCK, ledger_faults
+from press.claim_faults import ledger_faults
+from press.claims import BLOCK
 from press.layout import BookError, Chapter, list_chapters
 from press.pairs import pair_faults
 from press.publish import PUBLISHED

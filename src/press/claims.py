@@ -28,15 +28,14 @@ __all__ = [
     "REFUTATIONS",
     "VERDICTS",
     "WEIGHTS",
-    "WORDS",
     "Claim",
     "Document",
     "Evidence",
     "Ledger",
     "find_evidence",
     "insert_values",
-    "ledger_faults",
     "ledger_file",
+    "nearest",
     "read_ledger",
 ]
 
@@ -59,11 +58,6 @@ REFUTATIONS: Final = {
 #: What hangs on a claim: a result of its document, a detail of one, a slip of the pen.
 WEIGHTS: Final = ("core", "detail", "slip")
 
-#: How many words of a document may be quoted for a claim.
-WORDS: Final = 25
-
-_ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-
 #: Where a label can stand in a chapter.
 BLOCK = re.compile(
     r"^(?:`{3,}|:{3,})\{(?P<kind>prf:(?!proof)\w+|exercise(?:-start)?)\}[^\n]*\n"
@@ -76,11 +70,6 @@ _GLUE = re.compile(
     r"\{glue:text\}`(?P<key>c(?P<chapter>\d\d)-[\w-]+)(?::(?P<spec>[^`]*))?`"
 )
 _GLUE_ATTEMPT = re.compile(r"\{glue[^`]*`[^`]*`")
-_NUMBERED_PLACE = re.compile(
-    r"(?:Section|Table|Figure|Theorem|Lemma|Equation|Example|Proposition|Part|Chapter)"
-    r"s?\s+[\w.]+(?:(?:,| and| to) [\d.]*\d)*"
-)
-_MEASURED = re.compile(r"\d+\.\d+|\d+(?=\s*\\?%)")
 
 
 @dataclass(frozen=True)
@@ -107,8 +96,8 @@ class Claim:
     verdict, weight : str
         One of :data:`VERDICTS`, one of :data:`WEIGHTS`.
     quote, at : str
-        The document's own words, at most :data:`WORDS`, as MyST text, and where they
-        stand. A formula is set as here, and ``…`` leaves words out.
+        The document's own words, few (:data:`press.claim_faults.WORDS`), as MyST text,
+        and where they stand. A formula is set as here, and ``…`` leaves words out.
     by : str
         What refutes the claim, a key of :data:`REFUTATIONS`, if it is refuted.
     differs : str
@@ -181,7 +170,7 @@ def ledger_file(root: Path) -> Path:
 def read_ledger(root: Path) -> Ledger:
     """Read the ledger of the book in ``root``.
 
-    Whether its evidence exists is for :func:`ledger_faults` to say.
+    Whether its evidence exists is for :func:`press.claim_faults.ledger_faults` to say.
 
     Raises
     ------
@@ -223,7 +212,7 @@ def _checked(row: Mapping[str, Any], kind: type, where: str) -> dict[str, Any]:
     known = {field.name: field.default is MISSING for field in fields(kind)}
     for key in row:
         if key not in known:
-            raise BookError(f"{where}: unknown key {key!r}{_nearest(key, list(known))}")
+            raise BookError(f"{where}: unknown key {key!r}{nearest(key, list(known))}")
     values: dict[str, Any] = {}
     for key, required in known.items():
         if key not in row:
@@ -260,7 +249,7 @@ def _checked(row: Mapping[str, Any], kind: type, where: str) -> dict[str, Any]:
     return values
 
 
-def _nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, known: list[str]) -> str:
     """Return a hint at the known name that was probably meant."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""
@@ -326,7 +315,7 @@ def insert_values(text: str, root: Path) -> str:
         if match["key"] not in values[number]:
             raise BookError(
                 f"no value {match['key']} in the executed chapter {number}"
-                f"{_nearest(match['key'], list(values[number]))}"
+                f"{nearest(match['key'], list(values[number]))}"
             )
         value = values[number][match["key"]]
         try:
@@ -365,117 +354,3 @@ def _literal(text: str) -> Any:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):
         return float(text) if text in ("inf", "-inf", "nan") else text
-
-
-def ledger_faults(root: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield what is wrong with the ledger: where, what, and what to do."""
-    path = ledger_file(root)
-    if not path.is_file():
-        return
-    name = path.relative_to(root).as_posix()
-    try:
-        ledger = read_ledger(root)
-    except BookError as error:
-        place, _, fault = str(error).partition(": ")
-        yield place, fault, "mend the file; its head says what stands in it"
-        return
-    try:
-        labels = find_evidence(root)
-    except BookError:
-        return  # reported where the chapters are checked
-    lines = path.read_text(encoding="utf-8").splitlines()
-    yield from _document_faults(root, ledger, name)
-    ids = [claim.id for claim in ledger.claims]
-    for n, first in enumerate(ledger.first):
-        if first not in ids:
-            yield name, f"first: no claim {first}{_nearest(first, ids)}", "mend first"
-        elif first in ledger.first[:n]:
-            yield name, f"first: {first} twice", "once is enough"
-    for n, claim in enumerate(ledger.claims):
-        place = f"{name}:{_line(lines, claim.id)}"
-        if claim.id in (other.id for other in ledger.claims[:n]):
-            yield place, f"a second claim {claim.id}", "give it another id"
-            continue
-        for fault, remedy in _claim_faults(claim, ledger, labels, root):
-            yield place, f"claim {claim.id}: {fault}", remedy
-
-
-def _line(lines: list[str], claim: str) -> int:
-    """Return the line that names a claim, the last one if there are two."""
-    pattern = re.compile(rf"""\s*id\s*=\s*["']{re.escape(claim)}["']""")
-    return max((n for n, line in enumerate(lines, 1) if pattern.match(line)), default=1)
-
-
-def _document_faults(
-    root: Path, ledger: Ledger, name: str
-) -> Iterator[tuple[str, str, str]]:
-    bibliography = root / "book" / "references.bib"
-    known = bibliography.is_file()
-    entries = bibliography.read_text(encoding="utf-8") if known else ""
-    for n, document in enumerate(ledger.documents):
-        if document.id in (other.id for other in ledger.documents[:n]):
-            yield name, f"a second document {document.id}", "give it another id"
-        entry = rf"^@\w+\{{{re.escape(document.cite)},"
-        if known and not re.search(entry, entries, re.MULTILINE):
-            fault = f"no work {document.cite} in book/references.bib"
-            remedy = "mend cite, or add the work"
-            yield name, f"document {document.id}: {fault}", remedy
-
-
-def _claim_faults(
-    claim: Claim, ledger: Ledger, labels: Mapping[str, Evidence], root: Path
-) -> Iterator[tuple[str, str]]:
-    if not _ID.fullmatch(claim.id):
-        yield "not an id", "lower case, digits and single hyphens, such as paper-bounds"
-    known = [document.id for document in ledger.documents]
-    for document in (claim.document, *(other for other, _ in claim.also)):
-        if document not in known:
-            yield f"unknown document {document!r}", f"one of {', '.join(known)}"
-    if claim.weight not in WEIGHTS:
-        yield f"unknown weight {claim.weight!r}", f"one of {', '.join(WEIGHTS)}"
-    if (words := _count_words(claim.quote)) > WORDS:
-        yield f"a quotation of {words} words", f"at most {WORDS}; … leaves words out"
-    if claim.verdict not in VERDICTS:
-        yield f"unknown verdict {claim.verdict!r}", f"one of {', '.join(VERDICTS)}"
-        return
-    if claim.verdict == "refuted" and claim.by not in REFUTATIONS:
-        yield f"refuted by {claim.by!r}", f"by one of {', '.join(REFUTATIONS)}"
-    if claim.verdict == "not reproduced here" and not claim.differs:
-        yield "not reproduced here, without differs", "say what differs here"
-    for key, verdict in (("by", "refuted"), ("differs", "not reproduced here")):
-        if getattr(claim, key) and claim.verdict != verdict:
-            yield f"{claim.verdict}, with {key}", f"{key} goes with {verdict} only"
-    if claim.tested and not claim.evidence:
-        remedy = f"name labels of chapters, or say {VERDICTS[-1]}"
-        yield f"{claim.verdict}, without evidence", remedy
-    if claim.tested and not claim.finding:
-        yield f"{claim.verdict}, without finding", "say in a sentence what was found"
-    for label in claim.evidence:
-        if label not in labels:
-            near = _nearest(label, list(labels))
-            yield f"no label {label} in notebooks/*.md{near}", "mend the evidence"
-        elif labels[label].test is None:
-            place = labels[label].chapter.show(labels[label].chapter.source)
-            remedy = "assert the finding in a cell tagged remove-cell, test"
-            yield f"no tested cell follows {label} in {place}", remedy
-    if len(set(claim.evidence)) < len(claim.evidence):
-        yield "a label twice in evidence", "once is enough"
-    if typed := _typed_numbers(claim):
-        remedy = "take them from a chapter: {glue:text}`cNN-name:.3f`"
-        yield f"the finding has typed numbers: {', '.join(typed)}", remedy
-    try:
-        insert_values(claim.finding, root)
-    except BookError as error:
-        yield str(error), "mend the key, or execute the chapter: make book"
-
-
-def _count_words(quote: str) -> int:
-    """Count the words of a quotation; a formula is one."""
-    return len(re.sub(r"\$[^$]*\$", "x", quote).replace("…", " ").split())
-
-
-def _typed_numbers(claim: Claim) -> list[str]:
-    """Return decimals and percentages of the finding that the claim does not quote."""
-    quoted = set(_MEASURED.findall(f"{claim.claim} {claim.quote}"))
-    text = _NUMBERED_PLACE.sub("", re.sub(r"\{[\w:]+\}`[^`]*`", "", claim.finding))
-    return [number for number in _MEASURED.findall(text) if number not in quoted]

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from press.checks import check
+from press.claim_faults import ledger_faults
 from press.claims import (
     REFUTATIONS,
     VERDICTS,
     WEIGHTS,
     find_evidence,
     insert_values,
-    ledger_faults,
     ledger_file,
     read_ledger,
 )

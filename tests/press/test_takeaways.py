@@ -1,8 +1,9 @@
 """Every takeaway that compares or ranks says what that rests on.
 
-What was proved links to its theorem, equation, exercise or example. What was measured
-carries its interval: a ±, a number glued under a name that ends in ``-ci``, or a link
-to a figure whose caption says that it shows intervals.
+What was proved, or is so by definition, links to its theorem, definition or example.
+What was measured carries its interval: a number glued under a name that ends in
+``-ci``, a ± between two glued numbers with the kind of error it is, or a link to a
+figure whose caption says that it shows intervals.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ COMPARES = re.compile(
     """,
     re.VERBOSE,
 )
-PROVED = re.compile(r"\{prf:ref\}`(thm|prop|lem|cor|exa|def|alg)-|\{eq\}`|\{ref\}`ex-")
+PROVED = re.compile(r"\{prf:ref\}`(thm|prop|lem|cor|exa|def)-")
 FIGURE = re.compile(r"\{numref\}`(?:[^`<]*<)?(fig-[\w-]+)>?`")
 INTERVAL = re.compile(r"\{glue:text\}`(c\d\d-[\w-]+-ci)`")
 #: A role, such as a reference: its label is no comparison.
 ROLE = re.compile(r"\{[\w:]+\}`[^`]*`")
 #: What a caption calls its intervals.
-SHOWN = re.compile(r"\b(interval|error bar|band|bar)s?\b|±")
+SHOWN = re.compile(r"\b(interval|error bar|band|standard error)s?\b|±")
+#: A measured number and its error, and what error that is.
+ERROR = re.compile(r"\{glue:text\}`[^`]*`\s*\(?±\s*\{glue:text\}`[^`]*`")
+KIND = re.compile(r"\b95 %|\bstandard (error|deviation)s?\b")
 #: Two ends, or a number and its error.
 ENDS = re.compile(r"[+−-]?\d[\d.,]*\s?%?\s?(to|±)\s?[+−-]?\d[\d.,]*")
 
@@ -55,13 +59,31 @@ def caption(text: str, name: str) -> str:
 
 def rests_on_something(item: str, text: str) -> bool:
     """Whether a proof or an interval is named, and the interval is there."""
-    if PROVED.search(item) or "±" in item:
+    if PROVED.search(item) or (ERROR.search(item) and KIND.search(item)):
         return True
     # Glued as it is called, or by a helper that adds the chapter.
     said = [(f'"{name}"', f'"{name[4:]}"') for name in INTERVAL.findall(item)]
     if any(whole in text or bare in text for whole, bare in said):
         return True
     return any(SHOWN.search(caption(text, name)) for name in FIGURE.findall(item))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "A is better than B (±).",
+        "A is better than B, 3 ± 1.",
+        "A is better, {glue:text}`c01-a` ± {glue:text}`c01-b`.",
+        "A is better than B ({ref}`ex-01-one`).",
+        "A is better than B ({eq}`eq-01-one`).",
+        "A is better than B ({numref}`fig-01-bars`).",
+        "A is better than B ({glue:text}`c01-a-ci`).",
+    ],
+)
+def test_a_sign_or_a_link_alone_is_nothing_to_rest_on(item: str) -> None:
+    text = "name: fig-01-bars\ncaption: One bar for each.\n---\n"
+    assert COMPARES.search(ROLE.sub("", item))
+    assert not rests_on_something(item, text)
 
 
 @pytest.mark.parametrize("number", CHAPTERS)
