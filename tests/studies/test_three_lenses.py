@@ -7,14 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.special import log_ndtr
 from scipy.stats import kendalltau
 from sklearn.metrics import roc_auc_score
 
 from robustbook.agreement import posterior_agreement
+from robustbook.average_case import mmse
 from robustbook.corruptions import CORRUPTIONS
+from robustbook.models import load_model
 from robustbook.studies._run import Run
 from robustbook.studies.lenses._failures import weighted_auroc
 from robustbook.studies.lenses._models import measure_model
+from robustbook.studies.lenses._survival import log_failure
 from robustbook.studies.lenses.settings import SETTINGS
 from robustbook.studies.lenses.three_lenses import MEASURES
 
@@ -159,3 +163,35 @@ def test_auroc_of_a_resample_without_failures_is_unknown():
     )
     assert found[0] == 1
     assert math.isnan(found[1])
+
+
+def test_a_failure_too_rare_for_a_probability_has_its_logarithm():
+    # Independent coordinates: 1 - Π(1 - q_i), from the smallest q to the largest.
+    means = np.array([[0.3, 1.0, 2.0], [8.5, 9.0, 9.5], [30.0, 31.0, 40.0]])
+    chances = log_ndtr(-means)
+    exact = np.log(-np.expm1(np.log1p(-np.exp(chances)).sum(axis=1)))
+    exact[2] = np.logaddexp.reduce(chances[2])  # both terms, as products are nothing
+    found = log_failure(means, np.tile(np.eye(3), (3, 1, 1)), seed=0)
+    assert found == pytest.approx(exact, abs=0.03)
+    # Two coordinates that are one, and one that never varies.
+    same = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    found = log_failure(np.array([[20.0, 20.0, 1.0]]), same[None], seed=0)
+    assert found == pytest.approx(log_ndtr([-20.0]))
+    for mean, value in ((1.0, -np.inf), (-1.0, 0.0)):
+        alone = log_failure(np.array([[mean]]), np.zeros((1, 1, 1)), seed=0)
+        assert alone[0] == value
+
+
+def test_the_linearized_average_case_orders_what_rounding_ties(lensed):
+    for sigma, lost in lensed.log_failure.items():
+        direct = 1 - lensed.linearized[sigma].numpy()
+        common = direct > 1e-3
+        assert np.exp(lost.numpy()[common]) == pytest.approx(direct[common], rel=0.1)
+    weakest = min(lensed.linearized)
+    assert len({*lensed.linearized[weakest].tolist()}) < len(SETTING.data())
+    assert len({*lensed.log_failure[weakest].tolist()}) == len(SETTING.data())
+
+
+def test_linearized_is_mmse(lensed):
+    direct = mmse(load_model(MODEL), SETTING.data().images, SETTING.sigma, seed=0)
+    assert torch.equal(direct.probability, lensed.linearized[SETTING.sigma])

@@ -40,9 +40,11 @@ class LensedModel:
     agreements: dict[str, Agreement]
     #: Average-case robustness: the share of noisy copies that keep the class, (N,).
     kept: Tensor
-    #: Its estimate by linearization, which has no ties at 1, for each standard
-    #: deviation; the last is that of the rest.
+    #: Its estimate by linearization, for each standard deviation; the last is that of
+    #: the rest.
     linearized: dict[float, Tensor]
+    #: log(1 - p) by the same linearizations, where p itself is rounded to 1.
+    log_failure: dict[float, Tensor]
     #: ℓ2 distance to the border to first order, by which the average case orders
     #: images when the noise is weak: (N,).
     first_order: Tensor
@@ -80,7 +82,7 @@ class LensedModel:
         Float64 (N,) by the name of the score; none has seen the corruption held out.
         """
         free = scores_of(self.margins)
-        *small, sigma = self.linearized
+        *small, sigma = self.log_failure
         return {
             "logit_margin": free["logit_margin"],
             "softmax_margin": free["softmax_margin"],
@@ -97,6 +99,9 @@ class LensedModel:
                 f"pa_noise_{s:g}": self.agreements[f"noise_{s:g}"].per_sample
                 for s in small
             },
+            # As a probability many tie at 1, as the logarithm of its failure none.
+            "average_case_log": -self.log_failure[sigma],
+            **{f"average_case_log_{s:g}": -self.log_failure[s] for s in small},
         }
 
 
@@ -122,6 +127,9 @@ def measure_model(run: Run[LensSetting], name: str) -> LensedModel:
         **{shift: logits_of(model, some) for shift, some in images.items()},
     }
     survival = partial(_survival, model, data, setting.noise_samples, seed)
+    fits = {
+        sigma: survival(linearized, sigma) for sigma in (*setting.small, setting.sigma)
+    }
     return LensedModel(
         margins=margins,
         shifted_logits=shifted,
@@ -129,11 +137,9 @@ def measure_model(run: Run[LensSetting], name: str) -> LensedModel:
             shift: posterior_agreement(margins.logits, logits)
             for shift, logits in shifted.items()
         },
-        kept=survival(counted, setting.sigma),
-        linearized={
-            sigma: survival(linearized, sigma)
-            for sigma in (*setting.small, setting.sigma)
-        },
+        kept=survival(counted, setting.sigma)["probability"],
+        linearized={sigma: fit["probability"] for sigma, fit in fits.items()},
+        log_failure={sigma: fit["log_failure"] for sigma, fit in fits.items()},
         first_order=gradient_normalized_margin(
             model, data.images, norm="l2", nearest=True
         ).cpu(),
@@ -147,8 +153,8 @@ def _survival(
     seed: int,
     estimate: Callable[..., Arrays],
     sigma: float,
-) -> Tensor:
-    """Average-case robustness of each image, in blocks."""
+) -> dict[str, Tensor]:
+    """Average-case robustness of each image by an estimate, in blocks."""
     parts = []
     for start in range(0, len(data), _BLOCK):
         block = data.subset(slice(start, start + _BLOCK))
@@ -164,5 +170,8 @@ def _survival(
             partial(estimate, model, block.images, sigma, samples, seed),
             code=estimate.__module__,
         )
-        parts.append(arrays["probability"])
-    return torch.from_numpy(np.concatenate(parts))
+        parts.append(arrays)
+    return {
+        name: torch.from_numpy(np.concatenate([part[name] for part in parts]))
+        for name in parts[0]
+    }
