@@ -1,0 +1,72 @@
+"""Intervals over families of networks."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import sem
+from scipy.stats import t as student
+
+from robustbook.models import list_public_models, public_model
+from robustbook.studies.families import design_of, over_families
+
+#: Options that the images decide.
+_IMAGE = {"channels", "size"}
+
+
+def mean_of(values):
+    return lambda some: np.mean([values[name] for name in some])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param("abcde", id="each is a family"),
+        pytest.param(
+            [
+                f"{data}-{d}{i}"
+                for d in ("cnn_a", "conv_small", "resnet2b", "x")
+                for data, i in (("cifar10", ""), ("mnist", ""))
+            ][:6],
+            id="families of two",
+        ),
+    ],
+)
+def test_of_a_mean_over_equal_families_it_is_students_interval(names):
+    drawn = np.random.default_rng(0).normal(size=len(names))
+    values = dict(zip(names, drawn, strict=True))
+    families = {}
+    for name, value in values.items():
+        families.setdefault(design_of(name), []).append(value)
+    each = [np.mean(own) for own in families.values()]
+    half = student.ppf(0.975, len(each) - 1) * sem(each)
+    value, low, high = over_families(mean_of(values), list(names))
+    assert value == pytest.approx(np.mean(each))
+    assert (low, high) == pytest.approx((value - half, value + half))
+
+
+def test_copies_of_one_network_do_not_narrow_the_interval():
+    values = {"a": 0.0, "b": 1.0, "c": 2.0, "cifar10-cnn_a_adv": 3.0}
+    more = values | {f"cifar10-cnn_a_{i}": 3.0 for i in range(20)}
+    widths = [
+        math.dist(*[[end] for end in over_families(mean_of(v), list(v))[1:]])
+        for v in (values, more)
+    ]
+    assert widths[1] > widths[0] / 2
+
+
+def test_one_design_has_no_interval():
+    with pytest.raises(ValueError, match="at least 2 designs, got 1"):
+        over_families(len, ["cifar10-cnn_a_adv", "mnist-cnn_a_adv"])
+
+
+def test_public_networks_with_the_same_layers_are_one_family():
+    families = {}
+    for name in list_public_models():
+        entry = public_model(name)
+        layers = {k: v for k, v in entry.options.items() if k not in _IMAGE}
+        families.setdefault(f"{entry.arch} {layers}", set()).add(design_of(name))
+    assert len(families) > 5
+    assert all(len(names) == 1 for names in families.values())
