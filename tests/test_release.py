@@ -73,7 +73,7 @@ def test_every_notebook_installs_this_version(config: dict[str, Any]) -> None:
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
     assert notebooks
     for path in notebooks:
-        note, install, *rest = nbformat.read(path, as_version=4).cells
+        _, note, install, *rest = nbformat.read(path, as_version=4).cells
         assert __version__ in note.source, path.name
         assert f"@ {address}" in install.source, path.name
         assert not any("%pip" in cell.source for cell in rest), path.name

@@ -20,7 +20,7 @@ from press.layout import BookError, Chapter, book_root, find_chapter, list_chapt
 from press.stamps import staleness
 
 app = typer.Typer(
-    help="Run, publish, time, sync and check the chapters of the book.",
+    help="Run, publish, time and check the chapters; build and print the site.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

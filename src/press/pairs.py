@@ -73,7 +73,7 @@ def pair_text(source: Source, page: Sequence[str | int]) -> str:
         The chapter as it was written.
     page : sequence of str or int
         What its page says, and between it the numbers of the cells whose code it
-        shows. Cells that the page does not show stay behind the one before them.
+        shows. Cells that the page does not show stand before the next one.
     """
     code = {
         index: cell
@@ -82,13 +82,12 @@ def pair_text(source: Source, page: Sequence[str | int]) -> str:
     }
     cells: list[NotebookNode] = []
     rest = list(code)
-    shown = {part for part in page if isinstance(part, int)}
     for part in page:
         if isinstance(part, str):
             name = f"{source.chapter.name}-text-{len(cells):03d}"
             cells.append(new_markdown_cell(part, id=name))
             continue
-        while rest and (rest[0] <= part or rest[0] not in shown):
+        while rest and rest[0] <= part:
             cells.append(_folded(code[rest.pop(0)]))
     cells += [_folded(code[index]) for index in rest]
     cells[1:1] = _install_cells(source.chapter)
@@ -154,6 +153,18 @@ def _code(notebook: NotebookNode) -> list[tuple[str, str]]:
         for cell in notebook.cells
         if cell.cell_type == "code" and "install" not in cell_tags(cell)
     ]
+
+
+def as_page(source: Source, executed: NotebookNode) -> NotebookNode:
+    """Return an executed chapter with the text of its notebook, if that is in step."""
+    if any(pair_faults(source)):
+        return executed
+    page = nbformat.read(source.chapter.pair, as_version=4)
+    ran = {cell.id: cell for cell in executed.cells if cell.cell_type == "code"}
+    for cell in page.cells:
+        if cell.id in ran:
+            cell.update({**ran[cell.id], "metadata": cell.metadata})
+    return page
 
 
 def sync(root: Path) -> list[Path]:

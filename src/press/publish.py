@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from press.execute import Execution, execute
 from press.layout import BookError, Chapter
+from press.pairs import as_page
 from press.source import (
     Source,
     check_writable,
@@ -64,7 +65,7 @@ def rerun(
         warnings_fail=False,
         progress=progress,
     )
-    write_whole(output, render(execution.notebook))
+    write_whole(output, render(as_page(source, execution.notebook)))
     return output
 
 

@@ -39,7 +39,7 @@ def test_the_code_is_that_of_the_source_without_outputs(chapter: Chapter) -> Non
     assert list(pair_faults(read_source(chapter))) == []
 
 
-def test_what_the_page_does_not_show_stays_behind_the_code_before_it(
+def test_what_the_page_does_not_show_stands_before_the_next_code(
     chapter: Chapter,
 ) -> None:
     source = read_source(chapter)
@@ -53,8 +53,8 @@ def test_what_the_page_does_not_show_stays_behind_the_code_before_it(
         "# Small",
         'profile = "quick"',
         "print(profile, seed)",
-        "assert 1 + 1 == 2",
         "## Key takeaways",
+        "assert 1 + 1 == 2",
     ]
     folded = [cell.id for cell in pair.cells if "jupyter" in cell.metadata]
     assert folded == [cells[first].id, cells[hidden].id]

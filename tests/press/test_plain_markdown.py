@@ -64,6 +64,18 @@ def test_a_formula_is_one_line_with_its_number():
     ]
 
 
+def test_a_formula_in_a_quotation_stays_on_one_line():
+    math = nodes.math("", "x \\in\n[0, 1]")
+    page = nodes.section("", nodes.block_quote("", nodes.paragraph("", "", math)))
+    assert PAGE.cells(page) == [r"> $x \in [0, 1]$"]
+
+
+def test_a_pasted_number_at_the_start_of_a_line_begins_no_list():
+    words = nodes.Text("fewer in\n"), nodes.inline("", "1"), nodes.Text(". But")
+    page = nodes.section("", nodes.paragraph("", "", *words))
+    assert PAGE.cells(page) == ["fewer in\n1\\. But"]
+
+
 def test_macros_take_groups_and_single_signs():
     macros = {"kl": ["D(#1, #2)", 2], "k": "K"}
     assert (
@@ -98,7 +110,7 @@ def test_code_cells_part_the_text_and_captions_follow_them():
     code += nodes.container("", figure)
     first, after = nodes.paragraph("", "Before."), nodes.paragraph("", "After.")
     assert PAGE.cells(nodes.section("", first, code, after)) == [
-        "Before.", 7, "**Figure 4.3.** *It falls.*\n\nAfter.",
+        "Before.", 7, "**Figure 4.3.** It falls.\n\nAfter.",
     ]  # fmt: skip
 
 

@@ -153,6 +153,20 @@ def test_rerun_leaves_the_book_alone(make_book: MakeBook) -> None:
     assert not status_page(chapter.root).exists()
 
 
+@fast
+def test_a_rerun_reads_as_the_notebook_does(make_book: MakeBook) -> None:
+    chapter = make_book()
+    resolved = chapter.pair.read_text().replace("We add.", "We add, as ever.")
+    chapter.pair.write_text(resolved)
+    output = rerun(chapter, parameters={"seed": 7})
+    assert "We add, as ever." in output.read_text()
+    assert text_of(output) == "quick 7\n"
+    chapter.source.write_text(chapter.source.read_text().replace("We add.", "We sum."))
+    output = rerun(chapter, parameters={"seed": 8})
+    assert "We sum." in output.read_text(), "its notebook is of another text"
+    assert text_of(output) == "quick 8\n"
+
+
 def test_an_unknown_parameter(make_book: MakeBook) -> None:
     with pytest.raises(BookError, match="no parameter 'sed'; it has profile, seed"):
         rerun(make_book(), parameters={"sed": 1})

@@ -44,6 +44,14 @@ OVERFLOW = """
 }
 """
 
+# Tables and formulas that scroll sideways where there is room for them.
+CUT = """
+() => [...document.querySelectorAll(
+  "article :is(.pst-scrollable-table-container, .text_html, div.math)")]
+  .filter((e) => e.scrollWidth > e.clientWidth + 1)
+  .map((e) => e.className + ": " + e.textContent.trim().slice(0, 40))
+"""
+
 NOT_LOADED = """
 () => [...document.querySelectorAll("article img")]
   .filter((i) => i.complete && !i.naturalWidth).map((i) => i.src)
@@ -77,6 +85,7 @@ def test_every_page_shows_as_it_should_and_has_no_serious_violation(
                 "formula with an error": errors.count(),
                 "formulas not typeset": max(written - typeset, 0),
                 "too wide for the desktop": tab.evaluate(OVERFLOW),
+                "cut on the desktop": tab.evaluate(CUT),
             }
             tab.set_viewport_size(PHONE)
             tab.wait_for_timeout(100)
@@ -215,6 +224,10 @@ def test_the_ledger_is_searched_and_filtered(visit: Visit) -> None:
         "n => document.querySelectorAll('.claim-hidden').length === n", arg=0
     )
     assert shown.count() == every
+    tab.get_by_label("Document").select_option("of-margin")
+    assert shown.count() == tab.locator("div.claim.of-margin").count() > 0
+    tab.get_by_label("Chapter").select_option("in-25")
+    assert shown.count() == tab.locator("div.claim.of-margin.in-25").count() > 0
 
 
 def test_the_ledger_unfolds_without_a_script(visit: Visit) -> None:

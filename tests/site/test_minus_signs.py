@@ -1,4 +1,4 @@
-"""Computed numbers have minus signs: in prose, in tables, and not in code."""
+"""Computed numbers have minus signs, and punctuation stays with its formula."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from docutils import nodes
 from docutils.utils import new_document
 
-from press.ext.text import set_minus_signs
+from press.ext.text import bind_punctuation, set_minus_signs
 
 from .conftest import Site
 
@@ -70,6 +70,18 @@ def test_code_formulas_and_links_stay(kind: type[nodes.TextElement]) -> None:
 
 def test_what_follows_something_in_a_cell_is_no_sign() -> None:
     assert after(cell(nodes.emphasis("", "x"), nodes.Text("-20"))) == "x-20"
+
+
+def test_texts_of_the_same_words_keep_their_places() -> None:
+    minus = f"1, {MINUS}4 and 2, {MINUS}4"
+    same = (nodes.Text("1, "), pasted("-4"), nodes.Text(" and 2, "), pasted("-4"))
+    assert after(*same) == minus
+    document = new_document("page")
+    content = (nodes.emphasis("", "x"), nodes.Text(", with "), nodes.math("", "a"))
+    again = (nodes.Text(", with "), nodes.math("", "b"), nodes.Text("."))
+    document += nodes.paragraph("", "", *content, *again)
+    bind_punctuation(None, document)
+    assert document.astext() == "x, with a, with b."
 
 
 def test_no_number_on_a_page_has_a_hyphen_for_its_sign(site: Site) -> None:

@@ -128,7 +128,8 @@ class PlainMarkdown:
     def _text(self, node: nodes.Node, level: int) -> str:
         match node:
             case nodes.paragraph():
-                return self._inline(node)
+                # A number that a line begins with begins no list.
+                return re.sub(r"(?m)^(\d+)([.)])(?=\s)", r"\1\\\2", self._inline(node))
             case nodes.bullet_list():
                 return self._list(node, level, "- ")
             case nodes.enumerated_list():
@@ -136,7 +137,7 @@ class PlainMarkdown:
             case nodes.block_quote():
                 return _quoted(self._texts(node.children, level))
             case nodes.literal_block():
-                return f"```{_language(node)}\n{node.astext()}\n```"
+                return f"```{_language(node)}\n{node.astext().rstrip()}\n```"
             case nodes.math_block():
                 return self._display(node)
             case nodes.table():
@@ -166,10 +167,7 @@ class PlainMarkdown:
     def _caption(self, figure: nodes.figure) -> Iterator[str]:
         for caption in figure.findall(nodes.caption):
             number = self._number("figure", figure)
-            text = self._line(caption)
-            if not any(caption.findall(nodes.emphasis)):
-                text = f"*{text}*"
-            yield f"**Figure {number}.** {text}"
+            yield f"**Figure {number}.** {self._line(caption)}"
 
     def _proof(self, node: nodes.Element) -> str:
         (box,) = node.children
@@ -181,12 +179,16 @@ class PlainMarkdown:
     def _solution(self, node: nodes.Element, level: int) -> Iterator[str | int]:
         title = " ".join(self._line(node[0]).split())
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
-        blocks = list(self._content(node, level))
-        if all(isinstance(block, str) for block in blocks):
-            yield _folded(plain.replace("*", ""), "\n\n".join(map(str, blocks)))
-        else:  # no fold reaches over a code cell
-            yield f"**{plain}.**"
-            yield from blocks
+        texts: list[str] = []
+        for block in [*self._content(node, level), None]:
+            if isinstance(block, str):
+                texts.append(block)
+                continue
+            if texts:  # no fold reaches over a code cell
+                yield _folded(plain.replace("*", ""), "\n\n".join(texts))
+                texts = []
+            if block is not None:
+                yield block
 
     def _list(self, node: nodes.Element, level: int, mark: str, start: int = 1) -> str:
         items = []
@@ -274,13 +276,12 @@ class PlainMarkdown:
         return urljoin(self.address, place).replace(" ", "%20")
 
     def _formula(self, node: nodes.Node) -> str:
-        return expand_macros(node.astext().strip(), self.macros)
+        # On one line: in a quotation, the next would begin with its mark.
+        return " ".join(expand_macros(node.astext(), self.macros).split())
 
 
 def _escaped(text: str) -> str:
-    text = re.sub(r"([\\`*$\[\]])", r"\\\1", text).replace("<", "&lt;")
-    # A number, or a dash, that a line begins with begins no list.
-    return re.sub(r"(?m)^(\d+)([.)])(?=\s)", r"\1\\\2", text)
+    return re.sub(r"([\\`*$\[\]])", r"\\\1", text).replace("<", "&lt;")
 
 
 def _wrapped(text: str, mark: str) -> str:

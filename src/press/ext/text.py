@@ -55,8 +55,9 @@ def bind_punctuation(app: Sphinx, doctree: nodes.document) -> None:
         parent = formula.parent
         piece = nodes.inline("", "", classes=["unbroken"])
         rest = nodes.Text(after.astext()[punctuation.end() :])
-        parent.remove(after)
-        parent.replace(formula, [piece, rest])
+        # By place: texts of the same words are equal, and `remove` takes the first.
+        place = _place(formula)
+        parent[place : place + 2] = [piece, rest]
         piece += [formula, nodes.Text(punctuation.group())]
 
 
@@ -64,11 +65,17 @@ def set_minus_signs(app: Sphinx, doctree: nodes.document) -> None:
     """Replace the hyphens in front of pasted numbers and of numbers in tables."""
     for text in [text for text in doctree.findall(nodes.Text) if _is_number(text)]:
         written = text.astext()
-        follows = text.parent.index(text) > 0 and written.startswith("-")
+        place = _place(text)
+        follows = place > 0 and written.startswith("-")
         start = written[:1] if follows else ""  # behind a word it is no sign
         mended = start + HYPHEN.sub(MINUS, written[len(start) :])
         if mended != written:
-            text.parent.replace(text, nodes.Text(mended))
+            text.parent[place] = nodes.Text(mended)
+
+
+def _place(node: nodes.Node) -> int:
+    """Where a node itself, and not one equal to it, is among its siblings."""
+    return next(i for i, child in enumerate(node.parent) if child is node)
 
 
 def _is_number(text: nodes.Text) -> bool:

@@ -53,9 +53,9 @@ def _chapters(*names: str) -> dict[str, str]:
 LENSES: Final = {
     "agreement": Lens(
         "Posterior Agreement",
-        "How much of what the model said of the clean images it still says of the "
-        "shifted ones, in nats for each image: log K if every prediction stays, 0 if "
-        "nothing of them can be relied on. The inverse temperature that suits both "
+        "How far above blind chance two draws agree, one from each answer, in nats "
+        "for each image: log K if every prediction stays, 0 if they agree no more than "
+        "by chance. The inverse temperature that suits both "
         "sides best is found with a proof (β*); scaled logits give the same number. "
         "The hard part is what the predictions alone are worth, without confidences.",
         "It is not accuracy: a model that makes the same mistake twice agrees. And it "
