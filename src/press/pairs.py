@@ -98,10 +98,13 @@ def pair_text(source: Source, page: Sequence[str | int]) -> str:
 
 
 def _folded(cell: NotebookNode) -> NotebookNode:
-    """A code cell; JupyterLab folds what the page folds or leaves out."""
-    if not _FOLDED & set(cell_tags(cell)):
-        return cell
-    metadata = {**cell.metadata, "jupyter": {"source_hidden": True}}
+    """A code cell; JupyterLab folds what the page folds or leaves out.
+
+    What only the site reads, such as a caption, is text here.
+    """
+    metadata = {key: value for key, value in cell.metadata.items() if key != "mystnb"}
+    if _FOLDED & set(cell_tags(cell)):
+        metadata["jupyter"] = {"source_hidden": True}
     return nbformat.from_dict({**cell, "metadata": metadata})
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import nbformat
 import pytest
 
@@ -37,6 +40,13 @@ def test_the_code_is_that_of_the_source_without_outputs(chapter: Chapter) -> Non
     ]
     assert all(cell.outputs == [] and cell.execution_count is None for cell in code)
     assert list(pair_faults(read_source(chapter))) == []
+
+
+def test_no_notebook_holds_what_only_the_site_resolves() -> None:
+    role = re.compile(r"\{(cite|doc|eq|func|glue|numref|prf|py|ref|term)[:a-z]*\}`")
+    paths = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+    assert paths
+    assert [path.name for path in paths if role.search(path.read_text("utf-8"))] == []
 
 
 def test_what_the_page_does_not_show_stands_before_the_next_code(
