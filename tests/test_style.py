@@ -31,10 +31,11 @@ def test_import_does_not_load_matplotlib():
 def test_style_holds_what_the_chapters_need():
     style.use_style()
     rc = mpl.rcParams
-    assert tuple(rc["figure.figsize"]) == (7.0, 3.6)
     assert rc["figure.dpi"] == 144
     assert rc["figure.facecolor"] == "white"
-    assert min(rc["font.size"], rc["xtick.labelsize"], rc["legend.fontsize"]) >= 11
+    # On a telephone, 350 px wide, no letter is below 9 px.
+    points = min(rc["font.size"], rc["xtick.labelsize"], rc["legend.fontsize"])
+    assert points / 72 * 350 / rc["figure.figsize"][0] >= 9
     assert not rc["axes.spines.top"]
     assert not rc["axes.spines.right"]
     wanted = mpl.RcParams(style.style_parameters())  # as matplotlib reads them

@@ -11,11 +11,11 @@ import nbformat
 from nbformat import NotebookNode
 
 from press.claim_faults import ledger_faults
-from press.claims import BLOCK
+from press.claims import BLOCK, is_test
 from press.layout import BookError, Chapter, list_chapters
 from press.pairs import pair_faults
 from press.publish import PUBLISHED
-from press.source import Source, cell_tags, read_source
+from press.source import Source, cell_tags, is_false_claim, read_source
 from press.stamps import read_stamp, staleness
 from press.status import render_status, status_page
 
@@ -28,13 +28,12 @@ LONG = "long"
 # Cells whose code no reader of the site sees.
 _UNSEEN = {"remove-cell", "remove-input"}
 
-# What every chapter has, in these words; see the chapter format in the preface.
+# What every lesson has, in these words; an audit needs none of them.
 _PARTS = (
-    ("what you will be able to do", r"able to do"),
-    ("the heading Key takeaways", r"^#+ .*key takeaways"),
-    ("the heading Exercises", r"^#+ .*exercises"),
-    ("the heading What the source papers say", r"^#+ .*what the source papers say"),
-    ("the heading References", r"^#+ .*references"),
+    ("box You are here", r"able to do|you are here"),
+    ("heading Key takeaways", r"^#+ .*key takeaways"),
+    ("heading Exercises", r"^#+ .*exercises"),
+    ("heading References", r"^#+ .*references"),
 )
 
 _SOLUTION = re.compile(
@@ -89,12 +88,21 @@ def _check_text(source: Source) -> Iterator[Problem]:
     prose = "\n\n".join(
         cell.source for cell in source.notebook.cells if cell.cell_type == "markdown"
     )
+    if not re.search(r"^\(ch-[a-z-]+\)=$", prose, re.MULTILINE):
+        yield Problem(place, "no anchor (ch-name)=", "put it above the title")
+    if not any(is_test(cell) for cell in source.notebook.cells):
+        remedy = "let a cell say claim(sentence, holds)"
+        yield Problem(place, "no tested claim", remedy)
+    tags = [cell_tags(c) for c in source.notebook.cells if c.cell_type == "code"]
+    if not tags or "parameters" not in tags[0]:
+        fault = "the first code cell is no parameters cell"
+        yield Problem(place, fault, "tag it parameters")
+    if chapter.is_audit:
+        return
+
     for part, pattern in _PARTS:
         if not re.search(pattern, prose, re.IGNORECASE | re.MULTILINE):
             yield Problem(place, f"no {part}", "write it: every chapter has one")
-    anchor = f"(ch-{chapter.name[:2]})="
-    if anchor not in prose:
-        yield Problem(place, f"no anchor {anchor}", "put it above the title")
 
     exercises = {
         block["label"]
@@ -109,14 +117,6 @@ def _check_text(source: Source) -> Iterator[Problem]:
         yield Problem(place, f"exercise {label} has no solution", "write one")
     for label in sorted(solved - exercises):
         yield Problem(place, f"solution of no exercise: {label}", "mend the label")
-
-    tags = [cell_tags(c) for c in source.notebook.cells if c.cell_type == "code"]
-    if not any("test" in each for each in tags):
-        remedy = "assert one in a cell tagged remove-cell, test"
-        yield Problem(place, "no tested claim", remedy)
-    if not tags or "parameters" not in tags[0]:
-        fault = "the first code cell is no parameters cell"
-        yield Problem(place, fault, "tag it parameters")
 
 
 def _check_cells(source: Source) -> Iterator[Problem]:
@@ -160,6 +160,8 @@ def _check_output(
     if output.output_type == "error":
         yield Problem(place, f"raised {output.ename}", "mend the cell, make book")
         return
+    if is_false_claim(output):
+        yield Problem(place, output.data["text/plain"], "mend the claim")
     if output.output_type == "stream":
         if output.name == "stderr":
             yield Problem(place, "wrote to standard error", "mend what it warns of")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import json
 import re
 import tomllib
@@ -34,6 +35,7 @@ __all__ = [
     "Ledger",
     "find_evidence",
     "insert_values",
+    "is_test",
     "ledger_file",
     "nearest",
     "read_ledger",
@@ -66,9 +68,7 @@ BLOCK = re.compile(
 )
 _ANCHOR = re.compile(r"^\((?P<label>\S+)\)=\s*$", re.MULTILINE)
 
-_GLUE = re.compile(
-    r"\{glue:text\}`(?P<key>c(?P<chapter>\d\d)-[\w-]+)(?::(?P<spec>[^`]*))?`"
-)
+_GLUE = re.compile(r"\{glue:text\}`(?P<key>[\w-]+)(?::(?P<spec>[^`]*))?`")
 _GLUE_ATTEMPT = re.compile(r"\{glue[^`]*`[^`]*`")
 
 
@@ -271,15 +271,18 @@ def find_evidence(root: Path) -> dict[str, Evidence]:
         cells = list(zip(source.notebook.cells, source.lines, strict=True))
         for index, (cell, _) in enumerate(cells):
             test = next(
-                (line for later, line in cells[index + 1 :] if _is_test(later)), None
+                (line for later, line in cells[index + 1 :] if is_test(later)), None
             )
             for label, role in _labels(cell):
                 places[label] = Evidence(label, role, chapter, test)
     return places
 
 
-def _is_test(cell: NotebookNode) -> bool:
-    return cell.cell_type == "code" and "test" in cell_tags(cell)
+def is_test(cell: NotebookNode) -> bool:
+    """Whether a cell checks something: hidden assertions, or a claim that all see."""
+    return cell.cell_type == "code" and (
+        "test" in cell_tags(cell) or "claim(" in cell.source
+    )
 
 
 def _labels(cell: NotebookNode) -> Iterator[tuple[str, str]]:
@@ -298,26 +301,23 @@ def _labels(cell: NotebookNode) -> Iterator[tuple[str, str]]:
 def insert_values(text: str, root: Path) -> str:
     """Put the numbers of the executed chapters into a finding.
 
-    References such as ``{glue:text}`c05-runner-up:.3f``` start with the number of the
-    chapter that glues the value; it is written as ``format(value, ".3f")`` does.
+    A reference such as ``{glue:text}`concave-runner-up:.3f``` names what some chapter
+    glues; it is written as ``format(value, ".3f")`` does.
 
     Raises
     ------
     BookError
-        If the executed chapter has no such value, or it does not take the format.
+        If no executed chapter has such a value, or it does not take the format.
     """
-    values: dict[str, dict[str, Any]] = {}
 
     def value_of(match: re.Match[str]) -> str:
-        number = match["chapter"]
-        if number not in values:
-            values[number] = _glued(root, number)
-        if match["key"] not in values[number]:
+        values = _glued(root, _state(root))
+        if match["key"] not in values:
             raise BookError(
-                f"no value {match['key']} in the executed chapter {number}"
-                f"{nearest(match['key'], list(values[number]))}"
+                f"no value {match['key']} in the executed chapters"
+                f"{nearest(match['key'], list(values))}"
             )
-        value = values[number][match["key"]]
+        value = values[match["key"]]
         try:
             written = format(value, match["spec"] or "")
         except (TypeError, ValueError) as error:
@@ -329,15 +329,24 @@ def insert_values(text: str, root: Path) -> str:
     done = _GLUE.sub(value_of, text)
     if attempt := _GLUE_ATTEMPT.search(done):
         raise BookError(
-            f"cannot read {attempt[0]}; expected {{glue:text}}`cNN-name:format`"
+            f"cannot read {attempt[0]}; expected {{glue:text}}`name:format`"
         )
     return done
 
 
-def _glued(root: Path, number: str) -> dict[str, Any]:
-    """Return what an executed chapter has glued."""
+def _executed(root: Path) -> list[Path]:
+    return sorted((root / "book" / "chapters").glob("*.ipynb"))
+
+
+def _state(root: Path) -> tuple[int, ...]:
+    return tuple(path.stat().st_mtime_ns for path in _executed(root))
+
+
+@functools.lru_cache(maxsize=1)
+def _glued(root: Path, _state: tuple[int, ...]) -> dict[str, Any]:
+    """Return what the executed chapters have glued."""
     values = {}
-    for path in sorted((root / "book" / "chapters").glob(f"{number}_*.ipynb")):
+    for path in _executed(root):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             for output in cell.get("outputs", []):
                 glue = output.get("metadata", {}).get("scrapbook")

@@ -22,8 +22,13 @@ class Chapter:
     """One chapter and where its three forms are."""
 
     root: Path
-    #: For example ``08_first_measurement``.
+    #: For example ``02_a_first_measurement``.
     name: str
+
+    @property
+    def is_audit(self) -> bool:
+        """Whether it judges the source papers, where other chapters teach."""
+        return "_audit_" in self.name
 
     @property
     def source(self) -> Path:

@@ -21,6 +21,7 @@ from press.pairs import as_page
 from press.source import (
     Source,
     check_writable,
+    is_false_claim,
     parameter_values,
     read_source,
     render,
@@ -99,6 +100,10 @@ def publish(
                     BookError(f"{chapter.name}: its inputs changed while it ran; again")
                 )
                 continue
+            if false := list(_false_claims(execution.notebook)):
+                listed = "\n".join(false)
+                failures.append(BookError(f"{chapter.name}: not published\n{listed}"))
+                continue
             lighten_pictures(execution.notebook)
             stamped = _stamp(source, execution, hashes, parameters)
             write_whole(chapter.published, render(stamped))
@@ -106,6 +111,13 @@ def publish(
             tqdm.write(f"{chapter.name}: {execution.seconds:.1f} s", file=sys.stderr)
     write_status(chapters[0].root)
     return failures
+
+
+def _false_claims(notebook: NotebookNode) -> Iterator[str]:
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if is_false_claim(output):
+                yield f"{cell.id}: {output.data['text/plain']}"
 
 
 def _data_changed(root: Path, execution: Execution) -> bool:

@@ -102,7 +102,7 @@ def render_status(root: Path) -> str:
     rows = [_row(c, stamp, timings.get(c.name, {})) for c, stamp in stamps.items()]
     rule = "|" + "|".join(" --- " for _ in _HEAD) + "|"
     table = "\n".join([f"| {' | '.join(_HEAD)} |", rule, *rows])
-    example = chapters[-1].name if chapters else "08_first_measurement"
+    example = chapters[-1].name if chapters else "02_a_first_measurement"
     return _PAGE.format(table=table, versions=_versions(stamps), example=example)
 
 

@@ -94,7 +94,7 @@ def corrupt(images: Any, kind: str, *, severity: int = 3) -> Tensor:
     Source: D. Hendrycks, T. Dietterich, "Benchmarking neural network robustness to
     common corruptions and perturbations", ICLR 2019: their sizes for images of 32 by 32
     pixels. Rotation is not among theirs, and brightness is added in HSV there. Chapter
-    27.
+    24.
 
     Parameters
     ----------

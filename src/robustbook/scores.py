@@ -97,7 +97,7 @@ def afr_true(shifted_logits: ArrayLike, labels: ArrayLike) -> float:
 
     the accuracy on the shifted sample. A sample that the model got wrong before the
     shift counts against it here, too: it measures the task as much as the shift.
-    Source: the PA paper, section 4.1; the PA thesis, section 4.2; Chapter 8.
+    Source: the PA paper, section 4.1; the PA thesis, section 4.2; Chapter 2.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def afr_pred(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
     .. math:: \mathrm{AFR}_P = \frac1N \sum_i [\hat y''_i = \hat y'_i] = 1 - m,
 
     with :math:`m` the mismatch rate. No label is needed. Source: the PA thesis, section
-    4.2; Chapters 7 and 8.
+    4.2; Chapters 8 and 2.
 
     Parameters
     ----------

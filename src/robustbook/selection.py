@@ -23,7 +23,7 @@ def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, fl
     """Return what an epoch may be selected by, for one validation pair.
 
     For the argument `measure` of :func:`robustbook.training.train_domains`. Source: the
-    thesis, chapter 5, takes validation accuracy over both samples; Chapter 17.
+    thesis, chapter 6, takes validation accuracy over both samples; Chapter 15.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def pair_by_features(
 
     Nearness is Euclidean distance between the features of a model, on which the pairs
     depend: the PA thesis (section 5.3) takes it as it is after its first epoch, and
-    keeps these pairs. Chapter 18.
+    keeps these pairs. Chapter 16.
 
     Parameters
     ----------

@@ -27,11 +27,11 @@ kernelspec: {display_name: Python 3, language: python, name: python3}
 """
 
 COMPLETE = """\
-(ch-01)=
+(ch-accuracy)=
 # Small
 
-:::{{admonition}} What you will be able to do
-Add.
+:::{{admonition}} You are here
+You will add.
 :::
 
 ```{{code-cell}} python
@@ -61,32 +61,28 @@ It adds.
 ## Exercises
 
 :::{{exercise}}
-:label: ex-01-one
+:label: ex-accuracy-one
 Add one.
 :::
 
-:::{{solution}} ex-01-one
+:::{{solution}} ex-accuracy-one
 :class: dropdown
 One.
 :::
 
 ````{{exercise-start}}
-:label: ex-01-two
+:label: ex-accuracy-two
 ````
 Add two.
 ````{{exercise-end}}
 ````
 
-:::{{solution-start}} ex-01-two
+:::{{solution-start}} ex-accuracy-two
 :class: dropdown
 :::
 Two.
 :::{{solution-end}}
 :::
-
-## What the source papers say, and where we differ
-
-Nothing.
 
 ## References
 

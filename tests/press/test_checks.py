@@ -82,14 +82,22 @@ def swap(old: str, new: str) -> Edit:
 @pytest.mark.parametrize(
     ("edit", "fault"),
     [
-        (cut("## Key takeaways", "## Exercises"), "no the heading Key takeaways"),
-        (cut("## References", "None."), "no the heading References"),
-        (swap("able to do", "reading"), "no what you will be able to do"),
-        (swap("What the source papers say", "Sources"), "What the source papers"),
-        (swap("(ch-01)=", "(chapter-1)="), "no anchor (ch-01)="),
-        (swap(":label: ex-01-two", ":label: ex-01-too"), "ex-01-too has no solution"),
-        (cut(":::{solution} ex-01-one", "````{exercise-start}"), "ex-01-one has no"),
-        (cut(":::{exercise}", ":::{solution} ex-01-one"), "1 exercises with a label"),
+        (cut("## Key takeaways", "## Exercises"), "no heading Key takeaways"),
+        (cut("## References", "None."), "no heading References"),
+        (swap("You are here", "Reading"), "no box You are here"),
+        (swap("(ch-accuracy)=", "(chapter-1)="), "no anchor (ch-name)="),
+        (
+            swap(":label: ex-accuracy-two", ":label: ex-accuracy-too"),
+            "ex-accuracy-too has no solution",
+        ),
+        (
+            cut(":::{solution} ex-accuracy-one", "````{exercise-start}"),
+            "ex-accuracy-one has no",
+        ),
+        (
+            cut(":::{exercise}", ":::{solution} ex-accuracy-one"),
+            "1 exercises with a label",
+        ),
         (swap("[remove-cell, test]", "[remove-cell]"), "no tested claim"),
         (swap("[parameters, ", "["), "the first code cell is no parameters cell"),
         (swap("We add.", "![ ](sum.png)"), "a picture without alt text"),

@@ -46,7 +46,7 @@ at = "Theorem 1"
 verdict = "holds"
 weight = "core"
 finding = "We counted."
-evidence = ["thm-01-sum", "fig-01-sum", "sec-01-add"]
+evidence = ["thm-sum", "fig-sum", "sec-add"]
 
 [[claim]]
 id = "paper-always"
@@ -60,12 +60,12 @@ weight = "detail"
 """
 
 BLOCKS = """\
-(sec-01-add)=
+(sec-add)=
 ## How to add
 
 :::{prf:theorem} Sums
 :class: dropdown
-:label: thm-01-sum
+:label: thm-sum
 It adds.
 :::
 
@@ -79,7 +79,7 @@ mystnb:
   image:
     alt: a line
   figure:
-    name: fig-01-sum
+    name: fig-sum
     caption: A sum.
 ---
 print(profile, seed)
@@ -142,23 +142,23 @@ def test_evidence_is_linked_by_the_right_role(book: Chapter) -> None:
     places = find_evidence(book.root)
     roles = {label: place.role for label, place in places.items()}
     assert roles == {
-        "ch-01": "ref",
-        "sec-01-add": "ref",
-        "thm-01-sum": "prf:ref",
-        "fig-01-sum": "numref",
-        "ex-01-one": "ref",
-        "ex-01-two": "ref",
+        "ch-accuracy": "ref",
+        "sec-add": "ref",
+        "thm-sum": "prf:ref",
+        "fig-sum": "numref",
+        "ex-accuracy-one": "ref",
+        "ex-accuracy-two": "ref",
     }
 
 
 def test_evidence_leads_to_the_tested_cell_that_follows(book: Chapter) -> None:
     places = find_evidence(book.root)
     lines = book.source.read_text(encoding="utf-8").splitlines()
-    line = places["fig-01-sum"].test
+    line = places["fig-sum"].test
     assert line is not None
     assert any("test]" in text for text in lines[line - 2 : line + 1])
-    assert places["thm-01-sum"].test == line
-    assert places["ex-01-one"].test is None
+    assert places["thm-sum"].test == line
+    assert places["ex-accuracy-one"].test is None
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,11 @@ def test_evidence_leads_to_the_tested_cell_that_follows(book: Chapter) -> None:
         (swap('"Theorem 1"', '"  "'), "", "expected text for place"),
         (swap('"Theorem 1"', "1"), "", "expected text for place, got 1"),
         (swap("finding =", "findings ="), "", "did you mean finding?"),
-        (swap('["thm-01-sum", ', '[1, "fig-01-sum", '), "", "expected evidence ="),
+        (
+            swap('["thm-sum", ', '[1, "fig-sum", '),
+            "",
+            "expected evidence =",
+        ),
         (swap('"We counted."', "7"), "", "expected text for finding, got 7"),
         (swap("We", '"\nalso = [{}]#'), "", "expected also ="),
         (swap("adder1999", "adder2000"), "", "no work adder2000"),
@@ -219,17 +223,21 @@ def test_evidence_leads_to_the_tested_cell_that_follows(book: Chapter) -> None:
         (swap('finding = "We counted."', ""), ":9", "holds, without finding"),
         (swap("not tested", "holds"), ":21", "holds, without evidence"),
         (
-            swap("thm-01-sum", "thm-01-som"),
+            swap("thm-sum", "thm-som"),
             ":9",
-            "no label thm-01-som in notebooks/*.md; did you mean thm-01-sum?",
+            "no label thm-som in notebooks/*.md; did you mean thm-sum?",
         ),
-        (swap("thm-01-sum", "ex-01-one"), ":9", "no tested cell follows ex-01-one"),
-        (swap("thm-01-sum", "fig-01-sum"), ":9", "a label twice"),
+        (
+            swap("thm-sum", "ex-accuracy-one"),
+            ":9",
+            "no tested cell follows ex-accuracy-one",
+        ),
+        (swap("thm-sum", "fig-sum"), ":9", "a label twice"),
         (swap("We counted", "By 3.5 or 12 %"), ":9", "typed numbers: 3.5, 12"),
         (
-            swap("We counted", "{glue:text}`c01-count:d`"),
+            swap("We counted", "{glue:text}`accuracy-count:d`"),
             ":9",
-            "no value c01-count in the executed chapter 01",
+            "no value accuracy-count in the executed chapters",
         ),
     ],
 )
@@ -254,12 +262,12 @@ def test_faults_are_among_those_of_the_book(book: Chapter) -> None:
     "text",
     [
         "As Section 3.6.2 and Tables 4.1, 4.2 and 4.5 say.",
-        "At {glue:text}`c01-share:.1%` and in {ref}`3.5 <sec-01-add>`.",
+        "At {glue:text}`sum-share:.1%` and in {ref}`3.5 <sec-add>`.",
         "For $K = 3$ and batches of 16.",
     ],
 )
 def test_numbers_that_are_not_measured_may_stand(book: Chapter, text: str) -> None:
-    glue(book, c01_share=0.25)
+    glue(book, sum_share=0.25)
     write(book, LEDGER.replace("We counted.", text))
     assert list(ledger_faults(book.root)) == []
 
@@ -271,16 +279,17 @@ def test_a_finding_may_quote_the_numbers_of_the_claim(book: Chapter) -> None:
 
 
 def test_values_come_from_the_executed_chapter(book: Chapter) -> None:
-    glue(book, c01_share=0.1234, c01_low=-1.5, c01_name="Adam", c01_many=12)
-    text = "{glue:text}`c01-share:.1%`, {glue:text}`c01-low:.2f`, {glue:text}`c01-name`"
+    values = {"share": 0.1234, "low": -1.5, "name": "Adam", "many": 12}
+    glue(book, **{f"sum_{name}": value for name, value in values.items()})
+    text = "{glue:text}`sum-share:.1%`, {glue:text}`sum-low:.2f`, {glue:text}`sum-name`"
     assert insert_values(text, book.root) == "12.3%, \N{MINUS SIGN}1.50, Adam"
-    assert insert_values("{glue:text}`c01-many:d` runs", book.root) == "12 runs"
-    with pytest.raises(BookError, match="did you mean c01-share"):
-        insert_values("{glue:text}`c01-shore`", book.root)
-    with pytest.raises(BookError, match=r"c01-name: .*got 'Adam'"):
-        insert_values("{glue:text}`c01-name:.2f`", book.root)
+    assert insert_values("{glue:text}`sum-many:d` runs", book.root) == "12 runs"
+    with pytest.raises(BookError, match="did you mean sum-share"):
+        insert_values("{glue:text}`sum-shore`", book.root)
+    with pytest.raises(BookError, match=r"sum-name: .*got 'Adam'"):
+        insert_values("{glue:text}`sum-name:.2f`", book.root)
     with pytest.raises(BookError, match="cannot read"):
-        insert_values("{glue}`c01-share`", book.root)
+        insert_values("{glue}`sum-share`", book.root)
 
 
 def test_the_book_has_a_ledger_without_fault() -> None:

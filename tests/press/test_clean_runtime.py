@@ -43,7 +43,7 @@ SAMPLE = [
     r"^from robustbook\.discrepancies import",
     r"^from robustbook\.attacks import",
     r"\bload_model\(",
-    r"^\(ch-01\)=$",  # what everybody begins with
+    r"^\(ch-accuracy\)=$",  # what everybody begins with
 ]
 
 pytestmark = pytest.mark.slow

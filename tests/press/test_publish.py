@@ -122,6 +122,26 @@ def test_a_failure_leaves_the_published_chapter(make_book: MakeBook) -> None:
     assert "\x1b" not in message
 
 
+CLAIM = """
+from robustbook.notebook import claim
+claim(f"Four is {4 - seed}.", 4 - seed == 4)
+"""
+
+
+@fast
+def test_a_false_claim_is_said_and_not_published(make_book: MakeBook) -> None:
+    chapter = make_book(CLAIM)
+    assert publish([chapter]) == []
+    assert "✓ **Holds in this run.** Four is 4." in text_of(chapter)
+    before = chapter.published.read_bytes()
+    (failure,) = publish([chapter], parameters={"seed": 1})
+    assert "✗ **Does not hold in this run.** Four is 3." in str(failure)
+    assert chapter.published.read_bytes() == before
+    # A reader sees the sentence, and the rest of the chapter.
+    output = rerun(chapter, parameters={"seed": 1})
+    assert "Does not hold in this run." in text_of(output)
+
+
 @fast
 def test_a_warning_fails(make_book: MakeBook) -> None:
     chapter = make_book("import warnings\nwarnings.warn('look out')")
@@ -188,7 +208,11 @@ def test_the_status_page(make_book: MakeBook) -> None:
 def test_chapters_run_side_by_side(make_book: MakeBook, tmp_path: Path) -> None:
     first = make_book("print('one')")
     second = Chapter(tmp_path, "02_second")
-    text = first.source.read_text().replace("ch-01", "ch-02").replace("one", "two")
+    text = (
+        first.source.read_text()
+        .replace("ch-accuracy", "ch-gibbs")
+        .replace("one", "two")
+    )
     second.source.write_text(text)
     assert publish([first, second], jobs=2) == []
     assert text_of(first) == "one\n"

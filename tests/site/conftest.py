@@ -81,7 +81,7 @@ class Page:
 
     @property
     def name(self) -> str:
-        """For example ``08_first_measurement``."""
+        """For example ``02_a_first_measurement``."""
         return posixpath.basename(self.address).removesuffix(".html")
 
     def target(self, href: str) -> tuple[str, str]:

@@ -23,8 +23,8 @@ from press.pdf import (
 from .conftest import CONFIG, ROOT, TOC, Site, documents, require
 
 CHAPTERS = [
-    "book/chapters/04_agreement_kernel.html",
-    "book/chapters/07_hard_decisions.html",
+    "book/chapters/05_the_agreement_kernel.html",
+    "book/chapters/08_hard_decisions.html",
 ]
 PAGES = [*CHAPTERS, "book/bibliography.html"]
 

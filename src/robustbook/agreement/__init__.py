@@ -1,7 +1,7 @@
 """Posterior agreement: the measure, solved exactly, and what belongs to it.
 
-Start with :func:`posterior_agreement`. The theory is in Chapters 2 to 5, the
-solver in Chapter 6, hard decisions in Chapter 7.
+Start with :func:`posterior_agreement`. The theory is in Chapters 4 to 6, the
+solver in Chapter 7, hard decisions in Chapter 8.
 """
 
 from typing import TYPE_CHECKING, Any

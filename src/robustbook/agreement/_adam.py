@@ -1,4 +1,4 @@
-"""The papers' procedure, for comparison (Chapter 6): ascend J by Adam."""
+"""The papers' procedure, for comparison (Chapter 7): ascend J by Adam."""
 
 from __future__ import annotations
 

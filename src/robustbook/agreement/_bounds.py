@@ -29,7 +29,7 @@ from robustbook.agreement._kernel import Evaluation, Kernel, PowerSums
 
 @dataclass(frozen=True)
 class IntervalBounds:
-    """Upper bounds on J over one interval, in nats per sample; see Chapter 6.
+    """Upper bounds on J over one interval, in nats per sample; see Chapter 7.
 
     Attributes
     ----------

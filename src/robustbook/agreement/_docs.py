@@ -6,7 +6,7 @@ logits, shifted_logits : Tensor or array, shape (N, K)
     a constant added to the logits of one sample changes nothing.
 prior : Tensor or array, shape (K,), optional
     Class prior, positive, summing to 1. Uniform if left out. Under another one, a
-    model that says nothing scores J(0) > 0, and can outscore a perfect one; Chapter 4
+    model that says nothing scores J(0) > 0, and can outscore a perfect one; Chapter 5
     shows when a prior is of use.
 tol : float, default 1e-9
     Largest gap accepted between ``upper_bound`` and ``pa``, in nats per sample.

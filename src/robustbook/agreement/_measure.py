@@ -50,8 +50,8 @@ def posterior_agreement(
 
     where p' and p'' are the Gibbs posteriors of the two inputs at inverse
     temperature beta. The kernel is a difference of two convex functions of beta,
-    neither concave nor unimodal in general (Chapter 5); branch and bound closes the gap
-    between the best value and a proven upper bound (Chapter 6). Source: the PA paper,
+    neither concave nor unimodal in general (Chapter 6); branch and bound closes the gap
+    between the best value and a proven upper bound (Chapter 7). Source: the PA paper,
     Equation 13 and Theorem 2; the thesis, Theorem 3.6.2.
 
     Parameters
@@ -85,7 +85,7 @@ def posterior_agreement(
 def agreement_search(
     logits: Any, shifted_logits: Any, *, prior: Any = None, tol: float = 1e-9
 ) -> SearchTrace:
-    """Solve as :func:`posterior_agreement` does and return every step; Chapter 6.
+    """Solve as :func:`posterior_agreement` does and return every step; Chapter 7.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def agreement_search(
 def agreement_bounds(
     logits: Any, shifted_logits: Any, left: float, right: float, *, prior: Any = None
 ) -> IntervalBounds:
-    """Proven upper bounds on the agreement kernel J over an interval; Chapter 6.
+    """Proven upper bounds on the agreement kernel J over an interval; Chapter 7.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def agreement_curve(
 ) -> Tensor:
     """The agreement kernel J at given inverse temperatures.
 
-    Source: the PA paper, Theorem 2; Chapter 4.
+    Source: the PA paper, Theorem 2; Chapter 5.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def agreement_curve(
 def gibbs_posterior(logits: Any, beta: float) -> Tensor:
     """Gibbs posterior over the classes of each sample.
 
-    Source: the PA paper, Equation 10; Chapter 2 derives it.
+    Source: the PA paper, Equation 10; Chapter 4 derives it.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
     each with probability mismatch / (K - 1). One-hot logits with this share of
     mismatched predictions have its capacity as their posterior agreement, as long as
     mismatch < (K - 1) / K, and 0 beyond, where Shannon's capacity rises again: no
-    temperature turns a mismatch into a match. Source: Chapter 7 (not in the papers).
+    temperature turns a mismatch into a match. Source: Chapter 8 (not in the papers).
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ def compare_agreement(
 ) -> AgreementComparison:
     """Compare the posterior agreement of two models on the same pairs.
 
-    Source: Chapter 6 (envelope theorem); not in the papers.
+    Source: Chapter 7 (envelope theorem); not in the papers.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ class PosteriorAgreement(Metric):
 
     The measure needs all pairs at once (its temperature is shared), so the logits
     are kept and, under distributed data parallelism, gathered; unequal shards are
-    fine. Source: the thesis, section 3.6.3, with the exact solver of Chapter 6.
+    fine. Source: the thesis, section 3.6.3, with the exact solver of Chapter 7.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ def pair_by_label(
 ) -> tuple[Tensor, Tensor]:
     """Pair samples of the same class at random, without repetition.
 
-    Source: the thesis, section 3.6.3 (label matching); Chapter 8.
+    Source: the thesis, section 3.6.3 (label matching); Chapter 2.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class Agreement:
         Inverse temperature of the maximum, in units of 1/logit; may be ``inf``.
     upper_bound : float
         Upper bound on sup J, in nats per sample, proven in exact arithmetic; with
-        an allowance for rounding (Chapter 6).
+        an allowance for rounding (Chapter 7).
     evaluations : int
         Passes over the data that the search took.
     per_sample : Tensor, shape (N,)
@@ -100,7 +100,7 @@ class Agreement:
         That of the mean of ``per_sample``: by the envelope theorem, the variation of
         the maximizer does not count to first order. Zero when all contributions are
         equal: then nothing was *seen* to vary, which is no proof that nothing does.
-        Too small near chance, where the maximizer touches 0 (Chapter 7). NaN for a
+        Too small near chance, where the maximizer touches 0 (Chapter 8). NaN for a
         single pair.
         """
         return standard_error_of_mean(self.per_sample)

@@ -249,7 +249,7 @@ class _Search:
         """Whether evaluating at `top` may raise the best value noticeably.
 
         As slopes are bounded, it also keeps cuts from crowding at an end: the
-        search stops after finitely many (Chapter 6).
+        search stops after finitely many (Chapter 7).
         """
         near = left if top - left.beta < right.beta - top else right
         gain = 0.5 * abs((top - near.beta) * near.slope)

@@ -1,8 +1,8 @@
 """Average-case robustness: how often a prediction survives Gaussian noise.
 
 Start with :func:`monte_carlo` or, for an error bar at fewer calls,
-:func:`control_variate`. Chapter 19 defines the measure, Chapter 20 derives the
-linearized estimates, Chapter 21 the unbiased one.
+:func:`control_variate`. Chapter 17 defines the measure, Chapter 18 derives the
+linearized estimates, Chapter 19 the unbiased one.
 """
 
 from robustbook.average_case._bounds import corrected_bound, printed_bound

@@ -61,7 +61,7 @@ def taylor(
     The first-order expansion is a linear classifier, whose robustness is known. One
     Jacobian serves all sigmas. The error is of order σ times the curvature of the
     boundaries, summed over classes (:func:`corrected_bound`). Source: the average-case
-    paper, Proposition 3.1; Chapter 20.
+    paper, Proposition 3.1; Chapter 18.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def mmse(
     and, by Stein's lemma, the mean gradient as its slope. Both are averages over
     `samples` noisy inputs. Chance in the gradients makes the mean gradient too long,
     which draws probabilities towards 1/2. Source: the average-case paper, Proposition
-    3.3; Chapter 20.
+    3.3; Chapter 18.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def linear_exact(
     The margins to the other classes, f_t - f_i, are jointly normal under Gaussian
     noise, so the probability that all are positive is one orthant probability. Source:
     the average-case paper, Lemmas 3.1 and A.3 (which print unions for intersections);
-    Chapter 19.
+    Chapter 17.
 
     Parameters
     ----------
@@ -356,7 +356,7 @@ def mv_sigmoid(values: Any, *, scale: float = 1.0) -> Tensor:
     spread: a logistic function that steep is within 0.0095 of the normal distribution
     function. Source: the average-case paper, section 3.2.3; Hendrycks and Gimpel,
     Gaussian error linear units (2016), for 1.702, which the paper leaves out; Chapter
-    20.
+    18.
 
     Parameters
     ----------
@@ -407,7 +407,7 @@ def softmax_proxy(
     It knows no gradient, so it cannot know how far a boundary is. For a linear model
     whose class differences all have norm k, it is the mv-sigmoid estimate at
     σ = `temperature` / k. Source: the average-case paper, section 3.2.3 and Lemma A.4;
-    Chapters 20 and 22.
+    Chapters 18 and 20.
 
     Parameters
     ----------

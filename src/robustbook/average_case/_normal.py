@@ -97,7 +97,7 @@ def orthant_probability(
     Constraints that change the probability of failure by less than 1e-7 of it, or by
     less than 1e-12, are left out. Source: Genz, Numerical computation of multivariate
     normal probabilities (1992); Gibson, Glasbey and Elston (1994) for the order; Genz
-    and Kwong (2000) for singular covariances; Chapter 19.
+    and Kwong (2000) for singular covariances; Chapter 17.
 
     Parameters
     ----------

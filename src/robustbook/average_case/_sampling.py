@@ -67,7 +67,7 @@ def monte_carlo(
     """Share of noisy inputs on which the model keeps its prediction.
 
     One noise serves all sigmas, scaled. Each input has its own, whatever the batch.
-    Source: the average-case paper, section 3.1; Chapters 19 and 21.
+    Source: the average-case paper, section 3.1; Chapters 17 and 19.
 
     With a `precision`, the number of samples is chosen for each input and sigma by 256
     noisy inputs that are then thrown away, so that the estimate stays unbiased and its
@@ -187,7 +187,7 @@ def control_variate(
     that of the linearized model, plus c times the latter's exact probability: for every
     fixed c the mean is the probability wanted, and the variance is that of how far the
     two disagree. Each half of the samples takes its c from the other half. Source:
-    Chapter 21.
+    Chapter 19.
 
     Parameters
     ----------

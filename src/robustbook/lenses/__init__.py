@@ -1,7 +1,7 @@
 """Three lenses on one model: all measures, on the same images.
 
-:func:`three_lenses` is the one call. Chapter 27 compares what the lenses see,
-Chapter 28 says which of them answers which question.
+:func:`three_lenses` is the one call. Chapter 24 compares what the lenses see,
+Chapter 3 says which of them answers which question.
 """
 
 from robustbook.lenses._measure import FEWEST, three_lenses

@@ -1,8 +1,8 @@
 """Margins: distances to the decision boundary, and what a forward pass knows of them.
 
 The input margin is the distance that matters, and it is expensive to measure; the
-logit margin is free. Chapter 23 asks when one tells the other, Chapters 24 and 25 use
-it, Chapter 26 learns a better one.
+logit margin is free. Chapter 21 asks when one tells the other, Chapters 22 and 23 use
+it, Chapter 22 learns a better one.
 """
 
 from robustbook.margins._accuracy import (

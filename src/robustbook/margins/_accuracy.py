@@ -167,7 +167,7 @@ def estimate_robust_accuracy(
     References
     ----------
     Margin paper, section 2.4 and Algorithm 1. Särndal, Swensson and Wretman, "Model
-    assisted survey sampling", 1992, chapter 6. Chapter 25 of this book.
+    assisted survey sampling", 1992, chapter 7. Chapter 23 of this book.
 
     Examples
     --------
@@ -379,7 +379,7 @@ def stratified_sample(
 
     References
     ----------
-    Cochran, "Sampling techniques", 1977, chapter 5. Chapter 25 of this book.
+    Cochran, "Sampling techniques", 1977, chapter 6. Chapter 23 of this book.
 
     Examples
     --------

@@ -82,7 +82,7 @@ def margin_consistency(
 
     References
     ----------
-    Margin paper, section 2.2. Chapter 23 of this book.
+    Margin paper, section 2.2. Chapter 21 of this book.
 
     Examples
     --------

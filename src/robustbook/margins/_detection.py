@@ -129,7 +129,7 @@ def detection_scores(
     ----------
     Margin paper, section 2.3. DeLong, DeLong and Clarke-Pearson, "Comparing the areas
     under two or more correlated receiver operating characteristic curves",
-    Biometrics 1988. Chapter 24 of this book.
+    Biometrics 1988. Chapter 22 of this book.
 
     Examples
     --------

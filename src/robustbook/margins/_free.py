@@ -45,7 +45,7 @@ def logit_margin(logits: Any) -> Tensor:
 
     References
     ----------
-    Margin paper, equation 4. Chapter 23 of this book.
+    Margin paper, equation 4. Chapter 21 of this book.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def feature_margin(
 
     References
     ----------
-    Margin paper, equations 2 and 3. Chapter 23 of this book.
+    Margin paper, equations 2 and 3. Chapter 21 of this book.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
 
     References
     ----------
-    Margin paper, section 2.1 and Figure 13. Chapter 23 of this book.
+    Margin paper, section 2.1 and Figure 13. Chapter 21 of this book.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def gradient_normalized_margin(
     """The logit margin divided by the dual norm of its gradient.
 
     The distance to the boundary of the second likeliest class, to first order: one
-    forward and one backward pass. Exact for a linear model of two classes. Chapter 26.
+    forward and one backward pass. Exact for a linear model of two classes. Chapter 22.
 
     Parameters
     ----------

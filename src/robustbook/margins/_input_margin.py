@@ -140,7 +140,7 @@ def input_margin(
 
     References
     ----------
-    Margin paper, equation 1. Chapter 23 of this book.
+    Margin paper, equation 1. Chapter 21 of this book.
 
     Examples
     --------

@@ -60,7 +60,9 @@ LENSES: Final = {
         "The hard part is what the predictions alone are worth, without confidences.",
         "It is not accuracy: a model that makes the same mistake twice agrees. And it "
         "speaks of the shifts that were tried, and of this attack.",
-        _chapters("04_agreement_kernel", "07_hard_decisions", "08_first_measurement"),
+        _chapters(
+            "02_a_first_measurement", "05_the_agreement_kernel", "08_hard_decisions"
+        ),
     ),
     "average-case": Lens(
         "Average-case robustness",
@@ -70,8 +72,8 @@ LENSES: Final = {
         "It is an average: a prediction that survives nearly all noise can still have "
         "an adversarial example close by. It holds for this σ.",
         _chapters(
-            "19_robustness_on_average", "21_unbiased_with_an_error_bar",
-            "22_who_is_robust",
+            "17_robustness_on_average", "19_unbiased_with_an_error_bar",
+            "20_who_is_robust",
         ),
     ),
     "margins": Lens(
@@ -83,8 +85,8 @@ LENSES: Final = {
         "Measured margins are upper bounds; a better attack may find smaller ones. "
         "Nothing here is a certificate, and an order is no threshold.",
         _chapters(
-            "23_margins_in_and_out", "24_detecting_brittle_decisions",
-            "25_robust_accuracy_from_a_small_sample",
+            "21_margins_in_and_out", "22_detecting_brittle_decisions",
+            "23_robust_accuracy_from_a_small_sample",
         ),
     ),
 }  # fmt: skip

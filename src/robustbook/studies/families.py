@@ -41,7 +41,7 @@ def over_families(
     """Return a statistic of networks with its 95 % interval over their families.
 
     The jackknife that leaves out one design after the other, for families of unlike
-    size. Source: Busing and others (1999); Chapter 27.
+    size. Source: Busing and others (1999); Chapter 24.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
 
     All networks are attacked on the same images, in the same random order. Every
     measure is then a mean of terms, one for each image: contributions at the best
-    inverse temperature for PA (envelope theorem, chapter 6), zeros and ones for the
+    inverse temperature for PA (envelope theorem, chapter 7), zeros and ones for the
     attack failure rates. The standard error is that of the mean difference.
 
     One row for each bound, ratio and pair of models (``first``, ``second``): ``pa``,

@@ -134,7 +134,7 @@ def rows(run: Run[SurvivalSetting]) -> Iterator[Row]:
     "point" and "image": single images.
 
     Intervals are from resampled images. Average-case paper, Figures 3, 4, 11 to 13.
-    Chapter 22 of this book.
+    Chapter 20 of this book.
     """
     for setting, model in run.each_model():
         keys = {"dataset": setting.dataset, "model": model}

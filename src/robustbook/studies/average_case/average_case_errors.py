@@ -140,7 +140,7 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
     Models trained with a penalty on the gradient's norm have rows of the first two
     kinds, with Taylor and MMSE in pairs only.
 
-    Average-case paper, Figures 1, 2, 5 to 10. Chapter 20 of this book.
+    Average-case paper, Figures 1, 2, 5 to 10. Chapter 18 of this book.
     """
     seed = run.seed
     for setting, name in run.each_model():

@@ -117,7 +117,7 @@ def rows(run: Run[GainSetting]) -> Iterator[Row]:
     error, clustered by image, and their mean ``width``; ``inner`` for images whose
     probability is neither nearly 0 nor nearly 1.
 
-    Chapter 21 of this book.
+    Chapter 19 of this book.
     """
     for setting, name in run.each_model():
         data = setting.data()

@@ -28,7 +28,7 @@ SHOWN: Final = (1, 2, 5, 10)
 #: The same for the other seeds.
 SHOWN_OF_OTHERS: Final = (5,)
 
-#: Those of chapter 15 with half as many images, and another rate.
+#: Those of chapter 14 with half as many images, and another rate.
 SETTINGS: Final = {
     "full": (FULL(count=2500, epochs=15, batch_size=64, lr=1e-2),),
     "quick": (QUICK(count=400, laps=2, epochs=8, lr=1e-2),),
@@ -50,7 +50,7 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     how much the logit of class 1 is ahead. Each is a string of decimals.
 
     PA thesis, section 4.3, Experiment 5c; PA paper, appendix D. Training is stored in
-    the cache after every epoch. Chapter 16 of this book.
+    the cache after every epoch. The audit of domain shift of this book.
     """
     setting = run.setting
     seeds = range(run.seed, run.seed + setting.seeds)

@@ -52,7 +52,7 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     over the trainings (``_se_seeds``).
 
     PA thesis, section 4.3, Experiments 5a and 5b; PA paper, section 4.2. Training is
-    stored in the cache after every epoch. Chapter 15 of this book.
+    stored in the cache after every epoch. Chapter 14 of this book.
     """
     seeds = range(run.seed, run.seed + run.setting.seeds)
     trained: dict[tuple[str, str], list[TrainedPair]] = {}

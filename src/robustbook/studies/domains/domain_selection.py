@@ -44,7 +44,7 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
 
     PA thesis, sections 5.1 and 5.2, Experiments 6 and 7, Tables 5.3 to 5.7 and B.1 to
     B.4; PA paper, Table 1. Training is stored in the cache after every epoch. Chapter
-    17 of this book.
+    15 of this book.
     """
     setups: list[tuple[Row, str]] = [({"factor": factor}, factor) for factor in FACTORS]
     learners = tuple(LEARNERS)

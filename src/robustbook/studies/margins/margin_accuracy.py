@@ -92,7 +92,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     robust, of those that are misjudged), ``tpr`` there, ``floor`` (what Algorithm 1 is
     too low by if all are measured), ``explained`` (R² of the isotonic regression).
 
-    Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 25 of this book.
+    Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 23 of this book.
     """
     sizes = _SIZES[run.profile]
     for setting, model in run.each_model():

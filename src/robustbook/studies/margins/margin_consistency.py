@@ -57,7 +57,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     "across": rank correlation, over models, of τ with robust accuracy.
     Ends of 95 % intervals are in ``_low`` and ``_high``.
 
-    Margin paper, Figures 2, 4, 6, 9 and 13 and Table 1; chapters 23 and 24 of this
+    Margin paper, Figures 2, 4, 6, 9 and 13 and Table 1; chapters 21 and 22 of this
     book. Every input margin is an upper bound.
     """
     for setting in run.settings:

@@ -53,7 +53,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     and what comes of it, with 95 % intervals: ``tau`` of the logit margin, ``auroc``
     and ``robust_accuracy`` at ``eps``.
 
-    Margin paper, Appendix B.1, where the check is robust accuracy alone. Chapter 23 of
+    Margin paper, Appendix B.1, where the check is robust accuracy alone. Chapter 21 of
     this book. The quick profile has a linear model whose margins are known.
     """
     for setting, name in run.each_model():

@@ -1,0 +1,125 @@
+"""Sentences and tables that a notebook's cells speak: numbers of this very run.
+
+In a notebook they show as Markdown, elsewhere they are printed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["claim", "say", "show_table"]
+
+# Under this key the metadata of a claim's output say whether it holds.
+_CLAIM: Final = "robustbook_claim"
+
+# A hyphen that stands for a minus: before a number, and behind no word.
+_MINUS = re.compile(r"(?<![\w\-−$`])-(?=[\d.∞]|inf)")
+
+
+def say(sentence: str) -> None:
+    """Show a sentence with the numbers of this run.
+
+    Parameters
+    ----------
+    sentence : str
+        Markdown, one paragraph or more; formulas between dollar signs. A hyphen before
+        a number becomes a minus sign.
+
+    Examples
+    --------
+    >>> say(f"Half of -3 is {-3 / 2}.")
+    Half of −3 is −1.5.
+    """
+    _show(_MINUS.sub("\N{MINUS SIGN}", sentence))
+
+
+def claim(sentence: str, holds: Any) -> None:
+    """Show a claim with its numbers, and whether it holds in this run.
+
+    Other seeds, networks or settings may prove it false, and nothing stops there. In
+    the published book it has to hold: a false one is not published.
+
+    Parameters
+    ----------
+    sentence : str
+        The claim with its numbers, as Markdown.
+    holds : bool
+        Whether it holds; a one-element array or tensor will do.
+
+    Raises
+    ------
+    ValueError
+        If `holds` is no single truth value: an array of several needs ``.all()``.
+
+    Examples
+    --------
+    >>> claim("Two and two make 4.", 2 + 2 == 4)
+    ✓ **Holds in this run.** Two and two make 4.
+    >>> claim("1e16 + 1 is greater than 1e16.", 1e16 + 1 > 1e16)
+    ✗ **Does not hold in this run.** 1e16 + 1 is greater than 1e16.
+    """
+    try:
+        true = bool(holds)
+    except (ValueError, RuntimeError) as error:  # NumPy's, torch's
+        raise ValueError(
+            "expected one truth value for a claim, got several; say .all() or .any()"
+        ) from error
+    mark = "✓ **Holds in this run.**" if true else "✗ **Does not hold in this run.**"
+    text = _MINUS.sub("\N{MINUS SIGN}", sentence)
+    _show(f"{mark} {text}", {_CLAIM: true})
+
+
+def show_table(frame: pd.DataFrame, digits: int = 2, *, index: bool = True) -> None:
+    """Show a table as Markdown, which every front end and the site can break and wrap.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        At most six columns read well on a telephone.
+    digits : int, default 2
+        Decimals of its floating point numbers; what is text stays as it is.
+    index : bool, default True
+        Whether the first column is the index.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> show_table(pd.DataFrame({"network": ["CNN"], "PA": [-0.1]}), index=False)
+    | network | PA |
+    | --- | --: |
+    | CNN | −0.10 |
+    """
+    if index:
+        frame = frame.reset_index()
+    numeric = [kind.kind in "iuf" for kind in frame.dtypes]
+    rows = [
+        [str(name) if name != "index" else "" for name in frame.columns],
+        ["--:" if number else "---" for number in numeric],
+        *([_cell(value, digits) for value in row] for row in frame.to_numpy(object)),
+    ]
+    _show("\n".join(f"| {' | '.join(row)} |" for row in rows))
+
+
+def _cell(value: Any, digits: int) -> str:
+    if isinstance(value, float):
+        text = "" if math.isnan(value) else f"{value:.{digits}f}"
+    else:
+        text = str(value).replace("|", r"\|")
+    return _MINUS.sub("\N{MINUS SIGN}", text)
+
+
+def _show(text: str, metadata: dict[str, Any] | None = None) -> None:
+    shell = sys.modules.get("IPython")
+    if shell is None or shell.get_ipython() is None:
+        print(text)
+        return
+    from IPython.display import display
+
+    bundle = {"text/markdown": text, "text/plain": text}
+    display(bundle, raw=True, metadata=metadata or {})
