@@ -19,7 +19,7 @@ PORT    ?= 8000
 
 .DEFAULT_GOAL := help
 .PHONY: help env doctor book site pdf named rerun publish timings sync serve \
-  test check lint ruff types floors clean-runtime bench clean
+  lab test check lint ruff types floors clean-runtime bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +57,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	rm -f $(VENV)/.installed-*
 	@echo "Installing what the book runs on; this takes a minute or two."
 	$(PIP_INSTALL) $(TORCH_FROM) $(TORCH_PINS)
-	$(PIP_INSTALL) --constraint constraints.txt --editable '.[book,test]'
+	$(PIP_INSTALL) --constraint constraints.txt --editable '.[book,lab,test]'
 	@touch $@
 
 doctor: ## Say what this machine lacks, before or after `make env`
@@ -75,6 +75,9 @@ site: env ## Build the site from the executed chapters, strictly
 
 pdf: site ## Print the book into _build/robustness-measured.pdf
 	$(RUN) pdf
+
+lab: env ## Open the chapters in JupyterLab
+	$(BIN)/python -m jupyterlab --notebook-dir notebooks
 
 named:
 	@test -n "$(CHAPTER)" || \

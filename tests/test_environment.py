@@ -95,12 +95,12 @@ def test_make_conda_and_binder_install_the_package_with_the_constraints(
     listed = pip["pip"]
     binder = lines_of(".binder/requirements.txt")
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    for lines, wanted in ((listed, "book,test"), (binder, "chapters")):
+    for lines, wanted in ((listed, "book,lab,test"), (binder, "chapters")):
         assert any(re.fullmatch(r"--constraint \S*constraints.txt", x) for x in lines)
         (line,) = (line for line in lines if line.startswith("--editable"))
         assert line == f"--editable .[{wanted}]"
         assert set(wanted.split(",")) <= set(project["optional-dependencies"])
-    assert "--constraint constraints.txt --editable '.[book,test]'" in makefile
+    assert "--constraint constraints.txt --editable '.[book,lab,test]'" in makefile
     # Whatever else is in that folder would take part in the building.
     assert {path.name for path in (ROOT / ".binder").iterdir()} == {
         *("requirements.txt", "runtime.txt")

@@ -1,7 +1,7 @@
 /* What a pointer can scroll or unfold, the keyboard reaches and a screen reader names.
 
    The theme lets code and tables that are wider than the screen be focused. Formulas
-   and figures scroll here too (book.css), so they get the same; what fits stays out of
+   scroll here too (book.css), so they get the same; what fits stays out of
    the tab order. The buttons that unfold solutions say which one, and whether it is
    open. */
 (() => {
@@ -9,7 +9,6 @@
   const WIDE = [
     ["div.math, div.math mjx-container", "Formula, scrolls sideways"],
     ["span.math, span.unbroken", "Formula, scrolls sideways"],
-    ["figure", ""],
     [".cell_output .text_html", "Table, scrolls sideways"],
     [".pst-scrollable-table-container", "Table, scrolls sideways"],
   ];
@@ -30,7 +29,7 @@
         if (scrolls(element)) {
           element.tabIndex = 0;
           element.dataset.reach = "";
-          if (name && !element.hasAttribute("role")) {
+          if (!element.hasAttribute("role")) {
             element.setAttribute("role", "group");
             element.setAttribute("aria-label", name);
           }

@@ -27,9 +27,9 @@ DOWNLOADS: Final = "_sources"
 
 # What stands behind a chapter's first text in its notebook, and nowhere else.
 NOTE = """\
-*Numbers in the text are those of the [published page]({page}); your run prints its own.
-In a fresh runtime such as Colab, run the next cell first: it installs `robustbook`
-{version}, which takes a minute or two.*"""
+*Numbers are printed by the cells, those of your run; the [published page]({page}) has
+the book's. In a fresh runtime such as Colab, run the next cell first: it installs
+`robustbook` {version}, which takes a minute or two.*"""
 INSTALL = """\
 from importlib.util import find_spec
 
@@ -162,7 +162,11 @@ def as_page(source: Source, executed: NotebookNode) -> NotebookNode:
     """Return an executed chapter with the text of its notebook, if that is in step."""
     if any(pair_faults(source)):
         return executed
-    page = nbformat.read(source.chapter.pair, as_version=4)
+    return with_outputs(nbformat.read(source.chapter.pair, as_version=4), executed)
+
+
+def with_outputs(page: NotebookNode, executed: NotebookNode) -> NotebookNode:
+    """Return a chapter's notebook with what its cells said in an execution."""
     ran = {cell.id: cell for cell in executed.cells if cell.cell_type == "code"}
     for cell in page.cells:
         if cell.id in ran:

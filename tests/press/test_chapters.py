@@ -1,4 +1,4 @@
-"""Every chapter of this book runs in its quick profile, without a warning.
+"""Every chapter runs quickly and without a warning, for any seed, over its ranges.
 
 The published ones were executed in the full profile; `make check` proves that they are
 fresh.
@@ -6,13 +6,19 @@ fresh.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from press import execute
 from press.layout import Chapter, list_chapters
-from press.source import read_source
+from press.source import (
+    cell_tags,
+    parameter_ends,
+    parameter_values,
+    read_source,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,8 +33,31 @@ def measured_once(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "chapter", list_chapters(ROOT), ids=lambda chapter: chapter.name
+    ("chapter", "end"),
+    [
+        pytest.param(chapter, end, id=f"{chapter.name}-{name}")
+        for chapter in list_chapters(ROOT)
+        for end, name in enumerate(("low", "high"))
+        # A chapter without parameters of its own runs once.
+        if end == 0 or parameter_ends(read_source(chapter).notebook)
+    ],
 )
-def test_quick(chapter: Chapter) -> None:
-    parameters = {"profile": "quick", "device": "cpu"}
-    execute.execute(read_source(chapter), parameters=parameters)
+def test_quick(chapter: Chapter, end: int) -> None:
+    source = read_source(chapter)
+    own = {name: ends[end] for name, ends in parameter_ends(source.notebook).items()}
+    common = {"profile": "quick", "device": "cpu", "seed": end + 1}
+    execute.execute(source, parameters=common | own)
+
+
+def test_every_parameter_states_its_range() -> None:
+    """Or says that any value will do; the common ones are explained in the preface."""
+    bare = []
+    for chapter in list_chapters(ROOT):
+        notebook = read_source(chapter).notebook
+        own = set(parameter_values(notebook)) - {"profile", "seed", "device"}
+        cell = next(c for c in notebook.cells if "parameters" in cell_tags(c))
+        stated = set(parameter_ends(notebook)) | {
+            name for name in own if re.search(rf"^{name} = .*# any ", cell.source, re.M)
+        }
+        bare += [f"{chapter.name}: {name}" for name in sorted(own - stated)]
+    assert bare == []

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import nbformat
 import pytest
 
 from press.pairs import revision
@@ -222,7 +223,27 @@ def test_chapters_can_be_downloaded(site: Site) -> None:
             path, _ = page.target(link["href"])
             source = ROOT / "notebooks" / f"{page.name}.{suffix}"
             assert (site.root / path).read_bytes() == source.read_bytes()
-        assert page.soup.select_one("a.btn-download-executed-button") is not None
+        link = page.soup.select_one("a.btn-download-executed-button")
+        assert link is not None, page.address
+        path, _ = page.target(link["href"])
+        executed, notebook = (
+            nbformat.read(file, as_version=4)
+            for file in (site.root / path, ROOT / "notebooks" / f"{page.name}.ipynb")
+        )
+        assert any(cell.get("outputs") for cell in executed.cells)
+        assert [
+            cell.source.split("\n\n# Executed with:")[0] for cell in executed.cells
+        ] == [cell.source for cell in notebook.cells]
+
+
+def test_old_addresses_lead_to_the_new_pages(site: Site) -> None:
+    redirects = CONFIG["sphinx"]["config"]["redirects"]
+    assert len(redirects) == 23
+    for old, new in redirects.items():
+        assert not (ROOT / f"{old}.ipynb").exists()
+        page = site.root / f"{old}.html"
+        assert f'content="0; url={new}"' in page.read_text("utf-8")
+        assert (page.parent / new).is_file(), new
 
 
 def test_social_cards_point_into_the_book(site: Site) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
+from press.ext.reader_notebooks import EXECUTED as SHOWN
 from press.pairs import revision
 
 EXECUTED = "book/chapters/"
@@ -88,9 +89,12 @@ def _downloads(app: Sphinx, name: str, context: dict[str, Any]) -> list[dict[str
             shutil.copyfile(Path(app.srcdir) / relative, copy)
         if copy.is_file():  # no notebook is made of a page that is stale
             buttons.append(button(relative, suffix, tooltip, icon, suffix[1:]))
-    tooltip = "Download the notebook with the outputs shown here"
-    own = (context["sourcename"], ".ipynb, executed", tooltip, "fas fa-chart-line")
-    return [*buttons, button(*own, "executed")]
+    executed = f"{SHOWN}/{name}.ipynb"
+    if (Path(app.outdir) / "_sources" / executed).is_file():
+        tooltip = "Download the notebook with the outputs shown here"
+        icon = "fas fa-chart-line"
+        buttons.append(button(executed, ".ipynb, executed", tooltip, icon, "executed"))
+    return buttons
 
 
 def _add_links(app: Sphinx, context: dict[str, Any]) -> None:

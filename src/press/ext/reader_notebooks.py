@@ -1,4 +1,7 @@
-"""Writes the notebook of each chapter that a build writes, beside its page."""
+"""Writes the notebook of each chapter that a build writes, beside its page.
+
+Once without outputs, as it is opened to be run, and once with those of the page.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
+import nbformat
 from docutils import nodes
 from sphinx.application import Sphinx
 
 from press.ext.plain_markdown import PlainMarkdown
 from press.layout import find_chapter
-from press.pairs import DOWNLOADS, pair_text
-from press.source import read_source, write_whole
+from press.pairs import DOWNLOADS, pair_text, with_outputs
+from press.source import read_source, render, write_whole
 from press.stamps import read_stamp, source_sum
 
 CHAPTERS = "book/chapters/"
+
+#: Where, beside the pages' sources, the notebooks with outputs are.
+EXECUTED = "notebooks/executed"
 
 
 def write_notebook(
@@ -38,7 +45,12 @@ def write_notebook(
         app.config.mathjax3_config["tex"]["macros"],
     )
     text = pair_text(source, page.cells(doctree))
-    write_whole(Path(app.outdir) / DOWNLOADS / chapter.show(chapter.pair), text)
+    folder = Path(app.outdir) / DOWNLOADS
+    write_whole(folder / chapter.show(chapter.pair), text)
+    executed = with_outputs(
+        nbformat.reads(text, as_version=4), nbformat.read(chapter.published, 4)
+    )
+    write_whole(folder / EXECUTED / f"{chapter.name}.ipynb", render(executed))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

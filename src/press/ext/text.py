@@ -2,7 +2,8 @@
 
 A picture has alternative text. A formula and the punctuation behind it are one piece,
 which no line break divides. The hyphen in front of a computed number becomes a minus
-sign. "Proof." is set apart, and the proofs of a page get distinct identifiers.
+sign. Claims are set apart, and so is "Proof."; the proofs of a page get distinct
+identifiers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ PUNCTUATION = re.compile(r"[.,;:!?)\]’”]+")
 MINUS = "\N{MINUS SIGN}"
 # At the start, behind a space, or behind a sign that opens or compares.
 HYPHEN = re.compile(r"(?:^|(?<=[\s(\[=<>≤≥±~]))-(?=\.?[\d∞])")
+CLAIMS = {"✓ ": "holds", "✗ ": "fails"}
 NOT_TEXT = (
     nodes.FixedTextElement,
     nodes.image,
@@ -90,6 +92,14 @@ def _is_number(text: nodes.Text) -> bool:
     return computed
 
 
+def mark_claims(app: Sphinx, doctree: nodes.document) -> None:
+    """Mark what `robustbook.notebook.claim` said."""
+    for paragraph in doctree.findall(nodes.paragraph):
+        sign = paragraph.children[0].astext() if paragraph.children else ""
+        if sign in CLAIMS and isinstance(paragraph.children[1], nodes.strong):
+            paragraph["classes"] += ["claim", CLAIMS[sign]]
+
+
 def mark_proofs(app: Sphinx, doctree: nodes.document) -> None:
     """Mark every proof of one page."""
     for number, proof in enumerate(doctree.findall(proof_node), start=1):
@@ -111,6 +121,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register the changes and the check."""
     app.connect("doctree-read", bind_punctuation)
     app.connect("doctree-read", set_minus_signs)
+    app.connect("doctree-read", mark_claims)
     app.connect("doctree-read", mark_proofs)
     app.connect("doctree-resolved", warn_of_missing_alt)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
