@@ -19,7 +19,7 @@ PORT    ?= 8000
 
 .DEFAULT_GOAL := help
 .PHONY: help env doctor book site pdf named rerun publish timings sync serve \
-  lab test check lint ruff types floors clean-runtime bench clean
+  lab slides test check lint ruff types floors clean-runtime bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ site: env ## Build the site from the executed chapters, strictly
 
 pdf: site ## Print the book into _build/robustness-measured.pdf
 	$(RUN) pdf
+
+slides: env ## Make slides of the chapters, with the text as speaker's notes
+	$(RUN) slides $(CHAPTER)
 
 lab: env ## Open the chapters in JupyterLab
 	$(BIN)/python -m jupyterlab --notebook-dir notebooks

@@ -120,6 +120,16 @@ def run(
 
 
 @app.command()
+def slides(chapters: Chapters = None, root: Root = None) -> None:
+    """Make slides of published chapters, for an instructor: _build/slides."""
+    with _readable_errors():
+        from press.slides import write_slides
+
+        for chapter in _chosen(root, chapters):
+            print(write_slides(chapter))
+
+
+@app.command()
 def publish(
     chapters: Chapters = None,
     stale: Annotated[

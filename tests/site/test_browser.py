@@ -52,6 +52,20 @@ CUT = """
   .map((e) => e.className + ": " + e.textContent.trim().slice(0, 40))
 """
 
+# Pictures that reach beyond what holds them, and what scrolls without a word.
+UNSAID = """
+() => [
+  ...[...document.querySelectorAll("article img")]
+    .filter((i) => i.getBoundingClientRect().right > document.body.clientWidth)
+    .map((i) => "picture: " + i.src),
+  ...[...document.querySelectorAll(
+    "article :is(.pst-scrollable-table-container, .text_html, div.math)")]
+    .filter((e) => e.scrollWidth > e.clientWidth + 1)
+    .filter((e) => !getComputedStyle(e, "::after").content.includes("scrolls"))
+    .map((e) => e.className + ": " + e.textContent.trim().slice(0, 40)),
+]
+"""
+
 NOT_LOADED = """
 () => [...document.querySelectorAll("article img")]
   .filter((i) => i.complete && !i.naturalWidth).map((i) => i.src)
@@ -88,8 +102,9 @@ def test_every_page_shows_as_it_should_and_has_no_serious_violation(
                 "cut on the desktop": tab.evaluate(CUT),
             }
             tab.set_viewport_size(PHONE)
-            tab.wait_for_timeout(100)
+            tab.wait_for_timeout(300)  # reach.js waits for the page to rest
             now["too wide for a phone"] = tab.evaluate(OVERFLOW)
+            now["scrolls on a phone, unsaid"] = tab.evaluate(UNSAID)
             now["picture not loaded"] = tab.evaluate(NOT_LOADED)
             tab.set_viewport_size(DESKTOP)
         now |= axe.faults_of(tab)

@@ -1,0 +1,67 @@
+"""A lesson shown: headings, statements, figures and claims, the text as notes."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from press.layout import BookError
+from press.slides import slide_deck, write_slides
+
+from .conftest import MakeBook, write_pair
+
+
+def said(text: str, *tags: str) -> nbformat.NotebookNode:
+    output = new_output("display_data", {"text/markdown": text})
+    return new_code_cell("say()", outputs=[output], metadata={"tags": list(tags)})
+
+
+def test_what_is_shown_and_what_is_said() -> None:
+    page = new_notebook(
+        cells=[
+            new_markdown_cell(
+                "# Noise\n\n> **You are here**\n>\n> At noise.\n\nWords."
+            ),
+            said("set up", "remove-cell"),
+            new_markdown_cell("## Law\n\n> **Theorem 1.**\n>\n> It is so.\n\n*Proof.*"),
+            new_code_cell("silent = 1"),
+            said("✓ **Holds in this run.** It is."),
+            new_markdown_cell("**Figure 1.** It.\n\n- One\n\n- two\n\n## References"),
+            said("not shown"),
+        ]
+    )
+    deck = slide_deck(page)
+    shown = [
+        (cell.metadata.slideshow.slide_type, cell.source.splitlines()[0])
+        for cell in deck.cells
+    ]
+    assert shown == [
+        ("slide", "# Noise"),
+        ("-", "> **You are here**"),
+        ("notes", "Words."),
+        ("slide", "## Law"),
+        ("subslide", "> **Theorem 1.**"),
+        ("notes", "*Proof.*"),
+        ("subslide", "say()"),
+        ("-", "**Figure 1.** It."),
+        ("-", "- One"),
+    ]
+    nbformat.validate(deck)
+
+
+@pytest.mark.slow
+def test_slides_are_those_of_the_published_chapter(make_book: MakeBook) -> None:
+    pytest.importorskip("nbconvert")
+    from press.publish import publish
+
+    chapter = make_book("print(6 * 7)")
+    with pytest.raises(BookError, match="make book"):
+        write_slides(chapter)
+    assert publish([chapter]) == []
+    write_pair(chapter)
+    slides = write_slides(chapter)
+    assert slides == chapter.root / "_build/slides/01_small.html"
+    text = slides.read_text("utf-8")
+    assert ">42" in text or "42\n" in text
+    assert "print(6" not in text
