@@ -124,12 +124,12 @@ def _claim_faults(
             yield f"no label {label} in notebooks/*.md{near}", "mend the evidence"
         elif labels[label].test is None:
             place = labels[label].chapter.show(labels[label].chapter.source)
-            remedy = "assert the finding in a cell tagged remove-cell, test"
+            remedy = "say the finding with claim() in a cell below it"
             yield f"no tested cell follows {label} in {place}", remedy
     if len(set(claim.evidence)) < len(claim.evidence):
         yield "a label twice in evidence", "once is enough"
     if typed := _typed_numbers(claim):
-        remedy = "take them from a chapter: {glue:text}`cNN-name:.3f`"
+        remedy = "take them from a chapter: {glue:text}`name:.3f`"
         yield f"the finding has typed numbers: {', '.join(typed)}", remedy
     try:
         insert_values(claim.finding, root)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["claim", "say", "show_table"]
+__all__ = ["claim", "record", "say", "show_table"]
 
 # Under this key the metadata of a claim's output say whether it holds.
 _CLAIM: Final = "robustbook_claim"
@@ -104,6 +104,33 @@ def show_table(frame: pd.DataFrame, digits: int = 2, *, index: bool = True) -> N
         *([_cell(value, digits) for value in row] for row in frame.to_numpy(object)),
     ]
     _show("\n".join(f"| {' | '.join(row)} |" for row in rows))
+
+
+def record(name: str, value: Any) -> None:
+    """Keep a number in the notebook, unseen, for what quotes it, as the claims ledger.
+
+    Parameters
+    ----------
+    name : str
+        What it is quoted by, ``{glue:text}`name:.2f```.
+    value : object
+        A number or a text.
+
+    Examples
+    --------
+    >>> record("answer", 42)  # outside a notebook nothing is kept
+    """
+    shell = sys.modules.get("IPython")
+    if shell is None or shell.get_ipython() is None:
+        return
+    from IPython.display import display
+
+    # As papermill's scrapbook has it.
+    prefix = "application/papermill.record/"
+    if hasattr(value, "item"):  # NumPy's and torch's numbers
+        value = value.item()
+    metadata = {"scrapbook": {"name": name, "mime_prefix": prefix}}
+    display({f"{prefix}text/plain": repr(value)}, raw=True, metadata=metadata)
 
 
 def _cell(value: Any, digits: int) -> str:

@@ -6,6 +6,7 @@ from sphinx.application import Sphinx
 
 _PARTS = (
     "api_summary",
+    "book_map",
     "build",
     "citations",
     "claims_ledger",

@@ -1,7 +1,7 @@
 """Say what a link to a page shows elsewhere: the sentence on its card.
 
 sphinxext-opengraph gets what the page says first, in whole sentences and without
-formulas: for a chapter, what its reader will be able to do.
+formulas: for a lesson, the one to keep.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from sphinx.application import Sphinx
 
 FORMULA = "\ufffc"
 
+# In the box "You are here".
+KEEP = re.compile(r"\bKeep: (.+?) · ")
+
 
 def describe(doctree: nodes.document, length: int, *_: Any) -> str:
     """Return what a page says first: whole sentences, those without formulas."""
@@ -28,7 +31,10 @@ def describe(doctree: nodes.document, length: int, *_: Any) -> str:
         plain = paragraph.deepcopy()
         for formula in list(plain.findall(nodes.math)):
             formula.replace_self(nodes.Text(FORMULA))
-        text = shorten(" ".join(plain.astext().split()), length)
+        words = " ".join(plain.astext().split())
+        if keep := KEEP.search(words):
+            words = keep[1][:1].upper() + keep[1][1:]
+        text = shorten(words, length)
         if len(text) > 20:
             return escape(text, quote=False)
     title = doctree.next_node(nodes.title)

@@ -1,0 +1,127 @@
+"""``{book-map}``: which chapter needs which, as a picture whose numbers are links.
+
+Drawn from the table of contents and from what each chapter's box "You are here" says
+that it needs. What follows by way of another chapter is not drawn.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from pathlib import Path
+from typing import Final
+
+import yaml
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from press.layout import Chapter, list_chapters
+
+_ANCHOR: Final = re.compile(r"^\((ch-[a-z-]+)\)=$", re.MULTILINE)
+_TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
+_NEED: Final = re.compile(r"\*\*You need\*\*(.*?)\*\*Keep\*\*", re.DOTALL)
+_LABEL: Final = re.compile(r"`(?:[^`<]*<)?(ch-[a-z-]+)>?`")
+
+# In units of a telephone's pixels: steps between boxes, and the box.
+_STEP: Final = (58, 74)
+_BOX: Final = (38, 28)
+_TOP: Final = 26
+
+
+def parts_of(root: Path) -> list[tuple[str, list[Chapter]]]:
+    """Return the parts of the main line, each with its lessons."""
+    contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
+    chapters = {chapter.name: chapter for chapter in list_chapters(root)}
+    parts = []
+    for part in contents["parts"]:
+        names = [Path(entry["file"]).name for entry in part["chapters"]]
+        if all(name in chapters for name in names) and part["caption"] != "Further":
+            lessons = [chapters[name] for name in names if not chapters[name].is_audit]
+            parts.append((part["caption"], lessons))
+    return [(caption, lessons) for caption, lessons in parts if lessons]
+
+
+def needs_of(lessons: list[Chapter]) -> dict[str, set[str]]:
+    """Return, by label, the lessons that each one needs and does not get by another."""
+    texts = [lesson.source.read_text(encoding="utf-8") for lesson in lessons]
+    labels = [_first(_ANCHOR, text) for text in texts]
+    needs = {
+        label: set(_LABEL.findall(_first(_NEED, text))) & set(labels[:place])
+        for place, (label, text) in enumerate(zip(labels, texts, strict=True))
+    }
+
+    def behind(label: str) -> set[str]:
+        return needs[label].union(*map(behind, needs[label]))
+
+    return {
+        label: needed - set().union(*map(behind, needed))
+        for label, needed in needs.items()
+    }
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    return match[1] if match else ""
+
+
+def draw(root: Path) -> str:
+    """Return the picture as an SVG element."""
+    parts = parts_of(root)
+    lessons = [lesson for _, row in parts for lesson in row]
+    places: dict[str, tuple[int, int]] = {}
+    boxes, captions = [], []
+    for y, (caption, row) in enumerate(parts):
+        top = _TOP + y * _STEP[1]
+        captions.append(f'<text x="1" y="{top - 7}">{escape(caption)}</text>')
+        for x, lesson in enumerate(row):
+            text = lesson.source.read_text(encoding="utf-8")
+            left, number = 1 + x * _STEP[0], len(places) + 1
+            places[_first(_ANCHOR, text)] = (left, top)
+            title = escape(_first(_TITLE, text))
+            boxes.append(
+                f'<a href="chapters/{lesson.name}.html"><title>{number} {title}</title>'
+                f'<rect x="{left}" y="{top}" width="{_BOX[0]}" height="{_BOX[1]}" '
+                f'rx="3"/><text x="{left + _BOX[0] / 2}" y="{top + 19}">{number}</text>'
+                "</a>"
+            )
+    lines = [
+        _line(places[needed], places[label])
+        for label, all_needed in needs_of(lessons).items()
+        for needed in sorted(all_needed)
+    ]
+    width = max(x for x, _ in places.values()) + _BOX[0] + 1
+    height = _TOP + (len(parts) - 1) * _STEP[1] + _BOX[1] + 1
+    return (
+        f'<svg class="book-map" viewBox="0 0 {width} {height}" role="group" '
+        'aria-label="Which chapter needs which: the boxes lead to the chapters">'
+        f"<g>{''.join(lines)}</g><g>{''.join(captions)}</g>{''.join(boxes)}</svg>"
+    )
+
+
+def _line(start: tuple[int, int], end: tuple[int, int]) -> str:
+    (x0, y0), (x1, y1), (w, h) = start, end, _BOX
+    if y0 == y1:
+        return f'<path d="M{x0 + w} {y0 + h / 2}H{x1}"/>'
+    x0, y0, x1 = x0 + w // 2, y0 + h, x1 + w // 2
+    bend = min((y1 - y0) / 2, 40)
+    return f'<path d="M{x0} {y0}C{x0} {y0 + bend} {x1} {y1 - bend} {x1} {y1}"/>'
+
+
+class BookMap(SphinxDirective):
+    """The directive, without arguments."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the picture."""
+        root = Path(self.env.srcdir)
+        self.env.note_dependency("_toc.yml")
+        for _, row in parts_of(root):
+            for lesson in row:
+                self.env.note_dependency(lesson.show(lesson.source))
+        return [nodes.raw("", draw(root), format="html")]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the directive."""
+    app.add_directive("book-map", BookMap)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
