@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
+from docutils.utils import new_document
 from sphinx_proof.nodes import proof_node, theorem_node
 
 from press.ext.plain_markdown import PlainMarkdown, expand_macros
+from press.ext.text import bind_punctuation
 
 PAGE = PlainMarkdown(
     "https://book.example/book/chapters/04_kernel.html",
@@ -117,3 +119,12 @@ def test_code_cells_part_the_text_and_captions_follow_them():
 def test_what_has_no_markdown_is_an_error():
     with pytest.raises(NotImplementedError, match="no Markdown for <line_block"):
         PAGE.cells(nodes.section("", nodes.line_block()))
+
+
+def test_punctuation_keeps_its_place_among_equal_texts():
+    document = new_document("page")
+    content = (nodes.emphasis("", "x"), nodes.Text(", with "), nodes.math("", "a"))
+    again = (nodes.Text(", with "), nodes.math("", "b"), nodes.Text("."))
+    document += nodes.paragraph("", "", *content, *again)
+    bind_punctuation(None, document)
+    assert document.astext() == "x, with a, with b."

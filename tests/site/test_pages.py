@@ -442,3 +442,13 @@ def test_a_link_of_the_ledger_leads_to_a_tested_cell(site: Site) -> None:
         lines = (ROOT / found[1]).read_text(encoding="utf-8").splitlines()
         around = "\n".join(lines[int(found[2]) - 1 : int(found[2]) + 1])
         assert re.search(r"tags:.*\btest\b", around), link["href"]
+
+
+def test_no_number_that_a_cell_says_has_a_hyphen_for_its_sign(site: Site) -> None:
+    found = [
+        (page.address, element.get_text(" ", strip=True))
+        for page in site.chapters
+        for element in page.soup.select(".cell_output :is(p, td)")
+        if re.search(r"(?:^|[\s(\[])-\.?\d", element.get_text(strip=True))
+    ]
+    assert found == []

@@ -1,9 +1,8 @@
 """What is changed in, and asked of, the text of every page.
 
 A picture has alternative text. A formula and the punctuation behind it are one piece,
-which no line break divides. The hyphen in front of a computed number becomes a minus
-sign. Claims are set apart, and so is "Proof."; the proofs of a page get distinct
-identifiers.
+which no line break divides. Claims are set apart, and so is "Proof."; the proofs of a
+page get distinct identifiers.
 """
 
 from __future__ import annotations
@@ -18,18 +17,7 @@ from sphinx_proof.nodes import proof_node
 logger = logging.getLogger(__name__)
 
 PUNCTUATION = re.compile(r"[.,;:!?)\]’”]+")
-MINUS = "\N{MINUS SIGN}"
-# At the start, behind a space, or behind a sign that opens or compares.
-HYPHEN = re.compile(r"(?:^|(?<=[\s(\[=<>≤≥±~]))-(?=\.?[\d∞])")
 CLAIMS = {"✓ ": "holds", "✗ ": "fails"}
-NOT_TEXT = (
-    nodes.FixedTextElement,
-    nodes.image,
-    nodes.literal,
-    nodes.math,
-    nodes.raw,
-    nodes.reference,
-)
 
 
 def warn_of_missing_alt(app: Sphinx, doctree: nodes.document, docname: str) -> None:
@@ -63,33 +51,9 @@ def bind_punctuation(app: Sphinx, doctree: nodes.document) -> None:
         piece += [formula, nodes.Text(punctuation.group())]
 
 
-def set_minus_signs(app: Sphinx, doctree: nodes.document) -> None:
-    """Replace the hyphens in front of pasted numbers and of numbers in tables."""
-    for text in [text for text in doctree.findall(nodes.Text) if _is_number(text)]:
-        written = text.astext()
-        place = _place(text)
-        follows = place > 0 and written.startswith("-")
-        start = written[:1] if follows else ""  # behind a word it is no sign
-        mended = start + HYPHEN.sub(MINUS, written[len(start) :])
-        if mended != written:
-            text.parent[place] = nodes.Text(mended)
-
-
 def _place(node: nodes.Node) -> int:
     """Where a node itself, and not one equal to it, is among its siblings."""
     return next(i for i, child in enumerate(node.parent) if child is node)
-
-
-def _is_number(text: nodes.Text) -> bool:
-    """Whether a text is pasted or in a table, and no code, formula or link."""
-    place, computed = text.parent, False
-    while place is not None:
-        if isinstance(place, NOT_TEXT):
-            return False
-        pasted = "pasted-text" in place.get("classes", ())
-        computed = computed or pasted or isinstance(place, nodes.entry)
-        place = place.parent
-    return computed
 
 
 def mark_claims(app: Sphinx, doctree: nodes.document) -> None:
@@ -120,7 +84,6 @@ def mark_proofs(app: Sphinx, doctree: nodes.document) -> None:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the changes and the check."""
     app.connect("doctree-read", bind_punctuation)
-    app.connect("doctree-read", set_minus_signs)
     app.connect("doctree-read", mark_claims)
     app.connect("doctree-read", mark_proofs)
     app.connect("doctree-resolved", warn_of_missing_alt)

@@ -1,0 +1,77 @@
+"""Cells speak: minus signs, tables, claims, in a notebook and out of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from robustbook.notebook import claim, record, say, show_table
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("-4.33", "~4.33"),
+        ("by -.5 and -∞", "by ~.5 and ~∞"),
+        ("-0.11 (95 % -0.17 to -0.04)", "~0.11 (95 % ~0.17 to ~0.04)"),
+        ("[-1, -2] < -3", "[~1, ~2] < ~3"),
+        ("2026-11-22", "2026-11-22"),
+        ("resnet-20, 1e-05, 5-7", "resnet-20, 1e-05, 5-7"),
+        ("- none", "- none"),
+        ("`-3`, $-3$", "`-3`, $-3$"),
+    ],
+)
+def test_a_hyphen_before_a_number_becomes_a_minus_sign(
+    written: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say(written)
+    claim(written, True)
+    shown = shown.replace("~", "\N{MINUS SIGN}")
+    assert capsys.readouterr().out == f"{shown}\n✓ **Holds in this run.** {shown}\n"
+
+
+@pytest.mark.parametrize("holds", [np.array([1.0]) > 0, torch.tensor(1.0) > 0, 1])
+def test_a_truth_value_may_be_an_array_of_one(holds, capsys) -> None:
+    claim("So.", holds)
+    assert capsys.readouterr().out.startswith("✓")
+
+
+@pytest.mark.parametrize("holds", [np.ones(2) > 0, torch.ones(2) > 0])
+def test_several_truth_values_are_refused(holds) -> None:
+    with pytest.raises(ValueError, match=r"one truth value.*\.all\(\)"):
+        claim("So.", holds)
+
+
+def test_a_table_has_its_digits_signs_and_gaps(capsys) -> None:
+    frame = pd.DataFrame(
+        {"σ": [0.1, 0.25], "n": [3, 4], "who": ["a|b", "c"], "gap": [np.nan, -1.0]}
+    ).set_index("who")
+    show_table(frame, digits=1)
+    assert capsys.readouterr().out.splitlines() == [
+        "| who | σ | n | gap |",
+        "| --- | --: | --: | --: |",
+        r"| a\|b | 0.1 | 3 |  |",
+        "| c | 0.2 | 4 | −1.0 |",
+    ]
+
+
+def test_in_a_notebook_they_are_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    import IPython
+    import IPython.display
+
+    shown = []
+    monkeypatch.setattr(IPython, "get_ipython", object)
+    monkeypatch.setattr(
+        IPython.display,
+        "display",
+        lambda data, raw, metadata: shown.append((data, metadata)),
+    )
+    claim("So.", False)
+    record("answer", np.float64(0.5))
+    (said, verdict), (kept, name) = shown
+    assert said["text/markdown"] == "✗ **Does not hold in this run.** So."
+    assert verdict == {"robustbook_claim": False}
+    assert list(kept.values()) == ["0.5"]
+    assert name["scrapbook"]["name"] == "answer"
