@@ -27,6 +27,10 @@ LONG = "long"
 
 # Cells whose code no reader of the site sees.
 _UNSEEN = {"remove-cell", "remove-input"}
+_HIDDEN = _UNSEEN | {"hide-cell", "hide-input"}
+
+# At most one code cell in so many is hidden.
+MOST_HIDDEN = 10
 
 # What every lesson has, in these words; an audit needs none of them.
 _PARTS = (
@@ -40,6 +44,8 @@ _SOLUTION = re.compile(
     r"^(?:`{3,}|:{3,})\{solution(?:-start)?\}\s*(?P<label>\S+)", re.MULTILINE
 )
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}")
+_SAYS = re.compile(r"^\s*(?:say|claim|show_table)\(", re.MULTILINE)
+_GLUE = re.compile(r"\{glue:?\w*\}`")
 _BARE_IMAGE = re.compile(r"!\[\s*\]\(")
 
 
@@ -120,12 +126,24 @@ def _check_text(source: Source) -> Iterator[Problem]:
 
 
 def _check_cells(source: Source) -> Iterator[Problem]:
+    code = [cell for cell in source.notebook.cells if cell.cell_type == "code"]
+    hidden = sum(bool(_HIDDEN & set(cell_tags(cell))) for cell in code)
+    if hidden > max(1, len(code) // MOST_HIDDEN):
+        place = source.chapter.show(source.chapter.source)
+        fault = f"{hidden} of {len(code)} code cells are hidden, at most one in ten"
+        yield Problem(place, fault, "show them, or move what they do to the package")
     for index, cell in enumerate(source.notebook.cells):
+        if cell.cell_type == "markdown" and _GLUE.search(cell.source):
+            fault = "a number of a run in the text"
+            yield Problem(source.place(index), fault, "let a cell say it: say, claim")
         if cell.cell_type == "markdown" and _BARE_IMAGE.search(cell.source):
             fault = "a picture without alt text"
             yield Problem(source.place(index), fault, "say what it shows")
         if cell.cell_type != "code" or _UNSEEN & set(cell_tags(cell)):
             continue
+        if "figure" in cell.metadata.get("mystnb", {}) and _SAYS.search(cell.source):
+            fault = "a figure's cell that also says something, which gets the caption"
+            yield Problem(source.place(index), fault, "say it in the next cell")
         lines = [line for line in cell.source.splitlines() if line.strip()]
         longest = max(lines, key=len, default="")
         if len(longest) > MAX_COLUMNS:

@@ -35,7 +35,7 @@ You will add.
 :::
 
 ```{{code-cell}} python
-:tags: [parameters, hide-input]
+:tags: [parameters]
 
 profile = "quick"
 seed = 0

@@ -79,6 +79,14 @@ def swap(old: str, new: str) -> Edit:
     return lambda text: text.replace(old, new)
 
 
+FIGURE = """\
+---
+mystnb:
+  figure: {name: fig-sum, caption: A sum.}
+---
+say("Two.")"""
+
+
 @pytest.mark.parametrize(
     ("edit", "fault"),
     [
@@ -99,10 +107,13 @@ def swap(old: str, new: str) -> Edit:
             "1 exercises with a label",
         ),
         (swap("[remove-cell, test]", "[remove-cell]"), "no tested claim"),
-        (swap("[parameters, ", "["), "the first code cell is no parameters cell"),
+        (swap("[parameters]", "[long]"), "the first code cell is no parameters cell"),
         (swap("We add.", "![ ](sum.png)"), "a picture without alt text"),
         (swap("print(profile, seed)", "print(" + "1" * 80 + ")"), "87 columns"),
         (swap("print(profile, seed)", "print(seed)\n" * 16), "16 lines of code"),
+        (swap("[parameters]", "[parameters, hide-input]"), "2 of 3 code cells are"),
+        (swap("We add.", "We add {glue:text}`sum-two:d`."), "a number of a run"),
+        (swap("print(profile, seed)", FIGURE), "a figure's cell that also says"),
     ],
 )
 def test_faults_of_the_text(make_book: MakeBook, edit: Edit, fault: str) -> None:
@@ -121,8 +132,8 @@ def test_a_long_cell_may_be_tagged(make_book: MakeBook) -> None:
 
 
 def test_code_that_is_not_shown_may_be_long(make_book: MakeBook) -> None:
-    body = ":tags: [remove-cell]\n\n" + "print(seed)\n" * 16
-    chapter = make_book(text=swap("print(profile, seed)", body)(complete()))
+    line = "assert 1 + 1 == 2\n"
+    chapter = make_book(text=swap(line, line * 16)(complete()))
     pretend_publish(chapter)
     assert faults(chapter) == []
 
