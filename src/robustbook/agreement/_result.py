@@ -245,6 +245,9 @@ def _plot_kernel(
         shown = values > floor
         axes.plot(betas[shown], values[shown], "o", color="C0", markersize=3)
         axes.set_xscale("asinh", linear_width=float(betas[0]))
+        low, high = np.log10(betas[[0, -1]])
+        axes.set_xticks([0.0, *10.0 ** np.arange(np.ceil(low + 0.3), high)])
+        axes.set_xlim(left=0.0)
     label = f"PA = {result.pa:.4g} at β = {result.beta:.3g}"
     if np.isinf(result.beta):
         label = f"PA = {result.pa:.4g} for β to infinity"
