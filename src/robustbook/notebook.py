@@ -136,6 +136,7 @@ def record(name: str, value: Any) -> None:
 def _cell(value: Any, digits: int) -> str:
     if isinstance(value, float):
         text = "" if math.isnan(value) else f"{value:.{digits}f}"
+        text = text.replace("inf", "∞")
     else:
         text = str(value).replace("|", r"\|")
     return _MINUS.sub("\N{MINUS SIGN}", text)
