@@ -13,13 +13,32 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["claim", "record", "say", "show_table"]
+__all__ = ["check_profile", "claim", "record", "say", "show_table"]
 
 # Under this key the metadata of a claim's output say whether it holds.
 _CLAIM: Final = "robustbook_claim"
 
 # A hyphen that stands for a minus: before a number, and behind no word.
 _MINUS = re.compile(r"(?<![\w\-−$`])-(?=[\d.∞]|inf)")
+
+
+def check_profile(profile: str) -> None:
+    """Refuse a profile that no chapter has.
+
+    Raises
+    ------
+    ValueError
+        If it is neither "quick" nor "full".
+
+    Examples
+    --------
+    >>> check_profile("fast")
+    Traceback (most recent call last):
+    ...
+    ValueError: profile: expected "quick" or "full", got 'fast'
+    """
+    if profile not in ("quick", "full"):
+        raise ValueError(f'profile: expected "quick" or "full", got {profile!r}')
 
 
 def say(sentence: str) -> None:

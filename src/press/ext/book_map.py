@@ -23,10 +23,11 @@ _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 _NEED: Final = re.compile(r"\*\*You need\*\*(.*?)\*\*Keep\*\*", re.DOTALL)
 _LABEL: Final = re.compile(r"`(?:[^`<]*<)?(ch-[a-z-]+)>?`")
 
-# In units of a telephone's pixels: steps between boxes, and the box.
+# In units of a telephone's pixels: steps between boxes, the box, and margins.
 _STEP: Final = (58, 74)
 _BOX: Final = (38, 28)
 _TOP: Final = 26
+_LEFT: Final = 14
 
 
 def parts_of(root: Path) -> list[tuple[str, list[Chapter]]]:
@@ -73,10 +74,10 @@ def draw(root: Path) -> str:
     boxes, captions = [], []
     for y, (caption, row) in enumerate(parts):
         top = _TOP + y * _STEP[1]
-        captions.append(f'<text x="1" y="{top - 7}">{escape(caption)}</text>')
+        captions.append(f'<text x="{_LEFT}" y="{top - 8}">{escape(caption)}</text>')
         for x, lesson in enumerate(row):
             text = lesson.source.read_text(encoding="utf-8")
-            left, number = 1 + x * _STEP[0], len(places) + 1
+            left, number = _LEFT + x * _STEP[0], len(places) + 1
             places[_first(_ANCHOR, text)] = (left, top)
             title = escape(_first(_TITLE, text))
             boxes.append(
@@ -101,11 +102,17 @@ def draw(root: Path) -> str:
 
 def _line(start: tuple[int, int], end: tuple[int, int]) -> str:
     (x0, y0), (x1, y1), (w, h) = start, end, _BOX
-    if y0 == y1:
+    if y0 == y1 and x1 - x0 == _STEP[0]:
         return f'<path d="M{x0 + w} {y0 + h / 2}H{x1}"/>'
+    if y0 == y1:  # under the boxes between
+        a, b, y = x0 + 3 * w // 4, x1 + w // 4, y0 + h
+        return f'<path d="M{a} {y}C{a} {y + 14} {b} {y + 14} {b} {y}"/>'
     x0, y0, x1 = x0 + w // 2, y0 + h, x1 + w // 2
-    bend = min((y1 - y0) / 2, 40)
-    return f'<path d="M{x0} {y0}C{x0} {y0 + bend} {x1} {y1 - bend} {x1} {y1}"/>'
+    if y1 - y0 < _STEP[1]:
+        return f'<path d="M{x0} {y0}C{x0} {y0 + 22} {x1} {y1 - 22} {x1} {y1}"/>'
+    # By the left margin, past the rows between.
+    down = f"M{x0} {y0}C{x0} {y0 + 22} 4 {y0 + 8} 4 {y0 + 34}V{y1 - 28}"
+    return f'<path d="{down}C4 {y1 - 10} {x1} {y1 - 24} {x1} {y1}"/>'
 
 
 class BookMap(SphinxDirective):
