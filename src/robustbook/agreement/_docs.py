@@ -6,8 +6,8 @@ logits, shifted_logits : Tensor or array, shape (N, K)
     a constant added to the logits of one sample changes nothing.
 prior : Tensor or array, shape (K,), optional
     Class prior, positive, summing to 1. Uniform if left out. Under another one, a
-    model that says nothing scores J(0) > 0, and can outscore a perfect one; Chapter 5
-    shows when a prior is of use.
+    model that says nothing scores J(0) > 0, and a perfect one may score no more.
+    Chapter 26 shows when a prior is of use.
 tol : float, default 1e-9
     Largest gap accepted between ``upper_bound`` and ``pa``, in nats per sample.
     Double precision allows about 1e-11, times K / 1000 for many classes.
