@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 
 import pytest
 import torch
@@ -93,3 +94,58 @@ def test_a_disagreement_costs_log_2_and_no_more(classes):
 def test_the_far_end_counts_the_tied_classes(clean, shifted, limit):
     far = agreement_curve([clean], [shifted], [200.0])
     assert float(far[0]) == pytest.approx(math.log(limit), abs=1e-9)
+
+
+UNIT = Decimal(2) ** -53
+
+
+def largest_error(function, exact, arguments):
+    """Of a function of torch, in units of its relative rounding."""
+    values = function(arguments).tolist()
+    pairs = zip(values, arguments.tolist(), strict=True)
+    errors = [(Decimal(v), exact(Decimal(x))) for v, x in pairs]
+    return max(abs((v - e) / (e * UNIT)) for v, e in errors if e)
+
+
+def test_exponential_and_logarithm_are_as_accurate_as_is_assumed():
+    generator = torch.Generator().manual_seed(0)
+    uniform = torch.rand(3, 1000, generator=generator, dtype=torch.float64)
+    positive = torch.cat(
+        # Of all sizes; of those in the kernel, 1 to K^2; and close to 1.
+        [
+            (600 * uniform[0] - 300).exp(),
+            (14 * uniform[1]).exp(),
+            1 + 10 ** (-15 * uniform[2]),
+        ]
+    )
+    with localcontext() as context:
+        context.prec = 40
+        assert largest_error(torch.exp, Decimal.exp, -700 * uniform[0]) <= 4
+        assert largest_error(torch.log, Decimal.ln, positive) <= 4
+
+
+def exact_parts(first, second, beta):
+    """C_i and D_i of one sample from its logits, in forty digits."""
+    x, y = ([Decimal(v) for v in side.tolist()] for side in (first, second))
+    x, y = ([v - max(side) for v in side] for side in (x, y))
+    joint = sum(((a + b) * beta).exp() for a, b in zip(x, y, strict=True))
+    alone = [sum((v * beta).exp() for v in side) for side in (x, y)]
+    return (len(x) * joint).ln(), alone[0].ln() + alone[1].ln()
+
+
+@pytest.mark.parametrize(("classes", "scale"), [(2, 1.0), (5, 3.0), (20, 30.0)])
+@pytest.mark.parametrize("beta", [0.01, 0.7, 9.3])
+def test_rounding_of_the_kernel_stays_below_the_bound(classes, scale, beta):
+    generator = torch.Generator().manual_seed(classes)
+    clean, shifted = scale * torch.randn(2, 30, classes, generator=generator).double()
+    with localcontext() as context:
+        context.prec = 40
+        parts = [
+            exact_parts(f, g, Decimal(beta))
+            for f, g in zip(clean, shifted, strict=True)
+        ]
+        exact = sum(c - d for c, d in parts) / 30
+        size = sum(abs(c) + d for c, d in parts) / 30
+        bound = 3 * classes + 21 + 22 * Decimal(classes).ln() + (30 + 7) * size
+        ours = Decimal(float(agreement_curve(clean, shifted, [beta])[0]))
+        assert abs(ours - exact) <= bound * UNIT
