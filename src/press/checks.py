@@ -22,7 +22,7 @@ from press.status import render_status, status_page
 MAX_COLUMNS = 78
 MAX_LINES = 15
 
-# A cell with this tag may be longer than MAX_LINES.
+# A cell with this tag may be longer than MAX_LINES; an audit's may without.
 LONG = "long"
 
 # Cells whose code no reader of the site sees.
@@ -149,7 +149,8 @@ def _check_cells(source: Source) -> Iterator[Problem]:
         if len(longest) > MAX_COLUMNS:
             fault = f"a line of {len(longest)} columns"
             yield Problem(source.place(index, longest), fault, f"at most {MAX_COLUMNS}")
-        if len(lines) > MAX_LINES and LONG not in cell_tags(cell):
+        long = LONG in cell_tags(cell) or source.chapter.is_audit
+        if len(lines) > MAX_LINES and not long:
             fault = f"{len(lines)} lines of code in this cell, at most {MAX_LINES}"
             remedy = f"split it, move code to the package, or tag it {LONG}"
             yield Problem(source.place(index), fault, remedy)
