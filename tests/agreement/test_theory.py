@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 from decimal import Decimal, localcontext
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
+from scipy.special import rel_entr
+from scipy.stats import binom, chi2
 
-from robustbook.agreement import agreement_curve, posterior_agreement
+from robustbook.agreement import (
+    agreement_curve,
+    posterior_agreement,
+    symmetric_channel_capacity,
+)
 
 
 def kernel(clean, shifted, beta):
@@ -149,3 +157,56 @@ def test_rounding_of_the_kernel_stays_below_the_bound(classes, scale, beta):
         bound = 3 * classes + 21 + 22 * Decimal(classes).ln() + (30 + 7) * size
         ours = Decimal(float(agreement_curve(clean, shifted, [beta])[0]))
         assert abs(ours - exact) <= bound * UNIT
+
+
+def divergence(x, q):
+    """Binary relative entropy in nats."""
+    return rel_entr(x, q) + rel_entr(1 - x, 1 - q)
+
+
+def test_the_confidence_part_is_knowledge_minus_miscalibration():
+    rng = np.random.default_rng(0)
+    # Every binary model: margins u and v, of unequal sizes on the two sides.
+    u, v = rng.choice([0.5, 1.0, 2.5], (2, 600)) * rng.choice([-1, 1], (2, 600))
+    v = np.where(rng.random(600) < 0.55, np.abs(v) * np.sign(u), v)
+    result = posterior_agreement(*(np.stack([0 * w, w], 1) for w in (u, v)))
+    agree = np.sign(u) == np.sign(v)
+    kinds = np.abs(np.stack([u, v], 1))
+    sizes, kind = np.unique(kinds, axis=0, return_inverse=True)
+    weight = np.bincount(kind.ravel()) / 600
+    rate = np.bincount(kind.ravel(), agree) / np.bincount(kind.ravel())
+
+    def miss(beta):
+        forecast = (1 + np.tanh(beta * sizes / 2).prod(1)) / 2
+        return (weight * divergence(rate, forecast)).sum()
+
+    options = {"xatol": 1e-10}
+    r = minimize_scalar(miss, bounds=(0, 8), options=options).fun
+    knowledge = (weight * divergence(rate, agree.mean())).sum()
+    assert result.mismatch < 0.5
+    assert result.confidence_part == pytest.approx(knowledge - r, abs=1e-7)
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+def test_pure_chance_scores_half_a_chi_square(classes):
+    total = 1000
+    agree = np.arange(total + 1)
+    scores = [symmetric_channel_capacity(1 - a / total, classes) for a in agree]
+    value = 2 * total * np.array(scores)
+    weight = binom.pmf(agree, total, 1 / classes)
+    assert (weight * value).sum() / 2 == pytest.approx(0.25, abs=0.02)
+    for x in (0.5, 1.0, 2.7, 6.0):
+        exceeds = weight[value > x].sum()
+        assert exceeds == pytest.approx(chi2.sf(x, 1) / 2, abs=0.03)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_ties_excuse_all_of_a_disagreement_but_log_2(classes):
+    clean = np.tile(np.eye(classes)[0], (100, 1))
+    shifted = clean.copy()
+    clean[:30, 1] = 1.0
+    shifted[:30] = np.eye(classes)[1]
+    result = posterior_agreement(clean, shifted)
+    assert result.mismatch == 0.3
+    bound = math.log(classes) - 0.3 * math.log(2)
+    assert result.pa == pytest.approx(bound, abs=2e-9)
