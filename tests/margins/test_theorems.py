@@ -1,0 +1,175 @@
+"""What the chapters on margins prove, on small samples drawn at random."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kendalltau, spearmanr
+from sklearn.metrics import roc_auc_score
+
+from robustbook.margins import (
+    detection_scores,
+    gradient_normalized_margin,
+    logit_margin,
+)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def detects(inputs, scores):
+    """Whether at every eps some threshold separates the brittle from the others."""
+    return all(
+        not (scores[inputs > eps] <= scores[inputs <= eps].max()).any()
+        for eps in np.unique(inputs)
+    )
+
+
+def aurocs(inputs, scores):
+    """With the B smallest inputs as the brittle ones, B = 1 ... N - 1."""
+    ordered = scores[np.argsort(inputs)]
+    ahead = ordered[:, None] < ordered
+    return np.array([ahead[:b, b:].mean() for b in range(1, len(ordered))])
+
+
+def test_the_logit_margin_detects_exactly_if_it_separates(rng):
+    seen = set()
+    for _ in range(500):
+        a, b = rng.integers(0, 5, (2, 4)).astype(float)
+        less, same = a[:, None] < a, a[:, None] == a
+        separating = bool((b[:, None] < b)[less].all())
+        consistent = bool(((a[:, None] <= a) == (b[:, None] <= b)).all())
+        assert detects(a, b) == separating
+        assert consistent == (separating and (b[:, None] == b)[same].all())
+        if less.any():  # Somers' D, by hand
+            somers = np.sign(b - b[:, None])[less].mean()
+            assert (somers == 1) == separating
+        if len(set(a)) > 1 and len(set(b)) > 1:
+            assert (kendalltau(a, b)[0] > 1 - 1e-12) == consistent
+        seen.add((separating, consistent))
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize("count", [3, 7, 60])
+@pytest.mark.parametrize("noise", [0.1, 1.0, 9.0])
+def test_spearman_averages_detection_and_tau_is_a_floor(rng, count, noise):
+    a = rng.normal(size=count)
+    b = a + noise * rng.normal(size=count)
+    size = np.arange(1, count)
+    areas = aurocs(a, b)
+    mean = np.average(2 * areas - 1, weights=size * (count - size))
+    assert mean == pytest.approx(spearmanr(a, b)[0], abs=1e-12)
+    tau = kendalltau(a, b)[0]
+    floor = 1 - (1 - tau) * count * (count - 1) / (4 * size * (count - size))
+    assert (areas >= floor - 1e-12).all()
+
+
+@pytest.mark.parametrize("brittle", [4, 20])
+def test_the_floor_is_reached_and_a_perfect_detector_can_have_a_poor_tau(brittle):
+    rank = np.arange(40)
+    share = 4 * brittle * (40 - brittle) / (40 * 39)
+    within = np.r_[rank[:brittle][::-1], rank[brittle:][::-1]]
+    assert aurocs(rank, within)[brittle - 1] == 1
+    assert kendalltau(rank, within)[0] == pytest.approx(share - 1)
+    across = np.r_[rank[:brittle] + 40 - brittle, rank[brittle:] - brittle]
+    assert aurocs(rank, across)[brittle - 1] == 0
+    assert kendalltau(rank, across)[0] == pytest.approx(1 - share)
+
+
+@pytest.mark.parametrize("correlation", [-0.6, 0.0, 0.5])
+def test_tau_of_normal_margins_and_slopes(rng, correlation):
+    both = 0.4 * correlation
+    cloud = rng.multivariate_normal([0, 0], [[1, both], [both, 0.16]], 20_000)
+    rho = (1 + both) / math.sqrt(1 + 2 * both + 0.16)
+    found = kendalltau(cloud[:, 0], cloud.sum(1))[0]
+    assert found == pytest.approx(2 / math.pi * math.asin(rho), abs=0.015)
+
+
+def test_a_meeting_of_three_classes_can_reverse_every_order():
+    rise, fall = np.linspace(4.0, 5.0, 50), np.linspace(3.0, 2.0, 50)
+    logits = np.stack([0 * fall, -fall, -rise], 1)  # of (0, x1, 4 x2)
+    inputs = np.minimum(fall, rise / 4)
+    assert kendalltau(inputs, logit_margin(logits))[0] == -1
+
+
+def test_errors_of_the_search_leave_tau_within_its_bounds(rng):
+    for _ in range(40):
+        true = np.exp(rng.normal(size=30))
+        score = true * np.exp(0.5 * rng.normal(size=30))
+        found = true * (1 + 0.3 * rng.random(30))
+        pairs = np.triu_indices(30, 1)
+        apart = np.subtract.outer(np.log(found), np.log(found))[pairs]
+        agree = np.sign(np.subtract.outer(score, score)[pairs] * apart)
+        close = np.abs(apart) <= math.log(1.3)
+        tau = kendalltau(found, score)[0]
+        low = tau - 2 * (close & (agree > 0)).mean()
+        high = tau + 2 * (close & (agree < 0)).mean()
+        assert low - 1e-12 <= kendalltau(true, score)[0] <= high + 1e-12
+
+
+def test_a_network_that_standardizes_does_not_see_contrast(rng):
+    # Two classes whose border is the plane normal . x = 0, whatever the contrast.
+    for _ in range(20):
+        x, normal = rng.normal(size=(2, 5))
+        normal -= normal.mean()
+        other = 0.3 * x + 1.0
+        lead, size = (
+            [abs(normal @ z) / z.std() for z in (x, other)],
+            [abs(normal @ z) / np.abs(normal).sum() for z in (x, other)],
+        )
+        assert lead[0] == pytest.approx(lead[1])
+        assert size[1] == pytest.approx(0.3 * size[0])
+
+
+def test_units_change_no_order_and_ties_by_the_formula(rng):
+    size = rng.random(30)
+    score = size + 0.5 * rng.random(30)
+    eps = float(np.quantile(size, 0.4))
+    coarse = np.round(4 * score)
+    plain, units, tied = (
+        detection_scores(s, size, eps, resamples=100)
+        for s in (score, np.exp(3 * score), coarse)
+    )
+    assert (plain.auroc, plain.aupr, plain.fpr) == (units.auroc, units.aupr, units.fpr)
+    assert tied.fpr >= plain.fpr
+    low = size <= eps
+    sign = np.sign(score[~low] - score[low][:, None])
+    same = coarse[~low] == coarse[low][:, None]
+    change = ((sign < 0) & same).mean() - ((sign > 0) & same).mean()
+    assert tied.auroc - plain.auroc == pytest.approx(change / 2)
+
+
+def test_the_best_head_by_squared_error_can_detect_worse_than_logits():
+    feature, size = np.array([0, 0, 1, 1]), np.array([0.1, 1.1, 0.5, 0.5])
+    mean = np.array([0.6, 0.6, 0.5, 0.5])
+    assert roc_auc_score(size <= 0.3, -mean) == pytest.approx(1 / 6)
+    assert roc_auc_score(size <= 0.3, 1 - feature) == pytest.approx(5 / 6)
+
+
+def test_features_and_gradient_are_blind_where_the_other_sees():
+    t = 1 + torch.linspace(0, 0.5, 50, dtype=torch.float64)[:, None]
+    x = torch.cat([1 + t, -2 - 2 * t])
+
+    def fold(z):
+        return torch.maximum(z, -z / 2)
+
+    margins = gradient_normalized_margin(
+        lambda z: torch.cat([fold(z) - 1, 0 * z], 1), x
+    )
+    assert torch.allclose(margins, torch.cat([t, 2 * t])[:, 0])
+    assert torch.allclose(fold(x)[:50], fold(x)[50:])
+
+    def bump(z):
+        u = z * torch.exp(-z * z)
+        return torch.cat([u, -u], 1)
+
+    far = 1 + torch.arange(1, 20, dtype=torch.float64)[:, None] / 20
+    slopes = gradient_normalized_margin(bump, far)
+    assert torch.allclose(slopes, far[:, 0] / (2 * far[:, 0] ** 2 - 1))
+    assert kendalltau(slopes, far)[0] == kendalltau(logit_margin(bump(far)), far)[0]
+    assert kendalltau(slopes, far)[0] == -1
