@@ -444,7 +444,7 @@ def test_a_comparison_is_readable_without_labels(compare: Score) -> None:
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert [line[:20].split(",")[0].strip() for line in lines[3:]] == [
-        "", "posterior agreement", "AFR_P",
+        "", "posterior agreement", "same-answer rate (AF",
     ]  # fmt: skip
     assert lines[3].split() == ["A", "B", "A", "-", "B", "s.e.", "95", "%", "interval"]
     assert max(map(len, lines)) < 80

@@ -239,8 +239,8 @@ _FIELDS = (
 _RATES = {
     "accuracy": "accuracy, clean",
     "shifted_accuracy": "accuracy, shifted",
-    "afr_true": "AFR_T, shifted and correct",
-    "afr_pred": "AFR_P, same prediction",
+    "afr_true": "accuracy, shifted (AFR_T)",
+    "afr_pred": "same-answer rate (AFR_P)",
 }
 
 
