@@ -42,7 +42,7 @@ if installed != "{version}" or not all(map(find_spec, needed)):
     %pip install -q "robustbook[chapters] @ {archive}\""""
 
 # What a chapter imports of the extra ``chapters``.
-MODULES: Final = ("foolbox", "myst_nb", "pyautoattack")
+MODULES: Final = ("foolbox", "pyautoattack", "seaborn")
 
 _FOLDED: Final = {"hide-input", "remove-input", "remove-cell"}
 

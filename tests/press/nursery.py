@@ -18,7 +18,7 @@ import sys
 
 # Of other people, and nothing that asks at its import whether it is in a kernel.
 LIBRARIES = [
-    *("ipykernel.ipkernel", "ipykernel.kernelapp", "IPython", "myst_nb"),
+    *("ipykernel.ipkernel", "ipykernel.kernelapp", "IPython"),
     *("numpy", "pandas", "scipy.optimize", "scipy.stats", "torch"),
     *("matplotlib.axes", "matplotlib.figure", "sklearn.datasets", "sklearn.metrics"),
 ]
