@@ -40,7 +40,6 @@ ALL = WANTED in ("all", "published")
 
 # What chapters of the sample do. One that does several of these is enough.
 SAMPLE = [
-    r"^from robustbook\.discrepancies import",
     r"^from robustbook\.attacks import",
     r"\bload_model\(",
     r"^\(ch-accuracy\)=$",  # what everybody begins with
