@@ -21,7 +21,7 @@ from press.claims import (
     ledger_file,
     read_ledger,
 )
-from press.layout import BookError, Chapter
+from press.layout import BookError, Chapter, list_chapters
 
 from .conftest import MakeBook, complete
 from .test_checks import Edit, cut, swap
@@ -341,6 +341,7 @@ def _pattern(quote: str) -> str:
     return ".{0,700}?".join(map(re.escape, words))
 
 
-def test_every_chapter_links_to_the_ledger() -> None:
-    for path in sorted((ROOT / "notebooks").glob("*.md")):
-        assert "claims-ledger" in path.read_text(encoding="utf-8"), path.name
+def test_lessons_link_to_an_audit_and_audits_to_the_ledger() -> None:
+    for chapter in list_chapters(ROOT):
+        link = "claim" if chapter.is_audit else "-audit-"
+        assert link in chapter.source.read_text(encoding="utf-8"), chapter.name
