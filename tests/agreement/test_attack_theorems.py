@@ -1,0 +1,108 @@
+"""What Part II proves of attacks, noise and certain answers, on random logits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from robustbook.agreement import posterior_agreement, shift_by_ratio
+from robustbook.scores import accuracy, afr_pred, predictions
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_accuracy_sees_a_difference_and_agreement_a_sum(
+    classes: int, generator: torch.Generator
+) -> None:
+    before, noise = torch.randn(2, 60, classes, generator=generator)
+    after = before + noise
+    labels = torch.randint(0, classes, (60,), generator=generator)
+    found = posterior_agreement(before, after)
+    was, now = (predictions(x) == labels for x in (before, after))
+    moved = accuracy(after, labels) - accuracy(before, labels)
+    repaired, broken = (float(x.double().mean()) for x in (~was & now, was & ~now))
+    assert moved == pytest.approx(repaired - broken)
+    assert repaired + broken <= found.mismatch + 1e-12
+    assert found.pa <= math.log(classes) - abs(moved) * math.log(2)
+
+
+def test_any_agreement_occurs_with_one_pair_that_disagrees() -> None:
+    def agreement(height: float) -> float:
+        left = torch.eye(3)[[0] * 100]
+        right = left.clone()
+        left[0] *= height
+        right[0] = torch.eye(3)[1] * height
+        return posterior_agreement(left, right).pa
+
+    values = [agreement(height) for height in np.logspace(-2, 2.8, 15)]
+    assert values[0] > 0.97 * math.log(3)
+    assert values[-1] < 1e-6
+    assert all(np.diff(values) <= 1e-8)
+
+
+def test_certain_answers_leave_the_label_agreement(generator: torch.Generator) -> None:
+    logits = torch.randn(80, 4, generator=generator).double()
+    labels = logits.argmax(1)
+    labels[::4] = (labels[::4] + 1) % 4
+    reach = float((logits.amax(1) - logits[torch.arange(80), labels]).max())
+    loss = min(
+        float(torch.nn.functional.cross_entropy(beta * logits, labels))
+        for beta in np.logspace(-3, 2, 400)
+    )
+    right = torch.nn.functional.one_hot(labels, 4).double()
+    for lead in (2 * reach, 1000 * reach):
+        value = posterior_agreement(logits, lead * right).pa
+        error = 3 * reach / math.e / (lead - reach)
+        assert value <= math.log(4) - loss + error + 1e-4
+    assert value == pytest.approx(math.log(4) - loss, abs=5e-3)
+
+
+def test_an_attack_that_stops_on_the_boundary_costs_log_two(
+    generator: torch.Generator,
+) -> None:
+    clean = torch.randn(60, 5, generator=generator).double() * 2
+    first, second = clean.argsort(1, descending=True)[:45, :2].T
+    missing, betas = [], []
+    for overshoot in (1, 1e-2, 1e-4, 1e-6):
+        shifted = clean.clone()
+        level = clean.amax(1)[:45]
+        shifted[torch.arange(45), first] = level
+        shifted[torch.arange(45), second] = level + overshoot
+        result = posterior_agreement(clean, shifted)
+        missing.append(math.log(5) - 0.75 * math.log(2) - result.pa)
+        betas.append(result.beta)
+    assert all(np.diff(missing) < 0)
+    assert 0 <= missing[-1] < 0.01
+    assert all(np.diff(betas) > 0)
+
+
+def test_failures_of_norm_zero_come_first() -> None:
+    clean = torch.eye(4)[torch.arange(40) % 4]
+    misled = torch.arange(40) < 12
+    shifted = torch.where(misled[:, None], clean.roll(1, 1), clean)
+    norms = torch.where(misled, 0.1, 0.0)
+    for ratio in (0.0, 0.3, 0.7, 0.75, 0.9, 1.0):
+        kept = afr_pred(clean, shift_by_ratio(clean, shifted, ratio, norms=norms))
+        assert kept == pytest.approx(1 - max(ratio - 0.7, 0))
+
+
+def test_which_way_the_three_terms_err() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        missing = rng.uniform(0, 0.5, 20)
+        exact = -np.log((1 - missing) ** 2 + missing**2).mean()
+        mean = missing.mean()
+        square = -math.log(1 - 2 * mean + 2 * mean**2)
+        assert exact <= square + 1e-12
+        assert square <= -math.log(1 - 2 * mean) + 1e-12
+        after = rng.dirichlet(np.ones(5), 50)
+        after = after[after.argmax(1) != 0]
+        left = 1 - after.max(1)
+        assert -np.log(after[:, 0]).mean() >= -math.log(left.mean()) - 1e-12
