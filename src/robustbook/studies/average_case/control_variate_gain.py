@@ -75,8 +75,8 @@ SETTINGS: Final = {
         GainSetting(
             dataset="digits",
             models=("digits-linear-s0", "digits-cnn-s0", "digits-cnn-adv-s0"),
-            sigmas=(0.1, 0.2, 0.4), repeated="digits-cnn-s0", focus=0.4, samples=40,
-            few_images=12, repeats=10, reference=4096, fits=(1, 10),
+            sigmas=(0.1, 0.2, 0.4), repeated="digits-cnn-s0", focus=0.4, samples=24,
+            few_images=12, repeats=6, reference=2048, fits=(1, 10),
         ),
     ),
     "full": (
