@@ -2,7 +2,7 @@
 
 The input margin is the distance that matters, and it is expensive to measure; the
 logit margin is free. Chapter 21 asks when one tells the other, Chapters 22 and 23 use
-it, Chapter 22 learns a better one.
+it, Chapter 28 learns a better one.
 """
 
 from robustbook.margins._accuracy import (

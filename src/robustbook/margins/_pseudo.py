@@ -56,7 +56,7 @@ class PseudoMargin:
 
     References
     ----------
-    Margin paper, section 3.3 and appendix B.4. Chapter 22 of this book.
+    Margin paper, section 3.3 and appendix B.4. Chapter 28 of this book.
 
     Examples
     --------

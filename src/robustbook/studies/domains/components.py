@@ -63,7 +63,7 @@ def shares_of_variance(first: Values, second: Values, labels: Values) -> Row:
     digits of a class). Empty if nothing varies.
 
     The analysis of variance of two crossed factors, domain and digit, the digits nested
-    in classes. The audit of domain shift of this book.
+    in classes. The book's audit of domain shift.
 
     Examples
     --------

@@ -50,7 +50,7 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     how much the logit of class 1 is ahead. Each is a string of decimals.
 
     PA thesis, section 4.3, Experiment 5c; PA paper, appendix D. Training is stored in
-    the cache after every epoch. The audit of domain shift of this book.
+    the cache after every epoch. The book's audit of domain shift.
     """
     setting = run.setting
     seeds = range(run.seed, run.seed + setting.seeds)

@@ -78,7 +78,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     ``train``;
     "epoch": errors on the training images of one run, learned from and held out.
 
-    Margin paper, section 3.3, Figure 7 and Table 2. Chapter 22 of this book.
+    Margin paper, section 3.3, Figure 7 and Table 2. Chapter 28 of this book.
     """
     learning = _LEARNING[run.profile]
     for setting, model in run.each_model():
