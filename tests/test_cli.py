@@ -86,7 +86,7 @@ def test_json_is_the_measure(score: Score, arrays: Arrays) -> None:
     assert got["num_samples"] == 200
     assert got["num_classes"] == 4
     same = arrays["clean"].argmax(1) == arrays["shifted"].argmax(1)
-    assert got["afr_pred"] == same.mean()
+    assert got["same_answer_rate"] == same.mean()
     assert "accuracy" not in got
 
 
@@ -96,7 +96,7 @@ def test_labels_add_scores(score: Score, arrays: Arrays) -> None:
     got = strict_json(result.stdout)
     correct = (arrays["shifted"].argmax(1) == arrays["labels"]).mean()
     assert got["accuracy"] == 1.0
-    assert got["shifted_accuracy"] == got["afr_true"] == correct
+    assert got["shifted_accuracy"] == correct
 
 
 @pytest.mark.usefixtures("files")
@@ -105,7 +105,13 @@ def test_the_table_is_readable(score: Score, arrays: Arrays) -> None:
     assert result.exit_code == 0
     exact = posterior_agreement(arrays["clean"], arrays["shifted"])
     assert f"{exact.pa:.6f} nats per sample" in result.stdout
-    for words in ("pairs, classes", "standard error", "β*", "AFR_T", "AFR_P"):
+    for words in (
+        "pairs, classes",
+        "standard error",
+        "β*",
+        "accuracy, shifted",
+        "same-answer",
+    ):
         assert words in result.stdout
     assert max(map(len, result.stdout.splitlines())) < 80
 
@@ -424,7 +430,10 @@ def test_a_comparison_is_that_of_paired_contributions(compare: Score) -> None:
     assert difference["pa"]["interval"] == list(exact.interval)
     predicted, labels = [one.argmax(1) for one in logits], np.load("labels.npy")
     terms = {
-        "afr_pred": [predicted[0] == predicted[1], predicted[2] == predicted[3]],
+        "same_answer_rate": [
+            predicted[0] == predicted[1],
+            predicted[2] == predicted[3],
+        ],
         "accuracy": [predicted[0] == labels, predicted[2] == labels],
         "shifted_accuracy": [predicted[1] == labels, predicted[3] == labels],
     }
@@ -453,8 +462,8 @@ def test_a_comparison_is_readable_without_labels(compare: Score) -> None:
 def test_models_that_never_differ_have_an_interval_still(compare: Score) -> None:
     words = ("clean.npy", "shifted.npy") * 2
     (difference,) = strict_json(compare(*words, "--json").stdout)["differences"]
-    low, high = difference["afr_pred"]["interval"]
-    assert difference["afr_pred"]["value"] == difference["pa"]["value"] == 0
+    low, high = difference["same_answer_rate"]["interval"]
+    assert difference["same_answer_rate"]["value"] == difference["pa"]["value"] == 0
     assert -0.02 < low < 0 < high < 0.02
 
 

@@ -26,7 +26,7 @@ from robustbook.discrepancies import (
     total_variation,
     wasserstein,
 )
-from robustbook.scores import afr_pred
+from robustbook.scores import same_answer_rate
 
 mend_torchvision()
 from torchmetrics.image.fid import _compute_fid  # noqa: E402
@@ -172,7 +172,7 @@ def test_kl_has_a_direction_and_stays_exact_where_posteriors_underflow():
 def test_infinite_beta_compares_predictions():
     clean, shifted = cloud(50, 4, 1), cloud(50, 4, 2)
     tv = total_variation(clean, shifted, beta=math.inf)
-    assert tv == pytest.approx(1 - afr_pred(clean, shifted), abs=1e-12)
+    assert tv == pytest.approx(1 - same_answer_rate(clean, shifted), abs=1e-12)
     assert kl_divergence(clean, shifted, beta=math.inf) == math.inf
     js = jensen_shannon(clean, shifted, beta=math.inf)
     assert js == pytest.approx(math.log(2) * tv, rel=1e-12)

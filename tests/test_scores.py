@@ -1,4 +1,4 @@
-"""Accuracy, AFR_T and AFR_P against their definitions; bad input is named."""
+"""Accuracy and the same-answer rate against their definitions; bad input is named."""
 
 import math
 
@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from robustbook.scores import (
     accuracy,
-    afr_pred,
-    afr_true,
     predictions,
     rank_concordance,
+    same_answer_rate,
 )
 
 
@@ -32,26 +31,28 @@ def problems(draw):
 def test_definitions(problem):
     clean, shifted, labels = problem
     assert accuracy(clean, labels) == np.mean(clean.argmax(1) == labels)
-    assert afr_true(shifted, labels) == np.mean(shifted.argmax(1) == labels)
-    assert afr_pred(clean, shifted) == np.mean(clean.argmax(1) == shifted.argmax(1))
+    assert accuracy(shifted, labels) == np.mean(shifted.argmax(1) == labels)
+    assert same_answer_rate(clean, shifted) == np.mean(
+        clean.argmax(1) == shifted.argmax(1)
+    )
     assert predictions(clean).tolist() == clean.argmax(1).tolist()
 
 
 @given(problems())
 def test_relations(problem):
     clean, shifted, labels = problem
-    assert afr_pred(clean, shifted) == afr_pred(shifted, clean)
-    assert afr_pred(clean, clean) == 1.0
+    assert same_answer_rate(clean, shifted) == same_answer_rate(shifted, clean)
+    assert same_answer_rate(clean, clean) == 1.0
     # Accuracy cannot fall by more than predictions change.
-    change = abs(accuracy(clean, labels) - afr_true(shifted, labels))
-    assert change <= 1 - afr_pred(clean, shifted) + 1e-12
+    change = abs(accuracy(clean, labels) - accuracy(shifted, labels))
+    assert change <= 1 - same_answer_rate(clean, shifted) + 1e-12
 
 
 @given(problems(), st.sampled_from([torch.float16, torch.float32, torch.float64]))
 def test_torch_numpy_and_precision_agree(problem, dtype):
     clean, shifted, labels = problem
     tensors = (torch.as_tensor(clean, dtype=dtype), torch.as_tensor(shifted).to(dtype))
-    assert afr_pred(*tensors) == afr_pred(clean, shifted)
+    assert same_answer_rate(*tensors) == same_answer_rate(clean, shifted)
     assert accuracy(tensors[0], torch.as_tensor(labels)) == accuracy(clean, labels)
 
 
@@ -80,11 +81,9 @@ def test_bad_input_is_named(logits, labels, error, message):
         accuracy(logits, labels)
 
 
-def test_afr_names_its_own_argument():
-    with pytest.raises(ValueError, match="shifted_logits"):
-        afr_true(np.zeros(3), np.zeros(3, int))
+def test_the_shifted_logits_are_named():
     with pytest.raises(ValueError, match=r"shifted_logits.*\(2, 2\).*\(3, 2\)"):
-        afr_pred(np.zeros((2, 2)), np.zeros((3, 2)))
+        same_answer_rate(np.zeros((2, 2)), np.zeros((3, 2)))
 
 
 # ------------------------------------------------------------- rank concordance

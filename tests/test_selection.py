@@ -23,7 +23,9 @@ def test_agreement_is_accuracy_plus_common_mistakes(classes: int) -> None:
     neither = (first != labels) & (second != labels)
     common = neither & (first == second)
     extra = (neither.double().mean() + common.double().mean()).item()
-    assert scores["afr_pred"] == pytest.approx(2 * scores["accuracy"] - 1 + extra)
+    assert scores["same_answer_rate"] == pytest.approx(
+        2 * scores["accuracy"] - 1 + extra
+    )
     if classes == 2:
         assert torch.equal(neither, common)
         opposite = pair_scores(-logits[0], -logits[1], labels)
@@ -34,7 +36,7 @@ def test_a_constant_answer_has_the_largest_agreement() -> None:
     logits = torch.randn(30, 3, generator=torch.Generator().manual_seed(1))
     stuck = logits + torch.tensor([20.0, 0.0, 0.0])
     scores = pair_scores(stuck, stuck.flip(0), torch.arange(3).repeat(10))
-    assert scores["afr_pred"] == 1
+    assert scores["same_answer_rate"] == 1
     assert scores["beta"] == math.inf
     assert scores["pa"] == pytest.approx(math.log(3), abs=1e-6)
 

@@ -76,7 +76,7 @@ def test_colors_are_of_the_palette_and_models_differ():
     assert set(style.COLORS.values()) <= set(style.PALETTE.values())
     for group in (
         ("clean", "shifted"),
-        ("pa", "afr_true", "afr_pred", "bound", "adam"),
+        ("pa", "shifted_accuracy", "same_answer_rate", "bound", "adam"),
         ("perfect", "constant", "random"),
         ("pa", "hard", "confidence"),
     ):

@@ -20,7 +20,7 @@ from robustbook.agreement import (
 )
 from robustbook.attacks import apgd, bisect_result, fab, fgsm, fmn, pgd, smallest
 from robustbook.models import logits_of
-from robustbook.scores import accuracy, afr_pred, afr_true
+from robustbook.scores import accuracy, same_answer_rate
 
 CLASSES, COUNT = 1000, 64
 EPS = 0.05
@@ -90,9 +90,9 @@ def test_every_attack(network: nn.Module, name: str) -> None:
     right = clean.argmax(1) == labels
     assert bool(attacked.success[~right].all())
     assert float(attacked.success[right].double().mean()) > 0.5
-    true = afr_true(shifted, labels)
+    true = accuracy(shifted, labels)
     assert true == pytest.approx(1 - float(attacked.success.double().mean()), abs=0.02)
-    assert afr_pred(clean, shifted) <= 1 - accuracy(clean, labels) + true + 1e-9
+    assert same_answer_rate(clean, shifted) <= 1 - accuracy(clean, labels) + true + 1e-9
     result = posterior_agreement(clean, shifted)
     limit = math.log(CLASSES) - result.mismatch * math.log(2)
     assert 0 < result.pa <= limit + 1e-9
@@ -129,7 +129,7 @@ def test_growing_ratio_by_norm(linear: nn.Module) -> None:
     for ratio in ratios:
         mixed = shift_by_ratio(clean, shifted, ratio, norms=attacked.norms)
         sweep.append(result := posterior_agreement(clean, mixed))
-        assert afr_pred(clean, mixed) == 1 - max(ratio - wrong, 0)
+        assert same_answer_rate(clean, mixed) == 1 - max(ratio - wrong, 0)
         assert result.pa <= math.log(CLASSES) - result.mismatch * math.log(2) + 1e-9
     assert sweep[0].pa == pytest.approx(math.log(CLASSES))
     assert [one.pa for one in sweep] == sorted((one.pa for one in sweep), reverse=True)

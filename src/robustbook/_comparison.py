@@ -30,7 +30,7 @@ class Difference:
 class Comparison:
     """Two models on the same pairs.
 
-    Scores and differences are "pa", "afr_pred" and, with labels, "accuracy" and
+    Scores and differences are "pa", "same_answer_rate" and, with labels, "accuracy" and
     "shifted_accuracy".
     """
 
@@ -68,7 +68,7 @@ def compare_models(
 def _hits(clean: Any, shifted: Any, labels: Any) -> dict[str, Tensor]:
     """Whether each sample counts for each rate."""
     before, after = predictions(clean), predictions(shifted)
-    hits = {"afr_pred": before == after}
+    hits = {"same_answer_rate": before == after}
     if labels is not None:
         true = check_labels(
             "labels", labels, length=len(before), num_classes=clean.shape[1]

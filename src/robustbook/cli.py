@@ -143,18 +143,17 @@ def score(
 ) -> None:
     """Posterior agreement of a model between clean and shifted inputs."""
     from robustbook.agreement import posterior_agreement
-    from robustbook.scores import accuracy, afr_pred, afr_true
+    from robustbook.scores import accuracy, same_answer_rate
 
     files = {"logits": clean, "shifted_logits": shifted}
     with _in_words(files | {"labels": labels, "prior": prior}):
         (logits, shifted_logits), true, weights = _read(files, labels, prior, key)
         agreement = posterior_agreement(logits, shifted_logits, prior=weights, tol=tol)
-        scores = {"afr_pred": afr_pred(logits, shifted_logits)}
+        scores = {"same_answer_rate": same_answer_rate(logits, shifted_logits)}
         if true is not None:
             scores |= {
                 "accuracy": accuracy(logits, true),
                 "shifted_accuracy": accuracy(shifted_logits, true),
-                "afr_true": afr_true(shifted_logits, true),
             }
     if as_json:
         _print_json(_fields(agreement) | scores)
@@ -239,8 +238,7 @@ _FIELDS = (
 _RATES = {
     "accuracy": "accuracy, clean",
     "shifted_accuracy": "accuracy, shifted",
-    "afr_true": "accuracy, shifted (AFR_T)",
-    "afr_pred": "same-answer rate (AFR_P)",
+    "same_answer_rate": "same-answer rate",
 }
 
 

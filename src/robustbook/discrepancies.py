@@ -187,7 +187,7 @@ def total_variation(
     -------
     float, or Tensor of shape (N,)
         In [0, 1]. With ``beta=inf``, and without ties, the mean is the mismatch
-        rate 1 - AFR_P.
+        rate.
 
     {TypeError} {ValueError}
 

@@ -1,6 +1,6 @@
 """Accuracy-based scores, and how steadily a score ranks models.
 
-Accuracy and the attack failure rates look at predictions, the class with the largest
+Accuracy and the same-answer rate look at predictions, the class with the largest
 logit, and at nothing else: how large the logit is does not enter. Where classes tie,
 the first of them is the prediction.
 """
@@ -21,7 +21,7 @@ from robustbook._checks.arguments import (
 )
 from robustbook._docs import SharedDocs
 
-__all__ = ["accuracy", "afr_pred", "afr_true", "predictions", "rank_concordance"]
+__all__ = ["accuracy", "predictions", "rank_concordance", "same_answer_rate"]
 
 ArrayLike = Tensor | npt.NDArray[Any]
 
@@ -73,6 +73,9 @@ def predictions(logits: ArrayLike) -> Tensor:
 def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
     """Return the share of samples that are classified correctly, in [0, 1].
 
+    On shifted inputs it is the papers' AFR_T. A sample that the model got wrong before
+    the shift counts against it there, too: it measures the task as much as the shift.
+
     Parameters
     ----------
     {logits} {labels}
@@ -86,41 +89,19 @@ def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
     >>> round(accuracy(logits, torch.tensor([0, 1, 1])), 3)
     0.667
     """
-    return _share_correct("logits", logits, labels)
+    checked = check_logits("logits", logits)
+    num_samples, num_classes = checked.shape
+    truth = check_labels(
+        "labels", labels, length=num_samples, num_classes=num_classes
+    ).to(checked.device)
+    return float((checked.argmax(dim=1) == truth).double().mean())
 
 
 @_SHARED.fill
-def afr_true(shifted_logits: ArrayLike, labels: ArrayLike) -> float:
-    r"""Return the attack failure rate by the true labels, AFR_T, in [0, 1].
+def same_answer_rate(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
+    r"""Return the share of pairs with the same prediction: the papers' AFR_P.
 
-    .. math:: \mathrm{AFR}_T = \frac1N \sum_i [\hat y''_i = y_i],
-
-    the accuracy on the shifted sample. A sample that the model got wrong before the
-    shift counts against it here, too: it measures the task as much as the shift.
-    Source: the PA paper, section 4.1; the PA thesis, section 4.2; Chapter 2.
-
-    Parameters
-    ----------
-    {shifted_logits} {labels}
-
-    {TypeError} {ValueError}
-
-    Examples
-    --------
-    >>> import torch
-    >>> afr_true(torch.tensor([[2.0, 0.0], [0.5, 1.0]]), torch.tensor([0, 0]))
-    0.5
-    """
-    return _share_correct("shifted_logits", shifted_logits, labels)
-
-
-@_SHARED.fill
-def afr_pred(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
-    r"""Return the attack failure rate by the predictions, AFR_P, in [0, 1].
-
-    The share of pairs whose two predictions agree,
-
-    .. math:: \mathrm{AFR}_P = \frac1N \sum_i [\hat y''_i = \hat y'_i] = 1 - m,
+    .. math:: \frac1N \sum_i [\hat y''_i = \hat y'_i] = 1 - m,
 
     with :math:`m` the mismatch rate. No label is needed. Source: the PA thesis, section
     4.2; Chapters 8 and 2.
@@ -135,7 +116,7 @@ def afr_pred(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
     --------
     >>> import torch
     >>> clean = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
-    >>> afr_pred(clean, clean.flip(0))
+    >>> same_answer_rate(clean, clean.flip(0))
     0.0
     """
     clean, shifted = check_logit_pair(logits, shifted_logits)
@@ -188,12 +169,3 @@ def rank_concordance(scores: ArrayLike) -> float:
     statistic = friedmanchisquare(*table.numpy().T).statistic
     # Rounding can lift it above 1 where there are ties.
     return min(float(statistic / (len(table) * (table.shape[1] - 1))), 1.0)
-
-
-def _share_correct(name: str, logits: ArrayLike, labels: ArrayLike) -> float:
-    checked = check_logits(name, logits)
-    num_samples, num_classes = checked.shape
-    truth = check_labels(
-        "labels", labels, length=num_samples, num_classes=num_classes
-    ).to(checked.device)
-    return float((checked.argmax(dim=1) == truth).double().mean())

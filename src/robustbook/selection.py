@@ -14,7 +14,7 @@ from robustbook._checks.arguments import (
 from robustbook.agreement import pair_nearest, posterior_agreement
 from robustbook.datasets import Dataset
 from robustbook.models import features_of
-from robustbook.scores import accuracy, afr_pred
+from robustbook.scores import accuracy, same_answer_rate
 
 __all__ = ["pair_by_features", "pair_scores", "worst_group_accuracy"]
 
@@ -35,8 +35,9 @@ def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, fl
     Returns
     -------
     dict of str to float
-        "accuracy", the mean over the two samples; "afr_pred", the share of pairs whose
-        predictions agree; "pa", posterior agreement in nats per sample, exact to 1e-6;
+        "accuracy", the mean over the two samples; "same_answer_rate", the share of
+        pairs whose predictions agree; "pa", posterior agreement in nats per sample,
+        exact to 1e-6;
         "pa_se", its standard error; "beta", the inverse temperature where it is
         attained, infinite if all predictions agree; "confidence", the mean
         probability of the predicted class of the second sample.
@@ -46,14 +47,14 @@ def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, fl
     >>> logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     >>> shifted = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.1]])
     >>> scores = pair_scores(logits, shifted, torch.tensor([0, 1, 0]))
-    >>> round(scores["accuracy"], 3), round(scores["afr_pred"], 3)
+    >>> round(scores["accuracy"], 3), round(scores["same_answer_rate"], 3)
     (0.833, 0.667)
     """
     logits, shifted = as_tensor("logits", logits), as_tensor("shifted", shifted)
     result = posterior_agreement(logits, shifted, tol=1e-6)
     return {
         "accuracy": (accuracy(logits, labels) + accuracy(shifted, labels)) / 2,
-        "afr_pred": afr_pred(logits, shifted),
+        "same_answer_rate": same_answer_rate(logits, shifted),
         "pa": result.pa,
         "pa_se": result.standard_error,
         "beta": result.beta,

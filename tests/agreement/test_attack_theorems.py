@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.scores import accuracy, afr_pred, predictions
+from robustbook.scores import accuracy, predictions, same_answer_rate
 
 
 @pytest.fixture
@@ -89,7 +89,9 @@ def test_failures_of_norm_zero_come_first() -> None:
     shifted = torch.where(misled[:, None], clean.roll(1, 1), clean)
     norms = torch.where(misled, 0.1, 0.0)
     for ratio in (0.0, 0.3, 0.7, 0.75, 0.9, 1.0):
-        kept = afr_pred(clean, shift_by_ratio(clean, shifted, ratio, norms=norms))
+        kept = same_answer_rate(
+            clean, shift_by_ratio(clean, shifted, ratio, norms=norms)
+        )
         assert kept == pytest.approx(1 - max(ratio - 0.7, 0))
 
 

@@ -44,7 +44,7 @@ def test_groups_add_up(summaries):
         correct = row["count_kept_correct"] + row["count_changed_correct"]
         assert correct == pytest.approx(row["accuracy"] * row["samples"])
         kept = row["count_kept_correct"] + row["count_kept_wrong"]
-        assert kept == pytest.approx(row["afr_pred"] * row["samples"])
+        assert kept == pytest.approx(row["same_answer_rate"] * row["samples"])
         assert row["hard_part"] + row["confidence_part"] == pytest.approx(row["pa"])
 
 

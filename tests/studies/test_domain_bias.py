@@ -62,7 +62,7 @@ def test_numbers_fit_together(domain_bias):
             assert row[f"next_{name}"] <= row[f"share_{name}"]
             assert row[f"next_{name}"] + row[f"share_{name}"] <= 1 + 1e-6
         assert 0 <= row["alignment"] <= 1 + 1e-6
-        assert 0 <= row["pa"] <= row["afr_pred"] * math.log(2) + 1e-6
+        assert 0 <= row["pa"] <= row["same_answer_rate"] * math.log(2) + 1e-6
 
 
 def test_pictures_are_what_the_numbers_are_of(domain_bias):
@@ -78,7 +78,7 @@ def test_pictures_are_what_the_numbers_are_of(domain_bias):
         assert np.corrcoef(x, y)[0, 1] == pytest.approx(epoch["correlation"], abs=0.01)
         # In quick these are all validation pairs: each pair is as it was scored.
         agree = float((np.sign(margins[0]) == np.sign(margins[1])).mean())
-        assert agree == pytest.approx(epoch["afr_pred"], abs=0.011)
+        assert agree == pytest.approx(epoch["same_answer_rate"], abs=0.011)
         right = (np.array(margins) > 0) == (np.array(list(row["labels"])) == "1")
         assert right.mean() == pytest.approx(epoch["accuracy"], abs=0.011)
         raw = float(((common_x - common_y) ** 2).mean())

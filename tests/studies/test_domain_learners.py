@@ -58,24 +58,24 @@ def test_differences_are_those_of_the_means(domain_learners):
         theirs = domain_learners.select(
             what="pair", ratio=1.0, learner=row["other"], **where
         )
-        for name in ("pa", "afr_pred", "afr_true"):
+        for name in ("pa", "same_answer_rate", "shifted_accuracy"):
             by_seed = [a[name] - b[name] for a, b in zip(ours, theirs, strict=True)]
             assert row[name] == pytest.approx(sum(by_seed) / 2, abs=1e-6)
             half = abs(by_seed[0] - by_seed[1]) / 2
             assert row[f"{name}_se_seeds"] == pytest.approx(half, abs=1e-6)
             assert row[f"{name}_se_images"] >= 0
         if (row["digits"], row["factors"]) == ("same", 0):
-            assert row["pa"] == row["afr_pred"] == row["pa_se_images"] == 0
+            assert row["pa"] == row["same_answer_rate"] == row["pa_se_images"] == 0
 
 
 def test_scores_fit_together(domain_learners):
     for row in domain_learners.select(what="pair"):
-        most = math.log(2) - (1 - row["afr_pred"]) * math.log(2)
+        most = math.log(2) - (1 - row["same_answer_rate"]) * math.log(2)
         assert -1e-9 <= row["pa"] <= most + 1e-9
         assert 0.5 <= row["confidence"] <= 1
         assert -1 <= row["cosine"] <= 1 + 1e-6
         if row["digits"] == "same" and row["factors"] == 0:
-            assert row["first_accuracy"] == row["afr_true"]
+            assert row["first_accuracy"] == row["shifted_accuracy"]
         assert row["samples"] == PLAN.laps * row["digits_seen"]
         if row["digits"] == "same" and row["factors"] == 0:
             assert row["pa"] == pytest.approx(math.log(2))
@@ -87,7 +87,7 @@ def test_learners_learn_the_domains_they_see(domain_learners):
         for learner in LEARNERS:
             where = {"setup": setup, "learner": learner, "digits": "same", "ratio": 1.0}
             seen = [
-                row["afr_true"]
+                row["shifted_accuracy"]
                 for k in (0, 1)
                 for row in domain_learners.select(what="pair", factors=k, **where)
             ]
@@ -115,7 +115,7 @@ def test_a_stopped_training_goes_on(domain_learners, tmp_path, monkeypatch, stop
     where |= {"digits": "other", "factors": 1, "ratio": 1.0}
     pair = domain_learners.row(what="pair", **where)
     right = trained.second["other"][1].argmax(1) == trained.labels["other"]
-    assert pair["afr_true"] == float(right.double().mean())
+    assert pair["shifted_accuracy"] == float(right.double().mean())
 
 
 def test_pairs_of_other_digits_share_none():

@@ -41,13 +41,20 @@ def test_every_training_has_every_epoch(domain_selection, domain_shortcuts):
 
 
 def test_columns_are_those_of_the_documentation(domain_selection, domain_shortcuts):
-    names = {"accuracy", "afr_pred", "pa", "other_afr_pred", "other_pa", "classes"}
+    names = {
+        "accuracy",
+        "same_answer_rate",
+        "pa",
+        "other_same_answer_rate",
+        "other_pa",
+        "classes",
+    }
     tests = {f"test/{k}" for k in range(6)}
     shared = {"factor", "learner", "training_seed", "epoch", "loss", "risk"} | tests
     assert set(domain_selection.rows[0]) == shared | {
         f"{p}/{n}" for p in PAIRS for n in names
     }
-    of_tests = {f"tests/{n}" for n in ("afr_pred", "pa", "beta", "confidence")}
+    of_tests = {f"tests/{n}" for n in ("same_answer_rate", "pa", "beta", "confidence")}
     assert set(domain_shortcuts.rows[0]) == (
         shared | {"setting"} | {f"ID/{name}" for name in names} | of_tests
     )
@@ -57,7 +64,7 @@ def test_scores_fit_together(domain_selection, domain_shortcuts):
     for rows, most in ((domain_selection, 4), (domain_shortcuts, 3)):
         for row in rows.rows:
             for name in (name for name in row if name.endswith("pa")):
-                agreed = row[name.replace("pa", "afr_pred")]
+                agreed = row[name.replace("pa", "same_answer_rate")]
                 bound = math.log(most) - (1 - agreed) * math.log(2)
                 assert -1e-5 <= row[name] <= bound + 1e-5
             assert 1 <= row["ID/classes"] <= most
@@ -65,9 +72,9 @@ def test_scores_fit_together(domain_selection, domain_shortcuts):
 
 def test_the_same_picture_twice_agrees_whatever_the_model(domain_selection):
     for row in domain_selection.rows:
-        assert row["SD/afr_pred"] == 1
+        assert row["SD/same_answer_rate"] == 1
         assert row["SD/pa"] == pytest.approx(math.log(4), abs=1e-5)
-        assert row["SD/other_afr_pred"] < 1 or row["SD/classes"] < 4
+        assert row["SD/other_same_answer_rate"] < 1 or row["SD/classes"] < 4
 
 
 def test_a_shortcut_without_exception_is_believed(domain_shortcuts):
@@ -91,9 +98,9 @@ def test_criteria_by_hand():
     shifted = torch.tensor([[1.0, 0.0], [0.0, 3.0], [0.0, 0.2], [0.0, 0.7]])
     found = criteria(logits, shifted, labels)
     assert found["accuracy"] == pytest.approx((0.75 + 0.75) / 2)
-    assert found["afr_pred"] == pytest.approx(0.5)
+    assert found["same_answer_rate"] == pytest.approx(0.5)
     # Rows 0 and 2 are of one class, 1 and 3 of the other: each takes the other's.
-    assert found["other_afr_pred"] == pytest.approx(0.5)
+    assert found["other_same_answer_rate"] == pytest.approx(0.5)
     crossed = shifted[[2, 3, 0, 1]]
     assert found["other_pa"] == pytest.approx(
         posterior_agreement(logits, crossed).pa, abs=1e-6

@@ -11,11 +11,13 @@ from robustbook.studies.adversarial.noise import FOCUS, RATIOS
 
 def check_scores(row, classes):
     top = math.log(classes)
-    assert 0 <= row["pa"] <= top - (1 - row["afr_pred"]) * math.log(2) + 1e-9
+    assert 0 <= row["pa"] <= top - (1 - row["same_answer_rate"]) * math.log(2) + 1e-9
     assert row["hard_part"] + row["confidence_part"] == pytest.approx(row["pa"])
     assert 1 / classes <= row["confidence_after"] <= 1
-    assert row["afr_pred_se"] == pytest.approx(
-        math.sqrt(row["afr_pred"] * (1 - row["afr_pred"]) / row["samples"])
+    assert row["same_answer_rate_se"] == pytest.approx(
+        math.sqrt(
+            row["same_answer_rate"] * (1 - row["same_answer_rate"]) / row["samples"]
+        )
     )
 
 
@@ -43,8 +45,8 @@ def test_many_words_lead_the_classifier(text_edits):
     for row in text_edits.select(what="shift", how="insert", power=64):
         before = clean[row["training_seed"]]["accuracy"]
         right = row["kind"] == "amplify"
-        assert row["afr_true"] == pytest.approx(1 if right else 0, abs=0.01)
-        assert row["afr_pred"] == pytest.approx(
+        assert row["shifted_accuracy"] == pytest.approx(1 if right else 0, abs=0.01)
+        assert row["same_answer_rate"] == pytest.approx(
             before if right else 1 - before, abs=0.01
         )
 

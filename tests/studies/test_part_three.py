@@ -40,7 +40,7 @@ def test_nothing_shifted_is_full_agreement(adversarial_sweep):
     for row in adversarial_sweep.select(ratio=0.0):
         assert row["pa"] == pytest.approx(math.log(10))
         assert row["beta"] == math.inf
-        assert row["afr_pred"] == 1
+        assert row["same_answer_rate"] == 1
         assert row["log_pa"] == pytest.approx(0, abs=1e-9)
 
 
@@ -56,7 +56,7 @@ def test_only_the_defended_model_has_a_surrogate_and_it_is_weaker(adversarial_sw
     for row in rows:
         where = {"model": row["model"], "eps": row["eps"], "ratio": 1.0}
         direct = adversarial_sweep.row(attack="pgd", **where)
-        assert row["afr_true"] <= direct["afr_true"]
+        assert row["shifted_accuracy"] <= direct["shifted_accuracy"]
 
 
 def test_rank_stability_is_reproducible_and_bounded(rank_stability):
@@ -122,7 +122,7 @@ def test_where_all_is_attacked_it_agrees_with_the_sweep(
     assert len(rows) == 3 * 10  # bounds, pairs of five models
     for row in rows:
         first, second = (found[row[key], row["eps"]] for key in ("first", "second"))
-        for measure in ("pa", "afr_true", "afr_pred"):
+        for measure in ("pa", "shifted_accuracy", "same_answer_rate"):
             difference = first[measure] - second[measure]
             assert row[measure] == pytest.approx(difference, abs=4e-9)
             # A paired error is at most the sum of the two.

@@ -10,7 +10,7 @@ import torch
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import Dataset, diagvib
 from robustbook.models import build_model, features_of, logits_of
-from robustbook.scores import accuracy, afr_pred
+from robustbook.scores import accuracy, same_answer_rate
 from robustbook.selection import pair_scores
 from robustbook.training import (
     ERM,
@@ -39,7 +39,7 @@ def test_every_epoch_has_every_criterion(learn, data):
     last = history.rows[-1]
     agreement = posterior_agreement(logits, shifted)
     assert last["ID/pa"] == pytest.approx(agreement.pa, abs=2e-6)
-    assert last["ID/afr_pred"] == afr_pred(logits, shifted)
+    assert last["ID/same_answer_rate"] == same_answer_rate(logits, shifted)
     mean = (accuracy(logits, first.labels) + accuracy(shifted, first.labels)) / 2
     assert last["ID/accuracy"] == pytest.approx(mean)
     test = data["tests"]["5"]

@@ -50,7 +50,7 @@ class Agreement:
     num_classes : int
         K.
     mismatch : float
-        Share of pairs whose predictions (first argmax) differ: 1 - AFR_P.
+        Share of pairs whose predictions (first argmax) differ.
     hard_part : float
         The agreement of the predictions alone, without confidences: the capacity
         of the K-ary symmetric channel at ``mismatch`` (nats).

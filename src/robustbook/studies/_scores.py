@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from robustbook.agreement import Agreement, posterior_agreement
-from robustbook.scores import accuracy, afr_pred
+from robustbook.scores import accuracy, same_answer_rate
 from robustbook.studies._run import Row
 from robustbook.studies._statistics import share_row
 
@@ -26,8 +26,8 @@ def agreement_row(result: Agreement) -> Row:
 def failure_rates(logits: Tensor, shifted: Tensor, labels: Tensor) -> Row:
     """Both attack failure rates with their errors."""
     return {
-        **share_row("afr_true", accuracy(shifted, labels), len(labels)),
-        **share_row("afr_pred", afr_pred(logits, shifted), len(labels)),
+        **share_row("shifted_accuracy", accuracy(shifted, labels), len(labels)),
+        **share_row("same_answer_rate", same_answer_rate(logits, shifted), len(labels)),
     }
 
 
@@ -50,6 +50,6 @@ def sample_terms(
     after = shifted.argmax(1)
     return {
         "pa": result.per_sample.double(),
-        "afr_true": (after == labels).double(),
-        "afr_pred": (after == logits.argmax(1)).double(),
+        "shifted_accuracy": (after == labels).double(),
+        "same_answer_rate": (after == logits.argmax(1)).double(),
     }

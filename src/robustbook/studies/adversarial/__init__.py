@@ -1,1 +1,1 @@
-"""Part III: networks under attack, noise and edits of their text."""
+"""Part II: networks under attack, noise and edits of their text."""

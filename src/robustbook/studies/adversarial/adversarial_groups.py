@@ -290,8 +290,8 @@ def _resampled(
     ]
     values = {
         "pa": np.array(agreements),
-        "afr_pred": kept.double().numpy()[index].mean(1),
-        "afr_true": right.double().numpy()[index].mean(1),
+        "same_answer_rate": kept.double().numpy()[index].mean(1),
+        "shifted_accuracy": right.double().numpy()[index].mean(1),
     }
     for name in POSTERIOR:
         terms = getattr(discrepancies, name)(clean, shifted, reduction="none")

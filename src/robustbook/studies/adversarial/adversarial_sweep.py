@@ -39,7 +39,7 @@ def rows(
     One row for each model, attack, bound and ratio: ``pa`` with its standard error over
     samples (``pa_se``) and its standard deviation over orders (``pa_order_sd``), in
     nats; ``beta`` of the first order; ``hard_part`` and ``confidence_part``;
-    ``afr_true`` and ``afr_pred`` with theirs.
+    ``shifted_accuracy`` and ``same_answer_rate`` with theirs.
     """
     jobs = [
         (model, attack)
@@ -70,7 +70,7 @@ def _over_ratios(pair: AttackedLogits, attack: Attack, seed: int) -> Iterator[Ro
             "orders": len(orders), "samples": len(pair.labels), **row,
             **{
                 f"{key}_order_sd": pstdev(order[key] for order in orders)
-                for key in ("pa", "afr_true", "afr_pred")
+                for key in ("pa", "shifted_accuracy", "same_answer_rate")
             },
         }  # fmt: skip
 

@@ -17,9 +17,9 @@ __all__ = ["SETTINGS", "rows"]
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     """Attack every network at one bound with more and more steps of PGD.
 
-    One row for each model and number of steps: ``afr_true`` and ``pa`` with their
-    standard errors. Networks that are attacked with fewer steps elsewhere stop earlier
-    here, too.
+    One row for each model and number of steps: ``shifted_accuracy`` and ``pa`` with
+    their standard errors. Networks that are attacked with fewer steps elsewhere stop
+    earlier here, too.
     """
     setting, samples = run.setting, len(run.data)
     jobs = [
@@ -35,7 +35,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
             "dataset": run.data.name, "model": model, "eps": setting.focus,
             "steps": steps, "samples": samples,
             **share_row(
-                "afr_true", accuracy(pair.shifted_logits, pair.labels), samples
+                "shifted_accuracy", accuracy(pair.shifted_logits, pair.labels), samples
             ),
             "pa": result.pa, "pa_se": result.standard_error,
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Attack once, keep the logits: what the studies of Part III start from."""
+"""Attack once, keep the logits: what the studies of Part II start from."""
 
 from __future__ import annotations
 

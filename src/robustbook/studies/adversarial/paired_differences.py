@@ -17,7 +17,7 @@ from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
 __all__ = ["SETTINGS", "rows"]
 
-#: At ratio 0 nothing is shifted: PA is log K and AFR_P is 1 for every model.
+#: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))
 
 
@@ -30,8 +30,8 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     attack failure rates. The standard error is that of the mean difference.
 
     One row for each bound, ratio and pair of models (``first``, ``second``): ``pa``,
-    ``afr_true`` and ``afr_pred`` of the first less that of the second, and their
-    standard errors, ``pa_se`` and so on.
+    ``shifted_accuracy`` and ``same_answer_rate`` of the first minus that of the second,
+    and their standard errors, ``pa_se`` and so on.
     """
     pairs: dict[float | None, dict[str, AttackedLogits]] = {}
     for model in run.setting.models:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.scores import accuracy, afr_pred, rank_concordance
+from robustbook.scores import accuracy, rank_concordance, same_answer_rate
 from robustbook.studies._run import Row, Run, under
 from robustbook.studies._statistics import Values
 from robustbook.studies.adversarial.attacked import AttackedLogits, attacked, attacks_on
@@ -19,8 +19,8 @@ from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
 __all__ = ["SETTINGS", "rows"]
 
-MEASURES: Final = ("pa", "afr_true", "afr_pred")
-#: At ratio 0 nothing is shifted: PA is log K and AFR_P is 1 for every model.
+MEASURES: Final = ("pa", "shifted_accuracy", "same_answer_rate")
+#: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))
 #: Draws in the quick profile; in "full" as many as are asked for.
 QUICK_DRAWS: Final = 10
@@ -75,7 +75,7 @@ def _scores(
             table[:, row, column] = (
                 posterior_agreement(clean, mixed, tol=TOLERANCE).pa,
                 accuracy(mixed, labels),
-                afr_pred(clean, mixed),
+                same_answer_rate(clean, mixed),
             )
     return table
 

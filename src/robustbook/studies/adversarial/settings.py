@@ -1,4 +1,4 @@
-"""Which networks meet which attacks, on which images: Part III's one table."""
+"""Which networks meet which attacks, on which images: Part II's one table."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Part V: predictions under random noise."""
+"""Part IV: predictions under random noise."""

@@ -1,1 +1,1 @@
-"""Part IV: learners that are trained on two domains."""
+"""Part III: learners that are trained on two domains."""

@@ -35,7 +35,7 @@ LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
 DIGITS: Final = ("same", "other")
 #: The criterion that selects the weights with which the tests are evaluated.
 SELECTED_BY: Final = "same/accuracy"
-_KEPT: Final = (SELECTED_BY, "same/afr_pred", "same/pa")
+_KEPT: Final = (SELECTED_BY, "same/same_answer_rate", "same/pa")
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     Rows for each ``setup`` ("printed" or "configured" environments), ``learner``
     ("ERM", "IRM", "IRM-100"), ``training_seed`` (0, 1, ... after the seed of the
     validation images) and ``epoch``, with ``what`` =
-    "epoch": loss, risk and scores of all validation pairs (accuracy, afr_pred, pa,
-    pa_se, beta, confidence), and what :func:`picture_numbers` says of 128 of them;
+    "epoch": loss, risk and scores of all validation pairs (accuracy, same_answer_rate,
+    pa, pa_se, beta, confidence), and what :func:`picture_numbers` says of 128 of them;
     "picture": for those, ``labels`` as a string of classes, and ``first``, ``second``:
     where the two samples of each pair are along the first principal component of their
     own sample; ``common_first``, ``common_second``: along that of both samples

@@ -47,9 +47,9 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     "same" or "other", with so many ``factors`` shifted in a share ``ratio`` of it.
     Standard errors are clustered by the first sample's digit;
     "difference" (without a training seed): by how much ``learner`` is above ``other``
-    in ``pa``, ``afr_pred`` and ``afr_true`` of pairs with all of the second sample
-    shifted, on average over the seeds, with errors over the images (``_se_images``) and
-    over the trainings (``_se_seeds``).
+    in ``pa``, ``same_answer_rate`` and ``shifted_accuracy`` of pairs with all of the
+    second sample shifted, on average over the seeds, with errors over the images
+    (``_se_images``) and over the trainings (``_se_seeds``).
 
     PA thesis, section 4.3, Experiments 5a and 5b; PA paper, section 4.2. Training is
     stored in the cache after every epoch. Chapter 14 of this book.
@@ -102,7 +102,7 @@ def _between(learner: list[TrainedPair], other: list[TrainedPair]) -> Iterator[R
                 [_by_sample(trained, digits, factors) for trained in trainings]
                 for trainings in (learner, other)
             )
-            for name in ("pa", "afr_pred", "afr_true"):
+            for name in ("pa", "same_answer_rate", "shifted_accuracy"):
                 differences = torch.stack(
                     [a[name] - b[name] for a, b in zip(ours, theirs, strict=True)]
                 )

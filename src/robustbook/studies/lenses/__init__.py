@@ -1,1 +1,1 @@
-"""Part VII: all measures on the same networks and images."""
+"""Part VI: all measures on the same networks and images."""

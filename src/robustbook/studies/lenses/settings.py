@@ -29,7 +29,7 @@ class LensSetting(Setting):
     severity: int = 3
 
 
-#: Part VI looks for margins of the same networks on CIFAR-10: the cache has them.
+#: Part V looks for margins of the same networks on CIFAR-10: the cache has them.
 _CIFAR10: Final = MARGINS["full"][0]
 
 SETTINGS: Final = {

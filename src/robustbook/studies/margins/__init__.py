@@ -1,1 +1,1 @@
-"""Part VI: distances to the boundary."""
+"""Part V: distances to the boundary."""

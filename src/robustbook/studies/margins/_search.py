@@ -1,4 +1,4 @@
-"""The search for the closest image of another class, as all of Part VI takes it."""
+"""The search for the closest image of another class, as all of Part V takes it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
 
     One row for each model and ``search``: "fmn" and "fab", 100 steps and untargeted
     (FAB is what the margin paper takes); "input_margin", the defaults of
-    :func:`robustbook.margins.input_margin`; "recipe", what the other studies of Part VI
+    :func:`robustbook.margins.input_margin`; "recipe", what the other studies of Part V
     take; "long", three to five times longer. The excess over the smallest bound of all
     (or over the exact margin, where ``exact``): ``excess_mean``, ``excess_q50``,
     ``excess_q90``, ``excess_max``, counted as 1 where nothing was found (``failed``);

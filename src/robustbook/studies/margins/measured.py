@@ -1,4 +1,4 @@
-"""Measure input margins once, keep them: what all studies of Part VI start from."""
+"""Measure input margins once, keep them: what all studies of Part V start from."""
 
 from __future__ import annotations
 

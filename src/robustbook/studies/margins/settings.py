@@ -1,4 +1,4 @@
-"""Which networks are searched how, on how many images: Part VI's one table."""
+"""Which networks are searched how, on how many images: Part V's one table."""
 
 from __future__ import annotations
 
