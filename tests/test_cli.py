@@ -453,7 +453,7 @@ def test_a_comparison_is_readable_without_labels(compare: Score) -> None:
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert [line[:20].split(",")[0].strip() for line in lines[3:]] == [
-        "", "posterior agreement", "same-answer rate (AF",
+        "", "posterior agreement", "same-answer rate",
     ]  # fmt: skip
     assert lines[3].split() == ["A", "B", "A", "-", "B", "s.e.", "95", "%", "interval"]
     assert max(map(len, lines)) < 80
