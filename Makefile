@@ -19,7 +19,7 @@ PORT    ?= 8000
 
 .DEFAULT_GOAL := help
 .PHONY: help env doctor book site pdf named rerun publish timings sync serve \
-  lab slides test check lint ruff types floors clean-runtime bench clean
+  lab slides test ranges check lint ruff types floors clean-runtime bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,7 +114,10 @@ phase = start=$$(date +%s); $(MAKE) --no-print-directory $(1) && \
 test: ## Run all checks and tests
 	@$(call phase,env,environment)
 	@$(call phase,-j $(JOBS) check lint,check and lint)
-	@$(BIN)/python -m pytest --numprocesses $(JOBS)
+	@$(BIN)/python -m pytest --numprocesses $(JOBS) -m "not ranges"
+
+ranges: env ## Run the chapters at the other ends of their parameters' ranges
+	$(BIN)/python -m pytest --numprocesses $(JOBS) -m ranges tests/press
 
 check: env
 	$(RUN) check

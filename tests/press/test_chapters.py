@@ -35,7 +35,12 @@ def measured_once(
 @pytest.mark.parametrize(
     ("chapter", "end"),
     [
-        pytest.param(chapter, end, id=f"{chapter.name}-{name}")
+        pytest.param(
+            chapter,
+            end,
+            id=f"{chapter.name}-{name}",
+            marks=[pytest.mark.ranges] if end else [],
+        )
         for chapter in list_chapters(ROOT)
         for end, name in enumerate(("low", "high"))
         # A chapter without parameters of its own runs once.
