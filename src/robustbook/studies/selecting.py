@@ -35,7 +35,7 @@ def select_epochs(
     Parameters
     ----------
     epochs : DataFrame
-        One row for each epoch: "epoch", the columns of :data:`TRAINING` that tell the
+        One row for each epoch: "epoch", the columns of ``TRAINING`` that tell the
         trainings apart, and whatever was measured.
     criterion : str
         The column that is to be largest.
