@@ -46,6 +46,8 @@ _SOLUTION = re.compile(
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}")
 _SAYS = re.compile(r"^\s*(?:say|claim|show_table)\(", re.MULTILINE)
 _GLUE = re.compile(r"\{glue:?\w*\}`")
+# Letters below 9 px on a telephone: style.py says why.
+_SMALL = re.compile(r"(?:font|label)size=(?:\d|10)(?:\.\d+)?\b|figsize=\((?:[6-9]|1\d|5\.9)")
 _BARE_IMAGE = re.compile(r"!\[\s*\]\(")
 
 
@@ -141,6 +143,10 @@ def _check_cells(source: Source) -> Iterator[Problem]:
             yield Problem(source.place(index), fault, "say what it shows")
         if cell.cell_type != "code" or _UNSEEN & set(cell_tags(cell)):
             continue
+        if small := _SMALL.search(cell.source):
+            fault = f"letters too small for a telephone: {small[0]}"
+            remedy = "fontsize=11 or more, figures 5.8 inches wide or less"
+            yield Problem(source.place(index), fault, remedy)
         if "figure" in cell.metadata.get("mystnb", {}) and _SAYS.search(cell.source):
             fault = "a figure's cell that also says something, which gets the caption"
             yield Problem(source.place(index), fault, "say it in the next cell")

@@ -113,6 +113,7 @@ say("Two.")"""
         (swap("print(profile, seed)", "print(seed)\n" * 16), "16 lines of code"),
         (swap("[parameters]", "[parameters, hide-input]"), "2 of 3 code cells are"),
         (swap("We add.", "We add {glue:text}`sum-two:d`."), "a number of a run"),
+        (swap("profile, seed", "'fontsize=10'"), "letters too small"),
         (swap("print(profile, seed)", FIGURE), "a figure's cell that also says"),
     ],
 )
