@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,23 +40,38 @@ def test_a_truth_value_may_be_an_array_of_one(holds, capsys) -> None:
     assert capsys.readouterr().out.startswith("✓")
 
 
-@pytest.mark.parametrize("holds", [np.ones(2) > 0, torch.ones(2) > 0])
-def test_several_truth_values_are_refused(holds) -> None:
+@pytest.mark.parametrize(
+    "holds",
+    [np.ones(2) > 0, torch.ones(2) > 0, [], [True], math.nan, "False", all, None, 0.5],
+)
+def test_what_is_no_single_truth_value_is_refused(holds) -> None:
     with pytest.raises(ValueError, match=r"one truth value.*\.all\(\)"):
         claim("So.", holds)
 
 
 def test_a_table_has_its_digits_signs_and_gaps(capsys) -> None:
     frame = pd.DataFrame(
-        {"σ": [0.1, 0.25], "n": [3, 4], "who": ["a|b", "c"], "gap": [np.nan, -1.0]}
+        {"σ": [0.1, -0.01], "n": [3, 4], "who": ["a|b", None], "a|b": [np.nan, -1.0]}
     ).set_index("who")
     show_table(frame, digits=1)
     assert capsys.readouterr().out.splitlines() == [
-        "| who | σ | n | gap |",
+        r"| who | σ | n | a\|b |",
         "| --- | --: | --: | --: |",
         r"| a\|b | 0.1 | 3 |  |",
-        "| c | 0.2 | 4 | −1.0 |",
+        "|  | 0.0 | 4 | −1.0 |",
     ]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"a": []}),
+        pd.DataFrame({("a", "b"): [1.0], ("a", "c"): [2.0]}),
+    ],
+)
+def test_a_table_without_rows_or_with_several_heads_is_refused(frame) -> None:
+    with pytest.raises(ValueError, match="expected rows"):
+        show_table(frame)
 
 
 def test_in_a_notebook_they_are_outputs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,9 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}")
 _SAYS = re.compile(r"^\s*(?:say|claim|show_table)\(", re.MULTILINE)
 _GLUE = re.compile(r"\{glue:?\w*\}`")
 # Letters below 9 px on a telephone: style.py says why.
-_SMALL = re.compile(r"(?:font|label)size=(?:\d|10)(?:\.\d+)?\b|figsize=\((?:[6-9]|1\d|5\.9)")
+_SMALL = re.compile(
+    r"(?:font|label)size=(?:\d|10)(?:\.\d+)?\b|figsize=\((?:[6-9]|1\d|5\.9)"
+)
 _BARE_IMAGE = re.compile(r"!\[\s*\]\(")
 
 
@@ -186,7 +188,7 @@ def _check_output(
         yield Problem(place, f"raised {output.ename}", "mend the cell, make book")
         return
     if is_false_claim(output):
-        yield Problem(place, output.data["text/plain"], "mend the claim")
+        yield Problem(place, output.data.get("text/plain", "a false claim"), "mend it")
     if output.output_type == "stream":
         if output.name == "stderr":
             yield Problem(place, "wrote to standard error", "mend what it warns of")

@@ -22,7 +22,7 @@ from typing import Any, Final
 from nbformat import NotebookNode
 
 from press.layout import BookError, Chapter, list_chapters
-from press.source import cell_tags, read_source
+from press.source import read_source
 
 __all__ = [
     "BLOCK",
@@ -69,6 +69,7 @@ BLOCK = re.compile(
 _ANCHOR = re.compile(r"^\((?P<label>\S+)\)=\s*$", re.MULTILINE)
 
 _GLUE = re.compile(r"\{glue:text\}`(?P<key>[\w-]+)(?::(?P<spec>[^`]*))?`")
+_CLAIM = re.compile(r"^\s*claim\(", re.MULTILINE)
 _GLUE_ATTEMPT = re.compile(r"\{glue[^`]*`[^`]*`")
 
 
@@ -279,10 +280,8 @@ def find_evidence(root: Path) -> dict[str, Evidence]:
 
 
 def is_test(cell: NotebookNode) -> bool:
-    """Whether a cell checks something: hidden assertions, or a claim that all see."""
-    return cell.cell_type == "code" and (
-        "test" in cell_tags(cell) or "claim(" in cell.source
-    )
+    """Whether a cell says a claim, which checks itself."""
+    return cell.cell_type == "code" and _CLAIM.search(cell.source) is not None
 
 
 def _labels(cell: NotebookNode) -> Iterator[tuple[str, str]]:

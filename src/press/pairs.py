@@ -9,6 +9,7 @@ stand for.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +28,10 @@ DOWNLOADS: Final = "_sources"
 
 # What stands behind a chapter's first text in its notebook, and nowhere else.
 NOTE = """\
-*Numbers are printed by the cells, those of your run; the [published page]({page}) has
-the book's. In a fresh runtime such as Colab, run the next cell first: it installs
-`robustbook` {version}, which takes a minute or two.*"""
+*The text describes the [published page]({page}), where `profile = "full"`. Here it is
+`"quick"`, smaller, mostly on digits: numbers are those of your run, and a claim says
+whether it holds in it. Where `robustbook` is missing, as on Colab, run the next cell,
+which is folded, first: it installs {version}, and torch if that is missing too.*"""
 INSTALL = """\
 from importlib.util import find_spec
 
@@ -80,6 +82,7 @@ def pair_text(source: Source, page: Sequence[str | int]) -> str:
         for index, cell in enumerate(source.notebook.cells)
         if cell.cell_type == "code"
     }
+    solutions = _solutions(source)
     cells: list[NotebookNode] = []
     rest = list(code)
     for part in page:
@@ -88,7 +91,8 @@ def pair_text(source: Source, page: Sequence[str | int]) -> str:
             cells.append(new_markdown_cell(part, id=name))
             continue
         while rest and rest[0] <= part:
-            cells.append(_folded(code[rest.pop(0)]))
+            index = rest.pop(0)
+            cells.append(_folded(code[index], solution=index in solutions))
     cells += [_folded(code[index]) for index in rest]
     cells[1:1] = _install_cells(source.chapter)
     metadata = {**source.notebook.metadata, STAMP: _stamp(source)}
@@ -97,7 +101,18 @@ def pair_text(source: Source, page: Sequence[str | int]) -> str:
     )
 
 
-def _folded(cell: NotebookNode) -> NotebookNode:
+def _solutions(source: Source) -> set[int]:
+    """Which code cells are a solution's."""
+    inside, found = False, set()
+    for index, cell in enumerate(source.notebook.cells):
+        if cell.cell_type == "code" and inside:
+            found.add(index)
+        for mark in re.findall(r"\{solution-(start|end)\}", cell.source):
+            inside = mark == "start"
+    return found
+
+
+def _folded(cell: NotebookNode, *, solution: bool = False) -> NotebookNode:
     """A code cell; JupyterLab folds what the page folds or leaves out.
 
     What only the site reads, such as a caption, is text here.
@@ -105,6 +120,8 @@ def _folded(cell: NotebookNode) -> NotebookNode:
     metadata = {key: value for key, value in cell.metadata.items() if key != "mystnb"}
     if _FOLDED & set(cell_tags(cell)):
         metadata["jupyter"] = {"source_hidden": True}
+    if solution:
+        metadata["jupyter"] = {"source_hidden": True, "outputs_hidden": True}
     return nbformat.from_dict({**cell, "metadata": metadata})
 
 

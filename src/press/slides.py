@@ -17,6 +17,7 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 from press.layout import BookError, Chapter
 from press.pairs import pair_faults, with_outputs
 from press.source import cell_tags, read_source, write_whole
+from press.stamps import read_stamp, source_sum
 
 # Sections that are read, not shown.
 _LEFT_OUT = re.compile(r"^## .*(References|Exercises)")
@@ -46,10 +47,10 @@ def slide_deck(page: NotebookNode) -> NotebookNode:
 def _kind(block: str) -> str:
     if block.startswith(("# ", "## ")):
         return "slide"
-    if block.startswith("> ") and not _BOX.match(block):
+    if block.startswith("### ") or (block.startswith("> ") and not _BOX.match(block)):
         return "subslide"  # a definition or a theorem
     # The box and the takeaways stay below their heading, a caption below its figure.
-    return "-" if block.startswith((">", "- ", "**Figure")) else "notes"
+    return "-" if block.startswith((">", "- ", "| ", "**Figure")) else "notes"
 
 
 def _as(cell: NotebookNode, kind: str) -> NotebookNode:
@@ -81,7 +82,9 @@ def write_slides(chapter: Chapter) -> Path:
     """
     from nbconvert import SlidesExporter
 
-    if any(pair_faults(read_source(chapter))) or not chapter.published.is_file():
+    stamp = read_stamp(chapter) or {}
+    in_step = stamp.get("source_sha256") == source_sum(chapter)
+    if not in_step or any(pair_faults(read_source(chapter))):
         raise BookError(f"{chapter.show(chapter.pair)} is not in step: make book")
     pages = (chapter.pair, chapter.published)
     deck = slide_deck(with_outputs(*(nbformat.read(p, as_version=4) for p in pages)))

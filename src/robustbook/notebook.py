@@ -10,6 +10,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -74,7 +76,7 @@ def claim(sentence: str, holds: Any) -> None:
     Raises
     ------
     ValueError
-        If `holds` is no single truth value: an array of several needs ``.all()``.
+        If `holds` is no single truth value, such as an array of several, or NaN.
 
     Examples
     --------
@@ -83,12 +85,13 @@ def claim(sentence: str, holds: Any) -> None:
     >>> claim("1e16 + 1 is greater than 1e16.", 1e16 + 1 > 1e16)
     ✗ **Does not hold in this run.** 1e16 + 1 is greater than 1e16.
     """
-    try:
-        true = bool(holds)
-    except (ValueError, RuntimeError) as error:  # NumPy's, torch's
+    value = np.asarray(holds.detach().cpu() if hasattr(holds, "detach") else holds)
+    if value.size != 1 or value.dtype.kind not in "biu" or isinstance(holds, list):
         raise ValueError(
-            "expected one truth value for a claim, got several; say .all() or .any()"
-        ) from error
+            f"holds: expected one truth value, got {holds!r:.60}; of several, say "
+            ".all() or .any()"
+        )
+    true = bool(value.item())
     mark = "✓ **Holds in this run.**" if true else "✗ **Does not hold in this run.**"
     text = _MINUS.sub("\N{MINUS SIGN}", sentence)
     _show(f"{mark} {text}", {_CLAIM: true})
@@ -106,6 +109,11 @@ def show_table(frame: pd.DataFrame, digits: int = 2, *, index: bool = True) -> N
     index : bool, default True
         Whether the first column is the index.
 
+    Raises
+    ------
+    ValueError
+        If there are no rows, or several rows of column names.
+
     Examples
     --------
     >>> import pandas as pd
@@ -114,11 +122,13 @@ def show_table(frame: pd.DataFrame, digits: int = 2, *, index: bool = True) -> N
     | --- | --: |
     | CNN | −0.10 |
     """
+    if frame.empty or frame.columns.nlevels > 1:
+        raise ValueError("frame: expected rows, and one row of column names")
     if index:
         frame = frame.reset_index()
     numeric = [kind.kind in "iuf" for kind in frame.dtypes]
     rows = [
-        [str(name) if name != "index" else "" for name in frame.columns],
+        [_cell(name if name != "index" else "", digits) for name in frame.columns],
         ["--:" if number else "---" for number in numeric],
         *([_cell(value, digits) for value in row] for row in frame.to_numpy(object)),
     ]
@@ -132,8 +142,13 @@ def record(name: str, value: Any) -> None:
     ----------
     name : str
         What it is quoted by, ``{glue:text}`name:.2f```.
-    value : object
-        A number or a text.
+    value : int, float or str
+        What is kept.
+
+    Raises
+    ------
+    ValueError
+        If it could not be quoted.
 
     Examples
     --------
@@ -148,16 +163,20 @@ def record(name: str, value: Any) -> None:
     prefix = "application/papermill.record/"
     if hasattr(value, "item"):  # NumPy's and torch's numbers
         value = value.item()
+    if not re.fullmatch(r"[\w-]+", name) or not isinstance(value, int | float | str):
+        raise ValueError(f"expected a name and a number or text, got {name}: {value!r}")
     metadata = {"scrapbook": {"name": name, "mime_prefix": prefix}}
     display({f"{prefix}text/plain": repr(value)}, raw=True, metadata=metadata)
 
 
 def _cell(value: Any, digits: int) -> str:
-    if isinstance(value, float):
-        text = "" if math.isnan(value) else f"{value:.{digits}f}"
+    if isinstance(value, float | np.floating):
+        # z: what rounds to zero has no sign.
+        text = "" if math.isnan(value) else f"{value:z.{digits}f}"
         text = text.replace("inf", "∞")
     else:
-        text = str(value).replace("|", r"\|")
+        text = "" if value is None else " ".join(str(value).split())
+        text = re.sub(r"(?<!\\)\|", r"\|", text)
     return _MINUS.sub("\N{MINUS SIGN}", text)
 
 

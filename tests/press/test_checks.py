@@ -106,7 +106,7 @@ say("Two.")"""
             cut(":::{exercise}", ":::{solution} ex-accuracy-one"),
             "1 exercises with a label",
         ),
-        (swap("[remove-cell, test]", "[remove-cell]"), "no tested claim"),
+        (swap("claim(", "say("), "no tested claim"),
         (swap("[parameters]", "[long]"), "the first code cell is no parameters cell"),
         (swap("We add.", "![ ](sum.png)"), "a picture without alt text"),
         (swap("print(profile, seed)", "print(" + "1" * 80 + ")"), "87 columns"),
@@ -133,7 +133,7 @@ def test_a_long_cell_may_be_tagged(make_book: MakeBook) -> None:
 
 
 def test_code_that_is_not_shown_may_be_long(make_book: MakeBook) -> None:
-    line = "assert 1 + 1 == 2\n"
+    line = 'claim("One and one make 2.", 1 + 1 == 2)\n'
     chapter = make_book(text=swap(line, line * 16)(complete()))
     pretend_publish(chapter)
     assert faults(chapter) == []
@@ -183,6 +183,14 @@ PICTURE = {
                 "traceback": [],
             },
             "raised KeyError",
+        ),
+        (
+            {
+                "output_type": "display_data",
+                "data": {"text/plain": "✗ **Does not hold in this run.** So."},
+                "metadata": {"robustbook_claim": False},
+            },
+            "✗ **Does not hold in this run.** So.; mend it",
         ),
     ],
 )

@@ -156,7 +156,7 @@ def test_evidence_leads_to_the_tested_cell_that_follows(book: Chapter) -> None:
     lines = book.source.read_text(encoding="utf-8").splitlines()
     line = places["fig-sum"].test
     assert line is not None
-    assert any("test]" in text for text in lines[line - 2 : line + 1])
+    assert any("claim(" in text for text in lines[line - 2 : line + 3])
     assert places["thm-sum"].test == line
     assert places["ex-accuracy-one"].test is None
 

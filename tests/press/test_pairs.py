@@ -14,7 +14,7 @@ from press.pairs import pair_faults, pair_text, revision, sync
 from press.source import read_source, write_whole
 from robustbook import __version__
 
-from .conftest import MakeBook, write_pair
+from .conftest import MakeBook, complete, write_pair
 
 CONFIG = """\
 repository:
@@ -70,10 +70,23 @@ def test_what_the_page_does_not_show_stands_before_the_next_code(
         'profile = "quick"',
         "print(profile, seed)",
         "## Key takeaways",
-        "assert 1 + 1 == 2",
+        "claim = print",
     ]
     folded = [cell.id for cell in pair.cells if "jupyter" in cell.metadata]
     assert folded == [cells[hidden].id]
+
+
+def test_the_code_of_a_solution_is_folded_with_what_it_says(make_book) -> None:
+    fence = "```{code-cell} python\n1 + 1\n```\n\n"
+    text = complete().replace("Two.\n", f"Two.\n\n{fence}")
+    source = read_source(make_book(text=text))
+    pair = nbformat.reads(pair_text(source, list(range(20))), as_version=4)
+    folded = [
+        cell.source
+        for cell in pair.cells
+        if cell.metadata.get("jupyter", {}).get("outputs_hidden")
+    ]
+    assert folded == ["1 + 1"]
 
 
 def test_sync_takes_what_the_site_made_of_this_text(chapter: Chapter) -> None:

@@ -20,7 +20,7 @@ from press.layout import Chapter, list_chapters
 
 _ANCHOR: Final = re.compile(r"^\((ch-[a-z-]+)\)=$", re.MULTILINE)
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
-_NEED: Final = re.compile(r"\*\*You need\*\*(.*?)\*\*Keep\*\*", re.DOTALL)
+_NEED: Final = re.compile(r"\*\*You\s+need\*\*(.*?)\*\*Keep\*\*", re.DOTALL)
 _LABEL: Final = re.compile(r"`(?:[^`<]*<)?(ch-[a-z-]+)>?`")
 
 # In units of a telephone's pixels: steps between boxes, the box, and margins.

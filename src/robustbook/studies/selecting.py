@@ -54,7 +54,8 @@ def select_epochs(
     Raises
     ------
     ValueError
-        If a column is missing, or the rule for ties is unknown.
+        If a column is missing, the rule for ties is unknown, the guard is no share of a
+        best value, or a training has no value of the criterion.
 
     Examples
     --------
@@ -73,6 +74,12 @@ def select_epochs(
         if column not in epochs:
             raise ValueError(f"epochs: no column {column!r}, among {list(epochs)}")
     keys = [key for key in TRAINING if key in epochs]
+    if not keys:
+        raise ValueError(f"epochs: none of the columns {TRAINING}")
+    if guard and not ((epochs[guard] >= 0).all() and 0 <= least <= 1):
+        raise ValueError(
+            f"expected {guard} of at least 0, and least from 0 to 1, got {least}"
+        )
     able = epochs
     if guard:
         best = epochs.groupby(keys)[guard].transform("max")
@@ -80,6 +87,8 @@ def select_epochs(
     largest = able.groupby(keys)[criterion].transform("max")
     chosen = able[able[criterion] == largest].sort_values("epoch", kind="stable")
     chosen = chosen.drop_duplicates(keys, keep=ties)
+    if len(chosen) < len(epochs[keys].drop_duplicates()):
+        raise ValueError(f"epochs: a training has no epoch with a known {criterion}")
     return chosen.sort_index().set_index(keys)
 
 
@@ -98,7 +107,7 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     Raises
     ------
     ValueError
-        If there are fewer than two values.
+        If there are fewer than two values, or one is not finite.
 
     Examples
     --------
@@ -106,8 +115,8 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
     [2.0, -0.48, 4.48]
     """
     known = np.asarray(values, dtype=np.float64)
-    if len(known) < 2:
-        raise ValueError(f"values: expected at least 2, got {len(known)}")
+    if known.ndim != 1 or len(known) < 2 or not np.isfinite(known).all():
+        raise ValueError(f"values: expected at least 2 finite numbers, got {values!r}")
     half = student.ppf(0.975, len(known) - 1) * known.std(ddof=1)
     half /= math.sqrt(len(known))
     return float(known.mean()), float(known.mean() - half), float(known.mean() + half)

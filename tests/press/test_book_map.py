@@ -1,0 +1,46 @@
+"""The map of the preface shows what the chapters say that they need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from press.ext.book_map import draw, needs_of, parts_of
+from press.layout import Chapter
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LESSON = """(ch-{label})=
+# {label}
+
+**You
+need**: {needs} · **Keep**: it
+"""
+
+
+def test_needs_of_needs_are_not_drawn(tmp_path: Path) -> None:
+    (tmp_path / "notebooks").mkdir()
+    lessons = []
+    for number, (label, needs) in enumerate(
+        [("one", ""), ("two", "one"), ("three", "one two"), ("four", "five")], start=1
+    ):
+        lesson = Chapter(tmp_path, f"0{number}_{label}")
+        links = " ".join(f"{{numref}}`ch-{need}`" for need in needs.split())
+        lesson.source.write_text(LESSON.format(label=label, needs=links))
+        lessons.append(lesson)
+    assert needs_of(lessons) == {
+        "ch-one": set(), "ch-two": {"ch-one"}, "ch-three": {"ch-two"}, "ch-four": set()
+    }  # fmt: skip
+
+
+def test_every_lesson_but_the_first_needs_one_before() -> None:
+    lessons = [lesson for _, row in parts_of(ROOT) for lesson in row]
+    alone = [label for label, needs in needs_of(lessons).items() if not needs]
+    assert len(lessons) == 25
+    assert alone == ["ch-accuracy"]
+
+
+def test_each_box_leads_to_its_chapter() -> None:
+    picture = draw(ROOT)
+    for _, row in parts_of(ROOT):
+        for lesson in row:
+            assert f'href="chapters/{lesson.name}.html"' in picture
