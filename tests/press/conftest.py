@@ -51,8 +51,8 @@ We add.
 ```{{code-cell}} python
 :tags: [remove-cell]
 
-claim = print
-claim("One and one make 2.", 1 + 1 == 2)
+claim = isinstance
+claim(1 + 1, int);
 ```
 
 ## Key takeaways
