@@ -149,7 +149,8 @@ def site(build: tuple[Path, str]) -> Site:
     pages = {}
     for path in sorted(root.rglob("*.html")):
         address = path.relative_to(root).as_posix()
-        if address.startswith(("_static/", "_sources/")):
+        moved = address.removesuffix(".html") in CONFIG["sphinx"]["config"]["redirects"]
+        if moved or address.startswith(("_static/", "_sources/")):
             continue
         soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
         pages[address] = Page(address, soup)
