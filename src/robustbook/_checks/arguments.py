@@ -97,6 +97,17 @@ def check_logit_pair(
     return first, second
 
 
+def check_views(*views: Any) -> tuple[Tensor, ...]:
+    """Check two or more arrays of the same samples under different conditions."""
+    if len(views) < 2:
+        raise TypeError(f"views: expected two or more arrays, got {len(views)}")
+    names = ["logits", "shifted_logits", *(f"views[{v}]" for v in range(2, len(views)))]
+    checked = tuple(map(check_logits, names, views))
+    for name, view in zip(names[1:], checked[1:], strict=True):
+        check_paired((names[0], name), checked[0], view)
+    return checked
+
+
 def check_paired(names: tuple[str, str], first: Tensor, second: Tensor) -> None:
     """Refuse another shape or another device."""
     if first.shape != second.shape:

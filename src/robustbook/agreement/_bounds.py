@@ -20,7 +20,9 @@ Every bound adds a slack for the rounding of the evaluations it is made of.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
+from functools import reduce
 
 from torch import Tensor
 
@@ -120,12 +122,11 @@ def curvature_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> floa
 def largest_curvature(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
     """Upper bound on the curvature of J over the interval, by monotone power sums."""
     highest = _variance_above(left.joint, right.joint)
-    lowest = _variance_below(left.clean, right.clean)
-    lowest += _variance_below(left.shifted, right.shifted)
+    pairs = zip(left.marginals, right.marginals, strict=True)
+    lowest = reduce(operator.add, (_variance_below(*pair) for pair in pairs))
     sizes = left.joint.second / right.joint.zeroth
-    rounding = 8.0 * kernel.relative_error * float(sizes.sum())
-    total = float((highest - lowest).sum()) + rounding
-    return total / kernel.num_samples
+    size, total = kernel.totals(sizes, highest - lowest)
+    return (total + 8.0 * kernel.relative_error * size) / kernel.num_samples
 
 
 def tail_bound(kernel: Kernel, last: Evaluation) -> float:

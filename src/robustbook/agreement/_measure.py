@@ -78,7 +78,7 @@ def posterior_agreement(
     True
     """
     accepted = check_positive("tol", tol)
-    return _measure(Kernel.checked(logits, shifted_logits, prior), accepted)
+    return _measure(Kernel.checked(logits, shifted_logits, prior=prior), accepted)
 
 
 @SHARED.fill
@@ -105,7 +105,7 @@ def agreement_search(
     True
     """
     accepted = check_positive("tol", tol)
-    return maximize(Kernel.checked(logits, shifted_logits, prior), accepted)
+    return maximize(Kernel.checked(logits, shifted_logits, prior=prior), accepted)
 
 
 @SHARED.fill
@@ -139,7 +139,7 @@ def agreement_bounds(
     high = check_non_negative("right", right, infinite=True)
     if not low < high:
         raise ValueError(f"right: expected more than left={low:g}, got {high:g}")
-    kernel = Kernel.checked(logits, shifted_logits, prior)
+    kernel = Kernel.checked(logits, shifted_logits, prior=prior)
     start = kernel.evaluate(low)
     if math.isinf(high):
         return IntervalBounds(tail=tail_bound(kernel, start))
@@ -177,7 +177,7 @@ def agreement_curve(
     >>> agreement_curve(torch.eye(2), torch.eye(2), [0.0, 1.0, 10.0])
     tensor([0.0000, 0.1936, 0.6931], dtype=torch.float64)
     """
-    kernel = Kernel.checked(logits, shifted_logits, prior)
+    kernel = Kernel.checked(logits, shifted_logits, prior=prior)
     points = as_tensor("betas", betas)
     if points.ndim != 1:
         raise ValueError(f"betas: expected shape (B,), got {tuple(points.shape)}")
@@ -185,7 +185,7 @@ def agreement_curve(
         kernel.evaluate(check_non_negative(f"betas[{place}]", beta)).value
         for place, beta in enumerate(points.tolist())
     ]
-    return torch.tensor(values, dtype=torch.float64, device=kernel.logits.device)
+    return torch.tensor(values, dtype=torch.float64, device=kernel.device)
 
 
 @SHARED.fill
@@ -312,7 +312,9 @@ def compare_agreement(
         raise ValueError(f"level: expected strictly between 0 and 1, got {level}")
     weights = check_prior(prior, pair_a[0].shape[1], pair_a[0].device)
     accepted = check_positive("tol", tol)
-    a, b = (_measure(Kernel(*pair, weights), accepted) for pair in (pair_a, pair_b))
+    a, b = (
+        _measure(Kernel(*pair, prior=weights), accepted) for pair in (pair_a, pair_b)
+    )
     error = standard_error_of_mean(a.per_sample - b.per_sample)
     half = NormalDist().inv_cdf(0.5 + coverage / 2.0) * error
     low, high = a.pa - b.pa - half, a.pa - b.pa + half
@@ -325,8 +327,8 @@ def _measure(kernel: Kernel, tol: float) -> Agreement:
         hard = symmetric_channel_capacity(kernel.mismatch, kernel.num_classes)
     else:
         # Predictions alone have no closed form under a prior.
-        first, second = _one_hot(kernel.logits), _one_hot(kernel.shifted_logits)
-        hard = maximize(Kernel(first, second, kernel.prior), tol).value
+        views = map(_one_hot, kernel.views)
+        hard = maximize(Kernel(*views, prior=kernel.prior), tol).value
     return Agreement(
         pa=trace.value,
         beta=trace.beta,

@@ -143,8 +143,8 @@ class Agreement:
         """
         points = [(step.beta, step.value, step.slope) for step in self.trace.steps]
         if logits is not None or shifted_logits is not None:
-            kernel = Kernel.checked(logits, shifted_logits, prior)
-            check_same_pairs(self, kernel.logits)
+            kernel = Kernel.checked(logits, shifted_logits, prior=prior)
+            check_same_pairs(self, kernel.views[0])
             low, high = (_PER_DECADE * end for end in _DECADES)
             for place in range(int(low), int(high) + 1):
                 beta = 10 ** (place / _PER_DECADE) / kernel.scale
