@@ -6,6 +6,7 @@ import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.utils import new_document
+from sphinx_exercise.nodes import solution_node
 from sphinx_proof.nodes import proof_node, theorem_node
 
 from press.ext.plain_markdown import PlainMarkdown, expand_macros
@@ -128,3 +129,22 @@ def test_punctuation_keeps_its_place_among_equal_texts():
     document += nodes.paragraph("", "", *content, *again)
     bind_punctuation(None, document)
     assert document.astext() == "x, with a, with b."
+
+
+def test_works_cited_stay_apart_from_a_list_before_them_and_lose_their_hook():
+    page = publish_doctree("- a")
+    hook = nodes.reference("", "\N{LEFTWARDS ARROW WITH HOOK}", refuri="book.html")
+    entry = nodes.paragraph("", "", nodes.Text("Buhmann, 2010. "), hook)
+    works = nodes.bullet_list("", nodes.list_item("", entry))
+    works["classes"] = ["chapter-references"]
+    page += works
+    assert PAGE.cells(page) == ["- a\n\n*Works cited*\n\n- Buhmann, 2010."]
+
+
+def test_a_solution_that_begins_with_code_says_whose_it_is():
+    title = nodes.title("", "Solution to Exercise 1")
+    told = nodes.section("", cell(3), nodes.paragraph("", "so"))
+    page = nodes.section("", solution_node("", title, told))
+    label, code, text = PAGE.cells(page)
+    assert (label, code) == ("*Solution to Exercise 1, in code:*", 3)
+    assert "<summary>Solution to Exercise 1</summary>\n\nso" in text

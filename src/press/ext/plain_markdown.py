@@ -22,6 +22,8 @@ Macro = str | Sequence[str | int]
 
 # A proof of more characters is folded.
 _LONG = 900
+# Of a link from a work to the bibliography: on the site only.
+_HOOK = "\N{LEFTWARDS ARROW WITH HOOK}"
 
 
 def expand_macros(formula: str, macros: Mapping[str, Macro]) -> str:
@@ -129,7 +131,11 @@ class PlainMarkdown:
         match node:
             case nodes.paragraph():
                 # A number that a line begins with begins no list.
-                return re.sub(r"(?m)^(\d+)([.)])(?=\s)", r"\1\\\2", self._inline(node))
+                text = self._inline(node).rstrip()
+                return re.sub(r"(?m)^(\d+)([.)])(?=\s)", r"\1\\\2", text)
+            case nodes.bullet_list() if "chapter-references" in node["classes"]:
+                # The line keeps it apart from a list before it.
+                return f"*Works cited*\n\n{self._list(node, level, '- ')}"
             case nodes.bullet_list():
                 return self._list(node, level, "- ")
             case nodes.enumerated_list():
@@ -178,15 +184,19 @@ class PlainMarkdown:
 
     def _solution(self, node: nodes.Element, level: int) -> Iterator[str | int]:
         title = " ".join(self._line(node[0]).split())
-        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title)
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).replace("*", "")
         texts: list[str] = []
+        begun = False
         for block in [*self._content(node, level), None]:
             if isinstance(block, str):
                 texts.append(block)
                 continue
             if texts:  # no fold reaches over a code cell
-                yield _folded(plain.replace("*", ""), "\n\n".join(texts))
+                yield _folded(plain, "\n\n".join(texts))
                 texts = []
+            elif not begun and block is not None:
+                yield f"*{plain}, in code:*"
+            begun = True
             if block is not None:
                 yield block
 
@@ -257,6 +267,8 @@ class PlainMarkdown:
                 return ""
             case nodes.math():
                 return f"${self._formula(node)}$"
+            case nodes.reference() if node.astext() == _HOOK:
+                return ""
             case nodes.literal():
                 ticks = "``" if "`" in node.astext() else "`"
                 return f"{ticks}{node.astext()}{ticks}"
