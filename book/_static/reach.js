@@ -21,9 +21,28 @@
     );
   }
 
+  // On a telephone (book.css) a formula that is a little too wide is set smaller, so
+  // that it need not scroll; letters stay above ten pixels.
+  const SMALLEST = 0.72;
+
+  function fitFormulas(article) {
+    const boxes = [...article.querySelectorAll('mjx-container[display="true"]')];
+    for (const box of boxes) box.style.removeProperty("--fit");
+    const shares = boxes.map((box) => {
+      const drawn = box.querySelector("svg")?.getBoundingClientRect().width;
+      return drawn && box.clientWidth ? (box.clientWidth - 1) / drawn : 1;
+    });
+    boxes.forEach((box, place) => {
+      if (shares[place] < 1) {
+        box.style.setProperty("--fit", Math.max(shares[place], SMALLEST).toFixed(3));
+      }
+    });
+  }
+
   function reachWide() {
     const article = document.querySelector("article");
     if (!article) return;
+    fitFormulas(article);
     for (const [selector, name] of WIDE) {
       for (const element of article.querySelectorAll(selector)) {
         if (scrolls(element)) {

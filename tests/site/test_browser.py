@@ -63,6 +63,11 @@ UNSAID = """
     .filter((e) => e.scrollWidth > e.clientWidth + 1)
     .filter((e) => !getComputedStyle(e, "::after").content.includes("scrolls"))
     .map((e) => e.className + ": " + e.textContent.trim().slice(0, 40)),
+  ...[...document.querySelectorAll("article div.math > mjx-container")]
+    .filter((e) => e.scrollWidth > e.clientWidth + 1)
+    .filter((e) => !getComputedStyle(e.parentElement, "::after").content
+      .includes("scrolls"))
+    .map((e) => "formula: " + e.textContent.trim().slice(0, 40)),
 ]
 """
 
