@@ -350,9 +350,16 @@ def report(
         ),
     ] = None,
     eps: Annotated[
-        str, Option(help="ℓ∞ bound of the attack, of pixels in [0, 1].")
-    ] = "8/255",
-    sigma: Annotated[float, Option(help="Standard deviation of the noise.")] = 0.1,
+        str | None,
+        Option(
+            help="ℓ∞ bound of the attack, of pixels in [0, 1]: that of the model's "
+            "training where we know it, else 8/255."
+        ),
+    ] = None,
+    sigma: Annotated[
+        float | None,
+        Option(help="Standard deviation of the noise: likewise, else 0.1."),
+    ] = None,
     severity: Annotated[int, Option(min=1, max=5, help="Of the corruptions.")] = 3,
     attack_steps: Annotated[int, Option(min=1, help="Steps of PGD.")] = 40,
     noise_samples: Annotated[

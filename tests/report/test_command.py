@@ -21,7 +21,7 @@ from robustbook.cli import app
 from robustbook.datasets import load_dataset
 from robustbook.lenses import three_lenses
 from robustbook.models import load_model
-from robustbook.report import read_images, read_report
+from robustbook.report import Request, read_images, read_report
 from robustbook.report._forecast import Forecast, Pace
 from robustbook.report._request import check_fit
 
@@ -410,3 +410,20 @@ def test_warnings_are_lines_of_words(run: Run, monkeypatch: pytest.MonkeyPatch) 
     result = run("digits-linear", "digits")
     assert result.exit_code == 0, result.output
     assert result.stderr == "robustbook: the noise is small\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "strengths"),
+    [
+        ("digits-cnn-adv-s0", {}, (0.15, 0.1)),
+        ("digits-cnn-noise-s0", {}, (8 / 255, 0.3)),
+        ("digits-cnn-adv-s0", {"eps": "0.05", "sigma": 0.2}, (0.05, 0.2)),
+        ("nets:Net", {}, (8 / 255, 0.1)),
+    ],
+)
+def test_strengths_are_those_of_the_training_unless_said(
+    model, options, strengths, tmp_path
+):
+    out = tmp_path / "page.html"
+    request = Request(model=model, data="digits:test", out=out, **options)
+    assert request.settled() == strengths

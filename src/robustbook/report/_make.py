@@ -57,13 +57,14 @@ def make(request: Request) -> float:
     model = load_model(request.model, device=device).eval()
     classes = check_fit(model, chosen, request.model)
     folder = _folder(request, model, chosen)
+    eps, sigma = request.settled()
     with earlier_work() as earlier, _naming(request.model):
         forecast = _forecast(request, model, chosen, classes, folder, started)
         chosen = pool.draw(forecast.images, seed=request.seed)
         if earlier.files:
             _say("going on from what was measured before it was interrupted")
         lenses = three_lenses(
-            model, chosen.images, chosen.labels, eps=request.bound, sigma=request.sigma,
+            model, chosen.images, chosen.labels, eps=eps, sigma=sigma,
             severity=request.severity, attack_steps=request.attack_steps,
             noise_samples=request.noise_samples, margin_images=forecast.margin_images,
             skip=request.skip, seed=request.seed, batch_size=forecast.part,

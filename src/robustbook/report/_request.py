@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -16,16 +16,21 @@ from torch import Tensor, nn
 from robustbook._checks.models import check_model_logits, model_dtype
 from robustbook._store.files import check_writable
 from robustbook.lenses import LENSES
-from robustbook.models import resolve_device
+from robustbook.models import checkpoint_entry, resolve_device
 from robustbook.report._data import Images
+
+#: The usual strengths of the attack and of the noise.
+EPS: Final = 8 / 255
+SIGMA: Final = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """A model, images, a page to write, and how to measure, as the command says it.
 
-    ``images`` None: 200, or as many as fit into ``minutes``. A missing package is an
-    ImportError; an option that is none, or a file that cannot be written, a ValueError.
+    ``images`` None: 200, or as many as fit into ``minutes``. ``eps``, ``sigma`` None:
+    see :meth:`settled`. A missing package is an ImportError; an option that is none, or
+    a file that cannot be written, a ValueError.
     """
 
     model: str
@@ -33,8 +38,8 @@ class Request:
     out: Path
     numbers: Path | None = None
     images: int | None = None
-    eps: str = "8/255"
-    sigma: float = 0.1
+    eps: str | None = None
+    sigma: float | None = None
     severity: int = 3
     attack_steps: int = 40
     noise_samples: int = 256
@@ -46,8 +51,9 @@ class Request:
 
     def __post_init__(self) -> None:
         _check_packages(self.skip)
-        parse_bound(self.eps)
-        if not 0 < self.sigma < float("inf"):
+        if self.eps is not None:
+            parse_bound(self.eps)
+        if self.sigma is not None and not 0 < self.sigma < float("inf"):
             raise ValueError(f"--sigma: expected a positive number, got {self.sigma}")
         if self.minutes is not None and not 0 < self.minutes < float("inf"):
             raise ValueError(
@@ -80,10 +86,15 @@ class Request:
                 f"{self.device!r} ({reason})"
             ) from error
 
-    @property
-    def bound(self) -> float:
-        """ε as a number."""
-        return parse_bound(self.eps)
+    def settled(self) -> tuple[float, float]:
+        """ε and σ: as asked for, or of the model's training if known, or the usual."""
+        try:
+            recipe = checkpoint_entry(self.model)["recipe"]
+        except ValueError:  # none of ours
+            recipe = {}
+        eps = parse_bound(self.eps) if self.eps else recipe.get("adversarial_eps")
+        sigma = self.sigma or recipe.get("noise_std")
+        return eps or EPS, sigma or SIGMA
 
     @property
     def place(self) -> str:
