@@ -81,8 +81,8 @@ SETTINGS: Final = {
                 "digits-cnn-adv-s0",
                 *(f"digits-cnn-grad{weight}-s0" for weight in PENALTIES[2:]),
             ),
-            sigmas=(0.05, 0.1, 0.2, 0.4), samples=24, fits=10, focus=0.2,
-            shown=("digits-linear-s0", "digits-cnn-s0"), counts=(1, 2, 5, 10, 25),
+            sigmas=(0.1, 0.2, 0.4), samples=16, fits=10, precision=0.03, focus=0.2,
+            shown=("digits-linear-s0", "digits-cnn-s0"), counts=(1, 2, 5, 10),
         ),
     ),
     "full": (

@@ -75,8 +75,8 @@ SETTINGS: Final = {
         GainSetting(
             dataset="digits",
             models=("digits-linear-s0", "digits-cnn-s0", "digits-cnn-adv-s0"),
-            sigmas=(0.1, 0.2, 0.4), repeated="digits-cnn-s0", focus=0.4, samples=24,
-            few_images=12, repeats=6, reference=2048, fits=(1, 10),
+            sigmas=(0.2, 0.4), repeated="digits-cnn-s0", focus=0.4, samples=24,
+            few_images=10, repeats=5, reference=1024, fits=(1, 10), counted=512,
         ),
     ),
     "full": (

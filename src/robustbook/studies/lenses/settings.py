@@ -35,7 +35,7 @@ _CIFAR10: Final = MARGINS["full"][0]
 SETTINGS: Final = {
     "quick": (
         LensSetting(
-            dataset="digits", samples=200,
+            dataset="digits", samples=100,
             models=dict.fromkeys(
                 (
                     "digits-linear-s0", "digits-cnn-s0", "digits-cnn-noise-s0",
@@ -45,7 +45,7 @@ SETTINGS: Final = {
                 ),
                 Recipe(targets=3, steps=10, refine_steps=0, rounds=0),
             ),
-            eps=0.1, attack_steps=10, sigma=0.2, small=(0.02, 0.06), noise_samples=100,
+            eps=0.1, attack_steps=10, sigma=0.2, small=(0.02, 0.06), noise_samples=60,
         ),
     ),
     "full": (

@@ -28,7 +28,7 @@ LONG: Final = Recipe(targets=4, steps=40, refine_steps=150, rounds=8, apgd_steps
 #: The model whose margins are known.
 EXACT: Final = "digits-linear-s0"
 #: Images of each network.
-IMAGES: Final = {"quick": 60, "full": 100}
+IMAGES: Final = {"quick": 20, "full": 100}
 SETTINGS: Final = {
     "quick": tuple(one.only(EXACT, "digits-cnn-adv-s0") for one in ALL["quick"]),
     "full": tuple(

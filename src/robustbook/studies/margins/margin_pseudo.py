@@ -46,8 +46,8 @@ class _Learning:
 
 _LEARNING: Final = {
     "quick": _Learning(
-        {"digits-cnn-s0": 300, "digits-cnn-adv-s0": 300}, (150, 300), 2,
-        {"width": 128, "epochs": 60, "patience": 10},
+        {"digits-cnn-s0": 200, "digits-cnn-adv-s0": 200}, (100, 200), 2,
+        {"width": 128, "epochs": 40, "patience": 8},
     ),
     "full": _Learning(
         {"cifar10-cnn_a_adv4": 3000, "mnist-madry_tiny_adv": 5000},

@@ -40,8 +40,8 @@ _BY_DATASET: Final = {
     "digits": MarginSetting(
         dataset="digits",
         models={
-            "digits-linear-s0": (DIGITS, 300), "digits-cnn-s0": (DIGITS, 300),
-            "digits-cnn-noise-s0": (DIGITS, 300), "digits-cnn-adv-s0": (DIGITS, 300),
+            "digits-linear-s0": (DIGITS, 200), "digits-cnn-s0": (DIGITS, 200),
+            "digits-cnn-noise-s0": (DIGITS, 200), "digits-cnn-adv-s0": (DIGITS, 200),
         },
         eps=(0.05, 0.1, 0.2), focus=0.1,
     ),
