@@ -140,6 +140,11 @@ LABELS: Final[Mapping[str, str]] = MappingProxyType(
     {name: look.label for name, look in _LOOKS.items() if look.label}
 )
 
+_SETS: Final = {
+    "digits": "digits", "mnist": "MNIST", "fashion-mnist": "Fashion-MNIST",
+    "cifar10": "CIFAR-10", "cifar100": "CIFAR-100",
+}  # fmt: skip
+
 _CYCLE: Final = ("blue", "vermilion", "green", "orange", "purple", "sky", "black")
 
 _DATASETS: Final = re.compile("^(digits|mnist|fashion(-mnist)?|cifar10)-")
@@ -182,12 +187,16 @@ def marker_of(name: str) -> str:
 def label_of(name: str) -> str:
     """Return the name of a model for legends and tables, as :func:`color_of`.
 
+    Or that of a data set.
+
     Examples
     --------
     >>> label_of("digits-cnn-adv-s0"), label_of("cifar10-marabou_large+jpeg-rs")
     ('CNN, PGD', 'JPEG + RS')
+    >>> label_of("cifar10")
+    'CIFAR-10'
     """
-    return _reserved(LABELS, name, "label")
+    return _SETS.get(name) or _reserved(LABELS, name, "label")
 
 
 def _reserved(table: Mapping[str, str], name: str, what: str) -> str:
