@@ -23,6 +23,7 @@ from robustbook.notebook import claim, record, say, show_table
         ("resnet-20, 1e-05, 5-7", "resnet-20, 1e-05, 5-7"),
         ("- none", "- none"),
         ("`-3`, $-3$", "`-3`, $-3$"),
+        ("`f(x, -3)`, $x = -3$, -3", "`f(x, -3)`, $x = -3$, ~3"),
     ],
 )
 def test_a_hyphen_before_a_number_becomes_a_minus_sign(

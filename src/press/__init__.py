@@ -9,3 +9,9 @@ Each step is a function of a :class:`~press.layout.Chapter`, so that it works on
 folder laid out like the book. It knows no measure: it never imports ``robustbook``,
 and ``robustbook`` never imports it.
 """
+
+import sys
+
+# nbformat brings jsonschema, and that this checker of foreign web addresses, if it is
+# there: no notebook has one, and its import takes longer than all the others.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]

@@ -15,10 +15,11 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from jsonschema import Draft202012Validator
 from nbformat import NotebookNode
 
 from press.layout import BookError, Chapter, list_chapters
@@ -71,6 +72,39 @@ _ANCHOR = re.compile(r"^\((?P<label>\S+)\)=\s*$", re.MULTILINE)
 _GLUE = re.compile(r"\{glue:text\}`(?P<key>[\w-]+)(?::(?P<spec>[^`]*))?`")
 _CLAIM = re.compile(r"^\s*claim\(", re.MULTILINE)
 _GLUE_ATTEMPT = re.compile(r"\{glue[^`]*`[^`]*`")
+
+
+_TEXT: Final = {"type": "string", "pattern": r"\S"}
+_LABELS: Final = {"type": "array", "items": _TEXT, "uniqueItems": True}
+
+
+def _tables(required: str, **properties: Any) -> dict[str, Any]:
+    """Say in JSON Schema: tables with these keys, which are text, and no others."""
+    names = required.split()
+    keys = {**dict.fromkeys(names, _TEXT), **properties}
+    row = {"type": "object", "properties": keys, "required": names}
+    return {"type": "array", "items": {**row, "additionalProperties": False}}
+
+
+#: What may stand in the file.
+_SCHEMA: Final = {
+    "properties": {
+        "first": _LABELS,
+        "document": _tables("id title cite"),
+        "claim": _tables(
+            "id document place claim verdict weight quote at",
+            id={"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"},
+            verdict={"enum": [*VERDICTS]},
+            weight={"enum": [*WEIGHTS]},
+            by={"enum": [*REFUTATIONS]},
+            differs=_TEXT,
+            finding=_TEXT,
+            also=_tables("document place"),
+            evidence=_LABELS,
+        ),
+    },
+    "additionalProperties": False,
+}
 
 
 @dataclass(frozen=True)
@@ -176,8 +210,7 @@ def read_ledger(root: Path) -> Ledger:
     Raises
     ------
     BookError
-        If there is no ledger, it is no TOML, or a key is missing, unknown or of the
-        wrong kind.
+        If there is no ledger, it is no TOML, or it is not as :data:`_SCHEMA` says.
     """
     path = ledger_file(root)
     file = path.relative_to(root).as_posix()
@@ -187,66 +220,24 @@ def read_ledger(root: Path) -> Ledger:
         raise BookError(f"{file}: no such file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BookError(f"{file}: not a TOML file: {error}") from error
-    first = content.pop("first", [])
-    if not isinstance(first, list) or not all(isinstance(name, str) for name in first):
-        raise BookError(f'{file}: expected first = ["claim", ...], got {first!r}')
-    for key, rows in content.items():
-        if key not in ("document", "claim"):
-            raise BookError(
-                f"{file}: unknown table {key!r}; expected [[document]] and [[claim]]"
-            )
-        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            raise BookError(f"{file}: expected tables [[{key}]], with two brackets")
-    documents = [
-        Document(**_checked(row, Document, f"{file}: [[document]] {n}"))
-        for n, row in enumerate(content.get("document", []), start=1)
-    ]
-    claims = [
-        Claim(**_checked(row, Claim, f"{file}: [[claim]] {row.get('id', n)}"))
-        for n, row in enumerate(content.get("claim", []), start=1)
-    ]
-    return Ledger(tuple(documents), tuple(claims), tuple(first))
+    for fault in Draft202012Validator(_SCHEMA).iter_errors(content):
+        words = list(fault.path)
+        row = content[words[0]][words[1]] if len(words) > 1 else None
+        if isinstance(row, dict):
+            words[1] = row.get("id", words[1])
+        where = " ".join(map(str, words)) or "tables"
+        raise BookError(f"{file}: {where}: {fault.message}")
+    return Ledger(
+        tuple(Document(**_stripped(row)) for row in content.get("document", [])),
+        tuple(Claim(**_stripped(row)) for row in content.get("claim", [])),
+        tuple(content.get("first", [])),
+    )
 
 
-def _checked(row: Mapping[str, Any], kind: type, where: str) -> dict[str, Any]:
-    """Return the values of a table; refuse keys and values that its kind has not."""
-    known = {field.name: field.default is MISSING for field in fields(kind)}
-    for key in row:
-        if key not in known:
-            raise BookError(f"{where}: unknown key {key!r}{nearest(key, list(known))}")
-    values: dict[str, Any] = {}
-    for key, required in known.items():
-        if key not in row:
-            if required:
-                raise BookError(f"{where}: {key} is missing")
-            continue
-        value = row[key]
-        if key == "evidence":
-            if not isinstance(value, list) or not all(
-                isinstance(label, str) for label in value
-            ):
-                raise BookError(
-                    f'{where}: expected evidence = ["label", ...], got {value!r}'
-                )
-            values[key] = tuple(value)
-        elif key == "also":
-            if not isinstance(value, list) or not all(
-                isinstance(other, dict)
-                and set(other) == {"document", "place"}
-                and all(
-                    isinstance(text, str) and text.strip() for text in other.values()
-                )
-                for other in value
-            ):
-                raise BookError(
-                    f'{where}: expected also = [{{document = "...", place = "..."}}], '
-                    f"got {value!r}"
-                )
-            values[key] = tuple((o["document"], o["place"].strip()) for o in value)
-        elif not isinstance(value, str) or (required and not value.strip()):
-            raise BookError(f"{where}: expected text for {key}, got {value!r}")
-        else:
-            values[key] = value.strip()
+def _stripped(row: Mapping[str, Any]) -> dict[str, Any]:
+    values = {k: v.strip() if isinstance(v, str) else tuple(v) for k, v in row.items()}
+    if "also" in row:
+        values["also"] = tuple((o["document"], o["place"].strip()) for o in row["also"])
     return values
 
 
@@ -352,6 +343,8 @@ def _glued(root: Path, _state: tuple[int, ...]) -> dict[str, Any]:
                 if not glue:
                     continue
                 text = output["data"].get(f"{glue['mime_prefix']}text/plain")
+                if text is not None and glue["name"] in values:
+                    raise BookError(f"{glue['name']} is recorded twice: rename one")
                 if text is not None:
                     values[glue["name"]] = _literal("".join(text))
     return values

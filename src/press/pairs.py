@@ -46,8 +46,6 @@ if installed != "{version}" or not all(map(find_spec, needed)):
 # What a chapter imports of the extra ``chapters``.
 MODULES: Final = ("foolbox", "pyautoattack", "seaborn")
 
-_FOLDED: Final = {"hide-input", "remove-input", "remove-cell"}
-
 
 def revision(branch: str, version: str | None = None) -> str:
     """Return where the repository has a version: what readers launch and install.
@@ -118,7 +116,7 @@ def _folded(cell: NotebookNode, *, solution: bool = False) -> NotebookNode:
     What only the site reads, such as a caption, is text here.
     """
     metadata = {key: value for key, value in cell.metadata.items() if key != "mystnb"}
-    if _FOLDED & set(cell_tags(cell)):
+    if "remove-cell" in cell_tags(cell):
         metadata["jupyter"] = {"source_hidden": True}
     if solution:
         metadata["jupyter"] = {"source_hidden": True, "outputs_hidden": True}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +20,6 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
-
-
-# A parameter, its value, and the range that its comment states.
-_RANGE = re.compile(
-    r"(?P<name>\w+)\s*=.*#\s*"
-    r"(?:(?P<low>[\d.]+) to (?P<high>[\d.]+)|one of (?P<choices>[^:]+)):"
-)
 
 
 @dataclass(frozen=True)
@@ -93,29 +85,6 @@ def parameter_values(notebook: NotebookNode) -> dict[str, Any]:
                 if isinstance(target, ast.Name):
                     values[target.id] = _literal(value)
     return values
-
-
-def parameter_ends(notebook: NotebookNode) -> dict[str, tuple[Any, Any]]:
-    """Return the ends of each parameter's range, as the comment behind it says.
-
-    ``0.1 to 0.6: what it is`` or ``one of "a", "b": what it is``, whose ends are the
-    first and the last; of ``any number: what it is`` there are none.
-    """
-    cell = next(c for c in notebook.cells if "parameters" in cell_tags(c))
-    ends = {}
-    for line in cell.source.splitlines():
-        if not (match := _RANGE.match(line)):
-            continue
-        if match["low"]:
-            ends[match["name"]] = (_number(match["low"]), _number(match["high"]))
-        else:
-            choices = ast.literal_eval(f"[{match['choices']}]")
-            ends[match["name"]] = (choices[0], choices[-1])
-    return ends
-
-
-def _number(text: str) -> int | float:
-    return float(text) if "." in text else int(text)
 
 
 def _literal(node: ast.expr) -> Any:

@@ -21,7 +21,8 @@ __all__ = ["check_profile", "claim", "record", "say", "show_table"]
 _CLAIM: Final = "robustbook_claim"
 
 # A hyphen that stands for a minus: before a number, and behind no word.
-_MINUS = re.compile(r"(?<![\w\-−$`])-(?=[\d.∞]|inf)")
+# Code and formulas, which stay, or the sign of a number.
+_MINUS = re.compile(r"`[^`]*`|\$[^$]*\$|(?<![\w\-−$`])-(?=[\d.∞]|inf)")
 
 
 def check_profile(profile: str) -> None:
@@ -57,7 +58,7 @@ def say(sentence: str) -> None:
     >>> say(f"Half of -3 is {-3 / 2}.")
     Half of −3 is −1.5.
     """
-    _show(_MINUS.sub("\N{MINUS SIGN}", sentence))
+    _show(_signed(sentence))
 
 
 def claim(sentence: str, holds: Any) -> None:
@@ -93,7 +94,7 @@ def claim(sentence: str, holds: Any) -> None:
         )
     true = bool(value.item())
     mark = "✓ **Holds in this run.**" if true else "✗ **Does not hold in this run.**"
-    text = _MINUS.sub("\N{MINUS SIGN}", sentence)
+    text = _signed(sentence)
     _show(f"{mark} {text}", {_CLAIM: true})
 
 
@@ -169,6 +170,10 @@ def record(name: str, value: Any) -> None:
     display({f"{prefix}text/plain": repr(value)}, raw=True, metadata=metadata)
 
 
+def _signed(text: str) -> str:
+    return _MINUS.sub(lambda m: "\N{MINUS SIGN}" if m[0] == "-" else m[0], text)
+
+
 def _cell(value: Any, digits: int) -> str:
     if isinstance(value, float | np.floating):
         # z: what rounds to zero has no sign.
@@ -177,7 +182,7 @@ def _cell(value: Any, digits: int) -> str:
     else:
         text = "" if value is None else " ".join(str(value).split())
         text = re.sub(r"(?<!\\)\|", r"\|", text)
-    return _MINUS.sub("\N{MINUS SIGN}", text)
+    return _signed(text)
 
 
 def _show(text: str, metadata: dict[str, Any] | None = None) -> None:

@@ -6,21 +6,35 @@ fresh.
 
 from __future__ import annotations
 
+import ast
 import re
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from press import execute
 from press.layout import Chapter, list_chapters
-from press.source import (
-    cell_tags,
-    parameter_ends,
-    parameter_values,
-    read_source,
-)
+from press.source import parameter_values, read_source
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMON = {"profile": "quick", "device": "cpu", "seed": 1}
+#: A parameter, and the range or the choices that its comment states.
+RANGE = re.compile(
+    r"^(\w+)\s*=.*# (?:(-?\d\S*) to (-?\d[^\s:]*)|one of ([^:]+)):", re.MULTILINE
+)
+
+
+def ends_of(text: str) -> dict[str, list[Any]]:
+    """By parameter, the first and the last value that it may have."""
+    ends = {}
+    for name, low, high, choices in RANGE.findall(text):
+        with suppress(SyntaxError, ValueError):
+            values = ast.literal_eval(f"[{choices or f'{low}, {high}'}]")
+            if choices or low != high:
+                ends[name] = [values[0], values[-1]]
+    return ends
 
 
 @pytest.fixture(autouse=True)
@@ -44,25 +58,41 @@ def measured_once(
         for chapter in list_chapters(ROOT)
         for end, name in enumerate(("low", "high"))
         # A chapter without parameters of its own runs once.
-        if end == 0 or parameter_ends(read_source(chapter).notebook)
+        if end == 0 or ends_of(chapter.source.read_text("utf-8"))
     ],
 )
 def test_quick(chapter: Chapter, end: int) -> None:
     source = read_source(chapter)
-    own = {name: ends[end] for name, ends in parameter_ends(source.notebook).items()}
-    common = {"profile": "quick", "device": "cpu", "seed": end + 1}
-    execute.execute(source, parameters=common | own)
+    text = chapter.source.read_text("utf-8")
+    own = {name: ends[end] for name, ends in ends_of(text).items()}
+    execute.execute(source, parameters={**COMMON, "seed": end + 1, **own})
 
 
 def test_every_parameter_states_its_range() -> None:
     """Or says that any value will do; the common ones are explained in the preface."""
     bare = []
     for chapter in list_chapters(ROOT):
-        notebook = read_source(chapter).notebook
-        own = set(parameter_values(notebook)) - {"profile", "seed", "device"}
-        cell = next(c for c in notebook.cells if "parameters" in cell_tags(c))
-        stated = set(parameter_ends(notebook)) | {
-            name for name in own if re.search(rf"^{name} = .*# any ", cell.source, re.M)
-        }
-        bare += [f"{chapter.name}: {name}" for name in sorted(own - stated)]
+        text = chapter.source.read_text("utf-8")
+        own = set(parameter_values(read_source(chapter).notebook))
+        stated = {*ends_of(text), *re.findall(r"^(\w+) = .*# any ", text, re.MULTILINE)}
+        bare += [f"{chapter.name}: {x}" for x in own - stated - set(COMMON)]
+        assert set(ends_of(text)) <= own, "a range of no parameter"
     assert bare == []
+
+
+@pytest.mark.parametrize(
+    ("comment", "ends"),
+    [
+        ("0.1 to 0.6: the noise", [0.1, 0.6]),
+        ("-20 to 1e3: images", [-20, 1000.0]),
+        ('one of "a", "b", "c": the network', ["a", "c"]),
+        ("one of False, True: measure anew", [False, True]),
+        ("any list: your own", None),
+        ("1.2.3 to 4: no number", None),
+        ("one of a, b: without quotes", None),
+        ("3 to 3: no range", None),
+        ("3 to 4, without a colon", None),
+    ],
+)
+def test_comments_state_the_ends_of_ranges(comment: str, ends: Any) -> None:
+    assert ends_of(f"seed = 0\nx = 1  # {comment}\n").get("x") == ends

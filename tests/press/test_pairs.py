@@ -70,7 +70,7 @@ def test_what_the_page_does_not_show_stands_before_the_next_code(
         'profile = "quick"',
         "print(profile, seed)",
         "## Key takeaways",
-        "claim = isinstance",
+        "def claim(said, holds):",
     ]
     folded = [cell.id for cell in pair.cells if "jupyter" in cell.metadata]
     assert folded == [cells[hidden].id]

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import nbformat
 import pytest
 
 from press.layout import BookError, Chapter
-from press.source import (
-    parameter_ends,
-    parameter_values,
-    read_source,
-    render,
-    write_whole,
-)
+from press.source import parameter_values, read_source, render, write_whole
 
 from .conftest import HEAD, MakeBook
 
@@ -81,22 +74,3 @@ def test_write_whole_or_not_at_all(
         write_whole(chapter.pair, "new")
     assert chapter.pair.read_bytes() == before
     assert [path.name for path in chapter.pair.parent.glob(".*")] == []
-
-
-def test_comments_state_the_ends_of_ranges() -> None:
-    cell = nbformat.v4.new_code_cell(
-        'profile = "quick"\n'
-        "focus = 0.3  # 0.1 to 0.6: the noise that is looked at\n"
-        "count = 100  # 20 to 500: images\n"
-        'model = "a"  # one of "a", "b", "c": the network\n'
-        "again = False  # one of False, True: measure anew\n"
-        "logits = [1.0]  # any list: your own\n",
-        metadata={"tags": ["parameters"]},
-    )
-    notebook = nbformat.v4.new_notebook(cells=[cell])
-    assert parameter_ends(notebook) == {
-        "focus": (0.1, 0.6),
-        "count": (20, 500),
-        "model": ("a", "c"),
-        "again": (False, True),
-    }
