@@ -1,12 +1,10 @@
-"""One backward pass, and a monotone map."""
+"""The margin of one backward pass."""
 
-import numpy as np
 import pytest
 import torch
 from scipy import stats
 
 from robustbook.margins import (
-    IsotonicMargin,
     gradient_normalized_margin,
     input_margin,
     logit_margin,
@@ -83,33 +81,8 @@ def test_bad_input(model, image, error, message):
         gradient_normalized_margin(model, image)
 
 
-def test_isotonic_keeps_the_order_and_learns_the_units():
-    random = np.random.default_rng(0)
-    score = random.gamma(2, size=400)
-    margin = 0.05 * score**2 + 0.02 * random.normal(size=400).clip(-1, 1) + 0.05
-    model = IsotonicMargin().fit(score[:300], margin[:300])
-    margins = model.predict(score[300:]).numpy()
-    order = np.argsort(score[300:])
-    assert (np.diff(margins[order]) >= 0).all()
-    error = np.square(margins - margin[300:]).mean()
-    assert error < 0.2 * margin[300:].var()
-    taus = [margin_consistency(s, margin[300:]).tau for s in (score[300:], margins)]
-    assert taus[1] == pytest.approx(taus[0], abs=0.03)
-
-
 def test_in_inference_mode_and_in_place(ten):
     plain = gradient_normalized_margin(ten, ten.images)
     with torch.inference_mode():
         again = gradient_normalized_margin(lambda x: ten(x.mul_(1)), ten.images)
     assert torch.equal(plain, again)
-    model = IsotonicMargin().fit([1.0, 2.0], [0.1, 0.2])
-    assert model.predict([-np.inf, np.inf]).tolist() == [0.1, 0.2]
-
-
-def test_isotonic_wants_a_fit_and_finite_numbers():
-    with pytest.raises(RuntimeError, match="call fit"):
-        IsotonicMargin().predict([1.0])
-    with pytest.raises(ValueError, match="input_margin: expected finite"):
-        IsotonicMargin().fit([1.0, 2.0], [0.1, np.inf])
-    with pytest.raises(ValueError, match="expected 2 numbers, got 1"):
-        IsotonicMargin().fit([1.0, 2.0], [0.1])

@@ -1,7 +1,5 @@
 """Input margins: exact on linear models, never below the truth, resumable."""
 
-import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -61,8 +59,6 @@ def test_result_is_what_it_says(digits, measured, norm):
     torch.testing.assert_close(result.margins, size)
     assert set(result.attack) <= {"fmn", "fab", "fmn+fmn", "fab+fmn"}
     assert not bool(result.failed.any())
-    middle = float(result.margins.median())
-    assert torch.equal(result.brittle(middle), result.margins <= middle)
 
 
 def test_every_batch_size_finds_another_class(digits, measured):
@@ -141,7 +137,6 @@ def test_failure_is_infinite_never_zero():
     assert bool(result.failed.all())
     assert result.attack == ["none"] * 4
     assert torch.equal(result.adversarial, images)
-    assert not bool(result.brittle(1.0).any())
 
 
 def test_vanishing_gradients_do_not_stop_it():
@@ -196,8 +191,7 @@ def test_a_checkpoint_goes_on_where_it_stopped(digits, tmp_path, searches):
 
 
 @pytest.mark.parametrize(
-    "change",
-    ["model", "switch", "lambda", "images", "labels", "norm", "steps", "damage", "cut"],
+    "change", ["model", "switch", "lambda", "images", "labels", "norm", "steps", "cut"]
 )
 def test_a_checkpoint_of_anything_else_is_not_read(digits, tmp_path, searches, change):
     model, images, _ = digits
@@ -227,8 +221,6 @@ def test_a_checkpoint_of_anything_else_is_not_read(digits, tmp_path, searches, c
         options["norm"] = "l2"
     elif change == "steps":
         options["steps"] = 4
-    elif change == "damage":
-        file.write_bytes(b"\0" * 40)
     else:
         file.write_bytes(file.read_bytes()[:-20])
     searches.sizes.clear()
@@ -281,18 +273,6 @@ def test_a_broken_logit_loses_no_batch(ten, tmp_path, searches):
     mended = True
     input_margin(model, ten.images[:6], **options)
     assert searches.sizes == [3, 3, 3]
-
-
-def test_no_half_file_is_left(digits, tmp_path, monkeypatch):
-    model, images, _ = digits
-
-    def broken(path, target):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(Path, "replace", broken)
-    with pytest.raises(OSError, match="no space"):
-        input_margin(model, images[:2], checkpoint=tmp_path, steps=2, refine_steps=0)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_random_models_are_seeded_and_resumable(digits, tmp_path):
@@ -359,22 +339,6 @@ def test_the_folder_must_be_of_use(ten, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="checkpoint: expected a folder"):
         input_margin(ten, ten.images[:2], checkpoint=tmp_path / "file" / "folder")
-
-
-@pytest.mark.parametrize("name", ["adversarial", "found_by"])
-def test_a_damaged_checkpoint_is_not_believed(ten, tmp_path, name):
-    options = {"steps": 3, "refine_steps": 0, "checkpoint": tmp_path}
-    first = input_margin(ten, ten.images[:4], **options)
-    (path,) = tmp_path.iterdir()
-    content = bytearray(path.read_bytes())
-    length = int.from_bytes(content[:8], "little")
-    start, end = json.loads(content[8 : 8 + length])[name]["data_offsets"]
-    for place in range(8 + length + start, 8 + length + end):
-        content[place] ^= 0x41
-    path.write_bytes(content)
-    again = input_margin(ten, ten.images[:4], **options)
-    assert torch.equal(again.margins, first.margins)
-    assert again.attack == first.attack
 
 
 def test_a_seed_of_numpy_can_be_kept(ten, tmp_path):

@@ -16,7 +16,6 @@ from robustbook.margins._consistency import Consistency, margin_consistency
 from robustbook.margins._detection import Detection, detection_scores
 from robustbook.margins._free import (
     ClassDistances,
-    IsotonicMargin,
     class_distances,
     feature_margin,
     gradient_normalized_margin,
@@ -31,7 +30,6 @@ __all__ = [
     "Detection",
     "Estimate",
     "InputMargins",
-    "IsotonicMargin",
     "PseudoMargin",
     "RobustAccuracy",
     "StratifiedSample",

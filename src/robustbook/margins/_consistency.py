@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from robustbook._checks.arguments import check_count
 from robustbook.margins._arrays import DOCS, Indices, Vector, check_level, check_vector
-
-Interval = Literal["asymptotic", "bootstrap"]
 
 
 @dataclass(frozen=True)
@@ -34,8 +31,6 @@ class Consistency:
         N.
     level : float
         Coverage of the interval.
-    method : {"asymptotic", "bootstrap"}
-        How the interval was made.
     """
 
     tau: float
@@ -44,31 +39,21 @@ class Consistency:
     spearman: float
     num_samples: int
     level: float
-    method: Interval
 
 
 @DOCS.fill
 def margin_consistency(
-    logit_margin: Any,
-    input_margin: Any,
-    *,
-    level: float = 0.95,
-    method: Interval = "asymptotic",
-    resamples: int = 1000,
-    seed: int = 0,
+    logit_margin: Any, input_margin: Any, *, level: float = 0.95
 ) -> Consistency:
     """Kendall's τ-b of two margins, with a confidence interval.
 
-    The interval is for the sampling of inputs. That measured margins are upper bounds
-    is not in it.
+    By the delta method for U-statistics, ties counted, on the scale of Fisher's z. The
+    interval is for the sampling of inputs; that measured margins are upper bounds is
+    not in it. Source: the margin paper, section 2.2; Chapter 21.
 
     Parameters
     ----------
     {logit_margin} {input_margin} {level}
-    method : {"asymptotic", "bootstrap"}, default "asymptotic"
-        The delta method for U-statistics, ties counted, on the scale of Fisher's z; or
-        percentiles over resamples.
-    {resamples} {seed}
 
     Returns
     -------
@@ -80,10 +65,6 @@ def margin_consistency(
     {TypeError, ValueError}
         Among them: fewer than three samples, or a margin that is constant.
 
-    References
-    ----------
-    Margin paper, section 2.2. Chapter 21 of this book.
-
     Examples
     --------
     >>> result = margin_consistency([1.0, 2.0, 4.0, 3.0], [0.1, 0.2, 0.3, 0.3])
@@ -93,12 +74,6 @@ def margin_consistency(
     x = check_vector("logit_margin", logit_margin)
     y = check_vector("input_margin", input_margin, length=len(x))
     check_level(level)
-    check_count("resamples", resamples, minimum=100)
-    check_count("seed", seed, minimum=0)
-    if method not in ("asymptotic", "bootstrap"):
-        raise ValueError(
-            f"method: expected 'asymptotic' or 'bootstrap', got {method!r}"
-        )
     if len(x) < 3:
         raise ValueError(f"logit_margin: expected at least three samples, got {len(x)}")
     for name, values in (("logit_margin", x), ("input_margin", y)):
@@ -108,13 +83,10 @@ def margin_consistency(
                 f"{len(values)} times; a rank correlation is not defined"
             )
     tau, error = tau_b(x, y)
-    if method == "asymptotic":
-        interval = _fisher(tau, error, len(x), level)
-    else:
-        interval, error = _bootstrap(x, y, level, resamples, seed)
+    interval = _fisher(tau, error, len(x), level)
     # Of ranks: differences of infinite margins are not numbers.
     spearman = float(stats.pearsonr(stats.rankdata(x), stats.rankdata(y)).statistic)
-    return Consistency(tau, interval, error, spearman, len(x), level, method)
+    return Consistency(tau, interval, error, spearman, len(x), level)
 
 
 def _fisher(tau: float, error: float, count: int, level: float) -> tuple[float, float]:
@@ -123,20 +95,6 @@ def _fisher(tau: float, error: float, count: int, level: float) -> tuple[float, 
         return tau, tau
     half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * error / (1 - tau**2)
     return math.tanh(math.atanh(tau) - half), math.tanh(math.atanh(tau) + half)
-
-
-def _bootstrap(
-    x: Vector, y: Vector, level: float, resamples: int, seed: int
-) -> tuple[tuple[float, float], float]:
-    random = np.random.default_rng(seed)
-    first, second = ranks(x), ranks(y)
-    taus = []
-    for _ in range(resamples):
-        rows = random.integers(len(x), size=len(x))
-        taus.append(stats.kendalltau(first[rows], second[rows]).statistic)
-    # A resample of equal values has no correlation.
-    low, high = np.nanquantile(taus, [(1 - level) / 2, (1 + level) / 2])
-    return (float(low), float(high)), float(np.nanstd(taus, ddof=1))
 
 
 def ranks(values: Vector) -> Indices:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from scipy.stats import rankdata
@@ -79,57 +78,44 @@ class Detection:
         return self.num_brittle / self.num_samples
 
 
-@overload
-def detection_scores(
-    scores: Any, input_margin: Any, eps: float, *,
-    tpr: float = ..., level: float = ..., resamples: int = ..., seed: int = ...,
-) -> Detection: ...  # fmt: skip
-@overload
-def detection_scores(
-    scores: Any, input_margin: Any, eps: Sequence[float], *,
-    tpr: float = ..., level: float = ..., resamples: int = ..., seed: int = ...,
-) -> list[Detection]: ...  # fmt: skip
 @DOCS.fill
 def detection_scores(
     scores: Any,
     input_margin: Any,
-    eps: float | Sequence[float],
+    eps: float,
     *,
     tpr: float = 0.95,
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
-) -> Detection | list[Detection]:
+) -> Detection:
     """Score the detection of brittle decisions by a small margin.
 
     Brittle decisions are the positive class; the lower the score, the more brittle.
+    Source: the margin paper, section 2.3; DeLong, DeLong and Clarke-Pearson, "Comparing
+    the areas under two or more correlated receiver operating characteristic curves",
+    Biometrics 1988; Chapter 22.
 
     Parameters
     ----------
     scores : Tensor or array, shape (N,)
         A margin that is free, or any score that is small where decisions are brittle.
     {input_margin}
-    eps : float or sequence of float
-        One threshold or several, in the units of `input_margin`.
+    eps : float
+        Decisions with margins up to it are brittle.
     tpr : float, default 0.95
         Share of brittle decisions to be flagged, for the false positive rate.
     {level} {resamples} {seed}
 
     Returns
     -------
-    Detection or list of Detection
-        One for each `eps`, in the order given.
+    Detection
+        Three scores with their intervals, and a threshold.
 
     Raises
     ------
     {TypeError, ValueError}
-        Among them: at one of the `eps` all decisions are brittle, or none is.
-
-    References
-    ----------
-    Margin paper, section 2.3. DeLong, DeLong and Clarke-Pearson, "Comparing the areas
-    under two or more correlated receiver operating characteristic curves",
-    Biometrics 1988. Chapter 22 of this book.
+        Among them: all decisions are brittle, or none is.
 
     Examples
     --------
@@ -145,56 +131,29 @@ def detection_scores(
     check_level(level)
     check_count("resamples", resamples, minimum=100)
     check_count("seed", seed, minimum=0)
-    several = not isinstance(eps, (int, float)) and np.ndim(eps) > 0
-    thresholds = list(eps) if several else [eps]  # type: ignore[arg-type]
-    if not thresholds:
-        raise ValueError("eps: expected at least one threshold, got none")
-    limits = [check_non_negative("eps", one) for one in thresholds]
-    for limit in limits:
-        _check_classes(margins, limit)
+    limit = check_non_negative("eps", eps)
+    brittle = margins <= limit
+    if brittle.all() or not brittle.any():
+        raise ValueError(
+            f"eps: expected brittle and robust decisions, got only "
+            f"{'brittle' if brittle.any() else 'robust'} ones at {limit:g}; input "
+            f"margins reach from {margins.min():g} to {margins.max():g}"
+        )
     # Infinite scores are only ever compared.
     order = rankdata(values, method="dense").astype(np.int64)
-    classes = [margins <= limit for limit in limits]
-    drawn = _resample(order, classes, share, resamples, seed)
-    detections = [
-        _detect(values, order, brittle, limit, share, level, part)
-        for brittle, limit, part in zip(classes, limits, drawn, strict=True)
-    ]
-    return detections if several else detections[0]
-
-
-def _check_classes(margins: Vector, eps: float) -> None:
-    brittle = int((margins <= eps).sum())
-    if brittle in (0, len(margins)):
-        kind = "robust" if brittle == 0 else "brittle"
-        raise ValueError(
-            f"eps: expected brittle and robust decisions, got only {kind} ones at "
-            f"{eps:g}; input margins reach from {margins.min():g} to "
-            f"{margins.max():g}"
-        )
-
-
-def _detect(
-    values: Vector,
-    order: Indices,
-    brittle: Flags,
-    eps: float,
-    tpr: float,
-    level: float,
-    drawn: Vector,
-) -> Detection:
     auroc = float(roc_auc_score(brittle, -order))
+    aupr = float(average_precision_score(brittle, -order))
     false, true, cuts = roc_curve(brittle, -order, drop_intermediate=False)
     # The first flags nothing, so no share, however small.
-    place = max(1, int(np.argmax(true >= tpr - 1e-12)))
+    place = max(1, int(np.argmax(true >= share - 1e-12)))
+    drawn = _resample(order, brittle, share, resamples, seed)
     tails = [(1 - level) / 2, (1 + level) / 2]
     fpr_low, fpr_high = np.nanquantile(drawn[:, 1], tails)
-    aupr = float(average_precision_score(brittle, -order))
     return Detection(
-        eps=eps, auroc=auroc, auroc_interval=_delong(order, brittle, auroc, level),
+        eps=limit, auroc=auroc, auroc_interval=_delong(order, brittle, auroc, level),
         aupr=aupr, aupr_interval=_arcsine(aupr, drawn[:, 0], level),
         fpr=float(false[place]), fpr_interval=(float(fpr_low), float(fpr_high)),
-        threshold=float(values[order == -cuts[place]][0]), tpr=tpr,
+        threshold=float(values[order == -cuts[place]][0]), tpr=share,
         num_brittle=int(brittle.sum()), num_samples=len(brittle), level=level,
     )  # fmt: skip
 
@@ -235,16 +194,17 @@ def _arcsine(share: float, drawn: Vector, level: float) -> tuple[float, float]:
 
 
 def _resample(
-    order: Indices, classes: list[Flags], tpr: float, resamples: int, seed: int
-) -> list[Vector]:
-    """AUPR and FPR of resamples, (resamples, 2) a class; NaN where it is empty."""
+    order: Indices, brittle: Flags, tpr: float, resamples: int, seed: int
+) -> Vector:
+    """AUPR and FPR of resamples (resamples, 2); NaN where a class is empty."""
     random = np.random.default_rng(seed)
     places = np.argsort(order, kind="stable")
     # The last of equal scores, for each place: only there can a threshold be.
     ends = np.searchsorted(order[places], order[places], side="right") - 1
     count = len(order)
     size = max(1, BLOCK // count)
-    curves: list[list[Vector]] = [[] for _ in classes]
+    where = np.flatnonzero(brittle[places])
+    curves = []
     for start in range(0, resamples, size):
         rows = min(size, resamples - start)
         times = np.stack(
@@ -254,10 +214,8 @@ def _resample(
             ]
         )
         every = np.cumsum(times, axis=1)
-        for brittle, parts in zip(classes, curves, strict=True):
-            where = np.flatnonzero(brittle[places])
-            parts.append(_curve_scores(times[:, where], every, where, ends, tpr))
-    return [np.concatenate(parts) for parts in curves]
+        curves.append(_curve_scores(times[:, where], every, where, ends, tpr))
+    return np.concatenate(curves)
 
 
 def _curve_scores(

@@ -1,13 +1,11 @@
-"""Margins without an attack: of logits, features, one gradient, a monotone map."""
+"""Margins without an attack: of logits, of features, of one gradient."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
 import torch
-from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_count, check_logits
@@ -19,7 +17,7 @@ from robustbook._checks.models import (
     warn_of_training,
 )
 from robustbook.attacks.engine import Norm, check_norm
-from robustbook.margins._arrays import DOCS, check_vector
+from robustbook.margins._arrays import DOCS
 
 #: The norm of weights that measures distances in another norm: its dual.
 DUAL: Final = {"linf": 1, "l2": 2}
@@ -293,65 +291,3 @@ def _distances(model: Model, images: Tensor, norm: Norm, nearest: bool) -> Tenso
         distance = torch.where(gap == 0, 0.0, distance)
         least = torch.minimum(least, distance)
     return least
-
-
-class IsotonicMargin:
-    """The input margin as a rising function of one score.
-
-    It turns logit margins into units of the input. It does not change how samples are
-    ordered, ties apart: no rank correlation is gained.
-
-    Examples
-    --------
-    >>> model = IsotonicMargin().fit([1.0, 2.0, 3.0], [0.1, 0.3, 0.2])
-    >>> model.predict([0.0, 1.5, 9.0]).tolist()
-    [0.1, 0.175, 0.25]
-    """
-
-    def __init__(self) -> None:
-        self._model: Any = None
-
-    @DOCS.fill
-    def fit(self, logit_margin: Any, input_margin: Any) -> IsotonicMargin:
-        """Fit by least squares.
-
-        Parameters
-        ----------
-        {logit_margin} {input_margin}
-
-        Returns
-        -------
-        IsotonicMargin
-            Itself.
-
-        Raises
-        ------
-        ValueError
-            If lengths differ, or an entry is not finite.
-        """
-        x = check_vector("logit_margin", logit_margin)
-        y = check_vector("input_margin", input_margin, length=len(x), low=0.0)
-        for name, values in (("logit_margin", x), ("input_margin", y)):
-            if values.max() == torch.inf or values.min() == -torch.inf:
-                raise ValueError(f"{name}: expected finite numbers; leave others out")
-        self._model = IsotonicRegression(out_of_bounds="clip").fit(x, y)
-        return self
-
-    @DOCS.fill
-    def predict(self, logit_margin: Any) -> Tensor:
-        """Predict input margins, float64 (N,); constant beyond the scores of the fit.
-
-        Parameters
-        ----------
-        {logit_margin}
-
-        Raises
-        ------
-        RuntimeError
-            If it was not fitted.
-        """
-        if self._model is None:
-            raise RuntimeError("IsotonicMargin: expected a fitted model; call fit")
-        x = check_vector("logit_margin", logit_margin)
-        inside = np.clip(x, self._model.X_min_, self._model.X_max_)
-        return torch.from_numpy(self._model.predict(inside)).double()

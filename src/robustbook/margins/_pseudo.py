@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from robustbook._checks.arguments import check_count, check_positive
-from robustbook._store.files import atomic_write
 from robustbook.margins._arrays import DOCS, check_features, check_vector
 
 LAYERS: Final = 5
 WIDTH: Final = 512
-_FORMAT: Final = "robustbook.PseudoMargin 1"
-_SETTINGS: Final = (
-    "width", "epochs", "patience", "batch_size", "learning_rate", "validation", "seed"
-)  # fmt: skip
 
 
 class PseudoMargin:
@@ -209,7 +200,8 @@ class PseudoMargin:
         ValueError
             If the number of features differs from that of the fit.
         """
-        network = self._fitted()
+        if self._network is None:
+            raise RuntimeError("PseudoMargin: expected a fitted model; call fit")
         inputs = check_features(features)
         if inputs.shape[1] != len(self._mean):
             raise ValueError(
@@ -218,89 +210,9 @@ class PseudoMargin:
             )
         inputs = ((inputs - self._mean) / self._spread).float()
         with torch.no_grad():
-            parts = [network(part)[:, 0] for part in torch.split(inputs, 8192)]
-        return torch.cat(parts).double() * self._scale
-
-    def _fitted(self) -> nn.Sequential:
-        if self._network is None:
-            raise RuntimeError(
-                "PseudoMargin: expected a fitted model; call fit or load"
-            )
-        return self._network
-
-    def save(self, path: Path | str) -> None:
-        """Write weights and settings to a safetensors file.
-
-        Raises
-        ------
-        RuntimeError
-            If it was not fitted.
-        OSError
-            If nothing can be written at `path`.
-        """
-        network = self._fitted()
-        if not Path(path).absolute().parent.is_dir():
-            raise FileNotFoundError(
-                f"path: expected a file in a folder that exists, got {path}; make "
-                "the folder first"
-            )
-        content = {f"network.{k}": v for k, v in network.state_dict().items()}
-        content |= {"mean": self._mean, "spread": self._spread}
-        settings = {name: getattr(self, name) for name in _SETTINGS}
-        fit = {"best_epoch": self.best_epoch, "history": self.history}
-        texts = {"settings": settings, "fit": {"scale": self._scale, **fit}}
-        metadata = {name: json.dumps(text) for name, text in texts.items()}
-        metadata["format"] = _FORMAT
-        with atomic_write(path) as file:
-            file.write(save(content, metadata=metadata))
-
-    @classmethod
-    def load(cls, path: Path | str) -> PseudoMargin:
-        """Read a file that :meth:`save` wrote; what it gives predicts the same numbers.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no such file.
-        ValueError
-            If it is no such file, or a damaged one.
-        """
-        try:
-            if Path(path).is_dir():
-                raise ValueError("it is a folder")
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return cls._restore(metadata, tensors)
-        except (
-            SafetensorError, KeyError, TypeError, ValueError, RuntimeError
-        ) as error:  # fmt: skip
-            raise ValueError(
-                f"path: expected a file of PseudoMargin.save, got a damaged or another "
-                f"one, {path} ({type(error).__name__}: {error}); fit and save again"
-            ) from None
-
-    @classmethod
-    def _restore(
-        cls, metadata: dict[str, str], tensors: dict[str, Tensor]
-    ) -> PseudoMargin:
-        if metadata.get("format") != _FORMAT:
-            raise ValueError(f"its format is not {_FORMAT}")
-        for name, values in tensors.items():
-            # A feature that does not vary has an infinite spread.
-            if bool((values.isnan() if name == "spread" else ~values.isfinite()).any()):
-                raise ValueError(f"{name} is not finite")
-        model = cls(**json.loads(metadata["settings"]))
-        fitted = json.loads(metadata["fit"])
-        model._scale, model.best_epoch = fitted["scale"], fitted["best_epoch"]
-        model.history = [(first, second) for first, second in fitted["history"]]
-        model._mean, model._spread = tensors.pop("mean"), tensors.pop("spread")
-        network = _build(len(model._mean), model.width, model.seed)
-        network.load_state_dict(
-            {name.removeprefix("network."): v for name, v in tensors.items()}
-        )
-        model._network = network.eval()
-        return model
+            parts = torch.split(inputs, 8192)
+            margins = torch.cat([self._network(part)[:, 0] for part in parts])
+        return margins.double() * self._scale
 
 
 def _build(features: int, width: int, seed: int) -> nn.Sequential:

@@ -9,13 +9,14 @@ from typing import Final
 import numpy as np
 import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from robustbook.datasets import load_dataset
-from robustbook.margins import IsotonicMargin, PseudoMargin
+from robustbook.margins import PseudoMargin
 from robustbook.margins import margin_consistency as consistency_of
 from robustbook.studies._run import Row, Run, under
 from robustbook.studies.margins.columns import (
@@ -119,8 +120,8 @@ def _of_model(
         ):  # fmt: skip
             values = before[score][:size]
             usable = values.isfinite()
-            model = IsotonicMargin().fit(values[usable], bounds[usable])
-            learned.append((method, model.predict(after[score])))
+            rising = _rising(values[usable], bounds[usable], after[score])
+            learned.append((method, rising))
         for method, inputs, others in (
             ("ridge", train.features, test.features),
             ("ridge_logits", _sorted(train.logits), _sorted(test.logits)),
@@ -146,6 +147,13 @@ def _sorted(logits: Tensor) -> Tensor:
     """Gaps of the largest logit to all others, the smallest first."""
     ordered = logits.double().sort(dim=1, descending=True).values
     return ordered[:, :1] - ordered[:, 1:]
+
+
+def _rising(scores: Tensor, margins: Tensor, others: Tensor) -> Tensor:
+    """The rising function of a score that fits best, constant beyond the scores."""
+    model = IsotonicRegression().fit(scores.double().numpy(), margins.double().numpy())
+    inside = others.double().clamp(model.X_min_, model.X_max_)
+    return torch.from_numpy(model.predict(inside.numpy())).double()
 
 
 def _ridge(inputs: Tensor, margins: Tensor, others: Tensor) -> Tensor:
