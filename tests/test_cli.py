@@ -10,26 +10,21 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from robustbook import __version__
 from robustbook._comparison import _paired_rates
 from robustbook.agreement import compare_agreement, posterior_agreement
 from robustbook.cli import app
 
-Score = Callable[..., Result]
-Arrays = dict[str, np.ndarray]
-
 
 @pytest.fixture
-def arrays() -> Arrays:
+def arrays():
     rng = np.random.default_rng(0)
     clean = 3 * rng.normal(size=(200, 4))
     shifted = clean + rng.normal(size=clean.shape)
@@ -37,33 +32,33 @@ def arrays() -> Arrays:
 
 
 @pytest.fixture
-def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Score:
+def score(tmp_path, monkeypatch):
     """Return ``robustbook score`` in a folder of its own."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*words: str) -> Result:
+    def run(*words):
         return CliRunner().invoke(app, ["score", *words])
 
     return run
 
 
 @pytest.fixture
-def files(arrays: Arrays, tmp_path: Path) -> Path:
+def files(arrays, tmp_path):
     for name, array in arrays.items():
         np.save(tmp_path / f"{name}.npy", array)
     return tmp_path
 
 
-def strict_json(text: str) -> dict[str, Any]:
+def strict_json(text):
     """Read JSON as strict parsers do, without NaN and Infinity."""
 
-    def refuse(constant: str) -> None:
+    def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
 
 
-def failure(result: Result, status: int = 2) -> str:
+def failure(result, status=2):
     """Return the one line on standard error."""
     assert result.exit_code == status, result.output
     assert result.stdout == ""
@@ -76,7 +71,7 @@ def failure(result: Result, status: int = 2) -> str:
 
 
 @pytest.mark.usefixtures("files")
-def test_json_is_the_measure(score: Score, arrays: Arrays) -> None:
+def test_json_is_the_measure(score, arrays):
     result = score("clean.npy", "shifted.npy", "--json")
     assert result.exit_code == 0
     got = strict_json(result.stdout)
@@ -88,35 +83,31 @@ def test_json_is_the_measure(score: Score, arrays: Arrays) -> None:
     same = arrays["clean"].argmax(1) == arrays["shifted"].argmax(1)
     assert got["same_answer_rate"] == same.mean()
     assert "accuracy" not in got
-
-
-@pytest.mark.usefixtures("files")
-def test_labels_add_scores(score: Score, arrays: Arrays) -> None:
     result = score("clean.npy", "shifted.npy", "--labels", "labels.npy", "--json")
     got = strict_json(result.stdout)
     correct = (arrays["shifted"].argmax(1) == arrays["labels"]).mean()
-    assert got["accuracy"] == 1.0
-    assert got["shifted_accuracy"] == correct
+    assert (got["accuracy"], got["shifted_accuracy"]) == (1.0, correct)
 
 
 @pytest.mark.usefixtures("files")
-def test_the_table_is_readable(score: Score, arrays: Arrays) -> None:
+def test_the_table_is_readable(score, arrays):
     result = score("clean.npy", "shifted.npy", "--labels", "labels.npy")
     assert result.exit_code == 0
     exact = posterior_agreement(arrays["clean"], arrays["shifted"])
     assert f"{exact.pa:.6f} nats per sample" in result.stdout
-    for words in (
+    said = (
         "pairs, classes",
         "standard error",
         "β*",
         "accuracy, shifted",
         "same-answer",
-    ):
+    )
+    for words in said:
         assert words in result.stdout
     assert max(map(len, result.stdout.splitlines())) < 80
 
 
-def test_probabilities_are_remarked(score: Score, tmp_path: Path) -> None:
+def test_probabilities_are_remarked(score, tmp_path):
     rng = np.random.default_rng(1)
     likely = rng.dirichlet(np.ones(3), size=20)
     np.save(tmp_path / "likely.npy", likely)
@@ -128,7 +119,7 @@ def test_probabilities_are_remarked(score: Score, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("files")
-def test_infinite_beta(score: Score) -> None:
+def test_infinite_beta(score):
     result = score("clean.npy", "clean.npy", "--json")
     got = strict_json(result.stdout)
     assert got["beta"] == "inf"
@@ -137,14 +128,14 @@ def test_infinite_beta(score: Score) -> None:
     assert "infinite" in score("clean.npy", "clean.npy").stdout
 
 
-def test_undefined_standard_error_is_null(score: Score, tmp_path: Path) -> None:
+def test_undefined_standard_error_is_null(score, tmp_path):
     np.save(tmp_path / "one.npy", np.array([[1.0, 0.0]]))
     got = strict_json(score("one.npy", "one.npy", "--json").stdout)
     assert got["standard_error"] is None
     assert "undefined" in score("one.npy", "one.npy").stdout
 
 
-def test_prior(score: Score, files: Path, arrays: Arrays) -> None:
+def test_prior(score, files, arrays):
     prior = np.array([0.4, 0.3, 0.2, 0.1])
     np.savetxt(files / "prior.csv", prior[None], delimiter=",")
     result = score("clean.npy", "shifted.npy", "--prior", "prior.csv", "--json")
@@ -152,7 +143,7 @@ def test_prior(score: Score, files: Path, arrays: Arrays) -> None:
     assert strict_json(result.stdout)["pa"] == pytest.approx(exact.pa, abs=1e-9)
 
 
-def test_tol(score: Score, files: Path) -> None:
+def test_tol(score, files):
     loose = score("clean.npy", "shifted.npy", "--tol", "0.1", "--json")
     tight = score("clean.npy", "shifted.npy", "--json")
     few, many = (strict_json(one.stdout)["evaluations"] for one in (loose, tight))
@@ -163,7 +154,7 @@ def test_tol(score: Score, files: Path) -> None:
 # --- what it reads ------------------------------------------------------------
 
 
-def csv_text(array: np.ndarray, header: str = "") -> str:
+def csv_text(array, header=""):
     rows = "".join(",".join(map(repr, row)) + "\n" for row in array.tolist())
     return header + rows
 
@@ -172,7 +163,7 @@ def csv_text(array: np.ndarray, header: str = "") -> str:
 @pytest.mark.parametrize(
     "header", ["", "a,b,c,d\n", "0,1,2,3\n", "1,2,3,4\n", "\ufeffa,b,c,d\n"]
 )
-def test_csv(score: Score, files: Path, arrays: Arrays, header: str) -> None:
+def test_csv(score, files, arrays, header):
     for name in ("clean", "shifted"):
         (files / f"{name}.csv").write_text(csv_text(arrays[name], header), "utf-8")
     labels = "\n".join(["label", *map(str, arrays["labels"])])
@@ -187,14 +178,14 @@ def test_csv(score: Score, files: Path, arrays: Arrays, header: str) -> None:
     assert not numbered or "write it as" in from_csv.stderr
 
 
-def test_csv_of_whole_numbers_is_no_header(score: Score, files: Path) -> None:
+def test_csv_of_whole_numbers_is_no_header(score, files):
     for first in ("0,1", "1,2"):
         (files / "a.csv").write_text(f"{first}\n1,0\n2,5\n")
         got = strict_json(score("a.csv", "a.csv", "--json").stdout)
         assert got["num_samples"] == 3
 
 
-def test_npz(score: Score, files: Path, arrays: Arrays) -> None:
+def test_npz(score, files, arrays):
     np.savez(files / "clean.npz", logits=arrays["clean"], labels=arrays["labels"])
     np.savez_compressed(files / "shifted.npz", scores=arrays["shifted"])
     expected = score("clean.npy", "shifted.npy", "--labels", "labels.npy", "--json")
@@ -204,16 +195,14 @@ def test_npz(score: Score, files: Path, arrays: Arrays) -> None:
     assert "clean.npz: expected" in failure(keyed)
 
 
-def test_a_key_without_an_npz_file_is_refused(score: Score, files: Path) -> None:
+def test_a_key_without_an_npz_file_is_refused(score, files):
     line = failure(score("clean.npy", "shifted.npy", "--key", "logits"))
     assert line.startswith("--key: expected an .npz file")
     np.savez(files / "two.npz", logits=np.load("clean.npy"), other=np.zeros(2))
     assert score("two.npz", "shifted.npy", "--key", "logits").exit_code == 0
 
 
-def test_a_bomb_is_refused_before_it_unpacks(
-    score: Score, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bomb_is_refused_before_it_unpacks(score, files, monkeypatch):
     # 2 GiB and a row; only its header is written out.
     row = np.zeros(2**18)
     with (
@@ -233,7 +222,7 @@ def test_a_bomb_is_refused_before_it_unpacks(
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8", "f2"])
-def test_number_formats(score: Score, files: Path, arrays: Arrays, dtype: str) -> None:
+def test_number_formats(score, files, arrays, dtype):
     np.save(files / "other.npy", arrays["clean"].astype(dtype))
     result = score("other.npy", "shifted.npy", "--json")
     exact = posterior_agreement(arrays["clean"], arrays["shifted"])
@@ -243,24 +232,24 @@ def test_number_formats(score: Score, files: Path, arrays: Arrays, dtype: str) -
 # --- what it refuses ----------------------------------------------------------
 
 
-def bad_npy(array: np.ndarray) -> Callable[[Path], None]:
+def bad_npy(array):
     return lambda path: np.save(path, array, allow_pickle=True)
 
 
-def bad_text(text: str) -> Callable[[Path], None]:
+def bad_text(text):
     return lambda path: path.write_text(text, encoding="utf-8")
 
 
-def bad_bytes(content: bytes) -> Callable[[Path], object]:
+def bad_bytes(content):
     return lambda path: path.write_bytes(content)
 
 
-def truncated(path: Path) -> None:
+def truncated(path):
     np.save(path, np.zeros((200, 4)))
     path.write_bytes(path.read_bytes()[:500])
 
 
-def npy_header(header: bytes) -> Callable[[Path], object]:
+def npy_header(header):
     """Return what writes a .npy file of this header and of no data."""
     start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
     return bad_bytes(start + header)
@@ -269,10 +258,10 @@ def npy_header(header: bytes) -> Callable[[Path], object]:
 HUGE = b"{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000000,), }\n"
 
 
-def damaged_npz(place: str) -> Callable[[Path], None]:
+def damaged_npz(place):
     """Return what writes a .npz file with one wrong field, or with noise as data."""
 
-    def write(path: Path) -> None:
+    def write(path):
         np.savez_compressed(path, logits=np.zeros((200, 4)))
         content = bytearray(path.read_bytes())
         entry = content.index(b"PK\x01\x02")
@@ -341,14 +330,7 @@ OBJECTS = np.array([{}, []], dtype=object)
 )
 @pytest.mark.parametrize("which", ["clean", "shifted"])
 @pytest.mark.usefixtures("files")
-def test_bad_logits(
-    score: Score,
-    tmp_path: Path,
-    name: str,
-    write: Callable[[Path], None],
-    message: str,
-    which: str,
-) -> None:
+def test_bad_logits(score, tmp_path, name, write, message, which):
     write(tmp_path / name)
     words = [name, "shifted.npy"] if which == "clean" else ["clean.npy", name]
     line = failure(score(*words))
@@ -358,7 +340,7 @@ def test_bad_logits(
     assert message in line
 
 
-def test_npz_of_several_arrays(score: Score, files: Path, arrays: Arrays) -> None:
+def test_npz_of_several_arrays(score, files, arrays):
     np.savez(files / "two.npz", a=arrays["clean"], b=arrays["shifted"])
     line = failure(score("two.npz", "shifted.npy"))
     assert line == (
@@ -382,16 +364,14 @@ def test_npz_of_several_arrays(score: Score, files: Path, arrays: Arrays) -> Non
     ],
 )
 @pytest.mark.usefixtures("files")
-def test_bad_labels(
-    score: Score, tmp_path: Path, name: str, write: Callable[[Path], None], message: str
-) -> None:
+def test_bad_labels(score, tmp_path, name, write, message):
     write(tmp_path / name)
     line = failure(score("clean.npy", "shifted.npy", "--labels", name))
     assert line.startswith(f"{name}: ")
     assert message in line
 
 
-def test_bad_prior(score: Score, files: Path) -> None:
+def test_bad_prior(score, files):
     np.save(files / "prior.npy", np.array([0.5, 0.5]))
     line = failure(score("clean.npy", "shifted.npy", "--prior", "prior.npy"))
     assert line.startswith("prior.npy: ")
@@ -401,14 +381,14 @@ def test_bad_prior(score: Score, files: Path) -> None:
 
 
 @pytest.fixture
-def compare(files: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch) -> Score:
+def compare(files, arrays, monkeypatch):
     """Return ``robustbook compare`` beside the files of two models."""
     monkeypatch.chdir(files)
     noise = np.random.default_rng(1).normal(size=arrays["clean"].shape)
     np.save(files / "clean_b.npy", arrays["clean"] + 0.3 * noise)
     np.save(files / "shifted_b.npy", arrays["shifted"] + 2 * noise)
 
-    def run(*words: str) -> Result:
+    def run(*words):
         return CliRunner().invoke(app, ["compare", *words])
 
     return run
@@ -417,7 +397,7 @@ def compare(files: Path, arrays: Arrays, monkeypatch: pytest.MonkeyPatch) -> Sco
 TWO = ("clean.npy", "shifted.npy", "clean_b.npy", "shifted_b.npy")
 
 
-def test_a_comparison_is_that_of_paired_contributions(compare: Score) -> None:
+def test_a_comparison_is_that_of_paired_contributions(compare):
     got = strict_json(compare(*TWO, "--labels", "labels.npy", "--json").stdout)
     logits = [np.load(name) for name in TWO]
     exact = compare_agreement(*logits)
@@ -428,16 +408,13 @@ def test_a_comparison_is_that_of_paired_contributions(compare: Score) -> None:
     assert difference["pa"]["value"] == exact.difference
     assert difference["pa"]["standard_error"] == exact.standard_error
     assert difference["pa"]["interval"] == list(exact.interval)
-    predicted, labels = [one.argmax(1) for one in logits], np.load("labels.npy")
-    terms = {
-        "same_answer_rate": [
-            predicted[0] == predicted[1],
-            predicted[2] == predicted[3],
-        ],
-        "accuracy": [predicted[0] == labels, predicted[2] == labels],
-        "shifted_accuracy": [predicted[1] == labels, predicted[3] == labels],
-    }
-    for name, (a, b) in terms.items():
+    predicted = [*(one.argmax(1) for one in logits), np.load("labels.npy")]
+    for name, first_of, second_of in (
+        ("same_answer_rate", (0, 1), (2, 3)),
+        ("accuracy", (0, 4), (2, 4)),
+        ("shifted_accuracy", (1, 4), (3, 4)),
+    ):
+        a, b = (np.equal(*(predicted[i] for i in of)) for of in (first_of, second_of))
         gap = a.astype(float) - b
         assert [first[name], second[name]] == pytest.approx([a.mean(), b.mean()])
         assert difference[name]["value"] == pytest.approx(gap.mean())
@@ -448,7 +425,7 @@ def test_a_comparison_is_that_of_paired_contributions(compare: Score) -> None:
         assert high - low == pytest.approx(2 * 1.96 * error, rel=0.05)
 
 
-def test_a_comparison_is_readable_without_labels(compare: Score) -> None:
+def test_a_comparison_is_readable_without_labels(compare):
     result = compare(*TWO)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -459,7 +436,7 @@ def test_a_comparison_is_readable_without_labels(compare: Score) -> None:
     assert max(map(len, lines)) < 80
 
 
-def test_models_that_never_differ_have_an_interval_still(compare: Score) -> None:
+def test_models_that_never_differ_have_an_interval_still(compare):
     words = ("clean.npy", "shifted.npy") * 2
     (difference,) = strict_json(compare(*words, "--json").stdout)["differences"]
     low, high = difference["same_answer_rate"]["interval"]
@@ -467,7 +444,7 @@ def test_models_that_never_differ_have_an_interval_still(compare: Score) -> None
     assert -0.02 < low < 0 < high < 0.02
 
 
-def test_intervals_of_differences_of_rates_hold() -> None:
+def test_intervals_of_differences_of_rates_hold():
     random = np.random.default_rng(0)
     covered = 0
     for _ in range(1000):
@@ -492,9 +469,7 @@ def test_intervals_of_differences_of_rates_hold() -> None:
         ({"labels.npy": np.zeros(3, int)}, "labels.npy: "),
     ],
 )  # fmt: skip
-def test_files_that_do_not_match_are_refused(
-    compare: Score, change: Arrays, said: str
-) -> None:
+def test_files_that_do_not_match_are_refused(compare, change, said):
     for name, array in change.items():
         np.save(name, array)
     assert failure(compare(*TWO, "--labels", "labels.npy")).startswith(said)
@@ -503,20 +478,18 @@ def test_files_that_do_not_match_are_refused(
 # --- the program --------------------------------------------------------------
 
 
-def program(
-    *words: str, stdout: Any = subprocess.PIPE, **setting: str
-) -> subprocess.CompletedProcess[str]:
+def program(*words, stdout=subprocess.PIPE, **setting):
     return subprocess.run(
         [sys.executable, "-m", "robustbook", *words], stdout=stdout,
         stderr=subprocess.PIPE, text=True, check=False, env={**os.environ, **setting},
     )  # fmt: skip
 
 
-def test_version() -> None:
+def test_version():
     assert program("--version").stdout == f"{__version__}\n"
 
 
-def test_score_as_a_program(files: Path) -> None:
+def test_score_as_a_program(files):
     clean, shifted = str(files / "clean.npy"), str(files / "shifted.npy")
     done = program("score", clean, shifted, "--json")
     assert done.returncode == 0
@@ -527,7 +500,7 @@ def test_score_as_a_program(files: Path) -> None:
     assert missing.stderr.count("\n") == 1
 
 
-def test_an_encoding_without_greek(files: Path) -> None:
+def test_an_encoding_without_greek(files):
     clean = str(files / "clean.npy")
     done = program("score", clean, clean, PYTHONIOENCODING="cp1252")
     assert (done.returncode, done.stderr) == (0, "")
@@ -536,14 +509,14 @@ def test_an_encoding_without_greek(files: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["data", "list"]])
-def test_a_full_disk_is_one_line(words: list[str]) -> None:
+def test_a_full_disk_is_one_line(words):
     with Path("/dev/full").open("w") as full:
         done = program(*words, stdout=full)
     assert done.returncode == 1
     assert done.stderr == f"robustbook: {os.strerror(errno.ENOSPC)}\n"
 
 
-def test_a_reader_that_left_is_no_error(files: Path) -> None:
+def test_a_reader_that_left_is_no_error(files):
     reading, writing = os.pipe()
     os.close(reading)
     done = program("--version", stdout=writing)
@@ -551,7 +524,7 @@ def test_a_reader_that_left_is_no_error(files: Path) -> None:
     assert done.stderr == ""
 
 
-def test_help_imports_no_torch() -> None:
+def test_help_imports_no_torch():
     code = (
         "import sys, robustbook.cli\n"
         "heavy = {'torch', 'numpy', 'press'} & set(sys.modules)\n"
@@ -565,7 +538,7 @@ def test_help_imports_no_torch() -> None:
     ]  # fmt: skip
 
 
-def test_data_commands() -> None:
+def test_data_commands():
     names = CliRunner().invoke(app, ["data", "list"]).stdout.split()
     assert "digits" in names
     embedded = CliRunner().invoke(app, ["data", "fetch", "digits"])

@@ -16,7 +16,6 @@ from robustbook.models import build_model, features_of
 from robustbook.selection import (
     pair_by_features,
     pair_scores,
-    worst_group_accuracy,
 )
 from robustbook.training import ERM, train_domains
 
@@ -205,17 +204,6 @@ def test_a_class_that_only_one_domain_has_is_left_out():
         pair_nearest(
             torch.zeros(1, 2), torch.zeros(1, 2), labels=[0], shifted_labels=[1]
         )
-
-
-def test_the_worst_group_is_the_one_that_a_shortcut_fails():
-    labels = torch.tensor([label for label, _ in SHORTCUT])
-    domains = torch.tensor([domain for _, domain in SHORTCUT])
-    by_domain = torch.stack([1.0 - domains, 1.0 * domains], dim=1)
-    assert worst_group_accuracy(by_domain, labels, 2 * domains + labels) == 0.0
-    by_label = torch.stack([1.0 - labels, 1.0 * labels], dim=1)
-    assert worst_group_accuracy(by_label, labels, 2 * domains + labels) == 1.0
-    with pytest.raises(ValueError, match="groups: expected shape"):
-        worst_group_accuracy(by_label, labels, domains[:5])
 
 
 @pytest.mark.parametrize("name", ["waterbirds", "celebA", "camelyon17"])

@@ -175,25 +175,22 @@ def _read_npy(path: Path, file: IO[bytes]) -> Array:
 def _read_csv(path: Path) -> Array:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            blank: tuple[int, list[str]] = (0, [])
-            (line, first), (_, second) = itertools.islice(
-                itertools.chain(_rows(file), [blank, blank]), 2
+            lines = _rows(path, file)
+            head = list(itertools.islice(lines, 2))
+            if not head:
+                raise FileError(f"{path}: the file is empty")
+            first, second = head[0][1], head[-1][1]
+            header = _is_header(path, first, second)
+            if header and len(head) == 1:
+                raise FileError(f"{path}: a header line and no rows")
+            array = np.array(
+                [
+                    _numbers(f"{path}: line {line}", cells, len(first))
+                    for line, cells in itertools.chain(head[header:], lines)
+                ]
             )
-        if not first:
-            raise FileError(f"{path}: the file is empty")
-        header = _is_header(path, first, second)
-        if header and not second:
-            raise FileError(f"{path}: a header line and no rows")
-        array = np.loadtxt(
-            path, delimiter=",", comments=None, quotechar='"', ndmin=2,
-            skiprows=line if header else 0, encoding="utf-8-sig",
-        )  # fmt: skip
     except UnicodeDecodeError as error:
         raise FileError(f"{path}: not text in UTF-8, so not a .csv file") from error
-    except FileError:
-        raise
-    except (ValueError, csv.Error) as error:
-        raise FileError(f"{path}: {_first_fault(path) or error}") from error
     if header and _is_number(first[0]):
         warnings.warn(
             f"{path}: its first line, {reprlib.repr(','.join(first))[1:-1]}, is taken "
@@ -205,12 +202,29 @@ def _read_csv(path: Path) -> Array:
     return array
 
 
-def _rows(file: Any) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of each line that is not blank, and its cells."""
-    reader = csv.reader(file, strict=True)
-    for row in reader:
-        if any(cell.strip() for cell in row):
-            yield reader.line_num, [cell.strip() for cell in row]
+def _rows(path: Path, file: Any) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of each line that is not blank, as editors say it, and cells."""
+    reader, last = csv.reader(file, strict=True), 0
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                last = reader.line_num
+                yield last, [cell.strip() for cell in row]
+    except csv.Error as error:
+        what = str(error)
+        if "end of data" in what:
+            what = "expected every quote to be closed, got one that is not"
+        raise FileError(f"{path}: after line {last}: {what}") from error
+
+
+def _numbers(place: str, cells: list[str], width: int) -> Array:
+    if len(cells) != width:
+        raise FileError(f"{place}: expected {width} columns, got {len(cells)}")
+    for column, cell in enumerate(cells, start=1):
+        if not _is_number(cell):
+            got = reprlib.repr(cell) if cell else "nothing"
+            raise FileError(f"{place}, column {column}: expected a number, got {got}")
+    return np.array([float(cell) for cell in cells])
 
 
 def _is_header(path: Path, first: list[str], second: list[str]) -> bool:
@@ -227,6 +241,7 @@ def _is_header(path: Path, first: list[str], second: list[str]) -> bool:
     numbered = width > 1 and any(
         first == [str(start + i) for i in range(width)] for start in (0, 1)
     )
+    # With no second line, this one is it: a sample of whole numbers.
     return numbered and not all(cell.lstrip("+-").isdecimal() for cell in second)
 
 
@@ -236,27 +251,3 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return "_" not in cell  # Python takes 1_0 for ten, other readers do not
-
-
-def _first_fault(path: Path) -> str | None:
-    """Find what the fast reader stumbled over, as an editor numbers it."""
-    width, last = None, 0
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            for position, (line, row) in enumerate(_rows(file)):
-                width, last = width or len(row), line
-                if len(row) != width:
-                    return f"line {line}: expected {width} columns, got {len(row)}"
-                if position == 0 and not any(map(_is_number, row)):
-                    continue
-                for column, cell in enumerate(row, start=1):
-                    if not _is_number(cell):
-                        got = reprlib.repr(cell) if cell else "nothing"
-                        place = f"line {line}, column {column}"
-                        return f"{place}: expected a number, got {got}"
-    except csv.Error as error:
-        what = str(error)
-        if "end of data" in what:
-            what = "expected every quote to be closed, got one that is not"
-        return f"after line {last}: {what}"
-    return None

@@ -1,7 +1,7 @@
 """Corruptions: what a camera and the weather do to images, at five severities.
 
 They serve as shifts that no attacker chose. None is random, so a corrupted image
-needs no seed. Noise is in :func:`robustbook.attacks.gaussian_noise`.
+needs no seed. Noise is in :func:`robustbook.training.add_gaussian_noise`.
 """
 
 from __future__ import annotations

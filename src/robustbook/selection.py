@@ -5,18 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from robustbook._checks.arguments import (
-    as_tensor,
-    check_count,
-    check_labels,
-    check_logits,
-)
+from robustbook._checks.arguments import as_tensor, check_count
 from robustbook.agreement import pair_nearest, posterior_agreement
 from robustbook.datasets import Dataset
 from robustbook.models import features_of
 from robustbook.scores import accuracy, same_answer_rate
 
-__all__ = ["pair_by_features", "pair_scores", "worst_group_accuracy"]
+__all__ = ["pair_by_features", "pair_scores"]
 
 
 def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
@@ -127,38 +122,3 @@ def pair_by_features(
         shifted_labels=second.labels,
     )
     return first.subset(index), second.subset(nearest)
-
-
-def worst_group_accuracy(logits: Tensor, labels: Tensor, groups: Tensor) -> float:
-    """Return the accuracy in the group where it is lowest, in [0, 1].
-
-    Parameters
-    ----------
-    logits : Tensor, shape (N, K)
-    labels : Tensor, shape (N,)
-        The classes.
-    groups : Tensor, shape (N,)
-        A number for each sample's group, such as domain and class together
-        (:attr:`robustbook.datasets.wild.WildDataset.groups`).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the arrays do not fit together.
-
-    Examples
-    --------
-    >>> logits = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    >>> groups = torch.tensor([0, 1, 1])
-    >>> worst_group_accuracy(logits, torch.tensor([0, 1, 1]), groups)
-    0.5
-    """
-    logits = check_logits("logits", logits)
-    labels = check_labels(
-        "labels", labels, length=len(logits), num_classes=logits.shape[1]
-    )
-    group = check_labels("groups", as_tensor("groups", groups), length=len(logits))
-    return min(
-        accuracy(logits[group == number], labels[group == number])
-        for number in torch.unique(group)
-    )

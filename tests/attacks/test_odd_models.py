@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from robustbook.attacks import apgd, fab, fgsm, fmn, gaussian_noise, pgd
+from robustbook.attacks import apgd, fab, fgsm, fmn, pgd
 from robustbook.margins import gradient_normalized_margin, input_margin
 
 MEASURES = {
@@ -15,7 +15,6 @@ MEASURES = {
     "apgd": partial(apgd, eps=0.1, steps=4),
     "fmn": partial(fmn, steps=4),
     "fab": partial(fab, steps=4),
-    "gaussian_noise": partial(gaussian_noise, sigma=0.3),
     "input_margin": partial(input_margin, steps=4, refine_steps=4),
     "gradient_normalized_margin": gradient_normalized_margin,
 }

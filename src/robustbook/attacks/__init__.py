@@ -15,7 +15,6 @@ FGSM, PGD and FMN run on foolbox, APGD and FAB on pyautoattack; both come with
 
 from robustbook.attacks._apgd import apgd
 from robustbook.attacks._minimal import bisect_result, fab, fmn
-from robustbook.attacks._noise import gaussian_noise
 from robustbook.attacks._pgd import fgsm, pgd
 from robustbook.attacks._result import AttackResult, smallest
 
@@ -26,7 +25,6 @@ __all__ = [
     "fab",
     "fgsm",
     "fmn",
-    "gaussian_noise",
     "pgd",
     "smallest",
 ]

@@ -7,7 +7,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count, check_positive
+from robustbook._checks.arguments import check_choice, check_count, check_positive
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
 from robustbook.attacks.engine import DOCS, ArrayLike, Batch, Norm, Settings, run_attack
@@ -39,7 +39,9 @@ def apgd(
     float32: APGD-CE then reports robustness that is not there. The difference of
     logits ratio ("dlr") does not change with the scale of the logits, so always
     look at both. "targeted" goes for one class after the other by the targeted DLR
-    loss; it is slower, and the strongest.
+    loss; it is slower, and the strongest. Source: Croce and Hein, "Reliable evaluation
+    of adversarial robustness with an ensemble of diverse parameter-free attacks", ICML
+    2020; Chapters 9 and 12.
 
     Parameters
     ----------
@@ -64,19 +66,12 @@ def apgd(
         Images within `eps`; those of the highest loss where the attack failed, and
         the clean ones where the model is wrong already.
 
-    Raises
-    ------
     {TypeError} {ValueError} {ModuleNotFoundError}
 
     Warns
     -----
     UserWarning
         If gradients of zero stop the DLR loss.
-
-    References
-    ----------
-    Croce and Hein, "Reliable evaluation of adversarial robustness with an ensemble
-    of diverse parameter-free attacks", ICML 2020. Chapters 9 and 12 of this book.
 
     Examples
     --------
@@ -90,8 +85,7 @@ def apgd(
     check_count("steps", steps)
     check_count("restarts", restarts)
     check_count("targets", targets)
-    if loss not in LOSSES:
-        raise ValueError(f"loss: expected one of {', '.join(LOSSES)}; got {loss!r}")
+    check_choice("loss", loss, LOSSES)
     from robustbook.attacks.pyautoattack_runs import ZeroGradients, run_apgd
 
     log = ZeroGradients()

@@ -69,6 +69,9 @@ def fmn(
 ) -> AttackResult:
     """Look for the smallest perturbation by adapting the size of a ball: FMN.
 
+    Source: Pintor et al., "Fast minimum-norm adversarial attacks through adaptive norm
+    constraints", NeurIPS 2021; Chapters 9 and 12.
+
     Parameters
     ----------
     {model} {images} {labels}
@@ -87,14 +90,7 @@ def fmn(
         The closest images that fool the model; where there is none, the clean image
         with a norm of ``inf``.
 
-    Raises
-    ------
     {TypeError} {ValueError} {ModuleNotFoundError}
-
-    References
-    ----------
-    Pintor et al., "Fast minimum-norm adversarial attacks through adaptive norm
-    constraints", NeurIPS 2021. Chapters 9 and 12 of this book.
 
     Examples
     --------
@@ -140,7 +136,9 @@ def fab(
     """Look for the smallest perturbation by projections on the boundary: FAB.
 
     What it finds is not limited in size. It steps 5 % beyond the boundary as it
-    sees it; `bisections` take that back.
+    sees it; `bisections` take that back. Source: Croce and Hein, "Minimally distorted
+    adversarial examples with a fast adaptive boundary attack", ICML 2020; Chapters 9
+    and 12.
 
     Parameters
     ----------
@@ -155,14 +153,7 @@ def fab(
         The closest images that fool the model; where there is none, the clean image
         with a norm of ``inf``.
 
-    Raises
-    ------
     {TypeError} {ValueError} {ModuleNotFoundError}
-
-    References
-    ----------
-    Croce and Hein, "Minimally distorted adversarial examples with a fast adaptive
-    boundary attack", ICML 2020. Chapters 9 and 12 of this book.
 
     Examples
     --------
@@ -220,8 +211,6 @@ def bisect_result(
     AttackResult
         On the same images, with norms that are at most those of `result`.
 
-    Raises
-    ------
     {TypeError} {ValueError}
 
     Examples

@@ -27,6 +27,9 @@ def fgsm(
 ) -> AttackResult:
     """Attack with one step along the gradient: FGSM.
 
+    Source: Goodfellow, Shlens and Szegedy, "Explaining and harnessing adversarial
+    examples", ICLR 2015; Chapter 9.
+
     Parameters
     ----------
     {model} {images} {labels} {eps} {norm} {skip_errors} {batch_size} {seed}
@@ -37,14 +40,7 @@ def fgsm(
     AttackResult
         The images after the step, also where it failed.
 
-    Raises
-    ------
     {TypeError} {ValueError} {ModuleNotFoundError}
-
-    References
-    ----------
-    Goodfellow, Shlens and Szegedy, "Explaining and harnessing adversarial examples",
-    ICLR 2015. Chapter 9 of this book.
 
     Examples
     --------
@@ -77,7 +73,6 @@ def pgd(
     steps: int = 40,
     step_size: float | None = None,
     restarts: int = 1,
-    random_start: bool = True,
     norm: Norm = "linf",
     skip_errors: bool = True,
     batch_size: int = 256,
@@ -90,7 +85,8 @@ def pgd(
 
     The last image counts, as in the original. The cross-entropy of very confident
     models has a gradient of zero in float32, and PGD then reports robustness that is
-    not there; compare with ``apgd(loss="dlr")``.
+    not there; compare with ``apgd(loss="dlr")``. Source: Madry et al., "Towards deep
+    learning models resistant to adversarial attacks", ICLR 2018; Chapter 9.
 
     Parameters
     ----------
@@ -102,8 +98,6 @@ def pgd(
         Steps that are too short for their number find less.
     restarts : int, default 1
         Runs from different random starts, until one succeeds.
-    random_start : bool, default True
-        Start at a random point of the ball, not at the image.
     {norm} {skip_errors} {batch_size}
     seed : int, default 0
         Seed of the random starts; each image has its own.
@@ -116,14 +110,7 @@ def pgd(
     AttackResult
         The last images, also where the attack failed.
 
-    Raises
-    ------
     {TypeError} {ValueError} {ModuleNotFoundError}
-
-    References
-    ----------
-    Madry et al., "Towards deep learning models resistant to adversarial attacks",
-    ICLR 2018. Chapter 9 of this book.
 
     Examples
     --------
@@ -138,11 +125,6 @@ def pgd(
     check_count("restarts", restarts)
     if step_size is not None:
         check_positive("step_size", step_size)
-    if restarts > 1 and not random_start:
-        raise ValueError(
-            f"restarts: expected 1 without a random start, as all runs are the same; "
-            f"got {restarts}"
-        )
 
     def run(batch: Batch, number: int) -> Tensor:
         from robustbook.attacks.foolbox_runs import run_pgd
@@ -153,7 +135,7 @@ def pgd(
             eps=eps,
             steps=steps,
             step_size=2.5 * eps / steps if step_size is None else step_size,
-            start=_start(batch, number, norm) if random_start else None,
+            start=_start(batch, number, norm),
         )
 
     def perturb(batch: Batch) -> Tensor:

@@ -56,7 +56,12 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from robustbook._checks.arguments import check_count, check_labels, check_logits
+from robustbook._checks.arguments import (
+    check_choice,
+    check_count,
+    check_labels,
+    check_logits,
+)
 from robustbook._checks.images import check_images
 from robustbook._checks.models import (
     Model,
@@ -75,7 +80,6 @@ __all__ = [
     "Batch",
     "Norm",
     "Settings",
-    "check_norm",
     "distances",
     "run_attack",
 ]
@@ -215,20 +219,22 @@ class Batch:
 
     def uniform(self, run: int = 0) -> Tensor:
         """Numbers in [-1, 1) for each pixel, the same for a sample in any batch."""
-        drawn = [
-            2 * random.random(self._pixels, np.float32) - 1
-            for random in self._random(run)
-        ]
-        return self._gather(drawn).reshape(self.images.shape)
+        drawn = self._drawn(run, lambda random, size: random.random(size, np.float32))
+        return (2 * drawn - 1).reshape(self.images.shape)
 
     def normal(self, run: int = 0, *, extra: int = 0) -> Tensor:
         """Standard normal numbers (n, pixels + extra), likewise."""
-        return self._gather(
-            [
-                random.standard_normal(self._pixels + extra, np.float32)
-                for random in self._random(run)
-            ]
+        return self._drawn(
+            run, lambda random, size: random.standard_normal(size + extra, np.float32)
         )
+
+    def _drawn(self, run: int, draw: Callable[..., npt.NDArray[np.float32]]) -> Tensor:
+        size = self.images[0].numel()
+        drawn = [
+            draw(np.random.default_rng([self.seed, run, index]), size)
+            for index in self.indices.tolist()
+        ]
+        return torch.from_numpy(np.stack(drawn)).to(self.images.device)
 
     def ranked_classes(self, targets: int) -> list[Tensor]:
         """The most likely other classes on the clean images, best first."""
@@ -236,17 +242,6 @@ class Batch:
         scores[torch.arange(len(self)), self.labels] = -torch.inf
         order = scores.argsort(dim=1, descending=True, stable=True)
         return list(order[:, :targets].T.contiguous())
-
-    @property
-    def _pixels(self) -> int:
-        return self.images[0].numel()
-
-    def _random(self, run: int) -> Iterator[np.random.Generator]:
-        for index in self.indices.tolist():
-            yield np.random.default_rng([self.seed, run, index])
-
-    def _gather(self, drawn: list[npt.NDArray[np.float32]]) -> Tensor:
-        return torch.from_numpy(np.stack(drawn)).to(self.images.device)
 
 
 def run_attack(
@@ -258,7 +253,7 @@ def run_attack(
 ) -> AttackResult:
     """Attack batch by batch, then ask the model what came of it."""
     check_model(model)
-    check_norm(settings.norm)
+    check_choice("norm", settings.norm, NORMS)
     check_count("batch_size", settings.batch_size)
     check_count("seed", settings.seed, minimum=0)
     check_count("first", settings.first, minimum=0)
@@ -298,12 +293,6 @@ def run_attack(
         torch.cat(values).to(clean.device) for values in zip(*parts, strict=True)
     )
     return AttackResult(adversarial, norms, success, settings.norm, settings.attack)
-
-
-def check_norm(norm: str) -> None:
-    """Refuse a norm that is not known."""
-    if norm not in NORMS:
-        raise ValueError(f"norm: expected one of {', '.join(NORMS)}; got {norm!r}")
 
 
 def _attack_batch(

@@ -41,10 +41,12 @@ _POINTS_AT_ONCE: Final = 1 << 10
 #: Where a constraint holds less often than this limit says (one in a million), the
 #: tails are computed with full relative accuracy.
 _QUICK_LIMIT: Final = -4.75
-#: Up to so many points in all, single precision is exact enough: chance changes a
+#: Independent scrambles of the points.
+_SCRAMBLES: Final = 8
+#: Up to so many points each, single precision is exact enough: chance changes a
 #: probability by over 1e-6, rounding by less than the second number (the third in
 #: more than 20 dimensions; measured in the tests).
-_SINGLE_POINTS: Final = 1 << 16
+_SINGLE_POINTS: Final = 1 << 13
 _SINGLE_ROUNDING: Final = 1e-7
 _SINGLE_ROUNDING_LARGE: Final = 5e-7
 #: Largest limit, of either sign, for which it is used: nothing there is rare.
@@ -80,9 +82,7 @@ def orthant_probability(
     covariance: Any,
     *,
     points: int = 1024,
-    scrambles: int = 8,
     seed: int = 0,
-    dtype: torch.dtype | None = None,
 ) -> OrthantProbability:
     """Probability that every coordinate of a normal vector is at least zero.
 
@@ -92,7 +92,10 @@ def orthant_probability(
 
     Dimensions 1 and 2 are closed forms. From 3 on, the integral is transformed to the
     unit cube by separation of variables, the most binding constraint first, and
-    averaged over scrambled Sobol points; independent scrambles give the standard error.
+    averaged over Sobol points; 8 independent scrambles give the standard error. Up to
+    8192 points each, and where nothing is rare, the integrand is computed in single
+    precision: that adds less than 1e-7 (5e-7 from 21 dimensions on), which the standard
+    error includes.
     A coordinate without variance counts as 1 or 0; a covariance may be singular.
     Constraints that change the probability of failure by less than 1e-7 of it, or by
     less than 1e-12, are left out. Source: Genz, Numerical computation of multivariate
@@ -107,14 +110,8 @@ def orthant_probability(
         Symmetric and positive semidefinite; broadcast against `mean`.
     points : int, default 1024
         Points of each scramble, a power of 2.
-    scrambles : int, default 8
-        Independent scrambles, at least 2.
     seed : int, default 0
         Seed of the scrambles. All problems of a call share the points.
-    dtype : {torch.float32, torch.float64}, optional
-        What the integrand is computed in. Single precision adds less than 1e-7 (5e-7
-        from 21 dimensions on), which the standard error includes, and is not used where
-        failure or success is rare; the default for up to 65536 points in all.
 
     Returns
     -------
@@ -139,10 +136,7 @@ def orthant_probability(
     0.5
     """
     check_power_of_two("points", points)
-    check_count("scrambles", scrambles, minimum=2)
     check_count("seed", seed, minimum=0)
-    if dtype not in (None, torch.float32, torch.float64):
-        raise ValueError(f"dtype: expected torch.float32 or torch.float64, got {dtype}")
     means, covariances = _check_problem(mean, covariance)
     shape, dimension = means.shape[:-1], means.shape[-1]
     flat_means = means.double().reshape(-1, dimension)
@@ -166,8 +160,7 @@ def orthant_probability(
             probability[rows] = _bivariate(limit, correlation[:, 0, 1])
         else:
             factor = _factorize(limit, correlation, rounding)
-            rule = _Rule(points, scrambles, seed, dtype)
-            values, rounding_error = _integrate(factor, rule)
+            values, rounding_error = _integrate(factor, points, seed)
             probability[rows] = values.mean(dim=1)
             error[rows] = standard_error_of_means(values) + rounding_error
     return OrthantProbability(
@@ -361,11 +354,9 @@ def sobol_engine(dimension: int, seed: int) -> SobolEngine:
 
 
 @lru_cache(maxsize=32)
-def _sobol(
-    dimension: int, points: int, scrambles: int, seed: int, dtype: torch.dtype
-) -> Tensor:
+def _sobol(dimension: int, points: int, seed: int, dtype: torch.dtype) -> Tensor:
     """Independently scrambled Sobol points (dimension, scrambles × points)."""
-    seeds = np.random.SeedSequence([seed, 0x50B01]).generate_state(scrambles)
+    seeds = np.random.SeedSequence([seed, 0x50B01]).generate_state(_SCRAMBLES)
     drawn = [
         sobol_engine(dimension, int(number)).draw(points, dtype=torch.float64)
         for number in seeds
@@ -377,35 +368,15 @@ def _sobol(
 _Prepare = Callable[[_Factor, tuple[Tensor, ...]], _Integrand]
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """Which points, and in what precision."""
-
-    points: int
-    scrambles: int
-    seed: int
-    dtype: torch.dtype | None
-
-    @property
-    def single(self) -> bool:
-        """Whether single precision will do."""
-        few = self.points * self.scrambles <= _SINGLE_POINTS
-        return self.dtype == torch.float32 or (self.dtype is None and few)
-
-    def uniform(self, dimension: int, dtype: torch.dtype) -> Tensor:
-        """The points (dimension, scrambles × points)."""
-        return _sobol(dimension, self.points, self.scrambles, self.seed, dtype)
-
-
-def _integrate(factor: _Factor, rule: _Rule) -> tuple[Tensor, Tensor]:
+def _integrate(factor: _Factor, points: int, seed: int) -> tuple[Tensor, Tensor]:
     """Means over each scramble (problems, scrambles), and what rounding may add."""
     count, size = factor.limits.shape
     device = factor.limits.device
-    result = torch.empty(count, rule.scrambles, dtype=torch.float64, device=device)
+    result = torch.empty(count, _SCRAMBLES, dtype=torch.float64, device=device)
     regular = factor.rank == size
     # The probability is at most that of the first constraint.
     first = factor.limits.amin(dim=1)
-    quick = regular & (first.abs() < _MODERATE) & rule.single
+    quick = regular & (first.abs() < _MODERATE) & (points <= _SINGLE_POINTS)
     common = regular & ~quick & (first > _QUICK_LIMIT)
     kinds: list[tuple[Tensor, torch.dtype, _Prepare]] = [
         (quick, torch.float32, _common),
@@ -416,24 +387,24 @@ def _integrate(factor: _Factor, rule: _Rule) -> tuple[Tensor, Tensor]:
     for chosen, dtype, prepare in kinds:
         rows = chosen.nonzero()[:, 0]
         if len(rows):
-            uniform = rule.uniform(max(size - 1, 1), dtype).to(device)
-            result[rows] = _means(factor[rows], uniform, rule, prepare)
+            uniform = _sobol(max(size - 1, 1), points, seed, dtype).to(device)
+            result[rows] = _means(factor[rows], uniform, points, prepare)
     rounding = _SINGLE_ROUNDING if size <= 20 else _SINGLE_ROUNDING_LARGE
     return result, torch.where(quick, rounding, 0.0)
 
 
-def _means(factor: _Factor, uniform: Tensor, rule: _Rule, prepare: _Prepare) -> Tensor:
+def _means(factor: _Factor, uniform: Tensor, points: int, prepare: _Prepare) -> Tensor:
     """Means of the integrand over each scramble: (problems, scrambles)."""
-    count, points, device = len(factor.limits), rule.points, uniform.device
+    count, device = len(factor.limits), uniform.device
     chunk = _CUDA_CHUNK
     if device.type == "cpu":
         chunk = _CPU_CHUNK * torch.get_num_threads()
     # Whole scrambles or a part of one, a power of 2 like the points.
     target = max(_POINTS_AT_ONCE, chunk // count)
     at_once = min(points, 1 << (target.bit_length() - 1))
-    at_once *= max(1, min(rule.scrambles, target // points))
+    at_once *= max(1, min(_SCRAMBLES, target // points))
     nodes = _nodes(uniform, prepare)
-    sums = torch.zeros(count, rule.scrambles, dtype=torch.float64, device=device)
+    sums = torch.zeros(count, _SCRAMBLES, dtype=torch.float64, device=device)
     for inside in spans(count, max(1, chunk // at_once)):
         integrand = prepare(factor[inside], nodes)
         for part in spans(uniform.shape[1], at_once):

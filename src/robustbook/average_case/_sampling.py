@@ -12,12 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import (
-    check_choice,
-    check_count,
-    check_positive,
-    check_real,
-)
+from robustbook._checks.arguments import check_choice, check_count, check_positive
 from robustbook._checks.models import Model
 from robustbook.average_case._docs import SHARED
 from robustbook.average_case._estimators import measure_all, mmse_linearizations
@@ -43,6 +38,8 @@ from robustbook.average_case._result import ADDED, Robustness
 
 #: Noisy inputs that choose how many more are needed; their answers are not used.
 _PILOT_SAMPLES: Final = 256
+#: Independent scrambles of Sobol points: an even number, halves of which are folds.
+_SCRAMBLES: Final = 8
 #: Weight of the coefficient 1, in samples, against what the data say.
 _PRIOR: Final = 1.0
 
@@ -172,9 +169,7 @@ def control_variate(
     samples: int = 1024,
     linearization: Linear = "taylor",
     linearization_samples: int = 10,
-    coefficient: float | None = None,
     noise: Kind = "random",
-    scrambles: int = 8,
     label: Any = None,
     points: int = 128,
     seed: int = 0,
@@ -199,13 +194,9 @@ def control_variate(
     linearization_samples : int, default 10
         Noisy inputs of each fit for "mmse", in pairs of opposite noise; their noise
         is not used again.
-    coefficient : float, optional
-        A fixed c; estimated by default.
     noise : {"random", "sobol"}, default "random"
-        "sobol": scrambled Sobol points in the span of the gradients, independent
-        numbers across it. `samples` must then be `scrambles` times a power of 2.
-    scrambles : int, default 8
-        Independent scrambles for "sobol", an even number of at least 4.
+        "sobol": 8 scrambles of Sobol points in the span of the gradients, independent
+        numbers across it. `samples` must then be 8 times a power of 2.
     {label} {points} {seed} {batch_size} {device}
 
     Returns
@@ -227,7 +218,7 @@ def control_variate(
     """
     check_choice("linearization", linearization, ("taylor", "mmse"))
     check_count("linearization_samples", linearization_samples)
-    options = _Options(samples, coefficient, noise, scrambles, points, seed)
+    options = _Options(samples, noise, points, seed)
     options.check()
     problem = set_up(model, x, sigma, label, batch_size, device)
     shared = linearization == "taylor"
@@ -258,9 +249,7 @@ def control_variate(
 @dataclass(frozen=True)
 class _Options:
     samples: int
-    coefficient: float | None
     noise: Kind
-    scrambles: int
     points: int
     seed: int
 
@@ -268,21 +257,12 @@ class _Options:
         check_count("samples", self.samples, minimum=4)
         check_count("points", self.points)
         check_count("seed", self.seed, minimum=0)
-        if self.coefficient is not None:
-            value = check_real("coefficient", self.coefficient)
-            if not math.isfinite(value):
-                raise ValueError(f"coefficient: expected a finite number, got {value}")
         check_choice("noise", self.noise, ("random", "sobol"))
-        check_count("scrambles", self.scrambles, minimum=4)
-        if self.scrambles % 2:
-            raise ValueError(
-                f"scrambles: expected an even number, got {self.scrambles}"
-            )
-        each, rest = divmod(self.samples, self.scrambles)
+        each, rest = divmod(self.samples, _SCRAMBLES)
         if self.noise == "sobol" and (rest or each & (each - 1) or not each):
             raise ValueError(
-                "samples: expected the number of scrambles times a power of 2, for "
-                f"example {self.scrambles * 128}; got {self.samples}"
+                f"samples: expected {_SCRAMBLES} times a power of 2 for Sobol points, "
+                f"for example 1024; got {self.samples}"
             )
 
     @property
@@ -290,7 +270,7 @@ class _Options:
         """Sizes of the groups: halves, or scrambles. Odd and even ones are folds."""
         if self.noise == "random":
             return [self.samples // 2, self.samples - self.samples // 2]
-        return [self.samples // self.scrambles] * self.scrambles
+        return [self.samples // _SCRAMBLES] * _SCRAMBLES
 
 
 def _measure(
@@ -305,7 +285,7 @@ def _measure(
     total = float(sizes.sum())
     model, linear, both = counts.double().unbind(dim=-1)
     expected = exact.probability.cpu()[..., None]
-    coefficient = _coefficients(counts, sizes, options.coefficient)
+    coefficient = _coefficients(counts, sizes)
     # (S, n, G): the estimate of each group.
     values = model / sizes - coefficient * (linear / sizes - expected)
     estimate = (values * sizes).sum(dim=-1) / total
@@ -326,10 +306,8 @@ def _measure(
     return estimate, (variance + integration.square()).sqrt(), reduction
 
 
-def _coefficients(counts: Tensor, sizes: Tensor, fixed: float | None) -> Tensor:
+def _coefficients(counts: Tensor, sizes: Tensor) -> Tensor:
     """The coefficient of each group (S, n, G), from the groups of the other fold."""
-    if fixed is not None:
-        return torch.full(counts.shape[:-1], float(fixed), dtype=torch.float64)
     result = torch.empty(counts.shape[:-1], dtype=torch.float64)
     for fold in (0, 1):
         others = counts[:, :, 1 - fold :: 2].sum(dim=2).double()
@@ -405,7 +383,7 @@ def _along(
 ) -> Tensor:
     """Replace the noise in the span of the gradients by scrambled Sobol points."""
     rank = basis.shape[2]
-    each = options.samples // options.scrambles
+    each = options.groups[0]
     length = noise.shape[1]
     parts = []
     for index, group, block in names:

@@ -65,22 +65,7 @@ class CountedModel(nn.Module):
     def count(
         self, measure: Callable[[], Measured], *, per: int
     ) -> tuple[Measured, Passes]:
-        """Run a measurement, and say what it took for each of so many images.
-
-        Parameters
-        ----------
-        measure : callable
-            Takes nothing, and calls this model.
-        per : int
-            How many images are measured.
-
-        Returns
-        -------
-        object
-            What `measure` returns.
-        Passes
-            Those that it made.
-        """
+        """Run a measurement; return its result, and the passes `per` so many images."""
         forward, backward = self._forward, self._backward
         result = measure()
         return result, Passes(

@@ -46,10 +46,6 @@ class Estimate:
     level: float
 
 
-def quantile(level: float) -> float:
-    return NormalDist().inv_cdf(0.5 + level / 2)
-
-
 def bounded_interval(
     value: float,
     residuals: Vector,
@@ -67,7 +63,7 @@ def bounded_interval(
     correction = 1 - size / count
     squares = float(np.square(residuals).sum())
     error = np.sqrt(correction * squares / (size - 1) / size)
-    z = quantile(level)
+    z = NormalDist().inv_cdf(0.5 + level / 2)
     half = z * np.sqrt(correction * (squares + z**2) / (size - 1) / size)
     least = float(outcome.sum()) / count
     most = (right.sum() - (right[rows] & ~outcome).sum()) / count
@@ -135,7 +131,9 @@ def estimate_robust_accuracy(
     Algorithm 1 of the paper tunes a threshold of the logit margin to the robust
     accuracy of the sample and applies it to all. The plain estimate is that of the
     sample. The difference estimator predicts all outcomes from the logit margins,
-    cross-fitted, and adds the mean error of the predictions on the sample.
+    cross-fitted, and adds the mean error of the predictions on the sample. Source: the
+    margin paper, section 2.4; Särndal, Swensson and Wretman, "Model assisted survey
+    sampling", 1992, chapter 7; Chapter 23.
 
     Parameters
     ----------
@@ -163,11 +161,6 @@ def estimate_robust_accuracy(
     ------
     {TypeError, ValueError}
         Among them: an index that is there twice, or fewer than two.
-
-    References
-    ----------
-    Margin paper, section 2.4 and Algorithm 1. Särndal, Swensson and Wretman, "Model
-    assisted survey sampling", 1992, chapter 7. Chapter 23 of this book.
 
     Examples
     --------
@@ -321,13 +314,11 @@ class StratifiedSample:
         -------
         Estimate
 
-        Raises
-        ------
         {TypeError, ValueError}
         """
         margins = check_vector("input_margin", input_margin, length=len(self), low=0.0)
         limit = check_non_negative("eps", eps)
-        z = quantile(check_level(level))
+        z = NormalDist().inv_cdf(0.5 + check_level(level) / 2)
         robust, strata = margins > limit, self.strata.numpy()
         totals = self.sizes.double().numpy()
         drawn = np.bincount(strata, minlength=len(totals)).astype(np.float64)
@@ -358,6 +349,7 @@ def stratified_sample(
 
     No attack is spent on wrong ones, which are not robust. Right ones are put in strata
     of equal size by their logit margin; from each about the same share is drawn.
+    Source: Cochran, "Sampling techniques", 1977, chapter 6; Chapter 23.
 
     Parameters
     ----------
@@ -373,13 +365,7 @@ def stratified_sample(
     StratifiedSample
         The indices, and :meth:`~StratifiedSample.robust_accuracy` for their margins.
 
-    Raises
-    ------
     {TypeError, ValueError}
-
-    References
-    ----------
-    Cochran, "Sampling techniques", 1977, chapter 6. Chapter 23 of this book.
 
     Examples
     --------

@@ -8,7 +8,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import as_tensor, check_count, check_logits
+from robustbook._checks.arguments import (
+    as_tensor,
+    check_choice,
+    check_count,
+    check_logits,
+)
 from robustbook._checks.models import (
     Model,
     check_model,
@@ -16,34 +21,27 @@ from robustbook._checks.models import (
     model_logits,
     warn_of_training,
 )
-from robustbook.attacks.engine import Norm, check_norm
+from robustbook.attacks.engine import Norm
 from robustbook.margins._arrays import DOCS
 
 #: The norm of weights that measures distances in another norm: its dual.
 DUAL: Final = {"linf": 1, "l2": 2}
 
 
+@DOCS.fill
 def logit_margin(logits: Any) -> Tensor:
-    """The largest logit minus the second largest.
+    """The largest logit minus the second largest: the margin paper's equation 4.
 
     Parameters
     ----------
     logits : Tensor or array, shape (N, K)
-        Scores of N samples over K classes.
 
     Returns
     -------
     Tensor, shape (N,)
         Margins of at least 0, float64, in units of the logits; 0 where two classes tie.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If `logits` is not a finite floating-point array of shape (N, K).
-
-    References
-    ----------
-    Margin paper, equation 4. Chapter 21 of this book.
+    {TypeError, ValueError}
 
     Examples
     --------
@@ -61,7 +59,8 @@ def feature_margin(
     """Distance in feature space to the nearest class boundary of a linear head.
 
     Exact: the smallest gap of two logits over the dual norm of the difference of their
-    weights. Where these norms are equal, the logit margin divided by that norm.
+    weights. Where these norms are equal, the logit margin divided by that norm. Source:
+    the margin paper, equations 2 and 3; Chapter 21.
 
     Parameters
     ----------
@@ -77,13 +76,7 @@ def feature_margin(
         Distances, float64, in units of the features. ``inf`` where no boundary can be
         reached: all other classes have the weights of the predicted one.
 
-    Raises
-    ------
     {TypeError, ValueError}
-
-    References
-    ----------
-    Margin paper, equations 2 and 3. Chapter 21 of this book.
 
     Examples
     --------
@@ -97,7 +90,7 @@ def feature_margin(
             f"weight: expected shape (K, {vectors.shape[1]}), as the features have, "
             f"got {tuple(rows.shape)}"
         )
-    check_norm(norm)
+    check_choice("norm", norm, DUAL)
     logits = vectors @ rows.T
     if bias is not None:
         offsets = as_tensor("bias", bias)
@@ -140,7 +133,8 @@ class ClassDistances:
 def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
     """Check whether the classes of a linear head are equidistant.
 
-    Only then is the logit margin proportional to the distance in feature space.
+    Only then is the logit margin proportional to the distance in feature space. Source:
+    the margin paper, section 2.1 and Figure 13; Chapter 21.
 
     Parameters
     ----------
@@ -153,13 +147,7 @@ def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
     ClassDistances
         All distances, and how much they vary.
 
-    Raises
-    ------
     {TypeError, ValueError}
-
-    References
-    ----------
-    Margin paper, section 2.1 and Figure 13. Chapter 21 of this book.
 
     Examples
     --------
@@ -168,7 +156,7 @@ def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
     (1.4142, 0.0)
     """
     rows = _check_weight(weight)
-    check_norm(norm)
+    check_choice("norm", norm, DUAL)
     distances = _pairwise(rows, norm)
     first, second = torch.triu_indices(len(rows), len(rows), offset=1)
     pairs = distances[first, second]
@@ -230,8 +218,6 @@ def gradient_normalized_margin(
         Distances, float64, in the units of the images, where these are; ``inf`` where
         the gradient is zero.
 
-    Raises
-    ------
     {TypeError} {ValueError}
 
     Examples
@@ -245,15 +231,13 @@ def gradient_normalized_margin(
     check_model(model)
     inputs = as_tensor("images", images)
     if inputs.dtype not in (torch.float32, torch.float64):
-        raise TypeError(
-            f"images: expected float32 or float64, got {inputs.dtype}; convert them"
-        )
+        raise TypeError(f"images: expected float32 or float64, got {inputs.dtype}")
     if inputs.ndim < 2 or inputs.numel() == 0:
         raise ValueError(
             f"images: expected shape (N, ...) with at least one image, got "
             f"{tuple(inputs.shape)}"
         )
-    check_norm(norm)
+    check_choice("norm", norm, DUAL)
     check_count("batch_size", batch_size)
     warn_of_training(model)
     place = find_device(model, inputs, device)

@@ -19,6 +19,7 @@ class PseudoMargin:
 
     The architecture is the paper's: dense layers with ReLU between and a sigmoid in the
     end. Features are standardized, and the sigmoid is stretched to the largest margin.
+    Source: the margin paper, section 3.3 and appendix B.4; Chapter 28.
 
     Parameters
     ----------
@@ -44,10 +45,6 @@ class PseudoMargin:
         the units of the margins.
     best_epoch : int
         The epoch whose weights were kept, from 0.
-
-    References
-    ----------
-    Margin paper, section 3.3 and appendix B.4. Chapter 28 of this book.
 
     Examples
     --------
