@@ -8,7 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from torch import Tensor
 from torch.nn import functional
 
 from robustbook.corruptions import CORRUPTIONS, corrupt
@@ -16,20 +15,15 @@ from robustbook.datasets import load_dataset
 
 
 @pytest.fixture(scope="module")
-def images() -> Tensor:
+def images():
     return load_dataset("digits", "test").images[:20]
 
 
-def test_the_list_is_what_the_function_knows(images: Tensor) -> None:
-    assert list(CORRUPTIONS) == sorted(CORRUPTIONS)
-    for kind in CORRUPTIONS:
-        assert corrupt(images, kind).shape == images.shape
-
-
 @pytest.mark.parametrize("kind", CORRUPTIONS)
-def test_severity_takes_an_image_further_away(images: Tensor, kind: str) -> None:
+def test_severity_takes_an_image_further_away(images, kind):
     # On eight pixels a side, sizes of coarse images jump.
     images = functional.interpolate(images, size=32, mode="bicubic").clamp(0, 1)
+    assert list(CORRUPTIONS) == sorted(CORRUPTIONS)
     away = [
         float((corrupt(images, kind, severity=level) - images).abs().mean())
         for level in range(1, 6)
@@ -49,9 +43,7 @@ def test_severity_takes_an_image_further_away(images: Tensor, kind: str) -> None
     double=st.booleans(),
     seed=st.integers(0, 100),
 )
-def test_images_stay_images(
-    kind: str, severity: int, shape: tuple[int, ...], double: bool, seed: int
-) -> None:
+def test_images_stay_images(kind, severity, shape, double, seed):
     drawn = np.random.default_rng(seed).random(shape)
     original = torch.from_numpy(drawn).to(torch.float64 if double else torch.float32)
     copy = original.clone()
@@ -63,12 +55,12 @@ def test_images_stay_images(
 
 
 @pytest.mark.parametrize("kind", [k for k in CORRUPTIONS if k != "brightness"])
-def test_a_flat_image_stays_as_it_is(kind: str) -> None:
+def test_a_flat_image_stays_as_it_is(kind):
     flat = torch.full((1, 3, 8, 8), 0.25)
     torch.testing.assert_close(corrupt(flat, kind, severity=5), flat)
 
 
-def test_contrast_and_brightness_by_hand() -> None:
+def test_contrast_and_brightness_by_hand():
     image = torch.tensor([[[[0.2, 0.6], [0.2, 0.6]]]])
     low = corrupt(image, "contrast", severity=5)
     torch.testing.assert_close(low, 0.4 + 0.15 * (image - 0.4))
@@ -77,7 +69,7 @@ def test_contrast_and_brightness_by_hand() -> None:
     assert float(corrupt(image + 0.3, "brightness", severity=5).max()) == 1
 
 
-def test_blur_keeps_the_sum_far_from_the_edges() -> None:
+def test_blur_keeps_the_sum_far_from_the_edges():
     point = torch.zeros(1, 1, 21, 21)
     point[..., 10, 10] = 1
     spread = corrupt(point, "blur", severity=5)
@@ -87,7 +79,7 @@ def test_blur_keeps_the_sum_far_from_the_edges() -> None:
     assert variance == pytest.approx(1, abs=0.01)  # a pixel wide
 
 
-def test_rotation_turns_counterclockwise() -> None:
+def test_rotation_turns_counterclockwise():
     tall = torch.zeros(1, 1, 41, 41)
     tall[..., 4, 20] = 1  # above the center
     turned = corrupt(tall, "rotation", severity=5)[0, 0]
@@ -102,7 +94,7 @@ def test_rotation_turns_counterclockwise() -> None:
     assert np.hypot(40 - column, 20 - row) == pytest.approx(16, abs=1)
 
 
-def test_pixelate_makes_blocks() -> None:
+def test_pixelate_makes_blocks():
     image = torch.rand(1, 1, 20, 20, generator=torch.Generator().manual_seed(0))
     corrupted = corrupt(image, "pixelate", severity=5)[0, 0]
     assert len(corrupted.unique()) <= 13 * 13
@@ -129,7 +121,7 @@ def test_pixelate_makes_blocks() -> None:
         ({"images": torch.zeros(1, 1, 8, 8).byte()}, r"bytes: images.float\(\) / 255"),
     ],
 )
-def test_bad_input_is_named(change: dict[str, object], message: str) -> None:
+def test_bad_input_is_named(change, message):
     arguments = {"images": torch.zeros(1, 1, 8, 8), "kind": "blur", **change}
     images, kind = arguments.pop("images"), arguments.pop("kind")
     error = TypeError if "bytes" in message else ValueError
@@ -139,9 +131,7 @@ def test_bad_input_is_named(change: dict[str, object], message: str) -> None:
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_rounds_and_no_more(
-    images: Tensor, kind: str, dtype: torch.dtype
-) -> None:
+def test_half_precision_rounds_and_no_more(images, kind, dtype):
     corrupted = corrupt(images.to(dtype), kind)
     assert corrupted.dtype == dtype
     exact = corrupt(images, kind)

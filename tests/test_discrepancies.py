@@ -40,7 +40,7 @@ FEATURE = [cosine_similarity, centroid_distance, mmd, frechet_distance]
 @st.composite
 def logit_pairs(draw):
     random = np.random.default_rng(draw(st.integers(0, 2**31)))
-    shape = draw(st.integers(1, 20)), draw(st.integers(2, 7))
+    shape = draw(st.sampled_from([1, 2, 20, 300])), draw(st.integers(2, 7))
     scale = draw(st.sampled_from([0.0, 0.1, 1.0, 10.0, 1e4]))
     beta = draw(st.sampled_from([0.0, 0.3, 1.0, 4.0, math.inf]))
     return *(scale * random.normal(size=(2, *shape))), beta
@@ -68,7 +68,7 @@ def test_bounds_and_inequalities(problem):
     assert kl.shape == tv.shape == js.shape == (len(pair[0]),)
     assert (kl >= 0).all()
     assert ((tv >= 0) & (tv <= 1)).all()
-    assert ((js >= 0) & (js <= math.log(2) + 1e-12)).all()
+    assert ((js >= 0) & (js <= math.log(2))).all()
     assert (kl >= 2 * tv**2 - 1e-12).all()  # Pinsker
     assert (js <= math.log(2) * tv + 1e-12).all()
     assert (js >= 0.5 * tv**2 - 1e-12).all()
@@ -146,18 +146,6 @@ def test_against_scipy(problem):
     assert wasserstein(*pair, ground="confidence") == pytest.approx(
         wasserstein_distance(p.max(1), q.max(1)), abs=1e-12
     )
-
-
-def test_closed_form_for_two_classes():
-    """Logits log(p / (1 - p)) and 0 give the posterior (p, 1 - p)."""
-    p, q = 0.9, 0.25
-    clean, shifted = ([[math.log(x / (1 - x)), 0.0]] for x in (p, q))
-    kl = p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
-    assert kl_divergence(clean, shifted) == pytest.approx(kl, rel=1e-12)
-    assert total_variation(clean, shifted) == pytest.approx(p - q, rel=1e-12)
-    assert wasserstein(clean, shifted, ground="index") == pytest.approx(p - q)
-    # Confidences 0.9 and 0.75.
-    assert wasserstein(clean, shifted, ground="confidence") == pytest.approx(0.15)
 
 
 def test_kl_has_a_direction_and_stays_exact_where_posteriors_underflow():
@@ -414,9 +402,3 @@ def test_relative_frechet_distance_has_no_unit(scale):
     expected = frechet_distance(clean, shifted, relative=True)
     distance = frechet_distance(scale * clean, scale * shifted, relative=True)
     assert distance == pytest.approx(expected, rel=1e-9)
-
-
-def test_jensen_shannon_keeps_its_bound():
-    generator = torch.Generator().manual_seed(1)
-    clean, shifted = 40 * torch.randn(2, 5000, 4, generator=generator)
-    assert float(jensen_shannon(clean, shifted, reduction="none").max()) <= math.log(2)

@@ -66,10 +66,6 @@ def test_the_result_is_a_plain_float_and_labels_may_be_unsigned():
     ("logits", "labels", "error", "message"),
     [
         (np.zeros(3), np.zeros(3, int), ValueError, "logits.*shape.*N, K"),
-        (np.zeros((3, 1)), np.zeros(3, int), ValueError, "logits.*2 classes"),
-        (np.zeros((0, 2)), np.zeros(0, int), ValueError, "logits.*at least one"),
-        (np.zeros((3, 2), int), np.zeros(3, int), TypeError, "logits.*floating"),
-        (np.full((3, 2), np.nan), np.zeros(3, int), ValueError, "logits.*NaN"),
         (np.eye(2), np.zeros(3, int), ValueError, r"labels.*\(2,\).*\(3,\)"),
         (np.eye(2), np.zeros(2), TypeError, "labels.*integer"),
         (np.eye(2), np.array([0, 2]), ValueError, "labels.*0 to 1.*2"),

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from robustbook.agreement import (
     decompose_agreement,
@@ -38,7 +38,7 @@ ATTACKS = {
 MINIMAL = ("fmn", "fmn-targeted", "fab", "fab-targeted")
 
 
-def images_of(model: nn.Module) -> tuple[Tensor, Tensor]:
+def images_of(model):
     """Images, and labels that the model gets wrong on every eighth of them."""
     generator = torch.Generator().manual_seed(2)
     images = 0.3 + 0.4 * torch.rand(COUNT, 3, 8, 8, generator=generator)
@@ -48,25 +48,19 @@ def images_of(model: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 @pytest.fixture(scope="module")
-def linear() -> nn.Module:
+def linear():
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.Linear(192, CLASSES)).eval()
 
 
 @pytest.fixture(scope="module")
-def network() -> nn.Module:
+def network():
     torch.manual_seed(1)
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(512, 64),
-        nn.ReLU(),
-        nn.Linear(64, CLASSES),
-    ).eval()
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 64)
+    return nn.Sequential(*layers, nn.ReLU(), nn.Linear(64, CLASSES)).eval()
 
 
-def exact_margins(model: nn.Module, images: Tensor) -> Tensor:
+def exact_margins(model, images):
     """The smallest ratio of gap to 1-norm of the weights' difference."""
     weight, logits = model[1].weight.detach(), logits_of(model, images)
     top = logits.argmax(1)
@@ -76,7 +70,7 @@ def exact_margins(model: nn.Module, images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", sorted(ATTACKS))
-def test_every_attack(network: nn.Module, name: str) -> None:
+def test_every_attack(network, name):
     images, labels = images_of(network)
     clean = logits_of(network, images)
     attacked = ATTACKS[name](network, images, labels, progress=False)
@@ -101,9 +95,7 @@ def test_every_attack(network: nn.Module, name: str) -> None:
     assert parts.total == pytest.approx(result.pa, abs=1e-9)
 
 
-def test_smallest_perturbations_are_those_of_the_linear_model(
-    linear: nn.Module,
-) -> None:
+def test_smallest_perturbations_are_those_of_the_linear_model(linear):
     images, _ = images_of(linear)
     exact = exact_margins(linear, images)
     # A wrong target costs untargeted FMN a few per cent, so several are tried.
@@ -117,30 +109,18 @@ def test_smallest_perturbations_are_those_of_the_linear_model(
     assert float(excess.median()) < 0.01
 
 
-def test_growing_ratio_by_norm(linear: nn.Module) -> None:
+def test_growing_ratio_by_norm(linear):
     images, labels = images_of(linear)
     clean = logits_of(linear, images)
     attacked = fmn(linear, images, labels, steps=30, targets=3, progress=False)
     assert bool(attacked.success.all())
     shifted = logits_of(linear, attacked.adversarial)
-    ratios = [0.0, 0.125, 0.25, 0.5, 1.0]
     sweep = []
     wrong = 1 - accuracy(clean, labels)
-    for ratio in ratios:
+    for ratio in (0.0, 0.125, 0.25, 0.5, 1.0):
         mixed = shift_by_ratio(clean, shifted, ratio, norms=attacked.norms)
         sweep.append(result := posterior_agreement(clean, mixed))
         assert same_answer_rate(clean, mixed) == 1 - max(ratio - wrong, 0)
         assert result.pa <= math.log(CLASSES) - result.mismatch * math.log(2) + 1e-9
     assert sweep[0].pa == pytest.approx(math.log(CLASSES))
     assert [one.pa for one in sweep] == sorted((one.pa for one in sweep), reverse=True)
-
-
-def test_hard_decisions_have_the_capacity_of_a_thousand_letters() -> None:
-    first = torch.arange(COUNT) % CLASSES
-    second = torch.where(torch.arange(COUNT) < 16, (first + 1) % CLASSES, first)
-    eye = torch.eye(CLASSES)
-    m = 16 / COUNT
-    entropy = -m * math.log(m) - (1 - m) * math.log(1 - m)
-    capacity = math.log(CLASSES) - entropy - m * math.log(CLASSES - 1)
-    result = posterior_agreement(eye[first], eye[second])
-    assert result.pa == pytest.approx(capacity, abs=2e-9)

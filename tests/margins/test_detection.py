@@ -19,7 +19,6 @@ def test_values_are_those_of_scikit_learn(ties):
     for eps in (0.5, 1.0, 2.0):
         detection = detection_scores(scores, margins, eps, resamples=100)
         brittle = margins <= eps
-        assert detection.eps == eps
         assert detection.auroc == pytest.approx(roc_auc_score(brittle, -scores))
         assert detection.aupr == pytest.approx(
             average_precision_score(brittle, -scores)
@@ -80,16 +79,6 @@ def test_coverage():
     # Three standard errors of a share of 0.95 in 300 are 0.038; AUPR's is 0.94.
     assert (hits / 300 >= [0.912, 0.902, 0.912]).all(), hits
     assert (hits[:2] / 300 <= 0.988).all(), hits
-
-
-def test_only_the_order_counts():
-    scores, margins = sample(np.random.default_rng(7), 100)
-    one = detection_scores(scores, margins, 1.0, resamples=100)
-    two = detection_scores(np.exp(scores), margins, 1.0, resamples=100)
-    assert two.threshold == pytest.approx(np.exp(one.threshold))
-    assert (one.auroc, one.aupr, one.fpr, one.aupr_interval, one.fpr_interval) == (
-        (two.auroc, two.aupr, two.fpr, two.aupr_interval, two.fpr_interval)
-    )
 
 
 def test_a_perfect_score_an_opposite_one_and_a_blind_one():

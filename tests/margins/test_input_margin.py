@@ -33,14 +33,10 @@ def test_exact_on_linear_models(request, problem, norm):
     assert result.margins.dtype == torch.float64
 
 
-def test_the_likeliest_class_is_not_the_nearest_one(ten):
-    """Or else the tests above could not tell the ranking of classes."""
+def test_one_target_is_enough_on_linear_models(ten):
+    """To first order, classes are ranked by their distance; the likeliest is not it."""
     likeliest = fmn(ten, ten.images, targets=1, steps=100)
     assert float((likeliest.norms > 1.1 * ten.linf).double().mean()) > 0.03
-
-
-def test_one_target_is_enough_on_linear_models(ten):
-    """To first order, classes are ranked by their distance."""
     result = input_margin(ten, ten.images, targets=1)
     assert float((result.margins / ten.linf).max()) < 1.01
 
@@ -68,10 +64,6 @@ def test_every_batch_size_finds_another_class(digits, measured):
         parts = images[:20].split(size), measured.adversarial.split(size)
         for clean, attacked in zip(*parts, strict=True):
             assert bool((model(clean).argmax(1) != model(attacked).argmax(1)).all())
-
-
-def test_batch_size_makes_little_difference(digits, measured):
-    model, images, _ = digits
     other = input_margin(model, images[:20], batch_size=7)
     assert float((other.margins / measured.margins - 1).abs().median()) < 0.005
     torch.testing.assert_close(other.margins, measured.margins, rtol=0.1, atol=0)
@@ -96,13 +88,6 @@ def test_more_effort_finds_less(digits, measured):
     quick = input_margin(model, images[:20], targets=1, steps=3, refine_steps=0)
     assert float(measured.margins.mean()) < float(quick.margins.mean()) * 0.99
     assert set(quick.attack) <= {"fmn", "fab"}
-
-
-def test_in_inference_mode(ten):
-    plain = input_margin(ten, ten.images[:3])
-    with torch.inference_mode():
-        again = input_margin(ten, ten.images[:3])
-        assert torch.equal(plain.margins, again.margins)
 
 
 def test_labels_put_zero_where_the_model_is_wrong(digits):
@@ -190,46 +175,33 @@ def test_a_checkpoint_goes_on_where_it_stopped(digits, tmp_path, searches):
     assert searches.sizes == [16, 16, 8]
 
 
-@pytest.mark.parametrize(
-    "change", ["model", "switch", "lambda", "images", "labels", "norm", "steps", "cut"]
-)
-def test_a_checkpoint_of_anything_else_is_not_read(digits, tmp_path, searches, change):
-    model, images, _ = digits
-    model, images = nn.Sequential(nn.Flatten(), nn.Linear(64, 4)).eval(), images[:6]
+def test_a_checkpoint_of_anything_else_is_not_read(digits, tmp_path, searches):
+    images, seen = digits[1][:6], []
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4)).eval()
     torch.nn.init.normal_(model[1].weight, generator=torch.Generator().manual_seed(0))
-    options = {"steps": 3, "refine_steps": 0, "norm": "linf"}
+    labels = model(images).argmax(1)
+    moved, wrong = images.clone(), labels.clone()
+    moved[0, 0, 0, 0] += 0.01
+    wrong[0] = (labels[0] + 1) % 4
+
+    def searched(called=model, images=images, labels=labels, **options):
+        options = {"steps": 3, "refine_steps": 0, "checkpoint": tmp_path} | options
+        seen.append(input_margin(called, images, labels, **options))
+        return searches.sizes.pop() if searches.sizes else 0
+
+    hidden = lambda x: model(x)  # noqa: E731
+    assert (searched(), searched()) == (6, 0)
+    assert torch.equal(seen[0].margins, seen[1].margins)
+    for change in ({"norm": "l2"}, {"steps": 4}, {"images": moved}, {"called": hidden}):
+        assert searched(**change) == 6
+    assert searched(labels=wrong) == 5
+    model.straight_through = True
+    assert searched() == 6
     with torch.no_grad():
-        labels = model(images).argmax(1)
-    called = model if change != "lambda" else lambda x: model(x)
-    input_margin(called, images, labels, checkpoint=tmp_path, **options)
-    (file,) = tmp_path.iterdir()
-    if change in ("model", "lambda"):
-        with torch.no_grad():
-            model[1].weight[0] += 0.05
-            labels = model(images).argmax(1)
-        if change == "lambda":
-            input_margin(called, images, labels, checkpoint=tmp_path, **options)
-    elif change == "switch":
-        model.straight_through = True
-    elif change == "images":
-        images = images.clone()
-        images[0, 0, 0, 0] += 0.01
-    elif change == "labels":
-        labels = labels.clone()
-        labels[0] = (labels[0] + 1) % 4
-    elif change == "norm":
-        options["norm"] = "l2"
-    elif change == "steps":
-        options["steps"] = 4
-    else:
-        file.write_bytes(file.read_bytes()[:-20])
-    searches.sizes.clear()
-    expected = input_margin(called, images, labels, **options)
-    assert len(searches.sizes) == 1
-    result = input_margin(called, images, labels, checkpoint=tmp_path, **options)
-    # The callable's new logits were measured when they were first seen.
-    assert len(searches.sizes) == (1 if change == "lambda" else 2)
-    assert torch.equal(result.margins, expected.margins)
+        model[1].weight *= 1.01
+    assert (searched(), searched(hidden)) == (6, 6)
+    alone = input_margin(model, images, labels, steps=3, refine_steps=0)
+    assert all(torch.equal(one.margins, alone.margins) for one in seen[-2:])
 
 
 def test_a_checkpoint_of_other_gradients_is_not_read(tmp_path):
@@ -295,16 +267,16 @@ def test_random_models_are_seeded_and_resumable(digits, tmp_path):
 def test_it_leaves_no_trace(digits):
     model, images, _ = digits
     state, kept = torch.random.get_rng_state(), images.clone()
-    wanted = [p.requires_grad for p in model.parameters()]
     input_margin(model, images, steps=2, refine_steps=2)
     assert torch.equal(state, torch.random.get_rng_state())
     assert torch.equal(images, kept)
-    assert all(p.grad is None for p in model.parameters())
-    assert wanted == [p.requires_grad for p in model.parameters()]
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
 
 
-def test_numpy_double_and_one_image(ten):
+def test_numpy_double_one_image_and_inference_mode(ten):
     plain = input_margin(ten, ten.images[:1]).margins
+    with torch.inference_mode():
+        assert torch.equal(plain, input_margin(ten, ten.images[:1]).margins)
     array = ten.images[:1].double().numpy()
     double = input_margin(lambda x: ten(x.float()), array)
     torch.testing.assert_close(double.margins, plain, rtol=1e-3, atol=0)
@@ -322,12 +294,8 @@ def test_numpy_double_and_one_image(ten):
         ({"norm": "l1"}, ValueError, "norm: expected one of linf, l2"),
         ({"batch_size": 0}, ValueError, "batch_size: expected at least 1"),
         ({"labels": torch.zeros(3)}, TypeError, "labels: expected integer labels"),
-        ({"labels": torch.full((2,), 9)}, ValueError, "labels: expected shape"),
         ({"images": torch.zeros(2, 4).long()}, TypeError, "expected float32"),
-        ({"images": torch.full((2, 4), torch.nan)}, ValueError, "finite pixels"),
-        ({"images": torch.zeros(0, 4)}, ValueError, "at least one image"),
         ({"images": "ab"}, TypeError, "images: expected a torch tensor"),
-        ({"images": 0.5}, ValueError, "images: expected"),
     ],
 )
 def test_bad_input(ten, options, error, message):
@@ -335,14 +303,10 @@ def test_bad_input(ten, options, error, message):
         input_margin(ten, **{"images": ten.images[:3], **options})
 
 
-def test_the_folder_must_be_of_use(ten, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="checkpoint: expected a folder"):
-        input_margin(ten, ten.images[:2], checkpoint=tmp_path / "file" / "folder")
-
-
-def test_a_seed_of_numpy_can_be_kept(ten, tmp_path):
+def test_a_seed_of_numpy_can_be_kept_in_a_folder_of_use(ten, tmp_path):
     options = {"steps": 2, "refine_steps": 0, "checkpoint": tmp_path}
-    input_margin(ten, ten.images[:2], seed=np.int64(3), **options)
-    input_margin(ten, ten.images[:2], seed=3, **options)
-    assert len(list(tmp_path.iterdir())) == 1
+    for seed in (np.int64(3), 3):
+        input_margin(ten, ten.images[:2], seed=seed, **options)
+    (file,) = tmp_path.iterdir()
+    with pytest.raises(OSError, match="checkpoint: expected a folder"):
+        input_margin(ten, ten.images[:2], **options | {"checkpoint": file / "folder"})

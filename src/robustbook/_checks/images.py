@@ -1,4 +1,4 @@
-"""Checks of images: pixels in [0, 1]."""
+"""Checks of images, pixels in [0, 1], and of inputs of any range."""
 
 from __future__ import annotations
 
@@ -67,3 +67,23 @@ def check_images(
 
 
 _NORMALIZATION: Final = "normalization belongs inside the model"
+
+
+def check_inputs(name: str, value: Any) -> Tensor:
+    """Return inputs of any range, (N, ...), as a tensor of finite numbers."""
+    inputs = as_tensor(name, value)
+    if inputs.dtype not in (torch.float32, torch.float64):
+        raise TypeError(
+            f"{name}: expected float32 or float64 inputs, got {inputs.dtype}; convert "
+            f"them (bytes: {name}.float() / 255)"
+        )
+    if inputs.ndim < 2 or inputs.numel() == 0:
+        raise ValueError(
+            f"{name}: expected shape (N, ...) with at least one input of at least one "
+            f"coordinate, got {tuple(inputs.shape)}; for a single input: {name}[None]"
+        )
+    if not bool(torch.isfinite(inputs).all()):
+        raise ValueError(
+            f"{name}: expected finite numbers, got NaN or infinity; remove such inputs"
+        )
+    return inputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -105,14 +106,9 @@ def fmn(
     check_count("steps", steps)
     check_positive("step_size", step_size)
     check_positive("gamma", gamma)
+    from robustbook.attacks.foolbox_runs import run_fmn
 
-    def run(batch: Batch, target: Tensor | None) -> Tensor:
-        from robustbook.attacks.foolbox_runs import run_fmn
-
-        return run_fmn(
-            batch, target, norm=norm, steps=steps, step_size=step_size, gamma=gamma
-        )
-
+    run = partial(run_fmn, norm=norm, steps=steps, step_size=step_size, gamma=gamma)
     perturb = closest(run, targets, bisections, norm)
     settings = Settings("fmn", norm, batch_size, seed, progress, device, minimal=True)
     return run_attack(perturb, model, images, labels, settings)
@@ -164,12 +160,9 @@ def fab(
     0.15
     """
     check_count("steps", steps)
+    from robustbook.attacks.pyautoattack_runs import run_fab
 
-    def run(batch: Batch, target: Tensor | None) -> Tensor:
-        from robustbook.attacks.pyautoattack_runs import run_fab
-
-        return run_fab(batch, target, norm=norm, steps=steps)
-
+    run = partial(run_fab, norm=norm, steps=steps)
     perturb = closest(run, targets, bisections, norm)
     settings = Settings("fab", norm, batch_size, seed, progress, device, minimal=True)
     return run_attack(perturb, model, images, labels, settings)

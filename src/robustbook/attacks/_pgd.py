@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -51,12 +53,9 @@ def fgsm(
     ([True], [0.5])
     """
     check_positive("eps", eps)
+    from robustbook.attacks.foolbox_runs import run_pgd
 
-    def perturb(batch: Batch) -> Tensor:
-        from robustbook.attacks.foolbox_runs import run_pgd
-
-        return run_pgd(batch, norm=norm, eps=eps, steps=1, step_size=eps)
-
+    perturb = partial(run_pgd, norm=norm, eps=eps, steps=1, step_size=eps)
     settings = Settings(
         "fgsm", norm, batch_size, seed, progress, device, skip_errors=skip_errors
     )
@@ -125,17 +124,13 @@ def pgd(
     check_count("restarts", restarts)
     if step_size is not None:
         check_positive("step_size", step_size)
+    from robustbook.attacks.foolbox_runs import run_pgd
 
     def run(batch: Batch, number: int) -> Tensor:
-        from robustbook.attacks.foolbox_runs import run_pgd
-
+        size = 2.5 * eps / steps if step_size is None else step_size
+        start = _start(batch, number, norm)
         return run_pgd(
-            batch,
-            norm=norm,
-            eps=eps,
-            steps=steps,
-            step_size=2.5 * eps / steps if step_size is None else step_size,
-            start=_start(batch, number, norm),
+            batch, norm=norm, eps=eps, steps=steps, step_size=size, start=start
         )
 
     def perturb(batch: Batch) -> Tensor:

@@ -15,6 +15,7 @@ from robustbook._checks.arguments import (
     check_positive,
     check_power_of_two,
 )
+from robustbook._checks.images import check_inputs
 from robustbook._checks.models import Model
 from robustbook.average_case._docs import SHARED
 from robustbook.average_case._linearize import (
@@ -30,7 +31,6 @@ from robustbook.average_case._problem import (
     NO_NOISE,
     Problem,
     as_real,
-    check_inputs,
     check_positives,
     draw_normal,
     labels_or_predictions,
@@ -262,7 +262,7 @@ def linear_exact(
     >>> result.labels, result.probability.round(decimals=4)
     (tensor([1]), tensor([0.9214], dtype=torch.float64))
     """
-    inputs = check_inputs(x)
+    inputs = check_inputs("x", x)
     flat = inputs.flatten(1).double()
     matrix = as_real("weights", weights)
     if matrix.ndim != 2 or len(matrix) < 2 or matrix.shape[1] != flat.shape[1]:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -187,19 +187,16 @@ def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
             )
     check_together(("mean", "covariance"), means, covariances)
     dimension = means.shape[-1] if means.ndim else 0
-    if dimension == 0 or covariances.shape[-2:] != (dimension, dimension):
-        raise ValueError(
-            "mean, covariance: expected shapes (..., D) and (..., D, D) with D of at "
-            f"least 1, got {tuple(means.shape)} and {tuple(covariances.shape)}"
-        )
     try:
         shape = np.broadcast_shapes(means.shape[:-1], covariances.shape[:-2])
     except ValueError:
+        dimension = 0
+    if dimension == 0 or covariances.shape[-2:] != (dimension, dimension):
         raise ValueError(
-            "mean, covariance: expected shapes (..., D) and (..., D, D) whose first "
-            f"dimensions broadcast, got {tuple(means.shape)} and "
-            f"{tuple(covariances.shape)}"
-        ) from None
+            "mean, covariance: expected shapes (..., D) and (..., D, D) with D of at "
+            "least 1, whose first dimensions broadcast, got "
+            f"{tuple(means.shape)} and {tuple(covariances.shape)}"
+        )
     if bool(means.isnan().any()):
         raise ValueError("mean: expected numbers, got NaN; remove such problems")
     if not bool(torch.isfinite(covariances).all()):
@@ -276,8 +273,7 @@ def _bivariate(limits: Tensor, correlation: Tensor) -> Tensor:
     return value.to(limits.device)
 
 
-@dataclass(frozen=True, eq=False)
-class _Factor:
+class _Factor(NamedTuple):
     """Constraints ``lower @ y ≤ limits`` on independent standard normal ``y``.
 
     Row j of a problem of full rank ends on the diagonal. Otherwise ``last`` says
@@ -289,10 +285,8 @@ class _Factor:
     last: Tensor
     rank: Tensor
 
-    def __getitem__(self, rows: Tensor | slice) -> _Factor:
-        return _Factor(
-            self.limits[rows], self.lower[rows], self.last[rows], self.rank[rows]
-        )
+    def of(self, rows: Tensor | slice) -> _Factor:
+        return _Factor(*(part[rows] for part in self))
 
 
 def _factorize(limits: Tensor, correlation: Tensor, tolerance: float) -> _Factor:
@@ -388,7 +382,7 @@ def _integrate(factor: _Factor, points: int, seed: int) -> tuple[Tensor, Tensor]
         rows = chosen.nonzero()[:, 0]
         if len(rows):
             uniform = _sobol(max(size - 1, 1), points, seed, dtype).to(device)
-            result[rows] = _means(factor[rows], uniform, points, prepare)
+            result[rows] = _means(factor.of(rows), uniform, points, prepare)
     rounding = _SINGLE_ROUNDING if size <= 20 else _SINGLE_ROUNDING_LARGE
     return result, torch.where(quick, rounding, 0.0)
 
@@ -406,7 +400,7 @@ def _means(factor: _Factor, uniform: Tensor, points: int, prepare: _Prepare) -> 
     nodes = _nodes(uniform, prepare)
     sums = torch.zeros(count, _SCRAMBLES, dtype=torch.float64, device=device)
     for inside in spans(count, max(1, chunk // at_once)):
-        integrand = prepare(factor[inside], nodes)
+        integrand = prepare(factor.of(inside), nodes)
         for part in spans(uniform.shape[1], at_once):
             each = min(points, part.stop - part.start)
             # Sums of single-precision products in double precision.

@@ -18,6 +18,7 @@ from robustbook._checks.arguments import (
     check_logits,
     check_positive,
 )
+from robustbook._checks.images import check_inputs
 from robustbook._checks.models import (
     Model,
     ask_model,
@@ -83,13 +84,10 @@ class Problem:
         where = images.to(self.inputs.device)
         shift = noise.reshape(*noise.shape[:2], *self.inputs.shape[1:])
         noisy = self.inputs[where][:, None] + shift
-        predictions = self.predict(noisy.flatten(0, 1)).reshape(noise.shape[:2])
+        size, kind = self.batch_size, "noisy inputs"
+        logits = _logits(self.model, noisy.flatten(0, 1), size, kind)
+        predictions = logits.argmax(dim=1).reshape(noise.shape[:2])
         return predictions == self.labels[where][:, None]
-
-    def predict(self, inputs: Tensor) -> Tensor:
-        """Predictions on noisy inputs, in batches."""
-        logits = _logits(self.model, inputs, self.batch_size, "noisy inputs")
-        return logits.argmax(dim=1)
 
     def summarize(
         self, method: str, calls: int | Tensor, **estimates: Tensor
@@ -111,7 +109,7 @@ def set_up(
 ) -> Problem:
     """Check everything that can be checked before the work begins."""
     check_model(model)
-    original = check_inputs(x)
+    original = check_inputs("x", x)
     sigmas = torch.ones(0) if sigma is NO_NOISE else check_positives("sigma", sigma)
     if batch_size is not None:
         check_count("batch_size", batch_size)
@@ -150,26 +148,6 @@ def as_real(name: str, value: Any) -> Tensor:
     if numbers.is_complex() or numbers.dtype == torch.bool:
         raise TypeError(f"{name}: expected real numbers, got dtype {numbers.dtype}")
     return numbers.double()
-
-
-def check_inputs(value: Any) -> Tensor:
-    """Return inputs as a tensor (N, ...) of finite numbers."""
-    inputs = as_tensor("x", value)
-    if inputs.dtype not in (torch.float32, torch.float64):
-        raise TypeError(
-            f"x: expected float32 or float64 inputs, got {inputs.dtype}; convert them "
-            "(for bytes: x.float() / 255)"
-        )
-    if inputs.ndim < 2 or inputs.numel() == 0:
-        raise ValueError(
-            "x: expected shape (N, ...) with at least one input of at least one "
-            f"coordinate, got {tuple(inputs.shape)}; for a single input: x[None]"
-        )
-    if not bool(torch.isfinite(inputs).all()):
-        raise ValueError(
-            "x: expected finite numbers, got NaN or infinity; remove such inputs"
-        )
-    return inputs
 
 
 def check_positives(name: str, value: Any) -> Tensor:

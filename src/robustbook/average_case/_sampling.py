@@ -218,8 +218,17 @@ def control_variate(
     """
     check_choice("linearization", linearization, ("taylor", "mmse"))
     check_count("linearization_samples", linearization_samples)
+    check_count("samples", samples, minimum=4)
+    check_count("points", points)
+    check_count("seed", seed, minimum=0)
+    check_choice("noise", noise, ("random", "sobol"))
+    each, rest = divmod(samples, _SCRAMBLES)
+    if noise == "sobol" and (rest or each & (each - 1) or not each):
+        raise ValueError(
+            f"samples: expected {_SCRAMBLES} times a power of 2 for Sobol points, for "
+            f"example 1024; got {samples}"
+        )
     options = _Options(samples, noise, points, seed)
-    options.check()
     problem = set_up(model, x, sigma, label, batch_size, device)
     shared = linearization == "taylor"
 
@@ -252,18 +261,6 @@ class _Options:
     noise: Kind
     points: int
     seed: int
-
-    def check(self) -> None:
-        check_count("samples", self.samples, minimum=4)
-        check_count("points", self.points)
-        check_count("seed", self.seed, minimum=0)
-        check_choice("noise", self.noise, ("random", "sobol"))
-        each, rest = divmod(self.samples, _SCRAMBLES)
-        if self.noise == "sobol" and (rest or each & (each - 1) or not each):
-            raise ValueError(
-                f"samples: expected {_SCRAMBLES} times a power of 2 for Sobol points, "
-                f"for example 1024; got {self.samples}"
-            )
 
     @property
     def groups(self) -> list[int]:

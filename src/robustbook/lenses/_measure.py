@@ -195,8 +195,7 @@ def three_lenses(
             labels = check_labels(
                 "labels", labels, length=len(clean), num_classes=logits.shape[1]
             ).cpu()
-        _warn_of_one_class(logits)
-        _warn_of_chance(logits, logits_of(model, clean[:5], batch_size, place))
+        _warn(logits, logits_of(model, clean[:5], batch_size, place))
         subject = Subject(counted, clean, logits, settings, batch_size, place)
         # What is measured of which images, in this order; each is kept under its name.
         steps: dict[str, tuple[Tensor, Callable[[Tensor], Tensors]]] = {}
@@ -270,9 +269,7 @@ def _check_skipped(skip: Any) -> set[str]:
 def _check_corruptions(kinds: Any) -> tuple[str, ...]:
     named = isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes)
     listed = [*kinds] if named else []
-    if not listed or any(
-        not isinstance(kind, str) or kind not in CORRUPTIONS for kind in listed
-    ):
+    if not listed or not all(kind in [*CORRUPTIONS] for kind in listed):
         raise ValueError(
             f"corruptions: expected at least one of {', '.join(CORRUPTIONS)} in a "
             f"tuple, got {kinds!r}"
@@ -280,7 +277,8 @@ def _check_corruptions(kinds: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, listed)))
 
 
-def _warn_of_one_class(logits: Tensor) -> None:
+def _warn(logits: Tensor, again: Tensor) -> None:
+    """Warn of a constant, and of logits that depend on chance or on the batch."""
     predicted = logits.argmax(dim=1)
     if bool((predicted == predicted[0]).all()):
         warnings.warn(
@@ -289,10 +287,6 @@ def _warn_of_one_class(logits: Tensor) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def _warn_of_chance(logits: Tensor, again: Tensor) -> None:
-    """Warn of a model whose logits depend on chance, or on the batch."""
     spread = float(logits.double().std())
     if again.shape[1] != logits.shape[1]:
         off = spread

@@ -36,14 +36,12 @@ class Estimate:
     standard_error : float
         Estimated; with the correction for a finite population.
     interval : tuple of float
-        Of coverage `level`, within what the sample leaves possible.
-    level : float
+        Of the coverage asked for, within what the sample leaves possible.
     """
 
     value: float
     standard_error: float
     interval: tuple[float, float]
-    level: float
 
 
 def bounded_interval(
@@ -68,7 +66,7 @@ def bounded_interval(
     least = float(outcome.sum()) / count
     most = (right.sum() - (right[rows] & ~outcome).sum()) / count
     return Estimate(
-        value, float(error), clipped(value, float(half), least, float(most)), level
+        value, float(error), clipped(value, float(half), least, float(most))
     )
 
 
@@ -97,10 +95,6 @@ class RobustAccuracy:
     design_based : Estimate
         Difference estimator: unbiased whatever the logit margins are worth, and the
         more precise the more they are.
-    eps : float
-        The bound.
-    num_measured, num_samples : int
-        Size of the sample and of all.
     """
 
     estimate: float
@@ -108,9 +102,6 @@ class RobustAccuracy:
     tpr: float
     plain: Estimate
     design_based: Estimate
-    eps: float
-    num_measured: int
-    num_samples: int
 
 
 @DOCS.fill
@@ -192,7 +183,6 @@ def estimate_robust_accuracy(
         estimate=float((right & (scores > threshold)).mean()), threshold=threshold,
         tpr=tpr, plain=_plain(outcome, right, rows, level),
         design_based=_difference(scores, right, rows, outcome, folds, level, seed),
-        eps=limit, num_measured=len(rows), num_samples=len(scores),
     )  # fmt: skip
 
 
@@ -334,7 +324,7 @@ class StratifiedSample:
         half = z * _root(weights * squares / np.maximum(drawn - 1, 1))
         least = hits.sum() / self.num_samples
         most = (totals.sum() - (drawn - hits).sum()) / self.num_samples
-        return Estimate(value, error, clipped(value, half, least, most), level)
+        return Estimate(value, error, clipped(value, half, least, most))
 
 
 def _root(parts: Vector) -> float:

@@ -29,8 +29,6 @@ class Consistency:
         Spearman's ρ.
     num_samples : int
         N.
-    level : float
-        Coverage of the interval.
     """
 
     tau: float
@@ -38,7 +36,6 @@ class Consistency:
     standard_error: float
     spearman: float
     num_samples: int
-    level: float
 
 
 @DOCS.fill
@@ -86,7 +83,7 @@ def margin_consistency(
     interval = _fisher(tau, error, len(x), level)
     # Of ranks: differences of infinite margins are not numbers.
     spearman = float(stats.pearsonr(stats.rankdata(x), stats.rankdata(y)).statistic)
-    return Consistency(tau, interval, error, spearman, len(x), level)
+    return Consistency(tau, interval, error, spearman, len(x))
 
 
 def _fisher(tau: float, error: float, count: int, level: float) -> tuple[float, float]:

@@ -31,8 +31,6 @@ class Detection:
 
     Attributes
     ----------
-    eps : float
-        A decision is brittle if its input margin is at most this.
     auroc : float
         Probability that a brittle decision scores lower than a robust one.
     auroc_interval : tuple of float
@@ -44,22 +42,17 @@ class Detection:
         By the spread over resamples, on the arcsine scale. With few brittle decisions
         it covers less often than it says: 91 to 95 % with 80 of them, in simulations.
     fpr : float
-        Share of robust decisions that are flagged when the share `tpr` of brittle ones
-        is.
+        Share of robust decisions that are flagged when the share of brittle ones that
+        was asked for is.
     fpr_interval : tuple of float
         Percentiles over resamples. With few brittle decisions it is too short: it
         covers 82 % with 20 of them and 54 % with 10, in a simulation.
     threshold : float
         The score up to which decisions are flagged for that.
-    tpr : float
-        Share of brittle decisions that is asked for.
     num_brittle, num_samples : int
         How many decisions are brittle, of how many.
-    level : float
-        Coverage of each interval.
     """
 
-    eps: float
     auroc: float
     auroc_interval: tuple[float, float]
     aupr: float
@@ -67,10 +60,8 @@ class Detection:
     fpr: float
     fpr_interval: tuple[float, float]
     threshold: float
-    tpr: float
     num_brittle: int
     num_samples: int
-    level: float
 
     @property
     def prevalence(self) -> float:
@@ -150,11 +141,11 @@ def detection_scores(
     tails = [(1 - level) / 2, (1 + level) / 2]
     fpr_low, fpr_high = np.nanquantile(drawn[:, 1], tails)
     return Detection(
-        eps=limit, auroc=auroc, auroc_interval=_delong(order, brittle, auroc, level),
+        auroc=auroc, auroc_interval=_delong(order, brittle, auroc, level),
         aupr=aupr, aupr_interval=_arcsine(aupr, drawn[:, 0], level),
         fpr=float(false[place]), fpr_interval=(float(fpr_low), float(fpr_high)),
-        threshold=float(values[order == -cuts[place]][0]), tpr=share,
-        num_brittle=int(brittle.sum()), num_samples=len(brittle), level=level,
+        threshold=float(values[order == -cuts[place]][0]),
+        num_brittle=int(brittle.sum()), num_samples=len(brittle),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from robustbook._checks.arguments import (
     check_count,
     check_logits,
 )
+from robustbook._checks.images import check_inputs
 from robustbook._checks.models import (
     Model,
     check_model,
@@ -229,14 +230,7 @@ def gradient_normalized_margin(
     0.15
     """
     check_model(model)
-    inputs = as_tensor("images", images)
-    if inputs.dtype not in (torch.float32, torch.float64):
-        raise TypeError(f"images: expected float32 or float64, got {inputs.dtype}")
-    if inputs.ndim < 2 or inputs.numel() == 0:
-        raise ValueError(
-            f"images: expected shape (N, ...) with at least one image, got "
-            f"{tuple(inputs.shape)}"
-        )
+    inputs = check_inputs("images", images)
     check_choice("norm", norm, DUAL)
     check_count("batch_size", batch_size)
     warn_of_training(model)
