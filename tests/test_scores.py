@@ -8,12 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robustbook.scores import (
-    accuracy,
-    predictions,
-    rank_concordance,
-    same_answer_rate,
-)
+from robustbook.scores import accuracy, predictions, rank_concordance, same_answer_rate
 
 
 @st.composite

@@ -74,15 +74,7 @@ from robustbook._checks.models import (
 from robustbook._docs import SharedDocs
 from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
 
-__all__ = [
-    "DOCS",
-    "ArrayLike",
-    "Batch",
-    "Norm",
-    "Settings",
-    "distances",
-    "run_attack",
-]
+__all__ = ["DOCS", "ArrayLike", "Batch", "Norm", "Settings", "distances", "run_attack"]
 
 DOCS = SharedDocs(__doc__)
 

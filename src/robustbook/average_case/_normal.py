@@ -78,11 +78,7 @@ class OrthantProbability:
 
 
 def orthant_probability(
-    mean: Any,
-    covariance: Any,
-    *,
-    points: int = 1024,
-    seed: int = 0,
+    mean: Any, covariance: Any, *, points: int = 1024, seed: int = 0
 ) -> OrthantProbability:
     """Probability that every coordinate of a normal vector is at least zero.
 
