@@ -17,7 +17,7 @@ from robustbook.average_case import linear_exact
 from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import load_dataset
 from robustbook.lenses import CountedModel, three_lenses
-from robustbook.lenses._result import _share
+from robustbook.lenses._result import robust_share
 from robustbook.margins import (
     InputMargins,
     input_margin,
@@ -166,7 +166,7 @@ def test_shares_of_few_margins_are_unbiased_and_their_intervals_hold():
         drawn = torch.from_numpy(random.permutation(300)[:40])
         bounds = torch.from_numpy(np.where(brittle, 0.05, 0.2))[drawn]
         margins = InputMargins(bounds, bounds, torch.ones(40, dtype=torch.long), "linf")
-        share = _share(withstood, drawn, margins, 0.1)
+        share = robust_share(withstood, drawn, margins, 0.1)
         values.append(share.value)
         covered += share.interval[0] <= truth <= share.interval[1]
     assert np.mean(values) == pytest.approx(truth, abs=4 * np.std(values) / 20)

@@ -84,10 +84,13 @@ class Problem:
         where = images.to(self.inputs.device)
         shift = noise.reshape(*noise.shape[:2], *self.inputs.shape[1:])
         noisy = self.inputs[where][:, None] + shift
-        size, kind = self.batch_size, "noisy inputs"
-        logits = _logits(self.model, noisy.flatten(0, 1), size, kind)
-        predictions = logits.argmax(dim=1).reshape(noise.shape[:2])
+        predictions = self.predict(noisy.flatten(0, 1)).reshape(noise.shape[:2])
         return predictions == self.labels[where][:, None]
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Predictions on noisy inputs, in batches."""
+        logits = _logits(self.model, inputs, self.batch_size, "noisy inputs")
+        return logits.argmax(dim=1)
 
     def summarize(
         self, method: str, calls: int | Tensor, **estimates: Tensor

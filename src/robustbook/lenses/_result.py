@@ -284,8 +284,10 @@ def robust_share(
 ) -> Share | None:
     """The share that no change up to `eps` was found for, of what was measured.
 
-    Of PGD on all images and of the search for margins on some, or of the one that was
-    not left out. `counted` are the images that count as anything but 0.
+    PGD on all images says which are `unchanged`. Of some, the margin was measured, and
+    the search found a change for a few more: their share is subtracted. Two variances
+    add up, that of these few and that of the images; they stand for fewer images in
+    Wilson's interval. `counted` are the images that count as anything but 0.
     """
     if unchanged is None:
         if margins is None:
@@ -295,24 +297,11 @@ def robust_share(
         measured = torch.arange(len(measured))
     if counted is not None:
         unchanged = unchanged & counted
-    return _share(unchanged, measured, margins, eps)
-
-
-def _share(
-    withstood: Tensor, measured: Tensor, margins: InputMargins | None, eps: float
-) -> Share:
-    """A share of the images, with an interval for where they come from.
-
-    All images were attacked; `withstood` says which of those that count kept their
-    prediction. Of some, the margin was measured, and the search found a change for a
-    few more: their share is subtracted. Two variances add up, that of these few and
-    that of the images; they stand for fewer images in Wilson's interval.
-    """
-    count, drawn = len(withstood), len(measured)
+    count, drawn = len(unchanged), len(measured)
     if margins is None:
-        return Share.of(withstood)
-    more = withstood[measured] & (margins.margins.cpu() <= eps)
-    value = float(withstood.double().mean() - more.double().mean())
+        return Share.of(unchanged)
+    more = unchanged[measured] & (margins.margins.cpu() <= eps)
+    value = float(unchanged.double().mean() - more.double().mean())
     value = min(1.0, max(0.0, value))
     # As Agresti and Coull do it: none among the drawn is no proof of none.
     few = (int(more.sum()) + 2) / (drawn + 4)
@@ -321,7 +310,7 @@ def _share(
     enough = count
     if spread > 0:
         enough = max(1, round(spread / (spread / count + variance)))
-    elif drawn < count and bool(withstood.any()):
+    elif drawn < count and bool(unchanged.any()):
         enough = drawn
     return Share(value, _wilson(round(value * enough), enough))
 
