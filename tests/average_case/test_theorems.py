@@ -13,13 +13,14 @@ from scipy.stats import norm
 
 from robustbook.average_case import linear_exact
 
+from .conftest import linear
 
-@pytest.fixture(name="problem")
-def linear_problem():
+
+@pytest.fixture
+def problem():
     """A linear classifier with four classes, and inputs."""
-    generator = torch.Generator().manual_seed(4)
-    options = {"generator": generator, "dtype": torch.float64}
-    return tuple(torch.randn(*shape, **options) for shape in ((4, 12), (4,), (8, 12)))
+    model = linear(4)
+    return model.weights, model.bias, model.x
 
 
 def test_the_probability_cannot_change_fast(problem):
