@@ -39,7 +39,7 @@ from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 __all__ = ["SETTINGS", "rows"]
 
 BINS: Final = 20
-BOOTSTRAPS: Final = {"quick": 50, "full": 300}
+BOOTSTRAPS: Final = {"quick": 20, "full": 300}
 #: Certified to this, in nats, in the bootstrap: ranks do not need more.
 TOLERANCE: Final = 1e-6
 #: Discrepancies that are means over samples, so that a bootstrap is a mean, too.

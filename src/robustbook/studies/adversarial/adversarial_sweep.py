@@ -25,7 +25,7 @@ __all__ = ["SETTINGS", "rows"]
 #: Adversarial ratios of the PA paper.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(11))
 #: Random orders in which a fixed-norm attack reaches the samples.
-ORDERS: Final = 5
+ORDERS: Final = {"quick": 2, "full": 5}
 
 
 def rows(
@@ -50,10 +50,13 @@ def rows(
     for model, attack in run.each(jobs):
         pair = attacked(run, model, attack)
         keys = {"dataset": run.data.name, "model": model, **attack.keys}
-        yield from under(keys, _over_ratios(pair, attack, run.seed))
+        orders = ORDERS[run.profile]
+        yield from under(keys, _over_ratios(pair, attack, orders, run.seed))
 
 
-def _over_ratios(pair: AttackedLogits, attack: Attack, seed: int) -> Iterator[Row]:
+def _over_ratios(
+    pair: AttackedLogits, attack: Attack, most: int, seed: int
+) -> Iterator[Row]:
     norms = pair.norms if attack.unbounded else None
     for ratio in RATIOS:
         several = norms is None and 0 < ratio < 1
@@ -61,7 +64,7 @@ def _over_ratios(pair: AttackedLogits, attack: Attack, seed: int) -> Iterator[Ro
             _at_ratio(pair, shift_by_ratio(
                 pair.logits, pair.shifted_logits, ratio, norms=norms, seed=seed + k
             ))
-            for k in range(ORDERS if several else 1)
+            for k in range(most if several else 1)
         ]  # fmt: skip
         row = {key: fmean(order[key] for order in orders) for key in orders[0]}
         row["beta"] = orders[0]["beta"]

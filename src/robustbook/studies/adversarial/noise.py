@@ -56,7 +56,7 @@ def _on_those_attacked(profile: str, **options: Any) -> tuple[NoiseSetting]:
 SETTINGS: Final = {
     "quick": _on_those_attacked(
         "quick", sigmas=(FOCUS["third"], 0.1, 0.2, FOCUS["triple"], 0.6, 1.0, 2.0),
-        draws=2, epochs=100,
+        draws=2, epochs=50,
     ),
     "full": _on_those_attacked(
         "full",

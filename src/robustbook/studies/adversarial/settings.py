@@ -33,10 +33,10 @@ class AttackSetting(Setting):
 SETTINGS: Final = {
     "quick": (
         AttackSetting(
-            dataset="digits", samples=200,
+            dataset="digits", samples=100,
             models={
-                "digits-linear-s0": 1, "digits-cnn-s0": 1, "digits-cnn-noise-s0": 1,
-                "digits-cnn-adv-s0": 1, "digits-cnn-s0+jpeg-rs": 1,
+                "digits-cnn-s0": 1, "digits-cnn-noise-s0": 1, "digits-cnn-adv-s0": 1,
+                "digits-cnn-s0+jpeg-rs": 2,
             },
             eps=(0.05, 0.1, 0.2), focus=0.1,
             steps={

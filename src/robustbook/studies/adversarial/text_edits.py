@@ -55,7 +55,7 @@ SETTINGS: Final = {
     ),
     "quick": (
         TextSetting(
-            dataset="template-reviews", epochs=12, training_seeds=3, edit_seeds=2,
+            dataset="template-reviews", epochs=12, training_seeds=3, edit_seeds=1,
             powers=(1, 2, 4, 16, 64, 256, 512), most_words=64,
         ),
     ),
