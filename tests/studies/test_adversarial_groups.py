@@ -74,7 +74,7 @@ def test_numbers_of_one_model_by_hand(adversarial_groups):
 
 
 def test_standard_error_of_beta_against_the_bootstrap(adversarial_groups):
-    row, pair = row_and_pair(adversarial_groups, "digits-linear-s0")
+    row, pair = row_and_pair(adversarial_groups, "digits-cnn-s0")
     generator = torch.Generator().manual_seed(0)
     count, betas = len(pair.labels), []
     for _ in range(100):

@@ -119,7 +119,8 @@ def test_where_all_is_attacked_it_agrees_with_the_sweep(
         for row in adversarial_sweep.select(attack="pgd", ratio=1.0)
     }
     rows = paired_differences.select(ratio=1.0)
-    assert len(rows) == 3 * 10  # bounds, pairs of five models
+    pairs = math.comb(len(SETTING.models), 2)
+    assert len(rows) == len(SETTING.eps) * pairs
     for row in rows:
         first, second = (found[row[key], row["eps"]] for key in ("first", "second"))
         for measure in ("pa", "shifted_accuracy", "same_answer_rate"):

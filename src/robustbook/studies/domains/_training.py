@@ -53,7 +53,7 @@ FULL: Final = partial(
     TrainingSetting, dataset="mnist", size=64, width=16, seeds=5, precision="bfloat16"
 )
 QUICK: Final = partial(
-    TrainingSetting, dataset="digits", size=32, width=8, batch_size=32, seeds=2
+    TrainingSetting, dataset="digits", size=24, width=8, batch_size=32, seeds=2
 )
 
 

@@ -31,7 +31,7 @@ SHOWN_OF_OTHERS: Final = (5,)
 #: Those of chapter 14 with half as many images, and another rate.
 SETTINGS: Final = {
     "full": (FULL(count=2500, epochs=15, batch_size=64, lr=1e-2),),
-    "quick": (QUICK(count=160, laps=2, epochs=6, lr=1e-2),),
+    "quick": (QUICK(count=256, laps=2, epochs=6, lr=1e-2),),
 }
 
 

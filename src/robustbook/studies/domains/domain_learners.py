@@ -27,7 +27,7 @@ from robustbook.training import History
 
 SETTINGS: Final = {
     "full": (FULL(count=5000, epochs=15, batch_size=64, lr=1e-3),),
-    "quick": (QUICK(count=160, laps=2, epochs=4, lr=5e-3),),
+    "quick": (QUICK(count=256, laps=2, epochs=6, lr=5e-3),),
 }
 #: Shares of the second sample that are from the shifted environment.
 RATIOS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)

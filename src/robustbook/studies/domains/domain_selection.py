@@ -18,11 +18,11 @@ SETTINGS: Final = {
     "full": (
         FULL(count=3000, epochs=20, batch_size=64, lr=1e-3, validated=600, tested=800),
     ),
-    "quick": (QUICK(count=160, epochs=3, lr=5e-3),),
+    "quick": (QUICK(count=200, epochs=4, lr=5e-3),),
     "full shortcuts": (
         FULL(count=2000, epochs=15, batch_size=32, lr=1e-3, validated=600, tested=600),
     ),
-    "quick shortcuts": (QUICK(count=96, epochs=3, lr=5e-3, validated=40, tested=40),),
+    "quick shortcuts": (QUICK(count=120, epochs=4, lr=5e-3, validated=40, tested=40),),
 }
 
 
