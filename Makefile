@@ -116,8 +116,8 @@ test: ## Run all checks and tests
 	@$(call phase,-j $(JOBS) check lint,check and lint)
 	@$(BIN)/python -m pytest --numprocesses $(JOBS) -m "not ranges"
 
-ranges: env ## Run the chapters at the other ends of their parameters' ranges
-	$(BIN)/python -m pytest --numprocesses $(JOBS) -m ranges tests/press
+ranges: env ## Run chapters at other ends of their ranges; train digits' networks anew
+	$(BIN)/python -m pytest --numprocesses $(JOBS) -m ranges tests/press tests/training
 
 check: env
 	$(RUN) check

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+import yaml
+
 from press.ext.book_map import draw, needs_of, parts_of
-from press.layout import Chapter
+from press.layout import BookError, Chapter
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,6 +33,30 @@ def test_needs_of_needs_are_not_drawn(tmp_path: Path) -> None:
     assert needs_of(lessons) == {
         "ch-one": set(), "ch-two": {"ch-one"}, "ch-three": {"ch-two"}, "ch-four": set()
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("texts", "fault"),
+    [
+        (
+            ["(ch-one)=\n# One\n", "(ch-one)=\n# Two\n"],
+            "02_b: a second anchor",
+        ),
+        (["# One\n", "(ch-two)=\n# Two\n"], "01_a: no anchor"),
+        ([], "no part with lessons"),
+    ],
+)
+def test_a_book_without_places_to_lead_to_is_said(
+    tmp_path: Path, texts: list[str], fault: str
+) -> None:
+    (tmp_path / "notebooks").mkdir()
+    names = ["01_a", "02_b"][: len(texts)]
+    for name, text in zip(names, texts, strict=True):
+        (tmp_path / "notebooks" / f"{name}.md").write_text(text)
+    part = {"caption": "I", "chapters": [{"file": name} for name in names]}
+    (tmp_path / "_toc.yml").write_text(yaml.safe_dump({"parts": [part]}))
+    with pytest.raises(BookError, match=fault):
+        draw(tmp_path)
 
 
 def test_every_lesson_but_the_first_needs_one_before() -> None:

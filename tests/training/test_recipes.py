@@ -238,6 +238,7 @@ def test_unknown_recipes():
 
 
 @pytest.mark.slow
+@pytest.mark.ranges
 def test_committed_checkpoints_can_be_retrained(tmp_path):
     """Retraining one seed gives the committed accuracies, on any machine."""
     registry = training.retrain("digits", output=tmp_path, num_seeds=1, progress=False)

@@ -16,7 +16,7 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-from press.layout import Chapter, list_chapters
+from press.layout import BookError, Chapter, list_chapters
 
 _ANCHOR: Final = re.compile(r"^\((ch-[a-z-]+)\)=$", re.MULTILINE)
 _TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
@@ -35,8 +35,8 @@ def parts_of(root: Path) -> list[tuple[str, list[Chapter]]]:
     contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     chapters = {chapter.name: chapter for chapter in list_chapters(root)}
     parts = []
-    for part in contents["parts"]:
-        names = [Path(entry["file"]).name for entry in part["chapters"]]
+    for part in contents.get("parts", []):
+        names = [Path(entry.get("file", "")).name for entry in part["chapters"]]
         if all(name in chapters for name in names) and part["caption"] != "Further":
             lessons = [chapters[name] for name in names if not chapters[name].is_audit]
             parts.append((part["caption"], lessons))
@@ -45,12 +45,14 @@ def parts_of(root: Path) -> list[tuple[str, list[Chapter]]]:
 
 def needs_of(lessons: list[Chapter]) -> dict[str, set[str]]:
     """Return, by label, the lessons that each one needs and does not get by another."""
-    texts = [lesson.source.read_text(encoding="utf-8") for lesson in lessons]
-    labels = [_first(_ANCHOR, text) for text in texts]
-    needs = {
-        label: set(_LABEL.findall(_first(_NEED, text))) & set(labels[:place])
-        for place, (label, text) in enumerate(zip(labels, texts, strict=True))
-    }
+    needs: dict[str, set[str]] = {}
+    for lesson in lessons:
+        text = lesson.source.read_text(encoding="utf-8")
+        label = _first(_ANCHOR, text)
+        if not label or label in needs:
+            fault = f"a second anchor ({label})=" if label else "no anchor (ch-name)="
+            raise BookError(f"{lesson.name}: {fault}; above its title, one of its own")
+        needs[label] = set(_LABEL.findall(_first(_NEED, text))) & needs.keys()
 
     def behind(label: str) -> set[str]:
         return needs[label].union(*map(behind, needs[label]))
@@ -70,6 +72,9 @@ def draw(root: Path) -> str:
     """Return the picture as an SVG element."""
     parts = parts_of(root)
     lessons = [lesson for _, row in parts for lesson in row]
+    if not lessons:
+        raise BookError("_toc.yml: no part with lessons to draw")
+    needs = needs_of(lessons)
     places: dict[str, tuple[int, int]] = {}
     boxes, captions = [], []
     for y, (caption, row) in enumerate(parts):
@@ -88,7 +93,7 @@ def draw(root: Path) -> str:
             )
     lines = [
         _line(places[needed], places[label])
-        for label, all_needed in needs_of(lessons).items()
+        for label, all_needed in needs.items()
         for needed in sorted(all_needed)
     ]
     width = max(x for x, _ in places.values()) + _BOX[0] + 1
@@ -125,7 +130,10 @@ class BookMap(SphinxDirective):
         for _, row in parts_of(root):
             for lesson in row:
                 self.env.note_dependency(lesson.show(lesson.source))
-        return [nodes.raw("", draw(root), format="html")]
+        try:
+            return [nodes.raw("", draw(root), format="html")]
+        except BookError as error:
+            return [self.state.document.reporter.warning(error, line=self.lineno)]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
