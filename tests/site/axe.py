@@ -6,11 +6,11 @@ each word of each page.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from importlib.resources import files
 from typing import Any
 
-from .conftest import PHONE
+from .conftest import DESKTOP, PHONE
 
 # What depends on the width of the screen.
 WIDTH_RULES = [
@@ -38,10 +38,24 @@ async (options) => {
 """
 
 # One element for each pair of colors, with its size and weight, that is not settled.
-# Returns the pairs that are legible, those that axe-core cannot tell, and the faults.
+# Text whose tags and classes, up to the root, have been seen on some page is left out.
+# Returns the pairs that are legible, those that axe-core cannot tell, the faults, and
+# the numbers of what has been seen now.
 CONTRAST = """
-async (settled) => {
+async ([settled, seen]) => {
   const known = new Set(settled), samples = new Map(), grounds = new Map();
+  const old = new Set(seen), chains = new Map(), pairs = new Map();
+  const chain = (element) => {
+    if (!element) return 0;
+    if (!chains.has(element)) {
+      let number = chain(element.parentElement);
+      const names = ["class", "style"].map((name) => element.getAttribute(name));
+      for (const c of element.tagName + names)
+        number = (Math.imul(number, 31) + c.codePointAt(0)) | 0;
+      chains.set(element, number);
+    }
+    return chains.get(element);
+  };
   const ground = (element) => {
     if (!element) return "";
     if (!grounds.has(element)) {
@@ -55,9 +69,11 @@ async (settled) => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node; (node = walker.nextNode()); ) {
     const element = node.parentElement;
-    if (!node.data.trim() || element.closest("script, style, mjx-container")) continue;
+    if (!node.data.trim() || old.has(chain(element))) continue;
+    if (element.closest("script, style, mjx-container")) continue;
     const { color, fontSize, fontWeight } = getComputedStyle(element);
     const key = [color, fontSize, fontWeight, ground(element)].join();
+    pairs.set(chain(element), [...(pairs.get(chain(element)) ?? []), key]);
     // Of a single character, axe-core cannot tell.
     const long = (e) => e.textContent.trim().length > 1;
     const sample = samples.get(key);
@@ -65,7 +81,10 @@ async (settled) => {
     if (element.checkVisibility({ visibilityProperty: true, opacityProperty: true }))
       samples.set(key, element);
   }
-  if (!samples.size) return [[], [], []];
+  const through = (legible) => [...pairs]
+    .filter(([, keys]) => keys.every((key) => known.has(key) || legible.has(key)))
+    .map(([number]) => number);
+  if (!samples.size) return [[], [], [], through(known)];
   document.querySelectorAll("[data-sample]").forEach((e) => {
     e.removeAttribute("data-sample");
   });
@@ -85,6 +104,7 @@ async (settled) => {
       fault.nodes.length,
       fault.nodes.slice(0, 3).map((n) => n.html.slice(0, 80) + n.any[0].message),
     ]),
+    through(legible),
   ];
 }
 """
@@ -103,9 +123,17 @@ PLAIN_CODE = """
 })
 """
 
+# The theme and the book look for what scrolls a while after the width has changed. The
+# page's own clock, as a busy machine may take longer to lay it out.
+REST = """
+() => new Promise((done) => requestAnimationFrame(
+  () => requestAnimationFrame(() => setTimeout(done, 350))))
+"""
+
 # How often a pair of colors was looked at in vain; after a few times it is settled.
 TRIES = 3
 _tried: Counter[str] = Counter()
+_seen: defaultdict[str, set[int]] = defaultdict(set)
 
 
 def load(tab: Any) -> None:
@@ -128,23 +156,31 @@ def structure(tab: Any) -> list[Any]:
 def _contrast(tab: Any, theme: str) -> list[Any]:
     set_theme(tab, theme)
     settled = [pair for pair, times in _tried.items() if times >= TRIES]
-    legible, unknown, faults = tab.evaluate(CONTRAST, settled)
+    seen = _seen[f"{theme}, {tab.viewport_size['width']}"]
+    legible, unknown, faults, now = tab.evaluate(CONTRAST, [settled, [*seen]])
     _tried.update(dict.fromkeys(legible, TRIES))
     _tried.update(unknown)
+    seen.update(now)
     return faults
 
 
+def turn(tab: Any, viewport: dict[str, int]) -> None:
+    """Show a page on another screen, and let it settle."""
+    if tab.viewport_size != viewport:
+        tab.set_viewport_size(viewport)
+        tab.evaluate(REST)
+
+
 def faults_of(tab: Any) -> dict[str, Any]:
-    """Look at a page on a desktop, then on a phone, in both themes."""
+    """Look at a page on a phone, then on a desktop, in both themes."""
     load(tab)
     tab.evaluate(NO_FORMULAS)
-    faults = {theme: _contrast(tab, theme) for theme in ("dark", "light")}
-    tab.evaluate(PLAIN_CODE)
-    faults["desktop"] = structure(tab)
-    tab.set_viewport_size(PHONE)
-    # The theme and the book look for what scrolls once the width has settled.
-    tab.wait_for_timeout(350)
-    faults["phone, dark"] = _contrast(tab, "dark")
-    faults["phone, light"] = _contrast(tab, "light")
-    faults["phone"] = tab.evaluate(RUN, {"runOnly": WIDTH_RULES})
+    faults = {}
+    for name, viewport in (("phone", PHONE), ("desktop", DESKTOP)):
+        turn(tab, viewport)
+        for theme in ("dark", "light"):
+            faults[f"{name}, {theme}"] = _contrast(tab, theme)
+        tab.evaluate(PLAIN_CODE)
+        rules = {"runOnly": WIDTH_RULES}
+        faults[name] = tab.evaluate(RUN, rules) if name == "phone" else structure(tab)
     return {how: what for how, what in faults.items() if what}
