@@ -102,33 +102,30 @@ def test_models_that_share_a_figure_differ(dataset, of):
     assert len({of(name) for name in group}) == len(group)
 
 
-def test_roles_of_undefended_and_weakly_defended_models():
-    for name in ("cifar10-resnet20", "mnist-advertorch_lenet5_clean", "digits-cnn"):
-        assert style.color_of(name) == style.COLORS["undefended"]
-        assert style.marker_of(name) == style.MARKERS["undefended"]
-    for name in ("cifar10-marabou_large+jpeg-rs", "digits-linear-s3+jpeg-rs"):
-        assert style.color_of(name) == style.COLORS["jpeg-rs"]
-        assert style.marker_of(name) == style.MARKERS["jpeg-rs"]
+@pytest.mark.parametrize(
+    ("look", "names"),
+    [
+        ("undefended", "cifar10-resnet20 mnist-advertorch_lenet5_clean digits-cnn"),
+        ("jpeg-rs", "cifar10-marabou_large+jpeg-rs digits-linear-s3+jpeg-rs"),
+        ("cnn-noise", "cnn-noise digits-cnn-noise digits-cnn-noise-s4 mnist-cnn-noise"),
+    ],
+)
+def test_a_model_keeps_its_look_over_data_sets_and_seeds(look, names):
+    for name in names.split():
+        assert style.color_of(name) == style.COLORS[look]
+        assert style.marker_of(name) == style.MARKERS[look]
+
+
+def test_unknown_names_are_refused_with_the_known_ones():
     with pytest.raises(KeyError, match="no label is reserved for 'digits-cnn\\+oak'"):
         style.label_of("digits-cnn+oak")
+    with pytest.raises(KeyError, match=r"digits-oak.*accuracy"):
+        style.color_of("digits-oak")
 
 
 def test_every_model_has_color_marker_and_a_short_label():
     assert set(style.LABELS) <= set(style.MARKERS)
     assert max(map(len, style.LABELS.values())) < 20
-
-
-@pytest.mark.parametrize(
-    "name", ["cnn-noise", "digits-cnn-noise", "digits-cnn-noise-s4", "mnist-cnn-noise"]
-)
-def test_a_model_keeps_its_color_over_data_sets_and_seeds(name):
-    assert style.color_of(name) == style.COLORS["cnn-noise"]
-    assert style.marker_of(name) == style.MARKERS["cnn-noise"]
-
-
-def test_unknown_color_names_the_known_ones():
-    with pytest.raises(KeyError, match=r"digits-oak.*accuracy"):
-        style.color_of("digits-oak")
 
 
 def test_band_may_be_wider_above_than_below():
@@ -147,42 +144,29 @@ def test_mark_maximum_puts_words_on_the_asked_side():
 
 
 @pytest.mark.parametrize(
-    "images",
-    [np.zeros((5, 8, 8)), torch.zeros(5, 1, 8, 8), np.zeros((5, 3, 8, 8))],
-)
-def test_image_grid_shows_each_image_once(images):
-    import matplotlib.pyplot as plt
-
-    fig = style.image_grid(images, columns=3, titles=list("abcde"))
-    assert [ax.get_title() for ax in fig.axes] == list("abcde")
-    plt.close(fig)
-
-
-@pytest.mark.parametrize(
     "pixels",
     [
-        torch.full((1, 1, 2, 2), 0.5, requires_grad=True),
-        torch.full((1, 1, 2, 2), 0.5, dtype=torch.bfloat16),
-        np.full((1, 2, 2), 127.5 / 255),
-        np.full((1, 2, 2), 128, np.uint8),
+        torch.full((5, 1, 2, 2), 0.5, requires_grad=True),
+        torch.full((5, 3, 2, 2), 0.5, dtype=torch.bfloat16),
+        np.full((5, 2, 2), 127.5 / 255),
+        np.full((5, 2, 2), 128, np.uint8),
     ],
 )
-def test_image_grid_shows_the_same_whatever_the_type(pixels):
+def test_image_grid_shows_each_image_once_and_alike_whatever_the_type(pixels):
     import matplotlib.pyplot as plt
 
-    fig = style.image_grid(pixels, columns=1)
+    fig = style.image_grid(pixels, columns=3, titles=list("abcde"))
+    assert [ax.get_title() for ax in fig.axes] == list("abcde")
     shown = fig.axes[0].images[0].get_array()
     np.testing.assert_allclose(shown, 0.5, atol=1 / 255)
     plt.close(fig)
 
 
+REAL = torch.tensor([1.0, 2.0])
+
+
 @pytest.mark.parametrize(
-    "values",
-    [
-        torch.tensor([1.0, 2.0], requires_grad=True),
-        torch.tensor([1.0, 2.0], dtype=torch.bfloat16),
-        [1, 2],
-    ],
+    "values", [REAL.clone().requires_grad_(), REAL.bfloat16(), [1, 2]]
 )
 def test_band_takes_tensors(values):
     ax = Figure().add_subplot()
@@ -191,30 +175,16 @@ def test_band_takes_tensors(values):
 
 
 @pytest.mark.parametrize(
-    ("images", "options", "error", "message"),
+    ("shape", "kind", "options", "message"),
     [
-        (
-            np.zeros((1, 2, 2), int),
-            {},
-            TypeError,
-            r"images: expected floats in \[0, 1\]",
-        ),
-        (np.zeros((1, 2, 2)), {"columns": 0}, ValueError, "columns: .* 1, got 0"),
-        (np.zeros((2, 2, 8, 8)), {}, ValueError, r"images: .* got \(2, 2, 8, 8"),
-        (
-            np.zeros((2, 8, 8)),
-            {"titles": ["a"]},
-            ValueError,
-            "titles: expected 2 labels",
-        ),
-        (
-            np.zeros((2, 8, 8)),
-            {"row_labels": "ab"},
-            ValueError,
-            "expected 1 labels, got 2",
-        ),
+        ((1, 2, 2), int, {}, r"images: expected floats in \[0, 1\]"),
+        ((1, 2, 2), float, {"columns": 0}, "columns: .* 1, got 0"),
+        ((2, 2, 8, 8), float, {}, r"images: .* got \(2, 2, 8, 8"),
+        ((2, 8, 8), float, {"titles": ["a"]}, "titles: expected 2 labels"),
+        ((2, 8, 8), float, {"row_labels": "ab"}, "expected 1 labels, got 2"),
     ],
 )
-def test_image_grid_refuses(images, options, error, message):
+def test_image_grid_refuses(shape, kind, options, message):
+    error = TypeError if kind is int else ValueError
     with pytest.raises(error, match=message):
-        style.image_grid(images, **options)
+        style.image_grid(np.zeros(shape, kind), **options)

@@ -86,7 +86,7 @@ def test_the_comparison_is_fair(benchmark):
 
 
 def test_the_experiment_returns_its_rows():
-    rows = STUDIES["agreement_speed"].rows(profile="quick")
+    rows = STUDIES["agreement_speed"].compute(profile="quick").rows
     assert {row["what"] for row in rows} == {
         "exact", "arithmetic", "adam-full-batch", "adam-minibatches",
         "papers-procedure",

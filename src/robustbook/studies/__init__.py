@@ -9,28 +9,13 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from robustbook._store import DataUnavailableError
 from robustbook.studies._study import Study
 from robustbook.studies.results import Results, read_results
 
-if TYPE_CHECKING:
-    from robustbook.studies.adversarial.attacked import (
-        Attack,
-        AttackedLogits,
-        attack_model,
-    )
-
-__all__ = [
-    "STUDIES",
-    "Attack",
-    "AttackedLogits",
-    "Study",
-    "attack_model",
-    "results_for",
-    "run_study",
-]
+__all__ = ["STUDIES", "Study", "results_for", "run_study"]
 
 _ALL: Final = (
     Study("agreement_speed", "agreement_speed"),
@@ -174,12 +159,3 @@ def _named(name: str) -> Study:
         known = ", ".join(sorted(STUDIES))
         raise ValueError(f"name: expected one of {known}; got {name!r}")
     return STUDIES[name]
-
-
-def __getattr__(name: str) -> Any:
-    # Attacks need torch, which reading stored rows does without.
-    if name in ("Attack", "AttackedLogits", "attack_model"):
-        return getattr(
-            importlib.import_module("robustbook.studies.adversarial.attacked"), name
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -77,10 +77,6 @@ class Study:
         results: Results = _named("_compute").compute(self, **how)
         return results
 
-    def rows(self, **how: Any) -> list[dict[str, Any]]:
-        """The rows alone; takes what :meth:`compute` does."""
-        return list(self.compute(**how).rows)
-
     def inputs(self, profile: str) -> dict[str, str]:
         """The sha256 of every checkpoint and data file that the settings name."""
         sums: dict[str, str] = _named("_compute").inputs_of(self.settings(profile))

@@ -56,10 +56,10 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     Intervals hold 95 %, from a bootstrap of the images, the same for all models.
 
     ``table="summary"``: one row for each model under PGD at each bound, APGD-DLR at the
-    bound in focus, and FMN. ``table="histogram"``: shares of the confidences of a group
-    in 20 bins, attacks in focus. ``table="rank"``: Kendall's tau of each measure with
-    PA over the models, attacks in focus; ``p`` is its exact two-sided level if the
-    ranking had nothing to do with PA.
+    bound in focus, and FMN. ``table="histogram"``: shares of the confidences of samples
+    that are clean and correct, and fooled, in 20 bins, attacks in focus.
+    ``table="rank"``: Kendall's tau of each measure with PA over the models, attacks in
+    focus; ``p`` is its exact two-sided level if the ranking had nothing to do with PA.
     """
     setting, dataset, count = run.setting, run.data.name, len(run.data)
     random = np.random.default_rng([run.seed, count])
@@ -95,33 +95,16 @@ def _in_focus(attack: Attack, setting: AttackSetting) -> bool:
 
 
 def _summary(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
-    logits = clean, shifted, labels = pair.logits, pair.shifted_logits, pair.labels
+    logits = clean, _, labels = pair.logits, pair.shifted_logits, pair.labels
     gaps = clean.double().topk(2, dim=1).values
-    row: Row = {
+    return {
         "samples": result.num_samples, "classes": result.num_classes,
         "accuracy": accuracy(clean, labels), **failure_rates(*logits),
-        **agreement_row(result), "beta_se": _beta_error(clean, shifted, result.beta),
-        "margin": float((gaps[:, 0] - gaps[:, 1]).mean()), **_groups(pair, result),
+        **agreement_row(result), "margin": float((gaps[:, 0] - gaps[:, 1]).mean()),
+        **_groups(pair, result), **_certainty(pair, 1.0, "_1"),
+        **_certainty(pair, result.beta, "_star"), **_detection(pair, result, draws),
+        **_discrepancies(pair, result.beta),
     }  # fmt: skip
-    for beta, suffix in ((1.0, "_1"), (result.beta, "_star")):
-        row |= {**_confidences(pair, beta, suffix), **_entropies(pair, beta, suffix)}
-    detected = _detection(pair, result, draws)
-    return {**row, **detected, **_discrepancies(pair, result.beta)}
-
-
-def _beta_error(clean: Tensor, shifted: Tensor, beta: float) -> float | None:
-    """Standard error of the maximizer, as of any M-estimator (delta method)."""
-    if not 0 < beta < math.inf:
-        return None
-    first, second = clean.double(), shifted.double()
-    slope = torch.zeros(len(first), dtype=torch.float64)
-    bend = torch.zeros_like(slope)
-    for sign, scores in ((1.0, first + second), (-1.0, first), (-1.0, second)):
-        weights = torch.softmax(beta * scores, dim=1)
-        mean = (weights * scores).sum(1)
-        slope += sign * mean
-        bend += sign * (weights * (scores - mean[:, None]).square()).sum(1)
-    return float(slope.std() / math.sqrt(len(slope)) / bend.mean().abs())
 
 
 def _masks(pair: AttackedLogits) -> tuple[Tensor, Tensor]:
@@ -131,87 +114,60 @@ def _masks(pair: AttackedLogits) -> tuple[Tensor, Tensor]:
 
 
 def _groups(pair: AttackedLogits, result: Agreement) -> Row:
-    """Exact contributions to PA, and two steps towards the thesis's approximation."""
-    kept, correct = _masks(pair)
+    """Exact contributions to PA, and the thesis's approximation."""
     parts = decompose_agreement(result, pair.logits, pair.shifted_logits, pair.labels)
-    # `alike`: each pair replaced by two posteriors with two classes and the missing
-    # confidence of the clean side (kept), or by that of the attacked side (fooled).
-    # `approximation`: the average missing confidence in one logarithm.
-    missing = 1.0 - gibbs_posterior(pair.logits, result.beta).amax(1)
-    shifted = 1.0 - gibbs_posterior(pair.shifted_logits, result.beta).amax(1)
-    doubled = (1 - 2 * missing + 2 * missing**2).log()
-    alike = {
-        "kept_correct": doubled[kept & correct],
-        "kept_wrong": doubled[kept & ~correct],
-        "changed_correct": shifted.log()[~kept & correct],
-    }
     row: Row = {}
-    for name in (*alike, "changed_wrong"):
+    for name in ("kept_correct", "kept_wrong", "changed_correct", "changed_wrong"):
         group = getattr(parts, name)
         row[f"count_{name}"] = group.count
         row[f"contribution_{name}"] = group.contribution
         row[f"approximation_{name}"] = _or_none(group.approximation)
-        if name in alike:
-            most = group.count * math.log(result.num_classes)
-            total = float(alike[name].sum()) + most
-            row[f"alike_{name}"] = _or_none(total / result.num_samples)
     return row
 
 
-def _confidences(pair: AttackedLogits, beta: float, suffix: str) -> Row:
-    """Mean confidences of groups, and paired differences after - before."""
+def _certainty(pair: AttackedLogits, beta: float, suffix: str) -> Row:
+    """Mean confidences of groups, after - before; entropies where correct, in nats."""
     kept, correct = _masks(pair)
-    before = gibbs_posterior(pair.logits, beta).amax(1)
+    posterior = gibbs_posterior(pair.logits, beta)
+    before = posterior.amax(1)
     after = gibbs_posterior(pair.shifted_logits, beta).amax(1)
     fooled = correct & ~kept
-    values = {
-        "clean_correct": before[correct], "clean_wrong": before[~correct],
-        "all_before": before, "all_after": after, "all_change": after - before,
-        "kept_correct_before": before[correct & kept],
-        "kept_correct_after": after[correct & kept], "fooled_before": before[fooled],
-        "fooled_after": after[fooled], "fooled_change": (after - before)[fooled],
-    }  # fmt: skip
     row: Row = {}
-    for name, group in values.items():
-        row |= _mean_row(f"confidence_{name}{suffix}", group)
-    return row
-
-
-def _entropies(pair: AttackedLogits, beta: float, suffix: str) -> Row:
-    """Of the clean posteriors over correctly classified samples, in nats."""
-    _, correct = _masks(pair)
-    posterior = gibbs_posterior(pair.logits, beta)[correct]
-    each = torch.special.entr(posterior).sum(1)
+    for name, values in {
+        "clean_correct": before[correct], "all_before": before,
+        "fooled_before": before[fooled], "fooled_after": after[fooled],
+        "fooled_change": (after - before)[fooled],
+    }.items():  # fmt: skip
+        error = None if len(values) < 2 else mean_error(values)
+        row[f"confidence_{name}{suffix}"] = _mean(values)
+        row[f"confidence_{name}{suffix}_se"] = error
+    rightly = posterior[correct]
+    mean = float(torch.special.entr(rightly.mean(0)).sum())
+    each = torch.special.entr(rightly).sum(1)
     return {
-        f"entropy_of_mean{suffix}": float(torch.special.entr(posterior.mean(0)).sum()),
-        **_mean_row(f"mean_entropy{suffix}", each),
-    }
+        **row, f"entropy_of_mean{suffix}": mean, f"mean_entropy{suffix}": _mean(each)
+    }  # fmt: skip
 
 
 def _detection(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
     """How well confidence tells: clean from fooled, and kept pairs from changed."""
     kept, correct = (mask.numpy() for mask in _masks(pair))
-    at_one = [
+    before, after = (
         gibbs_posterior(logits, 1.0).amax(1).numpy()
         for logits in (pair.logits, pair.shifted_logits)
-    ]
+    )
     product = gibbs_posterior(pair.logits, result.beta).amax(1)
     product *= gibbs_posterior(pair.shifted_logits, result.beta).amax(1)
     both = product.numpy()
 
     def attack(index: Integers) -> float:
         right, flip = correct[index], (correct & ~kept)[index]
-        return _auroc(at_one[0][index][right], at_one[1][index][flip])
+        return _auroc(before[index][right], after[index][flip])
 
-    def change(index: Integers) -> float:
-        return _auroc(both[index][kept[index]], both[index][~kept[index]])
-
-    row: Row = {}
-    for name, score in (("attack", attack), ("change", change)):
-        ends = middle_95(np.array([score(index) for index in draws]))
-        known = _or_none(score(np.arange(len(kept))))
-        row |= interval_row(f"auroc_{name}", known, ends)
-    return row
+    ends = middle_95(np.array([attack(index) for index in draws]))
+    value = _or_none(attack(np.arange(len(kept))))
+    change = _or_none(_auroc(both[kept], both[~kept]))
+    return {**interval_row("auroc_attack", value, ends), "auroc_change": change}
 
 
 def _discrepancies(pair: AttackedLogits, beta: float) -> Row:
@@ -219,20 +175,14 @@ def _discrepancies(pair: AttackedLogits, beta: float) -> Row:
     row: Row = {}
     for name in POSTERIOR:
         measure = getattr(discrepancies, name)
-        row |= _mean_row(name, measure(*logits, reduction="none"))
+        row[name] = _mean(measure(*logits, reduction="none"))
         mean = _mean(measure(*logits, beta=beta, reduction="none"))
         row[f"{name}_star"] = mean if mean is None or math.isfinite(mean) else None
     for ground in ("index", "confidence"):
         distance = discrepancies.wasserstein(*logits, ground=ground)
         row[f"wasserstein_{ground}"] = float(distance)
     features = pair.features, pair.shifted_features
-    terms = torch.as_tensor(discrepancies.mmd(*features, reduction="none"))
-    error = _error(terms)
-    row |= {"mmd": _mean(terms), "mmd_se": None if error is None else 2 * error}
-    try:
-        row |= _mean_row("cosine", _cosines(pair))
-    except ValueError:  # a sample whose features are all zeros
-        row |= {"cosine": None, "cosine_se": None}
+    row["mmd"] = _mean(torch.as_tensor(discrepancies.mmd(*features, reduction="none")))
     full_rank = len(features[0]) > features[0].shape[1]
     for name in FEATURE:
         measure = getattr(discrepancies, name)
@@ -240,36 +190,23 @@ def _discrepancies(pair: AttackedLogits, beta: float) -> Row:
         for suffix, relative in (("", False), ("_relative", True)):
             value = measure(*features, relative=relative) if known else None
             row[f"{name}{suffix}"] = value
-    row["features"] = features[0].shape[1]
     return row
-
-
-def _cosines(pair: AttackedLogits) -> Tensor:
-    features = pair.features, pair.shifted_features
-    return torch.as_tensor(discrepancies.cosine_similarity(*features, reduction="none"))
 
 
 def _histograms(pair: AttackedLogits) -> Iterator[Row]:
     kept, correct = _masks(pair)
-    before = gibbs_posterior(pair.logits, 1.0).amax(1)
-    after = gibbs_posterior(pair.shifted_logits, 1.0).amax(1)
-    groups = {
-        "clean_correct": before[correct],
-        "clean_wrong": before[~correct],
-        "fooled_before": before[correct & ~kept],
-        "fooled_after": after[correct & ~kept],
-    }
+    clean, shifted = (
+        gibbs_posterior(logits, 1.0).amax(1)
+        for logits in (pair.logits, pair.shifted_logits)
+    )
     edges = np.linspace(0.0, 1.0, BINS + 1)
-    for name, values in groups.items():
+    for name, values in (
+        ("clean_correct", clean[correct]), ("fooled_after", shifted[correct & ~kept])
+    ):  # fmt: skip
         counts, _ = np.histogram(values.numpy().clip(0.0, 1.0), edges)
-        for place, number in enumerate(counts):
-            yield {
-                "group": name,
-                "low": float(edges[place]),
-                "high": float(edges[place + 1]),
-                "count": int(number),
-                "share": float(number / max(len(values), 1)),
-            }
+        for low, number in zip(edges, counts, strict=False):
+            share = float(number / max(len(values), 1))
+            yield {"group": name, "low": float(low), "share": share}
 
 
 # --------------------------------------------------------------------- all the models
@@ -296,8 +233,12 @@ def _resampled(
     for name in POSTERIOR:
         terms = getattr(discrepancies, name)(clean, shifted, reduction="none")
         values[name] = -terms.numpy()[index].mean(1)
-    if summary["cosine"] is not None:
-        values["cosine"] = _cosines(pair).numpy()[index].mean(1)
+    try:
+        features = pair.features, pair.shifted_features
+        cosine = discrepancies.cosine_similarity(*features, reduction="none")
+        values["cosine"] = torch.as_tensor(cosine).numpy()[index].mean(1)
+    except ValueError:  # a sample whose features are all zeros
+        pass
     single = [
         *(f"{name}_star" for name in POSTERIOR),
         "wasserstein_index", "wasserstein_confidence", "mmd",
@@ -344,14 +285,6 @@ def _auroc(positive: Values, negative: Values) -> float:
 
 def _mean(values: Tensor) -> float | None:
     return float(values.mean()) if len(values) else None
-
-
-def _error(values: Tensor) -> float | None:
-    return None if len(values) < 2 else mean_error(values)
-
-
-def _mean_row(name: str, values: Tensor) -> Row:
-    return {name: _mean(values), f"{name}_se": _error(values)}
 
 
 def _or_none(value: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import Final
 
 from torch import Tensor
@@ -36,10 +36,9 @@ def rows(
     Fixed-norm attacks reach the samples in random orders, the same for all networks;
     those that look for the smallest perturbation, from the smallest on.
 
-    One row for each model, attack, bound and ratio: ``pa`` with its standard error over
-    samples (``pa_se``) and its standard deviation over orders (``pa_order_sd``), in
-    nats; ``beta`` of the first order; ``hard_part`` and ``confidence_part``;
-    ``shifted_accuracy`` and ``same_answer_rate`` with theirs.
+    One row for each model, attack, bound and ratio: means over the orders of ``pa`` and
+    its standard error over samples (``pa_se``), in nats; ``beta`` of the first order;
+    ``hard_part``, ``confidence_part``, ``shifted_accuracy`` and ``same_answer_rate``.
     """
     jobs = [
         (model, attack)
@@ -71,10 +70,6 @@ def _over_ratios(
         yield {
             "ratio": ratio, "order": "random" if norms is None else "norm",
             "orders": len(orders), "samples": len(pair.labels), **row,
-            **{
-                f"{key}_order_sd": pstdev(order[key] for order in orders)
-                for key in ("pa", "shifted_accuracy", "same_answer_rate")
-            },
         }  # fmt: skip
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count
 from robustbook._store.cache import Arrays, cached_arrays
 from robustbook._store.sums import model_sum
 from robustbook.datasets import Dataset
@@ -23,19 +21,11 @@ __all__ = ["Attack", "AttackedLogits", "attack_model", "attacked", "attacks_on"]
 
 @dataclass(frozen=True, eq=False)
 class AttackedLogits:
-    """What a model makes of clean images and of attacked ones.
+    """What a model makes of N clean images and of attacked ones.
 
-    Attributes
-    ----------
-    logits, shifted_logits : Tensor, shape (N, K)
-        Of the clean and of the attacked images.
-    labels : Tensor, shape (N,)
-        True classes.
-    norms : Tensor, shape (N,)
-        ℓ∞ size of each perturbation that changed the prediction away from the
-        label, 0 where the model was wrong before, inf where the attack failed.
-    features, shifted_features : Tensor, shape (N, D)
-        What the last linear layer receives.
+    Logits (N, K); true classes; ℓ∞ sizes of the perturbations that changed the
+    prediction away from the label, 0 where the model was wrong before, inf where the
+    attack failed; and features (N, D), what the last linear layer receives.
     """
 
     logits: Tensor
@@ -60,46 +50,9 @@ class AttackedLogits:
 
 
 def attack_model(
-    name: str,
-    attack: Attack,
-    data: Dataset,
-    *,
-    seed: int = 0,
-    device: str = "auto",
-    directory: Path | str | None = None,
+    name: str, attack: Attack, data: Dataset, *, seed: int = 0, device: str = "auto"
 ) -> AttackedLogits:
-    """Attack a model, or read from the cache what came of it; it is on the CPU.
-
-    Parameters
-    ----------
-    name : str
-        A name that :func:`robustbook.models.load_model` knows.
-    attack, data
-        The attack, and images and labels.
-    seed : int, default 0
-        Of the attack.
-    device : str, default "auto"
-        Where to run.
-    directory : Path or str, optional
-        The cache; see ``robustbook._store.cache``.
-
-    Raises
-    ------
-    ValueError, DataUnavailableError
-        If there is no such model, its weights are not to be had, or it has no
-        surrogate for "pgd-surrogate".
-    OSError
-        If nothing can be written to the cache.
-
-    Examples
-    --------
-    >>> from robustbook.datasets import load_dataset
-    >>> data = load_dataset("digits", "test").subset(range(8))
-    >>> attack = Attack("pgd", 0.2, steps=3)
-    >>> attack_model("digits-linear", attack, data).shifted_logits.shape
-    torch.Size([8, 10])
-    """
-    seed = check_count("seed", seed, minimum=0)
+    """Attack a model, or read from the cache what came of it; it is on the CPU."""
     model = load_model(name).eval()
 
     def compute() -> Arrays:
@@ -118,7 +71,6 @@ def attack_model(
         },
         compute,
         code=attacked_arrays.__module__,
-        directory=directory,
     )
     tensors = {key: torch.from_numpy(value) for key, value in arrays.items()}
     for key in ("features", "shifted_features"):

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Final
 
 import torch
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement
 from robustbook.studies._run import Row, Run
-from robustbook.studies._statistics import mean_error
 from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacked
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
 __all__ = ["SETTINGS", "rows"]
-
-#: Columns that need a sample that is misled.
-OF_THE_MISLED: Final = (
-    "overshoot", "overshoot_low", "overshoot_high", "before", "after", "after_se",
-    "drop_se",
-)  # fmt: skip
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
@@ -30,13 +22,11 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     One row for each model and attack, all samples attacked: ``wrong`` and ``found``,
     the shares of samples that were wrong before and that are misled; ``overshoot``, by
     how much the wrong class leads on the attacked image, over the lead of the right one
-    on the clean image: the median over the misled, with quartiles ``overshoot_low``,
-    ``overshoot_high``; ``pa`` with its standard error; ``limit``, its value for an
-    attack that stops on the boundary itself; ``tied``, its value if, for each of the
-    misled, the logits of these two classes are replaced by their mean; ``before`` and
-    ``after``, the mean confidence in the prediction on the misled, at inverse
-    temperature 1, with ``after_se`` and the standard error of their difference,
-    ``drop_se``.
+    on the clean image: the median over the misled; ``pa`` with its standard error;
+    ``limit``, its value for an attack that stops on the boundary itself; ``tied``, its
+    value if, for each of the misled, the logits of these two classes are replaced by
+    their mean; ``before`` and ``after``, the mean confidence in the prediction on the
+    misled, at inverse temperature 1.
     """
     setting = run.setting
     jobs = [
@@ -63,26 +53,18 @@ def _at_the_boundary(pair: AttackedLogits) -> Row:
         "limit": math.log(classes) - share * math.log(2),
     }  # fmt: skip
     if not bool(misled.any()):
-        return {**row, "tied": result.pa, **dict.fromkeys(OF_THE_MISLED)}
+        unknown = dict.fromkeys(("overshoot", "before", "after"))
+        return {**row, "tied": result.pa, **unknown}
     right = pair.labels[misled]
-    before, after = _lead(clean[misled], right), -_lead(shifted[misled], right)
-    shares = torch.tensor([0.25, 0.5, 0.75]).double()
-    low, middle, high = (after / before).quantile(shares).tolist()
-    first, second = (side[misled].softmax(1).amax(1) for side in (clean, shifted))
+    over = -_lead(shifted[misled], right) / _lead(clean[misled], right)
+    before, after = (
+        float(side[misled].softmax(1).amax(1).mean()) for side in (clean, shifted)
+    )
     shifted[misled] = _tied(shifted[misled], right)
-    confidences = float(first.mean()), float(second.mean())
-    errors = _error(second), _error(first - second)
-    values = (middle, low, high, *confidences, *errors)
     return {
-        **row,
-        "tied": posterior_agreement(clean, shifted).pa,
-        **dict(zip(OF_THE_MISLED, values, strict=True)),
-    }
-
-
-def _error(values: Tensor) -> float:
-    """Of a mean; 0 for a single value."""
-    return mean_error(values) if len(values) > 1 else 0.0
+        **row, "tied": posterior_agreement(clean, shifted).pa,
+        "overshoot": float(over.quantile(0.5)), "before": before, "after": after,
+    }  # fmt: skip
 
 
 def _lead(logits: Tensor, classes: Tensor) -> Tensor:

@@ -85,7 +85,7 @@ _SHIFTS: Final[dict[tuple[str, str], Callable[[Sentences, int, int], Any]]] = {
 def rows(run: Run[TextSetting]) -> Iterator[Row]:
     """Train sentence classifiers, and measure them under three shifts.
 
-    Rows with ``what`` = "model", one for each training seed: accuracies, sizes, mean
+    Rows with ``what`` = "model", one for each training seed: accuracy, sizes, mean
     confidence on the clean test part, and ``label_agreement``, the agreement of the
     clean logits with the true labels (nats). And rows with ``what`` = "shift", one for
     each training seed, ``kind`` and ``how`` of the shift, ``power`` (edits, or words)
@@ -113,7 +113,7 @@ def rows(run: Run[TextSetting]) -> Iterator[Row]:
     }
     clean = {number: model.logits(data.texts) for number, model in models.items()}
     for number, model in models.items():
-        yield _model_row(number, model, parts)
+        yield _model_row(number, model, data)
     edits = product(_SHIFTS, setting.powers, range(setting.edit_seeds))
     for (kind, how), power, draw in run.each(edits):
         most = {
@@ -134,21 +134,15 @@ def rows(run: Run[TextSetting]) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def _model_row(
-    training_seed: int, model: SentenceClassifier, parts: dict[str, Sentences]
-) -> Row:
-    test = parts["test"]
+def _model_row(training_seed: int, model: SentenceClassifier, test: Sentences) -> Row:
     logits = model.logits(test.texts)
     certain = CERTAIN * torch.nn.functional.one_hot(test.labels, 2).double()
     known = posterior_agreement(logits.double(), certain)
-    held_out = parts["validation"]
     return {
         "what": "model", "dataset": test.name, "training_seed": training_seed,
-        "train": len(parts["train"]), "validation": len(held_out), "samples": len(test),
+        "samples": len(test),
         "characters": math.fsum(map(len, test.texts)) / len(test),
         "words": math.fsum(len(text.split()) for text in test.texts) / len(test),
-        "validation_accuracy": accuracy(model.logits(held_out.texts), held_out.labels),
         **share_row("accuracy", accuracy(logits, test.labels), len(test)),
         "confidence": confidence(logits), "label_agreement": known.pa,
-        "label_agreement_se": known.standard_error, "label_beta": known.beta,
     }  # fmt: skip

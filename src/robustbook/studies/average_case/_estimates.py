@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
-import torch
 from torch import nn
 
 from robustbook._store.cache import Arrays
 from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
-from robustbook.average_case.parts import linearize, set_up
 from robustbook.datasets import Dataset
-from robustbook.models import logits_of
-from robustbook.scores import accuracy
 from robustbook.studies._statistics import Values
 
 #: The scale at which the logistic function is closest to the normal one; the paper's
@@ -37,10 +32,8 @@ def estimated_arrays(
     truth = monte_carlo(model, x, sigmas, precision=precision, seed=seed)
     assert truth.trials is not None
     result: Arrays = {
-        "accuracy": np.array(accuracy(logits_of(model, x), data.labels)),
         "monte_carlo": truth.probability.numpy(),
         "trials": truth.trials.numpy(),
-        "correlation": _correlations(model, data),
     }
     for estimator in estimators:
         result[estimator] = _estimate(estimator, model, data, sigmas, fits, seed + 1)
@@ -72,14 +65,3 @@ def _estimate(
         scale = LOGISTIC_SCALE if estimator.endswith("scaled") else 1.0
         result = taylor(model, x, [sigma / scale for sigma in sigmas], cdf=cdf)
     return result.probability.numpy()
-
-
-def _correlations(model: nn.Module, data: Dataset) -> Values:
-    """Mean correlation of the linearized margins, for each image."""
-    means = []
-    for part in linearize(set_up(model, data.images)):
-        norms = part.gram.diagonal(dim1=1, dim2=2).sqrt()
-        matrix = part.gram / (norms[:, :, None] * norms[:, None, :])
-        size = norms.shape[1]
-        means.append((matrix.sum(dim=(1, 2)) - size) / (size * (size - 1)))
-    return torch.cat(means).cpu().numpy()

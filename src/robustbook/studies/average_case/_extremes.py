@@ -7,29 +7,30 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from sklearn.model_selection import StratifiedKFold
+from torch import Tensor
 
-from robustbook._store.cache import Arrays, Configuration, cached_arrays
+from robustbook._store.cache import Arrays, cached_arrays
+from robustbook.datasets import Dataset
+from robustbook.models import build_model, logits_of
 from robustbook.studies._run import Row, png, significant
 from robustbook.studies._statistics import (
+    Integers,
     Values,
     area_within_classes,
     mean_error,
     mean_row,
 )
-from robustbook.studies.average_case._separability import (
-    CLASSIFIERS,
-    ends_of_classes,
-    image_properties,
-    separated,
-)
 from robustbook.studies.average_case._survival import Survival
+from robustbook.training import train_classifier
 
-#: Single images for a scatter plot.
-POINTS: Final = 200
+#: Passes of the network over its few images.
+EPOCHS: Final = 12
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def _scores(survival: Survival) -> dict[str, Values]:
     robust[order] = np.arange(len(taylor))
     return {
         "p": robust,
-        "softmax": survival.softmax,
+        "softmax": survival.arrays["softmax"],
         "brightness": image_properties(survival.data.images)["brightness"],
         "random": generator.random(len(taylor)),
     }
@@ -71,14 +72,9 @@ def _properties(
     survival: Survival, scores: dict[str, Values], ends: Ends
 ) -> Iterator[Row]:
     values = image_properties(survival.data.images)
-    values["softmax"] = survival.softmax
-    values["robustness"] = scores["p"]
-    values["right"] = survival.right.astype(float)
     for score in ("p", "softmax"):
         index, upper = ends_of_classes(scores[score], survival.labels, ends.images)
         for name, value in values.items():
-            if {score, name} in ({"p", "robustness"}, {"softmax"}):
-                continue
             area, error = area_within_classes(
                 value[index], upper, survival.labels[index]
             )
@@ -91,9 +87,7 @@ def _properties(
             p = survival.halves[1][index[chosen]]
             yield {
                 "what": "end", "score": score, "end": end, "sigma": survival.sigmas[-1],
-                **mean_row("p", p, significant),
-                "accuracy": significant(survival.right[index[chosen]].mean()),
-                "images": len(p),
+                **mean_row("p", p, significant), "images": len(p),
             }  # fmt: skip
 
 
@@ -101,29 +95,23 @@ def _separability(
     survival: Survival, scores: dict[str, Values], ends: Ends
 ) -> Iterator[Row]:
     arrays = cached_arrays(
-        {**survival.configuration, "what": "told apart", **_options(ends)},
+        {**survival.configuration, "what": "told apart", "ends": repr(ends)},
         lambda: _separations(survival, scores, ends),
-        code=(__name__, separated.__module__),
+        code=__name__,
     )
-    for key, value in arrays.items():
-        score, kind = key.split(" ")
+    for score, value in arrays.items():
         mean = value.mean(0)
         # Images are the units; training adds what differs between repeats.
         training = mean_error(value.mean(1)) if len(value) > 1 else 0.0
         yield {
-            "what": "tell", "score": score, "classifier": kind,
-            "accuracy": significant(mean.mean()),
+            "what": "tell", "score": score, "accuracy": significant(mean.mean()),
             "accuracy_se": significant(math.hypot(mean_error(mean), training)),
-            "images": len(mean), **_options(ends), "repeats": len(value),
+            "images": len(mean),
         }  # fmt: skip
 
 
-def _options(ends: Ends) -> Configuration:
-    return {"ends": ends.images, "folds": ends.folds, "repeats": ends.repeats}
-
-
 def _separations(survival: Survival, scores: dict[str, Values], ends: Ends) -> Arrays:
-    """Whether the end of each image was named, by score and classifier: (R, n)."""
+    """Whether the end of each image was named, by score: (R, n)."""
     result: Arrays = {}
     for score, values in scores.items():
         index, upper = ends_of_classes(values, survival.labels, ends.images)
@@ -131,30 +119,10 @@ def _separations(survival: Survival, scores: dict[str, Values], ends: Ends) -> A
         strata = 2 * survival.labels[index] + upper
         # The two controls need no more than one run.
         repeats = ends.repeats if score in ("p", "softmax") else 1
-        for kind in CLASSIFIERS:
-            asked = partial(separated, kind, images, upper, strata, folds=ends.folds)
-            runs = [asked(seed=survival.seed + run) for run in range(repeats)]
-            result[f"{score} {kind}"] = np.stack(runs)
+        asked = partial(separated, images, upper, strata, folds=ends.folds)
+        runs = [asked(seed=survival.seed + run) for run in range(repeats)]
+        result[score] = np.stack(runs)
     return result
-
-
-def _one(survival: Survival, index: int) -> Row:
-    return {
-        "image": int(index),
-        "p": significant(survival.p[-1][index]),
-        "softmax": significant(survival.softmax[index]),
-    }
-
-
-def points(survival: Survival) -> Iterator[Row]:
-    """Robustness and softmax probability of some images, at random."""
-    generator = np.random.default_rng(survival.seed + 3)
-    order = generator.permutation(len(survival.labels))
-    for index in sorted(order[:POINTS]):
-        yield {
-            "what": "point", "sigma": survival.sigmas[-1], **_one(survival, index),
-            "right": bool(survival.right[index]),
-        }  # fmt: skip
 
 
 def pictures(survival: Survival, classes: Iterable[int]) -> Iterator[Row]:
@@ -167,7 +135,85 @@ def pictures(survival: Survival, classes: Iterable[int]) -> Iterator[Row]:
             for place, index in enumerate(some):
                 yield {
                     "what": "image", "score": score, "class": number, "end": end,
-                    "place": place, "predicted": int(survival.predicted[index]),
-                    **_one(survival, index),
-                    "png": png(survival.data.images[index]),
+                    "place": place, "png": png(survival.data.images[index]),
                 }  # fmt: skip
+
+
+# ---------------------------------------------------------------- a second classifier
+
+
+def ends_of_classes(
+    score: Values, labels: Integers, count: int
+) -> tuple[Integers, Integers]:
+    """The images at both ends of each class: positions, and 1 for the upper end.
+
+    Of a class with fewer than twice `count` images, fewer.
+    """
+    index, upper = [], []
+    for number in np.unique(labels):
+        chosen = np.flatnonzero(labels == number)
+        size = min(count, len(chosen) // 2)
+        order = chosen[np.argsort(score[chosen], kind="stable")]
+        index += [order[:size], order[-size:]]
+        upper += [np.zeros(size, dtype=int), np.ones(size, dtype=int)]
+    return np.concatenate(index), np.concatenate(upper)
+
+
+def image_properties(images: Tensor) -> dict[str, Values]:
+    """What can be seen of images without a model: (N,) each.
+
+    Brightness, contrast (standard deviation of the gray values), difference of middle
+    and border, strength of edges and, of color images, saturation.
+    """
+    gray = images.mean(1).double()
+    across = gray.diff(dim=2).abs().mean((1, 2))
+    down = gray.diff(dim=1).abs().mean((1, 2))
+    border = torch.ones_like(gray[0], dtype=torch.bool)
+    edge = max(1, len(border) // 4)
+    border[edge:-edge, edge:-edge] = False
+    middle = (gray[:, ~border].mean(1) - gray[:, border].mean(1)).abs()
+    properties = {
+        "brightness": gray.mean((1, 2)),
+        "contrast": gray.flatten(1).std(1),
+        "middle against border": middle,
+        "edges": across + down,
+    }
+    if images.shape[1] == 3:
+        color = (images.amax(1) - images.amin(1)).double()
+        properties["saturation"] = color.mean((1, 2))
+    return {name: value.numpy() for name, value in properties.items()}
+
+
+def separated(
+    images: Tensor, upper: Integers, strata: Integers, *, folds: int, seed: int = 0
+) -> npt.NDArray[np.bool_]:
+    """Whether a network that has not seen an image names its end, bool (n,).
+
+    Each of the `folds` parts has the same share of each stratum, and is judged by a
+    network of its own that was trained on the others: two convolutions and two linear
+    layers, as the paper's, with about 20 000 weights.
+    """
+    split = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    options: dict[str, Any] = {
+        "channels": images.shape[1],
+        "size": images.shape[2],
+        "convolutions": [(8, 3, 1), (16, 3, 1)],
+        "linear": [20, 2],
+    }
+    right = np.zeros(len(upper), dtype=bool)
+    for train, test in split.split(strata, strata):
+        model = build_model("pooled-conv-net", seed=seed, options=options)
+        shown = images[train]
+        mean, spread = shown.mean(), shown.std()
+        data = Dataset(
+            images=(shown - mean) / spread,
+            labels=torch.from_numpy(upper[train].astype(np.int64)),
+            name="ends", split="train", num_classes=2,
+        )  # fmt: skip
+        train_classifier(
+            model, data, epochs=EPOCHS, lr=0.003, seed=seed, batch_size=32,
+            progress=False,
+        )  # fmt: skip
+        answers = logits_of(model, (images[test] - mean) / spread).argmax(1).numpy()
+        right[test] = answers == upper[test]
+    return right

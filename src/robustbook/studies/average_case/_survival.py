@@ -20,7 +20,6 @@ from robustbook.models import logits_of
 from robustbook.studies._run import data_sum
 from robustbook.studies._statistics import Integers, Values
 
-TEMPERATURES: Final = (0.1, 1.0, 10.0)
 #: Points of each scramble of the integration.
 POINTS: Final = 256
 #: Noisy images at once.
@@ -35,8 +34,8 @@ class Survival:
     with `draws` noisy copies of each image. The arrays: ``logits`` (N, K); ``counts``
     (S, N, K), how many noisy copies are predicted as each class, and ``first``, those
     among the first half of them; ``taylor`` and with fits ``mmse`` (S, N); ``softmax``
-    (T, N), one row a temperature; ``ratio`` (N,), the least margin over its gradient's
-    norm. The configuration is what they depend on.
+    (N,), the probability of the prediction; ``ratio`` (N,), the least margin over its
+    gradient's norm. The configuration is what they depend on.
     """
 
     data: Dataset
@@ -79,11 +78,6 @@ class Survival:
         first: Values = counts / (self.draws // 2)
         return first, 2 * self.p[-1] - first
 
-    @property
-    def softmax(self) -> Values:
-        """The softmax probability of the prediction: (N,)."""
-        return np.asarray(self.arrays["softmax"][TEMPERATURES.index(1.0)])
-
 
 def measure_survival(
     model: nn.Module, data: Dataset, *, sigmas: tuple[float, ...], draws: int,
@@ -121,11 +115,11 @@ def _measure(
         noisy_predictions(model, images, sigmas, draws // 2, seed=2 * seed + half)
         for half in (0, 1)
     )
-    proxies = softmax_proxy(model, images, temperature=list(TEMPERATURES))
     result: Arrays = {
         "logits": logits_of(model, images).cpu().numpy(), "first": first,
         "counts": first + second, "taylor": torch.cat(probability, dim=1).numpy(),
-        "softmax": proxies.cpu().numpy(), "ratio": torch.cat(ratio).numpy(),
+        "softmax": softmax_proxy(model, images).cpu().numpy(),
+        "ratio": torch.cat(ratio).numpy(),
     }  # fmt: skip
     if fits:
         fitted = mmse(model, images, sigmas, samples=fits, points=POINTS, seed=seed)

@@ -20,14 +20,9 @@ from robustbook.studies._statistics import (
     rank_correlation,
     rank_correlation_error,
     share_ordered,
-    share_row,
 )
-from robustbook.studies.average_case._extremes import Ends, end_rows, pictures, points
-from robustbook.studies.average_case._survival import (
-    TEMPERATURES,
-    Survival,
-    measure_survival,
-)
+from robustbook.studies.average_case._extremes import Ends, end_rows, pictures
+from robustbook.studies.average_case._survival import Survival, measure_survival
 from robustbook.training import GRADIENT_PENALTIES
 
 #: Resamples of the images for the interval of a correlation over classes.
@@ -55,8 +50,7 @@ class SurvivalSetting(Setting):
     #: Models whose ends another classifier is to tell apart, and how.
     separated: tuple[str, ...] = ()
     ends: Ends = field(default_factory=Ends)
-    #: Models of which single images are kept, and of which classes as pictures.
-    shown: tuple[str, ...] = ()
+    #: Classes of which single images of the first model are kept.
     pictured: tuple[int, ...] = ()
 
 
@@ -76,7 +70,7 @@ SETTINGS: Final = {
             ),
             sigmas=(0.1, 0.2), draws=20, step=2, fitted=("digits-cnn-s0",), fits=3,
             separated=("digits-cnn-s0",), ends=Ends(images=8, folds=2, repeats=1),
-            shown=("digits-cnn-s0", "digits-cnn-grad1-s0"), pictured=(1, 3, 8),
+            pictured=(1, 3, 8),
         ),
     ),
     "full": (
@@ -87,8 +81,7 @@ SETTINGS: Final = {
                 "cifar10-captum_lenet", "cifar10-cnn_a_adv4",
             ),
             sigmas=(0.05, 0.1), draws=60, fitted=("cifar10-cnn-s0",),
-            separated=("cifar10-cnn-s0",),
-            shown=("cifar10-cnn-s0", "cifar10-cnn-grad1e-1-s0"), pictured=(1, 6, 8),
+            separated=("cifar10-cnn-s0",), pictured=(1, 6, 8),
         ),
         SurvivalSetting(
             dataset="cifar10", split="test1000", models=("cifar10-resnet20",),
@@ -110,28 +103,25 @@ def rows(run: Run[SurvivalSetting]) -> Iterator[Row]:
     """Measure average-case robustness by class and by image, and what predicts it.
 
     Rows with ``what`` =
-    "model": accuracy; of our own the ``training_seed``, and the weight λ of the
-    gradient ``penalty``, if nothing else was done for robustness;
+    "model": of our own the ``training_seed``, and the weight λ of the gradient
+    ``penalty``, if nothing else was done for robustness;
     "mean": for each ``sigma``, the mean robustness over the images by Monte Carlo and
-    by linearization, and the share of its variance that is due to the noise having been
-    drawn (``noise_share``);
+    by linearization;
     "class": the same for each class at the stronger noise, images grouped ``by``
     "label" or "prediction", ``among`` "all" or "right" ones; ``inflow`` is the share of
     the noisy images of other predictions that end in this class;
-    "test": whether classes differ: ``spread`` (standard deviation of the true class
-    means, corrected for sampling) and a permutation ``p_value`` by "label"; by
+    "test": whether classes differ, by "label" (a permutation ``p_value``); by
     "prediction", ``attraction``, the rank correlation of ``p`` and ``inflow``;
-    "rank": how well a ``proxy`` ranks the images. ``concordance``: of two images of
-    which one kept its prediction more often, how often is it the one with the larger
-    proxy (ties count one half; 0.5 is chance); beside it Spearman's and Pearson's
-    correlation with the kept share, and ``spearman_taylor``, with the linearized
-    estimate;
+    "rank": how well a ``proxy``, the softmax probability or the linearized estimate,
+    ranks the images. ``concordance``: of two images of which one kept its prediction
+    more often, how often is it the one with the larger proxy (ties count one half; 0.5
+    is chance); beside it Spearman's correlation with the kept share;
     "property": how well a property of images tells the robust end of each class from
     the other end (area under the curve);
     "end": the robustness of the images at either end, by noise that did not choose
     them;
-    "tell": how well a classifier does;
-    "point" and "image": single images.
+    "tell": how well a network does;
+    "image": single images.
 
     Intervals are from resampled images. Average-case paper, Figures 3, 4, 11 to 13.
     Chapter 20 of this book.
@@ -152,23 +142,20 @@ def _of_model(
         fits=setting.fits if model in setting.fitted else 0,
         seed=run.seed,
     )
-    yield _model(model, survival)
+    yield _model(model, len(survival.labels))
     yield from _means(survival)
     yield from _classes(survival)
     yield from _ranks(survival)
     if model in setting.separated:
         yield from end_rows(survival, setting.ends)
-    if model in setting.shown:
-        yield from points(survival)
-    if model in setting.shown[:1]:
+    if model == setting.models[0]:
         yield from pictures(survival, setting.pictured)
 
 
 # ------------------------------------------------------------------ model and classes
 
 
-def _model(name: str, survival: Survival) -> Row:
-    images = len(survival.labels)
+def _model(name: str, images: int) -> Row:
     entry = checkpoint_entry(name) if name in list_models() else None
     penalty = None
     if entry:
@@ -176,23 +163,18 @@ def _model(name: str, survival: Survival) -> Row:
         if not (recipe["noise_std"] or recipe.get("adversarial_eps")):
             penalty = recipe.get("gradient_penalty", 0.0)
     return {
-        "what": "model", "images": images, "draws": survival.draws,
-        **share_row("accuracy", float(survival.right.mean()), images),
-        "training_seed": entry["seed"] if entry else None, "penalty": penalty,
+        "what": "model", "images": images, "penalty": penalty,
+        "training_seed": entry["seed"] if entry else None,
     }  # fmt: skip
 
 
 def _means(survival: Survival) -> Iterator[Row]:
     for place, sigma in enumerate(survival.sigmas):
-        p = survival.p[place]
-        drawn = p * (1 - p) / (survival.draws - 1)
         yield {
-            "what": "mean",
-            "sigma": sigma,
-            **mean_row("p", p, significant),
-            "noise_share": significant(drawn.mean() / max(p.var(ddof=1), 1e-300)),
+            "what": "mean", "sigma": sigma,
+            **mean_row("p", survival.p[place], significant),
             **_estimates(survival, place, np.ones_like(survival.right)),
-        }
+        }  # fmt: skip
 
 
 def _estimates(survival: Survival, place: int, chosen: npt.NDArray[np.bool_]) -> Row:
@@ -221,7 +203,7 @@ def _classes(survival: Survival) -> Iterator[Row]:
                 test = _attraction(survival, place, generator)
             else:
                 p = survival.p[place][mask]
-                test = class_differences(p, classes[mask], generator)
+                test = {"p_value": class_differences(p, classes[mask], generator)}
             yield {"what": "test", **head, **test}
 
 
@@ -262,24 +244,15 @@ def _attraction(survival: Survival, place: int, generator: np.random.Generator) 
 
 
 def _ranks(survival: Survival) -> Iterator[Row]:
-    proxies: dict[str, Values] = {
-        f"softmax T={temperature:g}": survival.arrays["softmax"][position]
-        for position, temperature in enumerate(TEMPERATURES)
-    }
-    # Softmax rounds to 1 where the logits do not: T -> 0 is the smallest margin.
-    ordered = np.sort(survival.arrays["logits"].astype(float), axis=1)
-    proxies["logit margin"] = ordered[:, -1] - ordered[:, -2]
-    proxies["margin over gradient"] = survival.arrays["ratio"]
     for place, sigma in enumerate(survival.sigmas):
         p, taylor = survival.p[place], survival.arrays["taylor"][place]
-        for proxy, values in {**proxies, "taylor": taylor}.items():
+        proxies: dict[str, Values]
+        proxies = {"softmax T=1": survival.arrays["softmax"], "taylor": taylor}
+        for proxy, values in proxies.items():
             share, error = share_ordered(values[:PAIRS], p[:PAIRS])
             yield {
                 "what": "rank", "sigma": sigma, "proxy": proxy,
                 "concordance": significant(share), "concordance_se": significant(error),
                 "spearman": significant(rank_correlation(values, p)),
                 "spearman_se": significant(rank_correlation_error(values, p)),
-                "pearson": significant(np.corrcoef(values, p)[0, 1]),
-                "spearman_taylor": significant(rank_correlation(values, taylor)),
-                "sure": significant((p == 1).mean()),
             }  # fmt: skip

@@ -15,10 +15,9 @@ from robustbook._store.sums import model_sum
 from robustbook.average_case import control_variate, mmse, monte_carlo, taylor
 from robustbook.datasets import Dataset
 from robustbook.studies._run import Row, Run, Setting, data_sum, decimals, under
-from robustbook.studies._statistics import Values, mean_error, mean_row, ratio_of_means
+from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._counts import (
     FITS,
-    LEVEL,
     LINEARIZATIONS,
     counted_arrays,
     estimate_arrays,
@@ -33,8 +32,6 @@ _CODE: Final = (
     monte_carlo.__module__,
 )
 
-#: Probabilities that are neither nearly 0 nor nearly 1.
-INNER: Final = (0.05, 0.95)
 #: What rounding may take from an interval.
 TINY: Final = 1e-9
 #: Unbiased estimators that are repeated with fresh noise, and their options.
@@ -113,9 +110,8 @@ def rows(run: Run[GainSetting]) -> Iterator[Row]:
     by image, ``mse_se``; the ``ratio`` of Monte Carlo's mean squared error at as many
     ``calls`` of the model to it, with its jackknife error over images; the mean
     ``bias``;
-    "coverage": the share of intervals at 95 % that hold the reference, its standard
-    error, clustered by image, and their mean ``width``; ``inner`` for images whose
-    probability is neither nearly 0 nor nearly 1.
+    "coverage": the share of intervals at 95 % that hold the reference, and its standard
+    error, clustered by image.
 
     Chapter 19 of this book.
     """
@@ -205,7 +201,6 @@ def _repeats(
                 yield {
                     "what": "gain", **shared, "calls": calls, "index": index,
                     "probability": decimals(known[index]), "mse": decimals(value, 10),
-                    "repeats": setting.repeats,
                 }  # fmt: skip
             ratio, ratio_se = ratio_of_means(known * (1 - known) / calls, mse)
             yield {
@@ -213,10 +208,7 @@ def _repeats(
                 **_errors(estimates["probability"], truth, own),
                 "ratio": decimals(ratio, 4), "ratio_se": decimals(ratio_se, 4),
             }  # fmt: skip
-            yield {
-                "what": "coverage", **shared, "level": LEVEL,
-                **_covered(estimates, known), "repeats": setting.repeats,
-            }  # fmt: skip
+            yield {"what": "coverage", **shared, **_covered(estimates, known)}
     biased = {("taylor", 0): taylor(model, data.images, sigma)}
     for count in setting.fits:
         fit = mmse(model, data.images, sigma, samples=count, seed=seed)
@@ -236,21 +228,14 @@ def _errors(estimates: Values, truth: Values, own: Values) -> Row:
     return {
         "rmse": decimals(math.sqrt(max(float(by_image.mean()), 0.0))),
         **mean_row("mse", by_image, partial(decimals, digits=10)),
-        "bias": decimals(off.mean()),
-        "bias_se": decimals(mean_error(off.mean(axis=0))),
+        **mean_row("bias", off.mean(axis=0), decimals),
     }
 
 
 def _covered(estimates: Arrays, known: Values) -> Row:
     """How many intervals (repeats, N) hold what is known."""
     held = (estimates["low"] <= known + TINY) & (known - TINY <= estimates["high"])
-    inner = held[:, (known > INNER[0]) & (known < INNER[1])]
     return {
-        "coverage": decimals(held.mean()),
-        "coverage_se": decimals(mean_error(held.mean(axis=0))),
-        "inner": decimals(inner.mean()),
-        "inner_se": decimals(mean_error(inner.mean(axis=0))),
-        "inner_images": inner.shape[1],
-        "width": decimals((estimates["high"] - estimates["low"]).mean()),
-        "images": len(known),
-    }
+        **mean_row("coverage", held.mean(axis=0), decimals), "images": len(known),
+        "repeats": len(held),
+    }  # fmt: skip

@@ -67,18 +67,15 @@ def epochs_of(
 def criteria(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
     """What an epoch may be selected by, with the same digits in a pair and with others.
 
-    "accuracy" over both samples; "same_answer_rate", "pa", "beta" and "confidence" of
-    the pairs; "other_same_answer_rate" and "other_pa" where each digit is paired with
-    the next one of its class instead; "classes", how many classes are predicted.
+    "accuracy" over both samples; "same_answer_rate", "pa" and "beta" of the pairs;
+    "other_same_answer_rate" and "other_pa" where each digit is paired with the next one
+    of its class instead.
     """
     same = pair_scores(logits, shifted, labels)
     other = pair_scores(logits, shifted[_next_of_class(labels)], labels)
-    predicted = torch.cat([logits, shifted]).argmax(1)
-    names = ("accuracy", "same_answer_rate", "pa", "beta", "confidence")
     return {
-        **{name: same[name] for name in names},
+        **{name: same[name] for name in ("accuracy", "same_answer_rate", "pa", "beta")},
         **{f"other_{name}": other[name] for name in ("same_answer_rate", "pa")},
-        "classes": len(torch.unique(predicted)),
     }
 
 

@@ -35,7 +35,6 @@ LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
 DIGITS: Final = ("same", "other")
 #: The criterion that selects the weights with which the tests are evaluated.
 SELECTED_BY: Final = "same/accuracy"
-_KEPT: Final = (SELECTED_BY, "same/same_answer_rate", "same/pa")
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,9 @@ def train_pair(
         held = _held_out(setup, setting, run.seed)
         model, history = training.train(
             training_pictures(SETUPS[setup], setting, training_seed),
-            pairs=held.pairs,
+            pairs={"same": held.validation},
             measure=pair_scores,
-            keep=_KEPT,
+            keep=(SELECTED_BY,),
         )
         model.load_state_dict(history.weights[SELECTED_BY])
         model.to(resolve_device(run.device)).eval()
@@ -94,26 +93,25 @@ def train_pair(
 
 @dataclass(frozen=True, eq=False)
 class _HeldOut:
-    """Validation pairs; test samples, the first one and the second ones."""
+    """A validation pair; test samples, the first one and the second ones."""
 
-    pairs: dict[str, tuple[Dataset, Dataset]]
+    validation: tuple[Dataset, Dataset]
     tests: dict[str, list[Dataset]]
     clusters: dict[str, Tensor]
 
 
 @lru_cache(maxsize=1)
 def _held_out(setup: str, setting: TrainingSetting, seed: int) -> _HeldOut:
-    pairs, tests, clusters = {}, {}, {}
+    first, second = pictures(
+        _drawn(setup, "validation", "same", setting, seed), setting
+    )
+    tests, clusters = {}, {}
     for digits in DIGITS:
-        first, second = pictures(
-            _drawn(setup, "validation", digits, setting, seed), setting
-        )
-        pairs[digits] = first, second
         scenes = _drawn(setup, "test", digits, setting, seed)
         tests[digits] = pictures(scenes, setting)
         base = int(scenes[0].instances.max()) + 1
         clusters[digits] = scenes[0].labels * base + scenes[0].instances
-    return _HeldOut(pairs, tests, clusters)
+    return _HeldOut((first, second), tests, clusters)
 
 
 def _drawn(

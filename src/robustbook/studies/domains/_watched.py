@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
 from robustbook.models import features_of
@@ -42,8 +41,6 @@ class Watched:
     epochs: list[dict[str, float]]
     #: After each epoch, the features of the two samples: (T, 2, n, D).
     features: Values
-    #: Weights and bias of class 1 less those of class 0 in the last layer: (T, D + 1).
-    heads: Values
     #: The class of each pair, 0 or 1: (n,).
     labels: Values
 
@@ -73,23 +70,12 @@ def watch_training(
                 "features": lambda model: torch.stack(
                     [features_of(model, part.images / 255) for part in few]
                 ),
-                "head": _head,
             },
         )
         return history, {
             "features": torch.stack(history.watched["features"]).numpy(),
-            "heads": torch.stack(history.watched["head"]).numpy(),
             "labels": few[0].labels.numpy(),
         }
 
     epochs, arrays = training.stored(compute)
-    features, heads = (
-        arrays[name].astype(np.float64) for name in ("features", "heads")
-    )
-    return Watched(epochs, features, heads, arrays["labels"])
-
-
-def _head(model: nn.Module) -> Tensor:
-    last = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
-    both = torch.cat([last.weight, last.bias[:, None]], 1)
-    return both[1] - both[0]
+    return Watched(epochs, arrays["features"].astype(np.float64), arrays["labels"])

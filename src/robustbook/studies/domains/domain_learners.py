@@ -17,13 +17,11 @@ from robustbook.studies._statistics import clustered_error, mean_error
 from robustbook.studies.domains._pairs import (
     DIGITS,
     LEARNERS,
-    SELECTED_BY,
     TrainedPair,
     train_pair,
 )
 from robustbook.studies.domains._pictures import SETUPS
 from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
-from robustbook.training import History
 
 SETTINGS: Final = {
     "full": (FULL(count=5000, epochs=15, batch_size=64, lr=1e-3),),
@@ -39,13 +37,11 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     Rows for each ``setup`` ("printed" or "configured" environments), ``learner`` and
     ``training_seed`` (0, 1, ... after the seed of the validation and test images), with
     ``what`` =
-    "epoch": loss, risk, and scores of the validation pairs of the same and of other
-    digits, after each ``epoch``;
-    "selected": the ``epoch`` whose weights are tested, the first of the ``tied`` ones
-    that are best by validation accuracy;
-    "pair": scores of the first test sample and a second one that shows the ``digits``
-    "same" or "other", with so many ``factors`` shifted in a share ``ratio`` of it.
-    Standard errors are clustered by the first sample's digit;
+    "epoch": loss and risk after each ``epoch``;
+    "pair": scores, by the weights of the epoch with the best validation accuracy, of
+    the first test sample and a second one that shows the ``digits`` "same" or "other",
+    with so many ``factors`` shifted in a share ``ratio`` of it. Standard errors are
+    clustered by the first sample's digit;
     "difference" (without a training seed): by how much ``learner`` is above ``other``
     in ``pa``, ``same_answer_rate`` and ``shifted_accuracy`` of pairs with all of the
     second sample shifted, on average over the seeds, with errors over the images
@@ -71,10 +67,7 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
 
 def _of_training(trained: TrainedPair, seed: int) -> Iterator[Row]:
     for epoch in trained.epochs:
-        yield {"what": "epoch", **epoch}
-    best = History(rows=trained.epochs).best(SELECTED_BY)
-    tied = sum(row[SELECTED_BY] == best[SELECTED_BY] for row in trained.epochs)
-    yield {"what": "selected", "epoch": best["epoch"], "tied": tied}
+        yield {"what": "epoch", **{k: epoch[k] for k in ("epoch", "loss", "risk")}}
     for digits in DIGITS:
         first, labels, clusters = (
             part[digits] for part in (trained.first, trained.labels, trained.clusters)
@@ -125,7 +118,6 @@ def _scores(first: Tensor, second: Tensor, labels: Tensor, clusters: Tensor) -> 
     terms = sample_terms(result, first, second, labels)
     return {
         "samples": len(labels), "first_accuracy": accuracy(first, labels),
-        "digits_seen": len(torch.unique(clusters)),
         **{name: float(values.mean()) for name, values in terms.items()},
         **{f"{name}_se": clustered_error(v, clusters) for name, v in terms.items()},
         "pa": result.pa, "beta": result.beta, "confidence": confidence(second),

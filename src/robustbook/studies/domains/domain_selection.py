@@ -33,15 +33,14 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
     (0, 1, ... after the seed of the validation and test images) and ``epoch``:
     ``loss``, ``risk``; for each validation pair NAME ("SD", "ID", "1F-MD", "5F-MD",
     "OOD") ``NAME/accuracy``, ``NAME/same_answer_rate``, ``NAME/pa``,
-    ``NAME/other_same_answer_rate``, ``NAME/other_pa``, ``NAME/classes``; ``test/0`` to
-    ``test/5``. In a pair are the same digits, for ``other_`` different ones of the same
-    class. In "SD" with the same digits both samples are the same.
+    ``NAME/other_same_answer_rate``, ``NAME/other_pa``; ``test/0`` to ``test/5``. In a
+    pair are the same digits, for ``other_`` different ones of the same class. In "SD"
+    with the same digits both samples are the same.
 
     With shortcuts, where the factor gives the class away more and less: also for each
     ``setting`` of :data:`robustbook.datasets.diagvib.OPPORTUNITIES`, the pair "ID"
     alone, and for the pair "tests" of test environments 0 and 1
-    ``tests/same_answer_rate``,
-    ``tests/pa``, ``tests/beta`` and ``tests/confidence`` of the second.
+    ``tests/same_answer_rate``, ``tests/pa`` and ``tests/beta``.
 
     PA thesis, sections 5.1 and 5.2, Experiments 6 and 7, Tables 5.3 to 5.7 and B.1 to
     B.4; PA paper, Table 1. Training is stored in the cache after every epoch. Chapter
@@ -55,7 +54,7 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
             for factor, opportunity in product(FACTORS, OPPORTUNITIES)
         ]
         learners = ("ERM", "IRM")
-    of_tests = ("same_answer_rate", "pa", "beta", "confidence") if shortcuts else ()
+    of_tests = ("same_answer_rate", "pa", "beta") if shortcuts else ()
     # Seed after seed, so that a part of them is of use.
     seeds = range(run.seed, run.seed + run.setting.seeds)
     for training_seed, (keys, setup), learner in run.each(
@@ -71,7 +70,6 @@ def _chosen(epoch: dict[str, float], of_tests: tuple[str, ...]) -> Row:
     row: Row = {}
     for name, value in epoch.items():
         part, _, column = name.partition("/")
-        unwanted = ("beta", "confidence")
-        if column in of_tests if part == "tests" else column not in unwanted:
+        if column in of_tests if part == "tests" else column != "beta":
             row[name] = value
     return row

@@ -34,8 +34,8 @@ class LensedModel:
 
     #: Clean logits, labels, input margins, and what is known without an attack.
     margins: MeasuredMargins
-    #: Logits (N, K) under "adversarial", "noise", weaker noise ("noise_0.03"), and each
-    #: corruption; and the agreements between clean and shifted.
+    #: Logits (N, K) under "adversarial", "noise" and each corruption; and the
+    #: agreements between clean and shifted.
     shifted_logits: dict[str, Tensor]
     agreements: dict[str, Agreement]
     #: Average-case robustness: the share of noisy copies that keep the class, (N,).
@@ -58,10 +58,6 @@ class LensedModel:
         """Whether a shift changes the prediction, bool (N,)."""
         shifted = self.shifted_logits[shift].argmax(dim=1)
         return shifted != self.margins.logits.argmax(dim=1)
-
-    def wrong(self, shift: str) -> Tensor:
-        """Whether the prediction on the shifted image is wrong, bool (N,)."""
-        return self.shifted_logits[shift].argmax(dim=1) != self.margins.labels
 
     def robust(self, eps: float) -> Tensor:
         """Whether neither the search for margins nor PGD changed the prediction."""
@@ -95,10 +91,6 @@ class LensedModel:
             "pa_domain": self.domain(held_out),
             "first_order_l2": self.first_order,
             **{f"average_case_mmse_{s:g}": self.linearized[s] for s in small},
-            **{
-                f"pa_noise_{s:g}": self.agreements[f"noise_{s:g}"].per_sample
-                for s in small
-            },
             # As a probability many tie at 1, as the logarithm of its failure none.
             "average_case_log": -self.log_failure[sigma],
             **{f"average_case_log_{s:g}": -self.log_failure[s] for s in small},
@@ -116,16 +108,14 @@ def measure_model(run: Run[LensSetting], name: str) -> LensedModel:
     attack = Attack("pgd", setting.eps, setting.attack_steps)
     attacked = attack_model(name, attack, decided, **where)
     drawn = np.random.default_rng([seed, 0]).standard_normal(data.images.shape)
-    noise = torch.from_numpy(drawn).float()
-    images = {"noise": data.images + setting.sigma * noise}
-    for sigma in setting.small:
-        images[f"noise_{sigma:g}"] = data.images + sigma * noise
-    for kind in CORRUPTIONS:
-        images[kind] = corrupt(data.images, kind, severity=setting.severity)
+    noisy = data.images + setting.sigma * torch.from_numpy(drawn).float()
     shifted = {
         "adversarial": attacked.shifted_logits,
-        **{shift: logits_of(model, some) for shift, some in images.items()},
+        "noise": logits_of(model, noisy),
     }
+    for kind in CORRUPTIONS:
+        corrupted = corrupt(data.images, kind, severity=setting.severity)
+        shifted[kind] = logits_of(model, corrupted)
     survival = partial(_survival, model, data, setting.noise_samples, seed)
     fits = {
         sigma: survival(linearized, sigma) for sigma in (*setting.small, setting.sigma)

@@ -12,12 +12,9 @@ from torch import Tensor, nn
 from robustbook._store.cache import Arrays
 from robustbook.attacks import apgd, bisect_result
 from robustbook.datasets import Dataset
-from robustbook.margins import InputMargins, gradient_normalized_margin, input_margin
+from robustbook.margins import gradient_normalized_margin, input_margin
 from robustbook.models import features_of, logits_of
 
-#: Which attack found the closest image, whatever shortened it afterwards; the first
-#: where none did, "line" where the gradients lead nowhere.
-FOUND_BY: Final = ("none", "fmn", "fab", "line", "apgd")
 #: Images whose bounds are tightened with one size of the ball.
 _CHUNK: Final = 32
 #: The first size of that ball, as a share of the bound; its root where that fails.
@@ -39,13 +36,13 @@ class Recipe:
 
 def measure_bounds(
     model: nn.Module, images: Tensor, recipe: Recipe, *, seed: int = 0
-) -> InputMargins:
-    """Look for the closest images of another class than the predicted one.
+) -> tuple[Tensor, Tensor]:
+    """Look for the closest images of another class: their distances, and they.
 
     The attacks of :func:`robustbook.margins.input_margin`, the first, look for size and
     direction at once. APGD, better in a ball of a given size, then gets one a little
     smaller than the bound: if it finds something the bound is tightened, if not the
-    next ball is larger. "apgd" is the last of ``attacks``.
+    next ball is larger.
     """
     first = input_margin(
         model, images, targets=recipe.targets, steps=recipe.steps,
@@ -53,8 +50,8 @@ def measure_bounds(
     )  # fmt: skip
     labels = logits_of(model, images).argmax(dim=1)
     # No ball is larger than the one that holds all images.
-    bounds, found_by = first.margins.clamp(max=1.0), first.found_by.clone()
-    adversarial, reached = first.adversarial.clone(), ~first.failed
+    bounds, reached = first.margins.clamp(max=1.0), ~first.failed
+    adversarial = first.adversarial.clone()
     shares = torch.full_like(bounds, _SHARE)
     for number in range(recipe.rounds):
         order = (bounds * shares).argsort(stable=True)
@@ -73,31 +70,22 @@ def measure_bounds(
             chosen = rows[better]
             bounds[chosen] = closer.norms[better]
             adversarial[chosen] = closer.adversarial[better]
-            reached[chosen], found_by[chosen] = True, len(first.attacks)
+            reached[chosen] = True
             missed = rows[~better]
             shares[missed] = shares[missed].sqrt()
-    return InputMargins(
-        torch.where(reached, bounds, torch.inf),
-        adversarial,
-        found_by,
-        first.norm,
-        (*first.attacks, "apgd"),
-    )
+    return torch.where(reached, bounds, torch.inf), adversarial
 
 
 def searched_arrays(
     model: nn.Module, data: Dataset, recipe: Recipe, seed: int
 ) -> Arrays:
-    """Logits, bounds, who found them, and how far the features of that image are."""
-    result = measure_bounds(model, data.images, recipe, seed=seed)
-    near = features_of(model, result.adversarial)
+    """Logits, bounds, and how far the features of the closest images are."""
+    bounds, adversarial = measure_bounds(model, data.images, recipe, seed=seed)
+    near = features_of(model, adversarial)
     shifts = (near - features_of(model, data.images)).double().norm(dim=1)
     arrays = {
         "logits": logits_of(model, data.images),
-        "bounds": result.margins,
-        "found_by": torch.tensor(
-            [FOUND_BY.index(name.partition("+")[0]) for name in result.attack]
-        ),
+        "bounds": bounds,
         "feature_shifts": shifts,
     }
     return {key: value.detach().cpu().numpy() for key, value in arrays.items()}

@@ -21,15 +21,7 @@ FEWEST: Final = 5
 
 
 def share_row(name: str, mask: Tensor) -> Row:
-    """A share with the ends of its exact 95 % interval, in columns named after `name`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> row = share_row("right", torch.tensor([True, True, False, True]))
-    >>> row["right"], round(row["right_low"], 3)
-    (0.75, 0.194)
-    """
+    """A share with its exact 95 % interval, in columns named after `name`."""
     hits, count = int(mask.sum()), len(mask)
     ends = binomtest(hits, count).proportion_ci()
     return interval_row(name, hits / count, (float(ends.low), float(ends.high)))
@@ -43,13 +35,6 @@ def paired_tau_difference(
     Kendall's τ-b of the first with the margins less that of the second; its standard
     error is by the asymptotic theory of U-statistics: from the differences, sample by
     sample, of the shares of concordant pairs.
-
-    Examples
-    --------
-    >>> import torch
-    >>> margins = torch.arange(9.0)
-    >>> paired_tau_difference(margins, -margins, margins)
-    (2.0, 0.0)
     """
     by_margin = ranks(margins.double().numpy())
     parts, taus = [], []
@@ -75,17 +60,17 @@ def tau_row(name: str, order: Consistency) -> Row:
 def detection_row(values: Tensor, bounds: Tensor, eps: float) -> Row:
     """How well a score detects brittle decisions, with 95 % intervals.
 
-    Columns ``auroc``, ``aupr`` and ``fpr95``, each also with ``_low`` and ``_high``;
+    Columns ``auroc``, ``aupr``, both also with ``_low`` and ``_high``, and ``fpr95``;
     None where fewer than five decisions are brittle, or fewer than five are not.
     """
     brittle = int((bounds <= eps).sum())
     known = FEWEST <= brittle <= len(bounds) - FEWEST
     scores = detection_scores(values, bounds, eps, resamples=400) if known else None
     row: Row = {}
-    for name, attribute in (("auroc", "auroc"), ("aupr", "aupr"), ("fpr95", "fpr")):
-        ends = getattr(scores, f"{attribute}_interval", (None, None))
-        row |= interval_row(name, getattr(scores, attribute, None), ends)
-    return row
+    for name in ("auroc", "aupr"):
+        ends = getattr(scores, f"{name}_interval", (None, None))
+        row |= interval_row(name, getattr(scores, name, None), ends)
+    return {**row, "fpr95": getattr(scores, "fpr", None)}
 
 
 def detections(values: Tensor, bounds: Tensor, setting: MarginSetting) -> Iterator[Row]:

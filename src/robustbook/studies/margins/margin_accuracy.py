@@ -6,7 +6,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -19,18 +19,15 @@ from robustbook._store.sums import tensors_sum
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
 from robustbook.margins.parts import tune_threshold
 from robustbook.studies._run import Row, Run, under
-from robustbook.studies._statistics import share_row
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
 from robustbook.studies.margins.settings import SETTINGS, MarginSetting
 
 __all__ = ["SETTINGS", "rows"]
 
-#: What estimates take as auxiliary variable.
-SCORES: Final = ("logit_margin", "gradient_margin")
 #: The lower bound of Algorithm 1 on the share of brittle decisions that it finds.
 _ALPHA: Final = 0.8
-#: Quantiles of the errors, for box plots.
-QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
+#: Quantiles of the errors.
+QUANTILES: Final = (0.05, 0.95)
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class _Sizes:
 
     repeats: int
     sizes: tuple[int, ...]
-    #: Sizes at other bounds than the usual one, and for other scores.
+    #: Sizes at other bounds than the usual one.
     few: tuple[int, ...]
 
 
@@ -51,23 +48,8 @@ _SIZES: Final = {
 FOLDS: Final = 5
 
 
-@dataclass
-class _Draws:
-    """Estimates from one random subset after another."""
-
-    values: list[float] = field(default_factory=list)
-    intervals: list[tuple[float, float]] = field(default_factory=list)
-    thresholds: list[float] = field(default_factory=list)
-
-    def add(
-        self,
-        value: float,
-        interval: tuple[float, float] | None = None,
-        threshold: float | None = None,
-    ) -> None:
-        self.values.append(value)
-        self.intervals += [] if interval is None else [interval]
-        self.thresholds += [] if threshold is None else [threshold]
+#: Estimates of one method from one random subset after another, with their intervals.
+_Draws = list[tuple[float, tuple[float, float] | None]]
 
 
 def rows(run: Run[MarginSetting]) -> Iterator[Row]:
@@ -77,20 +59,18 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     margin above ε. Every subset serves all methods, but for the stratified one, which
     draws as many samples in its own way.
 
-    One row for each model, ``eps``, subset ``size``, ``method`` ("algorithm-1", the
+    One row for each model, ``eps``, subset ``size`` and ``method`` ("algorithm-1", the
     paper's; "no-alpha", the same without a lower bound on the share of brittle
     decisions that it finds; "plain", the share in the subset; "design", the difference
-    estimator; "stratified") and ``score``, what it takes as auxiliary variable:
-    ``truth``; ``bias``; ``sd``, ``rmse``, ``error_mean`` (of absolute errors),
-    quantiles ``error_q05`` ...; ``coverage`` of the 95 % interval and its mean
-    ``width``; for Algorithm 1 ``tpr``, the mean share of brittle decisions its
-    threshold finds, and ``tau`` and ``tau_sd`` of the score on the subset.
+    estimator; "stratified"), all but "plain" with the logit margin as auxiliary
+    variable: ``truth``; ``bias`` with its standard error; ``sd``, ``error_mean`` (of
+    absolute errors), quantiles ``error_q05`` and ``error_q95``; ``coverage`` of the
+    95 % interval and its mean ``width``; for Algorithm 1 ``tau`` and ``tau_sd`` of the
+    logit margin on the subset.
 
     Method "population", one for each model and ``eps``, says what theory needs to know
-    of all samples: ``truth``, ``accuracy``, ``brittle``, ``misjudged`` (share, at the
-    threshold of the logit margin above which as many right predictions lie as are
-    robust, of those that are misjudged), ``tpr`` there, ``floor`` (what Algorithm 1 is
-    too low by if all are measured), ``explained`` (R² of the isotonic regression).
+    of all samples: ``truth``, ``floor`` (what Algorithm 1 is too low by if all are
+    measured), ``explained`` (R² of the isotonic regression).
 
     Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 23 of this book.
     """
@@ -121,66 +101,44 @@ def _of_model(
         made = [_population(measured, eps)]
         for size in sizes.sizes if usual else sizes.few:
             if size <= len(measured) // 2:
-                names = SCORES if usual and size in sizes.few else SCORES[:1]
-                made += _of_size(measured, eps, size, names, sizes.repeats, seed)
+                made += _of_size(measured, eps, size, sizes.repeats, seed)
         rows += under({"eps": eps, "usual": usual}, made)
     return {"rows": np.array(json.dumps(rows))}
 
 
 def _of_size(
-    measured: MeasuredMargins,
-    eps: float,
-    size: int,
-    names: tuple[str, ...],
-    repeats: int,
-    seed: int,
+    measured: MeasuredMargins, eps: float, size: int, repeats: int, seed: int
 ) -> Iterator[Row]:
     correct, bounds = measured.correct, measured.bounds
-    known = scores_of(measured)
-    scores = {name: known[name] for name in names}
+    score = scores_of(measured)["logit_margin"]
     truth = float((correct & (bounds > eps)).double().mean())
-    gaps, right = scores["logit_margin"].numpy(), correct.numpy()
+    gaps, right = score.numpy(), correct.numpy()
     brittle = (bounds <= eps).numpy()
-    stratified = size <= int(correct.sum())
-    draws: defaultdict[tuple[str, str | None], _Draws] = defaultdict(_Draws)
-    taus: dict[str, list[float]] = {name: [] for name in names}
+    draws: defaultdict[str, _Draws] = defaultdict(list)
+    taus = []
     random = np.random.default_rng([seed, size, round(1e6 * eps)])
     for repeat in range(repeats):
         rows = random.choice(len(measured), size=size, replace=False)
-        estimates = {
-            name: estimate_robust_accuracy(
-                values, correct, rows, bounds[rows], eps, folds=FOLDS, seed=repeat
-            )
-            for name, values in scores.items()
-        }
-        plain = estimates["logit_margin"].plain
-        draws["plain", None].add(plain.value, plain.interval)
-        for name, one in estimates.items():
-            draws["algorithm-1", name].add(one.estimate, threshold=one.tpr)
-            pair = scores[name][rows].numpy(), bounds[rows].numpy()
-            taus[name].append(float(kendalltau(*pair).statistic))
-        for name, one in estimates.items():
-            design = one.design_based
-            draws["design", name].add(design.value, design.interval)
+        one = estimate_robust_accuracy(
+            score, correct, rows, bounds[rows], eps, folds=FOLDS, seed=repeat
+        )
+        draws["plain"].append((one.plain.value, one.plain.interval))
+        draws["algorithm-1"].append((one.estimate, None))
+        design = one.design_based
+        draws["design"].append((design.value, design.interval))
+        taus.append(float(kendalltau(gaps[rows], bounds[rows].numpy()).statistic))
         # Algorithm 1 without its lower bound: only the threshold is sought anew.
-        cut, tpr = tune_threshold(gaps[rows], right[rows], brittle[rows], 0.0)
-        share = float((right & (gaps > cut)).mean())
-        draws["no-alpha", "logit_margin"].add(share, threshold=tpr)
-        if stratified:
-            drawn = stratified_sample(
-                scores["logit_margin"], correct, size, seed=seed + repeat
-            )
+        cut, _ = tune_threshold(gaps[rows], right[rows], brittle[rows], 0.0)
+        draws["no-alpha"].append((float((right & (gaps > cut)).mean()), None))
+        if size <= int(correct.sum()):
+            drawn = stratified_sample(score, correct, size, seed=seed + repeat)
             guess = drawn.robust_accuracy(bounds[drawn.indices], eps)
-            draws["stratified", "logit_margin"].add(guess.value, guess.interval)
-    for (method, score), made in draws.items():
+            draws["stratified"].append((guess.value, guess.interval))
+    for method, made in draws.items():
         row = _errors(made, truth)
-        if method == "algorithm-1" and score is not None:
-            row["tau"] = float(np.mean(taus[score]))
-            row["tau_sd"] = float(np.std(taus[score], ddof=1))
-        yield {
-            "size": size, "method": method, "score": score, "samples": len(measured),
-            "repeats": repeats, **row,
-        }  # fmt: skip
+        if method == "algorithm-1":
+            row |= {"tau": float(np.mean(taus)), "tau_sd": float(np.std(taus, ddof=1))}
+        yield {"size": size, "method": method, "samples": len(measured), **row}
 
 
 def _population(measured: MeasuredMargins, eps: float) -> Row:
@@ -189,15 +147,11 @@ def _population(measured: MeasuredMargins, eps: float) -> Row:
     robust = (measured.bounds > eps).numpy()
     score = scores_of(measured)["logit_margin"].numpy()
     outcome = right & robust
-    ranked = np.append(np.sort(score[right])[::-1], -np.inf)
-    balanced = ranked[outcome.sum()]
     brittle = np.sort(score[~robust])
-    truth = float(outcome.mean())
-    floor, tpr = 0.0, None
+    truth, floor = float(outcome.mean()), 0.0
     if len(brittle):
         needed = brittle[math.ceil(_ALPHA * len(brittle) - 1e-9) - 1]
         floor = truth - min(truth, float((right & (score > needed)).mean()))
-        tpr = float((brittle <= balanced).mean())
     predicted = np.zeros(len(score))
     if right.any():
         model = IsotonicRegression()
@@ -205,36 +159,29 @@ def _population(measured: MeasuredMargins, eps: float) -> Row:
         predicted[right] = model.fit_transform(order, outcome[right].astype(float))
     spread, left = float(outcome.var()), float((outcome - predicted).var())
     return {
-        "size": len(measured), "method": "population", "score": "logit_margin",
-        "samples": len(measured), "truth": truth, "accuracy": float(right.mean()),
-        "brittle": float((~robust).mean()),
-        "misjudged": float((outcome != (right & (score > balanced))).mean()),
-        "tpr": tpr, "floor": floor, "explained": 1 - left / spread if spread else None,
+        "size": len(measured), "method": "population", "samples": len(measured),
+        "truth": truth, "floor": floor,
+        "explained": 1 - left / spread if spread else None,
     }  # fmt: skip
 
 
 def _errors(made: _Draws, truth: float) -> Row:
-    values = np.array(made.values)
-    errors = values - truth
+    errors = np.array([value for value, _ in made]) - truth
     spread = float(errors.std(ddof=1))
     row: Row = {
-        "truth": truth,
-        "bias": float(errors.mean()),
-        "bias_se": spread / math.sqrt(len(errors)),
-        "sd": spread,
-        "rmse": float(np.sqrt(np.square(errors).mean())),
+        "truth": truth, "bias": float(errors.mean()),
+        "bias_se": spread / math.sqrt(len(errors)), "sd": spread,
         "error_mean": float(np.abs(errors).mean()),
         **{
             f"error_q{100 * share:02.0f}": float(np.quantile(errors, share))
             for share in QUANTILES
         },
-        **dict.fromkeys(("coverage", "coverage_se", "width", "tau", "tau_sd")),
-        "tpr": float(np.mean(made.thresholds)) if made.thresholds else None,
-    }
-    if made.intervals:
-        low, high = np.array(made.intervals).T
+        **dict.fromkeys(("coverage", "width", "tau", "tau_sd")),
+    }  # fmt: skip
+    intervals = [interval for _, interval in made if interval is not None]
+    if intervals:
+        low, high = np.array(intervals).T
         # A share of N that is computed twice differs in its last digit.
-        covered = float(((low <= truth + 1e-12) & (truth - 1e-12 <= high)).mean())
-        row |= share_row("coverage", covered, len(errors))
-        row["width"] = float((high - low).mean())
+        covered = (low <= truth + 1e-12) & (truth - 1e-12 <= high)
+        row |= {"coverage": float(covered.mean()), "width": float((high - low).mean())}
     return row

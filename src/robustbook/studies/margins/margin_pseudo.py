@@ -68,16 +68,15 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     Rows with ``what`` =
     "method": what a ``method`` that learned from ``train`` images makes of the test
     images: ``tau`` of its predictions with the input margins, ``tau_difference``, by
-    how much that is more than τ of the logit margin, ``spearman``, and ``mae``, the
-    mean absolute error (None for scores that are no margins). Methods: "pseudo", five
+    how much that is more than τ of the logit margin, and ``mae``, the mean absolute
+    error (None for scores that are no margins). Methods: "pseudo", five
     layers of 512 on the features, one row for each ``training_seed``; "ridge", linear
     in the features, and "ridge_logits", linear in the sorted gaps of logits;
     "boosted_scores", boosted trees on all scores together; "isotonic" and
     "gradient_isotonic", a rising function of one score; and, with nothing learned
     (``train`` 0), the scores themselves.
     "detection": AUROC, AUPR and FPR at 95 % TPR of the same at ``eps``, for the largest
-    ``train``;
-    "epoch": errors on the training images of one run, learned from and held out.
+    ``train``.
 
     Margin paper, section 3.3, Figure 7 and Table 2. Chapter 28 of this book.
     """
@@ -112,35 +111,30 @@ def _of_model(
         yield from under(key, _tested(values, test, setting, mae=mae, detect=True))
     sizes = sorted({min(size, len(train)) for size in learning.sizes})
     for size in sizes:
-        last = size == sizes[-1]
         bounds = train.bounds[:size]
-        learned: list[tuple[str, Tensor]] = []
+        learned: list[tuple[str, int | None, Tensor]] = []
         for method, score in (
             ("isotonic", "logit_margin"), ("gradient_isotonic", "gradient_margin")
         ):  # fmt: skip
             values = before[score][:size]
             usable = values.isfinite()
             rising = _rising(values[usable], bounds[usable], after[score])
-            learned.append((method, rising))
+            learned.append((method, None, rising))
         for method, inputs, others in (
             ("ridge", train.features, test.features),
             ("ridge_logits", _sorted(train.logits), _sorted(test.logits)),
         ):
-            learned.append((method, _ridge(inputs[:size], bounds, others)))
+            learned.append((method, None, _ridge(inputs[:size], bounds, others)))
         boosted = _boosted(before, train.bounds, after, size)
-        for method, values in (*learned, ("boosted_scores", boosted)):
-            key = {"method": method, "train": size, "training_seed": None}
-            tested = _tested(values, test, setting, mae=True, detect=last)
-            yield from under(key, tested)
+        learned.append(("boosted_scores", None, boosted))
         for number in range(seed, seed + learning.seeds):
             network = PseudoMargin(seed=number, **learning.options)
             network.fit(train.features[:size], bounds)
-            values = network.predict(test.features)
-            key = {"method": "pseudo", "train": size, "training_seed": number}
-            tested = _tested(values, test, setting, mae=True, detect=last)
-            yield from under(key, tested)
-            if last and number == seed:
-                yield from _epochs(network)
+            learned.append(("pseudo", number, network.predict(test.features)))
+        for method, training_seed, values in learned:
+            key = {"method": method, "train": size, "training_seed": training_seed}
+            last = size == sizes[-1]
+            yield from under(key, _tested(values, test, setting, mae=True, detect=last))
 
 
 def _sorted(logits: Tensor) -> Tensor:
@@ -193,16 +187,8 @@ def _tested(
     finite = bounds.isfinite() & values.isfinite()
     yield {
         "what": "method", "samples": len(test), **tau_row("tau", measured),
-        **difference_row(*paired), "spearman": measured.spearman,
+        **difference_row(*paired),
         "mae": float((values - bounds)[finite].abs().mean()) if mae else None,
     }  # fmt: skip
     if detect:
         yield from detections(values, bounds, setting)
-
-
-def _epochs(network: PseudoMargin) -> Iterator[Row]:
-    for epoch, (learned, held_out) in enumerate(network.history):
-        yield {
-            "what": "epoch", "epoch": epoch, "kept": epoch == network.best_epoch,
-            "rmse": learned, "rmse_held_out": held_out,
-        }  # fmt: skip

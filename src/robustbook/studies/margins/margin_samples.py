@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from robustbook.studies._run import Row, Run, significant
-from robustbook.studies.margins.measured import FOUND_BY, margins_in, scores_of
+from robustbook.studies.margins.measured import margins_in, scores_of
 from robustbook.studies.margins.settings import SETTINGS, MarginSetting
 
 __all__ = ["SETTINGS", "rows"]
@@ -21,10 +21,9 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     """Return the margins of some images, of the same ones for all models of a data set.
 
     One row for each model and image: ``index`` in the split, ``label``, ``predicted``,
-    ``input_margin`` (an upper bound), ``found_by``, ``logit_margin``,
-    ``feature_margin``, ``softmax_margin``, ``gradient_margin``, ``first_order_margin``
-    and ``feature_distance``, how far the features are from those of the closest image
-    found.
+    ``input_margin`` (an upper bound), ``logit_margin``, ``feature_margin``,
+    ``softmax_margin``, ``gradient_margin``, ``first_order_margin`` and
+    ``feature_distance``, how far the features are from those of the closest image.
     """
     for setting, model in run.each_model():
         fewest = min(count for _, count in setting.models.values())
@@ -41,7 +40,6 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
                 "label": int(measured.labels[index]),
                 "predicted": int(predicted[index]),
                 "input_margin": significant(measured.bounds[index]),
-                "found_by": FOUND_BY[int(measured.found_by[index])],
                 **{name: significant(one[index]) for name, one in scores.items()},
                 "feature_distance": significant(measured.feature_shifts[index]),
             }

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbook._checks.arguments import check_count
 from robustbook._store.cache import cached_arrays
 from robustbook._store.sums import model_sum
 from robustbook.datasets import Dataset
@@ -19,7 +17,6 @@ from robustbook.margins import feature_margin, logit_margin
 from robustbook.models import features_of, load_model, resolve_device
 from robustbook.studies._run import Run, data_sum
 from robustbook.studies.margins._search import (
-    FOUND_BY,
     Recipe,
     first_order_arrays,
     measure_bounds,
@@ -28,7 +25,7 @@ from robustbook.studies.margins._search import (
 from robustbook.studies.margins.settings import MarginSetting
 
 __all__ = [
-    "FOUND_BY", "MeasuredMargins", "Recipe", "linear_head", "margins_in", "margins_of",
+    "MeasuredMargins", "Recipe", "linear_head", "margins_in", "margins_of",
     "measure_bounds", "scores_of",
 ]  # fmt: skip
 
@@ -50,9 +47,8 @@ class MeasuredMargins:
     bias: Tensor
     #: ℓ∞ distance to the closest image of another class than the predicted one, in
     #: [0, 1] pixel units, float64 (N,): an upper bound on the input margin, infinite
-    #: where there is none; and the attack that gave it, an index into `FOUND_BY`.
+    #: where there is none.
     bounds: Tensor
-    found_by: Tensor
     #: ℓ2 distance between the features of the image and of that closest one, (N,).
     feature_shifts: Tensor
     #: Logit margin over the 1-norm of its gradient; the smallest of these ratios over
@@ -79,28 +75,13 @@ class MeasuredMargins:
 
 
 def margins_of(
-    name: str,
-    data: Dataset,
-    recipe: Recipe,
-    *,
-    seed: int = 0,
-    device: str = "auto",
-    directory: Path | str | None = None,
+    name: str, data: Dataset, recipe: Recipe, *, seed: int = 0, device: str = "auto"
 ) -> MeasuredMargins:
     """Measure the input margins of a model, or read them from the cache.
 
     The model must end in a linear layer. Every block of 500 images is kept on its own;
     the seed is APGD's. What is returned is on the CPU.
-
-    Examples
-    --------
-    >>> from robustbook.datasets import load_dataset
-    >>> data = load_dataset("digits", "test").subset(range(8))
-    >>> recipe = Recipe(steps=10, refine_steps=0, rounds=0)
-    >>> margins_of("digits-linear-s0", data, recipe).bounds.shape
-    torch.Size([8])
     """
-    seed = check_count("seed", seed, minimum=0)
     model = load_model(name).eval().to(resolve_device(device))
     blocks = []
     for start in range(0, len(data), _BLOCK):
@@ -110,13 +91,11 @@ def margins_of(
             {**key, **asdict(recipe), "seed": seed},
             partial(searched_arrays, model, block, recipe, seed),
             code=searched_arrays.__module__,
-            directory=directory,
         )
         first_order = cached_arrays(
             key,
             partial(first_order_arrays, model, block),
             code=first_order_arrays.__module__,
-            directory=directory,
         )
         blocks.append(searched | first_order)
     weights, bias = linear_head(model)
@@ -144,14 +123,7 @@ def margins_in(
 
 
 def linear_head(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """Weights (K, D) and bias (K,) of the last linear layer, which makes the logits.
-
-    Examples
-    --------
-    >>> weights, bias = linear_head(load_model("digits-linear-s0"))
-    >>> weights.shape, bias.shape
-    (torch.Size([10, 64]), torch.Size([10]))
-    """
+    """Weights (K, D) and bias (K,) of the last linear layer, which makes the logits."""
     layer = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
     weights = layer.weight.detach()
     bias = torch.zeros(len(weights)) if layer.bias is None else layer.bias.detach()

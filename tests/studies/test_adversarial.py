@@ -1,0 +1,435 @@
+"""The studies of Part II: their quick rows against direct computation."""
+
+import base64
+import io
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.metrics import roc_auc_score
+
+from robustbook import attacks
+from robustbook.agreement import (
+    compare_agreement,
+    gibbs_posterior,
+    posterior_agreement,
+    shift_by_ratio,
+)
+from robustbook.datasets import load_dataset
+from robustbook.models import features_of, load_model, logits_of
+from robustbook.studies import STUDIES
+from robustbook.studies.adversarial import _attack
+from robustbook.studies.adversarial.adversarial_groups import BINS
+from robustbook.studies.adversarial.attacked import Attack, attack_model
+from robustbook.studies.adversarial.boundary import _at_the_boundary
+from robustbook.studies.adversarial.noise import FOCUS, RATIOS
+from robustbook.studies.adversarial.norm_quantiles import _quantiles
+from robustbook.studies.adversarial.settings import SETTINGS
+
+(SETTING,) = SETTINGS["quick"]
+LINEAR, NETWORK = "digits-linear-s0", "digits-cnn-s0"
+NOISY, DEFENDED = "digits-cnn-noise-s0", "digits-cnn-adv-s0"
+MEASURES = ("pa", "shifted_accuracy", "same_answer_rate")
+
+
+def attacked(model, kind="pgd", eps=None):
+    attack = Attack(kind, eps, SETTING.steps_on(model, kind))
+    return attack_model(model, attack, SETTING.data(), device="cpu")
+
+
+# ---------------------------------------------------------- attack once, keep logits
+
+
+@pytest.fixture(scope="module")
+def data():
+    return load_dataset("digits", "test").subset(range(30))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A cache of its own."""
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    return tmp_path
+
+
+def test_the_logits_are_those_of_the_attacked_images(data, folder):
+    result = attack_model(NETWORK, Attack("pgd", 0.1, 5), data, seed=3)
+    model = load_model(NETWORK).eval()
+    by_hand = attacks.pgd(
+        model, data.images, data.labels, eps=0.1, steps=5, seed=3, skip_errors=False
+    )
+    adversarial = by_hand.adversarial
+    torch.testing.assert_close(result.logits, logits_of(model, data.images))
+    torch.testing.assert_close(result.shifted_logits, logits_of(model, adversarial))
+    torch.testing.assert_close(result.norms, by_hand.norms)
+    half = {"rtol": 2e-3, "atol": 2e-3}
+    features = features_of(model, adversarial)
+    torch.testing.assert_close(result.shifted_features, features, **half)
+    assert torch.equal(result.labels, data.labels)
+
+
+def test_an_attack_runs_once(data, folder, monkeypatch):
+    attack = Attack("pgd", 0.1, 2)
+    first = attack_model(LINEAR, attack, data)
+    monkeypatch.setitem(_attack._KINDS, "pgd", (None, {}))
+    again = attack_model(LINEAR, attack, data)
+    assert torch.equal(first.shifted_logits, again.shifted_logits)
+    for model, images, seed in (
+        (LINEAR, data, 1), ("digits-linear-s1", data, 0),
+        (LINEAR, data.subset(range(29)), 0),
+    ):  # fmt: skip
+        with pytest.raises(TypeError):
+            attack_model(model, attack, images, seed=seed)
+
+
+def test_a_bound_selects_from_the_smallest_perturbations(data, folder):
+    free = attack_model(NETWORK, Attack("fmn", None, 20), data)
+    eps = float(free.norms[free.norms.isfinite()].median())
+    bound = attack_model(NETWORK, Attack("fmn", eps, 20), data)
+    assert len(list(folder.rglob("*.npz"))) == 1
+    inside = free.norms <= eps
+    assert 0 < int(inside.sum()) < len(inside)
+    assert torch.equal(bound.shifted_logits[inside], free.shifted_logits[inside])
+    assert torch.equal(bound.shifted_logits[~inside], free.logits[~inside])
+    assert bool(bound.norms[~inside].isinf().all())
+
+
+def test_large_features_stay_finite():
+    large = torch.tensor([[1e5, 1.0]])
+    assert torch.equal(torch.from_numpy(_attack._halved(large)), large)
+    assert _attack._halved(torch.ones(1, 2)).dtype == np.float16
+
+
+# ------------------------------------------------------------------------- the sweep
+
+
+def test_sweep_rows_are_what_the_measure_says(adversarial_sweep):
+    where = {"attack": "pgd", "model": DEFENDED, "eps": SETTING.eps[1]}
+    found = attacked(DEFENDED, eps=where["eps"])
+    whole, half = (adversarial_sweep.row(**where, ratio=r) for r in (1.0, 0.5))
+    clean, shifted = found.logits, found.shifted_logits
+    exact = posterior_agreement(clean, shifted)
+    assert whole["pa"] == pytest.approx(exact.pa, abs=2e-9)
+    assert whole["pa_se"] == pytest.approx(exact.standard_error, rel=1e-3)
+    several = [
+        posterior_agreement(clean, shift_by_ratio(clean, shifted, 0.5, seed=k)).pa
+        for k in range(half["orders"])
+    ]
+    assert len(set(several)) > 1
+    assert half["pa"] == pytest.approx(sum(several) / len(several), abs=2e-9)
+
+
+def test_nothing_shifted_is_full_agreement(adversarial_sweep):
+    for row in adversarial_sweep.select(ratio=0.0):
+        assert row["pa"] == pytest.approx(math.log(10))
+        assert row["beta"] == math.inf
+        assert row["same_answer_rate"] == 1
+        assert row["log_pa"] == pytest.approx(0, abs=1e-9)
+
+
+def test_every_model_meets_every_bound(adversarial_sweep):
+    rows = adversarial_sweep.select(attack="pgd")
+    cells = {(row["model"], row["eps"], row["ratio"]) for row in rows}
+    assert len(cells) == len(rows) == len(SETTING.models) * len(SETTING.eps) * 11
+
+
+def test_only_the_defended_model_has_a_surrogate_and_it_is_weaker(adversarial_sweep):
+    rows = adversarial_sweep.select(attack="pgd-surrogate", ratio=1.0)
+    assert {row["model"] for row in rows} == {"digits-cnn-s0+jpeg-rs"}
+    for row in rows:
+        where = {"model": row["model"], "eps": row["eps"], "ratio": 1.0}
+        direct = adversarial_sweep.row(attack="pgd", **where)
+        assert row["shifted_accuracy"] <= direct["shifted_accuracy"]
+
+
+def test_differences_are_paired_as_the_package_pairs(paired_differences):
+    eps, ratio = SETTING.eps[1], 0.5
+    pairs = []
+    for found in (attacked(NOISY, eps=eps), attacked(DEFENDED, eps=eps)):
+        mixed = shift_by_ratio(found.logits, found.shifted_logits, ratio, seed=0)
+        pairs += [found.logits, mixed]
+    expected = compare_agreement(*pairs)
+    row = paired_differences.row(eps=eps, ratio=ratio, first=NOISY, second=DEFENDED)
+    assert row["pa"] == pytest.approx(expected.difference, abs=4e-9)
+    assert row["pa_se"] == pytest.approx(expected.standard_error, rel=1e-4)
+
+
+def test_differences_are_those_of_the_sweep(paired_differences, adversarial_sweep):
+    found = {
+        (row["model"], row["eps"]): row
+        for row in adversarial_sweep.select(attack="pgd", ratio=1.0)
+    }
+    rows = paired_differences.select(ratio=1.0)
+    assert len(rows) == len(SETTING.eps) * math.comb(len(SETTING.models), 2)
+    for row in rows:
+        first, second = (found[row[key], row["eps"]] for key in ("first", "second"))
+        for measure in MEASURES:
+            difference = first[measure] - second[measure]
+            assert row[measure] == pytest.approx(difference, abs=4e-9)
+            # A paired error is at most the sum of the two.
+            widest = first[f"{measure}_se"] + second[f"{measure}_se"]
+            assert row[f"{measure}_se"] <= widest * 1.01
+
+
+@pytest.mark.parametrize("name", ["rank_stability", "text_edits"])
+def test_rows_repeat(quick, name):
+    again = STUDIES[name].compute(profile="quick", device="cpu")
+    assert again.rows == quick(name).rows
+
+
+def test_rank_stability_is_bounded(rank_stability):
+    assert all(0 <= row["concordance"] <= 1 for row in rank_stability.rows)
+    assert len(rank_stability.select(bootstrap=-1)) == 18
+
+
+def test_pseudo_agreement_depends_on_what_pa_does_not(pseudo_agreement):
+    rows = pseudo_agreement.rows
+    assert all(row["exact_pa"] == pytest.approx(math.log(10)) for row in rows)
+    one = [row for row in rows if row["model"] == NETWORK]
+    assert len({round(row["beta"], 6) for row in one}) > 4
+
+
+def test_examples_are_small_pictures(attack_examples):
+    rows = attack_examples.rows
+    assert {row["attack"] for row in rows} == {"clean", *SETTING.steps} - {
+        "pgd-surrogate"
+    }
+    for row in rows[:3]:
+        with Image.open(io.BytesIO(base64.b64decode(row["png"]))) as picture:
+            assert picture.size == (8, 8)
+    for row in rows:
+        if row["attack"] in ("pgd", "apgd-ce", "apgd-dlr"):
+            assert row["norm"] <= SETTING.focus + 1e-6
+        if row["attack"] == "clean":
+            assert row["predicted"] == row["label"]
+
+
+def test_more_steps_are_tried(attack_convergence):
+    assert {row["steps"] for row in attack_convergence.rows} == set(SETTING.many)
+
+
+# ------------------------------------------------------------ where agreement is lost
+
+
+def test_every_model_meets_every_attack_once(adversarial_groups):
+    bounds = [("pgd", eps) for eps in SETTING.eps]
+    expected = [*bounds, ("apgd-dlr", SETTING.focus), ("fmn", None)]
+    for model in SETTING.models:
+        rows = adversarial_groups.select(table="summary", model=model)
+        own = [(row["attack"], row["eps"]) for row in rows]
+        assert sorted(own, key=str) == sorted(expected, key=str)
+
+
+def test_groups_add_up_and_intervals_hold_their_estimate(adversarial_groups):
+    for row in adversarial_groups.select(table="summary"):
+        exact = math.fsum(value for key, value in row.items() if "contribution_" in key)
+        assert exact == pytest.approx(row["pa"], abs=1e-9)
+        kept, fooled, wrong, last = (
+            row[f"count_{group}"] for group in
+            ("kept_correct", "changed_correct", "kept_wrong", "changed_wrong")
+        )  # fmt: skip
+        assert kept + fooled + wrong + last == row["samples"]
+        assert kept + fooled == pytest.approx(row["accuracy"] * row["samples"])
+        assert kept + wrong == pytest.approx(row["same_answer_rate"] * row["samples"])
+        assert row["hard_part"] + row["confidence_part"] == pytest.approx(row["pa"])
+        value, low, high = (row[f"auroc_attack{end}"] for end in ("", "_low", "_high"))
+        if None not in (value, low, high):
+            assert 0 <= low <= high <= 1
+            assert low - 0.1 <= value <= high + 0.1
+    for row in adversarial_groups.select(table="rank"):
+        assert row["tau"] is None or -1 <= row["tau"] <= 1
+        assert row["models"] == len(SETTING.models)
+    histograms = adversarial_groups.frame(table="histogram")
+    shares = histograms.groupby(["model", "attack", "group"]).share
+    assert set(shares.size()) == {BINS}
+    assert set(shares.sum().round(9)) <= {0, 1}
+
+
+def test_groups_of_one_model_by_hand(adversarial_groups):
+    eps = SETTING.focus
+    pair = attacked(NETWORK, eps=eps)
+    row = adversarial_groups.row(table="summary", model=NETWORK, attack="pgd", eps=eps)
+    clean, shifted = pair.logits.double(), pair.shifted_logits.double()
+    before, after = clean.softmax(1).amax(1), shifted.softmax(1).amax(1)
+    correct = clean.argmax(1) == pair.labels
+    kept = clean.argmax(1) == shifted.argmax(1)
+    fooled = correct & ~kept
+    change = (after - before)[fooled]
+    error = float(change.std()) / math.sqrt(int(fooled.sum()))
+    mean = float(before[correct].mean())
+    assert row["confidence_clean_correct_1"] == pytest.approx(mean)
+    assert row["confidence_fooled_change_1"] == pytest.approx(float(change.mean()))
+    assert row["confidence_fooled_change_1_se"] == pytest.approx(error)
+    truth = [1] * int(correct.sum()) + [0] * int(fooled.sum())
+    scores = torch.cat([before[correct], after[fooled]])
+    assert row["auroc_attack"] == pytest.approx(roc_auc_score(truth, scores))
+    result = posterior_agreement(clean, shifted)
+    both = gibbs_posterior(clean, result.beta).amax(1)
+    both = both * gibbs_posterior(shifted, result.beta).amax(1)
+    assert row["auroc_change"] == pytest.approx(roc_auc_score(kept, both))
+    posterior = clean.softmax(1)[correct]
+    entropy = -(posterior * posterior.log()).nansum(1).mean()
+    assert row["mean_entropy_1"] == pytest.approx(float(entropy))
+
+
+# --------------------------------------------------------- the smallest perturbations
+
+
+def test_a_quantile_is_a_point_of_the_curve_of_robust_accuracy(norm_quantiles):
+    norms = attacked(NETWORK, "fmn").norms
+    rows = norm_quantiles.select(model=NETWORK, attack="fmn")
+    assert len(rows) == 49
+    for row in rows:
+        assert row["norm_low"] <= row["norm"] <= row["norm_high"]
+        below = float((norms <= row["norm"]).double().mean())
+        assert below >= row["quantile"] - 1e-9
+        assert float((norms < row["norm"]).double().mean()) < row["quantile"]
+    assert rows[0]["wrong"] == float((norms == 0).double().mean())
+
+
+def test_the_closest_is_never_farther(norm_quantiles):
+    table = norm_quantiles.frame().pivot(
+        index=["model", "quantile"], columns="attack", values="norm"
+    )
+    assert (table.closest <= table[["fmn", "fab"]].min(axis=1)).all()
+
+
+def test_failures_are_infinite_and_intervals_cover():
+    norms = torch.tensor([0.0, 0.1, 0.2, math.inf])
+    median = next(row for row in _quantiles(norms) if row["quantile"] == 0.5)
+    assert median["norm"] == pytest.approx(0.1)
+    assert (median["norm_low"], median["norm_high"]) == (0.0, math.inf)
+    assert (median["wrong"], median["found"]) == (0.25, 0.5)
+    generator = torch.Generator().manual_seed(0)
+    covered = 0
+    for _ in range(400):
+        sample = torch.rand(101, generator=generator, dtype=torch.float64)
+        row = next(row for row in _quantiles(sample) if row["quantile"] == 0.2)
+        covered += row["norm_low"] <= 0.2 <= row["norm_high"]
+    assert 0.93 <= covered / 400 <= 1
+
+
+def test_tied_logits_give_the_limit_where_the_attack_came_close(boundary):
+    assert len(boundary.rows) == 2 * len(SETTING.models)
+    for row in boundary.rows:
+        assert row["pa"] <= row["limit"] + 1e-9
+        assert row["wrong"] + row["found"] <= 1
+        if "jpeg" not in row["model"]:
+            assert row["pa"] <= row["tied"] + 1e-9 <= row["limit"] + 2e-9
+    row = boundary.row(model=NETWORK, attack="fmn")
+    assert row["tied"] == pytest.approx(row["limit"], abs=1e-4)
+    assert 0 < row["overshoot"] < 0.01
+    found = attacked(NETWORK, "fmn")
+    exact = posterior_agreement(found.logits, found.shifted_logits).pa
+    assert row["pa"] == pytest.approx(exact, abs=2e-9)
+
+
+def test_overshoot_by_hand():
+    class Found:
+        logits = torch.tensor([[3.0, 1.0, 0.0], [0.0, 2.0, 1.0], [1.0, 0.0, 0.0]])
+        shifted_logits = torch.tensor(
+            [[2.0, 2.5, 0.0], [0.0, 2.0, 1.0], [1.0, 0.0, 0.0]]
+        )
+        labels = torch.tensor([0, 1, 2])
+        norms = torch.tensor([0.1, math.inf, 0.0])
+
+    row = _at_the_boundary(Found())
+    assert row["overshoot"] == pytest.approx(0.25)
+    assert (row["wrong"], row["found"]) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    exp = math.exp
+    assert row["before"] == pytest.approx(exp(3) / (exp(3) + exp(1) + 1))
+    assert row["after"] == pytest.approx(exp(2.5) / (exp(2) + exp(2.5) + 1))
+    tied = torch.tensor([[2.25, 2.25, 0.0], [0.0, 2.0, 1.0], [1.0, 0.0, 0.0]])
+    exact = posterior_agreement(Found.logits, tied).pa
+    assert row["tied"] == pytest.approx(exact, abs=1e-8)
+    Found.norms = torch.tensor([math.inf, math.inf, 0.0])
+    assert _at_the_boundary(Found())["overshoot"] is None
+
+
+# ------------------------------------------------------------------- noise and words
+
+
+def check_scores(row, classes):
+    top, same = math.log(classes), row["same_answer_rate"]
+    assert 0 <= row["pa"] <= top - (1 - same) * math.log(2) + 1e-9
+    assert row["hard_part"] + row["confidence_part"] == pytest.approx(row["pa"])
+    assert 1 / classes <= row["confidence_after"] <= 1
+    error = math.sqrt(same * (1 - same) / row["samples"])
+    assert row["same_answer_rate_se"] == pytest.approx(error)
+
+
+def test_text_rows(text_edits):
+    models, shifts = text_edits.select(what="model"), text_edits.select(what="shift")
+    assert [row["training_seed"] for row in models] == [0, 1, 2]
+    assert len({row["label_agreement"] for row in models}) == 3
+    names = ("training_seed", "kind", "how", "power", "edit_seed")
+    keys = [tuple(row[name] for name in names) for row in shifts]
+    assert len(set(keys)) == len(keys) == len(text_edits.rows) - len(models)
+    assert {key[1:3] for key in keys} == {
+        ("levenshtein", "characters"),
+        *itertools.product(("amplify", "contradict"), ("insert", "replace")),
+    }
+    for row in shifts:
+        check_scores(row, 2)
+
+
+def test_many_words_lead_the_classifier(text_edits):
+    clean = {row["training_seed"]: row for row in text_edits.select(what="model")}
+    for row in text_edits.select(what="shift", how="insert", power=64):
+        before = clean[row["training_seed"]]["accuracy"]
+        right, same = (1, before) if row["kind"] == "amplify" else (0, 1 - before)
+        assert row["shifted_accuracy"] == pytest.approx(right, abs=0.01)
+        assert row["same_answer_rate"] == pytest.approx(same, abs=0.01)
+
+
+def test_noise_rows(noise):
+    kinds = {row["what"] for row in noise.rows}
+    assert kinds == {"model", "strength", "ratio", "kernel", "adam"}
+    strength = noise.select(what="strength")
+    for row in strength:
+        check_scores(row, 10)
+    models = {row["model"] for row in strength}
+    sigmas = {row["sigma"] for row in strength}
+    assert len(strength) == len(models) * len(sigmas) * 2
+    assert set(FOCUS.values()) < sigmas
+    for row in noise.select(what="ratio", ratio=0.0):
+        assert row["pa"] == pytest.approx(math.log(10))
+    for row in noise.select(what="ratio", ratio=1.0):
+        where = {key: row[key] for key in ("model", "sigma", "draw")}
+        same = noise.row(what="strength", **where)
+        assert row["pa"] == pytest.approx(same["pa"], abs=1e-8)
+    assert {row["ratio"] for row in noise.select(what="ratio")} == {*RATIOS}
+    for row in (*noise.select(what="kernel"), *noise.select(what="adam")):
+        assert row["kernel"] <= row["best_pa"] + 1e-9
+
+
+# -------------------------------------------------------------------------- features
+
+
+class OutOfOrder(torch.nn.Module):
+    """Its last linear layer comes first among its parts; another is not used."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(3, 2)
+        self.body = torch.nn.Linear(4, 3)
+        self.idle = torch.nn.Linear(5, 2)
+
+    def forward(self, images):
+        return self.head(input=self.body(images.flatten(1)).relu())
+
+
+def test_features_are_of_the_layer_that_runs_last():
+    model, images = OutOfOrder(), torch.rand(5, 1, 2, 2)
+    features = features_of(model, images, batch_size=2)
+    assert features.shape == (5, 3)
+    torch.testing.assert_close(model.head(features), model(images))
+    assert not model.head._forward_pre_hooks
+    unused = torch.nn.Flatten()
+    for message in ("expected a linear layer", "to use a linear layer"):
+        with pytest.raises(ValueError, match=message):
+            features_of(unused, images)
+        unused.idle = torch.nn.Linear(2, 2)
