@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +29,6 @@ from robustbook.studies.margins.measured import (
     scores_of,
 )
 from robustbook.studies.margins.settings import SETTINGS
-from robustbook.studies.results import load_reported
 
 (SETTING,) = SETTINGS["quick"]
 LINEAR = "digits-linear-s0"
@@ -260,12 +258,3 @@ def test_pseudo_margins_are_tested_on_other_images(margin_pseudo, margin_consist
         )
         assert [row["training_seed"] for row in runs] == [0, 1]
         assert all(0.2 < row["tau"] < 1 and row["mae"] > 0 for row in runs)
-
-
-@pytest.mark.parametrize(
-    ("name", "count"), [("margin_table_1", 32), ("margin_table_2", 4)]
-)
-def test_reported_tables(name, count):
-    rows: Any = load_reported(name).rows
-    assert len(rows) == count
-    assert all(0 < row["tau"] < 1 < row["auroc"] <= 100 for row in rows)

@@ -223,17 +223,39 @@ def test_reported_figures_are_complete(name):
     assert [row["row"] for row in table.rows] == list(range(1, len(table.rows) + 1))
 
 
-def test_reported_values():
-    table = load_reported("thesis_table_4_1")
-    assert table.row(classifier="random") == {
-        "row": 3, "classifier": "random", "beta": 0.0, "log_pa": -693.14,
-        "accuracy": 0.516, "num_samples": 1000, "num_classes": 2,
-    }  # fmt: skip
-    table = load_reported("thesis_table_5_7")
-    assert table.row(factor="position", model="IRM", setting="ZSO")["beta"] == 2254
-    assert len(table.select(model="ERM", beta=0.0)) == 8
-    table = load_reported("thesis_table_4_10")
-    assert table.row(model="Yao et al.", experiment="5b")["beta"] == 1.837
+@pytest.mark.parametrize(
+    ("name", "where", "printed"),
+    [
+        ("thesis_table_4_1", {"classifier": "random"},
+         {"row": 3, "beta": 0.0, "log_pa": -693.14, "accuracy": 0.516,
+          "num_samples": 1000, "num_classes": 2}),
+        ("thesis_table_5_7", {"factor": "position", "model": "IRM", "setting": "ZSO"},
+         {"beta": 2254}),
+        ("thesis_table_4_10", {"model": "Yao et al.", "experiment": "5b"},
+         {"beta": 1.837}),
+        ("average_case_table_3", {"estimator": "monte_carlo", "samples": 10_000},
+         {"cpu_serial": 6071, "gpu_batched": 35}),
+        ("average_case_table_3", {"estimator": "taylor"},
+         {"cpu_serial": 8, "gpu_batched": None}),
+        ("average_case_table_3", {"estimator": "mmse", "samples": 5},
+         {"gpu_batched": 2}),
+    ],
+)  # fmt: skip
+def test_reported_values(name, where, printed):
+    assert printed.items() <= load_reported(name).row(**where).items()
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "count"),
+    [
+        ("thesis_table_5_7", {"model": "ERM", "beta": 0.0}, 8),
+        ("margin_table_1", {}, 32), ("margin_table_2", {}, 4),
+    ],
+)  # fmt: skip
+def test_reported_counts(name, where, count):
+    rows = load_reported(name).select(**where)
+    assert len(rows) == count
+    assert all(0 < row["tau"] < 1 < row["auroc"] <= 100 for row in rows if "tau" in row)
 
 
 def test_reported_asks_for_one_row_and_a_known_table():
