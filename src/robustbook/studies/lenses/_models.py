@@ -49,11 +49,6 @@ class LensedModel:
     #: images when the noise is weak: (N,).
     first_order: Tensor
 
-    @property
-    def correct(self) -> Tensor:
-        """Whether the clean prediction is right, bool (N,)."""
-        return self.margins.correct
-
     def changed(self, shift: str) -> Tensor:
         """Whether a shift changes the prediction, bool (N,)."""
         shifted = self.shifted_logits[shift].argmax(dim=1)

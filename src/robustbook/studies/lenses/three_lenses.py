@@ -65,7 +65,7 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
 
 
 def _model_row(model: LensedModel, eps: float) -> Row:
-    row = share_row("accuracy", model.correct)
+    row = share_row("accuracy", model.margins.correct)
     for shift in ("adversarial", "noise"):
         agreement = model.agreements[shift]
         row |= {

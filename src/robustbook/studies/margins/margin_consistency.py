@@ -40,7 +40,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     """Measure margin consistency, detection, equidistance and isometry.
 
     Rows with ``what`` =
-    "robust": robust accuracy at ``eps``;
+    "robust": robust accuracy and the share of brittle decisions at ``eps``;
     "consistency": τ of a ``score`` with the input margin, on all samples or on those
     classified correctly (``subset``);
     "difference": τ of a score less that of the logit margin, paired;
@@ -68,8 +68,11 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
 def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row]:
     bounds, correct = measured.bounds, measured.correct
     for eps in setting.eps:
-        robust = share_row("robust_accuracy", correct & (bounds > eps))
-        yield {"what": "robust", "eps": eps, "usual": eps == setting.focus, **robust}
+        yield {
+            "what": "robust", "eps": eps, "usual": eps == setting.focus,
+            **share_row("robust_accuracy", correct & (bounds > eps)),
+            "brittle": float((bounds <= eps).double().mean()),
+        }  # fmt: skip
     scores = scores_of(measured)
     for name, values in scores.items():
         for subset, kept in (("all", torch.ones_like(correct)), ("correct", correct)):
