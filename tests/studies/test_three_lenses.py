@@ -103,6 +103,20 @@ def test_no_score_sees_the_corruption_that_is_held_out(lensed):
     assert not torch.equal(blind.domain(), lensed.domain())
 
 
+def test_cost_rows(three_lenses):
+    costs = three_lenses.frame(what="cost").set_index("measure")
+    forward, backward = costs.forward, costs.backward
+    assert (forward["logit_margin"], backward["logit_margin"]) == (1, 0)
+    assert (forward["pa_noise"], backward["pa_noise"]) == (2, 0)
+    assert forward["pa_domain"] == 1 + len(CORRUPTIONS)
+    assert backward["gradient_margin"] == 1
+    assert backward["pa_adversarial"] == SETTING.attack_steps
+    assert forward["average_case"] > SETTING.noise_samples
+    # Ten linearizations, each with the gradients of nine differences of logits.
+    assert backward["average_case_mmse"] == pytest.approx(90, abs=2)
+    assert backward["input_margin"] > 50
+
+
 def test_auroc_against_scikit_learn():
     random = np.random.default_rng(0)
     scores = random.integers(0, 6, size=80).astype(float)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from robustbook.corruptions import CORRUPTIONS
-from robustbook.margins import margin_consistency
+from robustbook.attacks import pgd
+from robustbook.average_case import mmse, monte_carlo
+from robustbook.corruptions import CORRUPTIONS, corrupt
+from robustbook.lenses import CountedModel
+from robustbook.margins import (
+    gradient_normalized_margin,
+    logit_margin,
+    margin_consistency,
+)
+from robustbook.models import load_model, logits_of
 from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import Values, interval_row, mean_row, middle_95
 from robustbook.studies.lenses._models import LensedModel, measure_model
@@ -21,11 +30,14 @@ from robustbook.studies.margins.columns import (
     share_row,
     tau_row,
 )
+from robustbook.studies.margins.measured import measure_bounds
 
 __all__ = ["SETTINGS", "rows"]
 
 #: Resamples of the images for intervals.
 _DRAWS: Final = {"full": 1000, "quick": 100}
+#: Images on which passes are counted.
+_COUNTED: Final = 20
 #: With fewer failures, or fewer survivors, no AUROC is measured.
 _FEWEST: Final = 5
 #: Scores whose order of the images is compared with that of contributions to PA.
@@ -40,7 +52,7 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
     the contributions to PA under noise; "difference", by how much the first does it
     better; "foresight", how well a score of the clean side foretells that a corruption
     which it did not see changes the prediction, for each model, and "mean", on average;
-    "tie", how many images weak noise cannot tell apart.
+    "tie", how many images weak noise cannot tell apart; "cost".
     """
     setting, draws = run.setting, _DRAWS[run.profile]
     models = {name: measure_model(run, name) for name in run.each(setting.models)}
@@ -62,6 +74,7 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
             for one in models.values()
         ]
         yield {"what": "tie", "sigma": sigma, "share": float(np.mean(shares))}
+    yield from _costs(next(iter(models)), setting, run.seed)
 
 
 def _model_row(model: LensedModel, eps: float) -> Row:
@@ -140,3 +153,48 @@ def weighted_auroc(
     with np.errstate(invalid="ignore"):
         aurocs: Values = (good * below).sum(axis=1) / pairs
     return aurocs
+
+
+def _costs(name: str, setting: LensSetting, seed: int) -> Iterator[Row]:
+    """Passes per image of each measure, counted on the first model."""
+    data = setting.data().subset(slice(_COUNTED))
+    counted = CountedModel(load_model(name).eval())
+    images, recipe = data.images, setting.models[name]
+    noisy = images + setting.sigma * torch.randn(
+        images.shape, generator=torch.Generator().manual_seed(seed)
+    )
+
+    def attacked() -> None:
+        result = pgd(
+            counted, images, eps=setting.eps, steps=setting.attack_steps, seed=seed,
+            progress=False,
+        )  # fmt: skip
+        logits_of(counted, result.adversarial)
+
+    def corrupted() -> None:
+        for kind in CORRUPTIONS:
+            logits_of(counted, corrupt(images, kind, severity=setting.severity))
+
+    tried: dict[str, Callable[[], Any]] = {
+        "logit_margin": lambda: logit_margin(logits_of(counted, images)),
+        "gradient_margin": lambda: gradient_normalized_margin(counted, images),
+        "pa_noise": lambda: logits_of(counted, noisy),
+        "pa_domain": corrupted,
+        "pa_adversarial": attacked,
+        "average_case": lambda: monte_carlo(
+            counted, images, setting.sigma, samples=setting.noise_samples, seed=seed
+        ),
+        "average_case_mmse": lambda: mmse(counted, images, setting.sigma, seed=seed),
+        "input_margin": lambda: measure_bounds(counted, images, recipe, seed=seed),
+    }
+    for lens, measure in tried.items():
+        result, passes = counted.count(measure, per=len(images))
+        # Agreement needs the clean logits beside the shifted ones.
+        forward = passes.forward + lens.startswith("pa_")
+        backward = passes.backward
+        if lens == "average_case_mmse":
+            # The gradients of all classes pass the logits at once.
+            backward = float(result.calls.double().mean()) - forward
+        yield {
+            "what": "cost", "measure": lens, "forward": forward, "backward": backward
+        }  # fmt: skip
