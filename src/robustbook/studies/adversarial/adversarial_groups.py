@@ -57,7 +57,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
 
     ``table="summary"``: one row for each model under PGD at each bound, APGD-DLR at the
     bound in focus, and FMN. ``table="histogram"``: shares of the confidences of samples
-    that are clean and correct, and fooled, in 20 bins, attacks in focus.
+    that are correct, wrong and fooled, in 20 bins, attacks in focus.
     ``table="rank"``: Kendall's tau of each measure with PA over the models, attacks in
     focus; ``p`` is its exact two-sided level if the ranking had nothing to do with PA.
     """
@@ -200,13 +200,15 @@ def _histograms(pair: AttackedLogits) -> Iterator[Row]:
         for logits in (pair.logits, pair.shifted_logits)
     )
     edges = np.linspace(0.0, 1.0, BINS + 1)
-    for name, values in (
-        ("clean_correct", clean[correct]), ("fooled_after", shifted[correct & ~kept])
-    ):  # fmt: skip
+    for name, values in {
+        "clean_correct": clean[correct], "clean_wrong": clean[~correct],
+        "fooled_after": shifted[correct & ~kept],
+    }.items():  # fmt: skip
         counts, _ = np.histogram(values.numpy().clip(0.0, 1.0), edges)
         for low, number in zip(edges, counts, strict=False):
             share = float(number / max(len(values), 1))
-            yield {"group": name, "low": float(low), "share": share}
+            place = {"group": name, "low": float(low)}
+            yield {**place, "count": int(number), "share": share}
 
 
 # --------------------------------------------------------------------- all the models

@@ -38,7 +38,6 @@ TINY: Final = 1e-9
 REPEATED: Final[dict[str, dict[str, Any]]] = {
     "monte_carlo": {},
     "control_variate": {},
-    "control_variate_one": {"coefficient": 1.0},
     "control_variate_mmse": {"linearization": "mmse", "linearization_samples": FITS},
     "control_variate_sobol": {"noise": "sobol"},
 }
