@@ -8,6 +8,7 @@ import pickle
 import struct
 import tarfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,12 @@ from sklearn.datasets import load_digits
 
 from robustbook import datasets
 from robustbook._store import files, sha256_of
-from robustbook.datasets import DataUnavailableError, _images, load_dataset
+from robustbook.datasets import (
+    DataUnavailableError,
+    _images,
+    load_dataset,
+    load_sentences,
+)
 from robustbook.datasets._images import digits_order, read_idx
 
 FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
@@ -65,26 +71,27 @@ def test_digits_splits_are_a_partition():
     data = load_dataset("digits", "test")
     np.testing.assert_array_equal(data.images[:, 0] * 16, digits.images[test])
     np.testing.assert_array_equal(data.labels, digits.target[test])
+    # Stratified: a third of each class.
+    assert torch.equal(
+        data.labels.bincount(), torch.tensor(digits.target).bincount() // 3
+    )
 
 
-def test_digits_are_stratified():
-    counts = torch.bincount(torch.as_tensor(load_digits().target))
-    test = torch.bincount(load_dataset("digits", "test").labels)
-    assert torch.equal(test, counts // 3)
+@pytest.mark.parametrize(
+    ("load", "name"), [(load_dataset, "digits"), (load_sentences, "template-reviews")]
+)
+def test_the_global_generator_is_not_touched(load, name):
+    np.random.seed(3)
+    expected = np.random.random()
+    np.random.seed(3)
+    load(name, "train")
+    assert np.random.random() == expected
 
 
 def test_loading_twice_gives_separate_memory():
     first = load_dataset("digits", "test")
     first.images.zero_()
     assert float(load_dataset("digits", "test").images.max()) == 1.0
-
-
-def test_the_global_generator_is_not_touched():
-    np.random.seed(3)
-    expected = np.random.random()
-    np.random.seed(3)
-    load_dataset("digits", "train")
-    assert np.random.random() == expected
 
 
 def test_subset_takes_every_kind_of_index():
@@ -137,28 +144,20 @@ def test_unknown_names_and_splits():
 # ------------------------------------------------------- files and their sources
 
 
-def test_every_file_has_a_sum_and_an_address():
-    for name in datasets.list_datasets():
-        spec = datasets.dataset_spec(name)
-        assert spec.files.keys() == spec.urls.keys()
-        assert all(len(sha256) == 64 for sha256 in spec.files.values())
-        assert spec.licence
-        assert spec.source
+FOLDERS = {"sentence-polarity": "text/rt-polarity"}
 
 
-@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10"])
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", *FOLDERS])
 def test_missing_files_say_what_helps(no_network, name):
-    with pytest.raises(DataUnavailableError) as caught:
-        load_dataset(name, "test")
-    message = str(caught.value)
-    assert "\n" not in message
-    for words in (name, "not set", f"`robustbook data fetch {name}`", "ConnectionEr"):
-        assert words in message
-
-
-def test_fetch_says_the_same(no_network):
-    with pytest.raises(DataUnavailableError, match="set ROBUSTBOOK_DATA to a folder"):
-        datasets.fetch("mnist", progress=False)
+    load = load_sentences if name in FOLDERS else load_dataset
+    holds = f"set ROBUSTBOOK_DATA to a folder that holds {FOLDERS.get(name, name)}/"
+    for action in (partial(load, name, "test"), partial(datasets.fetch, name)):
+        with pytest.raises(DataUnavailableError) as caught:
+            action()
+        message = str(caught.value)
+        assert "\n" not in message
+        fetch = f"`robustbook data fetch {name}`"
+        assert all(x in message for x in (name, "not set", holds, fetch, "ConnectionE"))
 
 
 def write_idx(path, array):
@@ -176,14 +175,17 @@ def test_idx_files_are_read(tmp_path):
         read_idx(tmp_path / "y.gz")
 
 
-@pytest.mark.parametrize("place", ["folder", "cache"])
-def test_a_wrong_file_is_refused(no_network, monkeypatch, tmp_path, place):
-    if place == "folder":
-        monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path / "cache"))
-    name = "t10k-images-idx3-ubyte.gz"
-    write_idx(tmp_path / "cache" / "mnist" / name, np.zeros((2, 28, 28), np.uint8))
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("name", ["mnist", *FOLDERS])
+def test_a_wrong_file_is_refused(no_network, monkeypatch, tmp_path, name, cached):
+    if not cached:
+        monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path))
+    folder = tmp_path / (f"cache/{name}" if cached else FOLDERS.get(name, name))
+    folder.mkdir(parents=True)
+    for file in ("t10k-images-idx3-ubyte.gz", "rt-polarity.neg"):
+        (folder / file).write_text("dull .\n", encoding="utf-8")
     with pytest.raises(DataUnavailableError, match=r"expected sha256 .* fetch it"):
-        load_dataset("mnist", "test")
+        (load_sentences if name in FOLDERS else load_dataset)(name, "test")
 
 
 def test_a_download_is_checked_and_quiet(monkeypatch, tmp_path, capfd):
@@ -321,14 +323,17 @@ def test_cifar10_files():
 
 def test_data_card_lists_every_file():
     card = (datasets.data_directory() / "README.md").read_text(encoding="utf-8")
-    for name in datasets.list_datasets():
+    for name in (*datasets.list_datasets(), *datasets.list_sentences()):
         spec = datasets.dataset_spec(name)
         assert f"| `{name}` |" in card
+        assert spec.licence
+        assert spec.source
+        assert all(len(sha256) == 64 for sha256 in spec.files.values())
         for file, sha256 in spec.files.items():
             assert f"[{file}]({spec.urls[file]}) | `{sha256}` |" in card
 
 
-def test_archive_batches_run_no_code() -> None:
+def test_archive_batches_run_no_code():
     arrays = {b"data": np.zeros((2, 3), np.uint8), b"labels": [0, 1]}
     reader = _images._ArraysOnly(io.BytesIO(pickle.dumps(arrays)), encoding="bytes")
     assert (reader.load()[b"data"] == 0).all()

@@ -4,14 +4,13 @@ import hashlib
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from robustbook import datasets
 from robustbook.cli import app
-from robustbook.datasets import DataUnavailableError, Sentences, load_sentences
+from robustbook.datasets import Sentences, load_sentences
 
 FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
 HERE = bool(FOLDER) and (Path(FOLDER) / "text" / "rt-polarity").is_dir()
@@ -63,7 +62,7 @@ def test_sentences_never_change(line):
 @pytest.mark.parametrize("name", COLLECTIONS)
 def test_splits_are_disjoint(name):
     parts = [set(load_sentences(name, part).texts) for part in PARTS]
-    sizes = datasets.sentences_spec(name).split_sizes
+    sizes = datasets.dataset_spec(name).split_sizes
     assert [len(part) for part in parts] == [sizes[part] for part in PARTS]
     assert len(set.union(*parts)) == sum(sizes.values())
 
@@ -79,14 +78,6 @@ def test_labels_are_those_of_the_files():
             assert text in lines[label]
 
 
-def test_the_global_generator_is_not_touched():
-    np.random.seed(3)
-    expected = np.random.random()
-    np.random.seed(3)
-    load_sentences("template-reviews", "train")
-    assert np.random.random() == expected
-
-
 def test_unknown_names_and_splits():
     with pytest.raises(ValueError, match=r"one of template-reviews, .*'oak'"):
         load_sentences("oak", "test")
@@ -99,42 +90,6 @@ def test_unknown_names_and_splits():
 def test_sentences_check_their_lengths():
     with pytest.raises(ValueError, match=r"labels: expected shape \(2,\)"):
         Sentences(("a", "b"), torch.zeros(3, dtype=torch.int64), "x", "test")
-
-
-def test_missing_files_say_what_helps(no_network):
-    for action in (
-        lambda: load_sentences("sentence-polarity", "test"),
-        lambda: datasets.fetch("sentence-polarity", progress=False),
-    ):
-        with pytest.raises(DataUnavailableError) as caught:
-            action()
-        message = str(caught.value)
-        assert "\n" not in message
-        assert "holds text/rt-polarity/rt-polarity.neg" in message
-        assert "`robustbook data fetch sentence-polarity`" in message
-
-
-@pytest.mark.parametrize("place", ["text/rt-polarity", "cache/sentence-polarity"])
-def test_a_wrong_file_is_refused(no_network, monkeypatch, tmp_path, place):
-    if place.startswith("text"):
-        monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path))
-    folder = tmp_path / place
-    folder.mkdir(parents=True)
-    (folder / "rt-polarity.neg").write_text("dull .\n", encoding="utf-8")
-    with pytest.raises(DataUnavailableError, match=r"expected sha256 .* fetch it"):
-        load_sentences("sentence-polarity", "test")
-
-
-def test_sources_are_complete_and_on_the_data_card():
-    card = (datasets.data_directory() / "README.md").read_text(encoding="utf-8")
-    for name in datasets.list_sentences():
-        spec = datasets.sentences_spec(name)
-        assert spec.files.keys() == spec.urls.keys()
-        assert spec.licence
-        assert spec.source
-        assert f"| `{name}` |" in card
-        for file, sha256 in spec.files.items():
-            assert f"[{file}]({spec.urls[file]}) | `{sha256}` |" in card
 
 
 def test_commands_know_sentences():

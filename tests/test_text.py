@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from robustbook.datasets import Sentences, load_sentences
 from robustbook.scores import accuracy
 from robustbook.text import (
+    NEGATIVE_WORDS,
+    POSITIVE_WORDS,
     SentenceClassifier,
     amplify,
     contradict,
@@ -20,7 +22,6 @@ from robustbook.text import (
     sentence_features,
     train_sentence_classifier,
 )
-from robustbook.text._edits import NEGATIVE_WORDS, POSITIVE_WORDS
 
 FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
 TEXTS = ("a warm film .", "dull", "", "the plot , however , is thin .")
@@ -43,12 +44,6 @@ def is_subsequence(short, long):
     return all(token in rest for token in short)
 
 
-def test_the_reference_distance_is_right():
-    assert distance("kitten", "sitting") == 3
-    assert distance("", "abc") == 3
-    assert distance("abc", "abc") == 0
-
-
 # ------------------------------------------------------------------ characters
 
 
@@ -58,15 +53,6 @@ def test_the_reference_distance_is_right():
 def test_distance_is_at_most_the_number_of_edits(text, edits, seed, place):
     texts = ["x"] * place + [text]
     assert distance(text, levenshtein_edits(texts, edits, seed=seed)[-1]) <= edits
-
-
-def test_one_edit_always_changes_one_character():
-    """A single edit has distance exactly 1: no edit is a sham."""
-    for seed in range(300):
-        for text, edited in zip(
-            TEXTS, levenshtein_edits(TEXTS, 1, seed=seed), strict=True
-        ):
-            assert distance(text, edited) == 1
 
 
 def test_many_edits_rarely_undo_each_other():
@@ -91,12 +77,12 @@ def test_kinds_and_places_are_uniform():
     assert letters == set("abcdefghijklmnopqrstuvwyz ")
 
 
-def test_edits_are_nested():
-    """A path of edits: neighbors on it have distance at most 1."""
-    steps = [levenshtein_edits(TEXTS, edits, seed=5) for edits in range(30)]
+@pytest.mark.parametrize("seed", range(20))
+def test_edits_are_nested_and_none_is_a_sham(seed):
+    """On a path of edits, neighbors have distance exactly 1."""
+    steps = [levenshtein_edits(TEXTS, edits, seed=seed) for edits in range(20)]
     for before, after in pairwise(steps):
-        for a, b in zip(before, after, strict=True):
-            assert distance(a, b) == 1
+        assert list(map(distance, before, after)) == [1] * len(TEXTS)
 
 
 def test_edits_depend_on_seed_and_place_only():
@@ -117,24 +103,16 @@ def test_the_lists_of_words():
     assert all(w.isalpha() and w.islower() for w in POSITIVE_WORDS + NEGATIVE_WORDS)
 
 
-@pytest.mark.parametrize(
-    ("shift", "words_for"),
-    [
-        (amplify, {1: POSITIVE_WORDS, 0: NEGATIVE_WORDS}),
-        (contradict, {1: NEGATIVE_WORDS, 0: POSITIVE_WORDS}),
-    ],
-)
-def test_inserted_words_take_the_right_side(shift, words_for):
-    for text, label, changed in zip(
-        TEXTS, LABELS.tolist(), shift(TEXTS, LABELS, 5, seed=3), strict=True
-    ):
+def test_inserted_words_take_the_side_of_the_label():
+    shifted = amplify(TEXTS, LABELS, 5, seed=3)
+    for text, label, changed in zip(TEXTS, LABELS.tolist(), shifted, strict=True):
         old, new = text.split(), changed.split()
         assert len(new) == len(old) + 5
         assert is_subsequence(old, new)
         added = list(new)
         for token in old:
             added.remove(token)
-        assert set(added) <= set(words_for[label])
+        assert set(added) <= set(POSITIVE_WORDS if label else NEGATIVE_WORDS)
 
 
 @pytest.mark.parametrize("words", [1, 3, 8, 50])
@@ -150,39 +128,34 @@ def test_replaced_words_keep_the_length(words):
             assert len(differ) == min(words, len(old))
 
 
-@pytest.mark.parametrize("shift", [amplify, contradict])
-def test_adjectives_are_nested_and_seeded(shift):
-    for before, after in zip(range(9), range(1, 10), strict=True):
-        fewer, more = (shift(TEXTS, LABELS, w, seed=4) for w in (before, after))
-        for a, b in zip(fewer, more, strict=True):
-            assert is_subsequence(a.split(), b.split())
-        fewer, more = (
-            shift(TEXTS, LABELS, w, seed=4, how="replace") for w in (before, after)
-        )
-        for a, b in zip(fewer, more, strict=True):
-            differ = [x != y for x, y in zip(a.split(), b.split(), strict=True)]
-            assert sum(differ) <= 1
-    assert shift(TEXTS, LABELS, 5) == shift(TEXTS, LABELS, 5)
-    assert shift(TEXTS, LABELS, 5) != shift(TEXTS, LABELS, 5, seed=1)
-    assert shift(TEXTS, LABELS, 0) == TEXTS
+def test_adjectives_are_nested_and_seeded():
+    for words in range(9):
+        for how in ("insert", "replace"):
+            fewer, more = (
+                amplify(TEXTS, LABELS, w, seed=4, how=how) for w in (words, words + 1)
+            )
+            for a, b in zip(map(str.split, fewer), map(str.split, more), strict=True):
+                if how == "insert":
+                    assert is_subsequence(a, b)
+                else:
+                    assert sum(x != y for x, y in zip(a, b, strict=True)) <= 1
+    assert amplify(TEXTS, LABELS, 5) == amplify(TEXTS, LABELS, 5)
+    assert amplify(TEXTS, LABELS, 5) != amplify(TEXTS, LABELS, 5, seed=1)
+    assert amplify(TEXTS, LABELS, 0) == TEXTS
 
 
-def test_contradiction_is_amplification_of_the_other_label():
-    flipped = 1 - LABELS
-    for how in ("insert", "replace"):
-        assert contradict(TEXTS, LABELS, 6, how=how) == amplify(
-            TEXTS, flipped, 6, how=how
-        )
+@pytest.mark.parametrize("how", ["insert", "replace"])
+@pytest.mark.parametrize("words", [0, 1, 6])
+def test_contradiction_is_amplification_of_the_other_label(how, words):
+    expected = amplify(TEXTS, 1 - LABELS, words, how=how, seed=3)
+    assert contradict(TEXTS, LABELS, words, how=how, seed=3) == expected
 
 
 # ------------------------------------------------------------------ complaints
 
 
 train = train_sentence_classifier
-
-
-def model_of(features):
-    return SentenceClassifier()(features)
+NARROW = sentence_features(["a"])[:, :9]
 
 
 def held_out():
@@ -205,33 +178,17 @@ def sentences(*labels):
         (lambda: amplify(["a"], torch.tensor([2]), 1), ValueError, "from 0 to 1"),
         (lambda: amplify(["a"], torch.tensor([1, 0]), 1), ValueError, r"shape \(1,\)"),
         (lambda: amplify(["a"], torch.tensor([1.0]), 1), TypeError, "integer labels"),
-        (
-            lambda: contradict(["a"], LABELS[:1], 1, how="add"),
-            ValueError,
-            "how: .* 'add'",
-        ),
+        (lambda: contradict(["a"], LABELS[:1], 1, how="-"), ValueError, "how: .* '-'"),
         (lambda: sentence_features("one"), TypeError, "one string"),
         (lambda: SentenceClassifier(width=0), ValueError, "width"),
         (lambda: SentenceClassifier(num_classes=1), ValueError, "num_classes"),
         (lambda: sentence_features([]), ValueError, "texts: expected at least one"),
-        (lambda: model_of(sentence_features(["a"])[:, :9]), ValueError, "of width"),
+        (lambda: SentenceClassifier()(NARROW), ValueError, "of width"),
         (lambda: train(held_out(), sentences()), ValueError, "validation: expected at"),
-        (
-            lambda: train(held_out(), held_out(), lr=1e30),
-            FloatingPointError,
-            "an lr below",
-        ),
+        (lambda: train(held_out(), held_out(), lr=1e30), ArithmeticError, "lr below"),
         (lambda: sentences(0.0), TypeError, "expected an int64 tensor"),
-        (
-            lambda: sentences(2),
-            ValueError,
-            "labels: expected labels from 0 to 1, got 2",
-        ),
-        (
-            lambda: Sentences((), torch.tensor([1]), "x", "train"),
-            ValueError,
-            "one label",
-        ),
+        (lambda: sentences(2), ValueError, "labels: .* from 0 to 1, got 2"),
+        (lambda: Sentences((), LABELS[:1], "x", "train"), ValueError, "one label"),
     ],
 )
 def test_complaints(call, error, message):

@@ -1,6 +1,5 @@
 """Photographs in the folders of the WILDS package, which the tests write themselves."""
 
-import csv
 import math
 from functools import partial
 
@@ -11,6 +10,7 @@ from PIL import Image
 
 from robustbook.agreement import pair_nearest
 from robustbook.datasets import Dataset, DataUnavailableError
+from robustbook.datasets.stand_ins import write_stand_ins
 from robustbook.datasets.wild import SPLITS, list_wild, load_wild
 from robustbook.models import build_model, features_of
 from robustbook.selection import (
@@ -19,128 +19,123 @@ from robustbook.selection import (
 )
 from robustbook.training import ERM, train_domains
 
+#: Tables as the archives have them, with columns that are not read.
+TABLES = {
+    "waterbirds/metadata.csv": """\
+img_id,img_filename,y,split,place,place_filename
+1,001.Some_Bird/Some_Bird_0001_7.jpg,0,0,1,/o/ocean/00000001.jpg
+2,001.Some_Bird/Some_Bird_0002_9.jpg,1,0,0,/b/bamboo_forest/00000002.jpg
+3,002.Other_Bird/Other_Bird_0001.jpg,1,1,1,/o/ocean/00000003.jpg
+4,002.Other_Bird/Other_Bird_0002.jpg,0,2,0,/o/ocean/00000004.jpg
+""",
+    "celebA/list_attr_celeba.csv": """\
+image_id,Bald,Blond_Hair,Male,Young
+000001.jpg,-1,-1,1,1
+000002.jpg,-1,1,-1,1
+000003.jpg,-1,1,1,1
+000004.jpg,1,-1,-1,-1
+""",
+    # The two tables need not be in the same order.
+    "celebA/list_eval_partition.csv": """\
+image_id,partition
+000004.jpg,2
+000003.jpg,1
+000002.jpg,0
+000001.jpg,0
+""",
+    "camelyon17/metadata.csv": """\
+,patient,node,x_coord,y_coord,tumor,slide,center,split
+0,004,4,3328,21792,1,0,0,0
+1,064,1,96,32,0,33,3,0
+2,084,1,192,64,1,43,4,1
+3,021,2,288,96,1,13,1,1
+4,041,3,384,128,0,23,2,0
+""",
+}
+PATCH = "patches/patient_{0}_node_{1}/patch_patient_{0}_node_{1}_x_{2}_y_{3}.png".format
+#: Files, classes and domains of each part.
+READ = {
+    ("waterbirds", "train"): [
+        ("001.Some_Bird/Some_Bird_0001_7.jpg", 0, 1),
+        ("001.Some_Bird/Some_Bird_0002_9.jpg", 1, 0),
+    ],
+    ("waterbirds", "validation"): [("002.Other_Bird/Other_Bird_0001.jpg", 1, 1)],
+    ("waterbirds", "test"): [("002.Other_Bird/Other_Bird_0002.jpg", 0, 0)],
+    ("celebA", "train"): [
+        ("img_align_celeba/000001.jpg", 0, 1),
+        ("img_align_celeba/000002.jpg", 1, 0),
+    ],
+    ("celebA", "validation"): [("img_align_celeba/000003.jpg", 1, 1)],
+    ("celebA", "test"): [("img_align_celeba/000004.jpg", 0, 0)],
+    ("camelyon17", "train"): [
+        (PATCH("004", 4, 3328, 21792), 1, 0),
+        (PATCH("064", 1, 96, 32), 0, 3),
+    ],
+    ("camelyon17", "validation"): [(PATCH("084", 1, 192, 64), 1, 4)],
+    ("camelyon17", "ood"): [(PATCH("021", 2, 288, 96), 1, 1)],
+    ("camelyon17", "test"): [(PATCH("041", 3, 384, 128), 0, 2)],
+}
 
-def write_table(path, columns, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([columns.split(","), *rows])
 
-
-def write_picture(path, label, domain, *, size=(40, 30), seed=0):
-    """The class is a shade of red in the middle, the domain the rest's green."""
-    random = np.random.default_rng(seed)
-    width, height = size
-    pixels = random.integers(0, 60, (height, width, 3), dtype=np.uint8)
-    pixels[..., 1] = 40 + 150 * (domain % 2)
-    pixels[height // 4 : -height // 4, width // 4 : -width // 4, 0] = 60 + 150 * label
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(path)
-
-
-#: Class and domain of the photographs in each part, more or less as in the real sets.
-SHORTCUT = [(0, 0)] * 8 + [(0, 1)] * 2 + [(1, 0)] * 2 + [(1, 1)] * 8
-EVEN = [(label, domain) for label in (0, 1) for domain in (0, 1)] * 4
+def write(folder, table, text):
+    path = folder / table.replace("/", "_v1.0/")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path.parent
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
+    """Stand-ins: digits in the files of photographs."""
     folder = tmp_path_factory.mktemp("wilds")
-    _write_waterbirds(folder / "waterbirds_v1.0")
-    _write_celeba(folder / "celebA_v1.0")
-    _write_camelyon17(folder / "camelyon17_v1.0")
+    write_stand_ins(folder)
     return folder
-
-
-def _write_waterbirds(folder):
-    rows = []
-    for split, members in enumerate((SHORTCUT, EVEN, EVEN)):
-        for label, domain in members:
-            number = len(rows) + 1
-            name = f"{number:03}.Some_Bird/Some_Bird_{number:04}_{7 * number}.jpg"
-            write_picture(folder / name, label, domain, seed=number)
-            where = f"/o/ocean/{number:08}.jpg"
-            rows.append((number, name, label, split, domain, where))
-    columns = "img_id,img_filename,y,split,place,place_filename"
-    write_table(folder / "metadata.csv", columns, rows)
-
-
-def _write_celeba(folder):
-    attributes, partition = [], []
-    for split, members in enumerate((SHORTCUT, EVEN, EVEN)):
-        for label, domain in members:
-            name = f"{len(attributes) + 1:06}.jpg"
-            path = folder / "img_align_celeba" / name
-            write_picture(path, label, domain, size=(30, 36), seed=len(attributes))
-            attributes.append((name, -1, 2 * label - 1, 2 * domain - 1, 1))
-            partition.append((name, split))
-    columns = "image_id,Bald,Blond_Hair,Male,Young"
-    write_table(folder / "list_attr_celeba.csv", columns, attributes)
-    # The two tables need not be in the same order.
-    path = folder / "list_eval_partition.csv"
-    write_table(path, "image_id,partition", partition[::-1])
-
-
-def _write_camelyon17(folder):
-    rows = []
-    for hospital, splits in {0: 2, 3: 2, 4: 2, 1: 1, 2: 1}.items():
-        for split in range(splits):
-            for tumor in (0, 1) * 4:
-                patient, node = f"{20 * hospital + 4:03}", 1
-                x, y = 96 * len(rows), 32 * len(rows)
-                slide = f"patient_{patient}_node_{node}"
-                name = f"patches/{slide}/patch_{slide}_x_{x}_y_{y}.png"
-                options = {"size": (96, 96), "seed": len(rows)}
-                write_picture(folder / name, tumor, hospital, **options)
-                place = (len(rows), patient, node, x, y)
-                rows.append((*place, tumor, hospital, hospital, split))
-    columns = ",patient,node,x_coord,y_coord,tumor,slide,center,split"
-    write_table(folder / "metadata.csv", columns, rows)
 
 
 # --------------------------------------------------------------------- the tables
 
 
-@pytest.mark.parametrize("name", ["waterbirds", "celebA"])
-def test_classes_domains_and_splits_are_those_of_the_tables(root, name):
-    for split, members in (("train", SHORTCUT), ("validation", EVEN), ("test", EVEN)):
-        data = load_wild(name, split, root=root)
-        labels, domains = zip(*members, strict=True)
-        assert data.labels.tolist() == list(labels)
-        assert data.domains.tolist() == list(domains)
-        assert data.groups.tolist() == [2 * d + y for y, d in members]
-        assert all(file.is_file() for file in data.files)
-    parts = [set(load_wild(name, split, root=root).files) for split in SPLITS[:3]]
-    assert sum(map(len, parts)) == len(set.union(*parts))
-    with pytest.raises(ValueError, match=f"split: expected one of .* for {name}; got"):
-        load_wild(name, "ood", root=root)
-
-
-def test_hospitals_are_apart(root):
-    domains = {
-        split: set(load_wild("camelyon17", split, root=root).domains.tolist())
-        for split in SPLITS
-    }
-    inside = {0, 3, 4}
-    assert domains == {"train": inside, "validation": inside, "test": {2}, "ood": {1}}
-    data = load_wild("camelyon17", "train", root=root)
-    assert all(file.is_file() for file in data.files)
+@pytest.mark.parametrize(("name", "split"), READ)
+def test_files_classes_and_domains_are_those_of_the_tables(tmp_path, name, split):
+    for table, text in TABLES.items():
+        write(tmp_path, table, text)
+    data = load_wild(name, split, root=tmp_path)
+    files = [str(file.relative_to(tmp_path / f"{name}_v1.0")) for file in data.files]
+    domains, labels = data.domains.tolist(), data.labels.tolist()
+    assert list(zip(files, labels, domains, strict=True)) == READ[name, split]
+    assert data.groups.tolist() == [2 * d + y for _, y, d in READ[name, split]]
     parts = data.by_domain()
-    assert list(parts) == ["hospital 0", "hospital 3", "hospital 4"]
-    assert sum(map(len, parts.values())) == len(data) == 24
-    assert "hospital 0, hospital 3, hospital 4" in repr(data)
+    assert list(parts) == [data.domain_names[domain] for domain in sorted(set(domains))]
+    assert sum(map(len, parts.values())) == len(data)
+    assert ", ".join(parts) in repr(data)
 
 
-def test_photographs_are_squares_from_the_middle(root):
-    data = load_wild("waterbirds", "train", root=root).subset([0, 19])
+@pytest.mark.parametrize("name", ["waterbirds", "celebA", "camelyon17"])
+def test_stand_ins_are_whole_and_in_one_part_each(root, name):
+    parts = [load_wild(name, split, root=root).files for split in SPLITS[:3]]
+    assert all(file.is_file() for part in parts for file in part)
+    assert sum(map(len, parts)) == len(set().union(*parts)) > 500
+    if name != "camelyon17":
+        with pytest.raises(ValueError, match=f"expected one of .* for {name}; got"):
+            load_wild(name, "ood", root=root)
+
+
+def test_photographs_are_squares_from_the_middle(tmp_path):
+    folder = write(tmp_path, *next(iter(TABLES.items())))
+    data = load_wild("waterbirds", "train", root=tmp_path)
+    for file, width, height in zip(data.files, (40, 30), (30, 50), strict=True):
+        pixels = np.zeros((height, width, 3), np.uint8)
+        side = min(width, height)
+        top, left = (height - side) // 2, (width - side) // 2
+        pixels[top : top + side, left : left + side] = (210, 90, 30)
+        file.parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(file, quality=95)
     dataset = data.dataset(size=16)
-    assert dataset.images.shape == (2, 3, 16, 16)
-    assert dataset.images.dtype == torch.uint8
-    middle = dataset.images[:, :, 6:10, 6:10].float().mean((2, 3))
-    assert abs(float(middle[0, 0]) - 60) < 12
-    assert abs(float(middle[1, 0]) - 210) < 12
-    edge = dataset.images[:, 1, 0].float().mean(1)
-    assert abs(float(edge[0]) - 40) < 12
-    assert abs(float(edge[1]) - 190) < 12
+    assert folder in data.files[0].parents
+    assert (dataset.images.dtype, dataset.images.shape) == (torch.uint8, (2, 3, 16, 16))
+    middle = dataset.images.float()[:, :, 1:-1, 1:-1]  # JPEG blurs the edge
+    expected = torch.tensor([210.0, 90, 30])[:, None, None]
+    assert float((middle - expected).abs().max()) < 8
 
 
 def test_samples_are_drawn_without_repetition(root):
@@ -158,15 +153,14 @@ def test_what_is_missing_is_named_with_its_remedy(root, tmp_path):
         load_wild("iwildcam", "train", root=root)
     with pytest.raises(DataUnavailableError, match=r"get_dataset\(NAME, root_dir"):
         load_wild("waterbirds", "train", root=tmp_path)
-    folder = tmp_path / "waterbirds_v1.0"
-    table = partial(write_table, folder / "metadata.csv")
-    table("img_filename,y,split", [("a.jpg", 0, 0)])
+    table = partial(write, tmp_path, "waterbirds/metadata.csv")
+    folder = table("img_filename,y,split\na.jpg,0,0\n")
     with pytest.raises(DataUnavailableError, match="there is no place"):
         load_wild("waterbirds", "train", root=tmp_path)
-    table("img_filename,y,place,split", [("a.jpg", 0, 1, 7)])
+    table("img_filename,y,place,split\na.jpg,0,1,7\n")
     with pytest.raises(DataUnavailableError, match="tables are not those of the WILDS"):
         load_wild("waterbirds", "train", root=tmp_path)
-    table("img_filename,y,place,split", [("a.jpg", 0, 1, 0)])
+    table("img_filename,y,place,split\na.jpg,0,1,0\n")
     data = load_wild("waterbirds", "train", root=tmp_path)
     with pytest.raises(DataUnavailableError, match="expected a picture"):
         data.dataset(size=8)
@@ -179,8 +173,8 @@ def test_what_is_missing_is_named_with_its_remedy(root, tmp_path):
 
 
 def test_pairs_are_nearest_within_the_class(root):
-    parts = load_wild("waterbirds", "validation", root=root).by_domain()
-    first, second = (part.dataset(size=16) for part in parts.values())
+    data = load_wild("waterbirds", "validation", root=root).sample(60)
+    first, second = (part.dataset(size=16) for part in data.by_domain().values())
     model = build_model("strided-cnn", seed=0, options={"num_classes": 2})
     one, other = pair_by_features(model, first, second)
     assert len(one) == len(first)
@@ -208,25 +202,20 @@ def test_a_class_that_only_one_domain_has_is_left_out():
 
 @pytest.mark.parametrize("name", ["waterbirds", "celebA", "camelyon17"])
 def test_from_folder_to_selected_epoch(root, name):
-    parts = load_wild(name, "train", root=root).by_domain()
-    domains = [part.dataset(size=16) for part in parts.values()]
-    held_out = load_wild(name, "validation", root=root).by_domain()
-    first, second = (part.dataset(size=16) for part in list(held_out.values())[:2])
-    test = load_wild(name, "test", root=root)
-
-    def network():
-        options = {"width": 4, "num_classes": 2}
-        return build_model("strided-cnn", seed=0, options=options)
-
+    train, held_out, test = (
+        load_wild(name, split, root=root).sample(80) for split in SPLITS[:3]
+    )
+    domains = [part.dataset(size=16) for part in train.by_domain().values()]
+    parts = list(held_out.by_domain().values())[:2]
     options = {"lr": 0.01, "seed": 0, "batch_size": 8, "progress": False}
-    model = network()
+    shape = {"width": 4, "num_classes": 2}
+    model, fresh = (build_model("strided-cnn", seed=0, options=shape) for _ in range(2))
     train_domains(model, ERM(), domains, epochs=1, **options)
-    pair = pair_by_features(model, first, second)
+    pair = pair_by_features(model, *(part.dataset(size=16) for part in parts))
     options |= {"epochs": 6, "pairs": {"ID": pair}, "measure": pair_scores}
     options |= {"tests": {"test": test.dataset(size=16)}, "keep": ["ID/pa"]}
-    history = train_domains(network(), ERM(), domains, **options)
-    best = history.best("ID/pa")
-    assert 0.0 <= best["test/test"] <= 1.0
+    history = train_domains(fresh, ERM(), domains, **options)
+    assert 0.0 <= history.best("ID/pa")["test/test"] <= 1.0
     assert history.rows[-1]["risk"] < history.rows[0]["risk"]
 
 
@@ -236,9 +225,7 @@ def test_from_folder_to_selected_epoch(root, name):
     ids=["split from the end", "no class", "no domain", "part is empty", "cut off"],
 )
 def test_rows_that_mean_nothing_are_refused(tmp_path, row):
-    folder = tmp_path / "waterbirds_v1.0"
-    folder.mkdir()
-    (folder / "metadata.csv").write_text(f"img_filename,y,place,split\n{row}\n")
+    write(tmp_path, "waterbirds/metadata.csv", f"img_filename,y,place,split\n{row}\n")
     with pytest.raises(DataUnavailableError, match="WILDS"):
         load_wild("waterbirds", "train", root=tmp_path)
 

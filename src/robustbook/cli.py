@@ -410,9 +410,8 @@ def fetch(
     with _in_words():
         files = datasets.fetch(name)
         if not files:
-            known = name in datasets.list_sentences()
-            spec = datasets.sentences_spec if known else datasets.dataset_spec
-            print(f"{name} needs no file: {spec(name).source}", file=sys.stderr)
+            source = datasets.dataset_spec(name).source
+            print(f"{name} needs no file: {source}", file=sys.stderr)
         for path in files:
             print(path)
 

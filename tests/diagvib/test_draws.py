@@ -20,9 +20,7 @@ needs_mnist = pytest.mark.skipif(
 )
 
 RED = Environment()
-ANY = Environment(
-    **{factor: tuple(levels) for factor, levels in diagvib.FACTORS.items()}
-)
+ANY = Environment(*diagvib.FACTORS.values())
 VALUES = ("labels", "instances", "hue", "lightness", "crop", "position", "scale")
 
 
@@ -128,10 +126,8 @@ def test_paired_environments_differ_in_nothing_but_the_shifted_factors():
 def test_disjoint_environments_share_no_digit_but_the_class():
     first, second, third = draw_all([RED] * 3, shapes=(4, 9), count=300)
     for label in (0, 1):
-        used = [
-            set(scenes.instances[scenes.labels == label].tolist())
-            for scenes in (first, second, third)
-        ]
+        parts = (first, second, third)
+        used = [set(part.instances[part.labels == label].tolist()) for part in parts]
         assert sum(map(len, used)) == len(set.union(*used))
         everything = set(range(count_masks("digits", "train", (4, 9)[label])))
         assert set.union(*used) == everything
@@ -152,9 +148,8 @@ def test_environments_can_be_paired_in_groups():
     assert not torch.equal(first.instances, second.instances)
     for label in (0, 1):
         mine = first.labels == label
-        assert not set(first.instances[mine].tolist()) & set(
-            second.instances[mine].tolist()
-        )
+        used = [set(part.instances[mine].tolist()) for part in (first, second)]
+        assert not used[0] & used[1]
     for wrong in ([0, 1], [0, 2, 2], [1, 1, 1]):
         with pytest.raises(ValueError, match="paired: expected true, false, or 3"):
             draw_all([RED, blue, large], count=4, paired=wrong)
@@ -174,11 +169,8 @@ def test_digits_are_used_up_before_they_come_again():
 def test_splits_share_no_digit():
     data = {split: load_dataset("digits", split) for split in ("train", "test")}
     for shape in range(10):
-        masks = [
-            _masks("digits", split, shape, 40).flatten(1)
-            for split in ("train", "validation", "test")
-        ]
-        sizes = [len(part) for part in masks]
+        splits = ("train", "validation", "test")
+        sizes = [count_masks("digits", split, shape) for split in splits]
         members = int((data["train"].labels == shape).sum())
         assert sizes[0] == members * 4 // 5
         assert sizes[0] + sizes[1] == members
@@ -225,11 +217,7 @@ TIED = Environment(hue={4: "red"})
         (lambda: draw(RED, count=4, shapes=(4, 11)), ValueError, "digits from 0 to 9"),
         (lambda: draw(RED, count=4, shapes=()), ValueError, "shapes: .* different"),
         (lambda: draw(RED, count=4, shapes=4), TypeError, "shapes: expected"),
-        (
-            lambda: draw(RED, count=4, split="val"),
-            ValueError,
-            "of train, validation, t",
-        ),
+        (lambda: draw(RED, count=4, split="val"), ValueError, "of train, validation"),
         (lambda: draw(RED, count=4, source="svhn"), ValueError, "one of digits, mnist"),
         (lambda: draw(RED, count=0), ValueError, "count: expected at least 1, got 0"),
         (lambda: draw(RED, count=4, seed=-1), ValueError, "seed: expected at least 0"),
@@ -240,17 +228,8 @@ TIED = Environment(hue={4: "red"})
         (lambda: draw_all([RED], count=4, paired=1), TypeError, "paired: expected"),
         (lambda: draw_all([RED] * 200, shapes=[4], count=1), ValueError, "paired=True"),
         (lambda: Environment(hue="pink"), ValueError, "hue: expected one of red"),
-        (
-            lambda: Environment(position={4: ("middle",)}),
-            ValueError,
-            "one of upper left",
-        ),
-        (
-            lambda: Environment(hue={"four": "red"}),
-            ValueError,
-            "hue: .* 0 to 9 as keys",
-        ),
-        (lambda: Environment(hue=()), ValueError, "hue: expected a level, a tuple"),
+        (lambda: Environment(position={4: ("mid",)}), ValueError, "one of upper left"),
+        (lambda: Environment(hue={"four": "red"}), ValueError, "hue: .* 0 to 9 as k"),
         (lambda: RED.changed(color="red"), TypeError, "color"),
         (lambda: RED.levels("shape", 4), ValueError, "factor: expected one of hue"),
     ],
@@ -260,12 +239,10 @@ def test_bad_arguments_are_named(call, error, message):
         call()
 
 
-@pytest.mark.parametrize(
-    "choice", [{"red", "blue"}, ("red", "red", "blue"), (x for x in ["red"]), 5, None]
-)
-def test_levels_without_an_order_or_twice_are_refused(choice):
-    with pytest.raises(ValueError, match="hue: expected a level"):
-        diagvib.Environment(hue=choice)
+def test_levels_without_an_order_or_twice_are_refused():
+    for choice in ({"red", "blue"}, ("red", "red"), (x for x in ["red"]), 5, None, ()):
+        with pytest.raises(ValueError, match="hue: expected a level, a tuple"):
+            Environment(hue=choice)
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda x: loads(dumps(x))])

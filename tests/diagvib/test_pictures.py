@@ -110,14 +110,11 @@ def test_positions_are_where_their_names_say(name):
     across, down = middle_of(scenes.images()).T
     words = {"left": 0, "right": 2, "upper": 0, "lower": 2}
     vertical, _, horizontal = name.partition(" ")
-    column = words.get(horizontal, 1)
-    row = words.get(vertical, 1)
-    assert set(np.floor(across * 3).astype(int)) <= {column}
-    assert set(np.floor(down * 3).astype(int)) <= {row}
+    assert set(np.floor(across * 3).astype(int)) <= {words.get(horizontal, 1)}
+    assert set(np.floor(down * 3).astype(int)) <= {words.get(vertical, 1)}
     np.testing.assert_allclose(across, scenes.position[:, 0], atol=0.02)
     np.testing.assert_allclose(down, scenes.position[:, 1], atol=0.02)
-    intervals = (POSITIONS[name][0], POSITIONS[name][1])
-    for values, (low, high) in zip(scenes.position.T, intervals, strict=True):
+    for values, (low, high) in zip(scenes.position.T, POSITIONS[name], strict=True):
         assert low <= float(values.min()) <= float(values.max()) <= high
 
 
@@ -126,11 +123,12 @@ def test_the_original_draws_the_transpose_of_a_name():
     assert original_position("lower left") == "upper right"
     for name in POSITIONS:
         assert original_position(original_position(name)) == name
-        ours = draw(Environment(position=name, scale="small"), count=1)
-        theirs = draw(
-            Environment(position=original_position(name), scale="small"), count=1
+        here, there = (
+            middle_of(
+                draw(Environment(position=place, scale="small"), count=1).images()
+            )[0]
+            for place in (name, original_position(name))
         )
-        here, there = middle_of(ours.images())[0], middle_of(theirs.images())[0]
         np.testing.assert_array_equal(np.floor(here * 3), np.floor(there[::-1] * 3))
     same = [name for name in POSITIONS if original_position(name) == name]
     assert same == ["upper left", "center", "lower right"]
@@ -170,16 +168,12 @@ def test_small_pictures_are_large_ones_seen_from_afar(size):
     assert np.abs(difference).max() < 1.2 / size
 
 
-def test_bytes_are_the_same_pictures():
-    scenes = draw(Environment(texture="lava"), count=70)
-    floats, bytes_ = scenes.images(size=32), scenes.images(size=32, dtype=torch.uint8)
-    assert bytes_.dtype == torch.uint8
-    assert torch.equal(bytes_ / 255, floats)
-
-
-def test_a_picture_does_not_depend_on_those_beside_it():
+def test_a_picture_depends_neither_on_those_beside_it_nor_on_its_type():
     scenes = draw(Environment(texture="wood"), count=300)
     together = scenes.images(size=32)
+    bytes_ = scenes.images(size=32, dtype=torch.uint8)
+    assert bytes_.dtype == torch.uint8
+    assert torch.equal(bytes_ / 255, together)
     index = [299, 7, 64]
     assert torch.equal(scenes.images(index, size=32), together[index])
     mask = torch.zeros(300, dtype=torch.bool)

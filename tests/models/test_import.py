@@ -16,22 +16,13 @@ from torch import nn
 network = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(64, 10))
 ten = 10
 unborn = nn.LazyLinear(3)
-
-
-def make():
-    return network
-
-
-def sized(width, *, depth, seed=0):
-    return network
+make = lambda: network
+sized = lambda width, *, depth, seed=0: network
+nothing = lambda: None
 
 
 def broken():
     raise RuntimeError("no weights\\nhere")
-
-
-def nothing():
-    return None
 
 
 def leave():
@@ -57,7 +48,7 @@ class Zoo:
 
 
 @pytest.fixture(autouse=True)
-def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def brought(tmp_path, monkeypatch):
     package = tmp_path / "brought_along"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -72,7 +63,7 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("attribute", ["network", "make", "Zoo.best"])
-def test_it_is_the_module_itself_ready_to_be_evaluated(attribute: str) -> None:
+def test_it_is_the_module_itself_ready_to_be_evaluated(attribute):
     model = load_model(f"brought_along.nets:{attribute}")
     assert model is sys.modules["brought_along.nets"].network
     assert not any(module.training for module in model.modules())
@@ -80,15 +71,15 @@ def test_it_is_the_module_itself_ready_to_be_evaluated(attribute: str) -> None:
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
 
 
-def test_a_class_without_required_arguments_is_called() -> None:
+def test_a_class_without_required_arguments_is_called_and_a_defense_may_follow():
+    defended = load_model("brought_along.nets:make+jpeg-rs")
+    assert isinstance(defended, JPEGReverseSigmoid)
     model = load_model("brought_along.nets:Zoo.Net")
     assert isinstance(model, nn.Linear)
     assert model.out_features == 3
 
 
-def test_torchvision_is_mended_before_a_reader_can_import_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torchvision_is_mended_before_a_reader_can_import_it(tmp_path, monkeypatch):
     module = "import os\nos.environ['MENDED']\nfrom brought_along.nets import network\n"
     (tmp_path / "brought_along" / "late.py").write_text(module)
     monkeypatch.delenv("MENDED", raising=False)
@@ -96,11 +87,6 @@ def test_torchvision_is_mended_before_a_reader_can_import_it(
         _load, "mend_torchvision", lambda: monkeypatch.setenv("MENDED", "yes")
     )
     assert isinstance(load_model("brought_along.late:network"), nn.Module)
-
-
-def test_a_defense_may_follow() -> None:
-    model = load_model("brought_along.nets:make+jpeg-rs")
-    assert isinstance(model, JPEGReverseSigmoid)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +115,7 @@ def test_a_defense_may_follow() -> None:
         ("digits-cnn:net", "expected package.module:attribute"),
     ],
 )
-def test_what_cannot_be_imported_is_said(name: str, words: str) -> None:
+def test_what_cannot_be_imported_is_said(name, words):
     with pytest.raises(ValueError, match=words) as caught:
         load_model(name)
     message = str(caught.value)
@@ -137,6 +123,6 @@ def test_what_cannot_be_imported_is_said(name: str, words: str) -> None:
     assert "\n" not in message
 
 
-def test_a_name_is_a_string() -> None:
+def test_a_name_is_a_string():
     with pytest.raises(TypeError, match="name: expected a string, got PosixPath"):
-        load_model(Path("x"))  # type: ignore[arg-type]
+        load_model(Path("x"))

@@ -1,6 +1,7 @@
 """RobustBench's models, through its own loader and with files in its format."""
 
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,10 +10,7 @@ from torch import nn
 from robustbook._store import files, sha256_of
 from robustbook.datasets import DataUnavailableError
 from robustbook.models import load_model, load_robustbench
-from robustbook.models._robustbench import (
-    _resource_filename,
-    import_robustbench,
-)
+from robustbook.models._robustbench import _resource_filename, import_robustbench
 
 try:
     robustbench = import_robustbench()
@@ -104,9 +102,11 @@ def test_a_download_is_used(tiny, download):
     download.append(path.read_bytes())
     path.unlink()
     assert torch.equal(load(path).linear.bias, state["linear.bias"])
+    with pytest.raises(DataUnavailableError, match=r"sha256 is .* where abcabcabcabc"):
+        load(path, sha256="abc" * 21 + "a")  # of a file that is there
     path.unlink()
     with pytest.raises(DataUnavailableError, match=r"sha256 is .* 000000000000\.\.\."):
-        load(path, sha256="0" * 64)
+        load(path, sha256="0" * 64)  # of one that is downloaded
 
 
 def test_the_default_folder_is_that_of_the_data(tiny, download, monkeypatch, tmp_path):
@@ -172,8 +172,6 @@ def test_another_models_weights_are_refused(tiny, download):
 
 
 def test_code_in_a_file_is_not_run(tiny, download, tmp_path):
-    from pathlib import Path
-
     class Harmful:
         def __reduce__(self):
             return (Path.touch, (tmp_path / "touched",))
@@ -183,13 +181,6 @@ def test_code_in_a_file_is_not_run(tiny, download, tmp_path):
     with pytest.raises(DataUnavailableError, match="holds more than tensors"):
         load(path)
     assert not (tmp_path / "touched").exists()
-
-
-def test_another_sum_is_refused(tiny, download):
-    state, path = tiny
-    torch.save(state, path)
-    with pytest.raises(DataUnavailableError, match="where abcabcabcabc"):
-        load(path, sha256="abc" * 21 + "a")
 
 
 def test_an_ensemble_names_the_missing_part(tiny, download):
@@ -228,16 +219,11 @@ def test_unknown_names(name, message):
 
 
 def test_resource_filename_is_beside_the_module():
-    from pathlib import Path
-
     import robustbench.loaders
 
+    assert import_robustbench() is sys.modules["robustbench"]
     path = _resource_filename("robustbench.loaders", "helper_files")
     assert path == str(Path(robustbench.loaders.__file__).parent / "helper_files")
-
-
-def test_importing_again_gives_the_same_module():
-    assert import_robustbench() is sys.modules["robustbench"]
 
 
 def test_its_absence_is_told(monkeypatch):

@@ -1,10 +1,5 @@
 """Images from data sets and from files, and what is refused."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +14,7 @@ BYTES = RNG.integers(0, 256, (12, 6, 5, 3), dtype=np.uint8)
 LABELS = np.arange(12) % 3
 
 
-def write(path: Path, **arrays: Any) -> Path:
+def write(path, **arrays):
     if path.suffix == ".npz":
         np.savez(path, **arrays)
     else:
@@ -31,12 +26,12 @@ def write(path: Path, **arrays: Any) -> Path:
 
 
 @pytest.fixture(params=["mine.npz", "mine.safetensors"])
-def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def path(request, tmp_path):
     return tmp_path / request.param
 
 
 @pytest.mark.parametrize("name", ["digits", "digits:test"])
-def test_a_data_set_has_a_split(name: str) -> None:
+def test_a_data_set_has_a_split(name):
     found, expected = read_images(name), load_dataset("digits", "test")
     assert found.name == "digits:test"
     assert torch.equal(found.images, expected.images)
@@ -52,12 +47,12 @@ def test_a_data_set_has_a_split(name: str) -> None:
         ("", "expected one of digits"),
     ],
 )
-def test_unknown_data_says_what_there_is(name: str, words: str) -> None:
+def test_unknown_data_says_what_there_is(name, words):
     with pytest.raises(ValueError, match=words):
         read_images(name)
 
 
-def test_pixels_and_labels(path: Path) -> None:
+def test_pixels_and_labels(path):
     found = read_images(write(path, images=PIXELS, labels=LABELS))
     assert found.images.dtype == torch.float32
     assert torch.allclose(found.images, torch.from_numpy(PIXELS).float())
@@ -68,7 +63,7 @@ def test_pixels_and_labels(path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_bytes_with_the_channels_last_or_first(path: Path, last: bool) -> None:
+def test_bytes_with_the_channels_last_or_first(path, last):
     stored = BYTES if last else BYTES.transpose(0, 3, 1, 2)
     found = read_images(write(path, images=stored))
     assert found.labels is None
@@ -96,16 +91,14 @@ def test_bytes_with_the_channels_last_or_first(path: Path, last: bool) -> None:
         (PIXELS, LABELS - 1, "labels: expected classes from 0 on, got -1"),
     ],
 )
-def test_what_is_no_image_is_refused(
-    path: Path, images: Any, labels: Any, words: str
-) -> None:
+def test_what_is_no_image_is_refused(path, images, labels, words):
     arrays = {"images": images} | ({} if labels is None else {"labels": labels})
     with pytest.raises(ValueError, match=words) as caught:
         read_images(write(path, **arrays))
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_files_that_cannot_be_read(path: Path) -> None:
+def test_files_that_cannot_be_read(path):
     with pytest.raises(ValueError, match="no such file"):
         read_images(path)
     path.write_bytes(b"not what it says")
@@ -117,7 +110,7 @@ def test_files_that_cannot_be_read(path: Path) -> None:
         read_images(path)
 
 
-def test_a_file_cut_short_and_labels_of_letters(tmp_path: Path) -> None:
+def test_a_file_cut_short_and_labels_of_letters(tmp_path):
     path = write(tmp_path / "mine.npz", images=PIXELS)
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(ValueError, match=r"mine\.npz") as caught:
@@ -128,14 +121,14 @@ def test_a_file_cut_short_and_labels_of_letters(tmp_path: Path) -> None:
         read_images(path)
 
 
-def test_pickles_are_not_loaded(tmp_path: Path) -> None:
+def test_pickles_are_not_loaded(tmp_path):
     path = tmp_path / "mine.npz"
     np.savez(path, images=np.array([{"a": 1}], dtype=object))
     with pytest.raises(ValueError, match="pickled"):
         read_images(path)
 
 
-def test_a_draw_keeps_places_and_order(path: Path) -> None:
+def test_a_draw_keeps_places_and_order(path):
     whole = read_images(write(path, images=PIXELS, labels=LABELS))
     some = whole.draw(5, seed=3)
     assert len(some) == 5

@@ -1,7 +1,5 @@
 """The page: what it says, that it stands alone, and who can read it."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import html
@@ -12,16 +10,14 @@ import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import yaml
-from torch import Tensor
 
 from press.pdf import find_chromium
 from robustbook.datasets import load_dataset
-from robustbook.lenses import ThreeLenses, three_lenses
+from robustbook.lenses import three_lenses
 from robustbook.models import load_model
 from robustbook.report import Report, read_report
 from robustbook.report import _words as words
@@ -31,27 +27,22 @@ from robustbook.report._request import parse_bound
 ROOT = Path(__file__).parents[2]
 IMAGES = load_dataset("digits", "test").images[:40]
 LABELS = load_dataset("digits", "test").labels[:40]
-SMALL: dict[str, Any] = {
-    "attack_steps": 3,
-    "noise_samples": 30,
-    "margin_images": 12,
-    "progress": False,
-}
+SMALL = {"attack_steps": 3, "noise_samples": 30, "margin_images": 12, "progress": False}
 VOID = {"meta", "img", "br", "base", "path", "use"}
 
 
-def constant(images: Tensor) -> Tensor:
+def constant(images):
     """The same class for everything."""
     return torch.tensor([1.0, 0.0]) + 0 * images.flatten(1).sum(1, keepdim=True)
 
 
 @pytest.fixture(scope="module")
-def seen() -> ThreeLenses:
+def seen():
     return three_lenses(load_model("digits-linear"), IMAGES, LABELS, **SMALL)
 
 
 @pytest.fixture(scope="module")
-def report(seen: ThreeLenses) -> Report:
+def report(seen):
     return Report(
         seen, images=IMAGES, positions=list(range(100, 140)), model="digits-linear",
         data="digits:test", date="2026-11-22", device="cpu", seconds=12.34,
@@ -59,13 +50,13 @@ def report(seen: ThreeLenses) -> Report:
 
 
 @pytest.fixture(scope="module")
-def unmoved() -> ThreeLenses:
+def unmoved():
     with pytest.warns(UserWarning, match="it names class 0"):
         return three_lenses(constant, IMAGES, **SMALL)
 
 
 @pytest.fixture(scope="module", params=["agreement", "average-case", "margins"])
-def two(request: pytest.FixtureRequest) -> tuple[str, ThreeLenses]:
+def two(request):
     """What is left without one of the lenses."""
     model, left = load_model("digits-linear"), request.param
     return left, three_lenses(model, IMAGES, LABELS, skip=(left,), **SMALL)
@@ -74,17 +65,14 @@ def two(request: pytest.FixtureRequest) -> tuple[str, ThreeLenses]:
 class Outline(HTMLParser):
     """Elements in order, and whether every one is closed where it should be."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.faults: list[str] = []
-        self.text: list[str] = []
+        self.elements, self.open, self.faults, self.text = [], [], [], []
         self.feed(text)
         self.close()
         self.faults += [f"{tag} is not closed" for tag in self.open]
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         names = [name for name, _ in attrs]
         if len(set(names)) < len(names):
             self.faults.append(f"{tag} says an attribute twice")
@@ -92,10 +80,10 @@ class Outline(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.elements.append((tag, dict(attrs)))
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         if tag in VOID:
             return
         if not self.open or self.open[-1] != tag:
@@ -103,20 +91,24 @@ class Outline(HTMLParser):
         else:
             self.open.pop()
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if not {"style", "script"} & set(self.open):
             self.text.append(data)
 
-    def all(self, tag: str) -> list[dict[str, str | None]]:
+    def all(self, tag):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
 # --- numbers ----------------------------------------------------------------------
 
 
-def test_the_numbers_can_be_read_back(report: Report, seen: ThreeLenses) -> None:
+def test_the_numbers_can_be_read_back(report, seen, tmp_path):
     found = read_report(report.html)
     assert found == report.numbers
+    # A mark of byte order is no hindrance.
+    (tmp_path / "page.html").write_text(report.html, encoding="utf-8-sig")
+    for source in (tmp_path / "page.html", "\ufeff" + report.html):
+        assert read_report(source) == report.numbers
     assert found["model"] == "digits-linear"
     assert found["date"] == "2026-11-22"
     assert found["seconds"] == 12.3
@@ -125,7 +117,7 @@ def test_the_numbers_can_be_read_back(report: Report, seen: ThreeLenses) -> None
         assert json.loads(json.dumps(value)) == found[key], key
 
 
-def test_infinite_and_missing_numbers_are_strict_json(unmoved: ThreeLenses) -> None:
+def test_infinite_and_missing_numbers_are_strict_json(unmoved):
     found = read_report(Report(unmoved).html)
     assert found["agreement"]["noise"]["beta"] == "inf"
     assert float(found["agreement"]["noise"]["beta"]) == math.inf
@@ -133,7 +125,7 @@ def test_infinite_and_missing_numbers_are_strict_json(unmoved: ThreeLenses) -> N
     assert found["accuracy"] is None
 
 
-def test_the_table_shows_the_numbers(report: Report, seen: ThreeLenses) -> None:
+def test_the_table_shows_the_numbers(report, seen):
     text = " ".join(Outline(report.html).text)
     for found in seen.agreements.values():
         assert f"{found.pa:.3f}" in text
@@ -147,14 +139,14 @@ def test_the_table_shows_the_numbers(report: Report, seen: ThreeLenses) -> None:
     assert "τ of logit margins" in rows[0]
 
 
-def test_two_pages_of_the_same_numbers_are_the_same(seen: ThreeLenses) -> None:
+def test_two_pages_of_the_same_numbers_are_the_same(seen):
     one, two = (Report(seen, images=IMAGES).html for _ in range(2))
     assert one == two
     assert not re.search(r"\b20\d\d-\d\d-\d\d\b", one)
     assert ">Made<" not in one
 
 
-def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_report_is_refused(tmp_path):
     other = tmp_path / "other.html"
     other.write_text('<!DOCTYPE html><script id="numbers">{"a": 1}</script>')
     with pytest.raises(ValueError, match="expected a page of robustbook report"):
@@ -168,14 +160,7 @@ def test_what_is_no_report_is_refused(tmp_path: Path) -> None:
         read_report(other)
 
 
-def test_a_mark_of_byte_order_is_no_hindrance(report: Report, tmp_path: Path) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(report.html, encoding="utf-8-sig")
-    assert read_report(path) == report.numbers
-    assert read_report("\ufeff" + report.html) == report.numbers
-
-
-def test_headers_are_taken_as_people_have_them(seen: ThreeLenses) -> None:
+def test_headers_are_taken_as_people_have_them(seen):
     text = Report(
         seen,
         images=IMAGES.numpy(),
@@ -199,7 +184,7 @@ def test_headers_are_taken_as_people_have_them(seen: ThreeLenses) -> None:
 # --- sentences --------------------------------------------------------------------
 
 
-def test_the_summary_follows_from_the_numbers(seen: ThreeLenses) -> None:
+def test_the_summary_follows_from_the_numbers(seen):
     worst = min(seen.agreements, key=lambda shift: seen.agreements[shift].pa)
     first = words.agreement_sentence(seen)
     assert words.shift_name(worst) in first
@@ -218,7 +203,7 @@ def test_the_summary_follows_from_the_numbers(seen: ThreeLenses) -> None:
         assert sentence in html.unescape(Report(seen).html)
 
 
-def test_nothing_changed_is_said_so(unmoved: ThreeLenses) -> None:
+def test_nothing_changed_is_said_so(unmoved):
     assert words.agreement_sentence(unmoved) == (
         "None of the 7 shifts changes a prediction on any of 40 images: agreement is "
         "complete, at log K = 0.69 nats."
@@ -227,6 +212,8 @@ def test_nothing_changed_is_said_so(unmoved: ThreeLenses) -> None:
     assert "none of 40 images less often than nine times in ten" in average
     assert "an order of margins is not defined" in words.margin_sentence(unmoved)
     text = " ".join(Outline(Report(unmoved, images=IMAGES).html).text)
+    assert unmoved.constant
+    assert "names class 0 for all 40 images" in text
     assert "no variation seen" in text
     assert "Of 12 images no attack changed the prediction" in text
 
@@ -239,9 +226,7 @@ def test_nothing_changed_is_said_so(unmoved: ThreeLenses) -> None:
         ((-0.6, -0.2), "so logit margins mislead"),
     ],
 )
-def test_tau_is_read_by_its_interval(
-    seen: ThreeLenses, interval: tuple[float, float], meaning: str
-) -> None:
+def test_tau_is_read_by_its_interval(seen, interval, meaning):
     assert seen.consistency is not None
     changed = dataclasses.replace(
         seen, consistency=dataclasses.replace(seen.consistency, interval=interval)
@@ -249,13 +234,13 @@ def test_tau_is_read_by_its_interval(
     assert meaning in words.margin_sentence(changed)
 
 
-def test_shifts_that_cannot_be_told_apart_are_said_to_be(seen: ThreeLenses) -> None:
+def test_shifts_that_cannot_be_told_apart_are_said_to_be(seen):
     same = dict.fromkeys(seen.agreements, seen.agreements["noise"])
     alike = dataclasses.replace(seen, agreements=same)
     assert "cannot be told apart" in words.agreement_sentence(alike)
 
 
-def test_bounds_are_numbers_or_fractions() -> None:
+def test_bounds_are_numbers_or_fractions():
     assert [parse_bound(text) for text in ("8/255", "0.03", " 1 ")] == [
         8 / 255, 0.03, 1.0,
     ]  # fmt: skip
@@ -263,12 +248,12 @@ def test_bounds_are_numbers_or_fractions() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "eight", "0", "-1/255", "1/0", "2", "nan", "inf"])
-def test_other_bounds_are_refused(text: str) -> None:
+def test_other_bounds_are_refused(text):
     with pytest.raises(ValueError, match=r"--eps: expected a number in \(0, 1\]"):
         parse_bound(text)
 
 
-def test_a_page_of_two_lenses_speaks_of_these(two: tuple[str, ThreeLenses]) -> None:
+def test_a_page_of_two_lenses_speaks_of_these(two):
     left, lenses = two
     text = Report(lenses, images=IMAGES).html
     page = Outline(text)
@@ -287,17 +272,12 @@ def test_a_page_of_two_lenses_speaks_of_these(two: tuple[str, ThreeLenses]) -> N
         assert word not in words_
 
 
-def test_a_constant_model_is_warned_of(unmoved: ThreeLenses, report: Report) -> None:
-    assert "names class 0 for all 40 images" in Report(unmoved).html
-    assert unmoved.constant
-    assert 'class="warning"' not in report.html
-
-
 # --- it stands alone --------------------------------------------------------------
 
 
-def test_nothing_is_loaded(report: Report) -> None:
+def test_nothing_is_loaded(report):
     page = Outline(report.html)
+    assert 'class="warning"' not in report.html
     for tag, attributes in page.elements:
         assert tag not in {"link", "iframe", "object", "embed"}
         for name in ("src", "srcset", "data", "poster"):
@@ -312,7 +292,7 @@ def test_nothing_is_loaded(report: Report) -> None:
     assert all(link.startswith(words.BOOK) for link in links)
 
 
-def test_its_links_lead_into_the_book(report: Report) -> None:
+def test_its_links_lead_into_the_book(report):
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     assert config["html"]["baseurl"] == words.BOOK
     names = re.findall(r"book/chapters/(\w+)\.html", report.html)
@@ -321,7 +301,7 @@ def test_its_links_lead_into_the_book(report: Report) -> None:
         assert (ROOT / "notebooks" / f"{name}.md").is_file(), name
 
 
-def test_it_is_well_formed(report: Report, unmoved: ThreeLenses) -> None:
+def test_it_is_well_formed(report, unmoved):
     for text in (report.html, Report(unmoved).html):
         page = Outline(text)
         assert page.faults == []
@@ -332,7 +312,7 @@ def test_it_is_well_formed(report: Report, unmoved: ThreeLenses) -> None:
         assert text.startswith("<!DOCTYPE html>")
 
 
-def test_names_from_outside_are_text(seen: ThreeLenses) -> None:
+def test_names_from_outside_are_text(seen):
     name = '</script><script>alert("&")</script>'
     text = Report(seen, model=name, data="a<b>").html
     page = Outline(text)
@@ -344,7 +324,7 @@ def test_names_from_outside_are_text(seen: ThreeLenses) -> None:
     assert len(Outline(framed).elements) == 1
 
 
-def test_a_notebook_shows_it_in_a_frame(report: Report) -> None:
+def test_a_notebook_shows_it_in_a_frame(report):
     ((tag, attributes),) = Outline(report._repr_html_()).elements
     assert tag == "iframe"
     assert attributes["title"] == "Robustness report: digits-linear"
@@ -358,7 +338,7 @@ def test_a_notebook_shows_it_in_a_frame(report: Report) -> None:
 # --- who can read it --------------------------------------------------------------
 
 
-def test_it_can_be_heard(report: Report) -> None:
+def test_it_can_be_heard(report):
     page = Outline(report.html)
     assert page.elements[0] == ("html", {"lang": "en"})
     assert page.all("title")
@@ -381,7 +361,7 @@ def test_it_can_be_heard(report: Report) -> None:
             assert box["aria-label"]
 
 
-def test_its_colors_can_be_told_from_the_paper(report: Report) -> None:
+def test_its_colors_can_be_told_from_the_paper(report):
     themes = re.findall(r"--paper.*?--link: #\w+", report.html, flags=re.DOTALL)
     assert len(themes) == 3
     for theme in themes:
@@ -392,10 +372,10 @@ def test_its_colors_can_be_told_from_the_paper(report: Report) -> None:
                 assert contrast(colors[ink], colors[ground]) >= ratio, (ink, ground)
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(one, other):
     """WCAG 2, 1.4.3."""
 
-    def light(color: str) -> float:
+    def light(color):
         parts = [int(color[k : k + 2], 16) / 255 for k in (1, 3, 5)]
         linear = [
             c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts
@@ -410,22 +390,20 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("images", [None, IMAGES.expand(-1, 2, -1, -1)])
-def test_no_images_and_channels_that_are_no_colors_are_not_shown(
-    seen: ThreeLenses, images: Tensor | None
-) -> None:
+def test_no_images_and_channels_that_are_no_colors_are_not_shown(seen, images):
     assert Outline(Report(seen, images=images).html).all("img") == []
 
 
-def test_large_images_become_small(seen: ThreeLenses) -> None:
+def test_large_images_become_small(seen):
     large = torch.rand(40, 3, 224, 112, generator=torch.Generator().manual_seed(0))
     page = Report(seen, images=large).html
     assert len(page) < 1_000_000
     assert len(Outline(page).all("img")) == 24
 
 
-def test_a_report_is_of_a_measurement_and_its_images(seen: ThreeLenses) -> None:
+def test_a_report_is_of_a_measurement_and_its_images(seen):
     with pytest.raises(TypeError, match="lenses: expected what three_lenses returns"):
-        Report("x")  # type: ignore[arg-type]
+        Report("x")
     with pytest.raises(ValueError, match="images: expected the 40 that were"):
         Report(seen, images=IMAGES[:39])
     with pytest.raises(ValueError, match="positions: expected the 40"):
@@ -437,15 +415,13 @@ def test_a_report_is_of_a_measurement_and_its_images(seen: ThreeLenses) -> None:
 # --- writing ----------------------------------------------------------------------
 
 
-def test_a_page_is_written_whole_or_not_at_all(
-    seen: ThreeLenses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_is_written_whole_or_not_at_all(seen, tmp_path, monkeypatch):
     path = tmp_path / "page.html"
     assert Report(seen).write(path) == path
     before = path.read_text(encoding="utf-8")
     assert read_report(path)["images"] == 40
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError("disk full")
 
     monkeypatch.setattr(Path, "replace", fail)
@@ -456,16 +432,14 @@ def test_a_page_is_written_whole_or_not_at_all(
 
 
 @pytest.mark.parametrize(("moves", "kept"), [(0, ["page", "json"]), (1, ["json"])])
-def test_no_new_numbers_stand_beside_an_old_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int, kept: list[str]
-) -> None:
+def test_no_new_numbers_stand_beside_an_old_page(tmp_path, monkeypatch, moves, kept):
     """Interrupted before the first file is moved, and before the second is."""
     paths = {name: tmp_path / name for name in ("page", "json")}
     for path in paths.values():
         path.write_text("old")
     replace, done = Path.replace, []
 
-    def interrupted(self: Path, target: Path) -> Path:
+    def interrupted(self, target):
         if len(done) == moves:
             raise KeyboardInterrupt
         done.append(target)
@@ -478,22 +452,16 @@ def test_no_new_numbers_stand_beside_an_old_page(
     assert {*tmp_path.iterdir()} == {*paths.values()}
 
 
-def test_what_is_no_plain_file_is_left_alone(seen: ThreeLenses, tmp_path: Path) -> None:
+def test_what_is_no_plain_file_is_left_alone(seen, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(ValueError, match="pipe: a device or a pipe"):
         Report(seen).write(pipe)
     assert pipe.is_fifo()
-    with pytest.raises(ValueError, match="a folder; name a file in it"):
-        Report(seen).write(tmp_path)
-    with pytest.raises(ValueError, match=f"no such folder: {tmp_path / 'none'}"):
-        Report(seen).write(tmp_path / "none" / "page.html")
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_a_link_stays_and_its_file_is_written(
-    seen: ThreeLenses, tmp_path: Path
-) -> None:
+def test_a_link_stays_and_its_file_is_written(seen, tmp_path):
     (tmp_path / "real").mkdir()
     link, real = tmp_path / "link.html", tmp_path / "real" / "page.html"
     link.symlink_to(real)
@@ -502,7 +470,7 @@ def test_a_link_stays_and_its_file_is_written(
     assert read_report(real)["images"] == 40
 
 
-def pages_in_print(page: Report, folder: Path) -> int:
+def pages_in_print(page, folder):
     """How many sheets of A4 Chromium prints."""
     playwright = pytest.importorskip("playwright.sync_api")
     pypdf = pytest.importorskip("pypdf")
@@ -521,13 +489,9 @@ def pages_in_print(page: Report, folder: Path) -> int:
     return len(pypdf.PdfReader(folder / "page.pdf").pages)
 
 
-def test_a_report_prints_on_one_sheet(
-    seen: ThreeLenses, report: Report, tmp_path: Path
-) -> None:
+def test_a_report_prints_on_one_sheet(unmoved, report, tmp_path):
     assert pages_in_print(report, tmp_path) == 1
     long = "robustbench:cifar10/Linf/Wang2023Better_WRN-70-16_with_a_long_name"
     page = dataclasses.replace(report, model=long, data=f"{long}.npz")
     assert pages_in_print(page, tmp_path) == 1
-    with pytest.warns(UserWarning, match="class"):
-        same = three_lenses(constant, IMAGES, **SMALL)
-    assert pages_in_print(Report(same, images=IMAGES), tmp_path) == 1
+    assert pages_in_print(Report(unmoved, images=IMAGES), tmp_path) == 1

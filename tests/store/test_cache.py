@@ -1,17 +1,14 @@
 """The cache of arrays: resumes, and never mixes two configurations."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from threading import Barrier
 
 import numpy as np
 import pytest
 
 from robustbook._store import cache
-from robustbook._store.cache import Arrays, cache_directory, earlier_work
+from robustbook._store.cache import cache_directory, earlier_work
 
 #: The code is the same, unless a test is about it.
 cached_arrays = partial(cache.cached_arrays, code="robustbook.scores")
@@ -20,16 +17,16 @@ cached_arrays = partial(cache.cached_arrays, code="robustbook.scores")
 class Counting:
     """Computes an array, and counts how often."""
 
-    def __init__(self, value: float = 0.0) -> None:
+    def __init__(self, value=0.0):
         self.value = value
         self.calls = 0
 
-    def __call__(self) -> Arrays:
+    def __call__(self):
         self.calls += 1
         return {"x": np.full(3, self.value)}
 
 
-def test_what_was_computed_is_read(tmp_path: Path) -> None:
+def test_what_was_computed_is_read(tmp_path):
     compute = Counting(2.0)
     first = cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
     again = cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
@@ -40,14 +37,14 @@ def test_what_was_computed_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "other", [{"eps": 0.2}, {"eps": 0.1, "seed": 0}, {"eps": "0.1"}, {"eps": None}]
 )
-def test_configurations_do_not_mix(tmp_path: Path, other: dict[str, object]) -> None:
+def test_configurations_do_not_mix(tmp_path, other):
     cached_arrays({"eps": 0.1}, Counting(1.0), directory=tmp_path)
-    found = cached_arrays(other, Counting(2.0), directory=tmp_path)  # type: ignore[arg-type]
+    found = cached_arrays(other, Counting(2.0), directory=tmp_path)
     assert found["x"][0] == 2.0
     assert cached_arrays({"eps": 0.1}, Counting(3.0), directory=tmp_path)["x"][0] == 1.0
 
 
-def test_a_file_under_a_wrong_name_is_not_believed(tmp_path: Path) -> None:
+def test_a_file_under_a_wrong_name_is_not_believed(tmp_path):
     cached_arrays({"eps": 0.1}, Counting(1.0), directory=tmp_path)
     (first,) = tmp_path.iterdir()
     cached_arrays({"eps": 0.2}, Counting(2.0), directory=tmp_path)
@@ -57,7 +54,7 @@ def test_a_file_under_a_wrong_name_is_not_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 and nothing more", None])
-def test_a_damaged_file_is_computed_anew(tmp_path: Path, damage: bytes | None) -> None:
+def test_a_damaged_file_is_computed_anew(tmp_path, damage):
     cached_arrays({"eps": 0.1}, Counting(1.0), directory=tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-40] if damage is None else damage)
@@ -67,8 +64,8 @@ def test_a_damaged_file_is_computed_anew(tmp_path: Path, damage: bytes | None) -
         assert compute.calls == 1
 
 
-def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
-    def interrupted() -> Arrays:
+def test_an_interruption_leaves_nothing_behind(tmp_path):
+    def interrupted():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -76,21 +73,19 @@ def test_an_interruption_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_plain_values_are_a_configuration(tmp_path: Path) -> None:
+def test_only_plain_values_are_a_configuration(tmp_path):
     with pytest.raises(TypeError, match="eps: expected a plain number or string"):
-        cached_arrays({"eps": [1]}, Counting(), directory=tmp_path)  # type: ignore[dict-item]
+        cached_arrays({"eps": [1]}, Counting(), directory=tmp_path)
 
 
-def test_the_environment_names_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_names_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
     assert cache_directory() == tmp_path.resolve()
     monkeypatch.delenv("ROBUSTBOOK_CACHE")
     assert cache_directory().name == "studies"
 
 
-def test_a_file_with_any_bit_flipped_does_not_stop_a_study(tmp_path: Path) -> None:
+def test_a_file_with_any_bit_flipped_does_not_stop_a_study(tmp_path):
     compute = Counting(1.0)
     cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
     (path,) = tmp_path.iterdir()
@@ -102,9 +97,7 @@ def test_a_file_with_any_bit_flipped_does_not_stop_a_study(tmp_path: Path) -> No
     assert compute.calls > 1
 
 
-def test_a_cache_of_no_use_is_told_before_anything_is_computed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_of_no_use_is_told_before_anything_is_computed(tmp_path, monkeypatch):
     compute = Counting()
     file = tmp_path / "file"
     file.write_text("")
@@ -117,14 +110,14 @@ def test_a_cache_of_no_use_is_told_before_anything_is_computed(
     assert compute.calls == 0
 
 
-def test_two_threads_may_store_the_same(tmp_path: Path) -> None:
+def test_two_threads_may_store_the_same(tmp_path):
     together = Barrier(2)
 
-    def compute() -> Arrays:
+    def compute():
         together.wait()
         return {"x": np.arange(300_000.0)}
 
-    def run() -> Arrays:
+    def run():
         return cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
 
     with ThreadPoolExecutor(2) as pool:
@@ -135,16 +128,14 @@ def test_two_threads_may_store_the_same(tmp_path: Path) -> None:
     assert [path.suffix for path in tmp_path.iterdir()] == [".npz"]
 
 
-def test_other_code_computes_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_code_computes_anew(tmp_path, monkeypatch):
     compute = Counting()
     code = {"robustbook.scores": "a", "robustbook.selection": "b"}
     monkeypatch.setattr(
         cache, "fingerprint", lambda *names: " ".join(code[name] for name in names)
     )
 
-    def ask() -> None:
+    def ask():
         cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
 
     ask()
@@ -157,9 +148,7 @@ def test_other_code_computes_anew(
     assert compute.calls == 2
 
 
-def test_who_reads_learns_how_long_the_measuring_run_took(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_reads_learns_how_long_the_measuring_run_took(tmp_path, monkeypatch):
     clock = iter([0.0, 100.0])
     monkeypatch.setattr(cache.time, "perf_counter", lambda: next(clock))
     cached_arrays({"eps": 0.1}, Counting(), directory=tmp_path)
@@ -172,10 +161,8 @@ def test_who_reads_learns_how_long_the_measuring_run_took(
     assert (nothing.files, nothing.seconds, nothing.ended) == (0, 0.0, None)
 
 
-def test_what_a_computation_reads_counts_as_its_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def compute() -> Arrays:
+def test_what_a_computation_reads_counts_as_its_time(tmp_path, monkeypatch):
+    def compute():
         return cached_arrays({"part": 1}, Counting(), directory=tmp_path)
 
     clock = iter([0.0, 100.0, 0.0, 1.0])
@@ -187,10 +174,8 @@ def test_what_a_computation_reads_counts_as_its_time(
     assert earlier.seconds == 101.0
 
 
-def test_a_full_disk_loses_nothing_that_was_computed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
+def test_a_full_disk_loses_nothing_that_was_computed(tmp_path, monkeypatch):
+    def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez_compressed", full)

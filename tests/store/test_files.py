@@ -1,7 +1,5 @@
 """Writing: whole or not at all, whatever happens."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -23,7 +21,7 @@ from robustbook._store.files import (
 )
 
 
-def test_a_file_appears_whole_with_the_folders_above_it(tmp_path: Path) -> None:
+def test_a_file_appears_whole_with_the_folders_above_it(tmp_path):
     path = tmp_path / "new" / "file.txt"
     with atomic_write(path, "w") as file:
         file.write("β\n")
@@ -33,11 +31,11 @@ def test_a_file_appears_whole_with_the_folders_above_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, OSError(5, "broken")])
-def test_an_error_leaves_what_was_there(tmp_path: Path, error: BaseException) -> None:
+def test_an_error_leaves_what_was_there(tmp_path, error):
     path = tmp_path / "file"
     path.write_text("before")
 
-    def fail() -> None:
+    def fail():
         with atomic_write(path) as file:
             file.write(b"after")
             raise error
@@ -48,7 +46,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path, error: BaseException) ->
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     path = tmp_path / "file"
@@ -62,7 +60,7 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_writers_at_the_same_time_leave_one_whole_file(tmp_path: Path) -> None:
+def test_writers_at_the_same_time_leave_one_whole_file(tmp_path):
     path = tmp_path / "file"
     texts = [str(k) * 300_000 for k in range(8)]
     with ThreadPoolExecutor(8) as pool:
@@ -72,8 +70,8 @@ def test_writers_at_the_same_time_leave_one_whole_file(tmp_path: Path) -> None:
 
 
 def test_a_killed_writer_leaves_the_old_file_and_is_swept_up_later(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "file"
     path.write_text("before")
     program = (
@@ -97,9 +95,7 @@ def test_a_killed_writer_leaves_the_old_file_and_is_swept_up_later(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_of_no_use_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_no_use_is_refused_in_one_line(tmp_path, monkeypatch):
     check_writable(tmp_path / "made", what="cache", remedy="")
     assert (tmp_path / "made").is_dir()
     file = tmp_path / "file"
@@ -112,9 +108,7 @@ def test_a_folder_of_no_use_is_refused_in_one_line(
         check_writable(tmp_path, what="cache", remedy="")
 
 
-def test_files_that_are_read_are_noted_for_the_stamp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_are_read_are_noted_for_the_stamp(tmp_path, monkeypatch):
     listing, path = tmp_path / "reads", tmp_path / "a.json"
     path.write_text('{"schema": 1}')
     monkeypatch.setenv("ROBUSTBOOK_READS", str(listing))

@@ -5,16 +5,12 @@ another witness than the sums: by Python itself, which says where each imported 
 was made.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import shutil
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import FrameType, ModuleType
 
 import pytest
 
@@ -32,7 +28,7 @@ MODULES = sorted(
 IMPORTABLE = [name for name in MODULES if not name.endswith("__main__")]
 
 
-def file_of(module: str, source: Path = SOURCE) -> Path:
+def file_of(module, source=SOURCE):
     base = source.joinpath(*module.split("."))
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
 
@@ -41,7 +37,7 @@ def file_of(module: str, source: Path = SOURCE) -> Path:
 
 
 @cache
-def imported(module: str) -> frozenset[str]:
+def imported(module):
     """The modules of the package whose code a module uses, as Python finds them."""
     living = importlib.import_module(module)
     tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
@@ -53,7 +49,7 @@ def imported(module: str) -> frozenset[str]:
     )
 
 
-def _statements(tree: ast.AST, living: ModuleType) -> Iterator[tuple[str, str | None]]:
+def _statements(tree, living):
     for node in ast.walk(_without_checker(tree)):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
@@ -64,9 +60,9 @@ def _statements(tree: ast.AST, living: ModuleType) -> Iterator[tuple[str, str | 
             yield from ((base, alias.name) for alias in node.names)
 
 
-def _without_checker(tree: ast.AST) -> ast.AST:
+def _without_checker(tree):
     class Removed(ast.NodeTransformer):
-        def visit_If(self, node: ast.If) -> ast.AST:
+        def visit_If(self, node):
             if "TYPE_CHECKING" in ast.unparse(node.test):
                 node.body = [ast.Pass()]
             self.generic_visit(node)
@@ -75,7 +71,7 @@ def _without_checker(tree: ast.AST) -> ast.AST:
     return Removed().visit(tree)
 
 
-def _made_in(base: str, name: str | None) -> Iterator[str]:
+def _made_in(base, name):
     """Where a name was made; for a package as a whole, everything in it."""
     if name is None or f"{base}.{name}" in MODULES:
         whole = base if name is None else f"{base}.{name}"
@@ -97,19 +93,19 @@ def _made_in(base: str, name: str | None) -> Iterator[str]:
     )
 
 
-def _holds(module: str, name: str) -> bool:
+def _holds(module, name):
     return _assigns(module, name) or name in _names(module)[1]
 
 
-def _assigns(module: str, name: str) -> bool:
+def _assigns(module, name):
     return name in _names(module)[0]
 
 
 @cache
-def _names(module: str) -> tuple[frozenset[str], frozenset[str]]:
+def _names(module):
     """What a module assigns, and the functions and classes that it defines."""
     body = ast.parse(file_of(module).read_text(encoding="utf-8")).body
-    targets: list[ast.expr] = []
+    targets = []
     for node in body:
         if isinstance(node, ast.Assign):
             targets += node.targets
@@ -122,7 +118,7 @@ def _names(module: str) -> tuple[frozenset[str], frozenset[str]]:
     )
 
 
-def reached(roots: set[str], *, plumbing: bool) -> set[str]:
+def reached(roots, *, plumbing):
     pending, closed = set(roots), set()
     while pending:
         module = pending.pop()
@@ -144,9 +140,9 @@ CALLERS = {
 
 
 @cache
-def caches() -> dict[str, tuple[str, ...]]:
+def caches():
     """By call that keeps arrays, the modules whose sum is in its key."""
-    kept: dict[str, tuple[str, ...]] = {}
+    kept = {}
     for module in IMPORTABLE:
         if module == "robustbook._store.cache":
             continue
@@ -172,39 +168,31 @@ def caches() -> dict[str, tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def programs() -> dict[str, str]:
+def programs():
     return {
         path.stem: program(path.read_text(encoding="utf-8"))
         for path in sorted((ROOT / "notebooks").glob("*.md"))
     }
 
 
-Table = dict[tuple[str, str], str]
+def table(programs, of_code, of_program):
+    """By result, cache and chapter: something of its modules, or of its program."""
+    rows = {("result", name): of_code(study.code) for name, study in STUDIES.items()}
+    rows |= {("cache", name): of_code(*code) for name, code in caches().items()}
+    return rows | {
+        ("chapter", name): of_program(text) for name, text in programs.items()
+    }
 
 
-def sums(source: Path, programs: dict[str, str]) -> Table:
+def sums(source, programs):
     code = Code(source)
-    table = {
-        ("result", name): code.fingerprint(study.code)
-        for name, study in STUDIES.items()
-    }
-    table |= {("cache", name): code.fingerprint(*c) for name, c in caches().items()}
-    for name, text in programs.items():
-        table["chapter", name] = code.fingerprint_of_program(text)
-    return table
+    return table(programs, code.fingerprint, code.fingerprint_of_program)
 
 
-def can_change(programs: dict[str, str]) -> dict[tuple[str, str], set[str]]:
-    """By result, cache and chapter, the modules that its numbers can depend on."""
-    table = {
-        ("result", name): reached({study.code}, plumbing=False)
-        for name, study in STUDIES.items()
-    }
-    table |= {
-        ("cache", name): reached(set(code), plumbing=False)
-        for name, code in caches().items()
-    }
-    for name, text in programs.items():
+def can_change(programs):
+    """The modules that the numbers of each can depend on."""
+
+    def of_program(text):
         statements = _statements(ast.parse(text), sys.modules[__name__])
         roots = {
             origin
@@ -212,20 +200,19 @@ def can_change(programs: dict[str, str]) -> dict[tuple[str, str], set[str]]:
             if base.split(".")[0] == "robustbook"
             for origin in _made_in(base, alias)
         }
-        table["chapter", name] = reached(roots, plumbing=True)
-    return table
+        return reached(roots, plumbing=True)
+
+    return table(programs, lambda *code: reached(set(code), plumbing=False), of_program)
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
+def house(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(SOURCE / "robustbook", tmp_path / "robustbook", ignore=ignored)
     return tmp_path
 
 
-def test_a_changed_line_makes_stale_what_it_can_change_in_every_module(
-    house: Path, programs: dict[str, str]
-) -> None:
+def test_a_changed_line_makes_stale_what_it_can_change_in_every_module(house, programs):
     before, depends = sums(house, programs), can_change(programs)
     assert before.keys() == depends.keys()
     wrong = []
@@ -241,9 +228,7 @@ def test_a_changed_line_makes_stale_what_it_can_change_in_every_module(
     assert wrong == []
 
 
-def test_words_about_the_code_and_its_place_make_nothing_stale(
-    house: Path, programs: dict[str, str]
-) -> None:
+def test_words_about_the_code_and_its_place_make_nothing_stale(house, programs):
     before = sums(house, programs)
     for module in MODULES:
         path = file_of(module, house)
@@ -261,7 +246,7 @@ def test_words_about_the_code_and_its_place_make_nothing_stale(
     assert sums(house, programs) == before
 
 
-def test_the_table_has_no_empty_row(programs: dict[str, str]) -> None:
+def test_the_table_has_no_empty_row(programs):
     depends = can_change(programs)
     assert {kind for kind, _ in depends} == {"result", "cache", "chapter"}
     assert all(len(code) > 2 for code in depends.values())
@@ -270,13 +255,13 @@ def test_the_table_has_no_empty_row(programs: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("name", ["norm_quantiles", "average_case_speed"])
 def test_no_code_runs_in_a_study_that_its_sum_does_not_cover(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, tmp_path, monkeypatch
+):
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
     folder = str(SOURCE / "robustbook")
-    files: set[str] = set()
+    files = set()
 
-    def listen(frame: FrameType, event: str, _: object) -> None:
+    def listen(frame, event, _):
         if event == "call" and frame.f_code.co_name != "<module>":
             files.add(frame.f_code.co_filename)
 

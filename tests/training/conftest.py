@@ -80,48 +80,25 @@ def train_long(data, path=None, *, options=None, **changes):
     return model, train_recipe(recipe, model, data, **where)
 
 
-@pytest.fixture(scope="session")
-def long():
-    return train_long
+def equal(first, second):
+    """Whether two models have the same weights, to the last bit."""
+    theirs = second.state_dict()
+    return all(torch.equal(v, theirs[k]) for k, v in first.state_dict().items())
 
 
-@pytest.fixture(scope="session")
-def learn():
-    return train
+def given(helper):
+    """Make a fixture of a helper of this file."""
+    return pytest.fixture(scope="session")(lambda: helper)
 
 
-@pytest.fixture(scope="session")
-def full():
-    return train_to_keep
-
-
-@pytest.fixture(scope="session")
-def samples():
-    return draw
-
-
-@pytest.fixture(scope="session")
-def network():
-    return build
-
-
-@pytest.fixture(scope="session")
-def data():
-    return measured()
+long, learn, full = given(train_long), given(train), given(train_to_keep)
+samples, network, same_weights = given(draw), given(build), given(equal)
+data = pytest.fixture(scope="session")(measured)
 
 
 @pytest.fixture(scope="session")
 def small():
     return load_dataset("digits", "train").subset(range(300))
-
-
-@pytest.fixture(scope="session")
-def same_weights():
-    def same(first, second):
-        theirs = second.state_dict()
-        return all(torch.equal(v, theirs[k]) for k, v in first.state_dict().items())
-
-    return same
 
 
 @pytest.fixture

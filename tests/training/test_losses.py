@@ -15,10 +15,8 @@ from robustbook.training import (
     add_gaussian_noise,
     adversarial_loss,
     cross_entropy_loss,
-    cutmix,
     gradient_norm_loss,
     irm_penalty,
-    mixup,
 )
 from robustbook.training._learners import _partners
 from robustbook.training._losses import mirror_and_shift
@@ -72,17 +70,6 @@ def test_the_penalty_is_the_squared_derivative_by_a_factor_of_the_logits():
     torch.testing.assert_close(ours, theirs)
 
 
-def test_the_penalty_vanishes_where_no_rescaling_helps():
-    torch.manual_seed(2)
-    logits, labels = torch.randn(50, 3, dtype=torch.float64), torch.arange(50) % 3
-    logits[torch.arange(50), labels] += 1.0
-    factors = torch.linspace(0.01, 5, 5000, dtype=torch.float64)
-    risks = torch.stack([F.cross_entropy(w * logits, labels) for w in factors])
-    best = factors[risks.argmin()]
-    assert float(irm_penalty(best * logits, labels)) < 1e-6
-    assert float(irm_penalty(logits * 3, labels)) > 1e-3
-
-
 def test_irm_adds_the_mean_penalty_of_the_domains(batch):
     model, images, labels = batch
     own = [
@@ -114,12 +101,9 @@ def test_partners_are_of_the_other_kind_in_just_one_respect(across):
     label = labels.flatten()
     same_label = label == label[partner]
     same_domain = domain == domain[partner]
-    if across:
-        assert bool(same_label.all())
-        assert not bool(same_domain.any())
-    else:
-        assert bool(same_domain.all())
-        assert not bool(same_label.any())
+    same, other = (same_label, same_domain) if across else (same_domain, same_label)
+    assert bool(same.all())
+    assert not bool(other.any())
     assert len(set(partner.tolist())) > 40
 
 
@@ -168,35 +152,15 @@ def test_lisa_is_the_cross_entropy_with_soft_labels(batch):
     )
 
 
-def test_mixup_and_cutmix_keep_what_they_say():
-    torch.manual_seed(4)
-    first, second = torch.rand(3, 2, 20, 30), 2 + torch.rand(3, 2, 20, 30)
-    mixed, weight = mixup(first, second, 0.3)
-    torch.testing.assert_close(mixed, 0.3 * first + 0.7 * second)
-    assert weight == 0.3
-    weights = []
-    for seed in range(200):
-        mixed, weight = cutmix(first, second, 0.6, generator=generator(seed))
-        pasted = mixed == second
-        assert torch.equal(mixed[~pasted], first[~pasted])
-        assert float((~pasted).float().mean()) == pytest.approx(weight)
-        rows, columns = pasted[0, 0].any(1), pasted[0, 0].any(0)
-        assert int(pasted[0, 0].sum()) == int(rows.sum()) * int(columns.sum())
-        weights.append(weight)
-    assert min(weights) == pytest.approx(0.6, abs=0.05)  # whole, if not at the edge
-    assert max(weights) > 0.75
-
-
 # ------------------------------------------------------------- of one classifier
 
 
 def linear_case():
     """A linear model, images away from black and white, labels, a generator."""
-    generator = torch.Generator().manual_seed(0)
+    draws = generator()
     model = build_model("linear", seed=0, options={"size": 2, "num_classes": 2})
-    images = 0.4 + 0.2 * torch.rand(40, 1, 2, 2, generator=generator)
-    labels = torch.randint(2, (40,), generator=generator)
-    return model, images, labels, generator
+    images = 0.4 + 0.2 * torch.rand(40, 1, 2, 2, generator=draws)
+    return model, images, torch.randint(2, (40,), generator=draws), draws
 
 
 def test_adversarial_loss_of_a_linear_model_is_the_worst_one():
@@ -257,19 +221,10 @@ def test_gradient_norm_of_a_linear_model_is_the_closed_one():
     assert not images.requires_grad
 
 
-def test_gradient_norm_does_not_depend_on_the_batch():
-    model, images, labels, generator = linear_case()
-    loss = gradient_norm_loss(weight=2.0)
-    whole = loss(model, images, labels, generator)
-    parts = (slice(20), slice(20, 40))
-    halves = [loss(model, images[p], labels[p], generator) for p in parts]
-    torch.testing.assert_close(whole, sum(halves) / 2)
-
-
 def test_noise_has_the_stated_strength():
     images = torch.full((200, 1, 8, 8), 0.5)
     generator = torch.Generator().manual_seed(0)
-    noisy = add_gaussian_noise(images, 0.1, generator=generator, clip=False)
+    noisy = add_gaussian_noise(images, 0.1, generator=generator)
     assert float((noisy - images).std()) == pytest.approx(0.1, rel=0.02)
     clipped = add_gaussian_noise(images, 2.0, generator=generator)
     assert float(clipped.min()) == 0.0
@@ -278,10 +233,10 @@ def test_noise_has_the_stated_strength():
 
 
 def test_mirrored_and_shifted_images():
-    generator = torch.Generator().manual_seed(0)
+    draws = generator()
     image = 1 + torch.arange(2 * 4 * 4.0).reshape(2, 4, 4)
     many = image.expand(500, 2, 4, 4)
-    unmoved = mirror_and_shift(many, 0, generator=generator)
+    unmoved = mirror_and_shift(many, 0, generator=draws)
     mirrored = (unmoved == many.flip(3)).flatten(1).all(1)
     assert torch.equal((unmoved == many).flatten(1).all(1), ~mirrored)
     assert 200 < int(mirrored.sum()) < 300
@@ -294,13 +249,10 @@ def test_mirrored_and_shifted_images():
         for window in [padded[:, down : down + 4, right : right + 4]]
         for window in (window, window.flip(2))
     }
-    moved = mirror_and_shift(many, 1, generator=generator)
+    moved = mirror_and_shift(many, 1, generator=draws)
     found = {one.flatten().numpy().tobytes() for one in moved.contiguous()}
     assert found == possible
     assert len(possible) == 18
-
-
-BLACK, ONE = torch.zeros(4, 3, 8, 8), torch.ones(1, 3, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -308,12 +260,7 @@ BLACK, ONE = torch.zeros(4, 3, 8, 8), torch.ones(1, 3, 8, 8)
     [
         (lambda: IRM(weight=-1.0), "weight: expected a finite number of at"),
         (lambda: LISA(across_domains=1.5), "across_domains: expected a number in"),
-        (lambda: LISA(mix="blend"), "mix: expected one of mixup, cutmix"),
         (lambda: LISA(alpha=0.0), "alpha: expected a positive"),
-        (lambda: mixup(BLACK, ONE, 0.5), "shape"),
-        (lambda: mixup(BLACK, BLACK, 2.0), "weight"),
-        (lambda: cutmix(BLACK, ONE, 0.5, generator=generator()), "shape"),
-        (lambda: cutmix(BLACK, BLACK, 2.0, generator=generator()), "weight"),
         (lambda: irm_penalty(torch.zeros(0, 3), torch.arange(0)), "n at least 1"),
         (lambda: gradient_norm_loss(weight=0.0), "weight: expected"),
         (lambda: gradient_norm_loss(weight=-1.0), "weight: expected"),
@@ -321,7 +268,10 @@ BLACK, ONE = torch.zeros(4, 3, 8, 8), torch.ones(1, 3, 8, 8)
         (lambda: adversarial_loss(eps=0), "eps: expected"),
         (lambda: adversarial_loss(eps=0.1, steps=0), "steps: expected"),
         (lambda: adversarial_loss(eps=0.1, step_size=0), "step_size: expected"),
-        (lambda: add_gaussian_noise(ONE, -1.0, generator=generator()), "std: expected"),
+        (
+            lambda: add_gaussian_noise(torch.ones(1), -1.0, generator=generator()),
+            "std: expected",
+        ),
     ],
 )
 def test_what_has_no_meaning_is_refused(call, message):

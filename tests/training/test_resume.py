@@ -93,10 +93,6 @@ def test_the_length_can_change_until_the_rates_differ(
     stopped(partial(long, small, path), after=3)
     with pytest.raises(ValueError, match="another training: epochs differ"):
         long(small, path, epochs=6)
-    path.unlink()
-    classify(small, path, epochs=1)
-    with pytest.raises(ValueError, match="another training: epochs differ"):
-        classify(small, path, epochs=2)
 
 
 # ------------------------------------------------------------------ kills, full disks
@@ -262,14 +258,11 @@ def test_a_file_of_another_training_is_refused(
         full(path, epochs=1)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"lr": 0.01}, {"adversarial_eps": 0.2}, {"batch_size": 32}],
-)
-def test_another_recipe_is_not_gone_on_with(small, tmp_path, long, change):
+def test_another_recipe_is_not_gone_on_with(small, tmp_path, long):
     long(small, tmp_path / "run", epochs=1)
-    with pytest.raises(ValueError, match="of another training"):
-        long(small, tmp_path / "run", epochs=1, **change)
+    for change in ({"lr": 0.01}, {"adversarial_eps": 0.2}, {"batch_size": 32}):
+        with pytest.raises(ValueError, match="of another training"):
+            long(small, tmp_path / "run", epochs=1, **change)
 
 
 @pytest.mark.cuda

@@ -10,10 +10,8 @@ from robustbook._store import DataUnavailableError, data_directory
 from robustbook.datasets._images import dataset_spec, fetch, list_datasets, load_dataset
 from robustbook.datasets._sentences import (
     Sentences,
-    SentencesSpec,
     list_sentences,
     load_sentences,
-    sentences_spec,
 )
 from robustbook.datasets._types import Dataset, DatasetSpec
 
@@ -22,7 +20,6 @@ __all__ = [
     "Dataset",
     "DatasetSpec",
     "Sentences",
-    "SentencesSpec",
     "data_directory",
     "dataset_spec",
     "fetch",
@@ -30,5 +27,4 @@ __all__ = [
     "list_sentences",
     "load_dataset",
     "load_sentences",
-    "sentences_spec",
 ]

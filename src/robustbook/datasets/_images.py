@@ -18,8 +18,8 @@ from robustbook._checks.arguments import check_choice
 from robustbook._checks.extras import extra
 from robustbook._store import DataUnavailableError
 from robustbook._store.downloads import data_folder
-from robustbook.datasets._sentences import list_sentences, sentences_spec
-from robustbook.datasets._types import Arrays, CollectionSpec, Dataset, DatasetSpec
+from robustbook.datasets._sentences import SENTENCES
+from robustbook.datasets._types import Arrays, Dataset, DatasetSpec
 
 _ARCHIVE: Final = "cifar-10-python.tar.gz"
 #: sha256 of the pixels and labels that the PNG layout of CIFAR-10 holds.
@@ -27,7 +27,6 @@ _PICTURES: Final = {
     "train": "1e91790dbaf241617ca1f29a9aba08eb9a62df84cc90676b47edd05ad2ab3c94",
     "test1000": "2c7f1e2769a741f695dfd5f74aa4a4ef08a7d20b9ec8576214dabab76c75c784",
 }
-_DIGITS_SEED: Final = 20240601
 
 
 def digits_order() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -39,7 +38,7 @@ def digits_order() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     from sklearn.datasets import load_digits
 
     target = load_digits().target
-    random = np.random.RandomState(_DIGITS_SEED)
+    random = np.random.RandomState(20240601)
     classes = [random.permutation(np.flatnonzero(target == k)) for k in range(10)]
     train = np.concatenate([members[len(members) // 3 :] for members in classes])
     test = np.concatenate([members[: len(members) // 3] for members in classes])
@@ -59,8 +58,7 @@ def read_digits(spec: DatasetSpec, split: str) -> Arrays:
 
 def read_idx(path: Path) -> npt.NDArray[np.uint8]:
     """Read a gzipped IDX file of unsigned bytes."""
-    with gzip.open(path, "rb") as stream:
-        content = stream.read()
+    content = gzip.decompress(path.read_bytes())
     zeros, kind, rank = struct.unpack(">HBB", content[:4])
     if zeros != 0 or kind != 0x08:
         raise DataUnavailableError(f"{path}: not an IDX file of unsigned bytes")
@@ -106,9 +104,9 @@ def read_cifar10(spec: DatasetSpec, split: str) -> Arrays:
         and split != "test"
     ):
         return _read_pictures(folder / spec.name, split)
-    names = (
-        [f"data_batch_{i}" for i in range(1, 6)] if split == "train" else ["test_batch"]
-    )
+    names = ["test_batch"]
+    if split == "train":
+        names = [f"data_batch_{i}" for i in range(1, 6)]
     batches = {}
     with tarfile.open(spec.obtain(_ARCHIVE), "r:gz") as archive:
         for member in archive:
@@ -137,10 +135,8 @@ def _read_pictures(folder: Path, split: str) -> Arrays:
                 batches.append(np.asarray(picture).reshape(-1, 32, 32, 3))
         labels = labels[1000 * numbers.start : 1000 * numbers.stop]
         images = np.ascontiguousarray(np.concatenate(batches).transpose(0, 3, 1, 2))
-        if (
-            hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
-            != (_PICTURES[split])
-        ):
+        content = images.tobytes() + labels.tobytes()
+        if hashlib.sha256(content).hexdigest() != _PICTURES[split]:
             raise ValueError("expected the pixels and labels of the archive")
     # Files are opened before they are known to be sound: whatever damage raises.
     except Exception as error:
@@ -151,43 +147,36 @@ def _read_pictures(folder: Path, split: str) -> Arrays:
     return images, labels
 
 
-_MNIST_URL: Final = "https://ossci-datasets.s3.amazonaws.com/mnist/"
-_FASHION_URL: Final = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
-_CIFAR_URL: Final = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
-
-_IDX_FILES: Final = (
-    "train-images-idx3-ubyte.gz",
-    "train-labels-idx1-ubyte.gz",
-    "t10k-images-idx3-ubyte.gz",
-    "t10k-labels-idx1-ubyte.gz",
-)
-_MNIST_SUMS: Final = (
+#: The sums of MNIST's four files, in the order of `_IDX`, then of Fashion-MNIST's.
+_IDX: Final = [
+    f"{stem}-{kind}-ubyte.gz"
+    for stem in ("train", "t10k")
+    for kind in ("images-idx3", "labels-idx1")
+]
+_SUMS: Final = [
     "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
     "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
     "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
     "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-)
-_FASHION_SUMS: Final = (
     "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
     "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
     "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
     "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-)
+]
 _CIFAR_SUM: Final = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 
 
 def _like_mnist(
-    name: str, url: str, sums: tuple[str, ...], licence: str, source: str
+    name: str, address: str, sums: list[str], licence: str, source: str
 ) -> DatasetSpec:
     return DatasetSpec(
         name=name,
-        num_classes=10,
         image_shape=(1, 28, 28),
         split_sizes={"train": 60000, "test": 10000},
+        files=dict(zip(_IDX, sums, strict=True)),
+        address=address,
         licence=licence,
         source=source,
-        files=dict(zip(_IDX_FILES, sums, strict=True)),
-        urls={file: url + file for file in _IDX_FILES},
         read=read_mnist,
     )
 
@@ -197,32 +186,34 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
     for spec in (
         DatasetSpec(
             name="digits",
-            num_classes=10,
             image_shape=(1, 8, 8),
             split_sizes={"train": 1201, "test": 596},
             licence="CC BY 4.0 (UCI); the copy in scikit-learn: BSD-3-Clause",
             source="scikit-learn, sklearn.datasets.load_digits",
-            files={},
-            urls={},
             read=read_digits,
         ),
         _like_mnist(
-            *("mnist", _MNIST_URL, _MNIST_SUMS),
-            *("CC BY-SA 3.0", "LeCun, Cortes, Burges"),
+            "mnist",
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            _SUMS[:4],
+            "CC BY-SA 3.0",
+            "LeCun, Cortes, Burges",
         ),
         _like_mnist(
-            *("fashion-mnist", _FASHION_URL, _FASHION_SUMS),
-            *("MIT", "Zalando Research"),
+            "fashion-mnist",
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            _SUMS[4:],
+            "MIT",
+            "Zalando Research",
         ),
         DatasetSpec(
             name="cifar10",
-            num_classes=10,
             image_shape=(3, 32, 32),
             split_sizes={"train": 50000, "test": 10000, "test1000": 1000},
             licence="none stated; published for research",
             source="Krizhevsky, University of Toronto",
             files={_ARCHIVE: _CIFAR_SUM},
-            urls={_ARCHIVE: _CIFAR_URL},
+            address="https://www.cs.toronto.edu/~kriz/",
             read=read_cifar10,
         ),
     )
@@ -241,7 +232,7 @@ def list_datasets() -> list[str]:
 
 
 def dataset_spec(name: str) -> DatasetSpec:
-    """Return the registry's entry of a data set, one of :func:`list_datasets`.
+    """Return the registry's entry of a data set, of images or of sentences.
 
     Raises
     ------
@@ -253,7 +244,8 @@ def dataset_spec(name: str) -> DatasetSpec:
     >>> dataset_spec("digits").split_sizes
     {'train': 1201, 'test': 596}
     """
-    return _REGISTRY[check_choice("name", name, _REGISTRY)]
+    known = {**_REGISTRY, **SENTENCES}
+    return known[check_choice("name", name, known)]
 
 
 def load_dataset(name: str, split: str) -> Dataset:
@@ -284,7 +276,7 @@ def load_dataset(name: str, split: str) -> Dataset:
     >>> load_dataset("digits", "train")
     Dataset('digits', 'train', 1201 images of 1x8x8, 10 classes)
     """
-    spec = dataset_spec(name)
+    spec = _REGISTRY[check_choice("name", name, _REGISTRY)]
     spec.check_split(split)
     images, labels = spec.read(spec, split)
     if images.dtype == np.uint8:
@@ -331,9 +323,5 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
     >>> fetch("digits")
     []
     """
-    sentences = list_sentences()
-    check_choice("name", name, [*_REGISTRY, *sentences])
-    spec: CollectionSpec = (
-        sentences_spec(name) if name in sentences else _REGISTRY[name]
-    )
+    spec = dataset_spec(name)
     return [spec.obtain(file, progress=progress) for file in spec.files]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +79,14 @@ class Dataset:
         >>> load_dataset("digits", "test").subset([4, 2]).labels.shape
         torch.Size([2])
         """
-        places = index if isinstance(index, slice) else positions_of(index, len(self))
+        places = positions_of(index, len(self))
         return replace(self, images=self.images[places], labels=self.labels[places])
 
 
-def positions_of(index: npt.ArrayLike | Tensor, length: int) -> Tensor:
-    """Positions (int64) from positions or a mask."""
+def positions_of(index: Any, length: int) -> Tensor:
+    """Positions (int64) from positions, a slice, or a mask."""
+    if isinstance(index, slice):
+        index = range(length)[index]
     array = np.asarray(index.cpu() if isinstance(index, Tensor) else index)
     if array.ndim != 1:
         raise ValueError(f"index: expected one dimension, got shape {array.shape}")
@@ -104,16 +106,43 @@ def positions_of(index: npt.ArrayLike | Tensor, length: int) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectionSpec:
-    """What the registry knows of a collection of images or sentences."""
+class DatasetSpec:
+    """What the registry knows of a data set of images or sentences.
+
+    Attributes
+    ----------
+    name : str
+        The name that :func:`load_dataset` or :func:`load_sentences` takes.
+    split_sizes : dict of str to int
+        The splits and their numbers of samples.
+    licence, source : str
+        For the data card.
+    files : dict of str to str
+        The sha256 of each downloadable file.
+    address, folder : str
+        Where the files are in public, and in ``ROBUSTBOOK_DATA`` (there in a folder of
+        the data set's name by default).
+    num_classes, image_shape : int, (int, int, int)
+        The number of classes; channels, height and width of an image.
+    read : callable
+        Reads a split, or all sentences class by class.
+    """
 
     name: str
     split_sizes: dict[str, int]
     licence: str
     source: str
-    files: dict[str, str]
-    urls: dict[str, str]
+    read: Callable[..., Any]
+    files: dict[str, str] = field(default_factory=dict)
+    address: str = ""
     folder: str = ""
+    num_classes: int = 10
+    image_shape: tuple[int, ...] = ()
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """The public address of each file."""
+        return {file: self.address + file for file in self.files}
 
     def check_split(self, split: str) -> None:
         """Refuse a split that is not among `split_sizes`."""
@@ -130,33 +159,3 @@ class CollectionSpec:
             progress=progress,
             remedy=f"run `robustbook data fetch {self.name}`",
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class DatasetSpec(CollectionSpec):
-    """What the registry knows of a data set of images.
-
-    Attributes
-    ----------
-    name : str
-        The name that :func:`load_dataset` takes.
-    split_sizes : dict of str to int
-        The splits and their numbers of samples.
-    licence, source : str
-        For the data card.
-    files, urls : dict of str to str
-        The sha256 and the public address of each downloadable file.
-    folder : str
-        Where the files lie in ``ROBUSTBOOK_DATA``; in one of the data set's name by
-        default.
-    num_classes : int
-        The number of classes.
-    image_shape : (int, int, int)
-        Channels, height, width.
-    read : callable
-        Reads a split into arrays of images and labels.
-    """
-
-    num_classes: int
-    image_shape: tuple[int, int, int]
-    read: Callable[[DatasetSpec, str], Arrays]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from itertools import count
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -16,37 +15,29 @@ from robustbook.datasets.diagvib import Environment, draw
 
 __all__ = ["write_stand_ins"]
 
-_BASE: Final = Environment(
-    hue="blue", lightness="darker", scale="large", texture="tiles"
-)
-_SPLITS: Final = ("train", "validation", "test")
-#: What the domains look like; a 2 stands for the first class, a 6 for the second.
-_DOMAINS: Final = {
-    "waterbirds": [_BASE, _BASE.changed(hue="cyan")],
-    "celebA": [_BASE, _BASE.changed(texture="lava")],
-    "camelyon17": [
-        _BASE.changed(hue=hue) for hue in ("blue", "yellow", "green", "cyan", "magenta")
-    ],
-}
-_HELD: Final = {(label, domain): 50 for label in (0, 1) for domain in (0, 1)}
-_HOSPITALS: Final = (0, 3, 4)
-#: How many of each class and domain, by split.
-_COUNTS: Final[dict[str, list[dict[tuple[int, int], int]]]] = {
-    "waterbirds": [
-        {(0, 0): 240, (0, 1): 60, (1, 0): 60, (1, 1): 240},
-        _HELD,
-        _HELD,
-    ],
-    "celebA": [
-        {(0, 0): 264, (0, 1): 246, (1, 0): 84, (1, 1): 6},
-        _HELD,
-        _HELD,
-    ],
-    "camelyon17": [
-        {(label, domain): 100 for label in (0, 1) for domain in _HOSPITALS},
-        {(label, domain): 50 for label in (0, 1) for domain in _HOSPITALS},
-        {(label, 2): 100 for label in (0, 1)},
-    ],
+_BASE: Final = Environment("blue", "darker", "tiles", scale="large")
+_BOTH: Final = [(label, domain) for label in (0, 1) for domain in (0, 1)]
+_HELD: Final = dict.fromkeys(_BOTH, 50)
+_INSIDE: Final = [(label, hospital) for label in (0, 1) for hospital in (0, 3, 4)]
+#: What the domains look like, and how many there are of each class and domain, by
+#: split; a 2 stands for the first class, a 6 for the second.
+_SETS: Final[dict[str, tuple[list[Environment], list[dict[tuple[int, int], int]]]]] = {
+    "waterbirds": (
+        [_BASE, _BASE.changed(hue="cyan")],
+        [dict(zip(_BOTH, (240, 60, 60, 240), strict=True)), _HELD, _HELD],
+    ),
+    "celebA": (
+        [_BASE, _BASE.changed(texture="lava")],
+        [dict(zip(_BOTH, (264, 246, 84, 6), strict=True)), _HELD, _HELD],
+    ),
+    "camelyon17": (
+        [_BASE.changed(hue=h) for h in ("blue", "yellow", "green", "cyan", "magenta")],
+        [
+            dict.fromkeys(_INSIDE, 100),
+            dict.fromkeys(_INSIDE, 50),
+            {(0, 2): 100, (1, 2): 100},
+        ],
+    ),
 }
 
 
@@ -74,21 +65,23 @@ def write_stand_ins(folder: Path | str, *, seed: int = 0) -> None:
     ...     len(load_wild("celebA", "train", root=folder))
     600
     """
-    home = Path(folder)
-    _write_waterbirds(home / "waterbirds_v1.0", seed)
-    _write_celeba(home / "celebA_v1.0", seed)
-    _write_camelyon17(home / "camelyon17_v1.0", seed)
+    for name, write in _WRITERS.items():
+        write(Path(folder, f"{name}_v1.0"), enumerate(_pictures(name, seed)))
+
+
+_Pictures = Iterable[tuple[int, tuple[int, int, int, Tensor]]]
 
 
 def _pictures(name: str, seed: int) -> Iterator[tuple[int, int, int, Tensor]]:
     """Split, class, domain and picture of everything in a data set."""
-    for split, counts in enumerate(_COUNTS[name]):
-        for (label, domain), number in counts.items():
+    domains, counts = _SETS[name]
+    for split, part in enumerate(("train", "validation", "test")):
+        for (label, domain), number in counts[split].items():
             scenes = draw(
-                _DOMAINS[name][domain],
+                domains[domain],
                 shapes=[(2, 6)[label]],
                 count=number,
-                split=_SPLITS[split],
+                split=part,
                 seed=seed + 100 * split + 10 * domain,
             )
             for picture in scenes.images(size=32, dtype=torch.uint8):
@@ -103,43 +96,46 @@ def _save(path: Path, picture: Tensor) -> None:
     Image.fromarray(picture.permute(1, 2, 0).numpy()).save(path)
 
 
-def _write_table(path: Path, rows: list[dict[str, Any]]) -> None:
+def _write_table(path: Path, columns: str, rows: list[tuple[object, ...]]) -> None:
     with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+        csv.writer(stream).writerows([columns.split(), *rows])
 
 
-def _write_waterbirds(folder: Path, seed: int) -> None:
-    rows: list[dict[str, Any]] = []
-    for split, label, domain, picture in _pictures("waterbirds", seed):
-        name = f"001.Some_Bird/Some_Bird_{len(rows):04}.png"
+def _write_waterbirds(folder: Path, pictures: _Pictures) -> None:
+    rows: list[tuple[object, ...]] = []
+    for number, (split, label, domain, picture) in pictures:
+        name = f"001.Some_Bird/Some_Bird_{number:04}.png"
         _save(folder / name, picture)
-        row = {"img_id": len(rows), "img_filename": name, "y": label}
-        rows.append({**row, "split": split, "place": domain})
-    _write_table(folder / "metadata.csv", rows)
+        rows.append((number, name, label, split, domain))
+    _write_table(folder / "metadata.csv", "img_id img_filename y split place", rows)
 
 
-def _write_celeba(folder: Path, seed: int) -> None:
-    attributes, parts = [], []
-    numbers = count(1)
-    for split, label, domain, picture in _pictures("celebA", seed):
-        name = f"{next(numbers):06}.png"
+def _write_celeba(folder: Path, pictures: _Pictures) -> None:
+    signs: list[tuple[object, ...]] = []
+    parts: list[tuple[object, ...]] = []
+    for number, (split, label, domain, picture) in pictures:
+        name = f"{number + 1:06}.png"
         _save(folder / "img_align_celeba" / name, picture)
-        signs = {"Blond_Hair": 2 * label - 1, "Male": 2 * domain - 1}
-        attributes.append({"image_id": name, **signs})
-        parts.append({"image_id": name, "partition": split})
-    _write_table(folder / "list_attr_celeba.csv", attributes)
-    _write_table(folder / "list_eval_partition.csv", parts)
+        signs.append((name, 2 * label - 1, 2 * domain - 1))
+        parts.append((name, split))
+    _write_table(folder / "list_attr_celeba.csv", "image_id Blond_Hair Male", signs)
+    _write_table(folder / "list_eval_partition.csv", "image_id partition", parts)
 
 
-def _write_camelyon17(folder: Path, seed: int) -> None:
-    rows: list[dict[str, Any]] = []
-    for split, label, domain, picture in _pictures("camelyon17", seed):
-        place = {"x_coord": 32 * len(rows), "y_coord": 0}
-        slide = f"patient_{20 * domain:03}_node_1"
-        name = f"patch_{slide}_x_{place['x_coord']}_y_0.png"
+def _write_camelyon17(folder: Path, pictures: _Pictures) -> None:
+    rows: list[tuple[object, ...]] = []
+    for number, (split, label, hospital, picture) in pictures:
+        patient = f"{20 * hospital:03}"
+        slide = f"patient_{patient}_node_1"
+        name = f"patch_{slide}_x_{32 * number}_y_0.png"
         _save(folder / "patches" / slide / name, picture)
-        row = {"patient": f"{20 * domain:03}", "node": 1, **place, "tumor": label}
-        rows.append({**row, "center": domain, "split": int(split == 1)})
-    _write_table(folder / "metadata.csv", rows)
+        rows.append((patient, 1, 32 * number, 0, label, hospital, int(split == 1)))
+    columns = "patient node x_coord y_coord tumor center split"
+    _write_table(folder / "metadata.csv", columns, rows)
+
+
+_WRITERS: Final = {
+    "waterbirds": _write_waterbirds,
+    "celebA": _write_celeba,
+    "camelyon17": _write_camelyon17,
+}

@@ -72,15 +72,7 @@ class WildDataset:
         return self.domains * len(self.class_names) + self.labels
 
     def subset(self, index: Any) -> WildDataset:
-        """Return some of the photographs, in the order of an index.
-
-        Parameters
-        ----------
-        index : sequence of int, Tensor or ndarray
-            Positions, or a mask of one bool for each photograph.
-        """
-        if isinstance(index, slice):
-            index = range(len(self))[index]
+        """Return some of the photographs: positions, or a mask, in its order."""
         positions = positions_of(index, len(self)).numpy()
         return replace(
             self,
@@ -93,21 +85,13 @@ class WildDataset:
         """Return the photographs of each domain that there is, by its name."""
         present = set(self.domains.tolist())
         return {
-            name: self.subset((self.domains == number).numpy())
+            name: self.subset(self.domains == number)
             for number, name in enumerate(self.domain_names)
             if number in present
         }
 
     def sample(self, count: int, *, seed: int = 0) -> WildDataset:
-        """Return some photographs, drawn without repetition, in their order.
-
-        Parameters
-        ----------
-        count : int
-            How many; all of them if there are no more.
-        seed : int, default 0
-            Seed of the choice.
-        """
+        """Return `count` photographs, drawn without repetition, in their order."""
         check_count("count", count)
         random = np.random.default_rng(check_count("seed", seed, minimum=0))
         return self.subset(np.sort(random.random(len(self)).argsort()[:count]))

@@ -7,19 +7,7 @@ The project's checkpoints are the safetensors files of ``data/checkpoints``;
 accuracy.
 """
 
-from robustbook.models._architectures import (
-    CifarResNet,
-    ConvNet,
-    LinearClassifier,
-    Normalized,
-    PlainResNet,
-    PooledConvNet,
-    PreactResNet,
-    SmallCNN,
-    StridedCNN,
-    build_model,
-    register_architecture,
-)
+from robustbook.models._architectures import Normalized, build_model
 from robustbook.models._defenses import (
     JPEGReverseSigmoid,
     jpeg_compress,
@@ -29,7 +17,6 @@ from robustbook.models._evaluate import features_of, logits_of, resolve_device
 from robustbook.models._load import load_model
 from robustbook.models._project import (
     checkpoint_entry,
-    checkpoint_metadata,
     list_models,
     save_checkpoint,
     training_runs,
@@ -43,21 +30,12 @@ from robustbook.models._public import (
 from robustbook.models._robustbench import load_robustbench
 
 __all__ = [
-    "CifarResNet",
-    "ConvNet",
     "JPEGReverseSigmoid",
-    "LinearClassifier",
     "Normalized",
-    "PlainResNet",
-    "PooledConvNet",
-    "PreactResNet",
     "PublicModel",
-    "SmallCNN",
     "Source",
-    "StridedCNN",
     "build_model",
     "checkpoint_entry",
-    "checkpoint_metadata",
     "features_of",
     "jpeg_compress",
     "list_models",
@@ -66,7 +44,6 @@ __all__ = [
     "load_robustbench",
     "logits_of",
     "public_model",
-    "register_architecture",
     "resolve_device",
     "reverse_sigmoid",
     "save_checkpoint",

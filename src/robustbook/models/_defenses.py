@@ -182,14 +182,13 @@ def _log_complement(log_y: Tensor) -> Tensor:
     return torch.log(-torch.expm1(small)).scatter(1, top, others)
 
 
-class _BehindJPEG(nn.Module):
-    def __init__(self, model: nn.Module, quality: int) -> None:
+class _JPEG(nn.Module):
+    def __init__(self, quality: int) -> None:
         super().__init__()
-        self.model = model
         self.quality = quality
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.model(jpeg_compress(images, quality=self.quality))
+        return jpeg_compress(images, quality=self.quality)
 
 
 class JPEGReverseSigmoid(nn.Module):
@@ -222,12 +221,12 @@ class JPEGReverseSigmoid(nn.Module):
     --------
     >>> from robustbook.models import load_model
     >>> defended = JPEGReverseSigmoid(load_model("digits-cnn"), quality=75)
-    >>> defended(torch.zeros(2, 1, 8, 8)).shape
-    torch.Size([2, 10])
+    >>> [f(torch.zeros(2, 1, 8, 8)).shape[1] for f in (defended, defended.surrogate)]
+    [10, 10]
     >>> defended
     JPEGReverseSigmoid(
       quality=75, beta=1, gamma=0.1, straight_through=True
-      (model): SmallCNN(...
+      (model): Sequential(...
     """
 
     def __init__(
@@ -257,19 +256,14 @@ class JPEGReverseSigmoid(nn.Module):
     def surrogate(self) -> nn.Module:
         """What an attacker who knows the defense attacks: all but the Reverse Sigmoid.
 
-        The model behind the same compression, with straight-through gradients. With the
-        default parameters, it predicts as the defended model does where a class has
-        more than half of the probability; and its other classes are in their true
-        order.
-
-        Examples
-        --------
-        >>> from robustbook.models import load_model
-        >>> load_model("digits-cnn+jpeg-rs").surrogate(torch.zeros(2, 1, 8, 8)).shape
-        torch.Size([2, 10])
+        With the default parameters, it predicts as the defended model does where a
+        class has more than half of the probability; and its other classes are in their
+        true order.
         """
-        surrogate = _BehindJPEG(self.model, self.quality)
-        surrogate.training = self.training  # train() would reach the model inside
+        jpeg = _JPEG(self.quality)
+        surrogate = nn.Sequential(jpeg, self.model)
+        # train() would reach the model inside.
+        jpeg.training = surrogate.training = self.training
         return surrogate
 
     def extra_repr(self) -> str:

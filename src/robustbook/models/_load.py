@@ -92,13 +92,8 @@ def load_model(
         return _DEFENSES[suffix](model).eval()
     if name.startswith(PREFIX):
         zoo, threat_model, rest = _robustbench_name(name)
-        return load_robustbench(
-            rest,
-            dataset=zoo,
-            threat_model=threat_model,
-            directory=directory,
-            device=device,
-        )
+        options: dict[str, Any] = {"directory": directory, "device": device}
+        return load_robustbench(rest, dataset=zoo, threat_model=threat_model, **options)
     if ":" in name:
         model = _imported(name)
     elif name in list_public_models():
@@ -115,17 +110,15 @@ def load_model(
     return model.requires_grad_(False).eval().to(resolve_device(device))
 
 
-def _robustbench_name(name: str) -> tuple[str, str, str]:
+def _robustbench_name(name: str) -> list[str]:
     """Split robustbench:NAME or robustbench:DATASET/THREAT/NAME."""
     parts = name.removeprefix(PREFIX).split("/")
-    if len(parts) == 1:
-        return "cifar10", "Linf", parts[0]
-    if len(parts) == 3:
-        return parts[0], parts[1], parts[2]
-    raise ValueError(
-        f"name: expected {PREFIX}NAME or {PREFIX}DATASET/THREAT/NAME, such as "
-        f"{PREFIX}imagenet/Linf/Wong2020Fast; got {name!r}"
-    )
+    if len(parts) not in (1, 3):
+        raise ValueError(
+            f"name: expected {PREFIX}NAME or {PREFIX}DATASET/THREAT/NAME, such as "
+            f"{PREFIX}imagenet/Linf/Wong2020Fast; got {name!r}"
+        )
+    return ["cifar10", "Linf", *parts][-3:]
 
 
 class _RefusedError(Exception):
@@ -184,9 +177,9 @@ def _attribute(module: Any, attribute: str) -> Any:
         except AttributeError:
             names = getattr(value, "__dict__", {})
             public = sorted(key for key in names if not key.startswith("_"))
-            raise _RefusedError(
-                f"{place} has no attribute {part}{_among(public)}"
-            ) from None
+            shown = ", ".join(public[:8]) + ", …" * (len(public) > 8)
+            known = f"; it has {shown}" * bool(public)
+            raise _RefusedError(f"{place} has no attribute {part}{known}") from None
         except (Exception, SystemExit) as error:
             raise _RefusedError(
                 f"{part} of {place} raises {_in_words(error)}"
@@ -232,13 +225,6 @@ def _required(function: Callable[..., Any]) -> list[str]:
         if parameter.default is parameter.empty
         and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-
-
-def _among(names: list[str], most: int = 8) -> str:
-    if not names:
-        return ""
-    shown = ", ".join(names[:most])
-    return f"; it has {shown}{', …' if len(names) > most else ''}"
 
 
 def _in_words(error: BaseException) -> str:

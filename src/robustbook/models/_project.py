@@ -20,22 +20,20 @@ from robustbook._store import (
 )
 from robustbook.models._architectures import build_model
 
-_METADATA_KEY: Final = "robustbook"
 _REGISTRY: Final = "registry.json"
 
-_ENTRY_KEYS: Final = frozenset(
-    ("model", "file", "sha256", "arch", "options", "seed", "command")
-)
+_ENTRY_KEYS: Final = {"model", "file", "sha256", "arch", "options", "seed", "command"}
 
 
-def _checkpoints(folder: Path) -> dict[str, dict[str, Any]]:
-    """The entries of a registry, which the caller must not change."""
+def _checkpoints(folder: Path, *, note: bool = False) -> dict[str, dict[str, Any]]:
+    """The entries of a registry; `note` for who depends on which there are."""
     path = folder / _REGISTRY
-    modified = path.stat().st_mtime_ns if path.is_file() else 0
-    return _read_checkpoints(path, modified)
+    if note:
+        note_read(path, "checkpoints")
+    return _read_checkpoints(path, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=8)  # what is returned must not be changed
 def _read_checkpoints(path: Path, modified: int) -> dict[str, dict[str, Any]]:
     remedy = (
         "restore it from the repository, or retrain with "
@@ -72,7 +70,7 @@ def list_models(*, directory: Path | str | None = None) -> list[str]:
     >>> [name for name in list_models() if name.startswith("digits-cnn-adv")][:2]
     ['digits-cnn-adv-s0', 'digits-cnn-adv-s1']
     """
-    return sorted(_listed(_folder(directory)))
+    return sorted(_checkpoints(_folder(directory), note=True))
 
 
 def training_runs(name: str, *, directory: Path | str | None = None) -> list[str]:
@@ -95,18 +93,12 @@ def training_runs(name: str, *, directory: Path | str | None = None) -> list[str
     >>> training_runs("digits-cnn")[:3]
     ['digits-cnn-s0', 'digits-cnn-s1', 'digits-cnn-s2']
     """
-    checkpoints = _listed(_folder(directory))
+    checkpoints = _checkpoints(_folder(directory), note=True)
     runs = _runs(name, checkpoints)
     if not runs:
         models = sorted({entry["model"] for entry in checkpoints.values()})
         raise ValueError(f"name: expected one of {', '.join(models)}; got {name!r}")
     return runs
-
-
-def _listed(folder: Path) -> dict[str, dict[str, Any]]:
-    """The entries, for who depends on which there are."""
-    note_read(folder / _REGISTRY, "checkpoints")
-    return _checkpoints(folder)
 
 
 def _runs(name: str, checkpoints: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -194,7 +186,7 @@ def save_checkpoint(
     path : Path
         Where to write.
     description : mapping
-        What to store beside the weights; must be JSON.
+        What to store beside the weights, as JSON under the key "robustbook".
     """
     from safetensors.torch import save_file
 
@@ -203,15 +195,6 @@ def save_checkpoint(
         for key, value in model.state_dict().items()
     }
     # One metadata key: safetensors writes several in no fixed order.
-    metadata = {_METADATA_KEY: json.dumps(dict(description), sort_keys=True)}
+    metadata = {"robustbook": json.dumps(dict(description), sort_keys=True)}
     save_file(state, path, metadata=metadata)
     return sha256_of(path)
-
-
-def checkpoint_metadata(path: Path) -> dict[str, Any]:
-    """Read the description that :func:`save_checkpoint` stored beside the weights."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as file:
-        content: dict[str, Any] = json.loads(file.metadata()[_METADATA_KEY])
-    return content

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from robustbook._checks.arguments import check_choice
 from robustbook._store import user_cache
@@ -115,11 +115,11 @@ def public_model(name: str) -> PublicModel:
     return _REGISTRY[check_choice("name", name, _REGISTRY)]
 
 
-def obtain_public(name: str, *, directory: Path | str | None = None) -> Path:
-    """Find the file of a public checkpoint, or download it; its sum is checked."""
+def load_public(name: str, *, directory: Path | str | None = None) -> nn.Module:
+    """Load a public checkpoint; see :func:`load_model`."""
     entry = public_model(name)
     place = f"{entry.name}/{entry.file}"
-    return obtain(
+    path = obtain(
         entry.name,
         f"models/{place}",
         url=entry.url,
@@ -127,28 +127,13 @@ def obtain_public(name: str, *, directory: Path | str | None = None) -> Path:
         cache=user_cache("models") / entry.name,
         first=None if directory is None else Path(directory, place),
     )
-
-
-def load_public(name: str, *, directory: Path | str | None = None) -> nn.Module:
-    """Load a public checkpoint; see :func:`load_model`."""
-    entry = public_model(name)
-    path = obtain_public(name, directory=directory)
     # A list or a dict around the weights, and DataParallel's prefix, are undone.
     state = torch.load(path, map_location="cpu", weights_only=True)
-    while not (isinstance(state, dict) and _all_tensors(state)):
+    while not isinstance(state, dict) or "state_dict" in state:
         state = state["state_dict"] if isinstance(state, dict) else state[0]
     model = build_model(entry.arch, seed=0, options=entry.options)
-    model.load_state_dict(
-        {key.removeprefix("module."): value for key, value in state.items()}
-    )
+    model.load_state_dict({k.removeprefix("module."): v for k, v in state.items()})
     return Normalized(model, mean=entry.mean, std=entry.std)
-
-
-def _all_tensors(state: dict[str, Any]) -> bool:
-    return all(isinstance(value, Tensor) for value in state.values())
-
-
-_GRAY_28: Final = {"channels": 1, "size": 28}
 
 
 def _convolutions(*layers: tuple[int, int, int, int], linear: list[int]) -> _Arch:
@@ -160,7 +145,7 @@ def _lenet(*layers: tuple[int, int, int], **options: Any) -> _Arch:
 
 
 def _gray(arch: _Arch) -> _Arch:
-    return arch[0], {**arch[1], **_GRAY_28}
+    return arch[0], {**arch[1], "channels": 1, "size": 28}
 
 
 def _marabou(width: int) -> _Arch:
@@ -272,23 +257,24 @@ mnist-madry_tiny_adv 0.972 madry-tiny raw abc bab_attack/MadryCNN_no_maxpool_tin
 """
 
 
-def _read_table(lines: list[str]) -> dict[str, PublicModel]:
-    entries = {}
-    for line, sha256 in zip(lines[::2], lines[1::2], strict=True):
-        name, accuracy, arch, normalization, source, path = line.split()
-        repository, suffix = _SOURCES[source]
-        entries[name] = PublicModel(
-            name,
-            name.partition("-")[0].replace("fashion", "fashion-mnist"),
-            *_ARCHITECTURES[arch],
-            *_NORMALIZATIONS[normalization],
-            float(accuracy),
-            repository,
-            path,
-            f"weights.{suffix}",
-            sha256,
-        )
-    return entries
+def _entry(line: str, sha256: str) -> PublicModel:
+    name, accuracy, arch, normalization, source, path = line.split()
+    dataset = name.partition("-")[0].replace("fashion", "fashion-mnist")
+    repository, suffix = _SOURCES[source]
+    return PublicModel(
+        name,
+        dataset,
+        *_ARCHITECTURES[arch],
+        *_NORMALIZATIONS[normalization],
+        float(accuracy),
+        repository,
+        path,
+        f"weights.{suffix}",
+        sha256,
+    )
 
 
-_REGISTRY: Final = _read_table(_TABLE.splitlines())
+_LINES: Final = _TABLE.splitlines()
+_REGISTRY: Final = {
+    entry.name: entry for entry in map(_entry, _LINES[::2], _LINES[1::2])
+}

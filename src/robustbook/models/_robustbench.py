@@ -10,10 +10,10 @@ import sys
 import types
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from torch import nn
 
@@ -26,6 +26,8 @@ from robustbook.models._evaluate import resolve_device
 
 #: What a name begins with to mean a model of RobustBench.
 PREFIX: Final = "robustbench:"
+#: Has torch.load read tensors only; before torch 2.6 it runs any code.
+_TENSORS_ONLY: Final = patch.dict(os.environ, {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"})
 
 
 def load_robustbench(
@@ -102,7 +104,7 @@ def load_robustbench(
 
     check(files)
     try:
-        with _tensors_only(), warnings.catch_warnings():
+        with _TENSORS_ONLY, warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.simplefilter("ignore", FutureWarning)
             model: nn.Module = robustbench.load_model(
@@ -154,21 +156,6 @@ def _model_directory(directory: Path | str | None) -> Path:
     if folder is not None and (folder / "robustbench").is_dir():
         return folder / "robustbench"
     return user_cache("robustbench")
-
-
-@contextmanager
-def _tensors_only() -> Iterator[None]:
-    """Have torch.load read tensors only; before torch 2.6 it runs any code."""
-    variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-    before = os.environ.get(variable)
-    os.environ[variable] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[variable]
-        else:
-            os.environ[variable] = before
 
 
 def _source(gdrive_id: str | None) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from robustbook._checks.arguments import check_positive
 from robustbook._checks.models import check_model_logits, model_dtype
 from robustbook._store.files import check_writable
 from robustbook.lenses import LENSES
@@ -53,12 +54,9 @@ class Request:
         _check_packages(self.skip)
         if self.eps is not None:
             parse_bound(self.eps)
-        if self.sigma is not None and not 0 < self.sigma < float("inf"):
-            raise ValueError(f"--sigma: expected a positive number, got {self.sigma}")
-        if self.minutes is not None and not 0 < self.minutes < float("inf"):
-            raise ValueError(
-                f"--minutes: expected a positive number, got {self.minutes:g}"
-            )
+        for option, value in (("--sigma", self.sigma), ("--minutes", self.minutes)):
+            if value is not None:
+                check_positive(option, value)
         if self.seed >= 2**63:
             raise ValueError(f"--seed: expected less than 2**63, got {self.seed}")
         unknown = sorted({*self.skip} - {*LENSES})

@@ -13,7 +13,7 @@ from typing import Any
 
 from robustbook._checks.arguments import check_count
 from robustbook._store.cache import earlier_work
-from robustbook.datasets import dataset_spec, sentences_spec
+from robustbook.datasets import dataset_spec
 from robustbook.models import (
     checkpoint_entry,
     list_public_models,
@@ -70,10 +70,8 @@ def inputs_of(settings: Iterable[Setting]) -> dict[str, str]:
     for setting in settings:
         for name in setting.checkpoints():
             sums |= _checkpoint(name.partition("+")[0])
-        if setting.kind == "images":
+        if setting.kind in ("images", "sentences"):
             sums |= dataset_spec(setting.dataset).files
-        elif setting.kind == "sentences":
-            sums |= sentences_spec(setting.dataset).files
     return sums
 
 

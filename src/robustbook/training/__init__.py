@@ -16,11 +16,9 @@ from robustbook.training._learners import (
     IRM,
     LISA,
     Learner,
-    cutmix,
     irm_penalty,
-    mixup,
 )
-from robustbook.training._loop import EarlyStopping, History
+from robustbook.training._loop import History
 from robustbook.training._losses import (
     Loss,
     add_gaussian_noise,
@@ -42,7 +40,6 @@ __all__ = [
     "IRM",
     "LISA",
     "RECIPES",
-    "EarlyStopping",
     "History",
     "Learner",
     "LongTraining",
@@ -52,10 +49,8 @@ __all__ = [
     "add_gaussian_noise",
     "adversarial_loss",
     "cross_entropy_loss",
-    "cutmix",
     "gradient_norm_loss",
     "irm_penalty",
-    "mixup",
     "train_classifier",
     "train_domains",
 ]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -13,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._checks.arguments import (
-    check_choice,
     check_count,
     check_fraction,
     check_non_negative,
@@ -116,27 +113,24 @@ class LISA:
 
     Every batch is mixed in one of two ways, at random: images of the same class from
     different domains (LISA-L), or of different classes from the same domain (LISA-D;
-    the PA thesis uses the two names the other way around). Source: H. Yao et al., ICML
-    2022.
+    the PA thesis uses the two names the other way around); two images are blended, by
+    mixup (H. Zhang et al., ICLR 2018). Source: H. Yao et al., ICML 2022.
 
     Parameters
     ----------
     across_domains : float, default 0.5
         Probability of mixing across domains.
-    mix : {"mixup", "cutmix"}, default "mixup"
-        Blend two images, or paste a rectangle of one into the other.
     alpha : float, default 2.0
         The weights of the two are drawn from Beta(alpha, alpha), once for a batch.
 
     Examples
     --------
-    >>> LISA(mix="cutmix").name
-    'LISA'
+    >>> LISA(across_domains=1.0)
+    LISA(across_domains=1.0, alpha=2.0)
     """
 
     name: ClassVar[str] = "LISA"
     across_domains: float = 0.5
-    mix: str = "mixup"
     alpha: float = 2.0
 
     def __post_init__(self) -> None:
@@ -144,7 +138,6 @@ class LISA:
         alpha = check_positive("alpha", self.alpha)
         object.__setattr__(self, "across_domains", across)
         object.__setattr__(self, "alpha", alpha)
-        check_choice("mix", self.mix, _MIXES)
 
     def loss(
         self,
@@ -162,8 +155,7 @@ class LISA:
         seed = int(torch.randint(2**63 - 1, (), generator=generator))
         weight = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
         first, second = images.flatten(0, 1), images.flatten(0, 1)[partner]
-        mixed, weight = _MIXES[self.mix](first, second, weight, generator=generator)
-        logits = model(mixed).float()
+        logits = model(torch.lerp(second, first, weight)).float()
         own = F.cross_entropy(logits, labels.flatten())
         other = F.cross_entropy(logits, labels.flatten()[partner])
         risk = weight * own + (1.0 - weight) * other
@@ -196,93 +188,6 @@ def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
     expected = (logits.softmax(1) * logits).sum(1)
     own = logits.gather(1, labels[:, None])[:, 0]
     return (expected - own).mean().square()
-
-
-def mixup(
-    first: Tensor,
-    second: Tensor,
-    weight: float,
-    *,
-    generator: torch.Generator | None = None,
-) -> tuple[Tensor, float]:
-    """Return ``weight * first + (1 - weight) * second``, and `weight`.
-
-    Source: H. Zhang et al., ICLR 2018.
-
-    Parameters
-    ----------
-    first, second : Tensor, shape (n, C, H, W)
-        The images.
-    weight : float
-        Share of the first ones, in [0, 1].
-    generator : torch.Generator, optional
-        Not used.
-
-    Examples
-    --------
-    >>> mixup(torch.zeros(1, 1, 1, 2), torch.ones(1, 1, 1, 2), 0.75)
-    (tensor([[[[0.2500, 0.2500]]]]), 0.75)
-    """
-    _check_mixed(first, second, weight)
-    return torch.lerp(second, first, weight), weight
-
-
-def cutmix(
-    first: Tensor, second: Tensor, weight: float, *, generator: torch.Generator
-) -> tuple[Tensor, float]:
-    """Paste a rectangle of each second image into the first.
-
-    Source: S. Yun et al., ICCV 2019.
-
-    Parameters
-    ----------
-    first, second, weight
-        As for :func:`mixup`; the share is aimed at.
-    generator : torch.Generator
-        Draws the middle of the rectangle, the same for all pairs.
-
-    Returns
-    -------
-    (Tensor, float)
-        The images, and the share of the first ones as it is: the rectangle has whole
-        pixels, and what lies outside the image is cut off.
-
-    Examples
-    --------
-    >>> black, white = torch.zeros(1, 1, 8, 8), torch.ones(1, 1, 8, 8)
-    >>> mixed, weight = cutmix(black, white, 0.75, generator=torch.Generator())
-    >>> float(mixed.mean()) == 1 - weight
-    True
-    """
-    _check_mixed(first, second, weight)
-    height, width = first.shape[-2:]
-    side = math.sqrt(1.0 - weight)
-    middle = torch.rand(2, generator=generator).tolist()
-    sides = []
-    for length, place in zip((height, width), middle, strict=True):
-        half = side * length / 2
-        low, high = round(place * length - half), round(place * length + half)
-        sides.append((max(low, 0), min(high, length)))
-    (top, bottom), (left, right) = sides
-    mixed = first.clone()
-    mixed[..., top:bottom, left:right] = second[..., top:bottom, left:right]
-    return mixed, 1.0 - (bottom - top) * (right - left) / (height * width)
-
-
-def _check_mixed(first: Tensor, second: Tensor, weight: float) -> None:
-    check_fraction("weight", weight)
-    if first.shape != second.shape or first.dtype != second.dtype:
-        raise ValueError(
-            "first and second: expected images of one shape and dtype, got "
-            f"{tuple(first.shape)} {first.dtype} and {tuple(second.shape)} "
-            f"{second.dtype}"
-        )
-
-
-_MIXES: Final[dict[str, Callable[..., tuple[Tensor, float]]]] = {
-    "mixup": mixup,
-    "cutmix": cutmix,
-}
 
 
 def _partners(labels: Tensor, across: bool, generator: torch.Generator) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
 
-from robustbook._checks.arguments import check_choice, check_count
+from robustbook._checks.arguments import check_count
 from robustbook._store.sums import code_sum, tensors_sum
 from robustbook.datasets import Dataset
 from robustbook.training._learners import Learner
@@ -40,35 +40,6 @@ Batches = Callable[[torch.Generator], Iterator[tuple[Tensor, Tensor]]]
 Scores = Callable[[nn.Module], tuple[dict[str, float], dict[str, float]]]
 
 
-@dataclass(frozen=True)
-class EarlyStopping:
-    """When to stop: after `patience` epochs without a better one by a criterion.
-
-    Parameters
-    ----------
-    criterion : str
-        A column of :attr:`History.rows`, such as "ID/pa": more is better.
-    patience : int
-        At least 1.
-
-    Examples
-    --------
-    >>> EarlyStopping("ID/pa", patience=10)
-    EarlyStopping(criterion='ID/pa', patience=10)
-    """
-
-    criterion: str
-    patience: int
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.criterion, str):
-            raise TypeError(
-                f"criterion: expected a column's name, got {self.criterion!r}"
-            )
-        # A plain integer, so that equal ones look the same in checkpoints.
-        object.__setattr__(self, "patience", check_count("patience", self.patience))
-
-
 @dataclass
 class History:
     """What was measured at each epoch of one training.
@@ -86,7 +57,7 @@ class History:
     watched : dict of str to list of Tensor
         For each thing that is watched, what it was after each epoch.
     finished : bool
-        Whether training came to its end, by the number of epochs or by early stopping.
+        Whether training came to its end.
 
     Examples
     --------
@@ -103,31 +74,27 @@ class History:
     watched: dict[str, list[Tensor]] = field(default_factory=dict)
     finished: bool = False
 
-    def best(self, criterion: str, *, ties: str = "first") -> dict[str, float]:
-        """Return the row of the epoch with the largest value of a criterion.
+    def best(self, criterion: str) -> dict[str, float]:
+        """Return the row of the first epoch with the largest value of a criterion.
 
         Parameters
         ----------
         criterion : str
             A column of `rows`; NaN is worse than any number.
-        ties : {"first", "last"}, default "first"
-            Which epoch, if several are best.
 
         Raises
         ------
         ValueError
             If there is no epoch or no such column.
         """
-        check_choice("ties", ties, ("first", "last"))
         if not self.rows or criterion not in self.rows[0]:
             known = ", ".join(self.rows[0]) if self.rows else "none: no epoch yet"
             raise ValueError(f"criterion: expected one of {known}; got {criterion!r}")
-        rows = self.rows if ties == "first" else self.rows[::-1]
 
         def value(row: dict[str, float]) -> float:
             return -math.inf if math.isnan(row[criterion]) else row[criterion]
 
-        return max(rows, key=value)
+        return max(self.rows, key=value)
 
 
 def as_floats(images: Tensor) -> Tensor:
@@ -224,7 +191,6 @@ class Loop:
     scores: Scores | None = None
     keep: tuple[str, ...] = ()
     watch: Mapping[str, Callable[[nn.Module], Tensor]] = field(default_factory=dict)
-    stop: EarlyStopping | None = None
 
     def __post_init__(self) -> None:
         self.history = History()
@@ -255,16 +221,16 @@ class Loop:
             self._initial = tensors_sum(self.model.state_dict())
             if path.is_file():
                 self._restore(path)
-        self._update_finished()
+        rows = self.history.rows
         with tqdm(
             total=self.epochs,
-            initial=len(self.history.rows),
+            initial=len(rows),
             desc=getattr(self.objective, "name", "training"),
             unit="epoch",
             leave=False,
             disable=not progress,
         ) as bar:
-            while not self.history.finished:
+            while len(rows) < self.epochs:
                 if time_limit is not None and time.monotonic() - began > time_limit:
                     break
                 row = self._epoch()
@@ -273,6 +239,7 @@ class Loop:
                 bar.update()
                 # Drawn at once, however short an epoch is.
                 bar.set_postfix({k: f"{row[k]:.3f}" for k in row if _is_shown(k)})
+        self.history.finished = len(rows) >= self.epochs
         if self.average is not None:
             self.model.load_state_dict(self.average.module.state_dict())
         self.model.eval()
@@ -303,7 +270,6 @@ class Loop:
                     name: value.detach().cpu().clone()
                     for name, value in model.state_dict().items()
                 }
-        self._update_finished()
         return row
 
     def _pass(self, epoch: int) -> tuple[float, float]:
@@ -361,14 +327,6 @@ class Loop:
                     f"the weights {name} are no longer finite after {place}: {remedy}"
                 )
 
-    def _update_finished(self) -> None:
-        rows = self.history.rows
-        finished = len(rows) >= self.epochs
-        if self.stop is not None and rows:
-            best = self.history.best(self.stop.criterion)["epoch"]
-            finished = finished or len(rows) - best >= self.stop.patience
-        self.history.finished = finished
-
     @cached_property
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a training to go on."""
@@ -382,7 +340,6 @@ class Loop:
             "optimizer": f"{type(self.optimizer).__name__}({plain})",
             "autocast": self.autocast,
             "averaging": self.averaging,
-            "stop": repr(self.stop),
             "keep": list(self.keep),
             "watch": described(self.watch),
             "model": [

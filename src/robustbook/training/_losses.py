@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +16,11 @@ Loss = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
 
 
 def add_gaussian_noise(
-    images: Tensor, std: float, *, generator: torch.Generator, clip: bool = True
+    images: Tensor, std: float, *, generator: torch.Generator
 ) -> Tensor:
     """Add independent Gaussian noise to every pixel of images (n, C, H, W) in [0, 1].
+
+    The result is clipped to [0, 1], which halves the noise on black and white pixels.
 
     Parameters
     ----------
@@ -29,8 +30,6 @@ def add_gaussian_noise(
         Standard deviation before clipping, in pixel units, at least 0.
     generator : torch.Generator
         Source of the noise.
-    clip : bool, default True
-        Clip the result to [0, 1], which halves the noise on black and white pixels.
 
     Raises
     ------
@@ -49,8 +48,7 @@ def add_gaussian_noise(
     noise = torch.randn(
         images.shape, generator=generator, dtype=images.dtype, device=generator.device
     )
-    noisy = images + std * noise.to(images.device)
-    return noisy.clamp(0.0, 1.0) if clip else noisy
+    return (images + std * noise.to(images.device)).clamp(0.0, 1.0)
 
 
 def mirror_and_shift(
@@ -128,30 +126,24 @@ def adversarial_loss(
     step = 2.5 * eps / steps
     if step_size is not None:
         step = check_positive("step_size", step_size)
-    return partial(_on_attacked, eps=eps, steps=steps, step=step)
 
+    def loss(
+        model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        start = torch.rand(images.shape, generator=generator, dtype=images.dtype)
+        low, high = (images - eps).clamp(min=0), (images + eps).clamp(max=1)
+        attacked = images + eps * (2 * start.to(images.device) - 1)
+        attacked = torch.clamp(attacked, low, high)
+        for _ in range(steps):
+            attacked.requires_grad_()
+            value = cross_entropy_loss(model, attacked, labels, generator)
+            # By the images only: no gradient is left in the parameters.
+            (gradient,) = torch.autograd.grad(value, attacked)
+            attacked = attacked.detach() + step * gradient.sign()
+            attacked = torch.clamp(attacked, low, high)
+        return cross_entropy_loss(model, attacked, labels, generator)
 
-def _on_attacked(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    generator: torch.Generator,
-    *,
-    eps: float,
-    steps: int,
-    step: float,
-) -> Tensor:
-    start = torch.rand(images.shape, generator=generator, dtype=images.dtype)
-    low, high = (images - eps).clamp(min=0), (images + eps).clamp(max=1)
-    attacked = images + eps * (2 * start.to(images.device) - 1)
-    attacked = torch.clamp(attacked, low, high)
-    for _ in range(steps):
-        attacked.requires_grad_()
-        value = cross_entropy_loss(model, attacked, labels, generator)
-        # By the images only: no gradient is left in the parameters.
-        (gradient,) = torch.autograd.grad(value, attacked)
-        attacked = torch.clamp(attacked.detach() + step * gradient.sign(), low, high)
-    return cross_entropy_loss(model, attacked, labels, generator)
+    return loss
 
 
 def gradient_norm_loss(*, weight: float) -> Loss:
@@ -178,20 +170,16 @@ def gradient_norm_loss(*, weight: float) -> Loss:
     Average-case paper, appendix A.3, which does not print the penalty; H. Drucker,
     Y. LeCun, IEEE Transactions on Neural Networks 3(6), 1992.
     """
-    return partial(_with_gradient_norm, weight=check_positive("weight", weight))
+    weight = check_positive("weight", weight)
 
+    def loss(
+        model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        images = images.detach().requires_grad_()
+        # Of the sum: what an image's gradient is must not depend on the others.
+        value = F.cross_entropy(_logits(model, images), labels, reduction="sum")
+        (gradient,) = torch.autograd.grad(value, images, create_graph=True)
+        total: Tensor = value + weight * gradient.square().sum()
+        return total / len(images)
 
-def _with_gradient_norm(
-    model: nn.Module,
-    images: Tensor,
-    labels: Tensor,
-    generator: torch.Generator,
-    *,
-    weight: float,
-) -> Tensor:
-    images = images.detach().requires_grad_()
-    # Of the sum: what an image's gradient is must not depend on the others.
-    value = F.cross_entropy(_logits(model, images), labels, reduction="sum")
-    (gradient,) = torch.autograd.grad(value, images, create_graph=True)
-    total: Tensor = value + weight * gradient.square().sum()
-    return total / len(images)
+    return loss

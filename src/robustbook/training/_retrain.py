@@ -60,6 +60,7 @@ def retrain(
         command += "" if value is None else f" --{option} {value}"
     train = load_dataset(dataset, "train")
     test = load_dataset(dataset, _TEST_SPLITS.get(dataset, "test"))
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
     trained: dict[str, tuple[nn.Module, dict[str, Any]]] = {}
     for recipe in recipes:
         for seed in range(recipe.seeds if num_seeds is None else num_seeds):
@@ -74,24 +75,19 @@ def retrain(
                 progress=progress,
             )
             test_accuracy = accuracy(logits_of(model, test.images), test.labels)
-            trained[run] = (
-                model,
-                {
-                    "model": recipe.model,
-                    "arch": recipe.arch,
-                    "options": dict(recipe.options),
-                    "dataset": dataset,
-                    "seed": seed,
-                    "recipe": recipe.described(),
-                    "command": command,
-                    "train_loss": round(losses[-1], 6),
-                    "test_accuracy": round(test_accuracy, 6),
-                    "versions": {
-                        "python": platform.python_version(),
-                        "torch": torch.__version__,
-                    },
-                },
-            )
+            description = {
+                "model": recipe.model,
+                "arch": recipe.arch,
+                "options": dict(recipe.options),
+                "dataset": dataset,
+                "seed": seed,
+                "recipe": recipe.described(),
+                "command": command,
+                "train_loss": round(losses[-1], 6),
+                "test_accuracy": round(test_accuracy, 6),
+                "versions": versions,
+            }
+            trained[run] = model, description
             if progress:
                 print(f"{run}: test accuracy {test_accuracy:.4f}")
     content = _written(folder, trained, entries)
@@ -142,12 +138,8 @@ def _written(
         for run, (model, description) in trained.items():
             path = Path(temporary, f"{run}.safetensors")
             sha256 = save_checkpoint(model, path, description=description)
-            entries[run] = {
-                "file": path.name,
-                "sha256": sha256,
-                "bytes": path.stat().st_size,
-                **description,
-            }
+            written = {"sha256": sha256, "bytes": path.stat().st_size}
+            entries[run] = {"file": path.name, **written, **description}
             paths.append(path)
         content = {"schema": SCHEMA, "checkpoints": dict(sorted(entries.items()))}
         paths.append(Path(temporary, _REGISTRY))

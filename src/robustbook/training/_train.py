@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from robustbook._checks.arguments import (
     check_choice,
     check_count,
+    check_labels,
     check_non_negative,
     check_positive,
 )
@@ -23,7 +24,6 @@ from robustbook.models import resolve_device
 from robustbook.scores import accuracy
 from robustbook.training._learners import Learner
 from robustbook.training._loop import (
-    EarlyStopping,
     History,
     Loop,
     Scores,
@@ -138,7 +138,6 @@ def train_domains(
     measure: Measure | None = None,
     keep: Sequence[str] = (),
     watch: Mapping[str, Callable[[nn.Module], Tensor]] | None = None,
-    stop: EarlyStopping | None = None,
     optimizer: str = "adam",
     batch_size: int = 64,
     checkpoint: Path | str | None = None,
@@ -182,8 +181,6 @@ def train_domains(
     watch : mapping of str to callable, optional
         What else to record after each epoch: functions of the model, which is in
         evaluation mode, such as the features of some images.
-    stop : EarlyStopping, optional
-        When to stop early.
     optimizer : {"adam", "sgd"}, default "adam"
         The latter with momentum 0.9.
     batch_size : int, default 64
@@ -266,7 +263,6 @@ def train_domains(
         scores=_scores(pairs, tests, measure, target),
         keep=tuple(keep),
         watch=dict(watch or {}),
-        stop=stop,
     )
     return loop.run(checkpoint=checkpoint, time_limit=time_limit, progress=progress)
 
@@ -332,13 +328,11 @@ def _check_sets(
             raise TypeError(f"pairs: expected two data sets each, got {pair!r}")
     for data in chain(sources, tests.values(), *pairs.values()):
         _check_data(data)
-    if not sources or not all(len(domain) for domain in sources):
+    shapes = {domain.images.shape[1:] for domain in sources}
+    if len(shapes) != 1 or not all(map(len, sources)):
         raise ValueError(
-            f"domains: expected at least one, each with images, got {sources}"
-        )
-    if len({domain.images.shape[1:] for domain in sources}) > 1:
-        raise ValueError(
-            f"domains: expected images of one shape in all of them, got {sources}"
+            "domains: expected at least one, each with images, of one shape in all of "
+            f"them, got {sources}"
         )
     for name, (first, second) in pairs.items():
         if len(first) == 0 or not torch.equal(first.labels, second.labels):
@@ -368,10 +362,4 @@ def _check_data(data: Any) -> None:
             f"labels: expected int64 in {data}, got {data.labels.dtype}; pass "
             "labels.long()"
         )
-    if len(data):
-        low, high = (int(bound) for bound in data.labels.aminmax())
-        if low < 0 or high >= data.num_classes:
-            raise ValueError(
-                f"labels: expected classes from 0 to {data.num_classes - 1} in "
-                f"{data}, got {low if low < 0 else high}"
-            )
+    check_labels("labels", data.labels, length=len(data), num_classes=data.num_classes)

@@ -23,6 +23,7 @@ from robustbook.datasets.diagvib._factors import (
     Environment,
     original_position,
 )
+from robustbook.datasets.diagvib._render import texture
 from robustbook.datasets.diagvib._scenes import Scenes, draw, draw_all, every_level
 from robustbook.datasets.diagvib._setups import (
     CONFIGURED,
@@ -36,7 +37,6 @@ from robustbook.datasets.diagvib._setups import (
     differences,
     opportunities,
 )
-from robustbook.datasets.diagvib._textures import texture
 
 __all__ = [
     "CONFIGURED",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from robustbook._checks.arguments import check_choice
@@ -16,16 +15,10 @@ Interval = tuple[float, float]
 SHAPES: Final = tuple(range(10))
 
 #: Hues in degrees; a hue is drawn within :data:`HUE_SPREAD` degrees of them.
-HUES: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "red": 0.0,
-        "yellow": 60.0,
-        "green": 120.0,
-        "cyan": 180.0,
-        "blue": 240.0,
-        "magenta": 300.0,
-    }
-)
+HUES: Final[Mapping[str, float]] = {
+    hue: 60.0 * k
+    for k, hue in enumerate(("red", "yellow", "green", "cyan", "blue", "magenta"))
+}
 
 #: Half the width of a hue's interval, in degrees.
 HUE_SPREAD: Final = 15.0
@@ -33,59 +26,43 @@ HUE_SPREAD: Final = 15.0
 #: Lightness (the L of HLS, at full saturation) of the dark and of the light end of
 #: an object: two intervals for each level. A textured object has all colors between
 #: the two ends; a blank one has the light end only.
-LIGHTNESSES: Final[Mapping[str, tuple[Interval, Interval]]] = MappingProxyType(
-    {
-        "dark": ((0 / 11, 1 / 11), (4 / 11, 5 / 11)),
-        "darker": ((2 / 11, 3 / 11), (6 / 11, 7 / 11)),
-        "brighter": ((4 / 11, 5 / 11), (8 / 11, 9 / 11)),
-        "bright": ((6 / 11, 7 / 11), (10 / 11, 11 / 11)),
-    }
-)
+LIGHTNESSES: Final[Mapping[str, tuple[Interval, Interval]]] = {
+    "dark": ((0 / 11, 1 / 11), (4 / 11, 5 / 11)),
+    "darker": ((2 / 11, 3 / 11), (6 / 11, 7 / 11)),
+    "brighter": ((4 / 11, 5 / 11), (8 / 11, 9 / 11)),
+    "bright": ((6 / 11, 7 / 11), (10 / 11, 11 / 11)),
+}
 
 #: Textures; "blank" is none.
 TEXTURES: Final = ("blank", "tiles", "wood", "carpet", "bricks", "lava")
 
-_FIRST: Final = (1 / 7, 2 / 7)
-_MIDDLE: Final = (3 / 7, 4 / 7)
-_LAST: Final = (5 / 7, 6 / 7)
+_THIRDS: Final = [(1 / 7, 2 / 7), (3 / 7, 4 / 7), (5 / 7, 6 / 7)]
 
 #: Where the middle of the object is: the interval across (from left to right), then
 #: the interval down (from top to bottom), in units of the image's side.
-POSITIONS: Final[Mapping[str, tuple[Interval, Interval]]] = MappingProxyType(
-    {
-        "upper left": (_FIRST, _FIRST),
-        "upper center": (_MIDDLE, _FIRST),
-        "upper right": (_LAST, _FIRST),
-        "center left": (_FIRST, _MIDDLE),
-        "center": (_MIDDLE, _MIDDLE),
-        "center right": (_LAST, _MIDDLE),
-        "lower left": (_FIRST, _LAST),
-        "lower center": (_MIDDLE, _LAST),
-        "lower right": (_LAST, _LAST),
-    }
-)
+POSITIONS: Final[Mapping[str, tuple[Interval, Interval]]] = {
+    "center" if row == column == "center" else f"{row} {column}": (across, down)
+    for row, down in zip(("upper", "center", "lower"), _THIRDS, strict=True)
+    for column, across in zip(("left", "center", "right"), _THIRDS, strict=True)
+}
 
 #: Factors by which the object is made larger.
-SCALES: Final[Mapping[str, Interval]] = MappingProxyType(
-    {
-        "small": (1 / 1.45, 1 / 1.35),
-        "smaller": (1 / 1.25, 1 / 1.15),
-        "normal": (1 / 1.05, 1.05),
-        "larger": (1.15, 1.25),
-        "large": (1.35, 1.45),
-    }
-)
+SCALES: Final[Mapping[str, Interval]] = {
+    "small": (1 / 1.45, 1 / 1.35),
+    "smaller": (1 / 1.25, 1 / 1.15),
+    "normal": (1 / 1.05, 1.05),
+    "larger": (1.15, 1.25),
+    "large": (1.35, 1.45),
+}
 
 #: The five factors that an environment sets, each with its levels.
-FACTORS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "hue": tuple(HUES),
-        "lightness": tuple(LIGHTNESSES),
-        "texture": TEXTURES,
-        "position": tuple(POSITIONS),
-        "scale": tuple(SCALES),
-    }
-)
+FACTORS: Final[Mapping[str, tuple[str, ...]]] = {
+    "hue": tuple(HUES),
+    "lightness": tuple(LIGHTNESSES),
+    "texture": TEXTURES,
+    "position": tuple(POSITIONS),
+    "scale": tuple(SCALES),
+}
 
 #: What an environment holds of a factor: one level; levels that are drawn with equal
 #: probability; or either of these for each digit, which ties the factor to the class.

@@ -29,19 +29,9 @@ from robustbook.datasets.diagvib._render import SOURCES, SPLITS, count_masks, re
 #: What is drawn of each scene, one number in [0, 1) each. Their order fixes which
 #: pictures belong to a seed: only ever add at the end.
 _DRAWN: Final = (
-    "hue level",
-    "hue",
-    "lightness level",
-    "dark end",
-    "light end",
-    "texture level",
-    "texture row",
-    "texture column",
-    "position level",
-    "across",
-    "down",
-    "scale level",
-    "scale",
+    *("hue level", "hue", "lightness level", "dark end", "light end", "texture level"),
+    *("texture row", "texture column", "position level", "across", "down"),
+    *("scale level", "scale"),
 )
 
 
@@ -114,21 +104,15 @@ def _factor_values(
     hues = [(hue - HUE_SPREAD, hue + HUE_SPREAD) for hue in HUES.values()]
     dark, light = zip(*LIGHTNESSES.values(), strict=True)
     across, down = zip(*POSITIONS.values(), strict=True)
-    ends = [
-        between(dark, "lightness", "dark end"),
-        between(light, "lightness", "light end"),
-    ]
-    middle = [
-        between(across, "position", "across"),
-        between(down, "position", "down"),
-    ]
+    lightness = (dark, "dark end"), (light, "light end")
+    position = (across, "across"), (down, "down")
     crop = np.stack([column["texture row"], column["texture column"]], axis=1)
     return {
         "levels": {name: torch.from_numpy(level) for name, level in levels.items()},
         "hue": between(hues, "hue", "hue") % 360.0,
-        "lightness": torch.stack(ends, dim=1),
+        "lightness": torch.stack([between(x, "lightness", k) for x, k in lightness], 1),
         "crop": torch.from_numpy(crop.astype(np.float32)),
-        "position": torch.stack(middle, dim=1),
+        "position": torch.stack([between(x, "position", k) for x, k in position], 1),
         "scale": between(list(SCALES.values()), "scale", "scale"),
     }
 
@@ -195,8 +179,7 @@ class Scenes:
 
     def subset(self, index: Any) -> Scenes:
         """Return the scenes of an index: positions, a slice, or a mask."""
-        if not isinstance(index, slice):
-            index = positions_of(index, len(self))
+        index = positions_of(index, len(self))
         chosen: dict[str, Any] = {
             "levels": {name: level[index] for name, level in self.levels.items()}
         }

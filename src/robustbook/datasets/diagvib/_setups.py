@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -70,89 +69,55 @@ class Setup:
         }
 
 
-def _shifted(first: Environment, *shifts: tuple[str, str]) -> tuple[Environment, ...]:
+def _shifted(first: Environment, **shifts: str) -> tuple[Environment, ...]:
     """An environment, then one more for each factor that is shifted after another."""
     environments = [first]
-    for factor, level in shifts:
+    for factor, level in shifts.items():
         environments.append(environments[-1].changed(**{factor: level}))
     return tuple(environments)
 
 
+def _setup(
+    name: str,
+    tests: Sequence[Environment],
+    pairs: Mapping[str, tuple[Environment, Environment]],
+) -> Setup:
+    """A setup whose source domains are the pair "ID"."""
+    shapes = (4, 9) if name == "discriminability" else (1, 4, 7, 9)
+    return Setup(name, shapes, pairs["ID"], Frozen(pairs), tuple(tests))
+
+
 def _discriminability() -> Setup:
-    tests = _shifted(
-        Environment(),
-        ("hue", "blue"),
-        ("lightness", "bright"),
-        ("position", "lower center"),
-        ("scale", "large"),
-        ("texture", "tiles"),
-    )
-    return Setup(
-        name="discriminability",
-        shapes=(4, 9),
-        training=tests[:2],
-        validation=Frozen({"ID": (tests[0], tests[1])}),
-        tests=tests,
-    )
+    shifts = {"hue": "blue", "lightness": "bright", "position": "lower center"}
+    tests = _shifted(Environment(), **shifts, scale="large", texture="tiles")
+    return _setup("discriminability", tests, {"ID": (tests[0], tests[1])})
 
 
 def _selection_hue() -> Setup:
     red = Environment(scale="large")
-    tests = _shifted(
-        red,
-        ("hue", "green"),
-        ("lightness", "bright"),
-        ("texture", "tiles"),
-        ("position", "upper left"),
-        ("scale", "small"),
-    )
-    blue, magenta = red.changed(hue="blue"), red.changed(hue="magenta")
-    return Setup(
-        name="selection-hue",
-        shapes=(1, 4, 7, 9),
-        training=(red, blue),
-        validation=Frozen(
-            {
-                "SD": (red, red),
-                "ID": (red, blue),
-                "1F-MD": (red, magenta),
-                "5F-MD": (red, tests[5]),
-                "OOD": (red.changed(hue="yellow"), magenta),
-            }
-        ),
-        tests=tests,
-    )
+    shifts = {"hue": "green", "lightness": "bright", "texture": "tiles"}
+    tests = _shifted(red, **shifts, position="upper left", scale="small")
+    hues = ("blue", "magenta", "yellow")
+    blue, magenta, yellow = (red.changed(hue=hue) for hue in hues)
+    return _setup("selection-hue", tests, {
+        "SD": (red, red), "ID": (red, blue), "1F-MD": (red, magenta),
+        "5F-MD": (red, tests[5]), "OOD": (yellow, magenta),
+    })  # fmt: skip
 
 
 def _selection_position() -> Setup:
     first = Environment(hue="green", position="upper left", scale="large")
-    tests = _shifted(
-        first,
-        ("position", "center"),
-        ("scale", "small"),
-        ("hue", "red"),
-        ("lightness", "bright"),
-        ("texture", "tiles"),
-    )
+    shifts = {"position": "center", "scale": "small", "hue": "red"}
+    tests = _shifted(first, **shifts, lightness="bright", texture="tiles")
     # As printed: where the other two factors are shifted, the hue is back at green.
-    printed = (*tests[:4], *(test.changed(hue="green") for test in tests[4:]))
+    printed = [*tests[:4], *(test.changed(hue="green") for test in tests[4:])]
     second = first.changed(position="lower right")
     right = first.changed(position="upper right")
-    return Setup(
-        name="selection-position",
-        shapes=(1, 4, 7, 9),
-        training=(first, second),
-        validation=Frozen(
-            {
-                "SD": (first, first),
-                "ID": (first, second),
-                "1F-MD": (first, right),
-                "5F-MD": (first, tests[5]),
-                "OOD": (right, first.changed(position="lower left")),
-            }
-        ),
-        tests=printed,
-    )
+    left = first.changed(position="lower left")
+    return _setup("selection-position", printed, {
+        "SD": (first, first), "ID": (first, second), "1F-MD": (first, right),
+        "5F-MD": (first, tests[5]), "OOD": (right, left),
+    })  # fmt: skip
 
 
 #: Which model is the more robust (Experiments 5a, 5b and 5c): thesis, Tables 4.6 and
@@ -166,62 +131,44 @@ SELECTION_HUE: Final = _selection_hue()
 SELECTION_POSITION: Final = _selection_position()
 
 
-def _decoded(vector: str) -> Environment:
-    """An environment of the published configuration, as its pictures show it."""
+def _configured(name: str, tests: str, **validation: str) -> Setup:
+    """A setup of the published configuration, as its pictures show it."""
+
     # The original lists positions by columns, and draws their transposes: by rows.
-    return Environment(
-        **{name: FACTORS[name][int(k)] for name, k in zip(FACTORS, vector, strict=True)}
-    )
+    def decoded(digits: str) -> list[Environment]:
+        return [
+            Environment(*(FACTORS[f][int(k)] for f, k in zip(FACTORS, v, strict=True)))
+            for v in digits.split()
+        ]
 
-
-def _configured(
-    name: str, shapes: tuple[int, ...], validation: Mapping[str, str], tests: str
-) -> Setup:
-    def environments(digits: str) -> tuple[Environment, ...]:
-        return tuple(_decoded(vector) for vector in digits.split())
-
-    pairs: dict[str, Any] = {k: environments(pair) for k, pair in validation.items()}
-    return Setup(name, shapes, pairs["ID"], Frozen(pairs), environments(tests))
+    pairs: dict[str, Any] = {k: tuple(decoded(v)) for k, v in validation.items()}
+    return _setup(name, decoded(tests), pairs)
 
 
 #: The same three setups as the PA authors' published configuration has them, each
 #: position where the original's pictures show it (:func:`original_position`).
-CONFIGURED: Final[Mapping[str, Setup]] = MappingProxyType(
-    {
-        setup.name: setup
-        for setup in (
-            _configured(
-                "discriminability",
-                (4, 9),
-                {"ID": "03042 43042"},
-                "03042 43042 42042 42072 42073 42173",
-            ),
-            _configured(
-                "selection-hue",
-                (1, 4, 7, 9),
-                {
-                    "SD": "00044 00044",
-                    "ID": "00044 40044",
-                    "1F-MD": "00044 50044",
-                    "5F-MD": "00044 23100",
-                    "OOD": "10044 50044",
-                },
-                "00044 20044 23044 23144 23104 23100",
-            ),
-            _configured(
-                "selection-position",
-                (1, 4, 7, 9),
-                {
-                    "ID": "20084 20004",
-                    "1F-MD": "20084 20064",
-                    "5F-MD": "20084 03140",
-                    "OOD": "20064 20024",
-                },
-                "20084 20044 20040 00040 03040 03140",
-            ),
-        )
-    }
-)
+CONFIGURED: Final[Mapping[str, Setup]] = {
+    setup.name: setup
+    for setup in (
+        _configured(
+            "discriminability",
+            "03042 43042 42042 42072 42073 42173",
+            ID="03042 43042",
+        ),
+        _configured(
+            "selection-hue",
+            "00044 20044 23044 23144 23104 23100",
+            **{"SD": "00044 00044", "ID": "00044 40044", "1F-MD": "00044 50044"},
+            **{"5F-MD": "00044 23100", "OOD": "10044 50044"},
+        ),
+        _configured(
+            "selection-position",
+            "20084 20044 20040 00040 03040 03140",
+            **{"ID": "20084 20004", "1F-MD": "20084 20064"},
+            **{"5F-MD": "20084 03140", "OOD": "20064 20024"},
+        ),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -271,15 +218,13 @@ OPPORTUNITIES: Final = ("ZGO", "1-CGO", "2-CGO", "3-CGO", "ZSO")
 _DIGITS: Final = (7, 4, 9)
 #: What each digit occurs with besides its own level: one more for each opportunity.
 _MORE: Final = ((0, 1), (2, 0), (1, 2))
-_LEARNED: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = MappingProxyType(
-    {
-        "hue": (("blue", "red", "green"), ("yellow", "cyan", "magenta")),
-        "position": (
-            ("upper left", "center", "lower right"),
-            ("lower center", "upper right", "center left"),
-        ),
-    }
-)
+_LEARNED: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    "hue": (("blue", "red", "green"), ("yellow", "cyan", "magenta")),
+    "position": (
+        ("upper left", "center", "lower right"),
+        ("lower center", "upper right", "center left"),
+    ),
+}
 
 
 def co_occurrence(setting: str) -> Tensor:
@@ -379,14 +324,11 @@ def opportunities(setting: str, *, factor: str = "hue") -> Setup:
         base.changed(**{factor: mapping(seen, [source])}) for source in sources
     )
     novel = base.changed(**{factor: mapping(unseen, sources)})
-    other = {
-        "hue": (("position", "center right"), ("scale", "small")),
-        "position": (("scale", "small"), ("hue", "red")),
-    }[factor]
-    tests = (
-        base.changed(**{factor: mapping(seen, sources)}),
-        *_shifted(novel, *other, ("lightness", "dark"), ("texture", "wood")),
-    )
+    other = {"position": "center right", "scale": "small"}
+    if factor == "position":
+        other = {"scale": "small", "hue": "red"}
+    both = base.changed(**{factor: mapping(seen, sources)})
+    tests = (both, *_shifted(novel, **other, lightness="dark", texture="wood"))
     return Setup(
         name=f"opportunities-{factor}-{setting}",
         shapes=_DIGITS,
