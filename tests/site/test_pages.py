@@ -388,17 +388,19 @@ def test_no_page_names_the_machine_it_was_built_on(site: Site, folder: str) -> N
         path.name
         for path in (site.root / folder).rglob("*")
         if path.suffix in (".html", ".js", ".css")
-        and "mathjax" not in path.parts
+        and not {"mathjax", "vega"} & set(path.parts)
         and str(ROOT) + "/" in path.read_text(encoding="utf-8")
     ]
     assert found == []
 
 
-def test_vendored_mathjax_is_the_one_described() -> None:
+@pytest.mark.parametrize("file", ["mathjax/tex-svg-full.js", "vega/vega.min.js"])
+def test_what_the_book_carries_is_what_it_describes(file: str) -> None:
     import hashlib
 
-    folder = ROOT / "book" / "_static" / "mathjax"
-    digest = hashlib.sha256((folder / "tex-svg-full.js").read_bytes()).hexdigest()
+    script = ROOT / "book" / "_static" / file
+    folder = script.parent
+    digest = hashlib.sha256(script.read_bytes()).hexdigest()
     assert digest in (folder / "README.md").read_text(encoding="utf-8")
     assert (folder / "LICENSE").is_file()
 

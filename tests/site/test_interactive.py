@@ -1,0 +1,107 @@
+"""The figures to play with say what the package computes, by hand and by keyboard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from robustbook.agreement import (
+    agreement_curve,
+    posterior_agreement,
+    symmetric_channel_capacity,
+)
+
+pytestmark = pytest.mark.chromium
+KERNEL = "#interactive-kernel"
+HARD = "#interactive-hard-decisions"
+
+
+def opened(visit: Any, site: Any, name: str, **options: Any) -> Any:
+    """The chapter with a figure, which has been drawn."""
+    (chapter,) = [page for page in site.chapters if page.soup.select(name)]
+    tab = visit(chapter, formulas=False, **options)
+    tab.locator(f"{name} svg").wait_for()
+    return tab
+
+
+def signal(tab: Any, name: str, what: str) -> Any:
+    """What the figure computes now."""
+    return tab.evaluate(
+        f"async () => (await document.querySelector('{name}').view.runAsync()).{what}"
+    )
+
+
+def test_the_kernel_in_the_hands_is_the_packages(visit: Any, site: Any) -> None:
+    tab = opened(visit, site, KERNEL)
+    presets = tab.get_by_label("Start from")
+    for name in presets.locator("option").all_inner_texts():
+        presets.select_option(name)
+        logits = torch.tensor(signal(tab, KERNEL, "signal('logits')"))
+        pairs = logits.double().reshape(3, 2, 3).unbind(1)
+        here = signal(tab, KERNEL, "signal('value')")
+        beta = 10 ** signal(tab, KERNEL, "signal('log_beta')")
+        assert here == pytest.approx(float(agreement_curve(*pairs, [beta])), abs=1e-6)
+        best = signal(tab, KERNEL, "signal('best').J")
+        exact = posterior_agreement(*pairs)
+        assert exact.pa - 2e-3 <= best <= exact.pa + 1e-9
+    assert tab.complaints == []
+    assert tab.foreign == []
+
+
+def test_two_hills_are_two(visit: Any, site: Any) -> None:
+    tab = opened(visit, site, KERNEL)
+    tab.get_by_label("Start from").select_option("two hills")
+    curve = [row["J"] for row in signal(tab, KERNEL, "data('curve')")]
+    inner = zip(curve, curve[1:], curve[2:], strict=False)
+    assert sum(a < b > c for a, b, c in inner) == 2
+
+
+def test_a_logit_moves_by_mouse_touch_and_keyboard(visit: Any, site: Any) -> None:
+    tab = opened(visit, site, KERNEL)
+    dot = tab.locator(f"{KERNEL} .mark-symbol.role-mark path").nth(10)
+    dot.scroll_into_view_if_needed()
+    before = signal(tab, KERNEL, "signal('logits')")
+    box = dot.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    tab.mouse.move(x, y)
+    tab.mouse.down()
+    tab.mouse.move(x, y - 20, steps=4)
+    tab.mouse.up()
+    after = signal(tab, KERNEL, "signal('logits')")
+    assert after[10] > before[10] + 0.5
+    assert after[:10] + after[11:] == before[:10] + before[11:]
+    slider = tab.get_by_label("Its value")
+    slider.focus()
+    slider.press("ArrowLeft")
+    tab.wait_for_timeout(100)
+    assert signal(tab, KERNEL, "signal('logits')")[10] == pytest.approx(
+        after[10] - 0.05
+    )
+
+
+@pytest.mark.parametrize(("classes", "mismatch"), [(10, 0.1), (2, 0.3), (1000, 0.5)])
+def test_hard_decisions_reach_the_capacity(
+    visit: Any, site: Any, classes: int, mismatch: float
+) -> None:
+    tab = opened(visit, site, HARD)
+    tab.get_by_label("Classes K").select_option(str(classes))
+    tab.get_by_label("Share of changed answers").fill(str(mismatch))
+    tab.wait_for_timeout(100)
+    capacity = symmetric_channel_capacity(mismatch, classes)
+    assert signal(tab, HARD, "signal('capacity')") == pytest.approx(capacity)
+    best = signal(tab, HARD, "data('top')[0].J")
+    assert best == pytest.approx(capacity, abs=5e-3)
+
+
+@pytest.mark.parametrize("name", [KERNEL, HARD])
+def test_figures_fit_a_phone(visit: Any, site: Any, name: str) -> None:
+    tab = opened(visit, site, name, viewport={"width": 390, "height": 844})
+    drawn = tab.locator(f"{name} svg").bounding_box()
+    assert drawn["x"] >= 0
+    assert drawn["x"] + drawn["width"] <= 390
+    sizes = tab.locator(f"{name} svg text").evaluate_all(
+        "all => all.map(one => parseFloat(getComputedStyle(one).fontSize))"
+    )
+    assert min(sizes) >= 9
