@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from robustbook.agreement._adam import AdamTrace, adam_agreement
 from robustbook.agreement._bounds import IntervalBounds
+from robustbook.agreement._continuous import (
+    ContinuousAgreement,
+    continuous_agreement,
+    gaussian_agreement,
+)
 from robustbook.agreement._measure import (
     agreement_bounds,
     agreement_curve,
@@ -36,6 +41,7 @@ __all__ = [
     "AgreementComparison",
     "AgreementDecomposition",
     "CertificateError",
+    "ContinuousAgreement",
     "ContributionGroup",
     "IntervalBounds",
     "PosteriorAgreement",
@@ -46,7 +52,9 @@ __all__ = [
     "agreement_curve",
     "agreement_search",
     "compare_agreement",
+    "continuous_agreement",
     "decompose_agreement",
+    "gaussian_agreement",
     "gibbs_posterior",
     "pair_by_label",
     "pair_nearest",
