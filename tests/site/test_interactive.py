@@ -58,7 +58,7 @@ def test_two_hills_are_two(visit: Any, site: Any) -> None:
     assert sum(a < b > c for a, b, c in inner) == 2
 
 
-def test_a_logit_moves_by_mouse_touch_and_keyboard(visit: Any, site: Any) -> None:
+def test_a_logit_moves_by_mouse_and_keyboard(visit: Any, site: Any) -> None:
     tab = opened(visit, site, KERNEL)
     dot = tab.locator(f"{KERNEL} .mark-symbol.role-mark path").nth(10)
     dot.scroll_into_view_if_needed()
@@ -81,13 +81,30 @@ def test_a_logit_moves_by_mouse_touch_and_keyboard(visit: Any, site: Any) -> Non
     )
 
 
+def test_a_finger_moves_a_logit_and_not_the_page(visit: Any, site: Any) -> None:
+    phone = {"width": 390, "height": 844}
+    tab = opened(visit, site, KERNEL, viewport=phone, has_touch=True)
+    dot = tab.locator(f"{KERNEL} .mark-symbol.role-mark path").nth(13)
+    dot.scroll_into_view_if_needed()
+    before, top = signal(tab, KERNEL, "signal('logits')"), tab.evaluate("scrollY")
+    box = dot.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    session = tab.context.new_cdp_session(tab)
+    for kind, down in (("Start", 0), ("Move", 8), ("Move", 16), ("Move", 24)):
+        touch = {"type": f"touch{kind}", "touchPoints": [{"x": x, "y": y + down}]}
+        session.send("Input.dispatchTouchEvent", touch)
+    session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    assert signal(tab, KERNEL, "signal('logits')")[13] < before[13] - 0.5
+    assert tab.evaluate("scrollY") == top
+
+
 @pytest.mark.parametrize(("classes", "mismatch"), [(10, 0.1), (2, 0.3), (1000, 0.5)])
 def test_hard_decisions_reach_the_capacity(
     visit: Any, site: Any, classes: int, mismatch: float
 ) -> None:
     tab = opened(visit, site, HARD)
     tab.get_by_label("Classes K").select_option(str(classes))
-    tab.get_by_label("Share of changed answers").fill(str(mismatch))
+    tab.get_by_role("slider", name="Share of changed").fill(str(mismatch))
     tab.wait_for_timeout(100)
     capacity = symmetric_channel_capacity(mismatch, classes)
     assert signal(tab, HARD, "signal('capacity')") == pytest.approx(capacity)
