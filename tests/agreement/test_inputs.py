@@ -160,8 +160,8 @@ def test_bad_options(call, error, message):
         call()
 
 
-def test_options_are_keyword_only():
-    with pytest.raises(TypeError):
+def test_a_prior_by_position_is_refused_as_a_third_view():
+    with pytest.raises(ValueError, match=r"views\[2\]: expected shape \(N, K\)"):
         posterior_agreement(GOOD, GOOD, [1 / 3] * 3)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,14 +54,21 @@ def as_tensor(name: str, value: Any) -> Tensor:
         ) from None
 
 
-def check_logits(name: str, value: Any, *, min_classes: int = 2) -> Tensor:
-    """Return `value` as an (N, K) tensor of finite real logits."""
+def check_logits(
+    name: str, value: Any, *, min_classes: int = 2, empty: bool = False
+) -> Tensor:
+    """Return `value` as an (N, K) tensor of finite real logits.
+
+    N may be 0 if `empty`, as of a process that has no samples; then K may be anything.
+    """
     logits = as_tensor(name, value)
     if logits.dtype not in DTYPES:
         raise TypeError(
             f"{name}: expected floating-point logits of 16, 32 or 64 bits, got dtype "
             f"{logits.dtype}; pass real scores (for integers: `{name}.double()`)"
         )
+    if logits.ndim == 2 and len(logits) == 0 and empty:
+        return logits
     if logits.ndim != 2 or len(logits) == 0:
         raise ValueError(
             f"{name}: expected shape (N, K), samples by classes, with at least one "
@@ -97,12 +105,12 @@ def check_logit_pair(
     return first, second
 
 
-def check_views(*views: Any) -> tuple[Tensor, ...]:
+def check_views(*views: Any, empty: bool = False) -> tuple[Tensor, ...]:
     """Check two or more arrays of the same samples under different conditions."""
     if len(views) < 2:
         raise TypeError(f"views: expected two or more arrays, got {len(views)}")
     names = ["logits", "shifted_logits", *(f"views[{v}]" for v in range(2, len(views)))]
-    checked = tuple(map(check_logits, names, views))
+    checked = tuple(map(partial(check_logits, empty=empty), names, views))
     for name, view in zip(names[1:], checked[1:], strict=True):
         check_paired((names[0], name), checked[0], view)
     return checked

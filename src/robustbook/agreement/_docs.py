@@ -4,6 +4,12 @@ logits, shifted_logits : Tensor or array, shape (N, K)
     Logits of the clean and of the shifted inputs, row i of both from the same
     sample. Any floating-point type; CPU or CUDA. Log-probabilities do as well:
     a constant added to the logits of one sample changes nothing.
+*more : Tensor or array, shape (N, K), optional
+    Logits of the same samples under further conditions: views three, four, and so on.
+group : torch.distributed.ProcessGroup, optional
+    Where each process passes its own samples: the group of all of them, such as
+    ``torch.distributed.group.WORLD`` once it is initialized. All must call; all get the
+    same numbers, or the same error. Shards may be unequal, or empty: shape (0, K).
 prior : Tensor or array, shape (K,), optional
     Class prior, positive, summing to 1. Uniform if left out. Under another one, a
     model that says nothing scores J(0) > 0, and a perfect one may score no more.
@@ -37,6 +43,8 @@ TypeError
 ValueError
     If shapes or sizes do not fit together, or a value is out of range; for NaN
     and infinity the first index is named.
+ConnectionError
+    If a process of the group is gone, or took longer than the group's timeout.
 CertificateError
     If the gap cannot be closed to `tol`; the message says where.
 ImportError

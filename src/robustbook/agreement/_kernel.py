@@ -16,15 +16,18 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Final
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_prior, check_views
+from robustbook.agreement._shards import ALONE, Shards
+from robustbook.agreement._views import InMemory, Source
 
 #: Unit roundoff of float64: every operation is exact up to this relative error.
 UNIT_ROUNDOFF = 2.0**-53
@@ -39,6 +42,13 @@ LARGEST_EXPONENT = 575.0
 SMALLEST_SCALE = 1e-130
 #: Weights of classes, pi_j^(1-m), beyond this are refused: their sums could overflow.
 LARGEST_WEIGHT = 1e100
+#: Power sums are kept of as many evaluations as fit into this, but of a few at least.
+HELD_BYTES: Final = 2**28
+FEWEST_HELD: Final = 3
+#: Numbers that a pass adds up (value, D, slopes of C and D, curvature, |C|, size and
+#: blend), and those of which it takes the largest (square and mixed).
+_SUMMED: Final = 8
+_LARGEST: Final = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +64,18 @@ class PowerSums:
     second: Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Evaluation:
     """The kernel at one inverse temperature; means over samples unless per-sample.
 
     ``joint`` holds the power sums of the product of all posteriors, ``marginals``
-    those of each view's own.
+    those of each view's own. In a large problem the kernel keeps those of the last few
+    evaluations, and takes another pass where older ones are asked for.
+
+    With E x^k a power sum over the zeroth one, ``size`` is the mean of E x^2 summed
+    over the views and their product, ``square`` the largest of them. Of each sample's
+    widest view, with r the sum of the other ranges, ``mixed`` is the largest
+    sqrt(E x^2) + r, ``blend`` the mean of r (1 - 1 / zeroth sum).
     """
 
     beta: float
@@ -71,20 +87,47 @@ class Evaluation:
     concave_slope: float
     rounding: float
     slope_rounding: float
+    size: float
+    square: float
+    mixed: float
+    blend: float
     per_sample: Tensor
-    joint: PowerSums
-    marginals: tuple[PowerSums, ...]
+    sums: Tensor | None
+    kernel: Kernel
+
+    @property
+    def joint(self) -> PowerSums:
+        return PowerSums(*self.kernel.sums_of(self)[-3:])
+
+    @property
+    def marginals(self) -> tuple[PowerSums, ...]:
+        sums = self.kernel.sums_of(self)
+        return tuple(PowerSums(*sums[v : v + 3]) for v in range(0, len(sums) - 3, 3))
 
 
 class Kernel:
-    """J for two or more checked arrays: statistics once, then :meth:`evaluate`."""
+    """J for two or more checked arrays: statistics once, then :meth:`evaluate`.
 
-    def __init__(self, *views: Tensor, prior: Tensor | None = None) -> None:
-        self.views = views
-        self.num_views = len(views)
+    `counts` says how often each sample counts. The samples may come from a `source`
+    instead of arrays, and be those of one of several `shards`: then every number here
+    is that of all of them, and every tensor holds the samples of this process.
+    """
+
+    def __init__(
+        self,
+        *views: Tensor,
+        prior: Tensor | None = None,
+        counts: Tensor | None = None,
+        source: Source | None = None,
+        shards: Shards = ALONE,
+    ) -> None:
+        self.source = InMemory(views) if source is None else source
+        self.shards = shards
         self.prior = prior
-        self.num_samples, self.num_classes = views[0].shape
-        self.device = device = views[0].device
+        self.num_views = self.source.num_views
+        self.num_classes = self.source.num_classes
+        self.device = device = self.source.device
+        self._counts = counts
         self.uniform = prior is None or bool((prior == prior[0]).all())
         ones = torch.ones(self.num_classes, dtype=torch.float64, device=device)
         self._ones = ones
@@ -102,90 +145,55 @@ class Kernel:
         total = math.fsum(self._weights.tolist())
         self.value_at_zero = math.log(total / self.num_classes**self.num_views)
         entries = CHUNK_ENTRIES.get(device.type, CHUNK_ENTRIES["cuda"])
-        self._rows = min(self.num_samples, max(1, entries // self.num_classes))
+        rows = max(1, entries // self.num_classes)
+        if self.source.num_samples is not None:
+            rows = min(max(1, self.source.num_samples), rows)
+        # Bounds on rounding depend on it, and must be the same everywhere.
+        self._rows = max(shards.gather(lambda: rows))
         self._buffers = torch.empty(
-            (5, self._rows, self.num_classes), dtype=torch.float64, device=device
+            (5, rows, self.num_classes), dtype=torch.float64, device=device
         )
         # Small problems are shifted once and for all; large ones chunk by chunk,
         # at every pass, so that no copy of the input is ever held.
         self._kept: list[Tensor] | None = None
-        if views[0].numel() <= KEPT_ENTRIES:
-            wide = [view.double() for view in views]
+        arrays = self.source.views if isinstance(self.source, InMemory) else ()
+        if arrays and arrays[0].numel() <= KEPT_ENTRIES:
+            wide = [view.double() for view in arrays]
             self._kept = [view - view.amax(1, keepdim=True) for view in wide]
-        self._collect()
+        self._summarize()
 
-    @classmethod
-    def checked(cls, *views: Any, prior: Any) -> Kernel:
-        """The kernel of what a caller passed."""
-        checked = check_views(*views)
-        num_classes, device = checked[0].shape[1], checked[0].device
-        weights = check_prior(prior, num_classes, device)
-        rarest = 1.0 / num_classes if weights is None else float(weights.min())
-        if -(len(views) - 1) * math.log(rarest) > math.log(LARGEST_WEIGHT) + 1e-9:
-            raise ValueError(
-                f"views: expected at most {1 + _most_others(rarest)} with classes as "
-                f"rare as {rarest:g}, got {len(views)}"
-            )
-        return cls(*checked, prior=weights)
-
-    def _collect(self) -> None:
-        """One pass without exponentials: maxima, ties, mismatches, scales."""
-        views = self.num_views
-        columns = torch.empty(
-            (2 * views + 3, self.num_samples), dtype=torch.float64, device=self.device
-        )
-        self._tops, self._depth = columns[:views], columns[views]
-        ties = columns[views + 1 : -2]
-        joint_limit, spread = columns[-2:]
-        mismatches = 0
-        for rows in self._chunks():
-            joint, x, tied, all_tied, _ = self._scratch(rows)
-            for place, view in enumerate(self.views):
-                if self._kept is None:
-                    self._tops[place, rows] = view[rows].amax(1)
-                first = self._load(place, rows, joint if place == 0 else x)
-                if place == 0:
-                    start = first
-                elif place == 1:
-                    torch.add(start, first, out=joint)
-                else:
-                    joint.add_(first)
-                # Only entries that equal the maximum exactly are 0 after the shift.
-                torch.eq(first, 0.0, out=tied if place else all_tied)
-                torch.mv(tied if place else all_tied, self._ones, out=ties[place, rows])
-                if place:
-                    all_tied.mul_(tied)
-            self._depth[rows] = joint.amax(1).neg_()
-            torch.mv(joint, self._ones, out=spread[rows])
-            torch.mv(all_tied, self._weights, out=joint_limit[rows])
-            mismatches += self._mismatches(rows, ties[:, rows])
+    def _summarize(self) -> None:
+        """One pass without exponentials: maxima, ties, votes, scales."""
+        self.passes = 0
+        self._slices: list[slice] = []
+        self._held: list[ReferenceType[Evaluation]] = []
+        summaries = self.shards.gather(self._collect)
+        sizes, weights, depths, limits, idle, votes = zip(*summaries, strict=True)
+        #: N, all shards together; the largest of them.
+        self.num_samples = round(math.fsum(weights))
+        self._largest_shard = max(sizes)
+        #: How often each pattern of predictions occurs; see :func:`vote_patterns`.
+        self.votes: Counter[tuple[int, ...]] = sum(votes, Counter())
         #: Share of samples on which not all predictions (first argmax) coincide.
-        self.mismatch = mismatches / self.num_samples
+        self.mismatch = (
+            sum(
+                count
+                for votes, count in self.votes.items()
+                if not self._unanimous(votes)
+            )
+            / self.num_samples
+        )
         #: The slope of C, and so of J, for beta to infinity is minus this.
-        self.depth = self.mean(self._depth)
-        # A sample with constant logits in all views but one contributes exactly 0 at
-        # every beta when the prior is uniform: its convex parts are equal. Leave it
-        # out.
-        idle = (ties == self.num_classes).sum(0) >= views - 1
-        some_idle = self.uniform and bool(idle.any())
-        self._active = ~idle if some_idle else None
-        self.everything_idle = some_idle and bool(idle.all())
-        limit = ties.prod(0).log_()
-        if self._active is not None:
-            limit *= self._active
+        self.depth = math.fsum(depths) / self.num_samples
+        self.everything_idle = all(idle)
         #: The floor that D falls to for beta to infinity.
-        self.concave_limit = self.mean(limit)
+        self.concave_limit = math.fsum(limits) / self.num_samples
         #: J at infinity, per sample; None where the supremum is not there.
-        self.limit: Tensor | None = None
-        if self.depth == 0.0:
-            per_sample = joint_limit.log_() - limit
-            if self._active is not None:
-                per_sample = torch.where(self._active, per_sample, 0.0)
-            self.limit = per_sample
-        live = spread[spread < 0.0]
+        self.limit = self._limit if self.depth == 0.0 else None
         #: Mean distance of a logit from the largest, in a typical sample: a first
         #: guess of where things happen.
-        self.scale = -float(live.median()) / self.num_classes if len(live) else 1.0
+        self.scale = self._median(self._distances) / self.num_classes or 1.0
+        del self._limit, self._distances
         if self.scale < SMALLEST_SCALE:
             raise ValueError(
                 f"logits: expected differences of at least {SMALLEST_SCALE:g} within a "
@@ -193,88 +201,259 @@ class Kernel:
                 f"constant first (posterior agreement does not change)"
             )
 
-    def _mismatches(self, rows: slice, ties: Tensor) -> int:
-        """Samples of a chunk whose first argmax is not the same in all views."""
-        # Without ties, predictions agree exactly if the joint maximum is 0.
-        tied = (ties > 1.0).any(0)
-        differ = self._depth[rows] > 0.0
-        if bool(tied.any()):
-            first, *others = (view[rows][tied].argmax(1) for view in self.views)
-            differ[tied] = torch.stack([other != first for other in others]).any(0)
-        return int(differ.sum())
+    def _collect(
+        self,
+    ) -> tuple[int, float, float, float, bool, Counter[tuple[int, ...]]]:
+        """What the samples of this process add."""
+        views, num_classes = self.num_views, self.num_classes
+        tops, ranges, ties, columns = [], [], [], []
+        votes: Counter[tuple[int, ...]] = Counter()
+        for rows, chunk in self._chunks():
+            self._slices.append(rows)
+            size = rows.stop - rows.start
+            joint, x, tied, all_tied, _ = self._buffers[:, :size]
+            top, reach, own_ties = self._new(3, views, size)
+            column = self._new(3, size)
+            for place, view in enumerate(chunk):
+                first = view
+                if self._kept is None:
+                    top[place] = view.amax(1)
+                    first = x if place else joint
+                    first.copy_(view).sub_(top[place, :, None])
+                if place == 0:
+                    start = first
+                else:
+                    torch.add(start if place == 1 else joint, first, out=joint)
+                torch.neg(first.amin(1), out=reach[place])
+                # Only entries that equal the maximum exactly are 0 after the shift.
+                torch.eq(first, 0.0, out=tied if place else all_tied)
+                torch.mv(tied if place else all_tied, self._ones, out=own_ties[place])
+                if place:
+                    all_tied.mul_(tied)
+            depth, joint_limit, spread = column
+            torch.neg(joint.amax(1), out=depth)
+            torch.mv(all_tied, self._weights, out=joint_limit)
+            torch.mv(joint, self._ones, out=spread)
+            votes += self._vote(chunk, own_ties, depth)
+            tops.append(top)
+            ranges.append(reach)
+            ties.append(own_ties)
+            columns.append(column)
+        self.passes += 1
+        self._size = self._slices[-1].stop if self._slices else 0
+        empty = self._new(views, 0)
+        self._tops = torch.cat([empty, *tops], 1)
+        self._depth = torch.cat([empty[0], *(column[0] for column in columns)])
+        all_ties = torch.cat([empty, *ties], 1)
+        # A sample with constant logits in all views but one contributes exactly 0 at
+        # every beta when the prior is uniform: its convex parts are equal. Leave it
+        # out.
+        idle = (all_ties == num_classes).sum(0) >= views - 1
+        some_idle = self.uniform and bool(idle.any())
+        self._active = ~idle if some_idle else None
+        #: Distance of the largest from the smallest logit (m, N), 0 for idle samples.
+        self.ranges = torch.cat([empty, *ranges], 1)
+        if self._active is not None:
+            self.ranges *= self._active
+        limit = all_ties.prod(0).log_()
+        if self._active is not None:
+            limit *= self._active
+        joint_limit = torch.cat([empty[0], *(column[1] for column in columns)])
+        self._limit = joint_limit.log_() - limit
+        if self._active is not None:
+            self._limit = torch.where(self._active, self._limit, 0.0)
+        spread = torch.cat([empty[0], *(column[2] for column in columns)])
+        self._distances = spread[spread < 0.0].neg_()
+        total = float(self._size if self._counts is None else self._counts.sum())
+        sums = self._sum(self._depth), self._sum(limit)
+        everything_idle = (some_idle and bool(idle.all())) or self._size == 0
+        return self._size, total, *sums, everything_idle, votes
+
+    def _vote(
+        self, chunk: Sequence[Tensor], ties: Tensor, depth: Tensor
+    ) -> Counter[tuple[int, ...]]:
+        """How often the predictions (first argmax) of a chunk form each pattern."""
+        if self.prior is not None:
+            classes = torch.stack([view.argmax(1) for view in chunk], 1)
+            patterns, counts = torch.unique(classes, dim=0, return_counts=True)
+        elif self.num_views > 2:
+            classes = torch.stack([view.argmax(1) for view in chunk], 1)
+            shared = (classes[:, :, None] == classes[:, None]).sum(2)
+            shared = shared.sort(1, descending=True).values
+            patterns, counts = torch.unique(shared, dim=0, return_counts=True)
+        else:
+            # Without ties, predictions agree exactly if the joint maximum is 0.
+            tied = (ties > 1.0).any(0)
+            differ = depth > 0.0
+            if bool(tied.any()):
+                first, second = (view[tied].argmax(1) for view in chunk)
+                differ[tied] = first != second
+            many = int(differ.sum())
+            return Counter({(2, 2): len(differ) - many, (1, 1): many})
+        rows = map(tuple, patterns.tolist())
+        return Counter(dict(zip(rows, counts.tolist(), strict=True)))
+
+    def _unanimous(self, votes: tuple[int, ...]) -> bool:
+        return len(set(votes)) == 1 and (self.prior is not None or votes[0] > 1)
+
+    def _median(self, values: Tensor) -> float:
+        """Upper median of positive numbers over all shards, 0 of none.
+
+        Their bits, as integers, are in the same order: bisect.
+        """
+        bits = values.view(torch.int64)
+
+        def up_to(most: int) -> float:
+            return self.shards.reduce(lambda: [float((bits <= most).sum())])[0]
+
+        low, high = 0, 2**63 - 1
+        count = up_to(high)
+        while low < high and count:
+            middle = (low + high) // 2
+            enough = up_to(middle) > count // 2
+            low, high = (low, middle) if enough else (middle + 1, high)
+        return float(torch.tensor(low, dtype=torch.int64).view(torch.float64))
 
     def evaluate(self, beta: float) -> Evaluation:
         """Value, slope, curvature and power sums of J at a finite beta >= 0."""
-        views = self.num_views
-        new = torch.empty(
-            (3 * views + 4, self.num_samples), dtype=torch.float64, device=self.device
+        return self.evaluate_all([beta])[0]
+
+    def evaluate_all(
+        self, betas: Sequence[float], *, columns: bool = True
+    ) -> list[Evaluation]:
+        """The same at several of them in one pass; without `columns`, means only."""
+        height = 3 * self.num_views + 3
+        width = self._size if columns else self._buffers.shape[1]
+        per_sample = [self._new(width) for _ in betas]
+        sums = [self._new(height, width) for _ in betas]
+
+        def local() -> list[float]:
+            parts: list[list[Tensor]] = [[] for _ in betas]
+            for rows, chunk in self._chunks():
+                place = rows if columns else slice(rows.stop - rows.start)
+                for v, beta in enumerate(betas):
+                    own, part = per_sample[v][place], sums[v][:, place]
+                    parts[v].append(self._fill(beta, rows, chunk, own, part))
+            self.passes += 1
+            return [number for part in parts for number in _together(part)]
+
+        how = [math.fsum] * _SUMMED + [max] * _LARGEST
+        numbers = self.shards.reduce(local, how * len(betas))
+        step = _SUMMED + _LARGEST
+        points = []
+        for v, beta in enumerate(betas):
+            own = numbers[step * v : step * (v + 1)]
+            value, d, slope_of_c, slope_of_d, curvature, size_of_c, size, blend = (
+                total / self.num_samples for total in own[:_SUMMED]
+            )
+            square, mixed = own[_SUMMED:]
+            relative = self.relative_error
+            points.append(
+                Evaluation(
+                    beta=beta,
+                    value=value,
+                    slope=slope_of_c - slope_of_d,
+                    curvature=curvature,
+                    convex=value + d,
+                    concave=d,
+                    concave_slope=slope_of_d,
+                    rounding=self._rounding(size_of_c + d),
+                    slope_rounding=relative * (abs(slope_of_c) + abs(slope_of_d)),
+                    size=size,
+                    square=square,
+                    mixed=mixed,
+                    blend=blend,
+                    per_sample=per_sample[v],
+                    sums=sums[v] if columns else None,
+                    kernel=self,
+                )
+            )
+            if columns:
+                self._hold(points[-1])
+        return points
+
+    def _fill(
+        self,
+        beta: float,
+        rows: slice,
+        chunk: Sequence[Tensor],
+        per_sample: Tensor,
+        part: Tensor,
+    ) -> Tensor:
+        """Columns of one chunk, and what they add up to."""
+        joint, x, weight, product, term = self._buffers[:, : rows.stop - rows.start]
+        for place, view in enumerate(chunk):
+            first = view
+            if self._kept is None:
+                first = x if place else joint
+                first.copy_(view).sub_(self._tops[place, rows, None])
+            own = weight if place else product
+            torch.mul(first, beta, out=own).exp_()
+            own_sums = part[3 * place : 3 * place + 3]
+            self._power_sums(first, own, self._ones, term, own_sums)
+            if place == 0:
+                start = first
+                continue
+            product.mul_(own)
+            torch.add(start if place == 1 else joint, first, out=joint)
+        depth = self._depth[rows]
+        joint.add_(depth[:, None])
+        # The joint weights peak at exp(-beta depth); lift them back to 1.
+        lost = depth * beta > self._largest_exponent
+        if bool(lost.any()):
+            product[lost] = (joint[lost] * beta).exp()
+        log_lift = torch.where(lost, 0.0, depth * beta)
+        self._power_sums(joint, product, self._weights, term, part[-3:])
+        part[-3:] *= log_lift.exp()
+        # Rows: the weights of each view, then the joint ones.
+        zeroth, first, second = part[0::3], part[1::3], part[2::3]
+        concave = reduce(operator.mul, zeroth[:-1]).log_()
+        convex = zeroth[-1].log().sub_(depth, alpha=beta)
+        means = first / zeroth
+        spreads = (second / zeroth).addcmul_(means, means, value=-1.0)
+        slope_c = means[-1] - depth
+        slope_d = reduce(operator.add, means[:-1])
+        bend = reduce(operator.sub, spreads[:-1], spreads[-1])
+        if self._active is not None:
+            keep = self._active[rows]
+            for column in (convex, concave, slope_c, slope_d, bend):
+                column *= keep
+            # Weights of a point mass: no spread, nothing to bound.
+            part[:, ~keep] = 0.0
+            part[0::3, ~keep] = 1.0
+        torch.sub(convex, concave, out=per_sample)
+        squares = part[2::3] / part[0::3]
+        ranges = self.ranges[:, rows]
+        widest, narrow = ranges.argmax(0)[None], ranges.sum(0) - ranges.amax(0)
+        own = squares.gather(0, widest)[0].sqrt_().add_(narrow)
+        blend = narrow * (1.0 - 1.0 / part[0::3].gather(0, widest)[0])
+        columns = torch.stack(
+            (per_sample, concave, slope_c, slope_d, bend, convex.abs_(),
+             squares.sum(0), blend)
+        )  # fmt: skip
+        if self._counts is not None:
+            columns *= self._counts[rows]
+        return torch.cat([columns.sum(1), torch.stack([squares.max(), own.max()])])
+
+    def sums_of(self, point: Evaluation) -> Tensor:
+        """Power sums (3 m + 3, N) of an evaluation, in another pass if dropped."""
+        if point.sums is None:
+            point.sums = self.evaluate(point.beta).sums
+            assert point.sums is not None
+        self._hold(point)
+        return point.sums
+
+    def _hold(self, point: Evaluation) -> None:
+        """Remember whose power sums were used last; drop the oldest beyond a limit."""
+        held = [one for reference in self._held if (one := reference()) is not None]
+        held = [one for one in held if one is not point and one.sums is not None]
+        height = 3 * self.num_views + 3
+        most = max(
+            FEWEST_HELD, HELD_BYTES // (8 * height * max(1, self._largest_shard))
         )
-        per_sample, sums = new[0], new[1:]
-        totals: list[Tensor] = []
-        for rows in self._chunks():
-            joint, x, weight, product, term = self._scratch(rows)
-            part = sums[:, rows]
-            for place in range(views):
-                first = self._load(place, rows, x if place else joint)
-                own = weight if place else product
-                torch.mul(first, beta, out=own).exp_()
-                own_sums = part[3 * place : 3 * place + 3]
-                self._power_sums(first, own, self._ones, term, own_sums)
-                if place == 0:
-                    start = first
-                    continue
-                product.mul_(own)
-                torch.add(start if place == 1 else joint, first, out=joint)
-            depth = self._depth[rows]
-            joint.add_(depth[:, None])
-            # The joint weights peak at exp(-beta depth); lift them back to 1.
-            lost = depth * beta > self._largest_exponent
-            if bool(lost.any()):
-                product[lost] = (joint[lost] * beta).exp()
-            log_lift = torch.where(lost, 0.0, depth * beta)
-            self._power_sums(joint, product, self._weights, term, part[-3:])
-            part[-3:] *= log_lift.exp()
-            # Rows: the weights of each view, then the joint ones.
-            zeroth, first, second = part[0::3], part[1::3], part[2::3]
-            concave = reduce(operator.mul, zeroth[:-1]).log_()
-            convex = zeroth[-1].log().sub_(depth, alpha=beta)
-            means = first / zeroth
-            spreads = (second / zeroth).addcmul_(means, means, value=-1.0)
-            slope_c = means[-1] - depth
-            slope_d = reduce(operator.add, means[:-1])
-            bend = reduce(operator.sub, spreads[:-1], spreads[-1])
-            if self._active is not None:
-                keep = self._active[rows]
-                for column in (convex, concave, slope_c, slope_d, bend):
-                    column *= keep
-                # Weights of a point mass: no spread, nothing to bound.
-                part[:, ~keep] = 0.0
-                part[0::3, ~keep] = 1.0
-            torch.sub(convex, concave, out=per_sample[rows])
-            columns = (per_sample[rows], concave, slope_c, slope_d, bend, convex.abs_())
-            totals.append(torch.stack(columns).sum(1))
-        # Chunk sums are added exactly, so only the sums inside a chunk round.
-        value, d, slope_of_c, slope_of_d, curvature, size = (
-            math.fsum(column) / self.num_samples
-            for column in torch.stack(totals).T.tolist()
-        )
-        unit = self.relative_error
-        return Evaluation(
-            beta=beta,
-            value=value,
-            slope=slope_of_c - slope_of_d,
-            curvature=curvature,
-            convex=value + d,
-            concave=d,
-            concave_slope=slope_of_d,
-            rounding=self._rounding(size + d),
-            slope_rounding=unit * (abs(slope_of_c) + abs(slope_of_d)),
-            per_sample=per_sample,
-            joint=PowerSums(*sums[-3:]),
-            marginals=tuple(
-                PowerSums(*sums[place : place + 3]) for place in range(0, 3 * views, 3)
-            ),
-        )
+        while len(held) >= most:
+            held.pop(0).sums = None
+        self._held = [ref(one) for one in (*held, point)]
 
     def limit_rounding(self) -> float:
         """Bound on the rounding error of the limit at infinity."""
@@ -310,19 +489,20 @@ class Kernel:
         rows = (self._rows + 16 + 2 * self.num_views) * (1.0 + self.cap + size)
         return UNIT_ROUNDOFF * (sums + rows)
 
-    def _chunks(self) -> Iterator[slice]:
-        for start in range(0, self.num_samples, self._rows):
-            yield slice(start, min(start + self._rows, self.num_samples))
+    def _chunks(self) -> Iterator[tuple[slice, Sequence[Tensor]]]:
+        """Slices of the samples, and their logits (shifted if they are kept)."""
+        step, start = self._buffers.shape[1], 0
+        blocks = self.source.blocks() if self._kept is None else [self._kept]
+        for block in blocks:
+            length = len(block[0])
+            for low in range(0, length, step):
+                high = min(low + step, length)
+                rows = slice(start + low, start + high)
+                yield rows, [view[low:high] for view in block]
+            start += length
 
-    def _scratch(self, rows: slice) -> Tensor:
-        """The work buffers, cut to one chunk."""
-        return self._buffers[:, : rows.stop - rows.start]
-
-    def _load(self, place: int, rows: slice, out: Tensor) -> Tensor:
-        """Shifted logits of one view and chunk, in `out` unless they are kept."""
-        if self._kept is not None:
-            return self._kept[place][rows]
-        return out.copy_(self.views[place][rows]).sub_(self._tops[place, rows, None])
+    def _new(self, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float64, device=self.device)
 
     @staticmethod
     def _power_sums(
@@ -333,15 +513,78 @@ class Kernel:
         torch.mv(term, classes, out=out[1])
         torch.mv(term.mul_(x), classes, out=out[2])
 
+    def _sum(self, column: Tensor) -> float:
+        """Sum of a column of this process: chunks summed by torch, then exactly."""
+        if self._counts is not None:
+            column = column * self._counts
+        parts = [column[rows].sum() for rows in self._slices]
+        return math.fsum(torch.stack(parts).tolist()) if parts else 0.0
+
     def mean(self, column: Tensor) -> float:
-        """Mean of a per-sample column: chunks summed by torch, then exactly."""
-        parts = [column[rows].sum() for rows in self._chunks()]
-        return math.fsum(torch.stack(parts).tolist()) / self.num_samples
+        """Mean over all samples of a per-sample column."""
+        return self.shards.reduce(lambda: [self._sum(column)])[0] / self.num_samples
 
-    def totals(self, *columns: Tensor) -> list[float]:
-        """Sums over samples of per-sample columns."""
-        return [float(column.sum()) for column in columns]
+    def totals(self, *columns: Tensor) -> Sequence[float]:
+        """Sums over all samples of per-sample columns."""
+        if self._counts is not None:
+            columns = tuple(column * self._counts for column in columns)
+        how = [math.fsum] * len(columns)
+        return self.shards.reduce(
+            lambda: [float(column.sum()) for column in columns], how
+        )
+
+    def largest(self, *columns: Tensor) -> Sequence[float]:
+        """Maxima over all samples of per-sample columns."""
+        return self.shards.reduce(
+            lambda: [float(c.max()) if len(c) else -math.inf for c in columns],
+            [max] * len(columns),
+        )
+
+    @property
+    def surplus(self) -> float:
+        """Sum of the weights of the classes over the least of them, less 1."""
+        return float(self._weights.sum() / self._weights.min()) - 1.0
 
 
-def _most_others(rarest: float) -> int:
-    return int((math.log(LARGEST_WEIGHT) + 1e-9) / -math.log(rarest))
+def _together(parts: Sequence[Tensor]) -> list[float]:
+    """What the chunks give: added exactly, so only the sums inside a chunk round."""
+    if not parts:
+        return [0.0] * _SUMMED + [-math.inf] * _LARGEST
+    columns = torch.stack(list(parts)).T.tolist()
+    totals = [math.fsum(column) for column in columns[:_SUMMED]]
+    return totals + [max(column) for column in columns[_SUMMED:]]
+
+
+def check_weights(num_views: int, num_classes: int, prior: Tensor | None) -> None:
+    """Refuse more views than the weights of the classes, pi^(1-m), allow."""
+    rarest = 1.0 / num_classes if prior is None else float(prior.min())
+    most = int((math.log(LARGEST_WEIGHT) + 1e-9) / -math.log(rarest))
+    if num_views - 1 > most:
+        raise ValueError(
+            f"views: expected at most {most + 1}, with classes as rare as {rarest:g}, "
+            f"got {num_views}"
+        )
+
+
+def vote_patterns(kernel: Kernel) -> tuple[list[Tensor], Tensor]:
+    """One sample a pattern of predictions, one-hot in every view, and their counts.
+
+    With a prior a pattern is the classes predicted by each view. Without, classes are
+    alike and so are views: then it says for each view how many predict what it does.
+    """
+    votes = sorted(kernel.votes.items())
+    counts = torch.tensor([count for _, count in votes], dtype=torch.float64)
+    patterns = [list(pattern) for pattern, _ in votes]
+    if kernel.prior is None:
+        patterns = [_classes(pattern) for pattern in patterns]
+    classes = torch.tensor(patterns).T
+    views = [torch.nn.functional.one_hot(own, kernel.num_classes) for own in classes]
+    return [view.double() for view in views], counts
+
+
+def _classes(shared: Sequence[int]) -> list[int]:
+    """Classes of views of which view v shares its own with shared[v], falling."""
+    classes: list[int] = []
+    while len(classes) < len(shared):
+        classes += [max(classes, default=-1) + 1] * shared[len(classes)]
+    return classes

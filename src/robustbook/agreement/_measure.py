@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -28,7 +29,8 @@ from robustbook.agreement._bounds import (
     tail_bound,
 )
 from robustbook.agreement._docs import SHARED
-from robustbook.agreement._kernel import Kernel
+from robustbook.agreement._kernel import Kernel, vote_patterns
+from robustbook.agreement._problem import open_kernel
 from robustbook.agreement._result import (
     Agreement,
     AgreementComparison,
@@ -39,32 +41,39 @@ from robustbook.agreement._search import SearchTrace, maximize
 
 @SHARED.fill
 def posterior_agreement(
-    logits: Any, shifted_logits: Any, *, prior: Any = None, tol: float = 1e-9
+    logits: Any,
+    shifted_logits: Any,
+    *more: Any,
+    prior: Any = None,
+    tol: float = 1e-9,
+    group: Any = None,
 ) -> Agreement:
     r"""Posterior agreement, solved to a certified global optimum.
 
     .. math::
 
        \mathrm{PA} = \sup_{\beta \ge 0} \frac1N \sum_{i=1}^N
-           \log \sum_{j=1}^K \frac{p'_{ij}(\beta)\, p''_{ij}(\beta)}{\pi_j},
+           \log \sum_{j=1}^K \pi_j
+           \prod_{v=1}^m \frac{p^{(v)}_{ij}(\beta)}{\pi_j},
 
-    where p' and p'' are the Gibbs posteriors of the two inputs at inverse
-    temperature beta. The kernel is a difference of two convex functions of beta,
-    neither concave nor unimodal in general (Chapter 6); branch and bound closes the gap
-    between the best value and a proven upper bound (Chapter 7). Source: the PA paper,
-    Equation 13 and Theorem 2; the thesis, Theorem 3.6.2.
+    where the p are the Gibbs posteriors of the m inputs of a sample at inverse
+    temperature beta: clean and shifted, or more views. The kernel is a difference of
+    two convex functions of beta, neither concave nor unimodal in general (Chapter 6);
+    branch and bound closes the gap between the best value and a proven upper bound
+    (Chapter 7). Source: the PA paper, Equation 13 and Theorem 2; the thesis, Theorem
+    3.6.2; both for two views.
 
     Parameters
     ----------
-    {logits, shifted_logits} {prior} {tol}
+    {logits, shifted_logits} {*more} {prior} {tol} {group}
 
     Returns
     -------
     Agreement
         ``pa`` in nats per sample, ``beta`` (may be ``inf``), ``upper_bound``,
-        ``per_sample`` contributions, ``standard_error`` and more.
+        ``per_sample`` contributions (of this process), ``standard_error`` and more.
 
-    {TypeError} {ValueError} {CertificateError}
+    {TypeError} {ValueError} {ConnectionError} {CertificateError}
 
     Examples
     --------
@@ -76,27 +85,41 @@ def posterior_agreement(
     '0.4788 nats at beta 3.20'
     >>> result.gap <= 1e-9
     True
+
+    Three views of a sample agree on at most two choices of one of K classes:
+
+    >>> noisy = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.3], [1.0, 0.0]])
+    >>> three = posterior_agreement(clean, shifted, noisy)
+    >>> f"{three.pa:.4f} of at most {2 * math.log(2):.4f} nats"
+    '0.9098 of at most 1.3863 nats'
     """
-    accepted = check_positive("tol", tol)
-    return _measure(Kernel.checked(logits, shifted_logits, prior=prior), accepted)
+    accepted = partial(check_positive, "tol", tol)
+    views = logits, shifted_logits, *more
+    kernel = open_kernel(*views, prior=prior, group=group, settings=accepted)
+    return _measure(kernel, accepted())
 
 
 @SHARED.fill
 def agreement_search(
-    logits: Any, shifted_logits: Any, *, prior: Any = None, tol: float = 1e-9
+    logits: Any,
+    shifted_logits: Any,
+    *more: Any,
+    prior: Any = None,
+    tol: float = 1e-9,
+    group: Any = None,
 ) -> SearchTrace:
     """Solve as :func:`posterior_agreement` does and return every step; Chapter 7.
 
     Parameters
     ----------
-    {logits, shifted_logits} {prior} {tol}
+    {logits, shifted_logits} {*more} {prior} {tol} {group}
 
     Returns
     -------
     SearchTrace
         The evaluations in order and the certified intervals at the end.
 
-    {TypeError} {ValueError} {CertificateError}
+    {TypeError} {ValueError} {ConnectionError} {CertificateError}
 
     Examples
     --------
@@ -104,8 +127,10 @@ def agreement_search(
     >>> trace.upper_bound - trace.value <= 1e-9
     True
     """
-    accepted = check_positive("tol", tol)
-    return maximize(Kernel.checked(logits, shifted_logits, prior=prior), accepted)
+    accepted = partial(check_positive, "tol", tol)
+    views = logits, shifted_logits, *more
+    kernel = open_kernel(*views, prior=prior, group=group, settings=accepted)
+    return maximize(kernel, accepted())
 
 
 @SHARED.fill
@@ -139,7 +164,7 @@ def agreement_bounds(
     high = check_non_negative("right", right, infinite=True)
     if not low < high:
         raise ValueError(f"right: expected more than left={low:g}, got {high:g}")
-    kernel = Kernel.checked(logits, shifted_logits, prior=prior)
+    kernel = open_kernel(logits, shifted_logits, prior=prior)
     start = kernel.evaluate(low)
     if math.isinf(high):
         return IntervalBounds(tail=tail_bound(kernel, start))
@@ -152,7 +177,12 @@ def agreement_bounds(
 
 @SHARED.fill
 def agreement_curve(
-    logits: Any, shifted_logits: Any, betas: Any, *, prior: Any = None
+    logits: Any,
+    shifted_logits: Any,
+    *more: Any,
+    betas: Any = None,
+    prior: Any = None,
+    group: Any = None,
 ) -> Tensor:
     """The agreement kernel J at given inverse temperatures.
 
@@ -160,31 +190,36 @@ def agreement_curve(
 
     Parameters
     ----------
-    {logits, shifted_logits}
+    {logits, shifted_logits} {*more}
     betas : tensor, array or list, shape (B,)
-        Inverse temperatures, finite and at least 0.
-    {prior}
+        Inverse temperatures, finite and at least 0. By name, or as the last array.
+    {prior} {group}
 
     Returns
     -------
     Tensor, shape (B,)
         J in nats per sample, float64.
 
-    {TypeError} {ValueError}
+    {TypeError} {ValueError} {ConnectionError}
 
     Examples
     --------
     >>> agreement_curve(torch.eye(2), torch.eye(2), [0.0, 1.0, 10.0])
     tensor([0.0000, 0.1936, 0.6931], dtype=torch.float64)
     """
-    kernel = Kernel.checked(logits, shifted_logits, prior=prior)
-    points = as_tensor("betas", betas)
-    if points.ndim != 1:
-        raise ValueError(f"betas: expected shape (B,), got {tuple(points.shape)}")
-    values = [
-        kernel.evaluate(check_non_negative(f"betas[{place}]", beta)).value
-        for place, beta in enumerate(points.tolist())
-    ]
+    *views, betas = (logits, shifted_logits, *more, *([] if betas is None else [betas]))
+
+    def points() -> list[float]:
+        given = as_tensor("betas", betas)
+        if given.ndim != 1:
+            raise ValueError(f"betas: expected shape (B,), got {tuple(given.shape)}")
+        return [
+            check_non_negative(f"betas[{place}]", beta)
+            for place, beta in enumerate(given.tolist())
+        ]
+
+    kernel = open_kernel(*views, prior=prior, group=group, settings=points)
+    values = [point.value for point in kernel.evaluate_all(points(), columns=False)]
     return torch.tensor(values, dtype=torch.float64, device=kernel.device)
 
 
@@ -323,25 +358,24 @@ def compare_agreement(
 
 def _measure(kernel: Kernel, tol: float) -> Agreement:
     trace = maximize(kernel, tol)
-    if kernel.prior is None:
+    if kernel.prior is None and kernel.num_views == 2:
         hard = symmetric_channel_capacity(kernel.mismatch, kernel.num_classes)
     else:
-        # Predictions alone have no closed form under a prior.
-        views = map(_one_hot, kernel.views)
-        hard = maximize(Kernel(*views, prior=kernel.prior), tol).value
+        # No closed form, but few different samples.
+        views, counts = vote_patterns(kernel)
+        prior = None if kernel.prior is None else kernel.prior.cpu()
+        hard = maximize(Kernel(*views, prior=prior, counts=counts), tol).value
     return Agreement(
         pa=trace.value,
         beta=trace.beta,
         upper_bound=trace.upper_bound,
         evaluations=trace.evaluations,
         per_sample=trace.per_sample,
+        num_samples=kernel.num_samples,
         num_classes=kernel.num_classes,
+        num_views=kernel.num_views,
         mismatch=kernel.mismatch,
         hard_part=hard,
+        standard_error=standard_error_of_mean(trace.per_sample, kernel.shards),
         trace=trace,
     )
-
-
-def _one_hot(logits: Tensor) -> Tensor:
-    ones = torch.zeros_like(logits, dtype=torch.float16)
-    return ones.scatter_(1, logits.argmax(1, keepdim=True), 1.0)

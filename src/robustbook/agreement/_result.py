@@ -14,8 +14,9 @@ from torch import Tensor
 
 from robustbook._checks.extras import extra
 from robustbook.agreement._docs import SHARED
-from robustbook.agreement._kernel import Kernel
+from robustbook.agreement._problem import open_kernel
 from robustbook.agreement._search import SearchTrace
+from robustbook.agreement._shards import ALONE, Shards
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +38,8 @@ class Agreement:
     Attributes
     ----------
     pa : float
-        Posterior agreement in nats per sample, in [0, log K] for a uniform prior.
+        Posterior agreement in nats per sample, in [0, (m - 1) log K] for m views and
+        a uniform prior.
     beta : float
         Inverse temperature of the maximum, in units of 1/logit; may be ``inf``.
     upper_bound : float
@@ -46,14 +48,22 @@ class Agreement:
     evaluations : int
         Passes over the data that the search took.
     per_sample : Tensor, shape (N,)
-        Contribution of every pair at ``beta``, in nats, float64; the mean is ``pa``.
-    num_classes : int
-        K.
+        Contribution of every sample at ``beta``, in nats, float64; the mean is
+        ``pa``. With a group, those of this process.
+    num_samples, num_classes, num_views : int
+        N (of all processes), K and m.
     mismatch : float
-        Share of pairs whose predictions (first argmax) differ.
+        Share of samples on which not all predictions (first argmax) coincide.
     hard_part : float
-        The agreement of the predictions alone, without confidences: the capacity
-        of the K-ary symmetric channel at ``mismatch`` (nats).
+        The agreement of the predictions alone, without confidences (nats): of two
+        views without a prior, the capacity of the K-ary symmetric channel at
+        ``mismatch``.
+    standard_error : float
+        Standard error of ``pa`` over the sampling of samples, in nats: that of the mean
+        of ``per_sample``. By the envelope theorem, the variation of the maximizer does
+        not count to first order. Zero when all contributions are equal: then nothing
+        was *seen* to vary, which is no proof that nothing does. Too small near chance,
+        where the maximizer touches 0 (Chapter 8). NaN for a single sample.
     trace : SearchTrace
         Every step of the search.
 
@@ -73,15 +83,13 @@ class Agreement:
     upper_bound: float
     evaluations: int
     per_sample: Tensor = field(repr=False)
+    num_samples: int
     num_classes: int
+    num_views: int
     mismatch: float
     hard_part: float
+    standard_error: float
     trace: SearchTrace = field(repr=False)
-
-    @property
-    def num_samples(self) -> int:
-        """N, the number of pairs."""
-        return len(self.per_sample)
 
     @property
     def gap(self) -> float:
@@ -90,20 +98,12 @@ class Agreement:
 
     @property
     def log_pa(self) -> float:
-        """The papers' scale: N (pa - log K), in [-N log K, 0] for a uniform prior."""
-        return self.num_samples * (self.pa - math.log(self.num_classes))
+        """The papers' scale: N (pa - (m - 1) log K) for m views.
 
-    @property
-    def standard_error(self) -> float:
-        """Standard error of ``pa`` over the sampling of pairs, in nats.
-
-        That of the mean of ``per_sample``: by the envelope theorem, the variation of
-        the maximizer does not count to first order. Zero when all contributions are
-        equal: then nothing was *seen* to vary, which is no proof that nothing does.
-        Too small near chance, where the maximizer touches 0 (Chapter 8). NaN for a
-        single pair.
+        In [-N (m - 1) log K, 0] for a uniform prior.
         """
-        return standard_error_of_mean(self.per_sample)
+        most = (self.num_views - 1) * math.log(self.num_classes)
+        return self.num_samples * (self.pa - most)
 
     @property
     def confidence_part(self) -> float:
@@ -115,7 +115,7 @@ class Agreement:
         self,
         logits: Any = None,
         shifted_logits: Any = None,
-        *,
+        *more: Any,
         prior: Any = None,
         ax: Axes | None = None,
     ) -> tuple[Figure, Axes]:
@@ -123,7 +123,7 @@ class Agreement:
 
         Parameters
         ----------
-        logits, shifted_logits : tensor or array, shape (N, K), optional
+        logits, shifted_logits, *more : tensor or array, shape (N, K), optional
             What was measured, for a finer curve. Without them it goes through what
             the search evaluated: points that are dense at the optimum only, few or
             none where all predictions agree.
@@ -143,8 +143,8 @@ class Agreement:
         """
         points = [(step.beta, step.value, step.slope) for step in self.trace.steps]
         if logits is not None or shifted_logits is not None:
-            kernel = Kernel.checked(logits, shifted_logits, prior=prior)
-            check_same_pairs(self, kernel.views[0])
+            kernel = open_kernel(logits, shifted_logits, *more, prior=prior)
+            check_same_pairs(self, kernel.num_samples, kernel.num_classes)
             low, high = (_PER_DECADE * end for end in _DECADES)
             for place in range(int(low), int(high) + 1):
                 beta = 10 ** (place / _PER_DECADE) / kernel.scale
@@ -204,20 +204,26 @@ class AgreementComparison:
     level: float
 
 
-def check_same_pairs(result: Agreement, logits: Tensor) -> None:
+def check_same_pairs(result: Agreement, num_samples: int, num_classes: int) -> None:
     """Refuse logits of other pairs than the measured ones, by their number."""
-    if logits.shape != (result.num_samples, result.num_classes):
+    measured = len(result.per_sample), result.num_classes
+    if (num_samples, num_classes) != measured:
         raise ValueError(
-            f"logits: expected shape ({result.num_samples}, {result.num_classes}), as "
-            f"in the result, got {tuple(logits.shape)}"
+            f"logits: expected shape {measured}, as in the result, got "
+            f"{(num_samples, num_classes)}"
         )
 
 
-def standard_error_of_mean(contributions: Tensor) -> float:
-    count = len(contributions)
+def standard_error_of_mean(contributions: Tensor, shards: Shards = ALONE) -> float:
+    count, total = shards.reduce(
+        lambda: [float(len(contributions)), float(contributions.sum())],
+        [math.fsum, math.fsum],
+    )
     if count < 2:
         return math.nan
-    return float(contributions.std(correction=1)) / math.sqrt(count)
+    deviations = contributions - total / count
+    (squares,) = shards.reduce(lambda: [float(deviations.square_().sum())])
+    return math.sqrt(squares / (count - 1) / count)
 
 
 def _plot_kernel(

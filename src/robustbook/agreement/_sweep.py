@@ -125,7 +125,7 @@ def decompose_agreement(
     """
     clean, shifted = check_logit_pair(logits, shifted_logits)
     size, classes = clean.shape
-    check_same_pairs(result, clean)
+    check_same_pairs(result, size, classes)
     true = check_labels("labels", labels, length=size, num_classes=classes)
     before, after = clean.argmax(1), shifted.argmax(1)
     kept, correct = before == after, before == true.to(before.device)

@@ -1,0 +1,70 @@
+"""From what callers pass, each on its process, to one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from robustbook._checks.arguments import check_prior, check_views
+from robustbook.agreement._kernel import Kernel, check_weights
+from robustbook.agreement._shards import Shards, shards_of
+from robustbook.agreement._views import InMemory, Source
+
+
+def open_kernel(
+    *views: Any,
+    prior: Any = None,
+    group: Any = None,
+    settings: Callable[[], Any] = lambda: None,
+) -> Kernel:
+    """The kernel of two or more arrays, or of their shards on the ranks of a group.
+
+    `settings` checks and returns what else has to be the same on all ranks. Whatever is
+    wrong on one of them is an error on all.
+    """
+    shards = shards_of(group)
+    sources: list[Source] = []
+
+    def look() -> tuple[int, int, Any]:
+        own = settings()
+        source = InMemory(check_views(*views, empty=shards.size > 1))
+        sources.append(source)
+        return source.num_views, source.num_classes if source.num_samples else 0, own
+
+    num_views, num_classes, others = zip(*shards.gather(look), strict=True)
+    _check_same("views", "the same number of views", num_views)
+    _check_same("settings", "the same tol, betas or other settings", others)
+    # A rank without samples need not know the number of classes.
+    known = [number or max(num_classes) for number in num_classes]
+    _check_same("logits", "the same number of classes", known)
+    if not known[0]:
+        raise ValueError("logits: expected at least one sample, got none on any rank")
+    (source,) = sources
+    source.num_classes = known[0]
+    weights = _common_prior(prior, source, shards)
+    return Kernel(source=source, prior=weights, shards=shards)
+
+
+def _common_prior(prior: Any, source: Source, shards: Shards) -> Tensor | None:
+    checked: list[Tensor | None] = []
+
+    def look() -> list[float] | None:
+        weights = check_prior(prior, source.num_classes, source.device)
+        check_weights(source.num_views, source.num_classes, weights)
+        checked.append(weights)
+        return None if weights is None else weights.tolist()
+
+    _check_same("prior", "the same prior", shards.gather(look))
+    return checked[0]
+
+
+def _check_same(name: str, expected: str, told: Sequence[Any]) -> None:
+    """Refuse ranks that differ, by the first one that does."""
+    for rank, value in enumerate(told):
+        if value != told[0]:
+            raise ValueError(
+                f"{name}: expected {expected} on every rank, got {told[0]} on rank 0 "
+                f"and {value} on rank {rank}"
+            )
