@@ -18,7 +18,7 @@ from robustbook.training import (
     gradient_norm_loss,
     irm_penalty,
 )
-from robustbook.training._learners import _partners
+from robustbook.training._learners import _cutmix, _partners
 from robustbook.training._losses import mirror_and_shift
 
 
@@ -152,6 +152,22 @@ def test_lisa_is_the_cross_entropy_with_soft_labels(batch):
     )
 
 
+def test_cutmix_pastes_one_rectangle_and_says_its_share():
+    torch.manual_seed(4)
+    first, second = torch.rand(3, 2, 20, 30), 2 + torch.rand(3, 2, 20, 30)
+    weights = []
+    for seed in range(200):
+        mixed, weight = _cutmix(first, second, 0.6, generator(seed))
+        pasted = mixed == second
+        assert torch.equal(mixed[~pasted], first[~pasted])
+        assert float((~pasted).float().mean()) == pytest.approx(weight)
+        rows, columns = pasted[0, 0].any(1), pasted[0, 0].any(0)
+        assert int(pasted[0, 0].sum()) == int(rows.sum()) * int(columns.sum())
+        weights.append(weight)
+    assert min(weights) == pytest.approx(0.6, abs=0.05)  # whole, if not at the edge
+    assert max(weights) > 0.75
+
+
 # ------------------------------------------------------------- of one classifier
 
 
@@ -261,6 +277,7 @@ def test_mirrored_and_shifted_images():
         (lambda: IRM(weight=-1.0), "weight: expected a finite number of at"),
         (lambda: LISA(across_domains=1.5), "across_domains: expected a number in"),
         (lambda: LISA(alpha=0.0), "alpha: expected a positive"),
+        (lambda: LISA(mix="blend"), "mix: expected one of mixup, cutmix"),
         (lambda: irm_penalty(torch.zeros(0, 3), torch.arange(0)), "n at least 1"),
         (lambda: gradient_norm_loss(weight=0.0), "weight: expected"),
         (lambda: gradient_norm_loss(weight=-1.0), "weight: expected"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._checks.arguments import (
+    check_choice,
     check_count,
     check_fraction,
     check_non_negative,
@@ -113,8 +115,8 @@ class LISA:
 
     Every batch is mixed in one of two ways, at random: images of the same class from
     different domains (LISA-L), or of different classes from the same domain (LISA-D;
-    the PA thesis uses the two names the other way around); two images are blended, by
-    mixup (H. Zhang et al., ICLR 2018). Source: H. Yao et al., ICML 2022.
+    the PA thesis uses the two names the other way around). Source: H. Yao et al., ICML
+    2022.
 
     Parameters
     ----------
@@ -122,22 +124,27 @@ class LISA:
         Probability of mixing across domains.
     alpha : float, default 2.0
         The weights of the two are drawn from Beta(alpha, alpha), once for a batch.
+    mix : {"mixup", "cutmix"}, default "mixup"
+        Blend two images (H. Zhang et al., ICLR 2018), or paste a rectangle of one into
+        the other, the same for all pairs (S. Yun et al., ICCV 2019).
 
     Examples
     --------
     >>> LISA(across_domains=1.0)
-    LISA(across_domains=1.0, alpha=2.0)
+    LISA(across_domains=1.0, alpha=2.0, mix='mixup')
     """
 
     name: ClassVar[str] = "LISA"
     across_domains: float = 0.5
     alpha: float = 2.0
+    mix: str = "mixup"
 
     def __post_init__(self) -> None:
         across = check_fraction("across_domains", self.across_domains)
         alpha = check_positive("alpha", self.alpha)
         object.__setattr__(self, "across_domains", across)
         object.__setattr__(self, "alpha", alpha)
+        check_choice("mix", self.mix, ("mixup", "cutmix"))
 
     def loss(
         self,
@@ -155,11 +162,32 @@ class LISA:
         seed = int(torch.randint(2**63 - 1, (), generator=generator))
         weight = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
         first, second = images.flatten(0, 1), images.flatten(0, 1)[partner]
-        logits = model(torch.lerp(second, first, weight)).float()
+        if self.mix == "cutmix":
+            mixed, weight = _cutmix(first, second, weight, generator)
+        else:
+            mixed = torch.lerp(second, first, weight)
+        logits = model(mixed).float()
         own = F.cross_entropy(logits, labels.flatten())
         other = F.cross_entropy(logits, labels.flatten()[partner])
         risk = weight * own + (1.0 - weight) * other
         return risk, risk
+
+
+def _cutmix(
+    first: Tensor, second: Tensor, weight: float, generator: torch.Generator
+) -> tuple[Tensor, float]:
+    """Paste a rectangle, and say which share of the first images is left."""
+    height, width = first.shape[-2:]
+    middle = torch.rand(2, generator=generator).tolist()
+    sides = []
+    for length, place in zip((height, width), middle, strict=True):
+        half = math.sqrt(1.0 - weight) * length / 2
+        low, high = round(place * length - half), round(place * length + half)
+        sides.append(slice(max(low, 0), min(high, length)))
+    mixed = first.clone()
+    mixed[..., sides[0], sides[1]] = second[..., sides[0], sides[1]]
+    pasted = math.prod(side.stop - side.start for side in sides)
+    return mixed, 1.0 - pasted / (height * width)
 
 
 def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
