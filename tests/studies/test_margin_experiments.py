@@ -254,7 +254,7 @@ def test_pseudo_margins_are_tested_on_other_images(margin_pseudo, margin_consist
         assert raw["tau"] == row["tau"]
         assert raw["tau_difference"] == 0
         runs = margin_pseudo.select(
-            what="method", model=model, method="pseudo", train=200
+            what="method", model=model, method="pseudo", train=120
         )
         assert [row["training_seed"] for row in runs] == [0, 1]
         assert all(0.2 < row["tau"] < 1 and row["mae"] > 0 for row in runs)

@@ -68,7 +68,7 @@ SETTINGS: Final = {
                 "digits-cnn-s0", "digits-cnn-s1", "digits-cnn-grad1e-1-s0",
                 "digits-cnn-grad1-s0", "digits-cnn-grad1-s1", "digits-cnn-adv-s0",
             ),
-            sigmas=(0.1, 0.2), draws=20, step=2, fitted=("digits-cnn-s0",), fits=3,
+            sigmas=(0.1, 0.2), draws=12, step=2, fitted=("digits-cnn-s0",), fits=3,
             separated=("digits-cnn-s0",), ends=Ends(images=8, folds=2, repeats=1),
             pictured=(1, 3, 8),
         ),

@@ -72,7 +72,7 @@ SETTINGS: Final = {
             dataset="digits",
             models=("digits-linear-s0", "digits-cnn-s0", "digits-cnn-adv-s0"),
             sigmas=(0.2, 0.4), repeated="digits-cnn-s0", focus=0.4, samples=24,
-            few_images=10, repeats=5, reference=1024, fits=(1, 10), counted=512,
+            few_images=8, repeats=4, reference=1024, fits=(1, 10), counted=512,
         ),
     ),
     "full": (

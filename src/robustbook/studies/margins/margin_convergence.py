@@ -24,7 +24,10 @@ from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
 
 #: What the bounds are compared with.
-LONG: Final = Recipe(targets=4, steps=40, refine_steps=150, rounds=8, apgd_steps=30)
+LONG: Final = {
+    "quick": Recipe(targets=4, steps=20, refine_steps=60, rounds=4, apgd_steps=20),
+    "full": Recipe(targets=4, steps=40, refine_steps=150, rounds=8, apgd_steps=30),
+}
 #: The model whose margins are known.
 EXACT: Final = "digits-linear-s0"
 #: Images of each network.
@@ -67,7 +70,7 @@ def _compared(
     data = setting.images_of(name).subset(slice(IMAGES[run.profile]))
     model = run.model(name)
     images, eps, seed = data.images, setting.focus, run.seed
-    recipe, _ = setting.models[name]
+    recipe, long = setting.models[name][0], LONG[run.profile]
     searches: dict[str, Callable[[], Tensor]] = {
         "fmn": lambda: fmn(model, images, steps=100, progress=False).norms,
         "fab": lambda: fab(model, images, steps=100, progress=False).norms,
@@ -76,7 +79,7 @@ def _compared(
         ),
         "recipe": lambda: measure_bounds(model, images, recipe, seed=seed)[0],
         # Other random starts than the recipe's.
-        "long": lambda: measure_bounds(model, images, LONG, seed=seed + 100)[0],
+        "long": lambda: measure_bounds(model, images, long, seed=seed + 100)[0],
     }
     key: Configuration
     key = {"model": model_sum(model), "data": data_sum(data), "seed": seed}

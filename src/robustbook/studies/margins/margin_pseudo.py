@@ -47,7 +47,7 @@ class _Learning:
 
 _LEARNING: Final = {
     "quick": _Learning(
-        {"digits-cnn-s0": 200, "digits-cnn-adv-s0": 200}, (100, 200), 2,
+        {"digits-cnn-s0": 120, "digits-cnn-adv-s0": 120}, (60, 120), 2,
         {"width": 128, "epochs": 40, "patience": 8},
     ),
     "full": _Learning(
