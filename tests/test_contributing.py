@@ -19,7 +19,8 @@ from robustbook.studies.results import stale_results
 
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(
-    r"^(?P<fence>`{3,})\{code-block\} (?P<kind>\w+)\n:caption: \W*(?P<path>[\w./-]+)\W*\n\n"
+    r"^(?P<fence>`{3,})\{code-block\} (?P<kind>\w+)\n"
+    r":caption: \W*(?P<path>[\w./-]+)\W*\n\n"
     r"(?P<text>.*?)^(?P=fence)$",
     re.MULTILINE | re.DOTALL,
 )
