@@ -36,11 +36,11 @@ def parts_of(root: Path) -> list[tuple[str, list[Chapter]]]:
     chapters = {chapter.name: chapter for chapter in list_chapters(root)}
     parts = []
     for part in contents.get("parts", []):
+        if part["caption"] == "Further":  # what follows is beside the main line
+            break
         names = [Path(entry.get("file", "")).name for entry in part["chapters"]]
-        if all(name in chapters for name in names) and part["caption"] != "Further":
-            lessons = [chapters[name] for name in names if not chapters[name].is_audit]
-            parts.append((part["caption"], lessons))
-    return [(caption, lessons) for caption, lessons in parts if lessons]
+        parts.append((part["caption"], [chapters[name] for name in names]))
+    return parts
 
 
 def needs_of(lessons: list[Chapter]) -> dict[str, set[str]]:
