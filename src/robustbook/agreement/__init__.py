@@ -13,6 +13,7 @@ from robustbook.agreement._continuous import (
     continuous_agreement,
     gaussian_agreement,
 )
+from robustbook.agreement._loss import agreement_loss
 from robustbook.agreement._measure import (
     agreement_bounds,
     agreement_curve,
@@ -50,6 +51,7 @@ __all__ = [
     "adam_agreement",
     "agreement_bounds",
     "agreement_curve",
+    "agreement_loss",
     "agreement_search",
     "compare_agreement",
     "continuous_agreement",

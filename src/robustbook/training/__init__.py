@@ -26,6 +26,7 @@ from robustbook.training._losses import (
     cross_entropy_loss,
     gradient_norm_loss,
 )
+from robustbook.training._pairing import Pairing
 from robustbook.training._recipes import (
     GRADIENT_PENALTIES,
     RECIPES,
@@ -45,6 +46,7 @@ __all__ = [
     "LongTraining",
     "Loss",
     "Measure",
+    "Pairing",
     "Recipe",
     "add_gaussian_noise",
     "adversarial_loss",

@@ -1,0 +1,89 @@
+"""Agreement as an objective: what training can descend, and its temperature."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustbook._checks.arguments import check_logit_pair, check_non_negative
+from robustbook.agreement._docs import SHARED
+from robustbook.agreement._measure import gibbs_posterior, posterior_agreement
+
+
+@SHARED.fill
+def agreement_loss(
+    logits: Any, shifted_logits: Any, *, beta: float | None = None
+) -> Tensor:
+    r"""Minus posterior agreement, differentiable by the logits of both views.
+
+    The maximizer :math:`\beta^\star` is found on the detached logits, and :math:`-J` is
+    evaluated there in operations that torch differentiates. By the envelope theorem
+    that is the gradient of -PA wherever PA has one; with q the normalized product of
+    the two posteriors,
+
+    .. math::
+
+       \frac{\partial\,\mathrm{PA}}{\partial F'_{ij}}
+           = \frac{\beta^\star}{N} \left( q_{ij} - p'_{ij} \right).
+
+    Over both views it is orthogonal to the logits: a step changes no overall scale. The
+    optimum in a batch is too good by what it fits to the batch: the mean over batches
+    is at least the PA of the whole and falls with their size. At a `beta` that does not
+    depend on the batch, as a running mean over earlier ones, value and gradient have no
+    bias. Source: Chapter 36; not in the papers.
+
+    Parameters
+    ----------
+    {logits, shifted_logits}
+    beta : float, optional
+        Inverse temperature, at least 0, may be ``inf``; by default the maximizer.
+
+    Returns
+    -------
+    Tensor, shape ()
+        -J in nats, of the logits' type (of half precision, float32). At beta = 0, where
+        nothing is in agreement, it is 0, and at ``inf``, where all predictions agree,
+        the limit; there the gradient is 0, and training has nothing to descend. At
+        several maximizers the gradient is that of one of them. Where the largest logits
+        of a sample tie, PA can jump, and no gradient says so.
+
+    {TypeError} {ValueError}
+
+    Examples
+    --------
+    >>> clean = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]], requires_grad=True)
+    >>> shifted = torch.tensor([[1.5, 0.0], [0.0, 2.0], [0.0, 0.1]])
+    >>> loss = agreement_loss(clean, shifted)
+    >>> loss.backward()
+    >>> f"{-float(loss.detach()):.4f} nats"
+    '0.4079 nats'
+    >>> clean.grad.argmax(1)  # the class to descend from, in each sample
+    tensor([1, 0, 0])
+    """
+    checked = check_logit_pair(logits, shifted_logits)
+    if beta is None:
+        beta = posterior_agreement(*checked).beta
+    else:
+        beta = check_non_negative("beta", beta, infinite=True)
+    # What is checked is detached; what is differentiated is what was given.
+    given = (logits, shifted_logits)
+    first, second = (
+        live if isinstance(live, Tensor) else view
+        for live, view in zip(given, checked, strict=True)
+    )
+    both = _log_posterior(first, beta) + _log_posterior(second, beta)
+    loss = -(torch.logsumexp(both, 1).mean() + math.log(first.shape[1]))
+    kind = torch.promote_types(first.dtype, second.dtype)
+    return loss.to(torch.promote_types(kind, torch.float32))
+
+
+def _log_posterior(logits: Tensor, beta: float) -> Tensor:
+    scores = logits.double()
+    if math.isinf(beta):
+        # Locally constant: in the graph, with a gradient of zero.
+        return gibbs_posterior(scores.detach(), beta).log() + 0.0 * scores
+    top = scores.detach().amax(1, keepdim=True)
+    return ((scores - top) * beta).log_softmax(1)
