@@ -22,8 +22,10 @@ from robustbook._store import files, sha256_of
 from robustbook.datasets import (
     DataUnavailableError,
     _images,
+    _votes,
     load_dataset,
     load_sentences,
+    load_votes,
 )
 from robustbook.datasets._images import digits_order, read_idx
 
@@ -144,12 +146,13 @@ def test_unknown_names_and_splits():
 # ------------------------------------------------------- files and their sources
 
 
-FOLDERS = {"sentence-polarity": "text/rt-polarity"}
+FOLDERS = {"sentence-polarity": "text/rt-polarity", "cifar10h": "cifar10"}
+LOADERS = {"sentence-polarity": load_sentences, "cifar10h": load_votes}
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", *FOLDERS])
 def test_missing_files_say_what_helps(no_network, name):
-    load = load_sentences if name in FOLDERS else load_dataset
+    load = LOADERS.get(name, load_dataset)
     holds = f"set ROBUSTBOOK_DATA to a folder that holds {FOLDERS.get(name, name)}/"
     for action in (partial(load, name, "test"), partial(datasets.fetch, name)):
         with pytest.raises(DataUnavailableError) as caught:
@@ -182,10 +185,10 @@ def test_a_wrong_file_is_refused(no_network, monkeypatch, tmp_path, name, cached
         monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path))
     folder = tmp_path / (f"cache/{name}" if cached else FOLDERS.get(name, name))
     folder.mkdir(parents=True)
-    for file in ("t10k-images-idx3-ubyte.gz", "rt-polarity.neg"):
+    for file in ("t10k-images-idx3-ubyte.gz", "rt-polarity.neg", "cifar10h-counts.npy"):
         (folder / file).write_text("dull .\n", encoding="utf-8")
     with pytest.raises(DataUnavailableError, match=r"expected sha256 .* fetch it"):
-        (load_sentences if name in FOLDERS else load_dataset)(name, "test")
+        LOADERS.get(name, load_dataset)(name, "test")
 
 
 def test_a_download_is_checked_and_quiet(monkeypatch, tmp_path, capfd):
@@ -321,9 +324,38 @@ def test_cifar10_files():
     assert test.labels[:10].tolist() == [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]
 
 
+@needs_folder("cifar10")
+def test_votes_belong_to_the_images_of_their_split():
+    votes = load_votes("cifar10h", "test")
+    assert votes.shape == (10000, 10)
+    assert votes.dtype == torch.int64
+    totals = votes.sum(dim=1)
+    assert (int(totals.min()), int(totals.max())) == (47, 63)
+    first = load_votes("cifar10h", "test1000")
+    assert torch.equal(first, votes[:1000])
+    # Were the order another one, the majority would be right on a tenth.
+    labels = load_dataset("cifar10", "test1000").labels
+    assert (first.argmax(dim=1) == labels).double().mean() > 0.98
+
+
+def test_votes_of_another_shape_are_refused(monkeypatch, tmp_path):
+    (tmp_path / "cifar10").mkdir()
+    path = tmp_path / "cifar10" / "cifar10h-counts.npy"
+    np.save(path, np.ones((3, 10), np.uint8))
+    spec = datasets.dataset_spec("cifar10h")
+    sums = {path.name: sha256_of(path)}
+    monkeypatch.setitem(_votes.VOTES, "cifar10h", replace(spec, files=sums))
+    monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path))
+    with pytest.raises(DataUnavailableError, match=r"counts of shape \(10000, 10\)"):
+        load_votes("cifar10h", "test")
+    with pytest.raises(ValueError, match="expected one of test, test1000"):
+        load_votes("cifar10h", "train")
+
+
 def test_data_card_lists_every_file():
     card = (datasets.data_directory() / "README.md").read_text(encoding="utf-8")
-    for name in (*datasets.list_datasets(), *datasets.list_sentences()):
+    listed = datasets.list_datasets, datasets.list_sentences, datasets.list_votes
+    for name in (name for names in listed for name in names()):
         spec = datasets.dataset_spec(name)
         assert f"| `{name}` |" in card
         assert spec.licence

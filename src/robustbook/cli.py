@@ -419,6 +419,6 @@ def fetch(
 @data.command(name="list")
 def list_data() -> None:
     """List the data sets."""
-    from robustbook.datasets import list_datasets, list_sentences
+    from robustbook.datasets import list_datasets, list_sentences, list_votes
 
-    print(*list_datasets(), *list_sentences(), sep="\n")
+    print(*list_datasets(), *list_sentences(), *list_votes(), sep="\n")

@@ -26,6 +26,10 @@ from robustbook.agreement._measure import (
 from robustbook.agreement._pairing import pair_by_label, pair_nearest, pair_optimal
 from robustbook.agreement._result import Agreement, AgreementComparison
 from robustbook.agreement._search import CertificateError, SearchTrace, Step
+from robustbook.agreement._soft_labels import (
+    SoftLabelAgreement,
+    soft_label_agreement,
+)
 from robustbook.agreement._sweep import (
     AgreementDecomposition,
     ContributionGroup,
@@ -47,6 +51,7 @@ __all__ = [
     "IntervalBounds",
     "PosteriorAgreement",
     "SearchTrace",
+    "SoftLabelAgreement",
     "Step",
     "adam_agreement",
     "agreement_bounds",
@@ -63,6 +68,7 @@ __all__ = [
     "pair_optimal",
     "posterior_agreement",
     "shift_by_ratio",
+    "soft_label_agreement",
     "symmetric_channel_capacity",
 ]
 

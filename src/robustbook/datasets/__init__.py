@@ -1,4 +1,4 @@
-"""Images and sentences: embedded ones, and public ones that are fetched.
+"""Images, sentences and votes: embedded ones, and public ones that are fetched.
 
 "digits" ships inside scikit-learn and the sentences "template-reviews" are made by this
 package. The others are looked for in the folder that ``ROBUSTBOOK_DATA`` names, then in
@@ -14,6 +14,7 @@ from robustbook.datasets._sentences import (
     load_sentences,
 )
 from robustbook.datasets._types import Dataset, DatasetSpec
+from robustbook.datasets._votes import list_votes, load_votes
 
 __all__ = [
     "DataUnavailableError",
@@ -25,6 +26,8 @@ __all__ = [
     "fetch",
     "list_datasets",
     "list_sentences",
+    "list_votes",
     "load_dataset",
     "load_sentences",
+    "load_votes",
 ]

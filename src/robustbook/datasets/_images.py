@@ -20,6 +20,7 @@ from robustbook._store import DataUnavailableError
 from robustbook._store.downloads import data_folder
 from robustbook.datasets._sentences import SENTENCES
 from robustbook.datasets._types import Arrays, Dataset, DatasetSpec
+from robustbook.datasets._votes import VOTES
 
 _ARCHIVE: Final = "cifar-10-python.tar.gz"
 #: sha256 of the pixels and labels that the PNG layout of CIFAR-10 holds.
@@ -232,7 +233,7 @@ def list_datasets() -> list[str]:
 
 
 def dataset_spec(name: str) -> DatasetSpec:
-    """Return the registry's entry of a data set, of images or of sentences.
+    """Return the registry's entry of a data set: images, sentences or votes.
 
     Raises
     ------
@@ -244,7 +245,7 @@ def dataset_spec(name: str) -> DatasetSpec:
     >>> dataset_spec("digits").split_sizes
     {'train': 1201, 'test': 596}
     """
-    known = {**_REGISTRY, **SENTENCES}
+    known = {**_REGISTRY, **SENTENCES, **VOTES}
     return known[check_choice("name", name, known)]
 
 
@@ -302,7 +303,7 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
     Parameters
     ----------
     name : str
-        One of :func:`list_datasets` or :func:`list_sentences`.
+        One of :func:`list_datasets`, :func:`list_sentences` or :func:`list_votes`.
     progress : bool, default True
         Show a progress bar while downloading.
 

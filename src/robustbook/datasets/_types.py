@@ -107,12 +107,13 @@ def positions_of(index: Any, length: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """What the registry knows of a data set of images or sentences.
+    """What the registry knows of a data set of images, sentences or votes.
 
     Attributes
     ----------
     name : str
-        The name that :func:`load_dataset` or :func:`load_sentences` takes.
+        The name that :func:`load_dataset`, :func:`load_sentences` or :func:`load_votes`
+        takes.
     split_sizes : dict of str to int
         The splits and their numbers of samples.
     licence, source : str
@@ -125,7 +126,7 @@ class DatasetSpec:
     num_classes, image_shape : int, (int, int, int)
         The number of classes; channels, height and width of an image.
     read : callable
-        Reads a split, or all sentences class by class.
+        Reads a split, all sentences class by class, or all votes.
     """
 
     name: str
