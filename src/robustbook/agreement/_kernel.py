@@ -144,12 +144,17 @@ class Kernel:
         #: J(0): all posteriors are uniform. Zero without a prior, never below.
         total = math.fsum(self._weights.tolist())
         self.value_at_zero = math.log(total / self.num_classes**self.num_views)
+        # Bounds on rounding depend on it, and must be the same everywhere.
+        self._rows = max(shards.gather(self._prepare))
+        self._summarize()
+
+    def _prepare(self) -> int:
+        """Make room for a chunk; return its samples."""
+        device = self.device
         entries = CHUNK_ENTRIES.get(device.type, CHUNK_ENTRIES["cuda"])
         rows = max(1, entries // self.num_classes)
         if self.source.num_samples is not None:
             rows = min(max(1, self.source.num_samples), rows)
-        # Bounds on rounding depend on it, and must be the same everywhere.
-        self._rows = max(shards.gather(lambda: rows))
         self._buffers = torch.empty(
             (5, rows, self.num_classes), dtype=torch.float64, device=device
         )
@@ -160,7 +165,7 @@ class Kernel:
         if arrays and arrays[0].numel() <= KEPT_ENTRIES:
             wide = [view.double() for view in arrays]
             self._kept = [view - view.amax(1, keepdim=True) for view in wide]
-        self._summarize()
+        return rows
 
     def _summarize(self) -> None:
         """One pass without exponentials: maxima, ties, votes, scales."""

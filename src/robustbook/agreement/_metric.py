@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,9 +11,10 @@ from torch import Tensor
 from robustbook._checks.arguments import (
     as_tensor,
     check_choice,
-    check_logit_pair,
+    check_count,
     check_positive,
     check_prior,
+    check_views,
 )
 from robustbook._checks.extras import extra
 from robustbook._compat import mend_torchvision
@@ -53,13 +53,16 @@ class _Values(dict[str, Tensor]):
 class PosteriorAgreement(Metric):
     """Posterior agreement over batches and processes.
 
-    The measure needs all pairs at once (its temperature is shared), so the logits
-    are kept and, under distributed data parallelism, gathered; unequal shards are
-    fine. Source: the thesis, section 3.6.3, with the exact solver of Chapter 7.
+    The measure needs all pairs at once (its temperature is shared), so the logits are
+    kept. Under distributed data parallelism they stay where they are: the processes
+    exchange a few numbers an evaluation; unequal shards are fine. Source: the thesis,
+    section 3.6.3, with the exact solver of Chapter 7.
 
     Parameters
     ----------
     {prior} {tol}
+    num_views : int, default 2
+        Arrays that an update takes: clean and shifted logits, and more.
     value : {"pa", "beta", "standard_error", "hard_part", "confidence_part"}, optional
         What to compute, as one tensor: for arithmetic such as ``metric + 1``, and for
         :class:`torchmetrics.MetricTracker`. All of them in a dict if left out.
@@ -83,14 +86,12 @@ class PosteriorAgreement(Metric):
     is_differentiable = False
     full_state_update = False
 
-    logits: list[Tensor]
-    shifted_logits: list[Tensor]
-
     def __init__(
         self,
         *,
         prior: Any = None,
         tol: float = 1e-9,
+        num_views: int = 2,
         value: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -101,8 +102,15 @@ class PosteriorAgreement(Metric):
             prior = check_prior(weights, weights.numel(), weights.device)
         self.prior = prior
         self.value = None if value is None else check_choice("value", value, NAMES)
-        self.add_state("logits", default=[], dist_reduce_fx="cat")
-        self.add_state("shifted_logits", default=[], dist_reduce_fx="cat")
+        count = check_count("num_views", num_views, minimum=2)
+        self._names = [
+            "logits",
+            "shifted_logits",
+            *(f"view_{v}" for v in range(2, count)),
+        ]
+        for name in self._names:
+            self.add_state(name, default=[], dist_reduce_fx="cat")
+        self._group: Any = None
 
     @property
     def higher_is_better(self) -> bool | None:  # type: ignore[override]
@@ -111,8 +119,8 @@ class PosteriorAgreement(Metric):
             raise TypeError(ONE_VALUE)
         return {"beta": None, "standard_error": False}.get(self.value, True)
 
-    def update(self, logits: Any, shifted_logits: Any) -> None:
-        """Add a batch of paired logits, shapes (n, K); n may be 0.
+    def update(self, logits: Any, shifted_logits: Any, *more: Any) -> None:
+        """Add a batch of logits of the same inputs, shapes (n, K); n may be 0.
 
         Raises
         ------
@@ -120,12 +128,12 @@ class PosteriorAgreement(Metric):
             If the batch is not as :func:`posterior_agreement` wants it, or has
             another number of classes than the batches before.
         """
-        if (batch := self._checked(logits, shifted_logits)) is not None:
+        batch = self._checked(logits, shifted_logits, *more)
+        for name, own in zip(self._names, batch or (), strict=batch is not None):
             # Copies: the caller may fill the same buffer with the next batch.
-            self.logits.append(batch[0].clone())
-            self.shifted_logits.append(batch[1].clone())
+            getattr(self, name).append(own.clone())
 
-    def forward(self, logits: Any, shifted_logits: Any) -> Any:
+    def forward(self, logits: Any, shifted_logits: Any, *more: Any) -> Any:
         """Add a batch and return its own values: NaN for a batch without samples.
 
         Raises
@@ -140,13 +148,13 @@ class PosteriorAgreement(Metric):
         }
         try:
             if self._is_synced or self.dist_sync_on_step:
-                return super().forward(logits, shifted_logits)
-            if self._checked(logits, shifted_logits) is not None:
-                return super().forward(logits, shifted_logits)
+                return super().forward(logits, shifted_logits, *more)
+            if self._checked(logits, shifted_logits, *more) is not None:
+                return super().forward(logits, shifted_logits, *more)
         except BaseException:  # an interruption, too
             vars(self).update(before)
             raise
-        self.update(logits, shifted_logits)
+        self.update(logits, shifted_logits, *more)
         self._forward_cache = self._selected(dict.fromkeys(NAMES, torch.nan))
         return self._forward_cache
 
@@ -207,22 +215,24 @@ class PosteriorAgreement(Metric):
         axes.set_ylabel(self.value or "")
         return figure, axes
 
-    def _checked(
-        self, logits: Any, shifted_logits: Any
-    ) -> tuple[Tensor, Tensor] | None:
+    def _checked(self, *views: Any) -> tuple[Tensor, ...] | None:
         """The batch, if it has samples and goes with those before."""
-        both = as_tensor("logits", logits), as_tensor("shifted_logits", shifted_logits)
-        if all(batch.ndim == 2 and len(batch) == 0 for batch in both):
+        if len(views) != len(self._names):
+            raise TypeError(
+                f"PosteriorAgreement: expected {len(self._names)} arrays, got "
+                f"{len(views)}; say num_views={len(views)} when it is made"
+            )
+        batch = [as_tensor("logits", view) for view in views]
+        if all(view.ndim == 2 and len(view) == 0 for view in batch):
             return None  # as a last shard may be
-        first, second = check_logit_pair(*both)
-        if isinstance(self.logits, list) and self.logits:
-            classes = self.logits[0].shape[1]
-            if first.shape[1] != classes:
-                raise ValueError(
-                    f"logits: expected {classes} classes, as in earlier batches, got "
-                    f"{first.shape[1]}"
-                )
-        return first, second
+        checked = check_views(*batch)
+        earlier = _batches(getattr(self, self._names[0]))
+        if earlier and checked[0].shape[1] != earlier[0].shape[1]:
+            raise ValueError(
+                f"logits: expected {earlier[0].shape[1]} classes, as in earlier "
+                f"batches, got {checked[0].shape[1]}"
+            )
+        return checked
 
     def _selected(self, numbers: dict[str, float]) -> Any:
         values = {
@@ -231,41 +241,32 @@ class PosteriorAgreement(Metric):
         }
         return _Values(values) if self.value is None else values[self.value]
 
-    def _sync_dist(self, *args: Any, **kwargs: Any) -> None:
-        """Agree on shape and type before the tensors are gathered.
+    def _sync_dist(self, *_: Any, process_group: Any = None, **__: Any) -> None:
+        """Gather nothing: from here on, what is computed is that of the group."""
+        groups = process_group, self.process_group, torch.distributed.group.WORLD
+        self._group = next(group for group in groups if group is not None)
 
-        A gather takes the bytes as they come: shards without samples, or in another
-        precision, would be misread or hang.
-        """
-        group = kwargs.get("process_group", self.process_group)
-        batches = [*_batches(self.logits), *_batches(self.shifted_logits)]
-        kinds = [(batch.shape[1], batch.dtype) for batch in batches]
-        shards: list[Any] = [None] * torch.distributed.get_world_size(group)
-        torch.distributed.all_gather_object(shards, kinds, group=group)
-        classes = {kind[0] for shard in shards for kind in shard}
-        dtypes = [kind[1] for shard in shards for kind in shard]
-        if len(classes) > 1:
-            raise ValueError(
-                f"logits: expected the same number of classes in every process, got "
-                f"{sorted(classes)}"
-            )
-        if not classes:
-            raise ValueError(NOTHING)
-        widest = functools.reduce(torch.promote_types, dtypes)
-        empty = torch.empty((0, classes.pop()), dtype=widest, device=self.device)
-        for name in ("logits", "shifted_logits"):
-            batches = [batch.to(widest) for batch in _batches(getattr(self, name))]
-            setattr(self, name, [torch.cat([empty, *batches])])
-        super()._sync_dist(*args, **kwargs)
+    def _copy_state_dict(self) -> dict[str, Tensor | list[Any]]:
+        """What is set aside: batches are never written to, so lists of them will do."""
+        return {name: [*_batches(getattr(self, name))] for name in self._names}
 
     def _solve(self) -> Agreement:
-        if len(self.logits) == 0:
+        state = [_batches(getattr(self, name)) for name in self._names]
+        group = self._group if self._is_synced else None
+        if group is None and not state[0]:
             raise ValueError(NOTHING)
-        first = torch.cat(_batches(self.logits))
-        second = torch.cat(_batches(self.shifted_logits))
-        return posterior_agreement(first, second, prior=self.prior, tol=self.tol)
+        empty = torch.empty((0, 0), device=self.device)
+        views = [torch.cat(batches) if batches else empty for batches in state]
+        options = {"prior": self.prior, "tol": self.tol}
+        try:
+            return posterior_agreement(*views, **options, group=group)
+        except BaseException:
+            # Without it torchmetrics would stay synchronized after an error.
+            if self._is_synced and self._should_unsync:
+                self.unsync()
+            raise
 
 
 def _batches(state: list[Tensor] | Tensor) -> list[Tensor]:
-    """A synchronized state is one tensor already."""
+    """A state that torchmetrics merged is one tensor already."""
     return [state] if isinstance(state, Tensor) else state

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_prior, check_views
@@ -42,7 +43,9 @@ def open_kernel(
     if not known[0]:
         raise ValueError("logits: expected at least one sample, got none on any rank")
     (source,) = sources
-    source.num_classes = known[0]
+    if not source.num_samples:
+        nothing = torch.empty((0, known[0]), device=source.device)
+        source = InMemory((nothing,) * source.num_views)
     weights = _common_prior(prior, source, shards)
     return Kernel(source=source, prior=weights, shards=shards)
 

@@ -1,0 +1,275 @@
+"""Samples over processes: the same numbers as in one, the same error on all."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import time
+
+import pytest
+
+#: Starts 8 processes that share one import, and runs a function of each of them.
+PRELUDE = """
+import json, math, multiprocessing, os, sys, tempfile, time, datetime
+import torch
+import torch.distributed as dist
+from robustbook.agreement import (
+    PosteriorAgreement, agreement_curve, agreement_search, posterior_agreement
+)
+
+def noisy(seed, views, samples, classes):
+    generator = torch.Generator().manual_seed(seed)
+    signal, *others = torch.randn(views + 1, samples, classes, generator=generator)
+    return [signal + other for other in others]
+
+def shard(views, rank, ends):
+    return [view[ends[rank] : ends[rank + 1]] for view in views]
+
+def said(function):
+    try:
+        function()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+def start(rank, size, store, queue, task):
+    dist.init_process_group(
+        "gloo", f"file://{store}", rank=rank, world_size=size,
+        timeout=datetime.timedelta(seconds=20),
+    )
+    queue.put((rank, task(rank, size)))
+    if task is not die:
+        dist.barrier()
+        dist.destroy_process_group()
+
+def everywhere(size, task, expected=None):
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        workers = [
+            context.Process(target=start, args=(r, size, folder + "/s", queue, task))
+            for r in range(size)
+        ]
+        for worker in workers:
+            worker.start()
+        told = dict(queue.get(timeout=200) for _ in range(expected or size))
+        for worker in workers:
+            worker.join()
+    return [told.get(rank) for rank in range(size)]
+
+die = None
+"""
+
+
+def run(script):
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + script],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+EQUAL = """
+PROBLEMS = [
+    # More entries than are kept in float64, in one shard or in all.
+    ("large", noisy(0, 2, 60_000, 50), None),
+    ("three views", noisy(1, 3, 500, 5), None),
+    ("prior", noisy(2, 2, 400, 3), [0.5, 0.3, 0.2]),
+    ("all agree", [noisy(3, 2, 90, 4)[0]] * 2, None),
+    ("constant rows", [torch.cat([v, torch.zeros(40, 4)]) for v in noisy(4, 2, 90, 4)],
+     None),
+]
+CUTS = {
+    1: [[0, 1]], 2: [[0, 0.4, 1], [0, 0, 1], [0, 1, 1]],
+    4: [[0, 0.1, 0.1, 0.7, 1]], 8: [[0, 0, 0.3, 0.35, 0.35, 0.5, 0.9, 1, 1]],
+}
+
+def numbers(result):
+    return [result.pa, result.beta, result.upper_bound, result.evaluations,
+            result.num_samples, result.mismatch, result.hard_part,
+            result.standard_error, float(result.per_sample.sum())]
+
+def task(rank, size):
+    told = []
+    for size in CUTS:
+        group = dist.new_group(list(range(size)))
+        if rank >= size:
+            continue
+        for cut in CUTS[size]:
+            for name, views, prior in PROBLEMS:
+                ends = [round(share * len(views[0])) for share in cut]
+                own = shard(views, rank, ends)
+                result = posterior_agreement(*own, prior=prior, tol=1e-8, group=group)
+                curve = agreement_curve(*own, [0.3, 2.0], prior=prior, group=group)
+                told.append([size, cut, name, numbers(result) + curve.tolist()])
+    return told
+
+told = everywhere(8, task)
+alone = {}
+for name, views, prior in PROBLEMS:
+    curve = agreement_curve(*views, [0.3, 2.0], prior=prior)
+    one = posterior_agreement(*views, prior=prior, tol=1e-8)
+    alone[name] = numbers(one) + curve.tolist()
+print(json.dumps([alone, told]))
+"""
+
+
+def test_shards_give_what_one_process_does():
+    alone, told = run(EQUAL)
+    cases = {(size, str(cut), name) for size, cut, name, _ in told[0]}
+    assert len(cases) == 6 * len(alone)
+    sums = dict.fromkeys(cases, 0.0)
+    for rank in told:
+        for size, cut, name, numbers in rank:
+            *numbers, own_sum, first, second = (*numbers[:9], *numbers[9:])
+            *expected, _, start, stop = alone[name]
+            # pa, upper bound, mismatch, hard part, standard error.
+            assert numbers == pytest.approx(expected, rel=1e-7, abs=1e-12)
+            assert numbers[0] == pytest.approx(expected[0], abs=1e-12)
+            # It has an allowance for rounding, which is less in smaller chunks.
+            assert numbers[2] == pytest.approx(expected[2], abs=1e-11)
+            assert numbers[3:5] == expected[3:5]
+            assert [first, second] == pytest.approx([start, stop], abs=1e-12)
+            sums[size, str(cut), name] += own_sum
+            # The same bits on all ranks.
+            of_first = next(
+                n for s, c, k, n in told[0] if (s, c, k) == (size, cut, name)
+            )
+            assert numbers == of_first[:8]
+    for (_, _, name), total in sums.items():
+        count = alone[name][4]
+        assert total / count == pytest.approx(alone[name][0], abs=1e-12)
+
+
+ERRORS = """
+def task(rank, size):
+    clean, shifted = (view.double() for view in noisy(rank, 2, 20, 4))
+    group = dist.group.WORLD
+    spoiled, wide = clean.clone(), torch.randn(20, 5)
+    spoiled[3, 1] = math.nan
+    # In the third pass over the data, as a failing disk would.
+    def stop(kernel, *_):
+        from robustbook.agreement._kernel import Kernel
+        if rank == 1 and kernel.passes == 3:
+            raise OSError("the disk is gone")
+        return fill(kernel, *_)
+    from robustbook.agreement._kernel import Kernel
+    fill = Kernel._fill
+    def of(first, second, **options):
+        return said(lambda: posterior_agreement(first, second, **options, group=group))
+    third = rank == 2
+    told = {
+        "NaN": of(spoiled if third else clean, shifted),
+        "shape": of(clean[:-1] if third else clean, shifted),
+        "classes": of(*[wide if third else clean] * 2),
+        "type": of(clean.int() if third else clean, shifted),
+        "tol": of(clean, shifted, tol=-1.0 if third else 1e-9),
+        "other tol": of(clean, shifted, tol=1e-6 if third else 1e-9),
+        "prior": of(clean, shifted, prior=[0.1, 0.2, 0.3, 0.4] if third else None),
+        "nothing": of(clean[:0], shifted[:0]),
+        "tiny tol": of(clean, shifted, tol=1e-16),
+    }
+    Kernel._fill = stop
+    told["disk"] = of(clean, shifted)
+    Kernel._fill = fill
+    told["afterwards"] = posterior_agreement(clean, shifted, group=group).pa
+    metric = PosteriorAgreement()
+    metric.update(clean, shifted)
+    told["metric"] = float(metric.compute()["pa"])
+    metric = PosteriorAgreement(num_views=3)
+    if rank != 1:
+        metric.update(clean, shifted, clean)
+        metric.update(clean[:2], shifted[:2], shifted[:2])
+    else:
+        metric.update(clean[:0], shifted[:0], clean[:0])
+    gather = dist.all_gather_object, dist.all_gather
+    most = []
+    def small(tensors, own, **options):
+        most.append(own.numel())
+        return gather[1](tensors, own, **options)
+    dist.all_gather = small
+    told["three"] = float(metric.compute()["pa"])
+    dist.all_gather = gather[1]
+    told["largest message"] = max(most)
+    told["kept"] = [len(metric.logits), metric._is_synced]
+    return told
+
+told = everywhere(3, task)
+problem = [torch.cat(parts) for parts in zip(*(noisy(r, 2, 20, 4) for r in range(3)))]
+clean, shifted = (part.double() for part in problem)
+some = torch.cat([torch.arange(0, 20), torch.arange(40, 60)])
+more = torch.tensor([0, 1, 40, 41])
+three = [
+    torch.cat([view[some], other[more]])
+    for view, other in ((clean, clean), (shifted, shifted), (clean, shifted))
+]
+print(json.dumps([told, posterior_agreement(clean, shifted).pa,
+                  posterior_agreement(*three).pa]))
+"""
+
+
+def test_what_is_wrong_on_one_rank_is_the_same_clear_error_on_all():
+    told, pa, three = run(ERRORS)
+    assert told[0] == told[1] | {"kept": [2, False]} == told[2]
+    errors = told[0]
+    expected = {
+        "NaN": r"ValueError: rank 2: logits: expected finite numbers, got NaN at index "
+        r"(3, 1)",
+        "shape": "ValueError: rank 2: shifted_logits: expected the shape of logits",
+        "classes": "ValueError: logits: expected the same number of classes on every "
+        "rank, got 4 on rank 0 and 5 on rank 2",
+        "type": "TypeError: rank 2: logits: expected floating-point",
+        "tol": "ValueError: rank 2: tol: expected a positive",
+        "other tol": "ValueError: settings: expected the same tol",
+        "prior": "ValueError: prior: expected the same prior on every rank, got None",
+        "nothing": "ValueError: logits: expected at least one sample",
+        "tiny tol": "CertificateError: posterior agreement: the gap",
+        "disk": "OSError: rank 1: the disk is gone",
+    }
+    for name, message in expected.items():
+        assert errors[name].startswith(message), name
+    # The group is as good as before.
+    assert errors["afterwards"] == pytest.approx(pa, abs=1e-12)
+    assert errors["metric"] == pytest.approx(pa, abs=1e-12)
+    assert errors["three"] == pytest.approx(three, abs=1e-12)
+    # No logits: a few numbers an evaluation.
+    assert errors["largest message"] <= 12
+
+
+DEATH = """
+def die(rank, size):
+    from robustbook.agreement._kernel import Kernel
+    views = noisy(rank, 2, 50, 4)
+    fill = Kernel._fill
+    def stop(kernel, *arguments):
+        if rank == 1 and kernel.passes == 3:
+            if HOW == "ends":
+                os._exit(1)
+            time.sleep(40)
+            os._exit(1)
+        return fill(kernel, *arguments)
+    Kernel._fill = stop
+    began = time.monotonic()
+    message = said(lambda: posterior_agreement(*views, group=dist.group.WORLD))
+    return [message, time.monotonic() - began]
+
+print(json.dumps(everywhere(3, die, expected=2)))
+"""
+
+
+@pytest.mark.parametrize("how", ["ends", "hangs"])
+def test_a_rank_that_is_gone_is_an_error_of_the_others_in_bounded_time(how):
+    began = time.monotonic()
+    told = run(f"HOW = {how!r}\n" + DEATH)
+    assert told[1] is None
+    for rank in (0, 2):
+        message, seconds = told[rank]
+        assert message.startswith("ConnectionError: group: expected all 3 ranks")
+        # The timeout of the group is 20 s.
+        assert seconds < (20 if how == "ends" else 35)
+    assert math.isfinite(time.monotonic() - began)
