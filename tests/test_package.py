@@ -8,6 +8,8 @@ network.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import subprocess
@@ -22,24 +24,48 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
+hatchling = pytest.importorskip("hatchling.build", reason="needs the extra [test]")
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 CARRIED = ("checkpoints", "reported", "results")
+SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture(scope="session")
+#: What is asked of one Python, one after the other: the start of torch takes seconds.
+ASK = """
+import contextlib, io, json, sys
+from importlib.metadata import entry_points
+
+(command,) = entry_points(group="console_scripts", name="robustbook")
+answers = {}
+for name, code, argv in json.load(sys.stdin):
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            sys.argv = argv
+            exec(code, {}) if code else command.load()()
+        except SystemExit as end:
+            status = end.code or 0
+    answers[name] = status, out.getvalue(), err.getvalue()
+print(json.dumps(answers))
+"""
+HEAVY = {"matplotlib", "seaborn", "jinja2", "sklearn", "pandas", "torchvision"}
+MISSING = {
+    "from robustbook.agreement import PosteriorAgreement": ("torchmetrics", "metric"),
+    "from robustbook.datasets import fetch; fetch('mnist')": ("pooch", "data"),
+    "import robustbook.attacks.foolbox_runs": ("eagerpy", "attacks"),
+    "from robustbook.style import use_style; use_style()": ("matplotlib", "chapters"),
+}
+
+
+@pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("hatchling", reason="needs the extra [test]")
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d"]
-    built = subprocess.run(
-        [*command, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert built.returncode == 0, built.stderr
-    (path,) = folder.glob("*.whl")
-    return path
+    with contextlib.chdir(ROOT):
+        return folder / hatchling.build_wheel(str(folder))
 
 
 def needed(requirements: Iterable[str], extras: set[str]) -> dict[str, Distribution]:
@@ -68,13 +94,25 @@ def link(found: Distribution, folder: Path) -> None:
             place.symlink_to(str(found.locate_file(name)))
 
 
-def install(wheel: Path, folder: Path, *extras: str) -> Run:
-    """Return what runs a command where the wheel is installed with some extras."""
+@pytest.fixture(scope="module")
+def folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel alone, and arrays under the names of README."""
+    folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, symlinks=os.name != "nt")
-    scripts = folder / ("Scripts" if os.name == "nt" else "bin")
-    pip = [sys.executable, "-m", "pip", "--python", str(scripts / "python"), "install"]
+    python = folder / SCRIPTS / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install"]
     options = ["-q", "--no-deps", "--no-index", "--disable-pip-version-check"]
     subprocess.run([*pip, *options, str(wheel)], check=True)
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(40, 3))
+    for name in ("clean", "shifted", "other_clean", "other_shifted"):
+        np.save(folder / f"{name}.npy", logits + 0.1 * random.normal(size=(40, 3)))
+    np.save(folder / "labels.npy", logits.argmax(1))
+    return folder
+
+
+def installed(folder: Path, *extras: str) -> Run:
+    """Return what runs a command where the wheel is installed with some extras."""
     (metadata,) = folder.rglob("robustbook-*.dist-info/METADATA")
     itself = Distribution.at(metadata.parent)
     requested = set(extras)
@@ -83,21 +121,22 @@ def install(wheel: Path, folder: Path, *extras: str) -> Run:
         marker = requirement.marker if requirement.name == "robustbook" else None
         if marker and any(marker.evaluate({"extra": extra}) for extra in requested):
             requested |= requirement.extras
-    beside = folder / "beside"
+    beside = folder / "-".join(["beside", *extras])
     beside.mkdir()
     for found in needed(itself.requires or (), requested).values():
         link(found, beside)
-    (metadata.parents[1] / "beside.pth").write_text(f"{beside}\n")
 
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
+    def run(*command: str, said: str = "") -> subprocess.CompletedProcess[str]:
         environment = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("PYTHON", "ROBUSTBOOK_"))
         }
         environment["ROBUSTBOOK_CACHE"] = str(folder / "cache")
+        environment["PYTHONPATH"] = str(beside)
         return subprocess.run(
-            [str(scripts / command[0]), *command[1:]],
+            [str(folder / SCRIPTS / command[0]), *command[1:]],
+            input=said,
             capture_output=True,
             text=True,
             env=environment,
@@ -108,22 +147,46 @@ def install(wheel: Path, folder: Path, *extras: str) -> Run:
     return run
 
 
-@pytest.fixture(scope="session")
-def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+@pytest.fixture(scope="module")
+def plain(folder: Path) -> Run:
     """Return a ``run`` where ``pip install .`` was done."""
-    folder = tmp_path_factory.mktemp("plain")
-    random = np.random.default_rng(0)
-    logits = random.normal(size=(40, 3))
-    for name in ("clean", "shifted", "other_clean", "other_shifted"):
-        np.save(folder / f"{name}.npy", logits + 0.1 * random.normal(size=(40, 3)))
-    np.save(folder / "labels.npy", logits.argmax(1))
-    return install(wheel, folder)
+    return installed(folder)
 
 
-@pytest.fixture(scope="session")
-def reporting(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Return a ``run`` where ``pip install '.[report]'`` was done."""
-    return install(wheel, tmp_path_factory.mktemp("report"), "report")
+@pytest.fixture(scope="module")
+def answers(plain: Run) -> dict[str, list]:
+    """Status, output and errors of all that is asked of a plain installation."""
+    (readme,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    lines = (
+        "import numpy, sys\n"
+        "logits, shifted_logits = map(numpy.load, ('clean.npy', 'shifted.npy'))\n"
+        f"{readme}print({HEAVY} & set(sys.modules))\n"
+    )
+    missing = (
+        f"for line in {list(MISSING)}:\n"
+        "    try:\n"
+        "        exec(line)\n"
+        "    except ModuleNotFoundError as error:\n"
+        "        print(error)\n"
+    )
+    package = ROOT / "src" / "robustbook"
+    names = {path.parent.name for path in package.glob("[a-z]*/__init__.py")}
+    names |= {path.stem for path in package.glob("[a-z]*.py")}
+    rooms = ", ".join(f"robustbook.{name}" for name in sorted(names - {"studies"}))
+    images = (
+        f"import {rooms}\n"
+        "test = robustbook.datasets.load_dataset('digits', 'test')\n"
+        "model = robustbook.models.load_model('digits-cnn-s0')\n"
+        "logits = robustbook.models.logits_of(model, test.images)\n"
+        "print(robustbook.scores.accuracy(logits, test.labels) > 0.95)\n"
+    )
+    # The lines first: they see what is loaded.
+    asked = [("lines", lines, []), ("missing", missing, []), ("images", images, [])]
+    asked += [(name, "", offered(name)) for name in ("score", "compare")]
+    asked += [("report", "", report_on_digits())]
+    done = plain("python", "-W", "error", "-c", ASK, said=json.dumps(asked))
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
 
 
 def offered(command: str) -> list[str]:
@@ -164,91 +227,54 @@ def test_readme_names_the_installations_that_are_tried_here() -> None:
     ]
 
 
-def test_a_plain_installation_runs_the_lines_of_readme(plain: Run) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    before = (
-        "import numpy, sys\n"
-        "logits, shifted_logits = map(numpy.load, ('clean.npy', 'shifted.npy'))\n"
-    )
-    heavy = {"matplotlib", "seaborn", "jinja2", "sklearn", "pandas", "torchvision"}
-    after = f"print({heavy} & set(sys.modules))\n"
-    done = plain("python", "-c", before + code + after)
-    assert done.stderr == ""
-    *numbers, loaded = done.stdout.splitlines()
-    assert len(numbers) == 2
-    assert loaded == "set()"
+def test_a_plain_installation_runs_the_lines_of_readme(answers: dict) -> None:
+    status, out, err = answers["lines"]
+    *numbers, loaded = out.splitlines()
+    assert (status, err, len(numbers), loaded) == (0, "", 2, "set()")
 
 
-@pytest.mark.parametrize("command", ["score", "compare", "data"])
+@pytest.mark.parametrize("command", ["score", "compare"])
 def test_a_plain_installation_has_the_commands_of_readme(
-    plain: Run, command: str
+    answers: dict, command: str
 ) -> None:
-    done = plain(*offered(command))
+    status, out, err = answers[command]
+    assert (status, err) == (0, "")
+    assert len(out.splitlines()) >= 4
+
+
+def test_a_plain_installation_has_a_program(plain: Run) -> None:
+    done = plain(*offered("data"))
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) >= 4
 
 
 def test_a_plain_installation_has_every_room_and_networks_and_images(
-    plain: Run,
+    answers: dict,
 ) -> None:
-    folder = ROOT / "src" / "robustbook"
-    names = {path.parent.name for path in folder.glob("[a-z]*/__init__.py")}
-    names |= {path.stem for path in folder.glob("[a-z]*.py")}
-    rooms = ", ".join(f"robustbook.{name}" for name in sorted(names - {"studies"}))
-    code = (
-        f"import {rooms}\n"
-        "test = robustbook.datasets.load_dataset('digits', 'test')\n"
-        "model = robustbook.models.load_model('digits-cnn-s0')\n"
-        "logits = robustbook.models.logits_of(model, test.images)\n"
-        "print(robustbook.scores.accuracy(logits, test.labels) > 0.95)\n"
-    )
-    done = plain("python", "-W", "error", "-c", code)
-    assert (done.stdout, done.stderr) == ("True\n", "")
+    assert answers["images"] == [0, "True\n", ""]
 
 
-def test_what_is_missing_names_its_extra(plain: Run) -> None:
-    needs = {
-        "from robustbook.agreement import PosteriorAgreement": (
-            "torchmetrics",
-            "metric",
-        ),
-        "from robustbook.datasets import fetch; fetch('mnist')": ("pooch", "data"),
-        "import robustbook.attacks.foolbox_runs": ("eagerpy", "attacks"),
-        "from robustbook.style import use_style; use_style()": (
-            *("matplotlib", "chapters"),
-        ),
-    }
-    code = (
-        f"for line in {list(needs)}:\n"
-        "    try:\n"
-        "        exec(line)\n"
-        "    except ModuleNotFoundError as error:\n"
-        "        print(error)\n"
-    )
-    done = plain("python", "-c", code)
-    assert done.stdout.splitlines() == [
+def test_what_is_missing_names_its_extra(answers: dict) -> None:
+    assert answers["missing"][1].splitlines() == [
         f'{package} is not installed; pip install "robustbook[{extra}]"'
-        for package, extra in needs.values()
+        for package, extra in MISSING.values()
     ]
 
 
-def test_report_without_its_extra_says_so_in_one_line(plain: Run) -> None:
-    done = plain(*report_on_digits())
-    assert done.returncode == 1
-    assert 'are not installed; pip install "robustbook[report]"' in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_report_without_its_extra_says_so_in_one_line(answers: dict) -> None:
+    status, _, err = answers["report"]
+    assert status == 1
+    assert 'are not installed; pip install "robustbook[report]"' in err
+    assert len(err.splitlines()) == 1
 
 
 @pytest.mark.slow
-def test_report_works_with_the_extra_that_readme_names(
-    reporting: Run, tmp_path: Path
-) -> None:
-    page = tmp_path / "report.html"
+def test_report_works_with_the_extra_that_readme_names(folder: Path) -> None:
     few = ["--images", "10", "--attack-steps", "2", "--noise-samples", "4"]
-    command = [str(page) if word == page.name else word for word in report_on_digits()]
-    done = reporting(*command, *few, "--margin-images", "4")
+    command = [*report_on_digits(), *few, "--margin-images", "4"]
+    done = installed(folder, "report")(*command)
     assert done.returncode == 0, done.stderr
-    assert page.stat().st_size > 10_000
+    assert (folder / "report.html").stat().st_size > 10_000
 
 
 def report_on_digits() -> list[str]:
@@ -259,10 +285,8 @@ def report_on_digits() -> list[str]:
 
 
 def test_an_editable_installation_has_the_press_too(tmp_path: Path) -> None:
-    code = "from hatchling.build import build_editable as b; import sys; b(sys.argv[1])"
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (built,) = tmp_path.glob("*.whl")
+    with contextlib.chdir(ROOT):
+        built = tmp_path / hatchling.build_editable(str(tmp_path))
     with zipfile.ZipFile(built) as archive:
         (path,) = (name for name in archive.namelist() if name.endswith(".pth"))
         folders = archive.read(path).decode().split()

@@ -106,10 +106,14 @@ def test_no_grid_point_exceeds_the_certificate(pair):
 def test_every_interval_bound_holds_inside_its_interval(pair):
     clean, shifted = pair
     trace = agreement_search(clean, shifted, tol=TOL)
-    for left, right, bound in trace.intervals:
-        stop = right if math.isfinite(right) else max(1.0, left) * 1e3
-        curve = agreement_curve(clean, shifted, np.linspace(left, stop, 30))
-        assert float(curve.max()) <= bound + 1e-15
+    grids = [
+        np.linspace(left, right if math.isfinite(right) else max(1.0, left) * 1e3, 30)
+        for left, right, _ in trace.intervals
+    ]
+    if grids:
+        curves = agreement_curve(clean, shifted, np.concatenate(grids)).reshape(-1, 30)
+        bounds = rows([bound for *_, bound in trace.intervals])[0]
+        assert bool((curves.amax(1) <= bounds + 1e-15).all())
     ends = [interval[:2] for interval in trace.intervals]
     if trace.evaluations:
         # The intervals cover [0, infinity) without a hole.
@@ -333,7 +337,7 @@ def test_many_classes_at_the_default_tolerance():
 SCRIPT = """
 import resource, sys, torch
 from robustbook.agreement import posterior_agreement
-N, K = 50_000, 1000
+N, K = 20_000, 1000
 generator = torch.Generator().manual_seed(0)
 clean = torch.randn(N, K, generator=generator)
 shifted = torch.randn(N, K, generator=generator)

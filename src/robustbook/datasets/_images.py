@@ -7,6 +7,7 @@ import hashlib
 import pickle
 import struct
 import tarfile
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,15 +31,22 @@ _PICTURES: Final = {
 }
 
 
+@cache
+def _digits() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Images and classes of scikit-learn's digits: it parses text, so do it once."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    return digits.images, digits.target
+
+
 def digits_order() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Indices of the train and the test split of digits.
 
     One third of every class (rounded down) is for testing. ``RandomState`` is frozen by
     numpy's compatibility policy, so the split never changes.
     """
-    from sklearn.datasets import load_digits
-
-    target = load_digits().target
+    _, target = _digits()
     random = np.random.RandomState(20240601)
     classes = [random.permutation(np.flatnonzero(target == k)) for k in range(10)]
     train = np.concatenate([members[len(members) // 3 :] for members in classes])
@@ -48,13 +56,12 @@ def digits_order() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 def read_digits(spec: DatasetSpec, split: str) -> Arrays:
     """Read a split of digits, scaled from 0..16 to [0, 1]."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
+    images, target = _digits()
     train, test = digits_order()
     index = train if split == "train" else test
-    images = (digits.images[index, None] / 16.0).astype(np.float32)
-    return images, digits.target[index].astype(np.int64)
+    return (images[index, None] / 16.0).astype(np.float32), target[index].astype(
+        np.int64
+    )
 
 
 def read_idx(path: Path) -> npt.NDArray[np.uint8]:
