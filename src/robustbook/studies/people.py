@@ -170,8 +170,9 @@ def _with_persons(logits: Values, votes: Counts) -> _Measured:
     images, names = np.repeat(images, times), np.repeat(names, times)
     classes = np.eye(votes.shape[1])
     result = soft_label_agreement(logits[images], classes[names])
-    sums = np.bincount(images, result.per_sample.numpy(), minlength=len(votes))
-    return _Measured(sums, votes.sum(axis=1).astype(float), result.beta)
+    sums = np.zeros(len(votes))
+    np.add.at(sums, images, result.per_sample.numpy())
+    return _Measured(sums, votes.sum(axis=1).astype(np.float64), result.beta)
 
 
 def _others(table: npt.NDArray[Any], labels: Counts) -> npt.NDArray[Any]:
@@ -196,10 +197,12 @@ def _model_row(
     named = logits.argmax(axis=1)
     every = np.arange(len(votes))
     totals = votes.sum(axis=1).astype(float)
-    row = _Measured((named == labels).astype(float), np.ones(len(votes))).row(
-        "accuracy"
-    )
-    row |= _Measured(votes[every, named].astype(float), totals).row("same")
+    right = (named == labels).astype(np.float64)
+    same = votes[every, named].astype(np.float64)
+    row = {
+        **_Measured(right, np.ones(len(votes))).row("accuracy"),
+        **_Measured(same, totals).row("same"),
+    }
     for name, one in measured.items():
         row |= {**one.row(name), f"{name}_beta": one.beta}
     return row | _clear_row(measured["crowd"], votes), measured
@@ -218,7 +221,7 @@ def _people_row(
 ) -> Row:
     totals = votes.sum(axis=1).astype(float)
     clear = votes.max(axis=1) >= CLEAR * totals
-    pairs: Values = (votes * (votes - 1)).sum(axis=1) / (totals - 1)
+    pairs = (votes * (votes - 1)).sum(axis=1) / (totals - 1)
     right = (votes.argmax(axis=1) == labels).astype(float)
     row: Row = {
         "what": "people", "samples": len(votes), "votes": int(totals.sum()),
