@@ -19,7 +19,7 @@ PORT    ?= 8000
 
 .DEFAULT_GOAL := help
 .PHONY: help env doctor book site pdf named rerun publish timings sync serve \
-  lab slides test ranges check lint ruff types floors clean-runtime bench clean
+  lab slides test ranges check lint ruff types floors clean-runtime bench fuzz clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,6 +141,9 @@ clean-runtime: env ## Execute all notebooks as in a fresh Colab
 
 bench: env ## Time the measure against what it replaces
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable -s
+
+fuzz: env ## Certify 100 000 hostile problems; resumes, takes hours
+	$(BIN)/python tests/agreement/fuzz.py --jobs $(JOBS) --rows build/fuzz.csv
 
 clean: ## Remove what `make` made; .venv too
 	rm -rf _build $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """Upper bounds on J over an interval, from the evaluations at its two ends.
 
-Three bounds, each valid on its own; the search uses the smallest:
+Bounds that are each valid on their own; the search uses the smallest:
 
 chord/tangent
     C lies under its chord, D over its tangents at both ends, so J lies under the
@@ -13,7 +13,10 @@ curvature
 tail
     Beyond the last evaluation C falls at least as steeply as its asymptote, and
     D stays over its tangent and over its limit.
+start
+    Near 0, J is at most linear and at most quadratic in beta: :class:`StartBound`.
 
+A fifth one needs more evaluations than two: :mod:`robustbook.agreement._interpolation`.
 Every bound adds a slack for the rounding of the evaluations it is made of.
 """
 
@@ -24,9 +27,14 @@ import operator
 from dataclasses import dataclass
 from functools import reduce
 
+import torch
 from torch import Tensor
 
-from robustbook.agreement._kernel import Evaluation, Kernel, PowerSums
+from robustbook.agreement._kernel import Evaluation, Kernel, PowerSums, sum_without
+
+#: Beyond this inverse temperature only values and slopes count: there, logits matter
+#: whose squares underflow.
+LARGEST_CURVED = 1e140
 
 
 @dataclass(frozen=True)
@@ -56,12 +64,12 @@ def interval_bound(
 ) -> float:
     """Smallest proven upper bound on J over [left.beta, right.beta].
 
-    The curvature bound is left out where the other is `enough` already, and
-    where the interval is so wide that it says nothing.
+    The curvature bound is left out where the other is `enough` already, where there are
+    no power sums, and where squares of logits that matter may underflow.
     """
     bound = min(chord_tangent_bound(left, right), kernel.cap)
-    narrow = right.beta - left.beta <= left.beta or left.beta == 0.0
-    if bound > enough and narrow:
+    curved = left.sums is not None and right.sums is not None
+    if bound > enough and curved and right.beta <= LARGEST_CURVED:
         bound = min(bound, curvature_bound(kernel, left, right))
     return bound
 
@@ -140,6 +148,49 @@ def tail_bound(kernel: Kernel, last: Evaluation) -> float:
         step = max(last.concave - kernel.concave_limit, 0.0) / fastest
         bound = last.convex - kernel.depth * step - kernel.concave_limit
     return min(bound + slack, kernel.cap)
+
+
+class StartBound:
+    """Upper bound on J over [0, beta], from the power sums at 0; uniform prior.
+
+    Of one sample, let m_v and s_v be the mean and the standard deviation of -x^v over
+    the classes. Averaged under the posterior of any one view, the product of the
+    others is at most the product of their maxima, and by Jensen's inequality each
+    maximum times K is at most exp(beta m_v): so J <= beta (sum_v m_v - max_v m_v).
+    Written view after view, J is a sum of log E[XY] / (E[X] E[Y]), and that is at most
+    cov(X, Y) / (E[X] E[Y]), where X and Y are exponentials of beta x. Those have
+    standard deviations of at most beta times that of x, and means of at least
+    exp(-beta m): so J <= beta^2 exp(beta sum_v m_v) sum_{u<v} s_u s_v.
+    """
+
+    def __init__(self, kernel: Kernel, start: Evaluation) -> None:
+        self.kernel = kernel
+        sums = start.marginals
+        means = torch.stack([-s.first / s.zeroth for s in sums])
+        squares = torch.stack([s.second / s.zeroth for s in sums])
+        deviations = (squares - means * means).clamp_min_(0.0).sqrt_()
+        self._mean = means.sum(0)
+        self._lean = sum_without(means, means.argmax(0)[None])
+        self._product = (deviations[1:] * deviations.cumsum(0)[:-1]).sum(0)
+        self._slope = kernel.mean(self._lean)
+        self._unit = 8.0 * kernel.relative_error
+
+    def __call__(self, beta: float) -> float:
+        """Mean over the samples of the smallest of three bounds that grow with beta."""
+        linear = (beta * self._lean).clamp_max_(self.kernel.cap)
+        product = (beta * self._mean).exp_().mul_(self._product).mul_(beta).mul_(beta)
+        # Where the exponential overflows, the product may be no number.
+        return self.kernel.mean(torch.fmin(linear, product)) * (1.0 + self._unit)
+
+    def reach(self, level: float, high: float) -> float:
+        """A beta below `high` up to which J is at most `level`, and not much less."""
+        low = min(level / self._slope, 0.5 * high)
+        for _ in range(12):
+            if 2.0 * low >= high:
+                break
+            middle = math.sqrt(low) * math.sqrt(high)
+            low, high = (middle, high) if self(middle) <= level else (low, middle)
+        return low
 
 
 def _variance_above(left: PowerSums, right: PowerSums) -> Tensor:

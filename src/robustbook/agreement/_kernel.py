@@ -326,10 +326,10 @@ class Kernel:
     def evaluate_all(
         self, betas: Sequence[float], *, columns: bool = True
     ) -> list[Evaluation]:
-        """The same at several of them in one pass; without `columns`, means only."""
+        """The same at several of them in one pass; without `columns`, no power sums."""
         height = 3 * self.num_views + 3
         width = self._size if columns else self._buffers.shape[1]
-        per_sample = [self._new(width) for _ in betas]
+        per_sample = [self._new(self._size) for _ in betas]
         sums = [self._new(height, width) for _ in betas]
 
         def local() -> list[float]:
@@ -337,7 +337,7 @@ class Kernel:
             for rows, chunk in self._chunks():
                 place = rows if columns else slice(rows.stop - rows.start)
                 for v, beta in enumerate(betas):
-                    own, part = per_sample[v][place], sums[v][:, place]
+                    own, part = per_sample[v][rows], sums[v][:, place]
                     parts[v].append(self._fill(beta, rows, chunk, own, part))
             self.passes += 1
             return [number for part in parts for number in _together(part)]
@@ -429,7 +429,8 @@ class Kernel:
         torch.sub(convex, concave, out=per_sample)
         squares = part[2::3] / part[0::3]
         ranges = self.ranges[:, rows]
-        widest, narrow = ranges.argmax(0)[None], ranges.sum(0) - ranges.amax(0)
+        widest = ranges.argmax(0)[None]
+        narrow = sum_without(ranges, widest)
         own = squares.gather(0, widest)[0].sqrt_().add_(narrow)
         blend = narrow * (1.0 - 1.0 / part[0::3].gather(0, widest)[0])
         columns = torch.stack(
@@ -558,6 +559,11 @@ def _together(parts: Sequence[Tensor]) -> list[float]:
     columns = torch.stack(list(parts)).T.tolist()
     totals = [math.fsum(column) for column in columns[:_SUMMED]]
     return totals + [max(column) for column in columns[_SUMMED:]]
+
+
+def sum_without(rows: Tensor, place: Tensor) -> Tensor:
+    """Sums of columns (m, N) without one entry each: differences of sums may cancel."""
+    return rows.scatter(0, place, 0.0).sum(0)
 
 
 def check_weights(num_views: int, num_classes: int, prior: Tensor | None) -> None:

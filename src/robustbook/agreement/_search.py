@@ -11,11 +11,17 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from robustbook.agreement._bounds import interval_bound, tail_bound
+from robustbook.agreement._bounds import (
+    LARGEST_CURVED,
+    StartBound,
+    interval_bound,
+    tail_bound,
+)
+from robustbook.agreement._interpolation import Interpolation, Node
 from robustbook.agreement._kernel import Evaluation, Kernel
 
 #: Evaluations after which the search gives up and says what is still open.
@@ -23,7 +29,12 @@ MOST_EVALUATIONS = 100_000
 #: The unbounded interval grows by this factor, then by its square, and so on.
 FIRST_GROWTH = 4.0
 LARGEST_GROWTH = 1e8
-LARGEST_BETA = 1e140
+LARGEST_BETA = 1e290
+#: Interpolation costs a millisecond. With so few entries a pass over the data costs
+#: less, and the first evaluations do without. Problems with more entries do without
+#: the curvature bound, and so without power sums of every sample.
+SMALL_ENTRIES = 2**18
+PATIENCE = 10
 #: A peak between ends within this factor is interpolated.
 WIDE = 20.0
 
@@ -91,6 +102,12 @@ class _Interval:
     bound: float
     growth: float
     order: int
+    #: See :attr:`_Search.stride`.
+    stride: float
+    #: How many evaluations there were when all bounds were tried, and which ones the
+    #: interpolation could use.
+    tried: int = 0
+    near: list[Node] = field(default_factory=list)
 
     def __lt__(self, other: _Interval) -> bool:
         """Largest bound first; among equals, the older one."""
@@ -123,6 +140,14 @@ class _Search:
         self.best_value = -math.inf
         self.best_rounding = 0.0
         self.best_per_sample: Tensor | None = None
+        self.start_bound: StartBound | None = None
+        self.interpolation: Interpolation | None = None
+        #: Evaluations that the interpolation does not know yet.
+        self.fresh: list[Evaluation] = []
+        #: How far from an end of its interval the latest split was, in log beta, if
+        #: it was at an interpolated peak.
+        self.stride = math.inf
+        self.small = kernel.num_samples * kernel.num_classes <= SMALL_ENTRIES
 
     def run(self) -> SearchTrace:
         kernel = self.kernel
@@ -135,7 +160,12 @@ class _Search:
         if not self._proven(kernel.cap) and not kernel.everything_idle:
             self._push(self._evaluate(0.0), None)
         while self.queue and not self._proven(self.queue[0].bound):
-            self._split(heapq.heappop(self.queue))
+            item = heapq.heappop(self.queue)
+            if item.tried == self.count:
+                self._split(item)
+            else:
+                self._tighten(item)
+                self._file(item)
         assert self.best_per_sample is not None
         if self._upper() - self.best_value > self.tol:
             raise self._refusal(None, 2.0 * self.best_rounding)
@@ -171,7 +201,11 @@ class _Search:
 
     def _evaluate(self, beta: float) -> Evaluation:
         self.count += 1
-        point = self.kernel.evaluate(beta)
+        columns = self.small or beta == 0.0
+        (point,) = self.kernel.evaluate_all([beta], columns=columns)
+        if self.start_bound is None and self.kernel.uniform:
+            self.start_bound = StartBound(self.kernel, point)
+        self.fresh.append(point)
         self._offer(beta, point.value, point.per_sample, point.rounding)
         return point
 
@@ -185,16 +219,42 @@ class _Search:
             bound = interval_bound(self.kernel, left, right, enough)
         # A bound that is not a number proves nothing.
         bound = self.kernel.cap if math.isnan(bound) else bound
-        item = _Interval(left, right, bound, growth, next(self.order))
-        if self._proven(bound):
-            # The best value only rises, so this stays proven.
+        order = next(self.order)
+        self._file(_Interval(left, right, bound, growth, order, stride=self.stride))
+
+    def _file(self, item: _Interval) -> None:
+        """Keep an interval open, or close it for good: the best value only rises."""
+        if self._proven(item.bound):
             self.closed.append(item.summary)
-            self.closed_bound = max(self.closed_bound, bound)
+            self.closed_bound = max(self.closed_bound, item.bound)
         else:
             heapq.heappush(self.queue, item)
 
+    def _tighten(self, item: _Interval) -> None:
+        """Try the bounds that know more than the two ends."""
+        item.tried = self.count
+        low, right = item.left.beta, item.right
+        if right is None or right.beta > LARGEST_CURVED:
+            return
+        bounds = [item.bound]
+        if low == 0.0 and self.start_bound is not None:
+            bounds.append(self.start_bound(right.beta))
+        if not self.small or self.count >= PATIENCE:
+            if self.interpolation is None:
+                self.interpolation = Interpolation(self.kernel)
+            for point in self.fresh:
+                self.interpolation.add(point)
+            self.fresh.clear()
+            near = self.interpolation.near(low)
+            if near != item.near:
+                item.near = near
+                fine = 0.1 * self.tol
+                bounds.append(self.interpolation.bound(near, item.bound, fine))
+        item.bound = min(bound for bound in bounds if not math.isnan(bound))
+
     def _split(self, item: _Interval) -> None:
         left, right = item.left, item.right
+        self.stride = math.inf
         beta = self._point(item)
         low, high = item.ends
         # Where the slack for rounding is all that keeps the bound up, and is as small
@@ -236,14 +296,24 @@ class _Search:
             return beta if beta < LARGEST_BETA else math.nan
         low, high = left.beta, right.beta
         if low == 0.0:
-            return high / FIRST_GROWTH
+            return self._first(high)
         if left.slope > 0.0 > right.slope and high <= WIDE * low:
             top = _interpolated_top(left, right)
-            if self._worth(left, right, top):
+            # If the peak's estimate creeps along, halve the interval in between.
+            stride = min(math.log(top / low), math.log(high / top))
+            if stride <= 0.5 * item.stride and self._worth(left, right, top):
+                self.stride = stride
                 return top
         if high > 2.5 * low:
             return math.sqrt(low) * math.sqrt(high)
         return low + 0.5 * (high - low)
+
+    def _first(self, high: float) -> float:
+        """Where to split [0, high]: at once, or step by step in log beta."""
+        if self.start_bound is None:
+            return high / FIRST_GROWTH
+        low = self.start_bound.reach(self.best_value + 0.9 * self.tol, high)
+        return low if 16.0 * low > high else math.sqrt(low) * math.sqrt(high)
 
     def _worth(self, left: Evaluation, right: Evaluation, top: float) -> bool:
         """Whether evaluating at `top` may raise the best value noticeably.
