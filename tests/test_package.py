@@ -16,13 +16,14 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Callable, Iterable
-from importlib.metadata import Distribution, distribution
+from collections.abc import Callable
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import numpy as np
 import pytest
-from packaging.requirements import Requirement
+
+from .closure import needed
 
 hatchling = pytest.importorskip("hatchling.build", reason="needs the extra [test]")
 
@@ -68,24 +69,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return folder / hatchling.build_wheel(str(folder))
 
 
-def needed(requirements: Iterable[str], extras: set[str]) -> dict[str, Distribution]:
-    """Return what the requirements ask for here, in turn."""
-    installed: dict[tuple[str, frozenset[str]], Distribution] = {}
-    open_ends = [(line, extras) for line in requirements]
-    while open_ends:
-        line, extras = open_ends.pop()
-        requirement = Requirement(line)
-        if requirement.marker and not any(
-            requirement.marker.evaluate({"extra": extra}) for extra in extras | {""}
-        ):
-            continue
-        wanted = (requirement.name, frozenset(requirement.extras))
-        if wanted not in installed and requirement.name != "robustbook":
-            installed[wanted] = found = distribution(requirement.name)
-            open_ends += [(line, set(wanted[1])) for line in found.requires or ()]
-    return {name: found for (name, _), found in installed.items()}
-
-
 def link(found: Distribution, folder: Path) -> None:
     """Link to each file and folder that a distribution has put beside others."""
     for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
@@ -114,16 +97,9 @@ def folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(folder: Path, *extras: str) -> Run:
     """Return what runs a command where the wheel is installed with some extras."""
     (metadata,) = folder.rglob("robustbook-*.dist-info/METADATA")
-    itself = Distribution.at(metadata.parent)
-    requested = set(extras)
-    for line in itself.requires or ():  # robustbook[attacks,data]; extra == "report"
-        requirement = Requirement(line)
-        marker = requirement.marker if requirement.name == "robustbook" else None
-        if marker and any(marker.evaluate({"extra": extra}) for extra in requested):
-            requested |= requirement.extras
     beside = folder / "-".join(["beside", *extras])
     beside.mkdir()
-    for found in needed(itself.requires or (), requested).values():
+    for found in needed(Distribution.at(metadata.parent), extras):
         link(found, beside)
 
     def run(*command: str, said: str = "") -> subprocess.CompletedProcess[str]:
@@ -149,7 +125,7 @@ def installed(folder: Path, *extras: str) -> Run:
 
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> Run:
-    """Return a ``run`` where ``pip install .`` was done."""
+    """``run`` where ``pip install .`` was done."""
     return installed(folder)
 
 

@@ -7,13 +7,16 @@ checkout, made as the repository's host makes it. After that, each notebook is e
 in an empty folder, as it is committed, with no network and no data but what the release
 brought.
 
-That takes minutes for all chapters, so only a sample is executed here. To execute
-all of them: ``make clean-runtime``, which sets ROBUSTBOOK_CLEAN_RUNTIME to ``all``.
-Set to ``published``, the cell is run without the change, which needs the release.
+That takes minutes for all chapters, so only a sample is executed here, and the packages
+that the release requires, by its metadata, are taken from this environment, too. To
+execute all chapters with what pip fetches: ``make clean-runtime``, which sets
+ROBUSTBOOK_CLEAN_RUNTIME to ``all``. Set to ``published``, the cell is run without the
+change, which needs the release.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -21,6 +24,7 @@ import shutil
 import subprocess
 import tarfile
 import venv
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -28,10 +32,13 @@ from typing import Any
 
 import nbformat
 import pytest
-from packaging.requirements import Requirement
 
 from press.layout import Chapter, list_chapters
 from robustbook import __version__
+
+from ..closure import needed
+
+hatchling = pytest.importorskip("hatchling.build", reason="needs the extra [test]")
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = Path(__file__).with_name("run_notebook.py")
@@ -134,28 +141,19 @@ def tracked() -> list[str]:
     return [name for name in names if name and (ROOT / name).is_file()]
 
 
-def bring(names: list[str], target: Path) -> None:
-    """Put packages of this environment, and all they require, into another one."""
-    pending, brought = list(names), set()
-    while pending:
-        distribution = metadata.distribution(pending.pop())
-        if distribution.name in brought:
-            continue
-        brought.add(distribution.name)
+def bring(distributions: Iterable[metadata.Distribution], target: Path) -> None:
+    """Put packages of this environment into another one."""
+    for distribution in distributions:
         for file in distribution.files or ():
             here = Path(str(distribution.locate_file(file)))
-            if ".." in file.parts or not here.is_file():
-                continue  # a script
             there = target / file
+            if ".." in file.parts or there.exists() or not here.is_file():
+                continue  # a script, or brought already
             there.parent.mkdir(parents=True, exist_ok=True)
             try:
                 os.link(here, there)
             except OSError:  # another file system
                 shutil.copy2(here, there)
-        for line in distribution.requires or ():
-            requirement = Requirement(line)
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                pending.append(requirement.name)
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +171,14 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
         "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", network=False
     )
     assert done.returncode == 0, done.stderr
-    packages = ["pip", "torch", "torchvision", "ipykernel", "nbclient"]
-    bring(packages, Path(done.stdout.strip()))
+    target = Path(done.stdout.strip())
+    for name in ("pip", "torch", "torchvision", "ipykernel", "nbclient"):
+        one = metadata.distribution(name)
+        bring([one, *needed(one)], target)
+    if not ALL:  # What pip would fetch for a minute: what the release asks for.
+        with contextlib.chdir(ROOT):
+            about = hatchling.prepare_metadata_for_build_wheel(str(folder))
+        bring(needed(metadata.Distribution.at(folder / about), ["chapters"]), target)
     return made
 
 
