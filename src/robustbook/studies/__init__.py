@@ -59,6 +59,7 @@ _ALL: Final = (
     Study("margin_pseudo", "margins.margin_pseudo"),
     Study("margin_samples", "margins.margin_samples"),
     Study("three_lenses", "lenses.three_lenses"),
+    Study("people", "people"),
 )  # fmt: skip
 
 #: Studies by name.

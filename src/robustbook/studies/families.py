@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from scipy.stats import t as student
 
-__all__ = ["design_of", "over_families"]
+__all__ = ["design_of", "matched_difference", "over_families"]
 
 #: Designs of the public networks, by a part of the name.
 _DESIGNS: Final = {
@@ -20,6 +21,8 @@ _DESIGNS: Final = {
     "conv_small": "small",
     "resnet2b": "ResNet-b",
     "resnet4b": "ResNet-b",
+    "cifar10-resnet": "ResNet",
+    "marabou": "Marabou",
     "advertorch_lenet5": "LeNet",
 }
 
@@ -88,3 +91,29 @@ def over_families(
     error = math.sqrt(((pseudo - center) ** 2 / (h - 1)).mean())
     half = float(student.ppf(0.975, g - 1)) * error
     return value, value - half, value + half
+
+
+def matched_difference(
+    values: npt.ArrayLike, level: npt.ArrayLike, treated: npt.ArrayLike
+) -> float:
+    """Return by how much some networks exceed others of the same level.
+
+    The coefficient of `treated` where least squares explain `values` by it and by
+    `level`, along parallel lines. Chapter 37.
+
+    Parameters
+    ----------
+    values, level : array_like, shape (n,)
+        What is compared, and what is to be the same, of each network.
+    treated : array_like of bool, shape (n,)
+        Which networks are compared with the others.
+
+    Examples
+    --------
+    >>> matched_difference([1.0, 2.0, 3.5, 4.5], [1, 2, 3, 4], [0, 0, 1, 1])
+    0.5
+    """
+    level = np.asarray(level, dtype=np.float64)
+    design = np.column_stack([np.ones(len(level)), level, np.asarray(treated, float)])
+    fitted = np.linalg.lstsq(design, np.asarray(values, dtype=np.float64), rcond=None)
+    return round(float(fitted[0][2]), 12)
