@@ -22,6 +22,7 @@ from robustbook.agreement._bounds import (
 )
 from robustbook.agreement._interpolation import Ceiling, Interpolation, sector
 from robustbook.agreement._kernel import Kernel
+from robustbook.agreement._search import Step, maximize
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 INSIDE = np.linspace(-0.9, 0.9, 7)
@@ -189,6 +190,24 @@ def test_without_power_sums_the_result_is_the_same(monkeypatch):
         monkeypatch.undo()
         assert without.pa == pytest.approx(with_sums.pa, abs=2e-9)
         assert without.per_sample.mean() == pytest.approx(without.pa, abs=1e-12)
+
+
+def test_several_evaluations_a_pass_take_fewer_passes_to_the_same_result():
+    passes = {1: 0, 3: 0, 6: 0}
+    for family in ("ordinary", "chance", "humps", "near_constant", "nearly_flat"):
+        pair = tensors(problem(family, 5))
+        told: list[Step] = []
+        alone = maximize(Kernel(*pair), 1e-9, told.append)
+        assert told == alone.steps
+        for batch in passes:
+            trace = maximize(Kernel(*pair), 1e-9, batch=batch)
+            assert trace.value == pytest.approx(alone.value, abs=1e-9)
+            assert trace.upper_bound - trace.value <= 1e-9
+            assert trace.evaluations == len(trace.steps) + 1
+            assert len(trace.intervals) == trace.evaluations
+            passes[batch] += trace.passes
+    assert passes[3] < 0.7 * passes[1]
+    assert passes[6] <= passes[3]
 
 
 #: Flat in all beta, to the last digit: the certificate has to look everywhere.

@@ -46,7 +46,7 @@ class Agreement:
         Upper bound on sup J, in nats per sample, proven in exact arithmetic; with
         an allowance for rounding (Chapter 7).
     evaluations : int
-        Passes over the data that the search took.
+        Inverse temperatures at which the search evaluated the kernel.
     per_sample : Tensor, shape (N,)
         Contribution of every sample at ``beta``, in nats, float64; the mean is
         ``pa``. With a group, those of this process.
@@ -90,6 +90,11 @@ class Agreement:
     hard_part: float
     standard_error: float
     trace: SearchTrace = field(repr=False)
+
+    @property
+    def passes(self) -> int:
+        """Passes over the data: for statistics, and with one or more evaluations."""
+        return self.trace.passes
 
     @property
     def gap(self) -> float:

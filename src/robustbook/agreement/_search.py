@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -77,8 +78,9 @@ class SearchTrace:
         J(0): 0 for a uniform prior.
     per_sample : Tensor, shape (N,)
         Contributions to J at ``beta``.
-    evaluations : int
-        Passes over the data.
+    evaluations, passes : int
+        Inverse temperatures at which the kernel was evaluated, and passes over the
+        data, those before the search included.
     steps : list of Step
         One an evaluation, in order; the first pass, at beta = 0, has none.
     intervals : list of (left, right, bound)
@@ -91,6 +93,7 @@ class SearchTrace:
     value_at_zero: float
     per_sample: Tensor
     evaluations: int
+    passes: int
     steps: list[Step]
     intervals: list[tuple[float, float, float]]
 
@@ -102,7 +105,8 @@ class _Interval:
     bound: float
     growth: float
     order: int
-    #: See :attr:`_Search.stride`.
+    #: How far the split that made it was from an end of its interval, in log beta, if
+    #: it was at an interpolated peak.
     stride: float
     #: How many evaluations there were when all bounds were tried, and which ones the
     #: interpolation could use.
@@ -126,9 +130,17 @@ class _Interval:
 class _Search:
     """Best-first search; one instance a problem."""
 
-    def __init__(self, kernel: Kernel, tol: float) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        tol: float,
+        on_step: Callable[[Step], None] | None,
+        batch: int,
+    ) -> None:
         self.kernel = kernel
         self.tol = tol
+        self.on_step = on_step
+        self.batch = batch
         self.count = 0
         self.order = itertools.count()
         self.queue: list[_Interval] = []
@@ -144,9 +156,6 @@ class _Search:
         self.interpolation: Interpolation | None = None
         #: Evaluations that the interpolation does not know yet.
         self.fresh: list[Evaluation] = []
-        #: How far from an end of its interval the latest split was, in log beta, if
-        #: it was at an interpolated peak.
-        self.stride = math.inf
         self.small = kernel.num_samples * kernel.num_classes <= SMALL_ENTRIES
 
     def run(self) -> SearchTrace:
@@ -158,14 +167,9 @@ class _Search:
             limit = kernel.mean(kernel.limit)
             self._offer(math.inf, limit, kernel.limit, kernel.limit_rounding())
         if not self._proven(kernel.cap) and not kernel.everything_idle:
-            self._push(self._evaluate(0.0), None)
-        while self.queue and not self._proven(self.queue[0].bound):
-            item = heapq.heappop(self.queue)
-            if item.tried == self.count:
-                self._split(item)
-            else:
-                self._tighten(item)
-                self._file(item)
+            self._start()
+        while items := self._worst():
+            self._split(items)
         assert self.best_per_sample is not None
         if self._upper() - self.best_value > self.tol:
             raise self._refusal(None, 2.0 * self.best_rounding)
@@ -176,9 +180,42 @@ class _Search:
             value_at_zero=kernel.value_at_zero,
             per_sample=self.best_per_sample,
             evaluations=self.count,
+            passes=kernel.passes,
             steps=self.steps,
             intervals=sorted(self.closed + [item.summary for item in self.queue]),
         )
+
+    def _start(self) -> None:
+        """Evaluate at 0; where a pass takes several, at a few more at once."""
+        points = self._evaluate([0.0])
+        if self.batch > 1:
+            scales = [1.0, 4.0, 16.0][: self.batch]
+            points += self._evaluate([scale / self.kernel.scale for scale in scales])
+        for left, right in zip(points, [*points[1:], None], strict=True):
+            self._push(left, right)
+        for before, point in itertools.pairwise(points):
+            self._step(point, (before.beta, math.inf))
+
+    def _step(self, point: Evaluation, interval: tuple[float, float]) -> None:
+        bounds = self.best_value, self._upper()
+        step = Step(point.beta, point.value, point.slope, interval, *bounds)
+        self.steps.append(step)
+        if self.on_step is not None:
+            self.on_step(step)
+
+    def _worst(self) -> list[_Interval]:
+        """Take out the open intervals to split in the next pass."""
+        items: list[_Interval] = []
+        while len(items) < self.batch and self.queue:
+            if self._proven(self.queue[0].bound):
+                break
+            item = heapq.heappop(self.queue)
+            if item.tried == self.count:
+                items.append(item)
+            else:
+                self._tighten(item)
+                self._file(item)
+        return items
 
     def _upper(self) -> float:
         """Proven upper bound on sup J: the open intervals and the best value."""
@@ -199,18 +236,24 @@ class _Search:
             self.best_per_sample = per_sample
             self.best_rounding = rounding
 
-    def _evaluate(self, beta: float) -> Evaluation:
-        self.count += 1
-        columns = self.small or beta == 0.0
-        (point,) = self.kernel.evaluate_all([beta], columns=columns)
+    def _evaluate(self, betas: list[float]) -> list[Evaluation]:
+        """One pass over the data."""
+        self.count += len(betas)
+        columns = self.small or betas == [0.0]
+        points = self.kernel.evaluate_all(betas, columns=columns)
         if self.start_bound is None and self.kernel.uniform:
-            self.start_bound = StartBound(self.kernel, point)
-        self.fresh.append(point)
-        self._offer(beta, point.value, point.per_sample, point.rounding)
-        return point
+            self.start_bound = StartBound(self.kernel, points[0])
+        self.fresh += points
+        for point in points:
+            self._offer(point.beta, point.value, point.per_sample, point.rounding)
+        return points
 
     def _push(
-        self, left: Evaluation, right: Evaluation | None, growth: float = FIRST_GROWTH
+        self,
+        left: Evaluation,
+        right: Evaluation | None,
+        growth: float = FIRST_GROWTH,
+        stride: float = math.inf,
     ) -> None:
         if right is None:
             bound = tail_bound(self.kernel, left)
@@ -220,7 +263,7 @@ class _Search:
         # A bound that is not a number proves nothing.
         bound = self.kernel.cap if math.isnan(bound) else bound
         order = next(self.order)
-        self._file(_Interval(left, right, bound, growth, order, stride=self.stride))
+        self._file(_Interval(left, right, bound, growth, order, stride))
 
     def _file(self, item: _Interval) -> None:
         """Keep an interval open, or close it for good: the best value only rises."""
@@ -252,25 +295,31 @@ class _Search:
                 bounds.append(self.interpolation.bound(near, item.bound, fine))
         item.bound = min(bound for bound in bounds if not math.isnan(bound))
 
-    def _split(self, item: _Interval) -> None:
-        left, right = item.left, item.right
-        self.stride = math.inf
-        beta = self._point(item)
-        low, high = item.ends
-        # Where the slack for rounding is all that keeps the bound up, and is as small
-        # as it gets, a split cannot help.
-        slack = 2.0 * (left.rounding + (left if right is None else right).rounding)
-        stuck = item.bound - slack <= self.best_value
-        stuck = stuck and slack <= 16.0 * self.best_rounding
-        if stuck or not low < beta < high or self.count >= MOST_EVALUATIONS:
-            excess = item.bound - self.best_value
-            raise self._refusal(item, 8.0 * self.best_rounding if stuck else excess)
-        point = self._evaluate(beta)
-        growth = min(item.growth**2, LARGEST_GROWTH)
-        self._push(left, point)
-        self._push(point, right, growth if right is None else FIRST_GROWTH)
-        bounds = self.best_value, self._upper()
-        self.steps.append(Step(beta, point.value, point.slope, (low, high), *bounds))
+    def _split(self, items: list[_Interval]) -> None:
+        """Evaluate inside intervals, all in one pass, and bound the parts."""
+        splits = []
+        for item in items:
+            left, right = item.left, item.right
+            beta, stride = self._point(item)
+            low, high = item.ends
+            # Where the slack for rounding is all that keeps the bound up, and is as
+            # small as it gets, a split cannot help.
+            slack = 2.0 * (left.rounding + (left if right is None else right).rounding)
+            stuck = item.bound - slack <= self.best_value
+            stuck = stuck and slack <= 16.0 * self.best_rounding
+            if stuck or not low < beta < high or self.count >= MOST_EVALUATIONS:
+                excess = item.bound - self.best_value
+                allowed = 8.0 * self.best_rounding if stuck else excess
+                raise self._refusal(item, allowed)
+            splits.append((beta, stride))
+        points = self._evaluate([beta for beta, _ in splits])
+        for item, point, (_, stride) in zip(items, points, splits, strict=True):
+            growth = min(item.growth**2, LARGEST_GROWTH)
+            self._push(item.left, point, stride=stride)
+            outward = growth if item.right is None else FIRST_GROWTH
+            self._push(point, item.right, outward, stride)
+        for item, point in zip(items, points, strict=True):
+            self._step(point, item.ends)
 
     def _refusal(self, item: _Interval | None, allowed: float) -> CertificateError:
         """Say what is known, what is still open and which tolerance can be had."""
@@ -287,26 +336,25 @@ class _Search:
             )
         return CertificateError(f"{message}. Set tol above {allowed:.1e}")
 
-    def _point(self, item: _Interval) -> float:
-        """Where to split: outward, at an interpolated peak, or in the middle."""
+    def _point(self, item: _Interval) -> tuple[float, float]:
+        """Where to split (outward, at a peak, in the middle), and the stride there."""
         left, right = item.left, item.right
         if right is None:
             start = 4.0 / self.kernel.scale
             beta = left.beta * item.growth if left.beta > 0.0 else start
-            return beta if beta < LARGEST_BETA else math.nan
+            return beta if beta < LARGEST_BETA else math.nan, math.inf
         low, high = left.beta, right.beta
         if low == 0.0:
-            return self._first(high)
+            return self._first(high), math.inf
         if left.slope > 0.0 > right.slope and high <= WIDE * low:
             top = _interpolated_top(left, right)
             # If the peak's estimate creeps along, halve the interval in between.
             stride = min(math.log(top / low), math.log(high / top))
             if stride <= 0.5 * item.stride and self._worth(left, right, top):
-                self.stride = stride
-                return top
+                return top, stride
         if high > 2.5 * low:
-            return math.sqrt(low) * math.sqrt(high)
-        return low + 0.5 * (high - low)
+            return math.sqrt(low) * math.sqrt(high), math.inf
+        return low + 0.5 * (high - low), math.inf
 
     def _first(self, high: float) -> float:
         """Where to split [0, high]: at once, or step by step in log beta."""
@@ -351,6 +399,15 @@ def _interpolated_top(left: Evaluation, right: Evaluation) -> float:
     return left.beta * math.exp(low * width)
 
 
-def maximize(kernel: Kernel, tol: float) -> SearchTrace:
-    """Certified global maximum of J over beta in [0, infinity]."""
-    return _Search(kernel, tol).run()
+def maximize(
+    kernel: Kernel,
+    tol: float,
+    on_step: Callable[[Step], None] | None = None,
+    batch: int = 1,
+) -> SearchTrace:
+    """Certified global maximum of J over beta in [0, infinity].
+
+    A pass over the data evaluates up to `batch` inverse temperatures: that takes fewer
+    passes, and a few more evaluations. `on_step` is told every step.
+    """
+    return _Search(kernel, tol, on_step, batch).run()
