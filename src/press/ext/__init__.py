@@ -13,6 +13,7 @@ _PARTS = (
     "code_links",
     "descriptions",
     "frame",
+    "interactive",
     "previews",
     "reader_notebooks",
     "text",

@@ -1,47 +1,28 @@
 """Figures to play with: Vega specifications that need no server.
 
-JupyterLab and VS Code draw them with the Vega that they carry; the book's pages with
-the copy in their ``_static`` folder, also from disk. The specifications,
-``*.vega.json``, open in any Vega editor.
+JupyterLab and VS Code draw them with the Vega that they carry, the book's pages with a
+copy of their own, also from disk. The specifications, ``*.vega.json``, open in any Vega
+editor.
 """
 
 from __future__ import annotations
 
-import html
 import json
+import sys
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
 __all__ = ["InteractiveFigure", "hard_decisions_figure", "kernel_figure"]
 
-#: Where a page of the book finds the library, and where any other page does.
-_LIBRARY: Final = "_static/vega/vega.min.js"
-_PUBLIC: Final = "https://cdn.jsdelivr.net/npm/vega@5.33.0/build/vega.min.js"
-_SUM: Final = "sha384-Kpi0LDGE2Pg6N3+B3LiVIugYJ3rGL3AAqlnkRLfFxZtmejptl+TJ3iKY54HF5U3l"
-_PAGE: Final = """\
-<div class="interactive" id="{name}" role="group" aria-label="{label}"></div>
-<script type="application/json" id="{name}-spec">{spec}</script>
+#: Colab draws no Vega by itself.
+_COLAB: Final = """\
+<div id="{name}"></div>
+<script src="https://cdn.jsdelivr.net/npm/vega@5.33.0/build/vega.min.js"
+ integrity="sha384-Kpi0LDGE2Pg6N3+B3LiVIugYJ3rGL3AAqlnkRLfFxZtmejptl+TJ3iKY54HF5U3l"
+ crossorigin="anonymous"></script>
 <script>
-(() => {{
-  const draw = () => {{
-    const place = document.getElementById("{name}");
-    const spec = JSON.parse(document.getElementById("{name}-spec").textContent);
-    const how = {{ renderer: "svg", container: place }};
-    place.view = new vega.View(vega.parse(spec), how);
-    place.view.runAsync();
-  }};
-  if (window.vega) return draw();
-  const root = document.documentElement.dataset.content_root;
-  const script = document.createElement("script");
-  if (root === undefined) {{
-    script.crossOrigin = "anonymous";
-    script.integrity = "{sum}";
-  }}
-  script.src = root === undefined ? "{public}" : root + "{library}";
-  script.onload = draw;
-  document.head.append(script);
-}})();
+new vega.View(vega.parse({spec}), {{ renderer: "svg", container: "#{name}" }}).run();
 </script>
 """
 
@@ -65,20 +46,16 @@ class InteractiveFigure:
         return f"<{type(self).__name__} {self.name}>"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        """For JupyterLab its own format, for a page HTML with a script."""
-        return {
+        """Vega's own format; in Colab a page with a script, too."""
+        bundle = {
             "application/vnd.vega.v5+json": self.spec,
-            "text/html": self.to_html(),
             "text/plain": repr(self),
         }
-
-    def to_html(self) -> str:
-        """Return HTML that draws the figure with the site's Vega, or the public one."""
-        # In JSON, "</" only occurs in a string, where "<\\/" says the same.
-        spec = json.dumps(self.spec, ensure_ascii=False).replace("</", "<\\/")
-        label = html.escape(self.spec["description"], quote=True)
-        where = {"library": _LIBRARY, "public": _PUBLIC, "sum": _SUM}
-        return _PAGE.format(name=self.name, label=label, spec=spec, **where)
+        if "google.colab" in sys.modules:
+            # In JSON, "</" only occurs in a string, where "<\\/" says the same.
+            spec = json.dumps(self.spec, ensure_ascii=False).replace("</", "<\\/")
+            bundle["text/html"] = _COLAB.format(name=self.name, spec=spec)
+        return bundle
 
 
 def kernel_figure() -> InteractiveFigure:
@@ -110,4 +87,4 @@ def hard_decisions_figure() -> InteractiveFigure:
 def _figure(name: str) -> InteractiveFigure:
     file = resources.files(__name__) / f"{name}.vega.json"
     spec = json.loads(file.read_text(encoding="utf-8"))
-    return InteractiveFigure(f"interactive-{name.replace('_', '-')}", spec)
+    return InteractiveFigure(spec["usermeta"]["name"], spec)
