@@ -21,7 +21,7 @@ HARD = "#interactive-hard-decisions"
 def opened(visit: Any, site: Any, name: str, **options: Any) -> Any:
     """The chapter with a figure, which has been drawn."""
     (chapter,) = [page for page in site.chapters if page.soup.select(name)]
-    tab = visit(chapter, formulas=False, **options)
+    tab = visit(chapter, **{"formulas": False, **options})
     tab.locator(f"{name} svg").wait_for()
     return tab
 
@@ -34,7 +34,7 @@ def signal(tab: Any, name: str, what: str) -> Any:
 
 
 def test_the_kernel_in_the_hands_is_the_packages(visit: Any, site: Any) -> None:
-    tab = opened(visit, site, KERNEL)
+    tab = opened(visit, site, KERNEL, formulas=True)
     presets = tab.get_by_label("Start from")
     for name in presets.locator("option").all_inner_texts():
         presets.select_option(name)

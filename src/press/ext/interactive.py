@@ -24,6 +24,10 @@ _PAGE: Final = """\
     const how = {{ renderer: "svg", container: place }};
     place.view = new vega.View(vega.parse(spec), how);
     place.view.runAsync();
+    // A finger on a dot drags it; anywhere else it scrolls the page.
+    place.addEventListener("touchstart", (event) => {{
+      if (event.target.closest(".mark-symbol")) event.preventDefault();
+    }}, {{ passive: false }});
   }};
   const script = document.createElement("script");
   const root = document.documentElement.dataset.content_root;
