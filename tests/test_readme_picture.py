@@ -32,7 +32,7 @@ def test_readme_and_preface_show_it(script: dict) -> None:
 def test_what_the_caption_says(script: dict) -> None:
     assert f"σ = {script['SIGMA']:g}," in PREFACE
     measure = script["measure"]
-    measure.__globals__.update(COPIES=60, MEASURED=120, ATTACKS=(0.0, 0.15))
+    measure.__globals__.update(COPIES=20, MEASURED=80, ATTACKS=(0.0, 0.15))
     plain, noise, adversarial = networks = list(measure())
     rates = [network.accuracy for network in networks]
     assert max(rates) - min(rates) < 0.02
@@ -43,7 +43,7 @@ def test_what_the_caption_says(script: dict) -> None:
     assert abs(kept[1] - kept[2]) < 0.02
     assert adversarial.tau + 0.05 < min(plain.tau, noise.tau)
     # The same images, drawn again: the differences hold beyond their intervals.
-    draws = np.random.default_rng(0).integers(0, 120, (300, 120))
+    draws = np.random.default_rng(0).integers(0, 80, (300, 80))
     for other in (plain, noise):
         taus = [
             [

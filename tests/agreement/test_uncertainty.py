@@ -19,7 +19,7 @@ def noisy_pair(samples: int, seed: int, noise: float):
     return clean, shifted
 
 
-@pytest.mark.parametrize("noise", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("noise", [1.0, 4.0])
 def test_envelope_standard_error_matches_the_bootstrap(noise):
     clean, shifted = noisy_pair(400, 0, noise)
     result = posterior_agreement(clean, shifted)
