@@ -55,11 +55,12 @@ def as_tensor(name: str, value: Any) -> Tensor:
 
 
 def check_logits(
-    name: str, value: Any, *, min_classes: int = 2, empty: bool = False
+    name: str, value: Any, *, min_classes: int = 2, empty: bool = False, start: int = 0
 ) -> Tensor:
     """Return `value` as an (N, K) tensor of finite real logits.
 
     N may be 0 if `empty`, as of a process that has no samples; then K may be anything.
+    `start` is the number of the first sample.
     """
     logits = as_tensor(name, value)
     if logits.dtype not in DTYPES:
@@ -82,7 +83,7 @@ def check_logits(
         )
     low, high = (float(bound) for bound in logits.aminmax())
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(_first_not_finite(name, logits))
+        raise ValueError(_first_not_finite(name, logits, start))
     if max(-low, high) > LARGEST_LOGIT:
         raise ValueError(
             f"{name}: expected logits within ±{LARGEST_LOGIT:g}, got "
@@ -105,15 +106,22 @@ def check_logit_pair(
     return first, second
 
 
-def check_views(*views: Any, empty: bool = False) -> tuple[Tensor, ...]:
+def check_views(*views: Any, empty: bool = False, start: int = 0) -> tuple[Tensor, ...]:
     """Check two or more arrays of the same samples under different conditions."""
     if len(views) < 2:
         raise TypeError(f"views: expected two or more arrays, got {len(views)}")
-    names = ["logits", "shifted_logits", *(f"views[{v}]" for v in range(2, len(views)))]
-    checked = tuple(map(partial(check_logits, empty=empty), names, views))
+    names = view_names(len(views))
+    check = partial(check_logits, empty=empty, start=start)
+    checked = tuple(map(check, names, views))
     for name, view in zip(names[1:], checked[1:], strict=True):
         check_paired((names[0], name), checked[0], view)
     return checked
+
+
+def view_names(count: int) -> list[str]:
+    """What messages call the views of a sample."""
+    names = ["logits", "shifted_logits", *(f"views[{v}]" for v in range(2, count))]
+    return names[:count]
 
 
 def check_paired(names: tuple[str, str], first: Tensor, second: Tensor) -> None:
@@ -283,13 +291,14 @@ def check_feature_sets(features: Any, shifted_features: Any) -> tuple[Tensor, Te
     return sets[0], sets[1]
 
 
-def _first_not_finite(name: str, values: Tensor) -> str:
+def _first_not_finite(name: str, values: Tensor, start: int = 0) -> str:
     """Say where the first NaN or infinity is, row by row to save memory."""
     for row, entries in enumerate(values):
         bad = (~torch.isfinite(entries)).nonzero()
         if len(bad):
             place = (row, *(int(i) for i in bad[0]))
             entry = float(values[place])
+            place = (start + row, *place[1:])
             shown = place[0] if len(place) == 1 else place
             kind = "NaN" if math.isnan(entry) else f"{entry}"
             return (

@@ -210,9 +210,10 @@ class Interpolation:
             ends = centre + more
             blends = self._before(centre - more, self._blends, self._narrow_mean)
             with np.errstate(all="ignore"):
-                blends = blends * np.exp(ends * self._narrowest)
-            second = 2.5 * ends * self._narrow_square
-            narrow = np.minimum(TAME * self._narrow_mean, TAME * blends + second)
+                blends = TAME * blends * np.exp(ends * self._narrowest)
+                blends += 2.5 * ends * self._narrow_square
+            # Where the exponential overflows, the product may be no number.
+            narrow = np.fmin(TAME * self._narrow_mean, blends)
             radii = np.concatenate([radii, more])
             sizes = np.concatenate([sizes, ends * narrow])
         return radii, sizes

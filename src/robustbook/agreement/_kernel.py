@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Final
-from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor
@@ -42,9 +41,6 @@ LARGEST_EXPONENT = 575.0
 SMALLEST_SCALE = 1e-130
 #: Weights of classes, pi_j^(1-m), beyond this are refused: their sums could overflow.
 LARGEST_WEIGHT = 1e100
-#: Power sums are kept of as many evaluations as fit into this, but of a few at least.
-HELD_BYTES: Final = 2**28
-FEWEST_HELD: Final = 3
 #: Numbers that a pass adds up (value, D, slopes of C and D, curvature, |C|, size and
 #: blend), and those of which it takes the largest (square and mixed).
 _SUMMED: Final = 8
@@ -69,8 +65,8 @@ class Evaluation:
     """The kernel at one inverse temperature; means over samples unless per-sample.
 
     ``joint`` holds the power sums of the product of all posteriors, ``marginals``
-    those of each view's own. In a large problem the kernel keeps those of the last few
-    evaluations, and takes another pass where older ones are asked for.
+    those of each view's own; both are taken from ``sums``, shape (3 m + 3, N), where
+    they were asked for.
 
     With E x^k a power sum over the zeroth one, ``size`` is the mean of E x^2 summed
     over the views and their product, ``square`` the largest of them. Of each sample's
@@ -91,18 +87,19 @@ class Evaluation:
     square: float
     mixed: float
     blend: float
-    per_sample: Tensor
+    per_sample: Tensor | None
     sums: Tensor | None
-    kernel: Kernel
 
     @property
     def joint(self) -> PowerSums:
-        return PowerSums(*self.kernel.sums_of(self)[-3:])
+        assert self.sums is not None
+        return PowerSums(*self.sums[-3:])
 
     @property
     def marginals(self) -> tuple[PowerSums, ...]:
-        sums = self.kernel.sums_of(self)
-        return tuple(PowerSums(*sums[v : v + 3]) for v in range(0, len(sums) - 3, 3))
+        assert self.sums is not None
+        views = range(0, len(self.sums) - 3, 3)
+        return tuple(PowerSums(*self.sums[v : v + 3]) for v in views)
 
 
 class Kernel:
@@ -171,7 +168,6 @@ class Kernel:
         """One pass without exponentials: maxima, ties, votes, scales."""
         self.passes = 0
         self._slices: list[slice] = []
-        self._held: list[ReferenceType[Evaluation]] = []
         summaries = self.shards.gather(self._collect)
         sizes, weights, depths, limits, idle, votes = zip(*summaries, strict=True)
         #: N, all shards together; the largest of them.
@@ -324,20 +320,24 @@ class Kernel:
         return self.evaluate_all([beta])[0]
 
     def evaluate_all(
-        self, betas: Sequence[float], *, columns: bool = True
+        self, betas: Sequence[float], *, columns: bool = True, samples: bool = True
     ) -> list[Evaluation]:
-        """The same at several of them in one pass; without `columns`, no power sums."""
-        height = 3 * self.num_views + 3
-        width = self._size if columns else self._buffers.shape[1]
-        per_sample = [self._new(self._size) for _ in betas]
+        """The same at several of them in one pass.
+
+        Without `columns` there are no power sums, without `samples` no contributions.
+        """
+        height, chunk_size = 3 * self.num_views + 3, self._buffers.shape[1]
+        width = self._size if columns else chunk_size
         sums = [self._new(height, width) for _ in betas]
+        per_sample = [self._new(self._size if samples else chunk_size) for _ in betas]
 
         def local() -> list[float]:
             parts: list[list[Tensor]] = [[] for _ in betas]
             for rows, chunk in self._chunks():
-                place = rows if columns else slice(rows.stop - rows.start)
+                first = slice(rows.stop - rows.start)
                 for v, beta in enumerate(betas):
-                    own, part = per_sample[v][rows], sums[v][:, place]
+                    own = per_sample[v][rows if samples else first]
+                    part = sums[v][:, rows if columns else first]
                     parts[v].append(self._fill(beta, rows, chunk, own, part))
             self.passes += 1
             return [number for part in parts for number in _together(part)]
@@ -368,13 +368,10 @@ class Kernel:
                     square=square,
                     mixed=mixed,
                     blend=blend,
-                    per_sample=per_sample[v],
+                    per_sample=per_sample[v] if samples else None,
                     sums=sums[v] if columns else None,
-                    kernel=self,
                 )
             )
-            if columns:
-                self._hold(points[-1])
         return points
 
     def _fill(
@@ -440,26 +437,6 @@ class Kernel:
         if self._counts is not None:
             columns *= self._counts[rows]
         return torch.cat([columns.sum(1), torch.stack([squares.max(), own.max()])])
-
-    def sums_of(self, point: Evaluation) -> Tensor:
-        """Power sums (3 m + 3, N) of an evaluation, in another pass if dropped."""
-        if point.sums is None:
-            point.sums = self.evaluate(point.beta).sums
-            assert point.sums is not None
-        self._hold(point)
-        return point.sums
-
-    def _hold(self, point: Evaluation) -> None:
-        """Remember whose power sums were used last; drop the oldest beyond a limit."""
-        held = [one for reference in self._held if (one := reference()) is not None]
-        held = [one for one in held if one is not point and one.sums is not None]
-        height = 3 * self.num_views + 3
-        most = max(
-            FEWEST_HELD, HELD_BYTES // (8 * height * max(1, self._largest_shard))
-        )
-        while len(held) >= most:
-            held.pop(0).sums = None
-        self._held = [ref(one) for one in (*held, point)]
 
     def limit_rounding(self) -> float:
         """Bound on the rounding error of the limit at infinity."""

@@ -31,6 +31,7 @@ from robustbook.agreement._bounds import (
 from robustbook.agreement._docs import SHARED
 from robustbook.agreement._kernel import Kernel, vote_patterns
 from robustbook.agreement._problem import open_kernel
+from robustbook.agreement._progress import progress_bar
 from robustbook.agreement._result import (
     Agreement,
     AgreementComparison,
@@ -42,11 +43,12 @@ from robustbook.agreement._search import SearchTrace, maximize
 @SHARED.fill
 def posterior_agreement(
     logits: Any,
-    shifted_logits: Any,
+    shifted_logits: Any = None,
     *more: Any,
     prior: Any = None,
     tol: float = 1e-9,
     group: Any = None,
+    progress: bool = False,
 ) -> Agreement:
     r"""Posterior agreement, solved to a certified global optimum.
 
@@ -66,6 +68,8 @@ def posterior_agreement(
     Parameters
     ----------
     {logits, shifted_logits} {*more} {prior} {tol} {group}
+    progress : bool, default False
+        Whether to show a bar: evaluations, value and gap.
 
     Returns
     -------
@@ -74,6 +78,18 @@ def posterior_agreement(
         ``per_sample`` contributions (of this process), ``standard_error`` and more.
 
     {TypeError} {ValueError} {ConnectionError} {CertificateError}
+    OSError
+        If a mapped file changed between two passes, or ends too early.
+
+    Notes
+    -----
+    Logits need not fit into memory. Large arrays that ``numpy.load(path,
+    mmap_mode="r")`` maps are read block by block in every pass, and so is whatever has
+    ``shape``, ``dtype`` and rows to slice, as arrays of zarr and HDF5 have. Or pass one
+    argument: a function that returns an iterator over chunks of samples, or an object
+    to iterate over, such as a DataLoader that does not shuffle; each chunk is a tuple
+    of arrays (n, K), one a view. It is read anew in every pass, in the same order.
+    Memory: about 100 bytes a sample, whatever K.
 
     Examples
     --------
@@ -92,17 +108,24 @@ def posterior_agreement(
     >>> three = posterior_agreement(clean, shifted, noisy)
     >>> f"{three.pa:.4f} of at most {2 * math.log(2):.4f} nats"
     '0.9098 of at most 1.3863 nats'
+
+    The same from chunks of two samples:
+
+    >>> def chunks():
+    ...     return zip(clean.split(2), shifted.split(2))
+    >>> abs(posterior_agreement(chunks).pa - result.pa) < 1e-12
+    True
     """
     accepted = partial(check_positive, "tol", tol)
-    views = logits, shifted_logits, *more
+    views = _views(logits, shifted_logits, *more)
     kernel = open_kernel(*views, prior=prior, group=group, settings=accepted)
-    return _measure(kernel, accepted())
+    return _measure(kernel, accepted(), progress=progress and kernel.shards.rank == 0)
 
 
 @SHARED.fill
 def agreement_search(
     logits: Any,
-    shifted_logits: Any,
+    shifted_logits: Any = None,
     *more: Any,
     prior: Any = None,
     tol: float = 1e-9,
@@ -128,7 +151,7 @@ def agreement_search(
     True
     """
     accepted = partial(check_positive, "tol", tol)
-    views = logits, shifted_logits, *more
+    views = _views(logits, shifted_logits, *more)
     kernel = open_kernel(*views, prior=prior, group=group, settings=accepted)
     return maximize(kernel, accepted())
 
@@ -178,7 +201,7 @@ def agreement_bounds(
 @SHARED.fill
 def agreement_curve(
     logits: Any,
-    shifted_logits: Any,
+    shifted_logits: Any = None,
     *more: Any,
     betas: Any = None,
     prior: Any = None,
@@ -207,7 +230,8 @@ def agreement_curve(
     >>> agreement_curve(torch.eye(2), torch.eye(2), [0.0, 1.0, 10.0])
     tensor([0.0000, 0.1936, 0.6931], dtype=torch.float64)
     """
-    *views, betas = (logits, shifted_logits, *more, *([] if betas is None else [betas]))
+    arguments = _views(logits, shifted_logits, *more)
+    *views, betas = arguments if betas is None else (*arguments, betas)
 
     def points() -> list[float]:
         given = as_tensor("betas", betas)
@@ -219,7 +243,8 @@ def agreement_curve(
         ]
 
     kernel = open_kernel(*views, prior=prior, group=group, settings=points)
-    values = [point.value for point in kernel.evaluate_all(points(), columns=False)]
+    evaluated = kernel.evaluate_all(points(), columns=False, samples=False)
+    values = [point.value for point in evaluated]
     return torch.tensor(values, dtype=torch.float64, device=kernel.device)
 
 
@@ -356,8 +381,15 @@ def compare_agreement(
     return AgreementComparison(a, b, a.pa - b.pa, error, (low, high), coverage)
 
 
-def _measure(kernel: Kernel, tol: float) -> Agreement:
-    trace = maximize(kernel, tol)
+def _views(logits: Any, *others: Any) -> tuple[Any, ...]:
+    """Two or more arrays, or one stream."""
+    alone = len(others) == 1 and others[0] is None
+    return (logits,) if alone else (logits, *others)
+
+
+def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement:
+    with progress_bar(shown=progress) as on_step:
+        trace = maximize(kernel, tol, on_step)
     if kernel.prior is None and kernel.num_views == 2:
         hard = symmetric_channel_capacity(kernel.mismatch, kernel.num_classes)
     else:

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_prior, check_views
+from robustbook._checks.arguments import check_prior
 from robustbook.agreement._kernel import Kernel, check_weights
 from robustbook.agreement._shards import Shards, shards_of
+from robustbook.agreement._streams import open_views
 from robustbook.agreement._views import InMemory, Source
 
 
@@ -28,24 +29,26 @@ def open_kernel(
     shards = shards_of(group)
     sources: list[Source] = []
 
-    def look() -> tuple[int, int, Any]:
+    def look() -> tuple[tuple[int, int] | None, Any]:
         own = settings()
-        source = InMemory(check_views(*views, empty=shards.size > 1))
+        source = open_views(*views, empty=shards.size > 1)
         sources.append(source)
-        return source.num_views, source.num_classes if source.num_samples else 0, own
+        # A rank without samples need not know the number of classes, nor of views.
+        some = source.num_samples != 0 and source.num_classes
+        return (source.num_views, source.num_classes) if some else None, own
 
-    num_views, num_classes, others = zip(*shards.gather(look), strict=True)
-    _check_same("views", "the same number of views", num_views)
+    shapes, others = zip(*shards.gather(look), strict=True)
     _check_same("settings", "the same tol, betas or other settings", others)
-    # A rank without samples need not know the number of classes.
-    known = [number or max(num_classes) for number in num_classes]
-    _check_same("logits", "the same number of classes", known)
-    if not known[0]:
+    shape = next((shape for shape in shapes if shape), None)
+    if shape is None:
         raise ValueError("logits: expected at least one sample, got none on any rank")
+    for part, name, what in ((0, "views", "views"), (1, "logits", "classes")):
+        told = [(own or shape)[part] for own in shapes]
+        _check_same(name, f"the same number of {what}", told)
     (source,) = sources
-    if not source.num_samples:
-        nothing = torch.empty((0, known[0]), device=source.device)
-        source = InMemory((nothing,) * source.num_views)
+    if shapes[shards.rank] is None:
+        nothing = torch.empty((0, shape[1]), device=source.device)
+        source = InMemory((nothing,) * shape[0])
     weights = _common_prior(prior, source, shards)
     return Kernel(source=source, prior=weights, shards=shards)
 

@@ -245,7 +245,11 @@ class _Search:
             self.start_bound = StartBound(self.kernel, points[0])
         self.fresh += points
         for point in points:
+            assert point.per_sample is not None
             self._offer(point.beta, point.value, point.per_sample, point.rounding)
+            # Of the best evaluation they are kept; what is left is a few numbers.
+            point.per_sample = None
+            point.sums = point.sums if self.small else None
         return points
 
     def _push(

@@ -1,0 +1,234 @@
+"""Logits that are not in memory: mapped files, arrays that are cut, chunks."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import mmap
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from robustbook._checks.arguments import as_tensor, check_views, view_names
+from robustbook.agreement._views import InMemory, Source
+
+#: Entries of one view that are read at a time.
+BLOCK_ENTRIES: Final = 2**20
+#: Chunks of a stream are joined to at least this many.
+JOINED_ENTRIES: Final = 2**17
+#: Arrays of at most this many entries are loaded, wherever they are.
+LOADED_ENTRIES: Final = 2**21
+
+
+def open_views(*views: Any, empty: bool = False) -> Source:
+    """Where the logits are: arrays, files and the like, or one stream of chunks."""
+    if len(views) == 1 and not isinstance(views[0], (Tensor, np.ndarray)):
+        return Chunks(views[0])
+    readers = [_reader(*own) for own in zip(view_names(len(views)), views, strict=True)]
+    if any(own is not None for own in readers):
+        named = zip(view_names(len(views)), views, readers, strict=True)
+        cut = [as_tensor(n, view) if own is None else own for n, view, own in named]
+        return Cut(cut, empty=empty)
+    return InMemory(check_views(*views, empty=empty))
+
+
+class Cut:
+    """Arrays of which blocks of rows are read: files, zarr, HDF5, beside tensors."""
+
+    def __init__(self, views: Sequence[Any], *, empty: bool = False) -> None:
+        self._views = views
+        # Of the first samples, shape and type; all numbers in the first pass.
+        first = check_views(*(view[0:1] for view in views), empty=empty)
+        shape, *others = (tuple(view.shape) for view in views)
+        for name, other in zip(view_names(len(views))[1:], others, strict=True):
+            if other != shape:
+                raise ValueError(
+                    f"{name}: expected the shape of logits, {shape} (row i of both "
+                    f"must be the same sample), got {other}"
+                )
+        self.num_views = len(views)
+        self.num_samples: int | None
+        self.num_samples, self.num_classes = shape
+        self.device = first[0].device
+        self._checked = False
+
+    def blocks(self) -> Iterator[tuple[Tensor, ...]]:
+        for view in self._views:
+            if isinstance(view, MappedFile):
+                view.check_unchanged()
+        rows = max(1, BLOCK_ENTRIES // self.num_classes)
+        for start in range(0, self.num_samples or 0, rows):
+            block = [view[start : start + rows] for view in self._views]
+            yield _tensors(block, start, known=self._checked)
+        self._checked = True
+
+
+class MappedFile:
+    """An array that numpy mapped from a file; its rows are read instead.
+
+    What is read does not stay in the memory of the process, and where the file was cut
+    short there is an error and no crash.
+    """
+
+    def __init__(self, name: str, array: np.memmap[Any, Any], start: int) -> None:
+        self.name = name
+        self.path = Path(str(array.filename))
+        self.shape, self.dtype = array.shape, array.dtype
+        self._start = start
+        self._mark = self._read_mark()
+
+    def __getitem__(self, rows: slice) -> np.ndarray[Any, Any]:
+        total, width = self.shape
+        start, stop, _ = rows.indices(total)
+        with self.path.open("rb") as file:
+            file.seek(self._start + start * width * self.dtype.itemsize)
+            values = np.fromfile(file, self.dtype, max(0, stop - start) * width)
+        if len(values) < (stop - start) * width:
+            raise OSError(
+                f"{self.name}: expected {total} rows of {width} in {self.path}, got a "
+                f"file that ends in row {start + len(values) // width}; write it again"
+            )
+        return values.reshape(-1, width)
+
+    def check_unchanged(self) -> None:
+        """Refuse another file than was opened."""
+        if self._read_mark() != self._mark:
+            raise OSError(
+                f"{self.name}: expected {self.path} to stay as it was when it was "
+                "opened, got another size, time of change or first block; measure "
+                "again when nobody writes to it"
+            )
+
+    def _read_mark(self) -> tuple[int, int, bytes]:
+        with self.path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            block = hashlib.sha256(file.read(2**16)).digest()
+        return status.st_size, status.st_mtime_ns, block
+
+
+class Chunks:
+    """Chunks of samples, which a function or an object yields anew in every pass."""
+
+    def __init__(self, chunks: Callable[[], Iterable[Any]] | Iterable[Any]) -> None:
+        if not callable(chunks) and not isinstance(chunks, Iterable):
+            raise TypeError(
+                "logits: expected two or more arrays, or a stream of chunks of them, "
+                f"got {type(chunks).__name__} alone"
+            )
+        if isinstance(chunks, Iterator):
+            raise TypeError(
+                "stream: expected chunks that can be read many times, got "
+                f"{type(chunks).__name__}, which can be read once; pass the function "
+                "that makes it, or an object such as a DataLoader"
+            )
+        self._chunks = chunks
+        self._marks: list[tuple[float, ...]] = []
+        self.num_samples: int | None = None
+        first = next(self._read(), None)
+        self.num_views = len(first) if first else 0
+        self.num_classes = first[0].shape[1] if first else 0
+        self.device = first[0].device if first else torch.device("cpu")
+
+    def blocks(self) -> Iterator[tuple[Tensor, ...]]:
+        known = self.num_samples is not None
+        if not known:
+            self._marks = []
+        place, small = -1, []
+        for place, block in enumerate(self._read()):
+            # Length, first and last row: a stream that was shuffled or cut is seen.
+            rows = [view[end] for view in block for end in (0, -1)]
+            mark = (len(block[0]), *(float(row.double().sum()) for row in rows))
+            if not known:
+                self._marks.append(mark)
+            elif self._marks[place : place + 1] != [mark]:
+                raise _changed(place)
+            # Work on many samples costs little more than on a few.
+            small.append(block)
+            if sum(own[0].numel() for own in small) >= JOINED_ENTRIES:
+                yield _joined(small)
+                small = []
+        if small:
+            yield _joined(small)
+        if place + 1 != len(self._marks):
+            raise _changed(place + 1)
+        self.num_samples = sum(int(mark[0]) for mark in self._marks)
+
+    def _read(self) -> Iterator[tuple[Tensor, ...]]:
+        """One pass: the chunks that have samples."""
+        known, start = self.num_samples is not None, 0
+        chunks = self._chunks() if callable(self._chunks) else self._chunks
+        for place, chunk in enumerate(chunks):
+            if not isinstance(chunk, (tuple, list)) or len(chunk) < 2:
+                raise TypeError(
+                    "stream: expected chunks of two or more arrays (n, K), got "
+                    f"{type(chunk).__name__} as chunk {place}"
+                )
+            block = _tensors(chunk, start, known=known, empty=True)
+            if not len(block[0]):
+                continue
+            shape = len(block), block[0].shape[1]
+            if start and shape != (self.num_views, self.num_classes):
+                raise ValueError(
+                    f"stream: expected {self.num_views} arrays with "
+                    f"{self.num_classes} classes, as in the first chunk, got "
+                    f"{shape[0]} with {shape[1]} in chunk {place}"
+                )
+            yield block
+            start += len(block[0])
+
+
+def _joined(blocks: Sequence[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+    if len(blocks) == 1:
+        return blocks[0]
+    return tuple(torch.cat(views) for views in zip(*blocks, strict=True))
+
+
+def _changed(place: int) -> ValueError:
+    return ValueError(
+        "stream: expected the same chunks in every pass, got others from chunk "
+        f"{place} on; yield all of them, in one order (shuffle=False)"
+    )
+
+
+def _tensors(
+    block: Sequence[Any], start: int, *, known: bool, empty: bool = False
+) -> tuple[Tensor, ...]:
+    """The block as tensors, checked in the first pass."""
+    if known:
+        return tuple(map(as_tensor, view_names(len(block)), block))
+    return check_views(*block, empty=empty, start=start)
+
+
+def _reader(name: str, view: Any) -> Any:
+    """What reads an array block by block; None for one that is in memory, or small."""
+    array = isinstance(view, (Tensor, np.ndarray))
+    if not all(hasattr(view, part) for part in ("shape", "dtype", "__getitem__")):
+        return None
+    if len(view.shape) != 2 or math.prod(view.shape) <= LOADED_ENTRIES:
+        return None
+    if not array:
+        return view
+    if not isinstance(view, np.memmap) or not view.flags.c_contiguous:
+        return None
+    if view.mode == "c":
+        return None  # what was written to it is not in the file
+    start = _place_in_file(view)
+    return None if start is None else MappedFile(name, view, start)
+
+
+def _place_in_file(array: np.memmap[Any, Any]) -> int | None:
+    """Where in its file an array begins; views of a mapped array know it not."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if not isinstance(base, mmap.mmap) or array.filename is None:
+        return None
+    mapped = np.frombuffer(base, np.uint8).__array_interface__["data"][0]
+    inside = int(array.__array_interface__["data"][0]) - mapped
+    # Maps begin at a multiple of the granularity.
+    return array.offset - array.offset % mmap.ALLOCATIONGRANULARITY + inside

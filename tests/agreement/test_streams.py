@@ -1,0 +1,294 @@
+"""Logits that are not in memory: the same numbers, and errors that say what is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from robustbook.agreement import (
+    _kernel,
+    _streams,
+    agreement_curve,
+    agreement_search,
+    posterior_agreement,
+)
+
+SAMPLES, CLASSES = 900, 7
+
+
+def noisy(views=2, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    signal, *others = rng.normal(size=(views + 1, SAMPLES, CLASSES))
+    return [(signal + other).astype(dtype) for other in others]
+
+
+VIEWS = noisy(3)
+PAIR = VIEWS[:2]
+WHOLE = posterior_agreement(*PAIR)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """So that small files are read as large ones are."""
+    monkeypatch.setattr(_streams, "LOADED_ENTRIES", 0)
+    monkeypatch.setattr(_streams, "BLOCK_ENTRIES", 1000)
+    monkeypatch.setattr(_streams, "JOINED_ENTRIES", 600)
+    monkeypatch.setattr(_kernel, "CHUNK_ENTRIES", {"cpu": 450, "cuda": 450})
+
+
+def mapped(folder, views=PAIR, **options):
+    paths = [folder / f"view{v}.npy" for v in range(len(views))]
+    for path, view in zip(paths, views, strict=True):
+        np.save(path, view)
+    return [np.load(path, mmap_mode="r", **options) for path in paths]
+
+
+def same(result, whole=WHOLE):
+    assert result.pa == pytest.approx(whole.pa, abs=1e-12)
+    assert result.beta == pytest.approx(whole.beta, rel=1e-6)
+    assert result.mismatch == whole.mismatch
+    assert result.num_samples == whole.num_samples
+    assert result.standard_error == pytest.approx(whole.standard_error, rel=1e-9)
+    assert result.hard_part == pytest.approx(whole.hard_part, abs=2e-9)
+    torch.testing.assert_close(result.per_sample, whole.per_sample, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "<f4", ">f4", "float64"])
+def test_mapped_files_are_read_and_give_what_arrays_do(tmp_path, dtype):
+    views = [view.astype(dtype) for view in PAIR]
+    result = posterior_agreement(*mapped(tmp_path, views))
+    same(result, posterior_agreement(*(view.astype("f8") for view in views)))
+    kinds = {
+        type(view) for view in _streams.open_views(*mapped(tmp_path, views))._views
+    }
+    assert kinds == {_streams.MappedFile}
+
+
+def test_three_views_a_prior_and_arrays_beside_files(tmp_path):
+    files = mapped(tmp_path, VIEWS)
+    prior = np.arange(1, CLASSES + 1) / np.arange(1, CLASSES + 1).sum()
+    for options in ({}, {"prior": prior}):
+        whole = posterior_agreement(*VIEWS, **options)
+        same(posterior_agreement(*files[:2], torch.tensor(VIEWS[2]), **options), whole)
+    assert agreement_search(*files).value == posterior_agreement(*files).pa
+    betas = [0.0, 0.5, 3.0]
+    ours, whole = agreement_curve(*files, betas), agreement_curve(*VIEWS, betas)
+    torch.testing.assert_close(ours, whole, atol=1e-13, rtol=0)
+
+
+def test_rows_of_a_mapped_file_are_found_in_it(tmp_path):
+    files = mapped(tmp_path)
+    for rows in (slice(13, 700), slice(200, 900)):
+        parts = [file[rows] for file in files]
+        reader = _streams.open_views(*parts)._views[0]
+        assert isinstance(reader, _streams.MappedFile)
+        np.testing.assert_array_equal(reader[0:9], parts[0][0:9])
+        same(posterior_agreement(*parts), posterior_agreement(*(v[rows] for v in PAIR)))
+    # A file that begins elsewhere, columns, copies: read as arrays are.
+    raw = tmp_path / "raw.bin"
+    raw.write_bytes(b"x" * 5000 + PAIR[0].tobytes())
+    far = np.memmap(raw, PAIR[0].dtype, "r", 5000, PAIR[0].shape)
+    same(posterior_agreement(far, PAIR[1]))
+    kept = posterior_agreement(files[0][::2, :5], files[1][::2, :5])
+    same(kept, posterior_agreement(PAIR[0][::2, :5], PAIR[1][::2, :5]))
+
+
+def test_what_is_written_to_a_private_map_counts(tmp_path):
+    mapped(tmp_path)
+    private = np.load(tmp_path / "view0.npy", mmap_mode="c")
+    private[:] = PAIR[1]
+    assert posterior_agreement(private, PAIR[1]).beta == np.inf
+
+
+class Sliced:
+    """What zarr and HDF5 look like: rows on demand, never all of them."""
+
+    def __init__(self, array):
+        self._array = array
+        self.shape, self.dtype = array.shape, array.dtype
+
+    def __getitem__(self, rows):
+        assert rows.stop - rows.start < 500
+        return self._array[rows]
+
+    def __array__(self, *_, **__):
+        raise AssertionError("nobody may load it all")
+
+
+def test_arrays_that_are_cut_are_read_in_blocks():
+    same(posterior_agreement(*map(Sliced, PAIR)))
+
+
+def chunks_of(views, size):
+    return [
+        tuple(view[start : start + size] for view in views)
+        for start in range(0, len(views[0]), size)
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 64, 333, 5000])
+def test_chunks_are_read_anew_in_every_pass(size):
+    same(posterior_agreement(lambda: iter(chunks_of(PAIR, size))))
+    same(posterior_agreement(chunks_of(PAIR, size)))
+
+
+def test_a_loader_of_pairs_and_chunks_without_samples():
+    data = torch.utils.data.TensorDataset(*map(torch.tensor, VIEWS))
+    loader = torch.utils.data.DataLoader(data, batch_size=100)
+    same(posterior_agreement(loader), posterior_agreement(*VIEWS))
+    empty = tuple(view[:0] for view in PAIR)
+    same(posterior_agreement([empty, *chunks_of(PAIR, 400), empty]))
+
+
+def test_streams_that_cannot_be_measured_say_why():
+    chunks = chunks_of(PAIR, 300)
+    with pytest.raises(TypeError, match="can be read once; pass the function"):
+        posterior_agreement(iter(chunks))
+    with pytest.raises(TypeError, match="or a stream of chunks of them, got int alone"):
+        posterior_agreement(3)
+    with pytest.raises(TypeError, match="views: expected two or more arrays, got 1"):
+        posterior_agreement(PAIR[0])
+    with pytest.raises(TypeError, match=r"chunks of two or more arrays .* got ndarray"):
+        posterior_agreement([PAIR[0][:3], PAIR[0][3:]])
+    with pytest.raises(
+        ValueError, match="with 7 classes, as in the first chunk, got 2 "
+    ):
+        posterior_agreement([chunks[0], tuple(view[:, :3] for view in chunks[1])])
+    with pytest.raises(
+        ValueError, match=r"expected 2 arrays .* got 3 with 7 in chunk 1"
+    ):
+        posterior_agreement([chunks[0], (*chunks[1], chunks[1][0])])
+    with pytest.raises(ValueError, match="at least one sample"):
+        posterior_agreement([])
+    spoiled = [view.copy() for view in PAIR]
+    spoiled[1][612, 4] = np.nan
+    for source in (chunks_of(spoiled, 300),), map(Sliced, spoiled):
+        with pytest.raises(ValueError, match=r"shifted_logits: .* at index \(612, 4\)"):
+            posterior_agreement(*source)
+    with pytest.raises(
+        ValueError, match=r"shifted_logits: expected the shape of logits"
+    ):
+        posterior_agreement(Sliced(PAIR[0]), PAIR[1][:-1])
+
+
+@pytest.mark.parametrize("fault", ["shuffled", "shorter", "longer"])
+def test_a_stream_that_is_another_in_the_next_pass_is_refused(fault):
+    passes = []
+
+    def stream():
+        chunks = chunks_of(PAIR, 100)
+        passes.append(fault)
+        if len(passes) > 3:
+            if fault == "shuffled":
+                chunks[3:5] = chunks[4], chunks[3]
+            chunks = chunks[:-1] if fault == "shorter" else chunks
+            chunks = [*chunks, chunks[0]] if fault == "longer" else chunks
+        return iter(chunks)
+
+    place = {"shuffled": 3, "shorter": 8, "longer": 9}[fault]
+    with pytest.raises(ValueError, match=f"got others from chunk {place} on"):
+        posterior_agreement(stream)
+
+
+@pytest.fixture
+def spoil(monkeypatch):
+    """Something that happens to a file after three passes."""
+
+    def after_three(what):
+        evaluate = _kernel.Kernel.evaluate_all
+
+        def spoiled(kernel, *arguments, **options):
+            if kernel.passes == 3:
+                what()
+            return evaluate(kernel, *arguments, **options)
+
+        monkeypatch.setattr(_kernel.Kernel, "evaluate_all", spoiled)
+
+    return after_three
+
+
+def test_a_file_that_changes_between_passes_is_an_error(tmp_path, spoil):
+    files = mapped(tmp_path)
+    path = tmp_path / "view1.npy"
+
+    def write():
+        status = path.stat()
+        with path.open("r+b") as file:
+            file.seek(200)
+            file.write(b"\1\2\3\4")
+        # As an editor that keeps the time of change.
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    spoil(write)
+    with pytest.raises(OSError, match=r"shifted_logits: expected .*view1.npy to stay"):
+        posterior_agreement(*files)
+
+
+def test_a_file_that_is_cut_short_is_an_error_and_no_crash(tmp_path, spoil):
+    files = mapped(tmp_path)
+    path = tmp_path / "view0.npy"
+    spoil(lambda: os.truncate(path, path.stat().st_size // 2))
+    with pytest.raises(OSError, match=r"logits: expected .*view0.npy to stay"):
+        posterior_agreement(*files)
+    # In the middle of a pass, or before the first one.
+    files = mapped(tmp_path)
+    source = _streams.open_views(*files)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(
+        OSError, match=r"900 rows of 7 in .*ends in row 4\d\d; write it"
+    ):
+        source._views[0][0:900]
+
+
+def test_the_bar_shows_evaluations_value_and_gap(capsys):
+    result = posterior_agreement(*PAIR, progress=True)
+    shown = capsys.readouterr().err
+    assert f"PA {result.pa:.6g}, gap" in shown
+    assert f"{len(result.trace.steps)} evaluations" in shown
+    posterior_agreement(*PAIR)
+    assert capsys.readouterr().err == ""
+
+
+MEMORY = """
+import json, resource, sys, threading, time
+import numpy as np
+from robustbook.agreement import posterior_agreement
+files = [np.load(path, mmap_mode="r") for path in sys.argv[1:]]
+small = [np.array(file[:3000]) for file in files]
+posterior_agreement(*small)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+result = posterior_agreement(*files, tol=1e-6)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([1024 * (after - before), result.gap]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss in KiB")
+def test_memory_is_a_few_numbers_a_sample_whatever_the_classes(tmp_path):
+    samples, classes = 100_000, 400
+    rng = np.random.default_rng(0)
+    signal = rng.normal(size=(1000, classes)).astype("float16")
+    paths = []
+    for name in ("clean", "shifted"):
+        paths.append(str(tmp_path / f"{name}.npy"))
+        shape = samples, classes
+        file = np.lib.format.open_memmap(paths[-1], "w+", np.float16, shape)
+        for start in range(0, samples, 1000):
+            noise = rng.normal(size=signal.shape).astype("float16")
+            file[start : start + 1000] = signal + noise
+        file.flush()
+        del file
+    run = subprocess.run(
+        [sys.executable, "-c", MEMORY, *paths], capture_output=True, check=True
+    )
+    extra, gap = json.loads(run.stdout)
+    assert gap <= 1e-6
+    # Files of 160 MB; blocks and buffers take 40 MB, each sample 300 bytes.
+    assert extra <= 40e6 + 300 * samples
