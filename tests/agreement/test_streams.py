@@ -39,6 +39,8 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(_streams, "LOADED_ENTRIES", 0)
     monkeypatch.setattr(_streams, "BLOCK_ENTRIES", 1000)
     monkeypatch.setattr(_streams, "JOINED_ENTRIES", 600)
+    # The same search as in memory, to compare all digits.
+    monkeypatch.setattr(_kernel, "STREAMED_BATCH", 1)
     monkeypatch.setattr(_kernel, "CHUNK_ENTRIES", {"cpu": 450, "cuda": 450})
 
 
@@ -80,6 +82,15 @@ def test_three_views_a_prior_and_arrays_beside_files(tmp_path):
     betas = [0.0, 0.5, 3.0]
     ours, whole = agreement_curve(*files, betas), agreement_curve(*VIEWS, betas)
     torch.testing.assert_close(ours, whole, atol=1e-13, rtol=0)
+
+
+def test_several_evaluations_share_a_pass(tmp_path, monkeypatch):
+    one = posterior_agreement(*mapped(tmp_path))
+    monkeypatch.setattr(_kernel, "STREAMED_BATCH", 6)
+    several = posterior_agreement(*mapped(tmp_path))
+    assert several.passes < one.passes
+    assert several.pa == pytest.approx(one.pa, abs=1e-9)
+    assert several.gap <= 1e-9
 
 
 def test_rows_of_a_mapped_file_are_found_in_it(tmp_path):

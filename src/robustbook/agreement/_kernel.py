@@ -41,6 +41,8 @@ LARGEST_EXPONENT = 575.0
 SMALLEST_SCALE = 1e-130
 #: Weights of classes, pi_j^(1-m), beyond this are refused: their sums could overflow.
 LARGEST_WEIGHT = 1e100
+#: Evaluations in one pass over logits that are not in memory.
+STREAMED_BATCH: Final = 6
 #: Numbers that a pass adds up (value, D, slopes of C and D, curvature, |C|, size and
 #: blend), and those of which it takes the largest (square and mixed).
 _SUMMED: Final = 8
@@ -141,12 +143,15 @@ class Kernel:
         #: J(0): all posteriors are uniform. Zero without a prior, never below.
         total = math.fsum(self._weights.tolist())
         self.value_at_zero = math.log(total / self.num_classes**self.num_views)
+        rows, batches = zip(*shards.gather(self._prepare), strict=True)
         # Bounds on rounding depend on it, and must be the same everywhere.
-        self._rows = max(shards.gather(self._prepare))
+        self._rows = max(rows)
+        #: How many evaluations a pass is worth.
+        self.batch = max(batches)
         self._summarize()
 
-    def _prepare(self) -> int:
-        """Make room for a chunk; return its samples."""
+    def _prepare(self) -> tuple[int, int]:
+        """Make room for a chunk; return its samples, and evaluations a pass."""
         device = self.device
         entries = CHUNK_ENTRIES.get(device.type, CHUNK_ENTRIES["cuda"])
         rows = max(1, entries // self.num_classes)
@@ -162,7 +167,7 @@ class Kernel:
         if arrays and arrays[0].numel() <= KEPT_ENTRIES:
             wide = [view.double() for view in arrays]
             self._kept = [view - view.amax(1, keepdim=True) for view in wide]
-        return rows
+        return rows, 1 if arrays else STREAMED_BATCH
 
     def _summarize(self) -> None:
         """One pass without exponentials: maxima, ties, votes, scales."""

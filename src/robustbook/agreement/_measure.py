@@ -153,7 +153,7 @@ def agreement_search(
     accepted = partial(check_positive, "tol", tol)
     views = _views(logits, shifted_logits, *more)
     kernel = open_kernel(*views, prior=prior, group=group, settings=accepted)
-    return maximize(kernel, accepted())
+    return maximize(kernel, accepted(), batch=kernel.batch)
 
 
 @SHARED.fill
@@ -389,7 +389,7 @@ def _views(logits: Any, *others: Any) -> tuple[Any, ...]:
 
 def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement:
     with progress_bar(shown=progress) as on_step:
-        trace = maximize(kernel, tol, on_step)
+        trace = maximize(kernel, tol, on_step, kernel.batch)
     if kernel.prior is None and kernel.num_views == 2:
         hard = symmetric_channel_capacity(kernel.mismatch, kernel.num_classes)
     else:
