@@ -26,6 +26,9 @@ Array = npt.NDArray[Any]
 LIMIT: Final = "ROBUSTBOOK_LARGEST_ARRAY"
 _DEFAULT_LIMIT: Final = 2.0
 
+#: Entries in a block of rows.
+BLOCK_ENTRIES: Final = 2**22
+
 _SUFFIXES: Final = (".npy", ".npz", ".csv")
 
 
@@ -45,12 +48,15 @@ def largest_array() -> float:
     return limit * 2**30
 
 
-def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
+def read_array(
+    path: Path, *, key: str | None = None, default: str, mapped: bool = False
+) -> Array:
     """Read a numeric array of a .npy, .npz or .csv file, in the machine's byte order.
 
     In a .csv file, rows are samples and columns are classes, with or without one header
     line; it gives float64. `key` is the array's name in a .npz file, `default` the name
-    that is taken where there are several and no key.
+    that is taken where there are several and no key. If `mapped`, a .npy file stays
+    where it is, whatever its size, in its own byte order.
 
     Raises
     ------
@@ -78,7 +84,7 @@ def read_array(path: Path, *, key: str | None = None, default: str) -> Array:
         if path.suffix.lower() == ".npz":
             return _read_npz(path, key, default)
         with path.open("rb") as file:
-            return _read_npy(path, file)
+            return _read_npy(path, file, mapped=mapped)
     except FileError:
         raise
     except OSError as error:
@@ -134,7 +140,28 @@ def _read_npz(path: Path, key: str | None, default: str) -> Array:
             return _read_npy(path, file)
 
 
-def _read_npy(path: Path, file: IO[bytes]) -> Array:
+def row_blocks(array: Array) -> Iterator[tuple[slice, Array]]:
+    """Slices of an array and their rows; of a mapped one, few stay in memory."""
+    rows = max(1, BLOCK_ENTRIES // max(1, math.prod(array.shape[1:])))
+    for start in range(0, len(array), rows):
+        block = slice(start, min(start + rows, len(array)))
+        if not isinstance(array, np.memmap) or not array.flags.c_contiguous:
+            yield block, array[block]
+            continue
+        # Pages that were read stay as long as their map.
+        yield (
+            block,
+            np.memmap(
+                str(array.filename),
+                array.dtype,
+                "r",
+                array.offset + start * array.strides[0],
+                (block.stop - start, *array.shape[1:]),
+            ),
+        )
+
+
+def _read_npy(path: Path, file: IO[bytes], *, mapped: bool = False) -> Array:
     """Look at what the header declares before any memory is taken for it."""
     form = np.lib.format
     if file.read(len(form.MAGIC_PREFIX)) != form.MAGIC_PREFIX:
@@ -155,6 +182,15 @@ def _read_npy(path: Path, file: IO[bytes]) -> Array:
     if dtype.kind not in "biufc":
         raise FileError(f"{path}: expected numbers, got dtype {dtype}")
     size, limit = math.prod(shape) * dtype.itemsize, largest_array()
+    if mapped and dtype.itemsize <= 8:
+        there = path.stat().st_size - file.tell()
+        if there < size:
+            raise FileError(
+                f"{path}: expected {size} bytes of shape {shape}, got {there}: the "
+                "file was cut short; save it again"
+            )
+        if size:
+            return np.load(path, mmap_mode="r", allow_pickle=False)
     if size > limit:
         raise FileError(
             f"{path}: expected an array of at most {limit / 2**30:g} GiB, got shape "

@@ -99,7 +99,7 @@ def _in_words(files: Mapping[str, Path | None] | None = None) -> Iterator[None]:
             _fail(str(error) if path is None else f"{path}{colon}{rest}", status=2)
         except typer.Exit:  # a RuntimeError
             raise
-        except (ArithmeticError, ImportError, RuntimeError) as error:
+        except (ArithmeticError, ImportError, OSError, RuntimeError) as error:
             _fail(str(error), status=1)
 
 
@@ -143,18 +143,20 @@ def score(
 ) -> None:
     """Posterior agreement of a model between clean and shifted inputs."""
     from robustbook.agreement import posterior_agreement
-    from robustbook.scores import accuracy, same_answer_rate
 
     files = {"logits": clean, "shifted_logits": shifted}
     with _in_words(files | {"labels": labels, "prior": prior}):
-        (logits, shifted_logits), true, weights = _read(files, labels, prior, key)
-        agreement = posterior_agreement(logits, shifted_logits, prior=weights, tol=tol)
-        scores = {"same_answer_rate": same_answer_rate(logits, shifted_logits)}
+        both, true, weights = _read(files, labels, prior, key, mapped=True)
+        agreement = posterior_agreement(
+            *both, prior=weights, tol=tol, progress=_takes_long(both[0])
+        )
+        count = agreement.num_samples
+        scores = {"same_answer_rate": round(count * (1 - agreement.mismatch)) / count}
         if true is not None:
-            scores |= {
-                "accuracy": accuracy(logits, true),
-                "shifted_accuracy": accuracy(shifted_logits, true),
-            }
+            names = "accuracy", "shifted_accuracy"
+            scores |= dict(
+                zip(names, (_accuracy(own, true) for own in both), strict=True)
+            )
     if as_json:
         _print_json(_fields(agreement) | scores)
         return
@@ -202,8 +204,33 @@ def compare(
     _print_table(_comparison_lines(comparison, names), width=26)
 
 
+#: Entries of an array whose evaluations take seconds.
+_MANY = 2**26
+
+
+def _takes_long(logits: Any) -> bool:
+    return sys.stderr.isatty() and logits.size > _MANY
+
+
+def _accuracy(logits: Any, labels: Any) -> float:
+    """Block by block, as mapped logits may be larger than memory."""
+    from robustbook._array_files import row_blocks
+    from robustbook._checks.arguments import check_labels
+    from robustbook.scores import accuracy
+
+    count, num_classes = logits.shape
+    true = check_labels("labels", labels, length=count, num_classes=num_classes)
+    right = (len(b) * accuracy(b, true[rows]) for rows, b in row_blocks(logits))
+    return sum(map(round, right)) / count
+
+
 def _read(
-    files: Mapping[str, Path], labels: Path | None, prior: Path | None, key: str | None
+    files: Mapping[str, Path],
+    labels: Path | None,
+    prior: Path | None,
+    key: str | None,
+    *,
+    mapped: bool = False,
 ) -> tuple[list[Any], Any, Any]:
     """Logits, labels and prior; what looks like probabilities is remarked."""
     from robustbook._array_files import read_array, read_labels
@@ -214,7 +241,9 @@ def _read(
             "--key: expected an .npz file, in which arrays have names, got "
             f"{', '.join(dict.fromkeys(map(str, paths)))}; leave --key out"
         )
-    logits = [read_array(path, key=key, default="logits") for path in paths]
+    logits = [
+        read_array(path, key=key, default="logits", mapped=mapped) for path in paths
+    ]
     for path, array in dict(zip(paths, logits, strict=True)).items():
         if array.ndim == 2 and array.size and _are_probabilities(array):
             _say(
@@ -227,7 +256,12 @@ def _read(
 
 
 def _are_probabilities(array: Any) -> bool:
-    return bool((array >= 0).all() and (abs(array.sum(1) - 1) < 1e-3).all())
+    from robustbook._array_files import row_blocks
+
+    return all(
+        bool((part >= 0).all() and (abs(part.sum(1) - 1) < 1e-3).all())
+        for _, part in row_blocks(array)
+    )
 
 
 _FIELDS = (
