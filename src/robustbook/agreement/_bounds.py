@@ -30,7 +30,8 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from robustbook.agreement._kernel import Evaluation, Kernel, PowerSums, sum_without
+from robustbook.agreement._evaluation import Evaluation, PowerSums
+from robustbook.agreement._kernel import Kernel, sum_without
 
 #: Beyond this inverse temperature only values and slopes count: there, logits matter
 #: whose squares underflow.

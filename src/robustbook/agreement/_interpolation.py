@@ -69,7 +69,8 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from scipy.interpolate import KroghInterpolator
 
-from robustbook.agreement._kernel import Evaluation, Kernel, sum_without
+from robustbook.agreement._evaluation import Evaluation
+from robustbook.agreement._kernel import Kernel, sum_without
 
 #: Sums of absolute values are at most so many times the absolute value of the sum.
 TAME = 4.0

@@ -18,15 +18,16 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Final
 
 import torch
 from torch import Tensor
 
+from robustbook.agreement._evaluation import Evaluation
 from robustbook.agreement._shards import ALONE, Shards
 from robustbook.agreement._views import InMemory, Source
+from robustbook.agreement._votes import Pattern, count_votes, share_of_split
 
 #: Unit roundoff of float64: every operation is exact up to this relative error.
 UNIT_ROUNDOFF = 2.0**-53
@@ -47,61 +48,6 @@ STREAMED_BATCH: Final = 6
 #: blend), and those of which it takes the largest (square and mixed).
 _SUMMED: Final = 8
 _LARGEST: Final = 2
-
-
-@dataclass(frozen=True, eq=False)
-class PowerSums:
-    """Sums over classes of x^k exp(beta x), k = 0, 1, 2, for each sample.
-
-    All x are at most 0, so as functions of beta the zeroth and second sums fall
-    and the first one rises to 0: monotone, which makes interval bounds easy.
-    """
-
-    zeroth: Tensor
-    first: Tensor
-    second: Tensor
-
-
-@dataclass(eq=False)
-class Evaluation:
-    """The kernel at one inverse temperature; means over samples unless per-sample.
-
-    ``joint`` holds the power sums of the product of all posteriors, ``marginals``
-    those of each view's own; both are taken from ``sums``, shape (3 m + 3, N), where
-    they were asked for.
-
-    With E x^k a power sum over the zeroth one, ``size`` is the mean of E x^2 summed
-    over the views and their product, ``square`` the largest of them. Of each sample's
-    widest view, with r the sum of the other ranges, ``mixed`` is the largest
-    sqrt(E x^2) + r, ``blend`` the mean of r (1 - 1 / zeroth sum).
-    """
-
-    beta: float
-    value: float
-    slope: float
-    curvature: float
-    convex: float
-    concave: float
-    concave_slope: float
-    rounding: float
-    slope_rounding: float
-    size: float
-    square: float
-    mixed: float
-    blend: float
-    per_sample: Tensor | None
-    sums: Tensor | None
-
-    @property
-    def joint(self) -> PowerSums:
-        assert self.sums is not None
-        return PowerSums(*self.sums[-3:])
-
-    @property
-    def marginals(self) -> tuple[PowerSums, ...]:
-        assert self.sums is not None
-        views = range(0, len(self.sums) - 3, 3)
-        return tuple(PowerSums(*self.sums[v : v + 3]) for v in views)
 
 
 class Kernel:
@@ -174,21 +120,13 @@ class Kernel:
         self.passes = 0
         self._slices: list[slice] = []
         summaries = self.shards.gather(self._collect)
-        sizes, weights, depths, limits, idle, votes = zip(*summaries, strict=True)
-        #: N, all shards together; the largest of them.
+        weights, depths, limits, idle, votes = zip(*summaries, strict=True)
+        #: N, all shards together.
         self.num_samples = round(math.fsum(weights))
-        self._largest_shard = max(sizes)
-        #: How often each pattern of predictions occurs; see :func:`vote_patterns`.
-        self.votes: Counter[tuple[int, ...]] = sum(votes, Counter())
+        #: How often each pattern of predictions occurs, as `_votes` has them.
+        self.votes: Counter[Pattern] = sum(votes, Counter())
         #: Share of samples on which not all predictions (first argmax) coincide.
-        self.mismatch = (
-            sum(
-                count
-                for votes, count in self.votes.items()
-                if not self._unanimous(votes)
-            )
-            / self.num_samples
-        )
+        self.mismatch = share_of_split(self.votes, by_class=self.prior is not None)
         #: The slope of C, and so of J, for beta to infinity is minus this.
         self.depth = math.fsum(depths) / self.num_samples
         self.everything_idle = all(idle)
@@ -209,11 +147,12 @@ class Kernel:
 
     def _collect(
         self,
-    ) -> tuple[int, float, float, float, bool, Counter[tuple[int, ...]]]:
+    ) -> tuple[float, float, float, bool, Counter[Pattern]]:
         """What the samples of this process add."""
         views, num_classes = self.num_views, self.num_classes
         tops, ranges, ties, columns = [], [], [], []
-        votes: Counter[tuple[int, ...]] = Counter()
+        votes: Counter[Pattern] = Counter()
+        by_class = self.prior is not None
         for rows, chunk in self._chunks():
             self._slices.append(rows)
             size = rows.stop - rows.start
@@ -240,7 +179,7 @@ class Kernel:
             torch.neg(joint.amax(1), out=depth)
             torch.mv(all_tied, self._weights, out=joint_limit)
             torch.mv(joint, self._ones, out=spread)
-            votes += self._vote(chunk, own_ties, depth)
+            votes += count_votes(chunk, own_ties, depth, by_class=by_class)
             tops.append(top)
             ranges.append(reach)
             ties.append(own_ties)
@@ -273,34 +212,7 @@ class Kernel:
         total = float(self._size if self._counts is None else self._counts.sum())
         sums = self._sum(self._depth), self._sum(limit)
         everything_idle = (some_idle and bool(idle.all())) or self._size == 0
-        return self._size, total, *sums, everything_idle, votes
-
-    def _vote(
-        self, chunk: Sequence[Tensor], ties: Tensor, depth: Tensor
-    ) -> Counter[tuple[int, ...]]:
-        """How often the predictions (first argmax) of a chunk form each pattern."""
-        if self.prior is not None:
-            classes = torch.stack([view.argmax(1) for view in chunk], 1)
-            patterns, counts = torch.unique(classes, dim=0, return_counts=True)
-        elif self.num_views > 2:
-            classes = torch.stack([view.argmax(1) for view in chunk], 1)
-            shared = (classes[:, :, None] == classes[:, None]).sum(2)
-            shared = shared.sort(1, descending=True).values
-            patterns, counts = torch.unique(shared, dim=0, return_counts=True)
-        else:
-            # Without ties, predictions agree exactly if the joint maximum is 0.
-            tied = (ties > 1.0).any(0)
-            differ = depth > 0.0
-            if bool(tied.any()):
-                first, second = (view[tied].argmax(1) for view in chunk)
-                differ[tied] = first != second
-            many = int(differ.sum())
-            return Counter({(2, 2): len(differ) - many, (1, 1): many})
-        rows = map(tuple, patterns.tolist())
-        return Counter(dict(zip(rows, counts.tolist(), strict=True)))
-
-    def _unanimous(self, votes: tuple[int, ...]) -> bool:
-        return len(set(votes)) == 1 and (self.prior is not None or votes[0] > 1)
+        return total, *sums, everything_idle, votes
 
     def _median(self, values: Tensor) -> float:
         """Upper median of positive numbers over all shards, 0 of none.
@@ -557,27 +469,3 @@ def check_weights(num_views: int, num_classes: int, prior: Tensor | None) -> Non
             f"views: expected at most {most + 1}, with classes as rare as {rarest:g}, "
             f"got {num_views}"
         )
-
-
-def vote_patterns(kernel: Kernel) -> tuple[list[Tensor], Tensor]:
-    """One sample a pattern of predictions, one-hot in every view, and their counts.
-
-    With a prior a pattern is the classes predicted by each view. Without, classes are
-    alike and so are views: then it says for each view how many predict what it does.
-    """
-    votes = sorted(kernel.votes.items())
-    counts = torch.tensor([count for _, count in votes], dtype=torch.float64)
-    patterns = [list(pattern) for pattern, _ in votes]
-    if kernel.prior is None:
-        patterns = [_classes(pattern) for pattern in patterns]
-    classes = torch.tensor(patterns).T
-    views = [torch.nn.functional.one_hot(own, kernel.num_classes) for own in classes]
-    return [view.double() for view in views], counts
-
-
-def _classes(shared: Sequence[int]) -> list[int]:
-    """Classes of views of which view v shares its own with shared[v], falling."""
-    classes: list[int] = []
-    while len(classes) < len(shared):
-        classes += [max(classes, default=-1) + 1] * shared[len(classes)]
-    return classes

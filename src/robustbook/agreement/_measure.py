@@ -29,7 +29,7 @@ from robustbook.agreement._bounds import (
     tail_bound,
 )
 from robustbook.agreement._docs import SHARED
-from robustbook.agreement._kernel import Kernel, vote_patterns
+from robustbook.agreement._kernel import Kernel
 from robustbook.agreement._problem import open_kernel
 from robustbook.agreement._progress import progress_bar
 from robustbook.agreement._result import (
@@ -38,6 +38,7 @@ from robustbook.agreement._result import (
     standard_error_of_mean,
 )
 from robustbook.agreement._search import SearchTrace, maximize
+from robustbook.agreement._votes import one_hot_views
 
 
 @SHARED.fill
@@ -89,7 +90,7 @@ def posterior_agreement(
     argument: a function that returns an iterator over chunks of samples, or an object
     to iterate over, such as a DataLoader that does not shuffle; each chunk is a tuple
     of arrays (n, K), one a view. It is read anew in every pass, in the same order.
-    Memory: about 100 bytes a sample, whatever K.
+    Memory: about 250 bytes a sample, whatever K.
 
     Examples
     --------
@@ -394,8 +395,11 @@ def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement
         hard = symmetric_channel_capacity(kernel.mismatch, kernel.num_classes)
     else:
         # No closed form, but few different samples.
-        views, counts = vote_patterns(kernel)
         prior = None if kernel.prior is None else kernel.prior.cpu()
+        by_class = prior is not None
+        views, counts = one_hot_views(
+            kernel.votes, kernel.num_classes, by_class=by_class
+        )
         hard = maximize(Kernel(*views, prior=prior, counts=counts), tol).value
     return Agreement(
         pa=trace.value,

@@ -22,8 +22,9 @@ from robustbook.agreement._bounds import (
     interval_bound,
     tail_bound,
 )
+from robustbook.agreement._evaluation import Evaluation
 from robustbook.agreement._interpolation import Interpolation, Node
-from robustbook.agreement._kernel import Evaluation, Kernel
+from robustbook.agreement._kernel import Kernel
 
 #: Evaluations after which the search gives up and says what is still open.
 MOST_EVALUATIONS = 100_000
