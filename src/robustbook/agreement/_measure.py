@@ -90,7 +90,7 @@ def posterior_agreement(
     argument: a function that returns an iterator over chunks of samples, or an object
     to iterate over, such as a DataLoader that does not shuffle; each chunk is a tuple
     of arrays (n, K), one a view. It is read anew in every pass, in the same order.
-    Memory: about 250 bytes a sample, whatever K.
+    Memory: about 300 bytes a sample, whatever K.
 
     Examples
     --------
