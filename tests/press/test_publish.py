@@ -44,8 +44,7 @@ def text_of(chapter: Chapter | Path) -> str:
         output.get("text", "") or output.get("data", {}).get("text/plain", "")
         for cell in nbformat.read(path, as_version=4).cells
         for output in cell.get("outputs", [])
-        if "robustbook_claim" not in output.get("metadata", {})
-    )
+    ).replace("One and one make two.", "")  # what every small book claims
 
 
 def test_publishing_repeats_byte_for_byte(make_book: MakeBook) -> None:
