@@ -7,9 +7,11 @@ browser. Chapters go one by one.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -83,3 +85,44 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
     monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(pooch, "retrieve", refuse)
+
+
+def require(name: str) -> None:
+    """Skip without a package of the extras; in CI, nothing may be missing."""
+    if importlib.util.find_spec(name) is None:
+        missing(f"{name} is not installed; `make env` installs it")
+
+
+def missing(reason: str) -> None:
+    """Skip; in CI, fail."""
+    if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Return a running Chromium: one for a worker, which cannot start a second."""
+    from press.pdf import find_chromium
+
+    program = find_chromium()
+    if program is None:
+        missing("no Chromium found: install one, or name it in ROBUSTBOOK_CHROMIUM")
+    require("playwright")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(
+            executable_path=program,
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+            ],
+        )
+        yield running
+        running.close()

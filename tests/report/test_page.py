@@ -15,7 +15,6 @@ import pytest
 import torch
 import yaml
 
-from press.pdf import find_chromium
 from robustbook.datasets import load_dataset
 from robustbook.lenses import three_lenses
 from robustbook.models import load_model
@@ -470,28 +469,20 @@ def test_a_link_stays_and_its_file_is_written(seen, tmp_path):
     assert read_report(real)["images"] == 40
 
 
-def pages_in_print(page, folder):
+def pages_in_print(page, folder, browser):
     """How many sheets of A4 Chromium prints."""
-    playwright = pytest.importorskip("playwright.sync_api")
     pypdf = pytest.importorskip("pypdf")
-    program = find_chromium()
-    if program is None:
-        pytest.skip("no Chromium")
     path = page.write(folder / "page.html")
-    with playwright.sync_playwright() as running:
-        browser = running.chromium.launch(
-            executable_path=program, args=["--no-sandbox"]
-        )
-        tab = browser.new_page()
-        tab.goto(path.as_uri())
-        tab.pdf(path=folder / "page.pdf", prefer_css_page_size=True)
-        browser.close()
+    tab = browser.new_page()
+    tab.goto(path.as_uri())
+    tab.pdf(path=folder / "page.pdf", prefer_css_page_size=True)
+    tab.close()
     return len(pypdf.PdfReader(folder / "page.pdf").pages)
 
 
-def test_a_report_prints_on_one_sheet(unmoved, report, tmp_path):
-    assert pages_in_print(report, tmp_path) == 1
+def test_a_report_prints_on_one_sheet(unmoved, report, tmp_path, browser):
+    assert pages_in_print(report, tmp_path, browser) == 1
     long = "robustbench:cifar10/Linf/Wang2023Better_WRN-70-16_with_a_long_name"
     page = dataclasses.replace(report, model=long, data=f"{long}.npz")
-    assert pages_in_print(page, tmp_path) == 1
-    assert pages_in_print(Report(unmoved, images=IMAGES), tmp_path) == 1
+    assert pages_in_print(page, tmp_path, browser) == 1
+    assert pages_in_print(Report(unmoved, images=IMAGES), tmp_path, browser) == 1

@@ -6,7 +6,6 @@ built here, in the time in which other workers run other tests.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import posixpath
 import subprocess
@@ -21,7 +20,7 @@ from urllib.parse import unquote, urldefrag, urlsplit
 import pytest
 import yaml
 
-from press.pdf import find_chromium
+from ..conftest import require
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
@@ -39,18 +38,6 @@ def documents(node: dict[str, Any]) -> list[str]:
         for child in node.get(key, []):
             names += documents(child)
     return names
-
-
-def require(name: str) -> None:
-    """Skip without a package of the extras; in CI, nothing may be missing."""
-    if importlib.util.find_spec(name) is None:
-        _missing(f"{name} is not installed; `make env` installs it")
-
-
-def _missing(reason: str) -> None:
-    if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
-        pytest.fail(reason)
-    pytest.skip(reason)
 
 
 @dataclass(frozen=True)
@@ -155,32 +142,6 @@ def site(build: tuple[Path, str]) -> Site:
         soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
         pages[address] = Page(address, soup)
     return Site(root, pages)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """Return a running Chromium."""
-    program = find_chromium()
-    if program is None:
-        _missing("no Chromium found: install one, or name it in ROBUSTBOOK_CHROMIUM")
-    require("playwright")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=program,
-            args=[
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--disable-sync",
-            ],
-        )
-        yield running
-        running.close()
 
 
 Visit = Callable[..., Any]
