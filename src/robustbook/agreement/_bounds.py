@@ -31,11 +31,13 @@ import torch
 from torch import Tensor
 
 from robustbook.agreement._evaluation import Evaluation, PowerSums
-from robustbook.agreement._kernel import Kernel, sum_without
+from robustbook.agreement._kernel import Kernel, place_of_largest, sum_without
 
 #: Beyond this inverse temperature only values and slopes count: there, logits matter
 #: whose squares underflow.
 LARGEST_CURVED = 1e140
+#: Ends of an interval that is not too wide for the curvature bound are within a factor.
+WIDEST_CURVED = 2.0
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,13 @@ def interval_bound(
     """Smallest proven upper bound on J over [left.beta, right.beta].
 
     The curvature bound is left out where the other is `enough` already, where there are
-    no power sums, and where squares of logits that matter may underflow.
+    no power sums, where the ends are so far apart that it says nothing, and where
+    squares of logits that matter may underflow.
     """
     bound = min(chord_tangent_bound(left, right), kernel.cap)
     curved = left.sums is not None and right.sums is not None
-    if bound > enough and curved and right.beta <= LARGEST_CURVED:
+    curved = curved and right.beta <= min(LARGEST_CURVED, WIDEST_CURVED * left.beta)
+    if bound > enough and curved:
         bound = min(bound, curvature_bound(kernel, left, right))
     return bound
 
@@ -171,7 +175,7 @@ class StartBound:
         squares = torch.stack([s.second / s.zeroth for s in sums])
         deviations = (squares - means * means).clamp_min_(0.0).sqrt_()
         self._mean = means.sum(0)
-        self._lean = sum_without(means, means.argmax(0)[None])
+        self._lean = sum_without(means, place_of_largest(means))
         self._product = (deviations[1:] * deviations.cumsum(0)[:-1]).sum(0)
         self._slope = kernel.mean(self._lean)
         self._unit = 8.0 * kernel.relative_error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -20,6 +21,21 @@ class PowerSums:
     second: Tensor
 
 
+class Moments(NamedTuple):
+    """What bounds by interpolation need of the power sums, over all samples.
+
+    With E x^k a power sum over the zeroth one, ``size`` is the mean of E x^2 summed
+    over the views and their product, ``square`` the largest of them. Of each sample's
+    widest view, with r the sum of the other ranges, ``mixed`` is the largest
+    sqrt(E x^2) + r, ``blend`` the mean of r (1 - 1 / zeroth sum).
+    """
+
+    size: float
+    blend: float
+    square: float
+    mixed: float
+
+
 @dataclass(eq=False)
 class Evaluation:
     """The kernel at one inverse temperature; means over samples unless per-sample.
@@ -27,11 +43,6 @@ class Evaluation:
     ``joint`` holds the power sums of the product of all posteriors, ``marginals``
     those of each view's own; both are taken from ``sums``, shape (3 m + 3, N), where
     they were asked for.
-
-    With E x^k a power sum over the zeroth one, ``size`` is the mean of E x^2 summed
-    over the views and their product, ``square`` the largest of them. Of each sample's
-    widest view, with r the sum of the other ranges, ``mixed`` is the largest
-    sqrt(E x^2) + r, ``blend`` the mean of r (1 - 1 / zeroth sum).
     """
 
     beta: float
@@ -43,10 +54,7 @@ class Evaluation:
     concave_slope: float
     rounding: float
     slope_rounding: float
-    size: float
-    square: float
-    mixed: float
-    blend: float
+    moments: Moments | None
     per_sample: Tensor | None
     sums: Tensor | None
 

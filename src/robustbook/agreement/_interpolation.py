@@ -70,7 +70,7 @@ from numpy.polynomial import chebyshev
 from scipy.interpolate import KroghInterpolator
 
 from robustbook.agreement._evaluation import Evaluation
-from robustbook.agreement._kernel import Kernel, sum_without
+from robustbook.agreement._kernel import Kernel
 
 #: Sums of absolute values are at most so many times the absolute value of the sum.
 TAME = 4.0
@@ -110,8 +110,7 @@ class Interpolation:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.nodes: list[Node] = []
-        ranges = kernel.ranges
-        wide, narrow = ranges.sum(0), sum_without(ranges, ranges.argmax(0)[None])
+        wide, narrow = kernel.ranges.sum(0), kernel.narrow
         #: What rounding may add to a moment, as a factor.
         self._unit = unit = 1.0 + 8.0 * kernel.relative_error
         self._total, self._narrow_mean, self._narrow_square = (
@@ -126,14 +125,15 @@ class Interpolation:
         """Keep the scalars of an evaluation."""
         unit, error = self._unit, 8.0 * self.kernel.relative_error
         slopes = point.slope + 2.0 * point.concave_slope
+        moments = self.kernel.moments_of(point)
         node = Node(
             beta=point.beta,
             derivatives=(point.value, point.slope, point.curvature),
-            rounding=(point.rounding, point.slope_rounding, error * point.size),
+            rounding=(point.rounding, point.slope_rounding, error * moments.size),
             moment=-unit * (slopes + self.kernel.depth),
-            square=unit * point.square,
-            mixed=unit * point.mixed**2,
-            blend=max(point.blend, 0.0) + error * self._narrow_mean,
+            square=unit * moments.square,
+            mixed=unit * moments.mixed**2,
+            blend=max(moments.blend, 0.0) + error * self._narrow_mean,
         )
         self.nodes.insert(self._place(point.beta), node)
         self._betas = np.array([node.beta for node in self.nodes])
@@ -176,20 +176,20 @@ class Interpolation:
         left, right = near[:2]
         half = 0.5 * (right.beta - left.beta)
         centre = left.beta + half
-        radii, sizes = self._discs(centre, 1.05 * half)
+        with np.errstate(all="ignore"):
+            radii, sizes = self._discs(centre, 1.05 * half)
         if not len(radii):
             return None
-        places = np.array([node.beta for node in near]) - centre
-        # Rows: discs. Columns: how many nodes count.
-        rows = radii[:, None]
+        # In units of half the interval. Rows: discs. Columns: how many nodes count.
+        places = (np.array([node.beta for node in near]) - centre) / half
+        rows = radii[:, None] / half
         inner = (np.abs(places) <= FARTHEST * rows).cumprod(1)
         outside = np.minimum(
             np.cumprod(rows - places, axis=1), np.cumprod(rows + places, axis=1)
         )
-        powers = half ** np.arange(1.0, len(near) + 1.0)
         with np.errstate(all="ignore"):
-            factors = (powers / outside) ** 3 * (sizes / (1.0 - half / radii))[:, None]
-            errors = factors * _products(places / half) ** 3
+            factors = sizes[:, None] / (1.0 - 1.0 / rows) / outside**3
+            errors = factors * _products(places) ** 3
         errors[:, 0] = math.inf
         errors[(inner == 0) | np.isnan(errors)] = math.inf
         errors = errors.clip(fine, None)
@@ -210,9 +210,8 @@ class Interpolation:
             more = self._radii(centre, least, self._mixed)
             ends = centre + more
             blends = self._before(centre - more, self._blends, self._narrow_mean)
-            with np.errstate(all="ignore"):
-                blends = TAME * blends * np.exp(ends * self._narrowest)
-                blends += 2.5 * ends * self._narrow_square
+            blends = TAME * blends * np.exp(ends * self._narrowest)
+            blends += 2.5 * ends * self._narrow_square
             # Where the exponential overflows, the product may be no number.
             narrow = np.fmin(TAME * self._narrow_mean, blends)
             radii = np.concatenate([radii, more])
@@ -225,8 +224,7 @@ class Interpolation:
         return np.append(most, falling)[places]
 
     def _radii(self, centre: float, least: float, squares: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            heights = np.fmax(np.sqrt(1.5 / squares), self._betas * self._tangent)
+        heights = np.fmax(np.sqrt(1.5 / squares), self._betas * self._tangent)
         heights = np.maximum(np.append(0.0, heights), self._strip)
         # Between two nodes, the circle is highest where it is nearest to its centre.
         ends = np.concatenate([[-math.inf], self._betas, [math.inf]])

@@ -18,14 +18,14 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from robustbook.agreement._evaluation import Evaluation
-from robustbook.agreement._shards import ALONE, Shards
+from robustbook.agreement._evaluation import Evaluation, Moments
+from robustbook.agreement._shards import ALONE, Reduction, Shards
 from robustbook.agreement._views import InMemory, Source
 from robustbook.agreement._votes import Pattern, count_votes, share_of_split
 
@@ -44,10 +44,10 @@ SMALLEST_SCALE = 1e-130
 LARGEST_WEIGHT = 1e100
 #: Evaluations in one pass over logits that are not in memory.
 STREAMED_BATCH: Final = 6
-#: Numbers that a pass adds up (value, D, slopes of C and D, curvature, |C|, size and
-#: blend), and those of which it takes the largest (square and mixed).
-_SUMMED: Final = 8
-_LARGEST: Final = 2
+#: Numbers that a pass adds up: value, D, slopes of C and D, curvature and |C|.
+_SUMMED: Final = 6
+#: How the chunks' :class:`Moments` go together.
+_MOMENTS: Final[tuple[Reduction, ...]] = (math.fsum, math.fsum, max, max)
 
 
 class Kernel:
@@ -219,6 +219,9 @@ class Kernel:
 
         Their bits, as integers, are in the same order: bisect.
         """
+        if self.shards is ALONE:
+            place = len(values) // 2 + 1
+            return float(values.kthvalue(place).values) if len(values) else 0.0
         bits = values.view(torch.int64)
 
         def up_to(most: int) -> float:
@@ -241,8 +244,12 @@ class Kernel:
     ) -> list[Evaluation]:
         """The same at several of them in one pass.
 
-        Without `columns` there are no power sums, without `samples` no contributions.
+        Without `columns` there are no power sums, only their moments, without `samples`
+        no contributions.
         """
+        how: list[Reduction] = [math.fsum] * _SUMMED
+        if not columns:
+            how += _MOMENTS
         height, chunk_size = 3 * self.num_views + 3, self._buffers.shape[1]
         width = self._size if columns else chunk_size
         sums = [self._new(height, width) for _ in betas]
@@ -255,20 +262,21 @@ class Kernel:
                 for v, beta in enumerate(betas):
                     own = per_sample[v][rows if samples else first]
                     part = sums[v][:, rows if columns else first]
-                    parts[v].append(self._fill(beta, rows, chunk, own, part))
+                    sizes = self._fill(beta, rows, chunk, own, part)
+                    if not columns:
+                        sizes = torch.cat([sizes, self._spreads(rows, part)])
+                    parts[v].append(sizes)
             self.passes += 1
-            return [number for part in parts for number in _together(part)]
+            return [number for part in parts for number in _together(part, how)]
 
-        how = [math.fsum] * _SUMMED + [max] * _LARGEST
         numbers = self.shards.reduce(local, how * len(betas))
-        step = _SUMMED + _LARGEST
+        step = len(how)
         points = []
         for v, beta in enumerate(betas):
             own = numbers[step * v : step * (v + 1)]
-            value, d, slope_of_c, slope_of_d, curvature, size_of_c, size, blend = (
+            value, d, slope_of_c, slope_of_d, curvature, size_of_c = (
                 total / self.num_samples for total in own[:_SUMMED]
             )
-            square, mixed = own[_SUMMED:]
             relative = self.relative_error
             points.append(
                 Evaluation(
@@ -281,10 +289,7 @@ class Kernel:
                     concave_slope=slope_of_d,
                     rounding=self._rounding(size_of_c + d),
                     slope_rounding=relative * (abs(slope_of_c) + abs(slope_of_d)),
-                    size=size,
-                    square=square,
-                    mixed=mixed,
-                    blend=blend,
+                    moments=None if columns else self._moments(own[_SUMMED:]),
                     per_sample=per_sample[v] if samples else None,
                     sums=sums[v] if columns else None,
                 )
@@ -341,19 +346,49 @@ class Kernel:
             part[:, ~keep] = 0.0
             part[0::3, ~keep] = 1.0
         torch.sub(convex, concave, out=per_sample)
+        columns = torch.stack(
+            (per_sample, concave, slope_c, slope_d, bend, convex.abs_())
+        )
+        if self._counts is not None:
+            columns *= self._counts[rows]
+        return columns.sum(1)
+
+    @cached_property
+    def _widest(self) -> Tensor:
+        return place_of_largest(self.ranges)
+
+    @cached_property
+    def narrow(self) -> Tensor:
+        """Of each sample the sum of the ranges of all views but the widest."""
+        return sum_without(self.ranges, self._widest)
+
+    def _spreads(self, rows: slice, part: Tensor) -> Tensor:
+        """The numbers of :class:`Moments` of one chunk."""
+        widest, narrow = self._widest[:, rows], self.narrow[rows]
         squares = part[2::3] / part[0::3]
-        ranges = self.ranges[:, rows]
-        widest = ranges.argmax(0)[None]
-        narrow = sum_without(ranges, widest)
         own = squares.gather(0, widest)[0].sqrt_().add_(narrow)
         blend = narrow * (1.0 - 1.0 / part[0::3].gather(0, widest)[0])
-        columns = torch.stack(
-            (per_sample, concave, slope_c, slope_d, bend, convex.abs_(),
-             squares.sum(0), blend)
-        )  # fmt: skip
+        columns = torch.stack((squares.sum(0), blend))
         if self._counts is not None:
             columns *= self._counts[rows]
         return torch.cat([columns.sum(1), torch.stack([squares.max(), own.max()])])
+
+    def _moments(self, numbers: Sequence[float]) -> Moments:
+        size, blend, square, mixed = numbers
+        return Moments(size / self.num_samples, blend / self.num_samples, square, mixed)
+
+    def moments_of(self, point: Evaluation) -> Moments:
+        """Moments of an evaluation, from its power sums if it has none."""
+        if point.moments is None:
+            sums = point.sums
+            assert sums is not None
+
+            def local() -> list[float]:
+                parts = [self._spreads(rows, sums[:, rows]) for rows in self._slices]
+                return _together(parts, _MOMENTS)
+
+            point.moments = self._moments(self.shards.reduce(local, _MOMENTS))
+        return point.moments
 
     def limit_rounding(self) -> float:
         """Bound on the rounding error of the limit at infinity."""
@@ -446,13 +481,22 @@ class Kernel:
         return float(self._weights.sum() / self._weights.min()) - 1.0
 
 
-def _together(parts: Sequence[Tensor]) -> list[float]:
+def _together(parts: Sequence[Tensor], how: Sequence[Reduction]) -> list[float]:
     """What the chunks give: added exactly, so only the sums inside a chunk round."""
     if not parts:
-        return [0.0] * _SUMMED + [-math.inf] * _LARGEST
+        return [0.0 if one is math.fsum else -math.inf for one in how]
     columns = torch.stack(list(parts)).T.tolist()
-    totals = [math.fsum(column) for column in columns[:_SUMMED]]
-    return totals + [max(column) for column in columns[_SUMMED:]]
+    return [one(column) for one, column in zip(how, columns, strict=True)]
+
+
+def place_of_largest(rows: Tensor) -> Tensor:
+    """Places (1, N) of the largest entries of columns (m, N), where argmax is slow."""
+    place = torch.zeros_like(rows[:1], dtype=torch.int64)
+    top = rows[0]
+    for row in range(1, len(rows)):
+        place[0, rows[row] > top] = row
+        top = torch.maximum(top, rows[row])
+    return place
 
 
 def sum_without(rows: Tensor, place: Tensor) -> Tensor:

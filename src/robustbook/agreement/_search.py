@@ -250,7 +250,9 @@ class _Search:
             self._offer(point.beta, point.value, point.per_sample, point.rounding)
             # Of the best evaluation they are kept; what is left is a few numbers.
             point.per_sample = None
-            point.sums = point.sums if self.small else None
+            if not self.small:
+                self.kernel.moments_of(point)
+                point.sums = None
         return points
 
     def _push(
