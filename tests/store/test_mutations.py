@@ -228,6 +228,21 @@ def test_a_changed_line_makes_stale_what_it_can_change_in_every_module(house, pr
     assert wrong == []
 
 
+def test_a_changed_template_makes_stale_what_imports_its_room(house, programs):
+    before, depends = sums(house, programs), can_change(programs)
+    files = [*house.rglob("*.jinja"), *house.rglob("*.vega.json")]
+    assert len(files) > 2
+    for file in files:
+        text = file.read_bytes()
+        file.write_bytes(text + b"\n")
+        after = sums(house, programs)
+        file.write_bytes(text)
+        beside = {m for m in MODULES if file_of(m, house).parent == file.parent}
+        stale = {entry for entry in before if after[entry] != before[entry]}
+        assert stale == {entry for entry in before if beside & depends[entry]}
+        assert stale
+
+
 def test_words_about_the_code_and_its_place_make_nothing_stale(house, programs):
     before = sums(house, programs)
     for module in MODULES:

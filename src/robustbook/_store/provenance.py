@@ -72,6 +72,13 @@ class Code:
             parts = path.relative_to(source).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             self._files[name], self._texts[name] = path, path.read_bytes()
+        # Templates and the like: whatever is in their folder may read them.
+        self._data: dict[Path, str] = {}
+        for path in sorted((Path(source) / "robustbook").rglob("*.*")):
+            kind = path.suffix
+            if path.is_file() and kind not in ("", ".py", ".pyc", ".typed"):
+                own = hashlib.sha256(path.read_bytes()).hexdigest()
+                self._data[path.parent] = self._data.get(path.parent, "") + own
         self._own: dict[str, str] = {}
         self._linked: dict[str, str] = {}
         self._edges: dict[str, list[tuple[_Strings, str | None, str]]] = {}
@@ -162,7 +169,11 @@ class Code:
 
     def _own_sum(self, module: str) -> str:
         if module not in self._own:
-            self._own[module] = _read(self._texts[module])[0]
+            data = self._data.get(self._files[module].parent, "")
+            words = _read(self._texts[module])[0] + data
+            self._own[module] = (
+                hashlib.sha256(words.encode()).hexdigest() if data else words
+            )
         return self._own[module]
 
     def _linked_sum(self, module: str) -> str:
