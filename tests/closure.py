@@ -1,14 +1,11 @@
 """What a distribution asks for in this environment, in turn."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import distribution
 
 from packaging.requirements import Requirement
 
 
-def needed(itself: Distribution, extras: Iterable[str] = ()) -> list[Distribution]:
+def needed(itself, extras=()):
     """Return what a distribution requires, with some of its extras, but not itself."""
     pending, seen = [(itself, frozenset(extras))], {}
     while pending:

@@ -5,13 +5,9 @@ fixtures make is made once; so do all tests of the site, which share one build a
 browser. Chapters go one by one.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +20,7 @@ RUNTIME = "tests/press/test_clean_runtime.py"
 STUDIES = "tests/studies/"
 
 
-def unit_of(nodeid: str) -> str:
+def unit_of(nodeid):
     """Return the name of what stays on one worker."""
     if nodeid.startswith(SITE):
         return SITE
@@ -37,20 +33,20 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import LoadScopeScheduling
 
     class ByUnit(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
+        def _split_scope(self, nodeid):
             return unit_of(nodeid)
 
     config.option.loadscopereorder = False
     return ByUnit(config, log)
 
 
-def pytest_collection_modifyitems(config, items) -> None:
+def pytest_collection_modifyitems(config, items):
     """On several workers, begin with what takes longest: the small fill the end."""
     if not hasattr(config, "workerinput"):
         return
     slow = {unit_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
-    def rank(item: pytest.Item) -> int:
+    def rank(item):
         unit = unit_of(item.nodeid)
         first = [SITE, RUNTIME, CHAPTERS, STUDIES]
         for place, name in enumerate(first):
@@ -62,7 +58,7 @@ def pytest_collection_modifyitems(config, items) -> None:
 
 
 @pytest.fixture(scope="session")
-def rows_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def rows_once(tmp_path_factory):
     """The script by which rows of studies are measured once for all workers."""
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -73,13 +69,13 @@ def rows_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_network(monkeypatch, tmp_path):
     """An empty cache, no data folder, and a download that fails."""
     import pooch
 
     from robustbook._store import files
 
-    def refuse(**_: object) -> None:
+    def refuse(**_):
         raise ConnectionError("no network")
 
     monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
@@ -87,13 +83,13 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(pooch, "retrieve", refuse)
 
 
-def require(name: str) -> None:
+def require(name):
     """Skip without a package of the extras; in CI, nothing may be missing."""
     if importlib.util.find_spec(name) is None:
         missing(f"{name} is not installed; `make env` installs it")
 
 
-def missing(reason: str) -> None:
+def missing(reason):
     """Skip; in CI, fail."""
     if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
         pytest.fail(reason)
@@ -101,7 +97,7 @@ def missing(reason: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser():
     """Return a running Chromium: one for a worker, which cannot start a second."""
     from press.pdf import find_chromium
 

@@ -1,7 +1,5 @@
 """The command line on files as people have them."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math

@@ -1,7 +1,5 @@
 """The three recipes, followed to the letter in a copy of the book."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -27,7 +25,7 @@ _BLOCK = re.compile(
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copy(tmp_path_factory):
     """A copy of what is edited, with every recipe followed."""
     copy = tmp_path_factory.mktemp("book")
     # With what mypy knows of the rest, where it has been run.
@@ -54,7 +52,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def _patched(text: str, diff: str) -> str:
+def _patched(text, diff):
     """Add the lines with a plus after the one without."""
     context, *added = diff.splitlines(keepends=True)
     assert context.startswith(" ")
@@ -63,7 +61,7 @@ def _patched(text: str, diff: str) -> str:
     return text.replace(context[1:], context[1:] + "".join(x[1:] for x in added))
 
 
-def run(copy: Path, *command: str, status: int = 0) -> str:
+def run(copy, *command, status=0):
     done = subprocess.run(
         [sys.executable, *(command if command[0] == "-c" else ("-m", *command))],
         cwd=copy,
@@ -76,14 +74,14 @@ def run(copy: Path, *command: str, status: int = 0) -> str:
     return done.stdout
 
 
-def test_there_are_exactly_three_recipes() -> None:
+def test_there_are_exactly_three_recipes():
     text = (ROOT / "book" / "contributing.md").read_text()
     headings = re.findall(r"^## (.+)$", _BLOCK.sub("", text), re.MULTILINE)
     assert headings == ["A new measure", "A new attack", "A new chapter"]
 
 
 @pytest.mark.slow
-def test_the_code_is_clean(copy: Path) -> None:
+def test_the_code_is_clean(copy):
     new = [
         "src/robustbook/top_k.py",
         "src/robustbook/attacks/_corners.py",
@@ -99,7 +97,7 @@ def test_the_code_is_clean(copy: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_measure_and_the_attack_pass_their_tests(copy: Path) -> None:
+def test_the_measure_and_the_attack_pass_their_tests(copy):
     out = run(
         copy, "pytest", "-q", "-p", "no:cacheprovider",
         "tests/test_top_k.py", "tests/attacks/test_corners.py",
@@ -111,7 +109,7 @@ def test_the_measure_and_the_attack_pass_their_tests(copy: Path) -> None:
     assert int(passed[1]) >= 12
 
 
-def test_nothing_else_becomes_stale(copy: Path) -> None:
+def test_nothing_else_becomes_stale(copy):
     """Neither stored results, nor what a cache keeps by the code, nor chapters."""
     assert stale_results(copy) == [
         replace(stale, path=copy / stale.path.relative_to(ROOT))
@@ -130,7 +128,7 @@ def test_nothing_else_becomes_stale(copy: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_chapter_runs_and_passes_the_checks(copy: Path) -> None:
+def test_the_chapter_runs_and_passes_the_checks(copy):
     run(
         copy, "press", "run", "99", "--profile", "quick",
         "--device", "cpu", "--output", str(copy / "99.ipynb"),

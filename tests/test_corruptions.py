@@ -1,7 +1,5 @@
 """Corruptions against what they are by definition."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Shared parts of docstrings: filled in, everywhere, and missed where they lack."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re
@@ -88,7 +86,7 @@ def test_without_docstrings_nothing_is_missed():
     assert SharedDocs(None).fill(lacking) is lacking
 
 
-def modules_with_places() -> list[str]:
+def modules_with_places():
     source = Path(robustbook.__file__).parents[1]
     return [
         ".".join(path.relative_to(source).with_suffix("").parts)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 Versions = dict[str, SpecifierSet]
 
 
-def parse(lines: list[str]) -> Versions:
+def parse(lines):
     """Read requirements; one named twice must be named alike."""
     versions: Versions = {}
     for line in lines:
@@ -28,39 +27,37 @@ def parse(lines: list[str]) -> Versions:
     return versions
 
 
-def lines_of(name: str) -> list[str]:
+def lines_of(name):
     """Return the lines of a requirements file, without its comments."""
     lines = (ROOT / name).read_text("utf-8").splitlines()
     return [line for line in lines if line and not line.startswith("#")]
 
 
 @pytest.fixture(scope="module")
-def project() -> dict[str, Any]:
+def project():
     return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 @pytest.fixture(scope="module")
-def constraints() -> Versions:
+def constraints():
     return parse(lines_of("constraints.txt"))
 
 
 @pytest.fixture(scope="module")
-def conda() -> dict[str, Any]:
+def conda():
     return yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
 
 
 def test_a_plain_installation_brings_four_beside_the_arithmetic(
-    project: dict[str, Any],
-) -> None:
+    project,
+):
     arithmetic = {"numpy", "scipy", "torch"}
     assert set(parse(project["dependencies"])) - arithmetic == {
         *("safetensors", "scikit-learn", "tqdm", "typer")
     }
 
 
-def test_what_the_book_needs_is_pinned_and_what_a_user_has_is_not(
-    project: dict[str, Any], constraints: Versions
-) -> None:
+def test_what_the_book_needs_is_pinned_and_what_a_user_has_is_not(project, constraints):
     extras = project["optional-dependencies"]
     versions = parse([*project["dependencies"], *extras["chapters"], *extras["book"]])
     for name, specifier in versions.items():
@@ -73,9 +70,7 @@ def test_what_the_book_needs_is_pinned_and_what_a_user_has_is_not(
     assert constraints["sphinx"] == SpecifierSet("==7.4.7")
 
 
-def test_constraints_satisfy_every_requirement(
-    project: dict[str, Any], constraints: Versions
-) -> None:
+def test_constraints_satisfy_every_requirement(project, constraints):
     extras = project["optional-dependencies"].values()
     required = parse(sum(extras, start=[*project["dependencies"]]))
     # The environment has its own setuptools, and `pip freeze` leaves it out.
@@ -86,9 +81,7 @@ def test_constraints_satisfy_every_requirement(
         assert "+" not in pin.version, "not a public version"
 
 
-def test_make_conda_and_binder_install_the_package_with_the_constraints(
-    project: dict[str, Any], conda: dict[str, Any]
-) -> None:
+def test_make_conda_and_binder_install_the_package_with_the_constraints(project, conda):
     python, _, pip = conda["dependencies"]
     assert Requirement(python).specifier == SpecifierSet(project["requires-python"])
     assert conda["name"] == project["name"]

@@ -5,11 +5,8 @@
 pyproject.toml, and `make lint` checks it.
 """
 
-from __future__ import annotations
-
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
+def imported(tree):
     """Yield the full name of what is imported anywhere in a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -27,7 +24,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def reached(tree: ast.AST, package: str) -> list[str]:
+def reached(tree, package):
     """Return the private names of other packages of ours that are imported."""
     names = []
     for name in imported(tree):
@@ -37,7 +34,7 @@ def reached(tree: ast.AST, package: str) -> list[str]:
     return names
 
 
-def test_no_module_imports_a_private_name_of_another_package() -> None:
+def test_no_module_imports_a_private_name_of_another_package():
     reaches = {}
     for path in SOURCES:
         package = ".".join(path.relative_to(ROOT / "src").parent.parts)
@@ -47,13 +44,13 @@ def test_no_module_imports_a_private_name_of_another_package() -> None:
     assert reaches == {}
 
 
-def test_no_import_is_relative() -> None:
+def test_no_import_is_relative():
     pattern = re.compile(r"^\s*from \.", re.MULTILINE)
     relative = [path for path in SOURCES if pattern.search(path.read_text("utf-8"))]
     assert relative == []
 
 
-def test_no_chapter_imports_a_private_name() -> None:
+def test_no_chapter_imports_a_private_name():
     pattern = re.compile(r"^\s*(?:from|import) (robustbook\S*\._\S+)", re.MULTILINE)
     for path in sorted((ROOT / "notebooks").glob("*.md")):
         assert pattern.findall(path.read_text("utf-8")) == [], path.name
@@ -72,5 +69,5 @@ def test_no_chapter_imports_a_private_name() -> None:
         ("from press._private import name", 1),
     ],
 )
-def test_a_reach_into_another_package_is_seen(line: str, names: int) -> None:
+def test_a_reach_into_another_package_is_seen(line, names):
     assert len(reached(ast.parse(line), "robustbook.margins")) == names

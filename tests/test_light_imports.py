@@ -1,7 +1,5 @@
 """The measures load torch, numpy and scipy, and nothing else of weight."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -31,7 +29,7 @@ for measure in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def loaded() -> dict[str, list[str]]:
+def loaded():
     process = subprocess.run(
         [sys.executable, "-c", SCRIPT, *MEASURES],
         capture_output=True,

@@ -1,13 +1,12 @@
 """Messages of errors and warnings are one sentence, without a final full stop."""
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src"
 
 
-def last_words(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def last_words(tree):
     """Line and end of the message of every error that is made and every warning."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not node.args:

@@ -1,7 +1,5 @@
 """Cells speak: minus signs, tables, claims, in a notebook and out of it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -26,9 +24,7 @@ from robustbook.notebook import claim, record, say, show_table
         ("`f(x, -3)`, $x = -3$, -3", "`f(x, -3)`, $x = -3$, ~3"),
     ],
 )
-def test_a_hyphen_before_a_number_becomes_a_minus_sign(
-    written: str, shown: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_hyphen_before_a_number_becomes_a_minus_sign(written, shown, capsys):
     say(written)
     claim(written, True)
     shown = shown.replace("~", "\N{MINUS SIGN}")
@@ -36,7 +32,7 @@ def test_a_hyphen_before_a_number_becomes_a_minus_sign(
 
 
 @pytest.mark.parametrize("holds", [np.array([1.0]) > 0, torch.tensor(1.0) > 0, 1])
-def test_a_truth_value_may_be_an_array_of_one(holds, capsys) -> None:
+def test_a_truth_value_may_be_an_array_of_one(holds, capsys):
     claim("So.", holds)
     assert capsys.readouterr().out.startswith("✓")
 
@@ -45,12 +41,12 @@ def test_a_truth_value_may_be_an_array_of_one(holds, capsys) -> None:
     "holds",
     [np.ones(2) > 0, torch.ones(2) > 0, [], [True], math.nan, "False", all, None, 0.5],
 )
-def test_what_is_no_single_truth_value_is_refused(holds) -> None:
+def test_what_is_no_single_truth_value_is_refused(holds):
     with pytest.raises(ValueError, match=r"one truth value.*\.all\(\)"):
         claim("So.", holds)
 
 
-def test_a_table_has_its_digits_signs_and_gaps(capsys) -> None:
+def test_a_table_has_its_digits_signs_and_gaps(capsys):
     frame = pd.DataFrame(
         {"σ": [0.1, -0.01], "n": [3, 4], "who": ["a|b", None], "a|b": [np.nan, -1.0]}
     ).set_index("who")
@@ -70,12 +66,12 @@ def test_a_table_has_its_digits_signs_and_gaps(capsys) -> None:
         pd.DataFrame({("a", "b"): [1.0], ("a", "c"): [2.0]}),
     ],
 )
-def test_a_table_without_rows_or_with_several_heads_is_refused(frame) -> None:
+def test_a_table_without_rows_or_with_several_heads_is_refused(frame):
     with pytest.raises(ValueError, match="expected rows"):
         show_table(frame)
 
 
-def test_in_a_notebook_they_are_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_notebook_they_are_outputs(monkeypatch):
     import IPython
     import IPython.display
 

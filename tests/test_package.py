@@ -6,8 +6,6 @@ of this environment: what a user has after the installation, in seconds and with
 network.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -63,13 +61,13 @@ MISSING = {
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     with contextlib.chdir(ROOT):
         return folder / hatchling.build_wheel(str(folder))
 
 
-def link(found: Distribution, folder: Path) -> None:
+def link(found, folder):
     """Link to each file and folder that a distribution has put beside others."""
     for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
         place = folder / name
@@ -78,7 +76,7 @@ def link(found: Distribution, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(wheel, tmp_path_factory):
     """An environment with the wheel alone, and arrays under the names of README."""
     folder = tmp_path_factory.mktemp("installed")
     venv.create(folder, symlinks=os.name != "nt")
@@ -94,7 +92,7 @@ def folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def installed(folder: Path, *extras: str) -> Run:
+def installed(folder, *extras):
     """Return what runs a command where the wheel is installed with some extras."""
     (metadata,) = folder.rglob("robustbook-*.dist-info/METADATA")
     beside = folder / "-".join(["beside", *extras])
@@ -102,7 +100,7 @@ def installed(folder: Path, *extras: str) -> Run:
     for found in needed(Distribution.at(metadata.parent), extras):
         link(found, beside)
 
-    def run(*command: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    def run(*command, said=""):
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -124,13 +122,13 @@ def installed(folder: Path, *extras: str) -> Run:
 
 
 @pytest.fixture(scope="module")
-def plain(folder: Path) -> Run:
+def plain(folder):
     """``run`` where ``pip install .`` was done."""
     return installed(folder)
 
 
 @pytest.fixture(scope="module")
-def answers(plain: Run) -> dict[str, list]:
+def answers(plain):
     """Status, output and errors of all that is asked of a plain installation."""
     (readme,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     lines = (
@@ -165,15 +163,15 @@ def answers(plain: Run) -> dict[str, list]:
     return json.loads(done.stdout)
 
 
-def offered(command: str) -> list[str]:
+def offered(command):
     """Return README's call of a command."""
     (line,) = re.findall(rf"^robustbook {command} .*$", README, re.MULTILINE)
     return line.partition("#")[0].split()
 
 
 def test_the_wheel_carries_the_package_and_its_data_and_nothing_else(
-    wheel: Path,
-) -> None:
+    wheel,
+):
     names = set(zipfile.ZipFile(wheel).namelist())
     carried = {name for name in names if ".dist-info/" not in name}
     tracked = subprocess.run(
@@ -194,7 +192,7 @@ def test_the_wheel_carries_the_package_and_its_data_and_nothing_else(
     assert not [name for name in names if "/." in name]
 
 
-def test_readme_names_the_installations_that_are_tried_here() -> None:
+def test_readme_names_the_installations_that_are_tried_here():
     lines = re.findall(r"^pip install (.*)$", README, re.MULTILINE)
     assert lines == [
         "torch --index-url https://download.pytorch.org/whl/cpu",
@@ -203,41 +201,39 @@ def test_readme_names_the_installations_that_are_tried_here() -> None:
     ]
 
 
-def test_a_plain_installation_runs_the_lines_of_readme(answers: dict) -> None:
+def test_a_plain_installation_runs_the_lines_of_readme(answers):
     status, out, err = answers["lines"]
     *numbers, loaded = out.splitlines()
     assert (status, err, len(numbers), loaded) == (0, "", 2, "set()")
 
 
 @pytest.mark.parametrize("command", ["score", "compare"])
-def test_a_plain_installation_has_the_commands_of_readme(
-    answers: dict, command: str
-) -> None:
+def test_a_plain_installation_has_the_commands_of_readme(answers, command):
     status, out, err = answers[command]
     assert (status, err) == (0, "")
     assert len(out.splitlines()) >= 4
 
 
-def test_a_plain_installation_has_a_program(plain: Run) -> None:
+def test_a_plain_installation_has_a_program(plain):
     done = plain(*offered("data"))
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) >= 4
 
 
 def test_a_plain_installation_has_every_room_and_networks_and_images(
-    answers: dict,
-) -> None:
+    answers,
+):
     assert answers["images"] == [0, "True\n", ""]
 
 
-def test_what_is_missing_names_its_extra(answers: dict) -> None:
+def test_what_is_missing_names_its_extra(answers):
     assert answers["missing"][1].splitlines() == [
         f'{package} is not installed; pip install "robustbook[{extra}]"'
         for package, extra in MISSING.values()
     ]
 
 
-def test_report_without_its_extra_says_so_in_one_line(answers: dict) -> None:
+def test_report_without_its_extra_says_so_in_one_line(answers):
     status, _, err = answers["report"]
     assert status == 1
     assert 'are not installed; pip install "robustbook[report]"' in err
@@ -245,7 +241,7 @@ def test_report_without_its_extra_says_so_in_one_line(answers: dict) -> None:
 
 
 @pytest.mark.slow
-def test_report_works_with_the_extra_that_readme_names(folder: Path) -> None:
+def test_report_works_with_the_extra_that_readme_names(folder):
     few = ["--images", "10", "--attack-steps", "2", "--noise-samples", "4"]
     command = [*report_on_digits(), *few, "--margin-images", "4"]
     done = installed(folder, "report")(*command)
@@ -253,14 +249,14 @@ def test_report_works_with_the_extra_that_readme_names(folder: Path) -> None:
     assert (folder / "report.html").stat().st_size > 10_000
 
 
-def report_on_digits() -> list[str]:
+def report_on_digits():
     """Return README's call of ``robustbook report`` with the names that it gives."""
     (names,) = re.findall(r"^robustbook report .*# (\S+), (\S+)$", README, re.MULTILINE)
     model, data = names
     return [{"MODEL": model, "DATA": data}.get(x, x) for x in offered("report")]
 
 
-def test_an_editable_installation_has_the_press_too(tmp_path: Path) -> None:
+def test_an_editable_installation_has_the_press_too(tmp_path):
     with contextlib.chdir(ROOT):
         built = tmp_path / hatchling.build_editable(str(tmp_path))
     with zipfile.ZipFile(built) as archive:

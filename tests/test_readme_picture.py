@@ -1,7 +1,5 @@
 """The picture of README and the preface shows what its caption says."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 
@@ -15,11 +13,11 @@ SCRIPT = ROOT / "book" / "_static" / "readme.py"
 
 
 @pytest.fixture(scope="module")
-def script() -> dict:
+def script():
     return runpy.run_path(str(SCRIPT))
 
 
-def test_readme_and_preface_show_it(script: dict) -> None:
+def test_readme_and_preface_show_it(script):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for page in script["PAGES"]:
         path = SCRIPT.with_name(page.file)
@@ -29,7 +27,7 @@ def test_readme_and_preface_show_it(script: dict) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_caption_says(script: dict) -> None:
+def test_what_the_caption_says(script):
     assert f"σ = {script['SIGMA']:g}," in PREFACE
     measure = script["measure"]
     measure.__globals__.update(COPIES=20, MEASURED=80, ATTACKS=(0.0, 0.15))

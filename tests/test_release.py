@@ -4,14 +4,11 @@
 1.2.0 (S. Druskat and others, doi:10.5281/zenodo.5171937, CC BY 4.0), as published.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import nbformat
@@ -25,16 +22,16 @@ SCHEMA = Path(__file__).with_name("citation-file-format-1.2.0.schema.json")
 
 
 @pytest.fixture(scope="module")
-def citation() -> dict[str, Any]:
+def citation():
     return yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
-def config() -> dict[str, Any]:
+def config():
     return yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
 
 
-def test_the_citation_file_is_valid(citation: dict[str, Any]) -> None:
+def test_the_citation_file_is_valid(citation):
     schema = json.loads(SCHEMA.read_text("utf-8"))
     # YAML has dates, JSON has not.
     plain = json.loads(json.dumps(citation, default=str))
@@ -45,7 +42,7 @@ def test_the_citation_file_is_valid(citation: dict[str, Any]) -> None:
         )
 
 
-def test_the_preferred_citation_is_of_this_release(citation: dict[str, Any]) -> None:
+def test_the_preferred_citation_is_of_this_release(citation):
     preferred = citation["preferred-citation"]
     for key in ("title", "authors", "version", "url"):
         assert preferred[key] == citation[key], key
@@ -54,7 +51,7 @@ def test_the_preferred_citation_is_of_this_release(citation: dict[str, Any]) -> 
     assert (preferred["year"], preferred["month"]) == (released.year, released.month)
 
 
-def test_one_version(citation: dict[str, Any]) -> None:
+def test_one_version(citation):
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev0)?", __version__)
     if ".dev" not in __version__:
         assert citation["version"] == __version__
@@ -66,7 +63,7 @@ def test_one_version(citation: dict[str, Any]) -> None:
         assert last < coming
 
 
-def test_every_notebook_installs_this_version(config: dict[str, Any]) -> None:
+def test_every_notebook_installs_this_version(config):
     repository = config["repository"]
     tag = repository["branch"] if ".dev" in __version__ else f"v{__version__}"
     address = f"{repository['url']}/archive/{tag}.tar.gz"
@@ -79,7 +76,7 @@ def test_every_notebook_installs_this_version(config: dict[str, Any]) -> None:
         assert not any("%pip" in cell.source for cell in rest), path.name
 
 
-def test_one_address(citation: dict[str, Any], config: dict[str, Any]) -> None:
+def test_one_address(citation, config):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     source, site = project["urls"]["Source"], project["urls"]["Book"]
     assert citation["repository-code"] == config["repository"]["url"] == source
@@ -87,7 +84,7 @@ def test_one_address(citation: dict[str, Any], config: dict[str, Any]) -> None:
     assert site in (ROOT / "README.md").read_text("utf-8")
 
 
-def test_the_changelog_has_the_release_that_is_cited(citation: dict[str, Any]) -> None:
+def test_the_changelog_has_the_release_that_is_cited(citation):
     changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
     versions = re.findall(r"^## \[(\S+)\](?: - (\S+))?$", changes, re.MULTILINE)
     assert versions[0] == ("Unreleased", "")

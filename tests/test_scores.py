@@ -80,13 +80,13 @@ def test_the_shifted_logits_are_named():
 # ------------------------------------------------------------- rank concordance
 
 
-def test_concordance_is_one_for_one_ranking_and_small_for_opposite_ones() -> None:
+def test_concordance_is_one_for_one_ranking_and_small_for_opposite_ones():
     rising = torch.tensor([1.0, 2.0, 5.0, 9.0])
     assert rank_concordance(torch.stack([rising, rising.exp(), rising * 3])) == 1.0
     assert rank_concordance(torch.stack([rising, -rising])) == pytest.approx(0.0)
 
 
-def test_concordance_is_kendalls_formula() -> None:
+def test_concordance_is_kendalls_formula():
     generator = torch.Generator().manual_seed(0)
     table = torch.rand(7, 5, generator=generator)
     ranks = table.argsort(1).argsort(1).double() + 1
@@ -95,7 +95,7 @@ def test_concordance_is_kendalls_formula() -> None:
     assert rank_concordance(table) == pytest.approx(12 * spread / (7**2 * (5**3 - 5)))
 
 
-def test_concordance_of_what_has_no_rank() -> None:
+def test_concordance_of_what_has_no_rank():
     assert math.isnan(rank_concordance(torch.ones(4, 3)))
     for shape in ((3,), (1, 3), (3, 2)):
         with pytest.raises(ValueError, match="at least 2 conditions"):

@@ -1,7 +1,5 @@
 """Theorems of Chapters 15 and 16: what agreement on labeled pairs measures."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 
@@ -13,7 +11,7 @@ from robustbook.selection import pair_scores
 
 
 @pytest.mark.parametrize("classes", [2, 4])
-def test_agreement_is_accuracy_plus_common_mistakes(classes: int) -> None:
+def test_agreement_is_accuracy_plus_common_mistakes(classes):
     generator = torch.Generator().manual_seed(classes)
     labels = torch.randint(classes, (400,), generator=generator)
     logits = torch.randn(2, 400, classes, generator=generator)
@@ -32,7 +30,7 @@ def test_agreement_is_accuracy_plus_common_mistakes(classes: int) -> None:
         assert opposite["pa"] == pytest.approx(scores["pa"], abs=1e-5)
 
 
-def test_a_constant_answer_has_the_largest_agreement() -> None:
+def test_a_constant_answer_has_the_largest_agreement():
     logits = torch.randn(30, 3, generator=torch.Generator().manual_seed(1))
     stuck = logits + torch.tensor([20.0, 0.0, 0.0])
     scores = pair_scores(stuck, stuck.flip(0), torch.arange(3).repeat(10))
@@ -42,7 +40,7 @@ def test_a_constant_answer_has_the_largest_agreement() -> None:
 
 
 @pytest.mark.parametrize("setting", OPPORTUNITIES)
-def test_no_rule_of_the_level_beats_the_ceiling(setting: str) -> None:
+def test_no_rule_of_the_level_beats_the_ceiling(setting):
     seen = co_occurrence(setting).double()
     share = seen / seen.sum(1, keepdim=True)
     ceiling = float(share.amax(0).sum() / 3)

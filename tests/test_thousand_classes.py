@@ -4,8 +4,6 @@ The images are small and the models random, so that it takes seconds. With a lin
 model the smallest perturbation is known exactly.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

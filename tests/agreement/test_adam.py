@@ -1,7 +1,5 @@
 """The seeds' procedure does what it is said to do, no more."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """What Part II proves of attacks, noise and certain answers, on random logits."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -13,14 +11,12 @@ from robustbook.scores import accuracy, predictions, same_answer_rate
 
 
 @pytest.fixture
-def generator() -> torch.Generator:
+def generator():
     return torch.Generator().manual_seed(0)
 
 
 @pytest.mark.parametrize("classes", [2, 5])
-def test_accuracy_sees_a_difference_and_agreement_a_sum(
-    classes: int, generator: torch.Generator
-) -> None:
+def test_accuracy_sees_a_difference_and_agreement_a_sum(classes, generator):
     before, noise = torch.randn(2, 60, classes, generator=generator)
     after = before + noise
     labels = torch.randint(0, classes, (60,), generator=generator)
@@ -33,8 +29,8 @@ def test_accuracy_sees_a_difference_and_agreement_a_sum(
     assert found.pa <= math.log(classes) - abs(moved) * math.log(2)
 
 
-def test_any_agreement_occurs_with_one_pair_that_disagrees() -> None:
-    def agreement(height: float) -> float:
+def test_any_agreement_occurs_with_one_pair_that_disagrees():
+    def agreement(height):
         left = torch.eye(3)[[0] * 100]
         right = left.clone()
         left[0] *= height
@@ -47,7 +43,7 @@ def test_any_agreement_occurs_with_one_pair_that_disagrees() -> None:
     assert all(np.diff(values) <= 1e-8)
 
 
-def test_certain_answers_leave_the_label_agreement(generator: torch.Generator) -> None:
+def test_certain_answers_leave_the_label_agreement(generator):
     logits = torch.randn(80, 4, generator=generator).double()
     labels = logits.argmax(1)
     labels[::4] = (labels[::4] + 1) % 4
@@ -65,8 +61,8 @@ def test_certain_answers_leave_the_label_agreement(generator: torch.Generator) -
 
 
 def test_an_attack_that_stops_on_the_boundary_costs_log_two(
-    generator: torch.Generator,
-) -> None:
+    generator,
+):
     clean = torch.randn(60, 5, generator=generator).double() * 2
     first, second = clean.argsort(1, descending=True)[:45, :2].T
     missing, betas = [], []
@@ -83,7 +79,7 @@ def test_an_attack_that_stops_on_the_boundary_costs_log_two(
     assert all(np.diff(betas) > 0)
 
 
-def test_failures_of_norm_zero_come_first() -> None:
+def test_failures_of_norm_zero_come_first():
     clean = torch.eye(4)[torch.arange(40) % 4]
     misled = torch.arange(40) < 12
     shifted = torch.where(misled[:, None], clean.roll(1, 1), clean)
@@ -95,7 +91,7 @@ def test_failures_of_norm_zero_come_first() -> None:
         assert kept == pytest.approx(1 - max(ratio - 0.7, 0))
 
 
-def test_which_way_the_three_terms_err() -> None:
+def test_which_way_the_three_terms_err():
     rng = np.random.default_rng(0)
     for _ in range(50):
         missing = rng.uniform(0, 0.5, 20)

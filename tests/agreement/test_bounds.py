@@ -28,11 +28,11 @@ SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 INSIDE = np.linspace(-0.9, 0.9, 7)
 
 
-def tensors(pair) -> list[torch.Tensor]:
+def tensors(pair):
     return [torch.as_tensor(np.array(view)).double() for view in pair]
 
 
-def binary(*margins: float) -> torch.Tensor:
+def binary(*margins):
     return torch.tensor([[0.0, -margin] for margin in margins], dtype=torch.float64)
 
 
@@ -69,9 +69,7 @@ def test_no_point_inside_an_interval_exceeds_any_of_its_bounds(
         assert tail_bound(kernel, points[0]) >= highest
 
 
-def remainders(
-    pair: list[torch.Tensor], ratio: float, count: int
-) -> tuple[np.ndarray, np.ndarray]:
+def remainders(pair, ratio, count):
     """Errors of the interpolant inside the intervals, and their proven bounds."""
     kernel = Kernel(*pair)
     known = Interpolation(kernel)
@@ -108,7 +106,7 @@ def test_the_interpolant_is_within_its_error_and_not_a_thousandth_of_it(ratio, c
         assert (errors <= bounds).all()
 
 
-def ratio_of_sums(z: complex, gaps: np.ndarray) -> float:
+def ratio_of_sums(z, gaps):
     terms = np.exp(-z * gaps)
     return float(np.abs(terms).sum() / abs(terms.sum()))
 
@@ -118,7 +116,7 @@ def test_inside_the_sector_sums_lose_at_most_a_factor_of_four(classes):
     angle = sector(classes - 1.0)
     rng = np.random.default_rng(classes)
 
-    def worst(angle: float) -> float:
+    def worst(angle):
         z = complex(math.cos(angle), math.sin(angle))
         # All other classes at one gap: the case of the proof.
         equal = [

@@ -1,7 +1,5 @@
 """The certificate on adversarial problems: bounds, invariances, dense grids."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import subprocess
@@ -26,7 +24,7 @@ SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
+def problems(draw):
     """Paired logits that are nasty on purpose.
 
     Groups of samples at scales decades apart (CLAIMS 2), exact ties, near-ties,
@@ -51,7 +49,7 @@ def problems(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(first * scale), torch.from_numpy(second * scale)
 
 
-def two_level(groups: list[tuple[int, float, float]]) -> list[torch.Tensor]:
+def two_level(groups):
     """Binary logits ±m/2 for groups of (count, clean margin, shifted margin)."""
     counts, clean, shifted = zip(*groups, strict=True)
     repeat = torch.tensor(counts)
@@ -62,7 +60,7 @@ def two_level(groups: list[tuple[int, float, float]]) -> list[torch.Tensor]:
     return pair
 
 
-def dense_grid(clean: torch.Tensor, shifted: torch.Tensor, points: int = 200):
+def dense_grid(clean, shifted, points=200):
     spread = (clean.amax(1) - clean.amin(1)) + (shifted.amax(1) - shifted.amin(1))
     live = spread[spread > 0]
     if len(live) == 0:
@@ -76,9 +74,7 @@ FIRST = tuple(two_level([(50, 20, 20), (10, 1, -1), (2000, 0.03, 0.03)]))
 SECOND = tuple(two_level([(100, 10, 10), (10, 1, -1), (900, 0.05, 0.05)]))
 
 
-def noisy(
-    seed: int, samples: int, classes: int = 10, noise: float = 1.0
-) -> tuple[torch.Tensor, torch.Tensor]:
+def noisy(seed, samples, classes=10, noise=1.0):
     generator = torch.Generator().manual_seed(seed)
     clean = torch.randn(samples, classes, generator=generator)
     return clean, clean + noise * torch.randn(samples, classes, generator=generator)
@@ -165,7 +161,7 @@ def test_the_certificate_holds_under_a_prior(pair, seed):
     assert result.gap <= 1e-7
 
 
-def rows(*entries: list[float]) -> torch.Tensor:
+def rows(*entries):
     return torch.tensor(entries, dtype=torch.float64)
 
 

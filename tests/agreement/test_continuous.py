@@ -1,7 +1,5 @@
 """Agreement of regressions against quadrature, grids and closed forms."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -11,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
-from torch import Tensor
 
 from robustbook.agreement import continuous_agreement, gaussian_agreement
 from robustbook.agreement._continuous import _gaussian_kernel, _gaussian_maximizer
@@ -20,23 +17,19 @@ Density = Callable[[float], float]
 energies = st.floats(0, 50)
 
 
-def pair(
-    samples: int = 12, seed: int = 0, change: float = 0.4
-) -> tuple[Tensor, Tensor]:
+def pair(samples=12, seed=0, change=0.4):
     generator = torch.Generator().manual_seed(seed)
     clean, noise = torch.randn(2, samples, generator=generator, dtype=torch.float64)
     return clean, clean + change * noise
 
 
-def by_quadrature(
-    views: tuple[Tensor, Tensor], beta: float, risk: Density, prior: Density, end: float
-) -> float:
+def by_quadrature(views, beta, risk, prior, end):
     """J by adaptive quadrature over (-end, end), sample by sample."""
     total = 0.0
     for a, b in zip(*(side.tolist() for side in views), strict=True):
 
-        def integral(exponent: Density, a: float = a, b: float = b) -> float:
-            def weighed(t: float) -> float:
+        def integral(exponent, a=a, b=b):
+            def weighed(t):
                 return prior(t) * math.exp(-beta * exponent(t))
 
             ends = {"points": sorted({a, b, (a + b) / 2}), "limit": 500}
@@ -49,11 +42,11 @@ def by_quadrature(
     return total / len(views[0])
 
 
-def half_square(x: float) -> float:
+def half_square(x):
     return 0.5 * x * x
 
 
-def gauss(t: float, center: float, scale: float) -> float:
+def gauss(t, center, scale):
     return math.exp(-half_square((t - center) / scale)) / (
         scale * math.sqrt(2 * math.pi)
     )
@@ -78,7 +71,7 @@ def test_the_closed_form_is_the_integral():
 def test_a_gaussian_kernel_has_one_hill_whose_top_is_found(total, apart):
     a, b = torch.tensor([total]).double(), torch.tensor([apart]).double()
 
-    def kernel(r: float) -> float:
+    def kernel(r):
         return float(_gaussian_kernel(r, a, b, 1))
 
     grid = [0.0, *np.geomspace(1e-6, 1e8, 300)]

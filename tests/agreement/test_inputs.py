@@ -1,7 +1,5 @@
 """Bad input: a clear error that names the argument, never a silent number."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
@@ -23,7 +21,7 @@ from robustbook.agreement import (
 GOOD = torch.tensor([[1.0, 0.0, 2.0], [0.5, 3.0, 0.0]])
 
 
-def spoiled(place: tuple[int, int], value: float) -> torch.Tensor:
+def spoiled(place, value):
     logits = GOOD.clone()
     logits[place] = value
     return logits

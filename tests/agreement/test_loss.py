@@ -1,7 +1,5 @@
 """Agreement as an objective: gradient, ends, and what small batches do to it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Three views and more: oracles, what pairs of views say, and what they do not."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

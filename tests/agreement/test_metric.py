@@ -1,7 +1,5 @@
 """The torchmetrics metric: batches, resets, and two processes with gloo."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Pairings: indices, classes, ties of size, optimality."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pictures and tables of results, and of the metric."""
 
-from __future__ import annotations
-
 import math
 import sys
 

@@ -1,7 +1,5 @@
 """Values against arithmetic of 50 digits, closed forms and brute force."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -17,7 +15,7 @@ from robustbook.agreement import (
 )
 
 
-def reference_kernel(clean, shifted, beta, prior=None) -> mpmath.mpf:
+def reference_kernel(clean, shifted, beta, prior=None):
     """J(beta) by its definition with 50 digits."""
     with mpmath.workdps(50):
         beta = mpmath.mpf(beta)

@@ -1,7 +1,5 @@
 """Samples over processes: the same numbers as in one, the same error on all."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

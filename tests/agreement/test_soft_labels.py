@@ -1,7 +1,5 @@
 """Agreement with soft labels against grids, closed forms and fifty digits."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

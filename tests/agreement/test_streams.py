@@ -1,7 +1,5 @@
 """Logits that are not in memory: the same numbers, and errors that say what is."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

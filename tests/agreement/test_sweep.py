@@ -1,7 +1,5 @@
 """Shares of shifted samples, and the decomposition over groups."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

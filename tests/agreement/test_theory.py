@@ -1,7 +1,5 @@
 """What the chapters on the kernel prove, on random problems."""
 
-from __future__ import annotations
-
 import math
 from decimal import Decimal, localcontext
 

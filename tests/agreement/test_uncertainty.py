@@ -1,7 +1,5 @@
 """Standard errors: the envelope theorem against the bootstrap; comparisons."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -10,7 +8,7 @@ import torch
 from robustbook.agreement import compare_agreement, posterior_agreement
 
 
-def noisy_pair(samples: int, seed: int, noise: float):
+def noisy_pair(samples, seed, noise):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, 5, (samples,), generator=generator)
     clean = torch.randn(samples, 5, generator=generator)

@@ -20,11 +20,11 @@ class Linear:
     linf: Tensor
     l2: Tensor
 
-    def __call__(self, images: Tensor) -> Tensor:
+    def __call__(self, images):
         return images.flatten(1) @ self.weight.T + self.bias
 
 
-def linear(num_classes: int, *, count: int, uneven: bool = False) -> Linear:
+def linear(num_classes, *, count, uneven=False):
     """With uneven weights, the likeliest other class is often not the nearest."""
     generator = torch.Generator().manual_seed(num_classes)
     weight = torch.randn(num_classes, 64, generator=generator) / 8

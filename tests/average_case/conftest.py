@@ -17,11 +17,11 @@ class Linear:
     bias: Tensor
     x: Tensor
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x):
         return x.flatten(1) @ self.weights.to(x).T + self.bias.to(x)
 
 
-def linear(num_classes: int, size: int = 12, count: int = 8) -> Linear:
+def linear(num_classes, size=12, count=8):
     generator = torch.Generator().manual_seed(num_classes)
     kwargs = {"generator": generator, "dtype": torch.float64}
     return Linear(
@@ -37,12 +37,12 @@ class Curved:
 
     bend: float = 0.6
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x):
         first = 0.8 + x[:, 0] + self.bend * x[:, 1] ** 2
         second = 1.0 + 0.4 * x[:, 0] - x[:, 1]
         return torch.stack([torch.zeros_like(first), -first, -second], dim=1)
 
-    def exact(self, point: Tensor, sigma: float) -> float:
+    def exact(self, point, sigma):
         """By quadrature over the second coordinate; the first is a normal tail."""
         grid = torch.linspace(-8, 8, 20_001, dtype=torch.float64)
         b = point[1] + sigma * grid
@@ -54,7 +54,7 @@ class Curved:
 
 
 @pytest.fixture(scope="session")
-def network() -> nn.Module:
+def network():
     """A small network with convolution, pooling and ReLU, float64, 5 classes."""
     with torch.random.fork_rng():
         torch.manual_seed(3)
@@ -69,6 +69,6 @@ def network() -> nn.Module:
 
 
 @pytest.fixture(scope="session")
-def images() -> Tensor:
+def images():
     generator = torch.Generator().manual_seed(5)
     return torch.rand(7, 1, 6, 6, generator=generator, dtype=torch.float64)

@@ -1,13 +1,10 @@
 """The printed bounds are false, by two examples; the corrected ones hold."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
 from robustbook.average_case import corrected_bound, mmse, printed_bound, taylor
 
@@ -15,18 +12,18 @@ from robustbook.average_case import corrected_bound, mmse, printed_bound, taylor
 class Quadratic:
     """Class 0 against others with margins c + uᵀx + xᵀAx."""
 
-    def __init__(self, constants: Tensor, gradients: Tensor, matrices: Tensor) -> None:
+    def __init__(self, constants, gradients, matrices):
         self.constants, self.gradients, self.matrices = constants, gradients, matrices
 
-    def margins(self, x: Tensor) -> Tensor:
+    def margins(self, x):
         curved = torch.einsum("nd,kde,ne->nk", x, self.matrices, x)
         return self.constants + x @ self.gradients.T + curved
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x):
         margins = self.margins(x)
         return torch.cat([torch.zeros_like(margins[:, :1]), -margins], dim=1)
 
-    def kept(self, sigma: float, samples: int = 200_000, seed: int = 0) -> float:
+    def kept(self, sigma, samples=200_000, seed=0):
         size = self.gradients.shape[1]
         generator = torch.Generator().manual_seed(seed)
         total = 0.0
@@ -38,11 +35,11 @@ class Quadratic:
         return total / 4
 
     @property
-    def eigenvalues(self) -> Tensor:
+    def eigenvalues(self):
         return torch.linalg.eigvalsh(self.matrices)
 
 
-def one_curved_boundary() -> Quadratic:
+def one_curved_boundary():
     """The first boundary is a ball around 0 as seen from outside, the second flat."""
     return Quadratic(
         torch.tensor([0.02, 0.02], dtype=torch.float64),

@@ -1,13 +1,11 @@
 """Bad input and models that misbehave: an error, a warning, or a proper answer."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from robustbook.average_case import (
     control_variate,
@@ -27,7 +25,7 @@ ESTIMATES = pytest.mark.parametrize(
 )
 
 
-def identity(x: Tensor) -> Tensor:
+def identity(x):
     return x
 
 
@@ -106,7 +104,7 @@ def test_bad_options(estimate, options, error, message):
 def test_logits_that_break_under_noise(estimate):
     """Finite on the inputs, not beyond them."""
 
-    def model(x: Tensor) -> Tensor:
+    def model(x):
         return torch.where(x.abs() > 1.5, torch.inf, x)
 
     if estimate is taylor:

@@ -1,14 +1,12 @@
 """Exact, Taylor and MMSE estimates; mv-sigmoid and softmax."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from robustbook.average_case import (
     linear_exact,
@@ -109,7 +107,7 @@ def test_an_odd_number_leaves_one_input_without_a_partner(network, images):
     """The noise of n pairs and one more is that of n + 1 pairs, but for the last."""
     recorded_noise = []
 
-    def recorded(x: Tensor) -> Tensor:
+    def recorded(x):
         recorded_noise.append(x.detach() - images[:1])
         return network(x)
 
@@ -190,9 +188,9 @@ def test_errors_shrink_with_sigma(estimate):
     assert errors[1] < errors[0]
 
 
-def relabelled(model: nn.Module, order: Tensor) -> nn.Module:
+def relabelled(model, order):
     class Relabelled(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
+        def forward(self, x):
             return model(x)[:, order]
 
     return Relabelled().eval()
@@ -248,7 +246,7 @@ def test_ties_follow_argmax():
 def test_saturated_and_flat_gradients():
     """No gradient: the prediction is kept as far as the linear model can know."""
 
-    def model(x: Tensor) -> Tensor:
+    def model(x):
         return torch.stack([x[:, 0].clamp(0, 1) * 1e30, 0 * x[:, 0]], dim=1)
 
     result = taylor(model, torch.tensor([[3.0, 0.0]]), [0.1, 5])

@@ -1,7 +1,5 @@
 """Orthant probabilities: closed forms, scipy, calibration, singular covariances."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from itertools import product
@@ -11,14 +9,11 @@ import pytest
 import torch
 from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm
-from torch import Tensor
 
 from robustbook.average_case import orthant_probability
 
 
-def problems(
-    count: int, dimension: int, seed: int = 0, columns: int | None = None
-) -> tuple[Tensor, Tensor]:
+def problems(count, dimension, seed=0, columns=None):
     """Margins as a linear classifier has them: differences of random weights."""
     generator = torch.Generator().manual_seed(seed)
     columns = columns or 2 * dimension + 2
@@ -32,24 +27,24 @@ def problems(
     return mean.abs() * scale * size, covariance
 
 
-def scipy_probability(mean: Tensor, covariance: Tensor, **options: float) -> float:
+def scipy_probability(mean, covariance, **options):
     law = multivariate_normal(
         np.zeros(len(mean)), covariance.numpy(), allow_singular=True, **options
     )
     return float(law.cdf(mean.numpy()))
 
 
-def equicorrelated(limits: Tensor, rho: float) -> float:
+def equicorrelated(limits, rho):
     """One-dimensional integral over the common factor, for rho in (0, 1)."""
 
-    def integrand(z: float) -> float:
+    def integrand(z):
         inner = (limits.numpy() + math.sqrt(rho) * z) / math.sqrt(1 - rho)
         return float(norm.pdf(z) * np.prod(norm.cdf(inner)))
 
     return quad(integrand, -12, 12, epsabs=1e-13, limit=400)[0]
 
 
-def matrix(dimension: int, rho: float) -> Tensor:
+def matrix(dimension, rho):
     full = torch.full((dimension, dimension), rho, dtype=torch.float64)
     return full.fill_diagonal_(1)
 
@@ -61,13 +56,13 @@ def test_one_dimension_is_ndtr():
     assert not result.standard_error.any()
 
 
-def bivariate(h: float, k: float, rho: float) -> float:
+def bivariate(h, k, rho):
     """One-dimensional integral over the first variable."""
     if abs(rho) == 1:
         low, high = (-np.inf, min(h, k)) if rho == 1 else (-k, h)
         return max(norm.cdf(high) - norm.cdf(low), 0)
 
-    def integrand(z: float) -> float:
+    def integrand(z):
         return norm.pdf(z) * norm.cdf((k - rho * z) / math.sqrt((1 - rho) * (1 + rho)))
 
     points = [p for p in (k / rho if rho else 0.0,) if -12 < p < h] or None

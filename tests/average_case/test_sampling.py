@@ -1,15 +1,11 @@
 """Monte Carlo and the control variate: unbiased, calibrated, reproducible."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from robustbook.average_case import (
-    Robustness,
     control_variate,
     linear_exact,
     monte_carlo,
@@ -22,7 +18,7 @@ POINT = torch.tensor([[0.1, 0.2]], dtype=torch.float64)
 COPIES = POINT.repeat(400, 1)
 
 
-def check_mean(result: Robustness, exact: float) -> None:
+def check_mean(result, exact):
     """The mean over copies within 3 standard errors, of the copies themselves."""
     values = result.probability
     error = float(values.std()) / math.sqrt(len(values))
@@ -31,13 +27,13 @@ def check_mean(result: Robustness, exact: float) -> None:
     assert error < 0.004
 
 
-def coverage(result: Robustness, exact: float) -> float:
+def coverage(result, exact):
     """Share of the intervals that hold the truth."""
     low, high = result.interval()
     return float(((low <= exact) & (exact <= high)).double().mean())
 
 
-def root_mean_square(values: Tensor) -> float:
+def root_mean_square(values):
     return float(values.square().mean().sqrt())
 
 

@@ -1,7 +1,5 @@
 """Theorems of Part IV on computed values: each could be false, and is not."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

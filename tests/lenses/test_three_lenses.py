@@ -1,7 +1,5 @@
 """Three lenses on one model: each against its own function, and what they cost."""
 
-from __future__ import annotations
-
 import json
 import math
 from contextlib import suppress

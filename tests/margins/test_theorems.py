@@ -1,7 +1,5 @@
 """What the chapters on margins prove, on small samples drawn at random."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from itertools import combinations

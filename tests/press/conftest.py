@@ -1,13 +1,11 @@
 """A throwaway book of one or two small chapters, and kernels that start at once."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,15 +98,15 @@ NURSERY = Path(__file__).with_name("nursery.py")
 MakeBook = Callable[..., Chapter]
 
 
-def complete(body: str = "print(profile, seed)") -> str:
+def complete(body="print(profile, seed)"):
     """Return the text of a chapter that has all its parts."""
     return HEAD + COMPLETE.format(body=textwrap.dedent(body).strip())
 
 
-def book_in(folder: Path) -> MakeBook:
+def book_in(folder):
     """Return a function that writes a book of one chapter, in step."""
 
-    def make(body: str = "print(profile, seed)", *, text: str | None = None) -> Chapter:
+    def make(body="print(profile, seed)", *, text=None):
         (folder / "notebooks").mkdir(exist_ok=True)
         (folder / "intro.md").write_text("# Preface\n")
         (folder / "_toc.yml").write_text(
@@ -123,7 +121,7 @@ def book_in(folder: Path) -> MakeBook:
     return make
 
 
-def write_pair(chapter: Chapter) -> str:
+def write_pair(chapter):
     """Write the notebook that the site would make; return its text."""
     source = read_source(chapter)
     page = [
@@ -137,13 +135,13 @@ def write_pair(chapter: Chapter) -> str:
 
 
 @pytest.fixture
-def make_book(tmp_path: Path) -> MakeBook:
+def make_book(tmp_path):
     """A book in a folder of its own."""
     return book_in(tmp_path)
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[tuple[str, ...] | None]:
+def nursery():
     """The command of a kernel born with its libraries, where the system can do that."""
     if not hasattr(os, "pidfd_open"):
         yield None
@@ -169,9 +167,7 @@ def nursery() -> Iterator[tuple[str, ...] | None]:
 
 
 @pytest.fixture
-def fast_kernels(
-    nursery: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def fast_kernels(nursery, monkeypatch):
     """Start no kernel anew: it forks, so not for tests of what a new one is given."""
     if nursery is not None:
         monkeypatch.setattr(execute, "KERNEL", nursery)

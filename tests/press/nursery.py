@@ -24,7 +24,7 @@ LIBRARIES = [
 ]
 
 
-def serve(address: str) -> None:
+def serve(address):
     """Import the libraries; then start a kernel for each who asks."""
     for name in LIBRARIES:
         importlib.import_module(name)
@@ -41,7 +41,7 @@ def serve(address: str) -> None:
             client.close()
 
 
-def watch(client: socket.socket) -> None:
+def watch(client):
     """Start the kernel of a client, and see both to their end."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     request, streams, _, _ = socket.recv_fds(client, 1 << 20, 3)
@@ -60,7 +60,7 @@ def watch(client: socket.socket) -> None:
     os._exit(0)
 
 
-def be_kernel(request: dict, streams: list[int]) -> None:
+def be_kernel(request, streams):
     """Turn this process into the kernel."""
     os.setsid()
     for number, stream in enumerate(streams):
@@ -75,7 +75,7 @@ def be_kernel(request: dict, streams: list[int]) -> None:
     sys.exit()
 
 
-def ask(address: str, arguments: list[str]) -> None:
+def ask(address, arguments):
     """Ask for a kernel; end as it does."""
     folder, environment = os.getcwd(), dict(os.environ)  # noqa: PTH109
     request = {

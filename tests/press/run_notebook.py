@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 
-def main(path: str) -> None:
+def main(path):
     """Execute the notebook in the current folder."""
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(notebook, kernel_name="python3", timeout=600)

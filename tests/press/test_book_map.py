@@ -1,7 +1,5 @@
 """The map of the preface shows what the chapters say that they need."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,7 @@ need**: {needs} · **Keep**: it
 """
 
 
-def test_needs_of_needs_are_not_drawn(tmp_path: Path) -> None:
+def test_needs_of_needs_are_not_drawn(tmp_path):
     (tmp_path / "notebooks").mkdir()
     lessons = []
     for number, (label, needs) in enumerate(
@@ -46,9 +44,7 @@ def test_needs_of_needs_are_not_drawn(tmp_path: Path) -> None:
         ([], "no part with lessons"),
     ],
 )
-def test_a_book_without_places_to_lead_to_is_said(
-    tmp_path: Path, texts: list[str], fault: str
-) -> None:
+def test_a_book_without_places_to_lead_to_is_said(tmp_path, texts, fault):
     (tmp_path / "notebooks").mkdir()
     names = ["01_a", "02_b"][: len(texts)]
     for name, text in zip(names, texts, strict=True):
@@ -59,14 +55,14 @@ def test_a_book_without_places_to_lead_to_is_said(
         draw(tmp_path)
 
 
-def test_every_lesson_but_the_first_needs_one_before() -> None:
+def test_every_lesson_but_the_first_needs_one_before():
     lessons = [lesson for _, row in parts_of(ROOT) for lesson in row]
     alone = [label for label, needs in needs_of(lessons).items() if not needs]
     assert len(lessons) == 25
     assert alone == ["ch-accuracy"]
 
 
-def test_each_box_leads_to_its_chapter() -> None:
+def test_each_box_leads_to_its_chapter():
     picture = draw(ROOT)
     for _, row in parts_of(ROOT):
         for lesson in row:

@@ -4,18 +4,15 @@ The published ones were executed in the full profile; `make check` proves that t
 fresh.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from press import execute
-from press.layout import Chapter, list_chapters
+from press.layout import list_chapters
 from press.source import parameter_values, read_source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +23,7 @@ RANGE = re.compile(
 )
 
 
-def ends_of(text: str) -> dict[str, list[Any]]:
+def ends_of(text):
     """By parameter, the first and the last value that it may have."""
     ends = {}
     for name, low, high, choices in RANGE.findall(text):
@@ -38,9 +35,7 @@ def ends_of(text: str) -> dict[str, list[Any]]:
 
 
 @pytest.fixture(autouse=True)
-def measured_once(
-    fast_kernels: None, rows_once: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def measured_once(fast_kernels, rows_once, monkeypatch):
     """What chapters and tests of studies both look at is measured by the first."""
     monkeypatch.setenv("KERNEL_FIRST", str(rows_once))
 
@@ -61,14 +56,14 @@ def measured_once(
         if end == 0 or ends_of(chapter.source.read_text("utf-8"))
     ],
 )
-def test_quick(chapter: Chapter, end: int) -> None:
+def test_quick(chapter, end):
     source = read_source(chapter)
     text = chapter.source.read_text("utf-8")
     own = {name: ends[end] for name, ends in ends_of(text).items()}
     execute.execute(source, parameters={**COMMON, "seed": end + 1, **own})
 
 
-def test_every_parameter_states_its_range() -> None:
+def test_every_parameter_states_its_range():
     """Or says that any value will do; the common ones are explained in the preface."""
     bare = []
     for chapter in list_chapters(ROOT):
@@ -94,5 +89,5 @@ def test_every_parameter_states_its_range() -> None:
         ("3 to 4, without a colon", None),
     ],
 )
-def test_comments_state_the_ends_of_ranges(comment: str, ends: Any) -> None:
+def test_comments_state_the_ends_of_ranges(comment, ends):
     assert ends_of(f"seed = 0\nx = 1  # {comment}\n").get("x") == ends

@@ -1,7 +1,5 @@
 """Each fault of a book is found once, and said with its remedy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 
@@ -9,17 +7,16 @@ import pytest
 
 from press.checks import check
 from press.claims import is_test
-from press.layout import Chapter
 from press.source import METADATA, read_source, render
 from press.stamps import STAMP, input_hashes
 from press.status import write_status
 
-from .conftest import MakeBook, complete, write_pair
+from .conftest import complete, write_pair
 
 Edit = Callable[[str], str]
 
 
-def pretend_publish(chapter: Chapter, outputs: list[dict] | None = None) -> None:
+def pretend_publish(chapter, outputs=None):
     """Publish without running: stamp the source, give its first cell outputs."""
     write_pair(chapter)
     notebook = read_source(chapter).notebook
@@ -42,17 +39,17 @@ def pretend_publish(chapter: Chapter, outputs: list[dict] | None = None) -> None
     write_status(chapter.root)
 
 
-def faults(chapter: Chapter) -> list[str]:
+def faults(chapter):
     return [str(problem) for problem in check(chapter.root)]
 
 
-def test_a_good_book_has_none(make_book: MakeBook) -> None:
+def test_a_good_book_has_none(make_book):
     chapter = make_book()
     pretend_publish(chapter)
     assert faults(chapter) == []
 
 
-def test_a_stale_chapter(make_book: MakeBook) -> None:
+def test_a_stale_chapter(make_book):
     chapter = make_book()
     assert any("stale: it was never executed; make book" in f for f in faults(chapter))
     pretend_publish(chapter)
@@ -63,7 +60,7 @@ def test_a_stale_chapter(make_book: MakeBook) -> None:
     ]
 
 
-def test_a_pair_out_of_step(make_book: MakeBook) -> None:
+def test_a_pair_out_of_step(make_book):
     chapter = make_book()
     pretend_publish(chapter)
     text = chapter.pair.read_text()
@@ -75,11 +72,11 @@ def test_a_pair_out_of_step(make_book: MakeBook) -> None:
     assert faults(chapter) == ["notebooks/01_small.ipynb: missing; make book"]
 
 
-def cut(start: str, end: str) -> Edit:
+def cut(start, end):
     return lambda text: text[: text.index(start)] + text[text.index(end) :]
 
 
-def swap(old: str, new: str) -> Edit:
+def swap(old, new):
     return lambda text: text.replace(old, new)
 
 
@@ -120,7 +117,7 @@ say("Two.")"""
         (swap("print(profile, seed)", FIGURE), "a figure's cell that also says"),
     ],
 )
-def test_faults_of_the_text(make_book: MakeBook, edit: Edit, fault: str) -> None:
+def test_faults_of_the_text(make_book, edit, fault):
     chapter = make_book(text=edit(complete()))
     pretend_publish(chapter)
     found = faults(chapter)
@@ -128,21 +125,21 @@ def test_faults_of_the_text(make_book: MakeBook, edit: Edit, fault: str) -> None
     assert all(line.startswith("notebooks/01_small.md") for line in found), found
 
 
-def test_a_long_cell_may_be_tagged(make_book: MakeBook) -> None:
+def test_a_long_cell_may_be_tagged(make_book):
     body = ":tags: [long]\n\n" + "print(seed)\n" * 16
     chapter = make_book(text=swap("print(profile, seed)", body)(complete()))
     pretend_publish(chapter)
     assert faults(chapter) == []
 
 
-def test_code_that_is_not_shown_may_be_long(make_book: MakeBook) -> None:
+def test_code_that_is_not_shown_may_be_long(make_book):
     line = 'claim("One and one make two.", 1 + 1 == 2)\n'
     chapter = make_book(text=swap(line, line * 16)(complete()))
     pretend_publish(chapter)
     assert faults(chapter) == []
 
 
-def test_a_wide_line_is_named(make_book: MakeBook) -> None:
+def test_a_wide_line_is_named(make_book):
     wide = f"x = '{'y' * 80}'"
     chapter = make_book(text=swap("print(profile, seed)", f"1\n{wide}")(complete()))
     pretend_publish(chapter)
@@ -152,14 +149,14 @@ def test_a_wide_line_is_named(make_book: MakeBook) -> None:
     ]
 
 
-def test_a_problem_names_its_line(make_book: MakeBook) -> None:
+def test_a_problem_names_its_line(make_book):
     chapter = make_book(text=swap("print(profile, seed)", "x = 1\n" * 16)(complete()))
     pretend_publish(chapter)
     line = chapter.source.read_text().splitlines().index("x = 1") + 1
     assert faults(chapter)[0].startswith(f"notebooks/01_small.md:{line}: 16 lines")
 
 
-def test_a_claim_that_is_never_said(make_book: MakeBook) -> None:
+def test_a_claim_that_is_never_said(make_book):
     chapter = make_book()
     pretend_publish(chapter)
     text = chapter.published.read_text().replace("robustbook_claim", "other")
@@ -168,7 +165,7 @@ def test_a_claim_that_is_never_said(make_book: MakeBook) -> None:
     assert "cell 01_small-004: a claim that is never said" in found
 
 
-def test_an_address_of_memory_is_seen(make_book: MakeBook) -> None:
+def test_an_address_of_memory_is_seen(make_book):
     chapter = make_book()
     text = "<A at 0x7f00aa11bb>"
     pretend_publish(
@@ -178,7 +175,7 @@ def test_an_address_of_memory_is_seen(make_book: MakeBook) -> None:
     assert "cell 01_small-003: shows a memory address" in found
 
 
-def test_published_with_another_profile(make_book: MakeBook) -> None:
+def test_published_with_another_profile(make_book):
     chapter = make_book()
     pretend_publish(chapter)
     text = chapter.published.read_text().replace('"full"', '"quick"')
@@ -187,7 +184,7 @@ def test_published_with_another_profile(make_book: MakeBook) -> None:
     assert any("published with profile quick" in line for line in faults(chapter))
 
 
-def test_strays(make_book: MakeBook) -> None:
+def test_strays(make_book):
     chapter = make_book()
     pretend_publish(chapter)
     for folder in (chapter.pair.parent, chapter.published.parent):
@@ -214,7 +211,7 @@ def test_strays(make_book: MakeBook) -> None:
         ),
     ],
 )
-def test_table_of_contents(make_book: MakeBook, toc: str, fault: str) -> None:
+def test_table_of_contents(make_book, toc, fault):
     chapter = make_book()
     pretend_publish(chapter)
     (chapter.root / "_toc.yml").write_text(toc)
@@ -222,7 +219,7 @@ def test_table_of_contents(make_book: MakeBook, toc: str, fault: str) -> None:
     assert found.startswith(f"_toc.yml: {fault}") or fault in found
 
 
-def test_status_out_of_step(make_book: MakeBook) -> None:
+def test_status_out_of_step(make_book):
     chapter = make_book()
     pretend_publish(chapter)
     (chapter.root / "book" / "status.md").unlink()

@@ -1,7 +1,5 @@
 """The claims ledger: what is read, what is wrong with it, and the book's own."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -21,9 +19,9 @@ from press.claims import (
     ledger_file,
     read_ledger,
 )
-from press.layout import BookError, Chapter, list_chapters
+from press.layout import BookError, list_chapters
 
-from .conftest import MakeBook, complete
+from .conftest import complete
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,7 +85,7 @@ print(profile, seed)
 
 
 @pytest.fixture
-def book(make_book: MakeBook) -> Chapter:
+def book(make_book):
     """Return a book of one chapter with labels, and with a ledger that is right."""
     text = complete().replace("We add.\n", f"We add.\n\n{BLOCKS}")
     chapter = make_book(text=text)
@@ -97,12 +95,12 @@ def book(make_book: MakeBook) -> Chapter:
     return chapter
 
 
-def write(chapter: Chapter, text: str) -> None:
+def write(chapter, text):
     ledger_file(chapter.root).parent.mkdir(exist_ok=True)
     ledger_file(chapter.root).write_text(text, encoding="utf-8")
 
 
-def glue(chapter: Chapter, **values: object) -> None:
+def glue(chapter, **values):
     """Pretend that the executed chapter has glued some values."""
     outputs = [
         {
@@ -122,7 +120,7 @@ def glue(chapter: Chapter, **values: object) -> None:
     chapter.published.write_text(json.dumps({"cells": cells}), encoding="utf-8")
 
 
-def test_a_good_ledger_is_read_and_has_no_fault(book: Chapter) -> None:
+def test_a_good_ledger_is_read_and_has_no_fault(book):
     ledger = read_ledger(book.root)
     assert [claim.id for claim in ledger.claims] == ["paper-adds", "paper-always"]
     first, second = ledger.claims
@@ -133,11 +131,11 @@ def test_a_good_ledger_is_read_and_has_no_fault(book: Chapter) -> None:
     assert list(ledger_faults(book.root)) == []
 
 
-def test_a_book_without_ledger_has_no_fault(make_book: MakeBook) -> None:
+def test_a_book_without_ledger_has_no_fault(make_book):
     assert list(ledger_faults(make_book().root)) == []
 
 
-def test_evidence_is_linked_by_the_right_role(book: Chapter) -> None:
+def test_evidence_is_linked_by_the_right_role(book):
     places = find_evidence(book.root)
     roles = {label: place.role for label, place in places.items()}
     assert roles == {
@@ -150,7 +148,7 @@ def test_evidence_is_linked_by_the_right_role(book: Chapter) -> None:
     }
 
 
-def test_evidence_leads_to_the_tested_cell_that_follows(book: Chapter) -> None:
+def test_evidence_leads_to_the_tested_cell_that_follows(book):
     places = find_evidence(book.root)
     lines = book.source.read_text(encoding="utf-8").splitlines()
     line = places["fig-sum"].test
@@ -204,7 +202,7 @@ PLACE = 'document = "paper"\nplace = "Section'
         ("We counted", "{glue:text}`accuracy-count:d`", "no value accuracy-count in"),
     ],
 )
-def test_each_fault_is_said(book: Chapter, old: str, new: str, fault: str) -> None:
+def test_each_fault_is_said(book, old, new, fault):
     assert old in LEDGER
     write(book, LEDGER.replace(old, new))
     found = [f"{where}: {what}; {do}" for where, what, do in ledger_faults(book.root)]
@@ -212,7 +210,7 @@ def test_each_fault_is_said(book: Chapter, old: str, new: str, fault: str) -> No
     assert any(fault in line for line in found), found
 
 
-def test_faults_are_among_those_of_the_book(book: Chapter) -> None:
+def test_faults_are_among_those_of_the_book(book):
     write(book, LEDGER.replace('"holds"', '"true"'))
     problems = [str(problem) for problem in check(book.root)]
     assert any("verdict: 'true'" in problem for problem in problems)
@@ -226,19 +224,19 @@ def test_faults_are_among_those_of_the_book(book: Chapter) -> None:
         "For $K = 3$ and batches of 16.",
     ],
 )
-def test_numbers_that_are_not_measured_may_stand(book: Chapter, text: str) -> None:
+def test_numbers_that_are_not_measured_may_stand(book, text):
     glue(book, sum_share=0.25)
     write(book, LEDGER.replace("We counted.", text))
     assert list(ledger_faults(book.root)) == []
 
 
-def test_a_finding_may_quote_the_numbers_of_the_claim(book: Chapter) -> None:
+def test_a_finding_may_quote_the_numbers_of_the_claim(book):
     text = LEDGER.replace("make $2$.", "make 2.5.").replace("We", "Not 2.5, we")
     write(book, text)
     assert list(ledger_faults(book.root)) == []
 
 
-def test_values_come_from_the_executed_chapter(book: Chapter) -> None:
+def test_values_come_from_the_executed_chapter(book):
     values = {"share": 0.1234, "low": -1.5, "name": "Adam", "many": 12}
     glue(book, **{f"sum_{name}": value for name, value in values.items()})
     text = "{glue:text}`sum-share:.1%`, {glue:text}`sum-low:.2f`, {glue:text}`sum-name`"
@@ -256,7 +254,7 @@ def test_values_come_from_the_executed_chapter(book: Chapter) -> None:
         insert_values("{glue:text}`sum-share`", book.root)
 
 
-def test_the_book_has_a_ledger_without_fault() -> None:
+def test_the_book_has_a_ledger_without_fault():
     found = list(ledger_faults(ROOT))
     assert found == []
     ledger = read_ledger(ROOT)
@@ -267,7 +265,7 @@ def test_the_book_has_a_ledger_without_fault() -> None:
     assert len(ledger.first) == 10
 
 
-def test_every_quotation_stands_in_its_document() -> None:
+def test_every_quotation_stands_in_its_document():
     """The documents are not ours to hand on: name a folder ``paper.txt``, … is in."""
     folder = os.environ.get("ROBUSTBOOK_SOURCES")
     if not folder:
@@ -285,7 +283,7 @@ def test_every_quotation_stands_in_its_document() -> None:
     assert missing == []
 
 
-def _plain(text: str) -> str:
+def _plain(text):
     """Leave out what a text loses or gains in print: spaces, hyphens, quotes, marks.
 
     Lines of single letters are what is left of indices.
@@ -299,13 +297,13 @@ def _plain(text: str) -> str:
     return re.sub(marks, "", text).casefold()
 
 
-def _pattern(quote: str) -> str:
+def _pattern(quote):
     """Return what to look for: the words, with anything for formulas and gaps."""
     words = (_plain(part).strip(".,:;") for part in re.split(r"\$[^$]*\$|…", quote))
     return ".{0,700}?".join(map(re.escape, words))
 
 
-def test_lessons_link_to_an_audit_and_audits_to_the_ledger() -> None:
+def test_lessons_link_to_an_audit_and_audits_to_the_ledger():
     for chapter in list_chapters(ROOT):
         link = "claim" if chapter.is_audit else "-audit-"
         assert link in chapter.source.read_text(encoding="utf-8"), chapter.name

@@ -24,11 +24,9 @@ import shutil
 import subprocess
 import tarfile
 import venv
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -55,7 +53,7 @@ SAMPLE = [
 pytestmark = pytest.mark.slow
 
 
-def chosen() -> list[Chapter]:
+def chosen():
     """Return the chapters to execute."""
     chapters = list_chapters(ROOT)
     if ALL:
@@ -63,7 +61,7 @@ def chosen() -> list[Chapter]:
     sample: list[Chapter] = []
     for pattern in SAMPLE:
 
-        def does(chapter: Chapter, pattern: str = pattern) -> bool:
+        def does(chapter, pattern=pattern):
             text = chapter.source.read_text("utf-8")
             return re.search(pattern, text, re.MULTILINE) is not None
 
@@ -81,14 +79,12 @@ class Runtime:
     files: tuple[str, ...]
 
     @property
-    def python(self) -> Path:
+    def python(self):
         """Its interpreter."""
         scripts = "Scripts" if os.name == "nt" else "bin"
         return self.folder / "venv" / scripts / "python"
 
-    def run(
-        self, *arguments: str | Path, network: bool, cwd: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments, network, cwd=None):
         """Run its interpreter with nothing of this checkout in sight."""
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
@@ -116,13 +112,13 @@ class Runtime:
             check=False,
         )
 
-    def execute(self, notebook: Path, *, network: bool, cwd: Path) -> dict[str, Any]:
+    def execute(self, notebook, *, network, cwd):
         """Execute a notebook; return the summary of ``run_notebook.py``."""
         done = self.run(DRIVER, notebook, network=network, cwd=cwd)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def version(self, package: str) -> str:
+    def version(self, package):
         """Return the version of a package that it has."""
         code = f"from importlib.metadata import version; print(version({package!r}))"
         done = self.run("-c", code, network=False)
@@ -130,7 +126,7 @@ class Runtime:
         return done.stdout.strip()
 
 
-def tracked() -> list[str]:
+def tracked():
     """Return the files that a release of this checkout has."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False
@@ -141,7 +137,7 @@ def tracked() -> list[str]:
     return [name for name in names if name and (ROOT / name).is_file()]
 
 
-def bring(distributions: Iterable[metadata.Distribution], target: Path) -> None:
+def bring(distributions, target):
     """Put packages of this environment into another one."""
     for distribution in distributions:
         for file in distribution.files or ():
@@ -157,7 +153,7 @@ def bring(distributions: Iterable[metadata.Distribution], target: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def runtime(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
+def runtime(tmp_path_factory):
     """Return an environment with Jupyter and torch, as Colab is one."""
     folder = tmp_path_factory.mktemp("runtime")
     release = folder / f"v{__version__}.tar.gz"
@@ -183,7 +179,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Runtime:
 
 
 @pytest.fixture(scope="module")
-def prepared(runtime: Runtime) -> Runtime:
+def prepared(runtime):
     """Return that environment after the install cell was run in it."""
     torch = runtime.version("torch")
     notebook = nbformat.read(list_chapters(ROOT)[0].pair, as_version=4)
@@ -203,12 +199,12 @@ def prepared(runtime: Runtime) -> Runtime:
     return runtime
 
 
-def test_what_is_installed_fits_together(prepared: Runtime) -> None:
+def test_what_is_installed_fits_together(prepared):
     done = prepared.run("-m", "pip", "check", network=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_release_brings_every_file_that_chapters_read(prepared: Runtime) -> None:
+def test_the_release_brings_every_file_that_chapters_read(prepared):
     code = (
         "import robustbook; from pathlib import Path;"
         "here = Path(robustbook.__file__).parent;"
@@ -230,8 +226,8 @@ def test_the_release_brings_every_file_that_chapters_read(prepared: Runtime) -> 
 
 @pytest.mark.parametrize("chapter", chosen(), ids=lambda chapter: chapter.name)
 def test_a_notebook_runs_with_what_its_install_cell_brought(
-    prepared: Runtime, chapter: Chapter, tmp_path: Path
-) -> None:
+    prepared, chapter, tmp_path
+):
     summary = prepared.execute(chapter.pair, network=False, cwd=tmp_path)
     assert summary["error"] == ""
     # The second time, the cell does nothing, and needs no network for it.

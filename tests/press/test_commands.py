@@ -1,31 +1,25 @@
 """The commands on chapters, as typed."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from press import commands
 from press.source import write_whole
 
-from .conftest import MakeBook
-
 pytestmark = pytest.mark.usefixtures("fast_kernels")
 
 
-def command(folder: Path, *words: str) -> Result:
+def command(folder, *words):
     with contextlib.chdir(folder):
         return CliRunner().invoke(commands.app, words)
 
 
 @pytest.mark.slow
-def test_publish_check_and_stale(make_book: MakeBook) -> None:
+def test_publish_check_and_stale(make_book):
     chapter = make_book()
     root = chapter.root
     assert "stale" in command(root, "check").stdout
@@ -46,7 +40,7 @@ def test_publish_check_and_stale(make_book: MakeBook) -> None:
 
 
 @pytest.mark.slow
-def test_run_with_parameters(make_book: MakeBook, tmp_path: Path) -> None:
+def test_run_with_parameters(make_book, tmp_path):
     chapter = make_book("print(profile, seed + 1)")
     output = tmp_path / "mine.ipynb"
     done = command(
@@ -59,14 +53,14 @@ def test_run_with_parameters(make_book: MakeBook, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_run_says_what_failed(make_book: MakeBook) -> None:
+def test_run_says_what_failed(make_book):
     done = command(make_book("1 / 0").root, "run", "01")
     assert done.exit_code == 1
     assert done.stderr.startswith("press: 01_small failed in the cell at ")
     assert "Traceback (most recent call last)\nCell" not in done.stdout
 
 
-def test_sync_takes_what_the_site_made(make_book: MakeBook) -> None:
+def test_sync_takes_what_the_site_made(make_book):
     chapter = make_book()
     made = chapter.root / "_build/html/_sources/notebooks" / chapter.pair.name
     write_whole(made, chapter.pair.read_text())
@@ -94,15 +88,13 @@ def test_sync_takes_what_the_site_made(make_book: MakeBook) -> None:
         ),
     ],
 )
-def test_mistakes_are_one_line(
-    make_book: MakeBook, words: list[str], message: str
-) -> None:
+def test_mistakes_are_one_line(make_book, words, message):
     done = command(make_book("1 / 0").root, *words)
     assert done.exit_code == 2
     assert done.stderr == f"press: {message}\n"
 
 
-def test_no_book(tmp_path: Path) -> None:
+def test_no_book(tmp_path):
     """As a program, once."""
     done = subprocess.run(
         [sys.executable, "-m", "press", "check"],
@@ -117,7 +109,7 @@ def test_no_book(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["check", "sync", "publish", "run"])
 @pytest.mark.parametrize("name", ["here", "gone"])
-def test_no_book_in_the_named_folder(tmp_path: Path, word: str, name: str) -> None:
+def test_no_book_in_the_named_folder(tmp_path, word, name):
     (tmp_path / "here").mkdir()
     words = [word, "--root", name, *(["1"] if word == "run" else [])]
     done = command(tmp_path, *words)
@@ -129,5 +121,5 @@ def test_no_book_in_the_named_folder(tmp_path: Path, word: str, name: str) -> No
 
 
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1", "mps"])
-def test_devices(device: str) -> None:
+def test_devices(device):
     assert commands._parse(None, device=device) == {"device": device}

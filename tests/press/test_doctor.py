@@ -1,7 +1,5 @@
 """The doctor names what is missing, and the command that gets it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -10,11 +8,11 @@ import pytest
 from press import doctor
 
 
-def findings(run: bool = False) -> dict[str, tuple[str, str]]:
+def findings(run=False):
     return {name: (found, mend) for name, found, mend in doctor.diagnose(run=run)}
 
 
-def test_it_runs_where_nothing_is_installed() -> None:
+def test_it_runs_where_nothing_is_installed():
     # -S: no site-packages. -I: no PYTHONPATH, nor the folder of the file.
     done = subprocess.run(
         [sys.executable, "-I", "-S", doctor.__file__],
@@ -29,40 +27,38 @@ def test_it_runs_where_nothing_is_installed() -> None:
     assert done.stdout.endswith("1 to mend; start at the top\n")
 
 
-def test_versions_are_those_of_this_python() -> None:
+def test_versions_are_those_of_this_python():
     versions = doctor.show_versions()
     assert versions["python"].endswith(sys.executable)
     assert all(versions[name][0].isdigit() for name in doctor.PACKAGES)
 
 
-def answer(
-    words: tuple[str, ...], status: int, out: str = "", err: str = ""
-) -> subprocess.CompletedProcess[str]:
+def answer(words, status, out="", err=""):
     return subprocess.CompletedProcess(words, status, out, err)
 
 
 @pytest.fixture
-def no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_conflict(monkeypatch):
     """Pip, which takes seconds, finds none."""
     monkeypatch.setattr(doctor, "_run", lambda *words: answer(words, 0, "No conflict."))
 
 
 @pytest.mark.usefixtures("no_conflict")
-def test_a_good_set_up_is_ready(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_good_set_up_is_ready(capsys):
     assert doctor.main([]) == 0
     said = capsys.readouterr().out
     assert "chapter 02" in said
     assert said.endswith("\nready\n")
 
 
-def test_packages_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_do_not_fit_are_named(monkeypatch):
     why = "torch 2.0 has requirement numpy<2, but you have numpy 2.4.6."
     monkeypatch.setattr(doctor, "_run", lambda *words: answer(words, 1, why))
     assert findings()["pip check"] == (why, "rm -rf .venv; make env")
 
 
 @pytest.mark.usefixtures("no_conflict")
-def test_a_folder_of_data_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_data_that_is_none(monkeypatch):
     monkeypatch.setenv("ROBUSTBOOK_DATA", "no/such/folder")
     assert findings()["data sets"] == (
         "ROBUSTBOOK_DATA=no/such/folder, not a folder",
@@ -71,15 +67,15 @@ def test_a_folder_of_data_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_chapter_that_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chapter_that_does_not_run(monkeypatch):
     monkeypatch.setattr(doctor, "TRIAL", "99")
     why, mend = findings(run=True)["chapter 99"]
     assert why.startswith("press: no chapter '99'")
     assert mend == "make rerun CHAPTER=99"
 
 
-def test_a_program_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(*_: object, **__: object) -> None:
+def test_a_program_that_hangs_is_given_up(monkeypatch):
+    def hang(*_, **__):
         raise subprocess.TimeoutExpired("python", 900)
 
     monkeypatch.setattr(doctor.subprocess, "run", hang)

@@ -1,16 +1,12 @@
 """Chapters are found by name, number or path."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from press.layout import BookError, book_root, find_chapter, list_chapters
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path):
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "_toc.yml").touch()
     for name in ("02_two", "01_one", "12_twelve"):
@@ -18,43 +14,41 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_chapters_are_listed_in_order(root: Path) -> None:
+def test_chapters_are_listed_in_order(root):
     assert [c.name for c in list_chapters(root)] == ["01_one", "02_two", "12_twelve"]
 
 
 @pytest.mark.parametrize(
     "wanted", ["02_two", "2", "02", "notebooks/02_two.md", "book/chapters/02_two.ipynb"]
 )
-def test_a_chapter_has_many_names(root: Path, wanted: str) -> None:
+def test_a_chapter_has_many_names(root, wanted):
     assert find_chapter(root, wanted).name == "02_two"
 
 
 @pytest.mark.parametrize("wanted", ["3", "two", "1_one", ""])
-def test_no_such_chapter(root: Path, wanted: str) -> None:
+def test_no_such_chapter(root, wanted):
     with pytest.raises(BookError, match=r"this book has 01_one, 02_two, 12_twelve"):
         find_chapter(root, wanted)
 
 
-def test_one_number_for_two_chapters(root: Path) -> None:
+def test_one_number_for_two_chapters(root):
     (root / "notebooks" / "02_more.md").touch()
     with pytest.raises(BookError, match="no chapter '2'"):
         find_chapter(root, "2")
 
 
-def test_a_name_that_is_no_name(root: Path) -> None:
+def test_a_name_that_is_no_name(root):
     (root / "notebooks" / "Third.md").touch()
     with pytest.raises(BookError, match=r"notebooks/Third.md: expected a name"):
         list_chapters(root)
 
 
-def test_the_root_is_found_from_below(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_root_is_found_from_below(root, monkeypatch):
     monkeypatch.chdir(root / "notebooks")
     assert book_root() == root.resolve()
 
 
-def test_no_book_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_book_here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BookError, match="--root"):
         book_root()

@@ -9,12 +9,11 @@ import nbformat
 import pytest
 from nbconvert import MarkdownExporter
 
-from press.layout import Chapter
 from press.pairs import pair_faults, pair_text, revision, sync
 from press.source import read_source, write_whole
 from robustbook import __version__
 
-from .conftest import MakeBook, complete, write_pair
+from .conftest import complete, write_pair
 
 CONFIG = """\
 repository:
@@ -26,11 +25,11 @@ html:
 
 
 @pytest.fixture
-def chapter(make_book: MakeBook) -> Chapter:
+def chapter(make_book):
     return make_book()
 
 
-def test_the_code_is_that_of_the_source_without_outputs(chapter: Chapter) -> None:
+def test_the_code_is_that_of_the_source_without_outputs(chapter):
     pair = nbformat.read(chapter.pair, as_version=4)
     nbformat.validate(pair)
     code = [cell for cell in pair.cells if cell.cell_type == "code"]
@@ -43,7 +42,7 @@ def test_the_code_is_that_of_the_source_without_outputs(chapter: Chapter) -> Non
     assert list(pair_faults(read_source(chapter))) == []
 
 
-def test_no_notebook_holds_what_only_the_site_resolves() -> None:
+def test_no_notebook_holds_what_only_the_site_resolves():
     """Rendered as any notebook is, without an extension."""
     raw = re.compile(
         r"\{[a-z][\w:]*\}`|^ *(?:`{3,}|:{3,}) ?\{|^\([\w-]+\)=$", re.MULTILINE
@@ -56,8 +55,8 @@ def test_no_notebook_holds_what_only_the_site_resolves() -> None:
 
 
 def test_what_the_page_does_not_show_stands_before_the_next_code(
-    chapter: Chapter,
-) -> None:
+    chapter,
+):
     source = read_source(chapter)
     cells = source.notebook.cells
     first, second, hidden = (i for i, c in enumerate(cells) if c.cell_type == "code")
@@ -76,7 +75,7 @@ def test_what_the_page_does_not_show_stands_before_the_next_code(
     assert folded == [cells[hidden].id]
 
 
-def test_the_code_of_a_solution_is_folded_with_what_it_says(make_book) -> None:
+def test_the_code_of_a_solution_is_folded_with_what_it_says(make_book):
     fence = "```{code-cell} python\n1 + 1\n```\n\n"
     text = complete().replace("Two.\n", f"Two.\n\n{fence}")
     source = read_source(make_book(text=text))
@@ -89,7 +88,7 @@ def test_the_code_of_a_solution_is_folded_with_what_it_says(make_book) -> None:
     assert folded == ["1 + 1"]
 
 
-def test_sync_takes_what_the_site_made_of_this_text(chapter: Chapter) -> None:
+def test_sync_takes_what_the_site_made_of_this_text(chapter):
     made = chapter.root / "_build/html/_sources/notebooks" / chapter.pair.name
     assert sync(chapter.root) == []
     write_whole(made, chapter.pair.read_text())
@@ -103,11 +102,11 @@ def test_sync_takes_what_the_site_made_of_this_text(chapter: Chapter) -> None:
     assert list(pair_faults(read_source(chapter))) == ["made from another text"]
 
 
-def write_config(chapter: Chapter, text: str = CONFIG) -> None:
+def write_config(chapter, text=CONFIG):
     (chapter.root / "_config.yml").write_text(text, encoding="utf-8")
 
 
-def test_the_pair_installs_the_release_where_it_is_missing(chapter: Chapter) -> None:
+def test_the_pair_installs_the_release_where_it_is_missing(chapter):
     before = nbformat.read(chapter.pair, as_version=4).cells
     write_config(chapter)
     title, note, install, *rest = nbformat.reads(write_pair(chapter), 4).cells
@@ -122,7 +121,7 @@ def test_the_pair_installs_the_release_where_it_is_missing(chapter: Chapter) -> 
     ]
 
 
-def test_the_install_cell_does_nothing_where_the_release_is(chapter: Chapter) -> None:
+def test_the_install_cell_does_nothing_where_the_release_is(chapter):
     write_config(chapter)
     _, _, install, *_ = nbformat.reads(write_pair(chapter), 4).cells
     python = install.source.replace("    %pip install", "    ran.append(1)  # ")
@@ -136,14 +135,14 @@ def test_the_install_cell_does_nothing_where_the_release_is(chapter: Chapter) ->
 
 
 def test_without_a_repository_there_is_nothing_to_install_from(
-    chapter: Chapter,
-) -> None:
+    chapter,
+):
     before = chapter.pair.read_text()
     write_config(chapter, "title: ours\n")
     assert write_pair(chapter) == before
 
 
-def test_a_release_is_a_tag_and_what_comes_before_it_a_branch() -> None:
+def test_a_release_is_a_tag_and_what_comes_before_it_a_branch():
     assert revision("main", "2.0.1") == "v2.0.1"
     assert revision("main", "2.1.0.dev0") == "main"
     assert revision("main") in ("main", f"v{__version__}")

@@ -1,7 +1,5 @@
 """A resolved page in the Markdown that every notebook program shows."""
 
-from __future__ import annotations
-
 import pytest
 from docutils import nodes
 from docutils.core import publish_doctree
@@ -23,13 +21,13 @@ PAGE = PlainMarkdown(
 )
 
 
-def markdown(text: str) -> str:
+def markdown(text):
     """What becomes of reStructuredText."""
     parts = PAGE.cells(publish_doctree(text, settings_overrides={"report_level": 5}))
     return "\n\n".join(map(str, parts))
 
 
-def cell(index: int) -> nodes.container:
+def cell(index):
     return nodes.container(nb_element="cell_code", cell_index=index)
 
 

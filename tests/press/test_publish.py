@@ -1,11 +1,8 @@
 """Chapters run in this Python, all or nothing, and repeat byte for byte."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-from pathlib import Path
 
 import nbformat
 import pytest
@@ -16,8 +13,6 @@ from press.publish import PUBLISHED, publish, rerun
 from press.source import read_source
 from press.stamps import read_stamp, staleness
 from press.status import render_status, status_page
-
-from .conftest import MakeBook
 
 pytestmark = pytest.mark.slow
 fast = pytest.mark.usefixtures("fast_kernels")
@@ -35,11 +30,11 @@ plt.show()
 """
 
 
-def published(chapter: Chapter) -> nbformat.NotebookNode:
+def published(chapter):
     return nbformat.read(chapter.published, as_version=4)
 
 
-def text_of(chapter: Chapter | Path) -> str:
+def text_of(chapter):
     path = chapter.published if isinstance(chapter, Chapter) else chapter
     text = "".join(
         output.get("text", "") or output.get("data", {}).get("text/plain", "")
@@ -49,7 +44,7 @@ def text_of(chapter: Chapter | Path) -> str:
     return re.sub(r"One and \w+ make two\.", "", text)  # every small book claims it
 
 
-def test_publishing_repeats_byte_for_byte(make_book: MakeBook) -> None:
+def test_publishing_repeats_byte_for_byte(make_book):
     chapter = make_book(VARIED)
     assert publish([chapter]) == []
     first = chapter.published.read_bytes()
@@ -60,7 +55,7 @@ def test_publishing_repeats_byte_for_byte(make_book: MakeBook) -> None:
 
 
 @fast
-def test_the_published_chapter_is_its_source_with_outputs(make_book: MakeBook) -> None:
+def test_the_published_chapter_is_its_source_with_outputs(make_book):
     chapter = make_book(VARIED)
     assert publish([chapter]) == []
     cells = published(chapter).cells
@@ -82,7 +77,7 @@ def test_the_published_chapter_is_its_source_with_outputs(make_book: MakeBook) -
 
 
 @fast
-def test_the_stamp(make_book: MakeBook) -> None:
+def test_the_stamp(make_book):
     chapter = make_book()
     assert staleness(chapter) == ["it was never executed"]
     assert publish([chapter]) == []
@@ -93,13 +88,13 @@ def test_the_stamp(make_book: MakeBook) -> None:
     assert stamp["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
 
 
-def test_it_runs_in_this_python_and_in_the_root(make_book: MakeBook) -> None:
+def test_it_runs_in_this_python_and_in_the_root(make_book):
     chapter = make_book("import os, sys\nprint(sys.executable)\nprint(os.getcwd())")
     output = rerun(chapter, parameters={})
     assert text_of(output).split() == [sys.executable, str(chapter.root)]
 
 
-def test_it_runs_the_package_of_the_book(make_book: MakeBook) -> None:
+def test_it_runs_the_package_of_the_book(make_book):
     chapter = make_book("import robustbook\nprint(robustbook.__file__)")
     package = chapter.root / "src" / "robustbook" / "__init__.py"
     package.parent.mkdir(parents=True)
@@ -108,7 +103,7 @@ def test_it_runs_the_package_of_the_book(make_book: MakeBook) -> None:
 
 
 @fast
-def test_a_failure_leaves_the_published_chapter(make_book: MakeBook) -> None:
+def test_a_failure_leaves_the_published_chapter(make_book):
     chapter = make_book("print('good')")
     assert publish([chapter]) == []
     before = chapter.published.read_bytes()
@@ -131,7 +126,7 @@ claim(f"Four is {4 - seed}.", 4 - seed == 4)
 
 
 @fast
-def test_a_false_claim_is_said_and_not_published(make_book: MakeBook) -> None:
+def test_a_false_claim_is_said_and_not_published(make_book):
     chapter = make_book(CLAIM)
     assert publish([chapter]) == []
     assert "✓ **Holds in this run.** Four is 4." in text_of(chapter)
@@ -145,7 +140,7 @@ def test_a_false_claim_is_said_and_not_published(make_book: MakeBook) -> None:
 
 
 @fast
-def test_a_warning_fails(make_book: MakeBook) -> None:
+def test_a_warning_fails(make_book):
     chapter = make_book("import warnings\nwarnings.warn('look out')")
     (failure,) = publish([chapter])
     assert isinstance(failure, ChapterError)
@@ -157,7 +152,7 @@ def test_a_warning_fails(make_book: MakeBook) -> None:
 
 
 @fast
-def test_a_kernel_that_dies_is_a_failure(make_book: MakeBook) -> None:
+def test_a_kernel_that_dies_is_a_failure(make_book):
     chapter = make_book("import os\nos.write(2, b'out of luck')\nos._exit(1)")
     (failure,) = publish([chapter])
     assert str(failure).startswith("01_small: ")
@@ -166,7 +161,7 @@ def test_a_kernel_that_dies_is_a_failure(make_book: MakeBook) -> None:
 
 
 @fast
-def test_rerun_leaves_the_book_alone(make_book: MakeBook) -> None:
+def test_rerun_leaves_the_book_alone(make_book):
     chapter = make_book()
     output = rerun(chapter, parameters={"profile": "full", "seed": 7})
     assert output == chapter.root / "_build" / "rerun" / "01_small_full.ipynb"
@@ -176,7 +171,7 @@ def test_rerun_leaves_the_book_alone(make_book: MakeBook) -> None:
 
 
 @fast
-def test_a_rerun_reads_as_the_notebook_does(make_book: MakeBook) -> None:
+def test_a_rerun_reads_as_the_notebook_does(make_book):
     chapter = make_book()
     resolved = chapter.pair.read_text().replace("We add.", "We add, as ever.")
     chapter.pair.write_text(resolved)
@@ -189,13 +184,13 @@ def test_a_rerun_reads_as_the_notebook_does(make_book: MakeBook) -> None:
     assert text_of(output) == "quick 8\n"
 
 
-def test_an_unknown_parameter(make_book: MakeBook) -> None:
+def test_an_unknown_parameter(make_book):
     with pytest.raises(BookError, match="no parameter 'sed'; it has profile, seed"):
         rerun(make_book(), parameters={"sed": 1})
 
 
 @fast
-def test_the_status_page(make_book: MakeBook) -> None:
+def test_the_status_page(make_book):
     chapter = make_book()
     assert publish([chapter]) == []
     page = status_page(chapter.root).read_text()
@@ -207,7 +202,7 @@ def test_the_status_page(make_book: MakeBook) -> None:
 
 
 @fast
-def test_chapters_run_side_by_side(make_book: MakeBook, tmp_path: Path) -> None:
+def test_chapters_run_side_by_side(make_book, tmp_path):
     first = make_book("print('one')")
     second = Chapter(tmp_path, "02_second")
     text = (

@@ -1,11 +1,8 @@
 """The site is built where something changed, and pictures are made lighter once."""
 
-from __future__ import annotations
-
 import base64
 import io
 import sys
-from pathlib import Path
 
 import nbformat
 import numpy as np
@@ -33,7 +30,7 @@ write_stamp(html, stamp_of(root))
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def root(tmp_path, monkeypatch):
     (tmp_path / "book").mkdir()
     (tmp_path / "book" / "a.md").write_text("# A\n")
     (tmp_path / "_config.yml").write_text("title: A\n")
@@ -41,19 +38,19 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def builds(root: Path) -> int:
+def builds(root):
     """How often the site was built since it was last built from nothing."""
     return len((root / "_build" / "html" / "built").read_text())
 
 
-def test_a_site_is_built_once_for_the_same_sources(root: Path) -> None:
+def test_a_site_is_built_once_for_the_same_sources(root):
     for _ in range(2):
         assert site.build_site(root) == root / "_build" / "html" / "index.html"
         assert site.is_fresh(root, root / "_build" / "html")
         assert builds(root) == 1
 
 
-def test_a_changed_page_is_built_on_what_there_is(root: Path) -> None:
+def test_a_changed_page_is_built_on_what_there_is(root):
     site.build_site(root)
     (root / "book" / "a.md").write_text("# B\n")
     assert not site.is_fresh(root, root / "_build" / "html")
@@ -62,7 +59,7 @@ def test_a_changed_page_is_built_on_what_there_is(root: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["_config.yml", "_toc.yml", "book/_static/a.css"])
-def test_what_every_page_shows_makes_all_anew(root: Path, file: str) -> None:
+def test_what_every_page_shows_makes_all_anew(root, file):
     site.build_site(root)
     (root / file).parent.mkdir(exist_ok=True)
     (root / file).write_text("changed\n")
@@ -70,36 +67,34 @@ def test_what_every_page_shows_makes_all_anew(root: Path, file: str) -> None:
     assert builds(root) == 1
 
 
-def test_the_promise_of_a_pdf_is_another_site(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_promise_of_a_pdf_is_another_site(root, monkeypatch):
     site.build_site(root)
     monkeypatch.setenv("ROBUSTBOOK_PDF", "1")
     assert not site.is_fresh(root, root / "_build" / "html")
 
 
-def test_a_build_with_a_warning_is_no_site(root: Path) -> None:
+def test_a_build_with_a_warning_is_no_site(root):
     (root / "book" / "a.md").write_text("bad\n")
     with pytest.raises(BookError, match="ended with status 3"):
         site.build_site(root)
     assert not site.is_fresh(root, root / "_build" / "html")
 
 
-def png(pixels: np.ndarray) -> bytes:
+def png(pixels):
     file = io.BytesIO()
     Image.fromarray(pixels.astype(np.uint8)).save(file, format="PNG", compress_level=0)
     return file.getvalue()
 
 
 @pytest.fixture
-def plot() -> np.ndarray:
+def plot():
     """Few colors, opaque."""
     pixels = np.full((120, 120, 4), 255)
     pixels[40:60, :, :3] = (0, 114, 178)
     return pixels
 
 
-def test_a_plot_is_lighter_and_looks_the_same(plot: np.ndarray) -> None:
+def test_a_plot_is_lighter_and_looks_the_same(plot):
     before = png(plot)
     assert len(before) > SMALL
     after = lighten(before)
@@ -109,7 +104,7 @@ def test_a_plot_is_lighter_and_looks_the_same(plot: np.ndarray) -> None:
     assert lighten(after) == after
 
 
-def test_transparent_small_and_rich_pictures_stay(plot: np.ndarray) -> None:
+def test_transparent_small_and_rich_pictures_stay(plot):
     see_through = plot.copy()
     see_through[0, 0, 3] = 0
     photo = np.random.default_rng(0).integers(0, 256, (120, 120, 3))
@@ -117,7 +112,7 @@ def test_transparent_small_and_rich_pictures_stay(plot: np.ndarray) -> None:
         assert lighten(picture) == picture
 
 
-def test_pictures_of_a_notebook_are_lightened(plot: np.ndarray) -> None:
+def test_pictures_of_a_notebook_are_lightened(plot):
     data = {"image/png": base64.b64encode(png(plot)).decode()}
     outputs = [nbformat.v4.new_output("display_data", data)]
     cell = nbformat.v4.new_code_cell("plot()", outputs=outputs)

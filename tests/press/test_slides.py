@@ -1,7 +1,5 @@
 """A lesson shown: headings, statements, figures and claims, the text as notes."""
 
-from __future__ import annotations
-
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
@@ -9,15 +7,15 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from press.layout import BookError
 from press.slides import slide_deck, write_slides
 
-from .conftest import MakeBook, write_pair
+from .conftest import write_pair
 
 
-def said(text: str, *tags: str) -> nbformat.NotebookNode:
+def said(text, *tags):
     output = new_output("display_data", {"text/markdown": text})
     return new_code_cell("say()", outputs=[output], metadata={"tags": list(tags)})
 
 
-def test_what_is_shown_and_what_is_said() -> None:
+def test_what_is_shown_and_what_is_said():
     page = new_notebook(
         cells=[
             new_markdown_cell(
@@ -51,7 +49,7 @@ def test_what_is_shown_and_what_is_said() -> None:
 
 
 @pytest.mark.slow
-def test_slides_are_those_of_the_published_chapter(make_book: MakeBook) -> None:
+def test_slides_are_those_of_the_published_chapter(make_book):
     pytest.importorskip("nbconvert")
     from press.publish import publish
 

@@ -7,10 +7,10 @@ import pytest
 from press.layout import BookError, Chapter
 from press.source import parameter_values, read_source, render, write_whole
 
-from .conftest import HEAD, MakeBook
+from .conftest import HEAD
 
 
-def test_places_are_lines_of_the_text(make_book: MakeBook) -> None:
+def test_places_are_lines_of_the_text(make_book):
     source = read_source(make_book())
     lines = source.chapter.source.read_text().splitlines()
     for index, cell in enumerate(source.notebook.cells):
@@ -25,7 +25,7 @@ def test_places_are_lines_of_the_text(make_book: MakeBook) -> None:
             assert first == cell.source.splitlines()[0]
 
 
-def test_parameters(make_book: MakeBook) -> None:
+def test_parameters(make_book):
     cell = (
         "```{code-cell} python\n:tags: [parameters]\n\n"
         'profile = "quick"\nseed: int = 3\nrates = [0.1, -2]\nn = 2 * 5\n```\n'
@@ -39,7 +39,7 @@ def test_parameters(make_book: MakeBook) -> None:
     }
 
 
-def test_cell_metadata_is_kept(make_book: MakeBook) -> None:
+def test_cell_metadata_is_kept(make_book):
     cell = (
         "```{code-cell} python\n---\nmystnb:\n  image:\n    alt: a line\n"
         "tags: [hide-input]\n---\n1\n```\n"
@@ -52,7 +52,7 @@ def test_cell_metadata_is_kept(make_book: MakeBook) -> None:
     assert "alt" in render(notebook)
 
 
-def test_broken_text_is_named(make_book: MakeBook) -> None:
+def test_broken_text_is_named(make_book):
     chapter = make_book()
     broken = HEAD + "```{code-cell} python\n---\na: [\n---\n1\n```\n"
     chapter.source.write_text(broken)
@@ -60,13 +60,11 @@ def test_broken_text_is_named(make_book: MakeBook) -> None:
         read_source(chapter)
 
 
-def test_write_whole_or_not_at_all(
-    make_book: MakeBook, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_whole_or_not_at_all(make_book, monkeypatch):
     chapter: Chapter = make_book()
     before = chapter.pair.read_bytes()
 
-    def fail(*args: object) -> None:
+    def fail(*args):
         raise OSError("disk full")
 
     monkeypatch.setattr("pathlib.Path.replace", fail)

@@ -1,7 +1,5 @@
 """A chapter is stale when what it was made from changed, and only then."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -12,7 +10,7 @@ from press.layout import Chapter
 from press.publish import publish
 from press.stamps import program, read_stamp, staleness
 
-from .conftest import MakeBook, book_in
+from .conftest import book_in
 
 PROVENANCE = Path(__file__).resolve().parents[2] / "src/robustbook/_store/provenance.py"
 
@@ -47,7 +45,7 @@ print(read("data/checkpoints/registry.json", "models", "a"))
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Chapter:
+def original(tmp_path_factory):
     """A chapter on a small package and its data, published."""
     chapter = book_in(tmp_path_factory.mktemp("book"))(BODY)
     package = chapter.root / "src" / "robustbook"
@@ -68,7 +66,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Chapter:
 
 
 @pytest.fixture
-def published(original: Chapter, tmp_path: Path) -> Chapter:
+def published(original, tmp_path):
     """A copy of it, which stays fresh."""
     shutil.copytree(original.root, tmp_path, dirs_exist_ok=True)
     chapter = Chapter(tmp_path, original.name)
@@ -76,7 +74,7 @@ def published(original: Chapter, tmp_path: Path) -> Chapter:
     return chapter
 
 
-def edit(chapter: Chapter, file: str, old: str, new: str) -> None:
+def edit(chapter, file, old, new):
     path = chapter.root / file
     text = path.read_text()
     assert old in text
@@ -94,9 +92,7 @@ def edit(chapter: Chapter, file: str, old: str, new: str) -> None:
         ("data/checkpoints/registry.json", "1", "3", "registry.json#/models/a changed"),
     ],
 )
-def test_an_input_makes_it_stale(
-    published: Chapter, file: str, old: str, new: str, reason: str
-) -> None:
+def test_an_input_makes_it_stale(published, file, old, new, reason):
     edit(published, file, old, new)
     (told,) = staleness(published)
     assert reason in told
@@ -115,20 +111,18 @@ def test_an_input_makes_it_stale(
         ("data/checkpoints/registry.json", "2", "3"),
     ],
 )
-def test_what_it_does_not_read_leaves_it_fresh(
-    published: Chapter, file: str, old: str, new: str
-) -> None:
+def test_what_it_does_not_read_leaves_it_fresh(published, file, old, new):
     edit(published, file, old, new)
     assert staleness(published) == []
 
 
-def test_data_that_is_gone_or_damaged_makes_it_stale(published: Chapter) -> None:
+def test_data_that_is_gone_or_damaged_makes_it_stale(published):
     (published.root / "data/results/noise.json").unlink()
     (published.root / "data/checkpoints/registry.json").write_text("{")
     assert len(staleness(published)) == 2
 
 
-def test_the_stamp_lists_what_was_read(published: Chapter) -> None:
+def test_the_stamp_lists_what_was_read(published):
     stamp = read_stamp(published)
     assert stamp is not None
     assert list(stamp["data"]) == [
@@ -138,7 +132,7 @@ def test_the_stamp_lists_what_was_read(published: Chapter) -> None:
 
 
 @pytest.mark.usefixtures("fast_kernels")
-def test_data_that_changes_during_the_run_is_not_stamped(make_book: MakeBook) -> None:
+def test_data_that_changes_during_the_run_is_not_stamped(make_book):
     chapter = make_book(
         "import json, os, pathlib, time\n"
         'path = pathlib.Path("data/x.json").resolve()\n'
@@ -152,7 +146,7 @@ def test_data_that_changes_during_the_run_is_not_stamped(make_book: MakeBook) ->
     assert "its inputs changed while it ran" in str(failure)
 
 
-def test_a_chapter_depends_on_the_commands_that_it_runs() -> None:
+def test_a_chapter_depends_on_the_commands_that_it_runs():
     assert program("text\n!cd {folder} && robustbook score a b\n") == (
         "import robustbook.cli"
     )

@@ -5,8 +5,6 @@ What was measured links to a figure whose caption says that it shows intervals, 
 section in which a cell says the claim with its numbers.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -37,26 +35,26 @@ ROLE = re.compile(r"\{[\w:]+\}`[^`]*`")
 SHOWN = re.compile(r"\b(interval|error bar|band|standard error)s?\b|±")
 
 
-def takeaways(text: str) -> list[str]:
+def takeaways(text):
     """The list under "Key takeaways", an item a line."""
     _, _, rest = text.partition("\n## Key takeaways\n")
     items = re.split(r"^- ", rest.partition("\n## ")[0], flags=re.MULTILINE)[1:]
     return [" ".join(item.split()) for item in items]
 
 
-def caption(text: str, name: str) -> str:
+def caption(text, name):
     """What stands below a figure, or nothing where the chapter has no such figure."""
     _, found, rest = text.partition(f"name: {name}\n")
     return rest.partition("\ntags:")[0].partition("\n---")[0] if found else ""
 
 
-def section(text: str, name: str) -> str:
+def section(text, name):
     """What stands under a labeled heading."""
     _, _, rest = text.partition(f"\n({name})=\n## ")
     return rest.partition("\n## ")[0]
 
 
-def rests_on_something(item: str, text: str) -> bool:
+def rests_on_something(item, text):
     """Whether a theorem, an interval or a claim is named, and is there."""
     if PROVED.search(item):
         return True
@@ -76,14 +74,14 @@ def rests_on_something(item: str, text: str) -> bool:
         "A is better than B ({ref}`sec-bars`).",
     ],
 )
-def test_a_sign_or_a_link_alone_is_nothing_to_rest_on(item: str) -> None:
+def test_a_sign_or_a_link_alone_is_nothing_to_rest_on(item):
     text = "name: fig-bars\ncaption: One bar for each.\n---\n(sec-bars)=\n## Bars\n"
     assert COMPARES.search(ROLE.sub("", item))
     assert not rests_on_something(item, text)
 
 
 @pytest.mark.parametrize("name", LESSONS)
-def test_a_takeaway_that_compares_rests_on_something(name: str) -> None:
+def test_a_takeaway_that_compares_rests_on_something(name):
     text = LESSONS[name].source.read_text(encoding="utf-8")
     assert takeaways(text)
     bare = [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from importlib.resources import files
-from typing import Any
 
 from .conftest import DESKTOP, PHONE
 
@@ -136,24 +135,24 @@ _tried: Counter[str] = Counter()
 _seen: defaultdict[str, set[int]] = defaultdict(set)
 
 
-def load(tab: Any) -> None:
+def load(tab):
     """Bring axe-core into a page, where colors change at once from now on."""
     tab.add_style_tag(content="* { transition: none !important }")
     folder = files("axe_playwright_python")
     tab.evaluate(folder.joinpath("axe.min.js").read_text(encoding="utf-8"))
 
 
-def set_theme(tab: Any, name: str) -> None:
+def set_theme(tab, name):
     """Show a page in light or in dark."""
     tab.evaluate("name => { document.documentElement.dataset.theme = name }", name)
 
 
-def structure(tab: Any) -> list[Any]:
+def structure(tab):
     """Return what all rules but that of contrasts find."""
     return tab.evaluate(RUN, {"rules": {"color-contrast": {"enabled": False}}})
 
 
-def _contrast(tab: Any, theme: str) -> list[Any]:
+def _contrast(tab, theme):
     set_theme(tab, theme)
     settled = [pair for pair, times in _tried.items() if times >= TRIES]
     seen = _seen[f"{theme}, {tab.viewport_size['width']}"]
@@ -164,14 +163,14 @@ def _contrast(tab: Any, theme: str) -> list[Any]:
     return faults
 
 
-def turn(tab: Any, viewport: dict[str, int]) -> None:
+def turn(tab, viewport):
     """Show a page on another screen, and let it settle."""
     if tab.viewport_size != viewport:
         tab.set_viewport_size(viewport)
         tab.evaluate(REST)
 
 
-def faults_of(tab: Any) -> dict[str, Any]:
+def faults_of(tab):
     """Look at a page on a phone, then on a desktop, in both themes."""
     load(tab)
     tab.evaluate(NO_FORMULAS)

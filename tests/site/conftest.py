@@ -10,7 +10,7 @@ import os
 import posixpath
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
 
-def documents(node: dict[str, Any]) -> list[str]:
+def documents(node):
     """Return the documents that the table of contents lists."""
     names = [node[key] for key in ("root", "file") if key in node]
     for key in ("parts", "chapters", "sections"):
@@ -48,7 +48,7 @@ class Page:
     soup: Any = field(repr=False)
 
     @cached_property
-    def anchors(self) -> set[str]:
+    def anchors(self):
         """Every identifier that a link may point at."""
         return {
             element[attribute]
@@ -57,21 +57,21 @@ class Page:
         }
 
     @property
-    def is_content(self) -> bool:
+    def is_content(self):
         """Whether an author wrote the page, rather than Sphinx."""
         return self.address.startswith("book/")
 
     @property
-    def is_chapter(self) -> bool:
+    def is_chapter(self):
         """Whether the page is an executed chapter."""
         return self.address.startswith("book/chapters/")
 
     @property
-    def name(self) -> str:
+    def name(self):
         """For example ``02_a_first_measurement``."""
         return posixpath.basename(self.address).removesuffix(".html")
 
-    def target(self, href: str) -> tuple[str, str]:
+    def target(self, href):
         """Return the page and the anchor that a link leads to."""
         path, anchor = urldefrag(href)
         path = unquote(urlsplit(path).path)
@@ -84,7 +84,7 @@ class Page:
             path = self.address
         return path, unquote(anchor)
 
-    def meta(self, **attributes: str) -> list[str]:
+    def meta(self, **attributes):
         """Return what the page's head says under a name or a property."""
         return [tag["content"] for tag in self.soup.find_all("meta", attributes)]
 
@@ -97,18 +97,18 @@ class Site:
     pages: dict[str, Page]
 
     @property
-    def content(self) -> list[Page]:
+    def content(self):
         """The pages that an author wrote."""
         return [page for page in self.pages.values() if page.is_content]
 
     @property
-    def chapters(self) -> list[Page]:
+    def chapters(self):
         """The executed chapters."""
         return [page for page in self.pages.values() if page.is_chapter]
 
 
 @pytest.fixture(scope="session")
-def build() -> tuple[Path, str]:
+def build():
     """Return where the site is, and what its strict build complained of."""
     for name in ("bs4", "jupyter_book"):
         require(name)
@@ -126,7 +126,7 @@ def build() -> tuple[Path, str]:
 
 
 @pytest.fixture(scope="session")
-def site(build: tuple[Path, str]) -> Site:
+def site(build):
     """Return the site with all its pages parsed."""
     from bs4 import BeautifulSoup
 
@@ -148,7 +148,7 @@ Visit = Callable[..., Any]
 
 
 @pytest.fixture
-def visit(browser: Any, site: Site) -> Iterator[Visit]:
+def visit(browser, site):
     """Return a function that opens a page from disk and waits until it is typeset.
 
     Without formulas it does not wait for them. What goes wrong is in ``tab.foreign``,
@@ -157,12 +157,12 @@ def visit(browser: Any, site: Site) -> Iterator[Visit]:
     contexts = []
 
     def visit(
-        page: Page | str,
+        page,
         *,
-        formulas: bool = True,
-        viewport: dict[str, int] = DESKTOP,
-        **options: Any,
-    ) -> Any:
+        formulas=True,
+        viewport=DESKTOP,
+        **options,
+    ):
         context = browser.new_context(viewport=viewport, **options)
         contexts.append(context)
         if not formulas:
@@ -177,15 +177,15 @@ def visit(browser: Any, site: Site) -> Iterator[Visit]:
         context.close()
 
 
-def watch(tab: Any) -> None:
+def watch(tab):
     """Note what goes wrong in a tab."""
     tab.foreign, tab.complaints = [], []
 
-    def asked(request: Any) -> None:
+    def asked(request):
         if not request.url.startswith(("file:", "data:", "blob:")):
             tab.foreign.append(request.url)
 
-    def said(message: Any) -> None:
+    def said(message):
         if message.type == "error":
             tab.complaints.append(message.text)
 
@@ -194,7 +194,7 @@ def watch(tab: Any) -> None:
     tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
 
 
-def go(tab: Any, site: Site, page: Page | str) -> None:
+def go(tab, site, page):
     """Open a page of the site and wait until it is typeset."""
     address = page.address if isinstance(page, Page) else page
     path, mark, query = address.partition("?")

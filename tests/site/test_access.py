@@ -1,19 +1,15 @@
 """The pages without a pointer: the Tab key, and the page for pages that are missing."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from . import axe
-from .conftest import DESKTOP, PHONE, PREFIX, Site, Visit, require
+from .conftest import DESKTOP, PHONE, PREFIX, require
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
@@ -40,7 +36,7 @@ NOTE_STOPS = """
 """
 
 
-def walk(tab: Any, most: int = 1500) -> list[dict[str, Any]]:
+def walk(tab, most=1500):
     """Press Tab until the focus leaves the page; return what it came to."""
     tab.evaluate(NOTE_STOPS)
     for _ in range(0, most, 50):
@@ -52,7 +48,7 @@ def walk(tab: Any, most: int = 1500) -> list[dict[str, Any]]:
     raise AssertionError(f"after {most} stops the focus is still on the page")
 
 
-def test_tab_reaches_everything_and_shows_where_it_is(visit: Visit, site: Site) -> None:
+def test_tab_reaches_everything_and_shows_where_it_is(visit, site):
     """A chapter on a phone, its formulas typeset."""
     page = min(
         (
@@ -72,7 +68,7 @@ def test_tab_reaches_everything_and_shows_where_it_is(visit: Visit, site: Site) 
     # A formula is a stop only where it is too wide.
     assert [stop for stop in stops if stop["formula"] and not stop["scrolls"]] == []
 
-    def count(what: str) -> int:
+    def count(what):
         return sum(stop[what] for stop in stops)
 
     solutions = tab.locator("article .solution button.toggle-button").count()
@@ -88,7 +84,7 @@ def test_tab_reaches_everything_and_shows_where_it_is(visit: Visit, site: Site) 
     assert any(stop["scrolls"] and stop["inArticle"] for stop in stops)
 
 
-def test_skip_link_leads_to_the_text(visit: Visit) -> None:
+def test_skip_link_leads_to_the_text(visit):
     tab = visit("book/intro.html", formulas=False)
     tab.keyboard.press("Tab")
     # It slides in.
@@ -101,7 +97,7 @@ def test_skip_link_leads_to_the_text(visit: Visit) -> None:
     tab.wait_for_function(after, timeout=10000)
 
 
-def test_search_opens_from_the_keyboard(visit: Visit) -> None:
+def test_search_opens_from_the_keyboard(visit):
     tab = visit("book/intro.html", formulas=False)
     tab.keyboard.press("Control+k")
     field = "() => document.activeElement.matches('input[type=search]')"
@@ -111,7 +107,7 @@ def test_search_opens_from_the_keyboard(visit: Visit) -> None:
     tab.locator("#search-results li a").first.wait_for(timeout=10000)
 
 
-def test_solutions_unfold_from_the_keyboard(visit: Visit, site: Site) -> None:
+def test_solutions_unfold_from_the_keyboard(visit, site):
     page = next(p for p in site.chapters if p.soup.select("div.solution.dropdown"))
     tab = visit(page, formulas=False)
     button = tab.locator("div.solution button.toggle-button").first
@@ -130,13 +126,13 @@ def test_solutions_unfold_from_the_keyboard(visit: Visit, site: Site) -> None:
 class _Pages(SimpleHTTPRequestHandler):
     """Serve the site below its prefix, as GitHub's pages are."""
 
-    def translate_path(self, path: str) -> str:
+    def translate_path(self, path):
         path = urlsplit(path).path
         if not path.startswith(PREFIX):
             return str(Path(self.directory, "nothing"))
         return super().translate_path("/" + path.removeprefix(PREFIX))
 
-    def send_error(self, code: int, *args: Any, **options: Any) -> None:
+    def send_error(self, code, *args, **options):
         if code != 404:
             super().send_error(code, *args, **options)
             return
@@ -147,12 +143,12 @@ class _Pages(SimpleHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *args: Any) -> None:
+    def log_message(self, *args):
         """Say nothing."""
 
 
 @pytest.fixture
-def served(site: Site) -> Iterator[str]:
+def served(site):
     """Return the address at which the site is served, with its prefix."""
     handler = partial(_Pages, directory=str(site.root))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -161,12 +157,12 @@ def served(site: Site) -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_missing_page_is_answered_from_any_depth(visit: Visit, served: str) -> None:
+def test_a_missing_page_is_answered_from_any_depth(visit, served):
     require("axe_playwright_python")
     tab = visit("book/intro.html")
     failed = []
 
-    def answered(response: Any) -> None:
+    def answered(response):
         if response.status >= 400:
             failed.append(response.url)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from . import axe
-from .conftest import DESKTOP, PHONE, Site, Visit, go, require
+from .conftest import DESKTOP, PHONE, go, require
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
@@ -77,9 +77,7 @@ NOT_LOADED = """
 """
 
 
-def test_every_page_shows_as_it_should_and_has_no_serious_violation(
-    visit: Visit, site: Site
-) -> None:
+def test_every_page_shows_as_it_should_and_has_no_serious_violation(visit, site):
     """No request beyond the disk, no error, no raw TeX, nothing too wide."""
     require("axe_playwright_python")
     tab = visit("book/intro.html")
@@ -116,7 +114,7 @@ def test_every_page_shows_as_it_should_and_has_no_serious_violation(
     assert faults == {}
 
 
-def test_typeset_formulas_have_no_serious_violation(visit: Visit, site: Site) -> None:
+def test_typeset_formulas_have_no_serious_violation(visit, site):
     """On a phone, where formulas scroll, and with all rules."""
     require("axe_playwright_python")
     page = min(
@@ -131,13 +129,13 @@ def test_typeset_formulas_have_no_serious_violation(visit: Visit, site: Site) ->
 
 
 @pytest.fixture
-def chapter(visit: Visit, site: Site) -> Any:
+def chapter(visit, site):
     """Return the chapter that has the most theorems, opened."""
     page = max(site.chapters, key=lambda page: len(page.soup.select("div.proof")))
     return visit(page, color_scheme="light")
 
 
-def test_dark_mode_toggles_and_stays(chapter: Any) -> None:
+def test_dark_mode_toggles_and_stays(chapter):
     background = "() => getComputedStyle(document.body).backgroundColor"
     theme = "() => document.documentElement.dataset.theme"
     light = chapter.evaluate(background)
@@ -154,7 +152,7 @@ def test_dark_mode_toggles_and_stays(chapter: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_is_legible(visit: Visit, scheme: str) -> None:
+def test_text_is_legible(visit, scheme):
     """Body text has a contrast of at least 7 with the page, links 4.5."""
     contrast = """
     (selector) => {
@@ -173,7 +171,7 @@ def test_text_is_legible(visit: Visit, scheme: str) -> None:
     assert tab.evaluate(contrast, "article p a") >= 4.5
 
 
-def test_links_to_theorems_and_equations_show_them(chapter: Any) -> None:
+def test_links_to_theorems_and_equations_show_them(chapter):
     links = "article :is(a.internal[href*='#thm-'], a.internal[href*='#def-'], "
     links += "a.internal[href*='#equation-'])"
     link = chapter.locator(links).first
@@ -191,13 +189,13 @@ def test_links_to_theorems_and_equations_show_them(chapter: Any) -> None:
     assert chapter.foreign == []
 
 
-def test_search_works_from_disk(visit: Visit) -> None:
+def test_search_works_from_disk(visit):
     tab = visit("search.html?q=agreement")
     tab.locator("#search-results li a").first.wait_for(timeout=10000)
     assert tab.locator("#search-results li").count() >= 3
 
 
-def test_phone_menu_opens(visit: Visit) -> None:
+def test_phone_menu_opens(visit):
     tab = visit("book/intro.html", viewport=PHONE)
     margin = tab.locator(".bd-sidebar-primary").first
     assert not margin.is_visible() or margin.bounding_box()["x"] < 0
@@ -206,7 +204,7 @@ def test_phone_menu_opens(visit: Visit) -> None:
     assert tab.locator("a[href*='chapters/']:visible").count() >= 8
 
 
-def test_solutions_unfold(visit: Visit, site: Site) -> None:
+def test_solutions_unfold(visit, site):
     page = next(p for p in site.chapters if p.soup.select("div.solution.dropdown"))
     block = visit(page).locator("div.solution.dropdown").first
     body = block.locator("section").first
@@ -215,7 +213,7 @@ def test_solutions_unfold(visit: Visit, site: Site) -> None:
     assert body.is_visible()
 
 
-def test_the_ledger_is_searched_and_filtered(visit: Visit) -> None:
+def test_the_ledger_is_searched_and_filtered(visit):
     tab = visit("book/claims.html", formulas=False)
     every = tab.locator("div.claim").count()
     shown = tab.locator("div.claim:visible")
@@ -249,7 +247,7 @@ def test_the_ledger_is_searched_and_filtered(visit: Visit) -> None:
     assert shown.count() == every
 
 
-def test_the_ledger_unfolds_without_a_script(visit: Visit) -> None:
+def test_the_ledger_unfolds_without_a_script(visit):
     tab = visit("book/claims.html", formulas=False, java_script_enabled=False)
     first = tab.locator("div.claim").first
     assert not first.locator(".claim-quote").is_visible()

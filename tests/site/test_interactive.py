@@ -1,9 +1,5 @@
 """The figures to play with say what the package computes, by hand and by keyboard."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 
@@ -18,7 +14,7 @@ KERNEL = "#interactive-kernel"
 HARD = "#interactive-hard-decisions"
 
 
-def opened(visit: Any, site: Any, name: str, **options: Any) -> Any:
+def opened(visit, site, name, **options):
     """The chapter with a figure, which has been drawn."""
     (chapter,) = [page for page in site.chapters if page.soup.select(name)]
     tab = visit(chapter, **{"formulas": False, **options})
@@ -26,14 +22,14 @@ def opened(visit: Any, site: Any, name: str, **options: Any) -> Any:
     return tab
 
 
-def signal(tab: Any, name: str, what: str) -> Any:
+def signal(tab, name, what):
     """What the figure computes now."""
     return tab.evaluate(
         f"async () => (await document.querySelector('{name}').view.runAsync()).{what}"
     )
 
 
-def test_the_kernel_in_the_hands_is_the_packages(visit: Any, site: Any) -> None:
+def test_the_kernel_in_the_hands_is_the_packages(visit, site):
     tab = opened(visit, site, KERNEL, formulas=True)
     presets = tab.get_by_label("Start from")
     for name in presets.locator("option").all_inner_texts():
@@ -50,7 +46,7 @@ def test_the_kernel_in_the_hands_is_the_packages(visit: Any, site: Any) -> None:
     assert tab.foreign == []
 
 
-def test_two_hills_are_two(visit: Any, site: Any) -> None:
+def test_two_hills_are_two(visit, site):
     tab = opened(visit, site, KERNEL)
     tab.get_by_label("Start from").select_option("two hills")
     curve = [row["J"] for row in signal(tab, KERNEL, "data('curve')")]
@@ -58,7 +54,7 @@ def test_two_hills_are_two(visit: Any, site: Any) -> None:
     assert sum(a < b > c for a, b, c in inner) == 2
 
 
-def test_a_logit_moves_by_mouse_and_keyboard(visit: Any, site: Any) -> None:
+def test_a_logit_moves_by_mouse_and_keyboard(visit, site):
     tab = opened(visit, site, KERNEL)
     dot = tab.locator(f"{KERNEL} .mark-symbol.role-mark path").nth(10)
     dot.scroll_into_view_if_needed()
@@ -81,7 +77,7 @@ def test_a_logit_moves_by_mouse_and_keyboard(visit: Any, site: Any) -> None:
     )
 
 
-def test_a_finger_moves_a_logit_and_not_the_page(visit: Any, site: Any) -> None:
+def test_a_finger_moves_a_logit_and_not_the_page(visit, site):
     phone = {"width": 390, "height": 844}
     tab = opened(visit, site, KERNEL, viewport=phone, has_touch=True)
     dot = tab.locator(f"{KERNEL} .mark-symbol.role-mark path").nth(13)
@@ -99,9 +95,7 @@ def test_a_finger_moves_a_logit_and_not_the_page(visit: Any, site: Any) -> None:
 
 
 @pytest.mark.parametrize(("classes", "mismatch"), [(10, 0.1), (2, 0.3), (1000, 0.5)])
-def test_hard_decisions_reach_the_capacity(
-    visit: Any, site: Any, classes: int, mismatch: float
-) -> None:
+def test_hard_decisions_reach_the_capacity(visit, site, classes, mismatch):
     tab = opened(visit, site, HARD)
     tab.get_by_label("Classes K").select_option(str(classes))
     tab.get_by_role("slider", name="Share of changed").fill(str(mismatch))
@@ -113,7 +107,7 @@ def test_hard_decisions_reach_the_capacity(
 
 
 @pytest.mark.parametrize("name", [KERNEL, HARD])
-def test_figures_fit_a_phone(visit: Any, site: Any, name: str) -> None:
+def test_figures_fit_a_phone(visit, site, name):
     tab = opened(visit, site, name, viewport={"width": 390, "height": 844})
     drawn = tab.locator(f"{name} svg").bounding_box()
     assert drawn["x"] >= 0

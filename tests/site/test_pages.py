@@ -1,13 +1,10 @@
 """What can be seen in the pages' HTML, without a browser."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re
 from collections import Counter, defaultdict
 from itertools import pairwise
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import nbformat
@@ -18,7 +15,7 @@ from press.layout import list_chapters
 from press.pairs import revision
 from press.source import read_source
 
-from .conftest import CONFIG, PREFIX, REPOSITORY, ROOT, TOC, Site, documents
+from .conftest import CONFIG, PREFIX, REPOSITORY, ROOT, TOC, documents
 
 # What a browser loads to show a page: (element, attribute).
 LOADS = [
@@ -37,7 +34,7 @@ LOADS = [
 LOADING_LINKS = {"stylesheet", "icon", "preload", "prefetch", "preconnect", "manifest"}
 
 
-def is_external(address: str) -> bool:
+def is_external(address):
     return urlsplit(address).scheme not in ("", "data") or address.startswith("//")
 
 
@@ -45,7 +42,7 @@ Loads = dict[str, set[str]]
 
 
 @pytest.fixture(scope="module")
-def loads(site: Site) -> Loads:
+def loads(site):
     """What a browser loads to show each page, as it is written there."""
     written = {}
     for page in site.pages.values():
@@ -62,15 +59,15 @@ def loads(site: Site) -> Loads:
     return written
 
 
-def test_the_site_is_built_strictly(build: tuple[Path, str]) -> None:
+def test_the_site_is_built_strictly(build):
     assert build[1] == ""
 
 
-def test_every_document_of_the_contents_has_a_page(site: Site) -> None:
+def test_every_document_of_the_contents_has_a_page(site):
     assert {f"{name}.html" for name in documents(TOC)} <= set(site.pages)
 
 
-def test_parts_stand_in_the_left_margin(site: Site) -> None:
+def test_parts_stand_in_the_left_margin(site):
     captions = [part["caption"] for part in TOC["parts"]]
     for page in site.content:
         margin = page.soup.select_one(".bd-sidebar-primary")
@@ -78,13 +75,13 @@ def test_parts_stand_in_the_left_margin(site: Site) -> None:
         assert shown == captions, page.address
 
 
-def test_no_page_loads_an_external_address(loads: Loads) -> None:
+def test_no_page_loads_an_external_address(loads):
     assert any(loads.values())
     external = {page: set(filter(is_external, own)) for page, own in loads.items()}
     assert {page: own for page, own in external.items() if own} == {}
 
 
-def test_no_page_knows_a_content_delivery_network(site: Site) -> None:
+def test_no_page_knows_a_content_delivery_network(site):
     pattern = re.compile(r"unpkg|jsdelivr|cdnjs|googleapis|gstatic|polyfill\.io")
     found = [
         (page.address, match.group())
@@ -95,7 +92,7 @@ def test_no_page_knows_a_content_delivery_network(site: Site) -> None:
     assert found == []
 
 
-def test_no_style_sheet_loads_an_external_address(site: Site) -> None:
+def test_no_style_sheet_loads_an_external_address(site):
     pattern = re.compile(r"""(?:@import\s+|url\()\s*["']?((?:https?:)?//[^"')\s]+)""")
     found = [
         (path.name, match)
@@ -105,7 +102,7 @@ def test_no_style_sheet_loads_an_external_address(site: Site) -> None:
     assert found == []
 
 
-def test_every_internal_link_and_anchor_resolves(site: Site) -> None:
+def test_every_internal_link_and_anchor_resolves(site):
     broken = []
     for page in site.pages.values():
         for link in page.soup.find_all("a", href=True):
@@ -121,7 +118,7 @@ def test_every_internal_link_and_anchor_resolves(site: Site) -> None:
     assert broken == []
 
 
-def test_everything_a_page_loads_is_there(site: Site, loads: Loads) -> None:
+def test_everything_a_page_loads_is_there(site, loads):
     missing = [
         (page.address, address)
         for page in site.pages.values()
@@ -132,7 +129,7 @@ def test_everything_a_page_loads_is_there(site: Site, loads: Loads) -> None:
     assert missing == []
 
 
-def test_every_image_has_alternative_text(site: Site) -> None:
+def test_every_image_has_alternative_text(site):
     without = [
         (page.address, image.get("src"))
         for page in site.pages.values()
@@ -142,7 +139,7 @@ def test_every_image_has_alternative_text(site: Site) -> None:
     assert without == []
 
 
-def test_alternative_text_of_a_figure_is_a_sentence(site: Site) -> None:
+def test_alternative_text_of_a_figure_is_a_sentence(site):
     short = [
         (page.address, image["alt"])
         for page in site.content
@@ -152,7 +149,7 @@ def test_alternative_text_of_a_figure_is_a_sentence(site: Site) -> None:
     assert short == []
 
 
-def test_every_page_has_a_title_and_one_main_heading(site: Site) -> None:
+def test_every_page_has_a_title_and_one_main_heading(site):
     for page in site.content:
         title = page.soup.title.get_text(strip=True)
         headings = page.soup.select("article h1")
@@ -161,7 +158,7 @@ def test_every_page_has_a_title_and_one_main_heading(site: Site) -> None:
         assert len(title) > len("Robustness, Measured"), page.address
 
 
-def test_headings_skip_no_level(site: Site) -> None:
+def test_headings_skip_no_level(site):
     jumps = []
     for page in site.content:
         levels = [
@@ -174,7 +171,7 @@ def test_headings_skip_no_level(site: Site) -> None:
     assert jumps == []
 
 
-def test_pages_are_chained_by_previous_and_next(site: Site) -> None:
+def test_pages_are_chained_by_previous_and_next(site):
     order = [f"{name}.html" for name in documents(TOC)]
     for position, address in enumerate(order):
         page = site.pages[address]
@@ -190,7 +187,7 @@ def test_pages_are_chained_by_previous_and_next(site: Site) -> None:
                 assert link is None, (address, side)
 
 
-def test_launch_buttons_open_the_source_notebook(site: Site) -> None:
+def test_launch_buttons_open_the_source_notebook(site):
     assert len(site.chapters) >= 8
     for page in site.chapters:
         links = [
@@ -207,7 +204,7 @@ def test_launch_buttons_open_the_source_notebook(site: Site) -> None:
         assert (ROOT / notebook).is_file()
 
 
-def test_edit_button_opens_the_edited_form(site: Site) -> None:
+def test_edit_button_opens_the_edited_form(site):
     for page in site.content:
         link = page.soup.select_one("a.btn-source-edit-button")
         name = page.address.removesuffix(".html")
@@ -218,7 +215,7 @@ def test_edit_button_opens_the_edited_form(site: Site) -> None:
         assert generated or (ROOT / source).is_file(), source
 
 
-def test_chapters_can_be_downloaded(site: Site) -> None:
+def test_chapters_can_be_downloaded(site):
     for page in site.chapters:
         for suffix in ("ipynb", "md"):
             link = page.soup.select_one(f"a.btn-download-{suffix}-button")
@@ -239,7 +236,7 @@ def test_chapters_can_be_downloaded(site: Site) -> None:
         ] == [cell.source for cell in notebook.cells]
 
 
-def test_old_addresses_lead_to_the_new_pages(site: Site) -> None:
+def test_old_addresses_lead_to_the_new_pages(site):
     redirects = CONFIG["sphinx"]["config"]["redirects"]
     assert len(redirects) == 23
     for old, new in redirects.items():
@@ -249,7 +246,7 @@ def test_old_addresses_lead_to_the_new_pages(site: Site) -> None:
         assert (page.parent / new).is_file(), new
 
 
-def test_social_cards_point_into_the_book(site: Site) -> None:
+def test_social_cards_point_into_the_book(site):
     base = CONFIG["html"]["baseurl"]
     for page in site.content:
         (image,) = page.meta(property="og:image")
@@ -258,7 +255,7 @@ def test_social_cards_point_into_the_book(site: Site) -> None:
         assert (site.root / image.removeprefix(base)).is_file()
 
 
-def test_each_chapter_has_a_card_of_its_own(site: Site) -> None:
+def test_each_chapter_has_a_card_of_its_own(site):
     from PIL import Image
 
     base = CONFIG["html"]["baseurl"]
@@ -279,7 +276,7 @@ def test_each_chapter_has_a_card_of_its_own(site: Site) -> None:
     assert sum(map(len, contents)) < 80_000 * len(cards)
 
 
-def test_each_page_describes_itself(site: Site) -> None:
+def test_each_page_describes_itself(site):
     pages = defaultdict(list)
     for page in site.content:
         (text,) = page.meta(name="description")
@@ -292,9 +289,7 @@ def test_each_page_describes_itself(site: Site) -> None:
     assert {text: own for text, own in pages.items() if len(own) > 1} == {}
 
 
-def test_a_page_weighs_less_than_a_megabyte_and_a_half(
-    site: Site, loads: Loads
-) -> None:
+def test_a_page_weighs_less_than_a_megabyte_and_a_half(site, loads):
     """Its text and pictures; the theme and MathJax, a browser loads once for all."""
     loaded = {}
     for page in site.content:
@@ -320,7 +315,7 @@ def test_a_page_weighs_less_than_a_megabyte_and_a_half(
         assert len(gzip.compress(data)) < 400_000, later
 
 
-def test_each_page_says_how_to_cite(site: Site) -> None:
+def test_each_page_says_how_to_cite(site):
     for page in site.pages.values():
         if page.address == "index.html":
             continue
@@ -331,7 +326,7 @@ def test_each_page_says_how_to_cite(site: Site) -> None:
         assert copy == (ROOT / "CITATION.cff").read_bytes()
 
 
-def test_theorems_are_numbered_once(site: Site) -> None:
+def test_theorems_are_numbered_once(site):
     for chapter, page in enumerate(site.chapters, start=1):
         blocks = page.soup.select("article div.proof > p.admonition-title")
         numbers = [
@@ -343,7 +338,7 @@ def test_theorems_are_numbered_once(site: Site) -> None:
         assert numbers == expected, page.address
 
 
-def test_code_cells_link_to_the_package(site: Site) -> None:
+def test_code_cells_link_to_the_package(site):
     linked = [
         link["href"]
         for page in site.chapters
@@ -353,7 +348,7 @@ def test_code_cells_link_to_the_package(site: Site) -> None:
     assert any("posterior_agreement" in href for href in linked)
 
 
-def test_previews_cover_theorems_equations_terms_and_works(site: Site) -> None:
+def test_previews_cover_theorems_equations_terms_and_works(site):
     text = (site.root / "_static" / "previews-data.js").read_text(encoding="utf-8")
     body = text.removeprefix("window.bookPreviews = ").rstrip().removesuffix(";")
     previews = json.loads(body)
@@ -365,7 +360,7 @@ def test_previews_cover_theorems_equations_terms_and_works(site: Site) -> None:
     assert not re.search(r"""(?<!-)(?:src|href)=\\"(?!data:)""", text)
 
 
-def test_not_found_page_works_from_any_depth(site: Site) -> None:
+def test_not_found_page_works_from_any_depth(site):
     page = site.pages["404.html"]
     local = [
         link["href"]
@@ -377,13 +372,13 @@ def test_not_found_page_works_from_any_depth(site: Site) -> None:
     assert urlsplit(CONFIG["html"]["baseurl"]).path == PREFIX
 
 
-def test_first_page_leads_to_the_preface(site: Site) -> None:
+def test_first_page_leads_to_the_preface(site):
     refresh = site.pages["index.html"].soup.find("meta", attrs={"http-equiv": True})
     assert refresh["content"].endswith("url=book/intro.html")
 
 
 @pytest.mark.parametrize("folder", ["book", "_static"])
-def test_no_page_names_the_machine_it_was_built_on(site: Site, folder: str) -> None:
+def test_no_page_names_the_machine_it_was_built_on(site, folder):
     found = [
         path.name
         for path in (site.root / folder).rglob("*")
@@ -395,7 +390,7 @@ def test_no_page_names_the_machine_it_was_built_on(site: Site, folder: str) -> N
 
 
 @pytest.mark.parametrize("file", ["mathjax/tex-svg-full.js", "vega/vega.min.js"])
-def test_what_the_book_carries_is_what_it_describes(file: str) -> None:
+def test_what_the_book_carries_is_what_it_describes(file):
     import hashlib
 
     script = ROOT / "book" / "_static" / file
@@ -405,7 +400,7 @@ def test_what_the_book_carries_is_what_it_describes(file: str) -> None:
     assert (folder / "LICENSE").is_file()
 
 
-def test_the_ledger_shows_every_claim_and_its_evidence(site: Site) -> None:
+def test_the_ledger_shows_every_claim_and_its_evidence(site):
     from press.claims import REFUTATIONS, VERDICTS, WEIGHTS, read_ledger
 
     page = site.pages["book/claims.html"]
@@ -438,7 +433,7 @@ def test_the_ledger_shows_every_claim_and_its_evidence(site: Site) -> None:
     assert [link["href"] for link in first] == [f"#claim-{id}" for id in ledger.first]
 
 
-def test_a_link_of_the_ledger_leads_to_a_claim(site: Site) -> None:
+def test_a_link_of_the_ledger_leads_to_a_claim(site):
     sources = map(read_source, list_chapters(ROOT))
     cells = {s.place(i): c for s in sources for i, c in enumerate(s.notebook.cells)}
     page = site.pages["book/claims.html"]
@@ -449,7 +444,7 @@ def test_a_link_of_the_ledger_leads_to_a_claim(site: Site) -> None:
         assert is_test(cells[f"{found[1]}:{found[2]}"]), link["href"]
 
 
-def test_no_number_that_a_cell_says_has_a_hyphen_for_its_sign(site: Site) -> None:
+def test_no_number_that_a_cell_says_has_a_hyphen_for_its_sign(site):
     found = [
         (page.address, element.get_text(" ", strip=True))
         for page in site.chapters

@@ -1,12 +1,8 @@
 """The book as a PDF: a few of its pages, printed and read again."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,7 +16,7 @@ from press.pdf import (
     read_contents,
 )
 
-from .conftest import CONFIG, ROOT, TOC, Site, documents, require
+from .conftest import CONFIG, ROOT, TOC, documents, require
 
 CHAPTERS = [
     "book/chapters/05_the_agreement_kernel.html",
@@ -29,11 +25,11 @@ CHAPTERS = [
 PAGES = [*CHAPTERS, "book/bibliography.html"]
 
 
-def in_browser(test: Any) -> Any:
+def in_browser(test):
     return pytest.mark.chromium(pytest.mark.slow(test))
 
 
-def test_the_contents_are_those_of_the_site() -> None:
+def test_the_contents_are_those_of_the_site():
     parts = read_contents(ROOT)
     addresses = [leaf.address for part in parts for leaf in part.leaves]
     assert addresses == [f"{name}.html" for name in documents(TOC)]
@@ -42,13 +38,13 @@ def test_the_contents_are_those_of_the_site() -> None:
     assert any(leaf.depth == 1 for leaf in parts[-1].leaves)
 
 
-def test_a_site_that_is_not_built_is_said(tmp_path: Path) -> None:
+def test_a_site_that_is_not_built_is_said(tmp_path):
     with pytest.raises(BookError, match=r"intro\.html is not built.*make site"):
         print_book(ROOT, site=tmp_path)
 
 
 @pytest.fixture(scope="module")
-def book(browser: Any, site: Site, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def book(browser, site, tmp_path_factory):
     """Return the PDF of two chapters and the bibliography, read again."""
     for name in ("playwright", "pypdf"):
         require(name)
@@ -64,14 +60,14 @@ def book(browser: Any, site: Site, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def shown(book: Any) -> list[str]:
+def shown(book):
     """Return the text of each page, its ligatures taken apart."""
     found = [" ".join(page.extract_text().split()) for page in book.pages]
     return [unicodedata.normalize("NFKC", text) for text in found]
 
 
 @in_browser
-def test_title_contents_and_numbers(book: Any, shown: list[str]) -> None:
+def test_title_contents_and_numbers(book, shown):
     assert "Robustness, Measured" in shown[0]
     assert "Contents" in shown[1]
     assert book.metadata.title == CONFIG["title"]
@@ -87,7 +83,7 @@ def test_title_contents_and_numbers(book: Any, shown: list[str]) -> None:
         assert re.search(rf"\b{page + 1}\b", shown[page])
 
 
-def flat(outline: list[Any]) -> list[Any]:
+def flat(outline):
     return [
         leaf
         for item in outline
@@ -96,9 +92,7 @@ def flat(outline: list[Any]) -> list[Any]:
 
 
 @in_browser
-def test_the_outline_has_parts_chapters_and_sections(
-    book: Any, shown: list[str]
-) -> None:
+def test_the_outline_has_parts_chapters_and_sections(book, shown):
     part, chapters, appendix, rest = book.outline
     assert part.title.startswith("Part I ")
     assert appendix.title == "Appendix"
@@ -114,7 +108,7 @@ def test_the_outline_has_parts_chapters_and_sections(
 
 
 @in_browser
-def test_links_lead_into_the_file_or_to_the_site(book: Any) -> None:
+def test_links_lead_into_the_file_or_to_the_site(book):
     numbers = {page.indirect_reference.idnum: n for n, page in enumerate(book.pages)}
     inside, outside = [], []
     for number, page in enumerate(book.pages):
@@ -136,7 +130,7 @@ def test_links_lead_into_the_file_or_to_the_site(book: Any) -> None:
 
 
 @in_browser
-def test_solutions_are_open_and_buttons_gone(shown: list[str], site: Site) -> None:
+def test_solutions_are_open_and_buttons_gone(shown, site):
     text = " ".join(shown)
     plain = re.sub(r"\W+", "", text)
     for address in CHAPTERS:
@@ -153,7 +147,7 @@ def test_solutions_are_open_and_buttons_gone(shown: list[str], site: Site) -> No
 
 
 @in_browser
-def test_nothing_is_wider_than_the_paper(browser: Any, site: Site) -> None:
+def test_nothing_is_wider_than_the_paper(browser, site):
     """Formulas, tables, code and figures of the widest kinds."""
     wide = max(site.chapters, key=lambda page: len(page.soup.select("article table")))
     context = browser.new_context(viewport={"width": TEXT_WIDTH, "height": 900})
@@ -174,7 +168,7 @@ def test_nothing_is_wider_than_the_paper(browser: Any, site: Site) -> None:
     context.close()
 
 
-def test_the_workflow_puts_the_pdf_where_the_pages_link_to_it() -> None:
+def test_the_workflow_puts_the_pdf_where_the_pages_link_to_it():
     text = (ROOT / ".github" / "workflows" / "pages.yml").read_text(encoding="utf-8")
     steps = yaml.safe_load(text)["jobs"]["build"]["steps"]
     build = next(step for step in steps if step.get("run") == "make pdf")

@@ -4,13 +4,10 @@ Chapters show the rows that the tests of studies look at. Who needs them first m
 them, and leaves them in the folder that ROWS_ONCE names for all workers and kernels.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from robustbook.studies import Study
 from robustbook.studies.results import Results
@@ -18,7 +15,7 @@ from robustbook.studies.results import Results
 measure = Study.compute
 
 
-def compute_once(study: Study, **how: Any) -> Results:
+def compute_once(study, **how):
     """Do what ``Study.compute`` does, unless it has been done."""
     if how.get("profile") != "quick" or how.get("stamped"):
         return measure(study, **how)

@@ -1,7 +1,5 @@
 """Intervals over families of networks."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The studies of Part VI: their quick rows against direct computation."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import Counter
