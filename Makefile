@@ -117,7 +117,7 @@ test: ## Run all checks and tests
 	@$(BIN)/python -m pytest --numprocesses $(JOBS) -m "not ranges"
 
 ranges: env ## Run chapters at other ends of their ranges; train digits' networks anew
-	$(BIN)/python -m pytest --numprocesses $(JOBS) -m ranges tests/press tests/training
+	$(BIN)/python -m pytest --numprocesses $(JOBS) -m ranges tests/press tests/training tests/models
 
 check: env
 	$(RUN) check

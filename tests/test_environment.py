@@ -48,9 +48,7 @@ def conda():
     return yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
 
 
-def test_a_plain_installation_brings_four_beside_the_arithmetic(
-    project,
-):
+def test_a_plain_installation_brings_four_beside_the_arithmetic(project):
     arithmetic = {"numpy", "scipy", "torch"}
     assert set(parse(project["dependencies"])) - arithmetic == {
         *("safetensors", "scikit-learn", "tqdm", "typer")

@@ -169,9 +169,7 @@ def offered(command):
     return line.partition("#")[0].split()
 
 
-def test_the_wheel_carries_the_package_and_its_data_and_nothing_else(
-    wheel,
-):
+def test_the_wheel_carries_the_package_and_its_data_and_nothing_else(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     carried = {name for name in names if ".dist-info/" not in name}
     tracked = subprocess.run(
@@ -220,9 +218,7 @@ def test_a_plain_installation_has_a_program(plain):
     assert len(done.stdout.splitlines()) >= 4
 
 
-def test_a_plain_installation_has_every_room_and_networks_and_images(
-    answers,
-):
+def test_a_plain_installation_has_every_room_and_networks_and_images(answers):
     assert answers["images"] == [0, "True\n", ""]
 
 

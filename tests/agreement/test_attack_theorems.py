@@ -60,9 +60,7 @@ def test_certain_answers_leave_the_label_agreement(generator):
     assert value == pytest.approx(math.log(4) - loss, abs=5e-3)
 
 
-def test_an_attack_that_stops_on_the_boundary_costs_log_two(
-    generator,
-):
+def test_an_attack_that_stops_on_the_boundary_costs_log_two(generator):
     clean = torch.randn(60, 5, generator=generator).double() * 2
     first, second = clean.argsort(1, descending=True)[:45, :2].T
     missing, betas = [], []

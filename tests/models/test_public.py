@@ -65,8 +65,15 @@ def state_of(layer):
 # --------------------------------------------------------------- the real files
 
 
+# Deeper networks of the same kind, 40 s.
+DEEP = {"cifar10-resnet32", "cifar10-resnet44", "cifar10-resnet56"}
+
+
 @needs_folder
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[pytest.mark.ranges] * (x in DEEP)) for x in NAMES],
+)
 def test_accuracy_is_that_of_the_registry(name):
     entry = public_model(name)
     data = first_test_images(entry.dataset)

@@ -54,9 +54,7 @@ def test_no_notebook_holds_what_only_the_site_resolves():
     assert {name: rests for name, rests in found.items() if rests} == {}
 
 
-def test_what_the_page_does_not_show_stands_before_the_next_code(
-    chapter,
-):
+def test_what_the_page_does_not_show_stands_before_the_next_code(chapter):
     source = read_source(chapter)
     cells = source.notebook.cells
     first, second, hidden = (i for i, c in enumerate(cells) if c.cell_type == "code")
@@ -134,9 +132,7 @@ def test_the_install_cell_does_nothing_where_the_release_is(chapter):
     assert ran == [1, 1]
 
 
-def test_without_a_repository_there_is_nothing_to_install_from(
-    chapter,
-):
+def test_without_a_repository_there_is_nothing_to_install_from(chapter):
     before = chapter.pair.read_text()
     write_config(chapter, "title: ours\n")
     assert write_pair(chapter) == before

@@ -156,13 +156,7 @@ def visit(browser, site):
     """
     contexts = []
 
-    def visit(
-        page,
-        *,
-        formulas=True,
-        viewport=DESKTOP,
-        **options,
-    ):
+    def visit(page, *, formulas=True, viewport=DESKTOP, **options):
         context = browser.new_context(viewport=viewport, **options)
         contexts.append(context)
         if not formulas:

@@ -69,9 +69,7 @@ def test_writers_at_the_same_time_leave_one_whole_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_killed_writer_leaves_the_old_file_and_is_swept_up_later(
-    tmp_path,
-):
+def test_a_killed_writer_leaves_the_old_file_and_is_swept_up_later(tmp_path):
     path = tmp_path / "file"
     path.write_text("before")
     program = (

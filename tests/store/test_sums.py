@@ -68,9 +68,7 @@ def test_buffers_that_are_not_saved_count():
     assert model_sum(Shifted(0.1)) != model_sum(Shifted(0.2))
 
 
-def test_what_a_module_of_the_package_calls_counts(
-    monkeypatch,
-):
+def test_what_a_module_of_the_package_calls_counts(monkeypatch):
     model, twin_ = (
         build_model("cifar-resnet", seed=0, options={"blocks": 1}) for _ in range(2)
     )
