@@ -22,6 +22,13 @@ from robustbook._store.downloads import data_folder
 from robustbook.datasets._sentences import SENTENCES
 from robustbook.datasets._types import Arrays, Dataset, DatasetSpec
 from robustbook.datasets._votes import VOTES
+from robustbook.datasets.photographs import (
+    PACS_CLASSES,
+    PACS_DOMAINS,
+    read_imagenet,
+    read_pacs,
+    read_usps,
+)
 
 _ARCHIVE: Final = "cifar-10-python.tar.gz"
 #: sha256 of the pixels and labels that the PNG layout of CIFAR-10 holds.
@@ -171,6 +178,13 @@ _SUMS: Final = [
     "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
     "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
 ]
+#: Of the archives of PACS at 112 pixels, in the order of its domains.
+_PACS_SUMS: Final = (
+    "e96dc49c09f1a9a245f46bf949592696a2908d8435c288a67b2d13608eb82366",
+    "530e95428e046ae733b9fe04b21b3f3885ade6b63e77b6615707f2380557b054",
+    "a07b36485d7f075c20efb76428194594ee34956aa2b2b5d26a1a96bf5b5b3fee",
+    "cca319a25a513753291e65aa041f9a2f1a0b2f3a529c7a2c04408809dc896553",
+)
 _CIFAR_SUM: Final = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 
 
@@ -224,6 +238,51 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
             address="https://www.cs.toronto.edu/~kriz/",
             read=read_cifar10,
         ),
+        DatasetSpec(
+            name="usps",
+            image_shape=(1, 16, 16),
+            split_sizes={"train": 7291, "test": 2007},
+            licence="none stated",
+            source="Hull, 1994; Le Cun et al., 1990",
+            files={
+                "usps.npz": "f5ec56d3b25ca798a9bc698b87a89eb3"
+                "d01edb54b3a37126f16124c292f26a0e"
+            },
+            remedy="put usps.bz2 and usps.t.bz2 there, from the page of LIBSVM's "
+            "multiclass data sets",
+            read=read_usps,
+        ),
+        DatasetSpec(
+            name="pacs",
+            image_shape=(3, 112, 112),
+            split_sizes=dict(zip(PACS_DOMAINS, (1670, 2048, 2344, 3929), strict=True)),
+            licence="none stated",
+            source="Li, Yang, Song, Hospedales, ICCV 2017",
+            files={
+                f"{domain}.tar": sha256
+                for domain, sha256 in zip(PACS_DOMAINS, _PACS_SUMS, strict=True)
+            },
+            remedy="put the folders of PACS there: photo/dog/056_0001.jpg and so on",
+            num_classes=len(PACS_CLASSES),
+            read=read_pacs,
+        ),
+        DatasetSpec(
+            name="imagenet-nips2017",
+            image_shape=(3, 224, 224),
+            split_sizes={"test": 1000, "test200": 200},
+            licence="CC BY 2.0, each picture by the author that images.csv names",
+            source="NIPS 2017 competition on adversarial attacks, development set",
+            files={
+                "images.csv": "b85ae40a1d5d0d95b77d30b8cabec140"
+                "020a00cbcc9aebc6921b77a270fb743d",
+                "images.tar": "89a387c7af3e3dcb34561417191271ad"
+                "4f1ef00d228e428d03568af0d13ea80e",
+            },
+            remedy="put the competition's table there as images.csv, and its pictures "
+            "in a folder images",
+            num_classes=1000,
+            read=read_imagenet,
+        ),
     )
 }
 
@@ -234,7 +293,7 @@ def list_datasets() -> list[str]:
     Examples
     --------
     >>> list_datasets()
-    ['digits', 'mnist', 'fashion-mnist', 'cifar10']
+    ['digits', 'mnist', 'fashion-mnist', 'cifar10', 'usps', 'pacs', 'imagenet-nips2017']
     """
     return list(_REGISTRY)
 
@@ -265,7 +324,9 @@ def load_dataset(name: str, split: str) -> Dataset:
         One of :func:`list_datasets`. "digits" needs no file and no network.
     split : str
         "train" or "test". CIFAR-10 has "test1000" too, the first 1000 test
-        images, which need not the whole archive.
+        images, which need not the whole archive. The splits of "pacs" are its
+        domains: "photo", "art_painting", "cartoon", "sketch". "imagenet-nips2017"
+        has "test" and "test200", the first 200.
 
     Raises
     ------

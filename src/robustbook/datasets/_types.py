@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_choice
-from robustbook._store import user_cache
-from robustbook._store.downloads import obtain
+from robustbook._store import DataUnavailableError, user_cache
+from robustbook._store.downloads import check_sum, data_folder, obtain
 
 Arrays = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
@@ -122,7 +122,9 @@ class DatasetSpec:
         The sha256 of each downloadable file.
     address, folder : str
         Where the files are in public, and in ``ROBUSTBOOK_DATA`` (there in a folder of
-        the data set's name by default).
+        the data set's name by default). Without an address they are only looked for.
+    remedy : str
+        What to put into that folder where there is no address.
     num_classes, image_shape : int, (int, int, int)
         The number of classes; channels, height and width of an image.
     read : callable
@@ -137,6 +139,7 @@ class DatasetSpec:
     files: dict[str, str] = field(default_factory=dict)
     address: str = ""
     folder: str = ""
+    remedy: str = ""
     num_classes: int = 10
     image_shape: tuple[int, ...] = ()
 
@@ -151,6 +154,15 @@ class DatasetSpec:
 
     def obtain(self, file: str, *, progress: bool = False) -> Path:
         """Find one of `files`, or download it; its sum is checked either way."""
+        if not self.address:
+            folder = data_folder()
+            path = None if folder is None else folder / self.name / file
+            if path is None or not path.is_file():
+                raise DataUnavailableError(
+                    f"{self.name}: {file} was looked for in ROBUSTBOOK_DATA "
+                    f"({folder or 'not set'}) and has no public address; {self.remedy}"
+                )
+            return check_sum(path, self.files[file])
         return obtain(
             self.name,
             f"{self.folder or self.name}/{file}",

@@ -14,6 +14,7 @@ from robustbook.models._defenses import (
     reverse_sigmoid,
 )
 from robustbook.models._evaluate import features_of, logits_of, resolve_device
+from robustbook.models._features import pacs_features
 from robustbook.models._load import load_model
 from robustbook.models._project import (
     checkpoint_entry,
@@ -43,6 +44,7 @@ __all__ = [
     "load_model",
     "load_robustbench",
     "logits_of",
+    "pacs_features",
     "public_model",
     "resolve_device",
     "reverse_sigmoid",

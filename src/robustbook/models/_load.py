@@ -16,6 +16,8 @@ from torch.nn.parameter import UninitializedParameter
 from robustbook._compat import mend_torchvision
 from robustbook.models._defenses import JPEGReverseSigmoid
 from robustbook.models._evaluate import resolve_device
+from robustbook.models._imagenet import PREFIX as IMAGENET
+from robustbook.models._imagenet import load_imagenet
 from robustbook.models._project import checkpoint_entry, load_checkpoint
 from robustbook.models._public import list_public_models, load_public
 from robustbook.models._robustbench import PREFIX, load_robustbench
@@ -43,6 +45,8 @@ def load_model(
           ("cifar10-resnet20");
         - "robustbench:NAME" or "robustbench:DATASET/THREAT/NAME", a model of
           RobustBench; see :func:`load_robustbench`;
+        - "imagenet:efficientnet-lite0" (or 1, 2), EfficientNet-Lite for the 1000
+          classes of ImageNet; needs ``robustbook[imagenet]``;
         - "package.module:attribute", what Python can import: a module of torch, or
           something to call without arguments that returns one, its weights loaded.
           Importing runs its code;
@@ -70,6 +74,8 @@ def load_model(
     DataUnavailableError
         If the file is neither found nor downloaded, or is not what it should be:
         sha256 for the first two kinds, a file of weights for the third.
+    ModuleNotFoundError
+        If a package that brings the model is not installed.
 
     Examples
     --------
@@ -94,7 +100,9 @@ def load_model(
         zoo, threat_model, rest = _robustbench_name(name)
         options: dict[str, Any] = {"directory": directory, "device": device}
         return load_robustbench(rest, dataset=zoo, threat_model=threat_model, **options)
-    if ":" in name:
+    if name.startswith(IMAGENET):
+        model = load_imagenet(name.removeprefix(IMAGENET))
+    elif ":" in name:
         model = _imported(name)
     elif name in list_public_models():
         model = load_public(name, directory=directory)
