@@ -255,6 +255,20 @@ def test_groups_add_up_and_intervals_hold_their_estimate(adversarial_groups):
     assert set(shares.sum().round(9)) <= {0, 1}
 
 
+def test_shares_end_where_all_are_attacked(adversarial_groups):
+    shares = adversarial_groups.frame(table="share")
+    assert set(shares.groupby(["model", "attack"]).size()) == {10}
+    for _, row in shares[shares.ratio == 1].iterrows():
+        where = {"model": row.model, "attack": row.attack, "eps": row.eps}
+        if row.attack == "fmn":
+            where["eps"] = None
+        whole = adversarial_groups.row(table="summary", **where)
+        assert row.pa == pytest.approx(whole["pa"], abs=1e-8)
+        assert row.total_variation == pytest.approx(whole["total_variation"])
+        same = [row.approximation, row.approximation_at_one]
+        assert same[0] == pytest.approx(same[1], nan_ok=True)
+
+
 def test_groups_of_one_model_by_hand(adversarial_groups):
     eps = SETTING.focus
     pair = attacked(NETWORK, eps=eps)

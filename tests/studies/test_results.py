@@ -233,6 +233,8 @@ def test_reported_figures_are_complete(name):
          {"beta": 2254}),
         ("thesis_table_4_10", {"model": "Yao et al.", "experiment": "5b"},
          {"beta": 1.837}),
+        ("average_case_table_2", {"dataset": "CIFAR100", "penalty": 0.001},
+         {"accuracy": 69}),
         ("average_case_table_3", {"estimator": "monte_carlo", "samples": 10_000},
          {"cpu_serial": 6071, "gpu_batched": 35}),
         ("average_case_table_3", {"estimator": "taylor"},

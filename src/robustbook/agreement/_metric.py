@@ -55,8 +55,9 @@ class PosteriorAgreement(Metric):
 
     The measure needs all pairs at once (its temperature is shared), so the logits are
     kept. Under distributed data parallelism they stay where they are: the processes
-    exchange a few numbers an evaluation; unequal shards are fine. Source: the thesis,
-    section 3.6.3, with the exact solver of Chapter 7.
+    exchange a few numbers an evaluation; unequal shards are fine. Several shifts or
+    models take a metric each, for example in a :class:`torch.nn.ModuleDict`. Source:
+    the thesis, section 3.6.3, with the exact solver of Chapter 7.
 
     Parameters
     ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from robustbook.agreement import (
     decompose_agreement,
     gibbs_posterior,
     posterior_agreement,
+    shift_by_ratio,
 )
 from robustbook.scores import accuracy
 from robustbook.studies._run import Row, Run, under
@@ -42,6 +44,8 @@ BINS: Final = 20
 BOOTSTRAPS: Final = {"quick": 20, "full": 300}
 #: Certified to this, in nats, in the bootstrap: ranks do not need more.
 TOLERANCE: Final = 1e-6
+#: Adversarial ratios at which the thesis draws them.
+SHARES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 #: Discrepancies that are means over samples, so that a bootstrap is a mean, too.
 POSTERIOR: Final = ("kl_divergence", "jensen_shannon", "total_variation")
 FEATURE: Final = ("centroid_distance", "frechet_distance")
@@ -58,6 +62,9 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     ``table="summary"``: one row for each model under PGD at each bound, APGD-DLR at the
     bound in focus, and FMN. ``table="histogram"``: shares of the confidences of samples
     that are correct, wrong and fooled, in 20 bins, attacks in focus.
+    ``table="share"``: PA, its approximations and other discrepancies when only a part
+    of the samples is attacked, PGD in focus and FMN; ``approximation`` takes each
+    share's own best temperature, ``approximation_at_one`` that of all attacked.
     ``table="rank"``: Kendall's tau of each measure with PA over the models, attacks in
     focus; ``p`` is its exact two-sided level if the ranking had nothing to do with PA.
     """
@@ -81,6 +88,9 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
             yield from under({"table": "histogram", **keys}, _histograms(logits))
             several = measured.setdefault((attack.kind, attack.eps), [])
             several.append(_resampled(logits, summary, draws))
+            if attack.kind != "apgd-dlr":
+                shares = _over_shares(logits, result.beta, attack.unbounded, run.seed)
+                yield from under({"table": "share", **keys}, shares)
     for (kind, eps), models in measured.items():
         keys = {"table": "rank", "dataset": dataset, "attack": kind, "eps": eps}
         yield from under(keys, _ranks(models))
@@ -191,6 +201,40 @@ def _discrepancies(pair: AttackedLogits, beta: float) -> Row:
             value = measure(*features, relative=relative) if known else None
             row[f"{name}{suffix}"] = value
     return row
+
+
+def _over_shares(
+    pair: AttackedLogits, beta: float, smallest_first: bool, seed: int
+) -> Iterator[Row]:
+    """The measures while the attack reaches one sample after another."""
+    norms = pair.norms if smallest_first else None
+    for ratio in SHARES:
+        shifted, features = (
+            shift_by_ratio(*before_after, ratio, norms=norms, seed=seed)
+            for before_after in (
+                (pair.logits, pair.shifted_logits),
+                (pair.features, pair.shifted_features),
+            )
+        )
+        mixed = replace(pair, shifted_logits=shifted, shifted_features=features)
+        result = posterior_agreement(pair.logits, shifted)
+        yield {
+            "ratio": ratio, "pa": result.pa, "beta": result.beta,
+            "approximation": _approximation(mixed, result),
+            "approximation_at_one": _approximation(mixed, replace(result, beta=beta)),
+            **_discrepancies(mixed, result.beta),
+        }  # fmt: skip
+
+
+def _approximation(pair: AttackedLogits, result: Agreement) -> float | None:
+    """PA by the thesis's three terms; its fourth group loses nothing."""
+    row = _groups(pair, result)
+    terms = [
+        row[f"approximation_{name}"]
+        for name in ("kept_correct", "kept_wrong", "changed_correct")
+    ]
+    whole = row["count_changed_wrong"] * math.log(result.num_classes)
+    return None if None in terms else math.fsum([*terms, whole / result.num_samples])
 
 
 def _histograms(pair: AttackedLogits) -> Iterator[Row]:

@@ -17,7 +17,8 @@ from robustbook.studies._run import Row, Run, Setting, one_thread
 SIGMA: Final = 0.1
 #: Noisy inputs of the paper's gold standard.
 PAPER_SAMPLES: Final = 10_000
-FITS: Final = 5
+#: Of its MMSE.
+FITS: Final = (1, 5, 10, 25, 50, 100)
 #: Inputs that the model gets at once.
 WAYS: Final = {"serial": 1, "batched": None}
 
@@ -28,6 +29,8 @@ class SpeedSetting(Setting):
 
     models: tuple[str]
     samples: int
+    #: Noisy inputs of MMSE.
+    fits: tuple[int, ...]
     #: Noisy inputs of each image in batched runs, and of the one in serial runs.
     batched: int
     serial: int
@@ -37,22 +40,22 @@ class SpeedSetting(Setting):
 SETTINGS: Final = {
     "quick": (
         SpeedSetting(
-            dataset="digits", models=("digits-cnn-s0",), samples=4,
+            dataset="digits", models=("digits-cnn-s0",), samples=4, fits=(1, 5),
             batched=500, serial=50, repeat=1,
         ),
     ),
     "full": (
         SpeedSetting(
-            dataset="mnist", models=("mnist-conv_small_nat",), samples=20,
+            dataset="mnist", models=("mnist-conv_small_nat",), samples=20, fits=FITS,
             batched=10_000, serial=2_000, repeat=3,
         ),
         SpeedSetting(
             dataset="cifar10", split="test1000", models=("cifar10-resnet4b_adv",),
-            samples=10, batched=5_000, serial=1_000, repeat=3,
+            samples=10, fits=FITS, batched=5_000, serial=1_000, repeat=3,
         ),
         SpeedSetting(
             dataset="cifar10", split="test1000", models=("cifar10-resnet20",),
-            samples=8, batched=500, serial=100, repeat=1,
+            samples=8, fits=FITS, batched=500, serial=100, repeat=1,
         ),
     ),
 }  # fmt: skip
@@ -89,8 +92,9 @@ def _time(
         ("monte_carlo", samples,
          partial(monte_carlo, *problem, samples=samples, seed=seed, **options)),
         ("taylor", None, partial(taylor, *problem, cdf="mvn", **options)),
-        ("mmse", FITS, partial(mmse, *problem, samples=FITS, seed=seed, **options)),
         ("taylor_mvs", None, partial(taylor, *problem, cdf="mv_sigmoid", **options)),
+        *(("mmse", fits, partial(mmse, *problem, samples=fits, seed=seed, **options))
+          for fits in setting.fits),
     ]  # fmt: skip
     for estimator, count, action in tasks:
         sampled = estimator == "monte_carlo"
