@@ -1,5 +1,6 @@
 """Logits that are not in memory: the same numbers, and errors that say what is."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from robustbook.agreement import (
     agreement_search,
     posterior_agreement,
 )
+from robustbook.agreement._first_pass import EvenRows
 
 SAMPLES, CLASSES = 900, 7
 
@@ -89,6 +91,38 @@ def test_several_evaluations_share_a_pass(tmp_path, monkeypatch):
     assert several.passes < one.passes
     assert several.pa == pytest.approx(one.pa, abs=1e-9)
     assert several.gap <= 1e-9
+
+
+def test_a_look_at_some_samples_saves_passes_and_proves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(_kernel, "STREAMED_BATCH", 6)
+    files, passes = mapped(tmp_path), {}
+    for name, some in {
+        "own": _kernel.Kernel.of_some,
+        "none": lambda kernel: None,
+        "of another problem": lambda kernel: _kernel.Kernel(
+            *(
+                1e3 * torch.tensor(view[::2, ::-1].copy())
+                for view in (PAIR[0], -PAIR[1])
+            )
+        ),
+    }.items():
+        monkeypatch.setattr(_kernel.Kernel, "of_some", some)
+        result = posterior_agreement(*files)
+        assert result.pa == pytest.approx(WHOLE.pa, abs=1e-9)
+        assert result.gap <= 1e-9
+        passes[name] = result.passes
+    assert passes["own"] <= passes["none"] - 2
+
+
+@pytest.mark.parametrize("most", [1, 7, 100, 900])
+def test_some_rows_are_spread_evenly_over_chunks(most):
+    rows, kept = torch.arange(900.0)[:, None], EvenRows([torch.empty(0, 1)], most)
+    ends = [0, 3, 3, 500, 501, 502, 800, 900]
+    for start, stop in itertools.pairwise(ends):
+        kept.add(start, [rows[start:stop]])
+    (some,) = (view[:, 0].tolist() for view in kept.rows)
+    assert min(most + 1, 900) <= len(some) <= 2 * most
+    assert some == list(range(0, 900, round(some[1] - some[0])))
 
 
 def test_rows_of_a_mapped_file_are_found_in_it(tmp_path):

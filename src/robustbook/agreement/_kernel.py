@@ -25,9 +25,10 @@ import torch
 from torch import Tensor
 
 from robustbook.agreement._evaluation import Evaluation, Moments
+from robustbook.agreement._first_pass import first_pass
 from robustbook.agreement._shards import ALONE, Reduction, Shards
 from robustbook.agreement._views import InMemory, Source
-from robustbook.agreement._votes import Pattern, count_votes, share_of_split
+from robustbook.agreement._votes import Pattern, share_of_split
 
 #: Unit roundoff of float64: every operation is exact up to this relative error.
 UNIT_ROUNDOFF = 2.0**-53
@@ -44,6 +45,8 @@ SMALLEST_SCALE = 1e-130
 LARGEST_WEIGHT = 1e100
 #: Evaluations in one pass over logits that are not in memory.
 STREAMED_BATCH: Final = 6
+#: About so many of their entries are kept, for a look at the problem in memory.
+SOME_ENTRIES = 2**18
 #: Numbers that a pass adds up: value, D, slopes of C and D, curvature and |C|.
 _SUMMED: Final = 6
 #: How the chunks' :class:`Moments` go together.
@@ -118,8 +121,7 @@ class Kernel:
     def _summarize(self) -> None:
         """One pass without exponentials: maxima, ties, votes, scales."""
         self.passes = 0
-        self._slices: list[slice] = []
-        summaries = self.shards.gather(self._collect)
+        summaries = self.shards.gather(self._look)
         weights, depths, limits, idle, votes = zip(*summaries, strict=True)
         #: N, all shards together.
         self.num_samples = round(math.fsum(weights))
@@ -133,11 +135,15 @@ class Kernel:
         #: The floor that D falls to for beta to infinity.
         self.concave_limit = math.fsum(limits) / self.num_samples
         #: J at infinity, per sample; None where the supremum is not there.
-        self.limit = self._limit if self.depth == 0.0 else None
+        self.limit = self._first.limit if self.depth == 0.0 else None
         #: Mean distance of a logit from the largest, in a typical sample: a first
         #: guess of where things happen.
-        self.scale = self._median(self._distances) / self.num_classes or 1.0
-        del self._limit, self._distances
+        self.scale = self._median(self._first.distances) / self.num_classes or 1.0
+        #: Distance of the largest from the smallest logit (m, N), 0 for idle samples.
+        self.ranges = self._first.ranges
+        self._tops, self._active = self._first.tops, self._first.active
+        self._some = self._first.some
+        del self._first
         if self.scale < SMALLEST_SCALE:
             raise ValueError(
                 f"logits: expected differences of at least {SMALLEST_SCALE:g} within a "
@@ -145,74 +151,29 @@ class Kernel:
                 f"constant first (posterior agreement does not change)"
             )
 
-    def _collect(
-        self,
-    ) -> tuple[float, float, float, bool, Counter[Pattern]]:
+    def _look(self) -> tuple[float, float, float, bool, Counter[Pattern]]:
         """What the samples of this process add."""
-        views, num_classes = self.num_views, self.num_classes
-        tops, ranges, ties, columns = [], [], [], []
-        votes: Counter[Pattern] = Counter()
-        by_class = self.prior is not None
-        for rows, chunk in self._chunks():
-            self._slices.append(rows)
-            size = rows.stop - rows.start
-            joint, x, tied, all_tied, _ = self._buffers[:, :size]
-            top, reach, own_ties = self._new(3, views, size)
-            column = self._new(3, size)
-            for place, view in enumerate(chunk):
-                first = view
-                if self._kept is None:
-                    top[place] = view.amax(1)
-                    first = x if place else joint
-                    first.copy_(view).sub_(top[place, :, None])
-                if place == 0:
-                    start = first
-                else:
-                    torch.add(start if place == 1 else joint, first, out=joint)
-                torch.neg(first.amin(1), out=reach[place])
-                # Only entries that equal the maximum exactly are 0 after the shift.
-                torch.eq(first, 0.0, out=tied if place else all_tied)
-                torch.mv(tied if place else all_tied, self._ones, out=own_ties[place])
-                if place:
-                    all_tied.mul_(tied)
-            depth, joint_limit, spread = column
-            torch.neg(joint.amax(1), out=depth)
-            torch.mv(all_tied, self._weights, out=joint_limit)
-            torch.mv(joint, self._ones, out=spread)
-            votes += count_votes(chunk, own_ties, depth, by_class=by_class)
-            tops.append(top)
-            ranges.append(reach)
-            ties.append(own_ties)
-            columns.append(column)
+        self._first = first = first_pass(
+            self._chunks(),
+            self._buffers,
+            self._weights,
+            views=self.num_views,
+            shifted=self._kept is not None,
+            uniform=self.uniform,
+            by_class=self.prior is not None,
+            some=max(1, SOME_ENTRIES // self.num_classes) * (self.batch > 1),
+        )
         self.passes += 1
-        self._size = self._slices[-1].stop if self._slices else 0
-        empty = self._new(views, 0)
-        self._tops = torch.cat([empty, *tops], 1)
-        self._depth = torch.cat([empty[0], *(column[0] for column in columns)])
-        all_ties = torch.cat([empty, *ties], 1)
-        # A sample with constant logits in all views but one contributes exactly 0 at
-        # every beta when the prior is uniform: its convex parts are equal. Leave it
-        # out.
-        idle = (all_ties == num_classes).sum(0) >= views - 1
-        some_idle = self.uniform and bool(idle.any())
-        self._active = ~idle if some_idle else None
-        #: Distance of the largest from the smallest logit (m, N), 0 for idle samples.
-        self.ranges = torch.cat([empty, *ranges], 1)
-        if self._active is not None:
-            self.ranges *= self._active
-        limit = all_ties.prod(0).log_()
-        if self._active is not None:
-            limit *= self._active
-        joint_limit = torch.cat([empty[0], *(column[1] for column in columns)])
-        self._limit = joint_limit.log_() - limit
-        if self._active is not None:
-            self._limit = torch.where(self._active, self._limit, 0.0)
-        spread = torch.cat([empty[0], *(column[2] for column in columns)])
-        self._distances = spread[spread < 0.0].neg_()
+        self._slices, self._size, self._depth = first.slices, first.size, first.depth
         total = float(self._size if self._counts is None else self._counts.sum())
-        sums = self._sum(self._depth), self._sum(limit)
-        everything_idle = (some_idle and bool(idle.all())) or self._size == 0
-        return total, *sums, everything_idle, votes
+        sums = self._sum(first.depth), self._sum(first.concave_limit)
+        return total, *sums, first.all_idle, first.votes
+
+    def of_some(self) -> Kernel | None:
+        """The kernel of some of the samples, in memory; None where all of them are."""
+        if self.batch == 1:
+            return None
+        return Kernel(*self._some, prior=self.prior, shards=self.shards)
 
     def _median(self, values: Tensor) -> float:
         """Upper median of positive numbers over all shards, 0 of none.

@@ -8,6 +8,7 @@ tolerance.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import math
@@ -187,15 +188,25 @@ class _Search:
         )
 
     def _start(self) -> None:
-        """Evaluate at 0; where a pass takes several, at a few more at once."""
+        """Evaluate at 0; where a pass takes several, where they are likely to help."""
         points = self._evaluate([0.0])
-        if self.batch > 1:
-            scales = [1.0, 4.0, 16.0][: self.batch]
-            points += self._evaluate([scale / self.kernel.scale for scale in scales])
+        cuts = self._likely_cuts() if self.batch > 1 else []
+        for place in range(0, len(cuts), self.batch):
+            points += self._evaluate(cuts[place : place + self.batch])
         for left, right in zip(points, [*points[1:], None], strict=True):
             self._push(left, right)
         for before, point in itertools.pairwise(points):
             self._step(point, (before.beta, math.inf))
+
+    def _likely_cuts(self) -> list[float]:
+        """Inverse temperatures that prove the result for some of the samples."""
+        some = self.kernel.of_some()
+        if some is not None:
+            with contextlib.suppress(CertificateError):
+                steps = maximize(some, self.tol).steps
+                if steps:
+                    return sorted(step.beta for step in steps)
+        return [scale / self.kernel.scale for scale in (1.0, 4.0, 16.0)][: self.batch]
 
     def _step(self, point: Evaluation, interval: tuple[float, float]) -> None:
         bounds = self.best_value, self._upper()
