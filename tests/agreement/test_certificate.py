@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
+from random_views import dense_grid, noisy, problems, rows
 
 from robustbook.agreement import (
     CertificateError,
@@ -20,33 +20,7 @@ from robustbook.agreement import (
 )
 
 TOL = 1e-9
-SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
-
-
-@st.composite
-def problems(draw):
-    """Paired logits that are nasty on purpose.
-
-    Groups of samples at scales decades apart (CLAIMS 2), exact ties, near-ties,
-    constant rows, disagreeing and agreeing pairs.
-    """
-    classes = draw(st.integers(2, 6))
-    samples = draw(st.integers(1, 12))
-    entries = st.one_of(
-        st.integers(-3, 3).map(float),
-        st.floats(-5, 5, allow_nan=False).map(lambda x: round(x, 9)),
-        st.sampled_from([0.0, 1.0, 1.0 - 2**-40, 1.0 + 2**-40]),
-    )
-    shape = (samples, classes)
-    first = draw(hnp.arrays(np.float64, shape, elements=entries))
-    if draw(st.booleans()):
-        noise = draw(hnp.arrays(np.float64, shape, elements=entries))
-        second = first + noise
-    else:
-        second = draw(hnp.arrays(np.float64, shape, elements=entries))
-    decades = st.lists(st.integers(-4, 4), min_size=samples, max_size=samples)
-    scale = 10.0 ** np.array(draw(decades), dtype=float)[:, None]
-    return torch.from_numpy(first * scale), torch.from_numpy(second * scale)
+SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
 
 
 def two_level(groups):
@@ -60,54 +34,38 @@ def two_level(groups):
     return pair
 
 
-def dense_grid(clean, shifted, points=200):
-    spread = (clean.amax(1) - clean.amin(1)) + (shifted.amax(1) - shifted.amin(1))
-    live = spread[spread > 0]
-    if len(live) == 0:
-        return [0.0, 1.0]
-    low, high = 1e-3 / float(live.max()), 1e3 / float(live.min())
-    return np.geomspace(low, high, points).tolist()
-
-
 #: The published counterexamples to concavity.
 FIRST = tuple(two_level([(50, 20, 20), (10, 1, -1), (2000, 0.03, 0.03)]))
 SECOND = tuple(two_level([(100, 10, 10), (10, 1, -1), (900, 0.05, 0.05)]))
-
-
-def noisy(seed, samples, classes=10, noise=1.0):
-    generator = torch.Generator().manual_seed(seed)
-    clean = torch.randn(samples, classes, generator=generator)
-    return clean, clean + noise * torch.randn(samples, classes, generator=generator)
 
 
 @SETTINGS
 @given(problems())
 @example(FIRST)
 @example(SECOND)
-def test_no_grid_point_exceeds_the_certificate(pair):
-    clean, shifted = pair
-    result = posterior_agreement(clean, shifted, tol=TOL)
-    assert 0 <= result.pa <= math.log(clean.shape[1]) + 1e-12
+def test_no_grid_point_exceeds_the_certificate(views):
+    result = posterior_agreement(*views, tol=TOL)
+    most = (len(views) - 1) * math.log(views[0].shape[1])
+    assert 0 <= result.pa <= most + 1e-12
     assert 0 <= result.gap <= TOL
-    curve = agreement_curve(clean, shifted, dense_grid(clean, shifted))
+    curve = agreement_curve(*views, dense_grid(views))
     assert float(curve.max()) <= result.upper_bound
     assert float(result.per_sample.mean()) == pytest.approx(result.pa, abs=1e-12)
     if math.isfinite(result.beta):
-        at_beta = agreement_curve(clean, shifted, [result.beta])
+        at_beta = agreement_curve(*views, [result.beta])
         assert float(at_beta[0]) == pytest.approx(result.pa, abs=1e-12)
 
 
 @SETTINGS
 @given(problems())
-def test_every_interval_bound_holds_inside_its_interval(pair):
-    clean, shifted = pair
-    trace = agreement_search(clean, shifted, tol=TOL)
+def test_every_interval_bound_holds_inside_its_interval(views):
+    trace = agreement_search(*views, tol=TOL)
     grids = [
         np.linspace(left, right if math.isfinite(right) else max(1.0, left) * 1e3, 30)
         for left, right, _ in trace.intervals
     ]
     if grids:
-        curves = agreement_curve(clean, shifted, np.concatenate(grids)).reshape(-1, 30)
+        curves = agreement_curve(*views, np.concatenate(grids)).reshape(-1, 30)
         bounds = rows([bound for *_, bound in trace.intervals])[0]
         assert bool((curves.amax(1) <= bounds + 1e-15).all())
     ends = [interval[:2] for interval in trace.intervals]
@@ -120,49 +78,51 @@ def test_every_interval_bound_holds_inside_its_interval(pair):
 
 @SETTINGS
 @given(problems(), st.integers(0, 1000), st.sampled_from([1e-30, 2.0**-20, 3.0, 1e30]))
-def test_invariances(pair, seed, scale):
-    clean, shifted = pair
-    reference = posterior_agreement(clean, shifted, tol=TOL).pa
+def test_invariances(views, seed, scale):
+    reference = posterior_agreement(*views, tol=TOL)
+    samples, classes = views[0].shape
     generator = torch.Generator().manual_seed(seed)
-    classes = torch.randperm(clean.shape[1], generator=generator)
-    samples = torch.randperm(len(clean), generator=generator)
-    offset = torch.randn(len(clean), 1, generator=generator).double().round()
+    order = torch.randperm(classes, generator=generator)
+    place = torch.randperm(samples, generator=generator)
+    offset = torch.randn(samples, 1, generator=generator).double().round()
     same = {
-        "symmetry": (shifted, clean),
-        "classes": (clean[:, classes], shifted[:, classes]),
-        "samples": (clean[samples], shifted[samples]),
-        "scale": (clean * scale, shifted * scale),
-        "duplication": (clean.repeat(3, 1), shifted.repeat(3, 1)),
+        "symmetry": views[::-1],
+        "views": views[1:] + views[:1],
+        "classes": [view[:, order] for view in views],
+        "samples": [view[place] for view in views],
+        "scale": [view * scale for view in views],
+        "duplication": [view.repeat(3, 1) for view in views],
     }
-    for what, (first, second) in same.items():
-        other = posterior_agreement(first, second, tol=TOL).pa
-        assert other == pytest.approx(reference, abs=2 * TOL), what
-    uniform = torch.full((clean.shape[1],), 1.0 / clean.shape[1])
-    other = posterior_agreement(clean, shifted, prior=uniform, tol=TOL).pa
-    assert other == pytest.approx(reference, abs=2 * TOL), "prior"
-    if float(clean.abs().max()) < 1e3 and float(shifted.abs().max()) < 1e3:
+    for what, other in same.items():
+        found = posterior_agreement(*other, tol=TOL)
+        assert found.pa == pytest.approx(reference.pa, abs=2 * TOL), what
+        if what != "classes":  # Of ties, the first class counts.
+            assert found.mismatch == pytest.approx(reference.mismatch), what
+            hard = pytest.approx(reference.hard_part, abs=2 * TOL)
+            assert found.hard_part == hard, what
+    uniform = torch.full((classes,), 1.0 / classes)
+    found = posterior_agreement(*views, prior=uniform, tol=TOL).pa
+    assert found == pytest.approx(reference.pa, abs=2 * TOL), "prior"
+    if all(float(view.abs().max()) < 1e3 for view in views):
         # Adding a constant rounds the logits: exact only for moderate ones.
-        shift = posterior_agreement(clean.round() + offset, shifted.round(), tol=TOL).pa
-        plain = posterior_agreement(clean.round(), shifted.round(), tol=TOL).pa
+        first, *others = [view.round() for view in views]
+        shift = posterior_agreement(first + offset, *others, tol=TOL).pa
+        plain = posterior_agreement(first, *others, tol=TOL).pa
         assert shift == pytest.approx(plain, abs=2 * TOL)
 
 
 @SETTINGS
 @given(problems(), st.integers(0, 1000))
-def test_the_certificate_holds_under_a_prior(pair, seed):
-    clean, shifted = pair
+def test_the_certificate_holds_under_a_prior(views, seed):
     generator = torch.Generator().manual_seed(seed)
-    prior = torch.rand(clean.shape[1], generator=generator).double() + 0.05
+    prior = torch.rand(views[0].shape[1], generator=generator).double() + 0.05
     prior /= prior.sum()
-    result = posterior_agreement(clean, shifted, prior=prior, tol=1e-7)
-    curve = agreement_curve(clean, shifted, dense_grid(clean, shifted), prior=prior)
+    result = posterior_agreement(*views, prior=prior, tol=1e-7)
+    curve = agreement_curve(*views, dense_grid(views), prior=prior)
     assert float(curve.max()) <= result.upper_bound
-    assert 0 <= result.pa <= -math.log(float(prior.min())) + 1e-12
+    most = -(len(views) - 1) * math.log(float(prior.min()))
+    assert 0 <= result.pa <= most + 1e-12
     assert result.gap <= 1e-7
-
-
-def rows(*entries):
-    return torch.tensor(entries, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
@@ -192,17 +152,19 @@ def test_known_problems_are_solved_globally(pair, pa, beta):
     assert result.beta == pytest.approx(beta, rel=2e-3)
 
 
-def test_all_agree_is_log_k_at_infinity():
+@pytest.mark.parametrize("views", [2, 3, 5])
+def test_views_that_all_agree_reach_the_cap_at_infinity(views):
     logits = torch.randn(50, 7, generator=torch.Generator().manual_seed(0))
-    result = posterior_agreement(logits, 3 * logits)
+    result = posterior_agreement(*(logits * (v + 1) for v in range(views)))
     assert result.beta == math.inf
-    assert result.pa == pytest.approx(math.log(7), abs=1e-15)
+    assert result.pa == pytest.approx((views - 1) * math.log(7), abs=1e-14)
     assert result.evaluations == 0
-    assert result.log_pa == pytest.approx(0.0, abs=1e-12)
+    assert result.log_pa == pytest.approx(0.0, abs=1e-10)
+    assert result.num_views == views
 
 
 def test_constant_rows_contribute_nothing_and_dilute_the_rest():
-    logits, shifted = (part.double() for part in noisy(2, 40, 5))
+    logits, shifted = noisy(2, classes=5)
     zeros = torch.zeros(40, 5, dtype=torch.float64)
     for pair in ((logits, zeros), (zeros, logits)):
         result = posterior_agreement(*pair)
@@ -217,7 +179,7 @@ def test_constant_rows_contribute_nothing_and_dilute_the_rest():
 @pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e30])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_extreme_scales(scale, dtype):
-    clean, shifted = (part.to(dtype) for part in noisy(4, 200, noise=0.5))
+    clean, shifted = (part.to(dtype) for part in noisy(4, samples=200, noise=0.5))
     reference = posterior_agreement(clean, shifted)
     scaled = posterior_agreement(clean * scale, shifted * scale)
     assert scaled.pa == pytest.approx(reference.pa, abs=1e-6)
@@ -225,7 +187,7 @@ def test_extreme_scales(scale, dtype):
 
 
 def test_sixty_decades_in_one_problem():
-    large, small = (part.double() for part in noisy(5, 60, 4))
+    large, small = noisy(5, 2, 60, 4)
     clean = torch.cat([large * 1e30, small * 1e-30])
     shifted = torch.cat([large.roll(1, 0) * 1e30, small * 1e-30])
     result = posterior_agreement(clean, shifted)
@@ -235,25 +197,26 @@ def test_sixty_decades_in_one_problem():
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_summed_in_double(dtype):
-    clean, shifted = (part.to(dtype) for part in noisy(6, 500))
+    clean, shifted = (part.to(dtype) for part in noisy(6, 2, 500))
     exact = posterior_agreement(clean.double(), shifted.double())
     assert posterior_agreement(clean, shifted).pa == pytest.approx(exact.pa, abs=1e-12)
 
 
-def test_large_problems_are_shifted_chunk_by_chunk(monkeypatch):
+@pytest.mark.parametrize("views", [2, 3])
+def test_large_problems_are_shifted_chunk_by_chunk(monkeypatch, views):
     from robustbook.agreement import _kernel
 
-    clean, shifted = noisy(7, 3000, 11)
-    kept = posterior_agreement(clean, shifted)
+    problem = noisy(7, views, 3000, 11)
+    kept = posterior_agreement(*problem)
     monkeypatch.setattr(_kernel, "KEPT_ENTRIES", 0)
     monkeypatch.setattr(_kernel, "CHUNK_ENTRIES", {"cpu": 1000, "cuda": 1000})
-    streamed = posterior_agreement(clean, shifted)
+    streamed = posterior_agreement(*problem)
     assert streamed.pa == pytest.approx(kept.pa, abs=1e-12)
     assert streamed.beta == pytest.approx(kept.beta, rel=1e-6)
 
 
 def test_a_tolerance_below_rounding_is_refused_with_a_remedy():
-    clean, shifted = noisy(8, 100)
+    clean, shifted = noisy(8, 2, 100)
     for other, tol in ((shifted, 1e-15), (clean, 1e-16)):
         with pytest.raises(CertificateError, match="Set tol above"):
             posterior_agreement(clean, other, tol=tol)
@@ -291,7 +254,7 @@ def test_numpy_views_and_read_only_arrays_are_accepted(tmp_path):
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 def test_cuda_agrees_with_cpu():
-    clean, shifted = noisy(10, 2000)
+    clean, shifted = noisy(10, 2, 2000)
     cpu = posterior_agreement(clean, shifted)
     gpu = posterior_agreement(clean.cuda(), shifted.cuda())
     assert gpu.pa == pytest.approx(cpu.pa, abs=1e-9)
@@ -327,7 +290,7 @@ def test_a_flat_kernel_is_certified_and_keeps_no_evaluations():
 
 
 def test_many_classes_at_the_default_tolerance():
-    assert posterior_agreement(*noisy(0, 20, 20_000)).gap <= 1e-9
+    assert posterior_agreement(*noisy(0, 2, 20, 20_000)).gap <= 1e-9
 
 
 SCRIPT = """

@@ -1,11 +1,11 @@
-"""Values against arithmetic of 50 digits, closed forms and brute force."""
+"""Two views and more against 50 digits, closed forms and brute force."""
 
-import itertools
 import math
 
 import mpmath
 import pytest
 import torch
+from random_views import exact_kernel, noisy, one_hot_views, over_all_hypotheses, rows
 
 from robustbook.agreement import (
     agreement_curve,
@@ -15,78 +15,50 @@ from robustbook.agreement import (
 )
 
 
-def reference_kernel(clean, shifted, beta, prior=None):
-    """J(beta) by its definition with 50 digits."""
-    with mpmath.workdps(50):
-        beta = mpmath.mpf(beta)
-        total = mpmath.mpf(0)
-        for f, g in zip(clean.tolist(), shifted.tolist(), strict=True):
-            weights = [mpmath.e ** (beta * mpmath.mpf(value)) for value in f]
-            others = [mpmath.e ** (beta * mpmath.mpf(value)) for value in g]
-            overlap = mpmath.mpf(0)
-            for j, (u, v) in enumerate(zip(weights, others, strict=True)):
-                share = mpmath.mpf(len(f)) if prior is None else 1 / prior[j]
-                overlap += u * v * share
-            total += mpmath.log(overlap / mpmath.fsum(weights) / mpmath.fsum(others))
-        return total / len(clean)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_fifty_digits(seed):
+@pytest.mark.parametrize("prior", [None, ["0.5", "0.25", "0.125", "0.125"]])
+@pytest.mark.parametrize(
+    ("views", "seed"), [*((2, seed) for seed in range(6)), (3, 0), (4, 0), (6, 0)]
+)
+def test_fifty_digits(views, seed, prior):
     generator = torch.Generator().manual_seed(seed)
     scale = 10.0 ** torch.randint(-3, 4, (8, 1), generator=generator).double()
-    clean = torch.randn(8, 4, generator=generator).double() * scale
-    shifted = clean + torch.randn(8, 4, generator=generator).double() * scale
-    result = posterior_agreement(clean, shifted)
+    problem = [scale * view for view in noisy(seed, views, 8, 4)]
+    exact_prior = prior and [mpmath.mpf(rate) for rate in prior]
+    prior = prior and [float(rate) for rate in prior]
+    result = posterior_agreement(*problem, prior=prior)
     if math.isfinite(result.beta):
-        exact = reference_kernel(clean, shifted, result.beta)
+        exact = exact_kernel(problem, result.beta, exact_prior)
         assert abs(exact - result.pa) < 1e-12
     # Literally certified: no point of a fine grid lies above the bound.
     for exponent in range(-60, 61):
         beta = mpmath.mpf(10) ** (mpmath.mpf(exponent) / 12)
-        assert reference_kernel(clean, shifted, beta) <= result.upper_bound
+        assert exact_kernel(problem, beta, exact_prior) <= result.upper_bound
 
 
-def test_fifty_digits_where_products_underflow():
-    # Margins of 4000 at beta = 1: both posteriors are point masses in double.
-    clean = torch.tensor([[4000.0, 0.0, -1.0], [0.0, 1.0, 0.5]], dtype=torch.float64)
-    shifted = torch.tensor([[0.0, 4000.0, -1.0], [0.0, 1.0, 0.5]], dtype=torch.float64)
-    betas = [0.1, 0.3, 1.0, 10.0]
-    ours = agreement_curve(clean, shifted, betas)
+@pytest.mark.parametrize(
+    "views",
+    [
+        # Margins of 4000 at beta = 1: both posteriors are point masses in double.
+        (rows([4000.0, 0, -1], [0, 1, 0.5]), rows([0, 4000.0, -1], [0, 1, 0.5])),
+        (rows([4000.0, 0, -1]), rows([0.0, 4000, -1]), rows([0.0, 1, 3000])),
+    ],
+)
+def test_fifty_digits_where_products_underflow(views):
+    betas = [0.01, 0.1, 0.3, 1.0, 10.0]
+    ours = agreement_curve(*views, betas)
     for value, beta in zip(ours.tolist(), betas, strict=True):
-        exact = float(reference_kernel(clean, shifted, beta))
-        assert value == pytest.approx(exact, rel=1e-13)
+        assert value == pytest.approx(float(exact_kernel(views, beta)), rel=1e-13)
 
 
-def test_fifty_digits_with_a_prior():
-    generator = torch.Generator().manual_seed(0)
-    clean = torch.randn(10, 3, generator=generator).double()
-    shifted = clean + torch.randn(10, 3, generator=generator).double()
-    prior = [mpmath.mpf("0.5"), mpmath.mpf("0.25"), mpmath.mpf("0.25")]
-    result = posterior_agreement(clean, shifted, prior=[0.5, 0.25, 0.25])
-    exact = reference_kernel(clean, shifted, result.beta, prior)
-    assert abs(exact - result.pa) < 1e-12
-
-
-@pytest.mark.parametrize(("samples", "classes"), [(1, 2), (3, 3), (4, 3), (6, 2)])
-def test_brute_force_over_all_hypotheses(samples, classes):
-    """(1/N) log sum over K^N hypotheses of p(c|X') p(c|X'') / p(c)."""
-    generator = torch.Generator().manual_seed(samples)
-    clean = torch.randn(samples, classes, generator=generator).double()
-    shifted = clean + torch.randn(samples, classes, generator=generator).double()
+@pytest.mark.parametrize(
+    ("views", "samples", "classes"),
+    [(2, 1, 2), (2, 3, 3), (2, 4, 3), (2, 6, 2), (3, 2, 2), (3, 3, 3), (3, 5, 2)],
+)
+def test_brute_force_over_all_hypotheses(views, samples, classes):
+    problem = noisy(samples, views, samples, classes)
     for beta in (0.0, 0.7, 3.0):
-        weights = []
-        for scores in (clean, shifted):
-            hypotheses = itertools.product(range(classes), repeat=samples)
-            total = [
-                beta * sum(float(scores[i, c]) for i, c in enumerate(hypothesis))
-                for hypothesis in hypotheses
-            ]
-            unnormalized = torch.tensor(total, dtype=torch.float64).exp()
-            weights.append(unnormalized / unnormalized.sum())
-        kernel = (weights[0] * weights[1] * classes**samples).sum().log() / samples
-        ours = agreement_curve(clean, shifted, [beta])[0]
-        assert float(ours) == pytest.approx(float(kernel), abs=1e-12)
+        ours = float(agreement_curve(*problem, [beta]))
+        assert ours == pytest.approx(over_all_hypotheses(problem, beta), abs=1e-12)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 1000])
@@ -96,11 +68,7 @@ def test_hard_decisions_are_a_channel_capacity(classes, mismatches, height):
     labels = torch.arange(100) % classes
     other = labels.clone()
     other[:mismatches] = (labels[:mismatches] + 1) % classes
-    one_hot = torch.nn.functional.one_hot
-    result = posterior_agreement(
-        height * one_hot(labels, classes).double(),
-        height * one_hot(other, classes).double(),
-    )
+    result = posterior_agreement(*one_hot_views([labels, other], classes, height))
     capacity = symmetric_channel_capacity(mismatches / 100, classes)
     assert result.pa == pytest.approx(capacity, abs=1e-9)
     assert result.hard_part == pytest.approx(capacity, abs=1e-15)

@@ -4,22 +4,24 @@ import math
 
 import pytest
 import torch
+from random_views import one_hot_views
 
 from robustbook.agreement import compare_agreement, posterior_agreement
 
 
-def noisy_pair(samples, seed, noise):
+def seen(samples, seed, noise, views=2):
+    """Logits of a fairly accurate model, and views of the same under noise."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, 5, (samples,), generator=generator)
     clean = torch.randn(samples, 5, generator=generator)
     clean[torch.arange(samples), labels] += 4
-    shifted = clean + noise * torch.randn(samples, 5, generator=generator)
-    return clean, shifted
+    others = torch.randn(views - 1, samples, 5, generator=generator)
+    return [clean, *(clean + noise * others)]
 
 
 @pytest.mark.parametrize("noise", [1.0, 4.0])
 def test_envelope_standard_error_matches_the_bootstrap(noise):
-    clean, shifted = noisy_pair(400, 0, noise)
+    clean, shifted = seen(400, 0, noise)
     result = posterior_agreement(clean, shifted)
     generator = torch.Generator().manual_seed(1)
     resampled = []
@@ -31,18 +33,19 @@ def test_envelope_standard_error_matches_the_bootstrap(noise):
     assert result.standard_error == pytest.approx(bootstrap, rel=0.15)
 
 
-def test_intervals_cover():
-    truth = posterior_agreement(*noisy_pair(100_000, 2, 2.0)).pa
+@pytest.mark.parametrize("views", [2, 3])
+def test_intervals_cover(views):
+    truth = posterior_agreement(*seen(50_000, 2, 2.0, views)).pa
     inside = 0
     for seed in range(200):
-        result = posterior_agreement(*noisy_pair(300, 100 + seed, 2.0))
+        result = posterior_agreement(*seen(300, 100 + seed, 2.0, views))
         inside += abs(result.pa - truth) <= 1.96 * result.standard_error
     # Binomial(200, 0.95): five sigma below the nominal level is 0.873.
     assert inside / 200 >= 0.873
 
 
 def test_comparison_is_paired():
-    clean, mild = noisy_pair(500, 3, 1.0)
+    clean, mild = seen(500, 3, 1.0)
     generator = torch.Generator().manual_seed(4)
     strong = mild + 1.5 * torch.randn(500, 5, generator=generator)
     result = compare_agreement(clean, mild, clean, strong)
@@ -63,22 +66,14 @@ def test_a_single_pair_has_no_standard_error():
     assert math.isnan(result.standard_error)
 
 
-def test_the_parts_add_up():
-    clean, shifted = noisy_pair(300, 6, 3.0)
-    result = posterior_agreement(clean, shifted)
-    assert result.hard_part + result.confidence_part == pytest.approx(result.pa)
-    predictions = (clean.argmax(1) != shifted.argmax(1)).double().mean()
-    assert result.mismatch == pytest.approx(float(predictions))
-
-
-def test_hard_part_under_a_prior_is_the_agreement_of_the_predictions():
-    clean, shifted = noisy_pair(300, 7, 3.0)
-    prior = torch.tensor([0.4, 0.3, 0.1, 0.1, 0.1], dtype=torch.float64)
-    one_hot = torch.nn.functional.one_hot
-    hard = posterior_agreement(
-        one_hot(clean.argmax(1), 5).double(),
-        one_hot(shifted.argmax(1), 5).double(),
-        prior=prior,
-    )
-    result = posterior_agreement(clean, shifted, prior=prior)
+@pytest.mark.parametrize("views", [2, 3])
+@pytest.mark.parametrize("prior", [None, [0.4, 0.3, 0.1, 0.1, 0.1]])
+def test_the_hard_part_is_the_agreement_of_the_predictions(views, prior):
+    logits = seen(300, 7, 3.0, views)
+    result = posterior_agreement(*logits, prior=prior)
+    votes = torch.stack([view.argmax(1) for view in logits])
+    hard = posterior_agreement(*one_hot_views(votes, 5), prior=prior)
     assert result.hard_part == pytest.approx(hard.pa, abs=2e-9)
+    assert result.hard_part + result.confidence_part == pytest.approx(result.pa)
+    differ = (votes != votes[0]).any(0).double().mean()
+    assert result.mismatch == hard.mismatch == pytest.approx(float(differ))
