@@ -1,10 +1,8 @@
 """Samples over processes: the same numbers as in one, the same error on all."""
 
 import json
-import math
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -34,7 +32,7 @@ def said(function):
 def start(rank, size, store, queue, task):
     dist.init_process_group(
         "gloo", f"file://{store}", rank=rank, world_size=size,
-        timeout=datetime.timedelta(seconds=20),
+        timeout=datetime.timedelta(seconds=TIMEOUT),
     )
     queue.put((rank, task(rank, size)))
     if task is not die:
@@ -52,11 +50,14 @@ def everywhere(size, task, expected=None):
         for worker in workers:
             worker.start()
         told = dict(queue.get(timeout=200) for _ in range(expected or size))
-        for worker in workers:
+        for rank, worker in enumerate(workers):
+            if rank not in told:
+                worker.kill()
             worker.join()
     return [told.get(rank) for rank in range(size)]
 
 die = None
+TIMEOUT = 20
 """
 
 
@@ -268,7 +269,7 @@ def die(rank, size):
         if rank == 1 and kernel.passes == 3:
             if HOW == "ends":
                 os._exit(1)
-            time.sleep(40)
+            time.sleep(60)
             os._exit(1)
         return fill(kernel, *arguments)
     Kernel._fill = stop
@@ -282,12 +283,10 @@ print(json.dumps(everywhere(3, die, expected=2)))
 
 @pytest.mark.parametrize("how", ["ends", "hangs"])
 def test_a_rank_that_is_gone_is_an_error_of_the_others_in_bounded_time(how):
-    began = time.monotonic()
-    told = run(f"HOW = {how!r}\n" + DEATH)
+    told = run(f"HOW, TIMEOUT = {how!r}, {8 if how == 'hangs' else 20}\n" + DEATH)
     assert told[1] is None
     for rank in (0, 2):
         message, seconds = told[rank]
         assert message.startswith("ConnectionError: group: expected all 3 ranks")
-        # The timeout of the group is 20 s.
-        assert seconds < (20 if how == "ends" else 35)
-    assert math.isfinite(time.monotonic() - began)
+        # Before the timeout of the group, or soon after it.
+        assert seconds < 20

@@ -1,7 +1,5 @@
 """Quick rows of any study, measured once for all tests that look at them."""
 
-from __future__ import annotations
-
 import runpy
 from functools import cache
 
@@ -10,12 +8,15 @@ import pytest
 from robustbook.studies import STUDIES
 from robustbook.studies.domains import _training
 
+from ..conftest import SEED
+
 
 @pytest.fixture(scope="session")
 def quick(rows_once):
     """Results of a study in the quick profile, by its name."""
     compute = runpy.run_path(str(rows_once))["compute_once"]
-    return cache(lambda name: compute(STUDIES[name], profile="quick", device="cpu"))
+    how = {"profile": "quick", "seed": SEED, "device": "cpu"}
+    return cache(lambda name: compute(STUDIES[name], **how))
 
 
 def rows_of(name):
@@ -43,7 +44,7 @@ def stopped_at(monkeypatch):
     train = _training.train_domains
 
     def stop(call):
-        calls: list[object] = []
+        calls = []
 
         class Counted:
             # A function would hold the list, and so be another one when it goes on.

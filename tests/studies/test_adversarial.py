@@ -32,6 +32,8 @@ from robustbook.studies.adversarial.noise import FOCUS, RATIOS
 from robustbook.studies.adversarial.norm_quantiles import _quantiles
 from robustbook.studies.adversarial.settings import SETTINGS
 
+from ..conftest import SEED
+
 (SETTING,) = SETTINGS["quick"]
 LINEAR, NETWORK = "digits-linear-s0", "digits-cnn-s0"
 NOISY, DEFENDED = "digits-cnn-noise-s0", "digits-cnn-adv-s0"
@@ -40,7 +42,7 @@ MEASURES = ("pa", "shifted_accuracy", "same_answer_rate")
 
 def attacked(model, kind="pgd", eps=None):
     attack = Attack(kind, eps, SETTING.steps_on(model, kind))
-    return attack_model(model, attack, SETTING.data(), device="cpu")
+    return attack_model(model, attack, SETTING.data(), seed=SEED, device="cpu")
 
 
 # ---------------------------------------------------------- attack once, keep logits
@@ -118,7 +120,9 @@ def test_sweep_rows_are_what_the_measure_says(adversarial_sweep):
     assert whole["pa"] == pytest.approx(exact.pa, abs=2e-9)
     assert whole["pa_se"] == pytest.approx(exact.standard_error, rel=1e-3)
     several = [
-        posterior_agreement(clean, shift_by_ratio(clean, shifted, 0.5, seed=k)).pa
+        posterior_agreement(
+            clean, shift_by_ratio(clean, shifted, 0.5, seed=SEED + k)
+        ).pa
         for k in range(half["orders"])
     ]
     assert len(set(several)) > 1
@@ -152,7 +156,7 @@ def test_differences_are_paired_as_the_package_pairs(paired_differences):
     eps, ratio = SETTING.eps[1], 0.5
     pairs = []
     for found in (attacked(NOISY, eps=eps), attacked(DEFENDED, eps=eps)):
-        mixed = shift_by_ratio(found.logits, found.shifted_logits, ratio, seed=0)
+        mixed = shift_by_ratio(found.logits, found.shifted_logits, ratio, seed=SEED)
         pairs += [found.logits, mixed]
     expected = compare_agreement(*pairs)
     row = paired_differences.row(eps=eps, ratio=ratio, first=NOISY, second=DEFENDED)
@@ -178,12 +182,12 @@ def test_differences_are_those_of_the_sweep(paired_differences, adversarial_swee
 
 
 def test_some_rows_measured_again_are_the_same(rank_stability, text_edits):
-    run = Run("rank_stability", "quick", 0, "cpu", (SETTING,))
+    run = Run("rank_stability", "quick", SEED, "cpu", (SETTING,))
     again = list(itertools.islice(ranks.rows(run), 36))
     assert {row["bootstrap"] for row in again} == {-1, 0}
     assert again == list(rank_stability.rows[:36])
     once = replace(texts.SETTINGS["quick"][0], training_seeds=1)
-    again = [*texts.rows(Run("text_edits", "quick", 0, "cpu", (once,)))]
+    again = [*texts.rows(Run("text_edits", "quick", SEED, "cpu", (once,)))]
     assert again == text_edits.select(training_seed=0)
 
 

@@ -26,6 +26,8 @@ from robustbook.studies.domains.components import (
     shares_of_variance,
 )
 
+from ..conftest import SEED
+
 PLANS = {
     "domain_bias": bias.SETTINGS["quick"][0],
     "domain_learners": learners.SETTINGS["quick"][0],
@@ -159,7 +161,7 @@ def test_features_that_do_not_vary_have_no_picture(features):
 
 def test_nothing_is_trained_twice(domain_bias, refuse, monkeypatch):
     monkeypatch.setattr(_training, "train_domains", refuse)
-    again = STUDIES["domain_bias"].compute(profile="quick", device="cpu")
+    again = STUDIES["domain_bias"].compute(profile="quick", seed=SEED, device="cpu")
     assert again.rows == domain_bias.rows
     assert again.provenance["from_cache"]["files"] == again.provenance["units"]
     # The time is that of the trainings, not of reading them.
@@ -179,7 +181,7 @@ def test_a_stopped_training_goes_on(
     results = quick(name)
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
     measured = stopped_at(4)
-    run = Run("test", "quick", 0, "cpu", (PLANS[name],))
+    run = Run("test", "quick", SEED, "cpu", (PLANS[name],))
     with pytest.raises(KeyboardInterrupt):
         train(run, "printed", learner, 1)
     (left,) = (tmp_path / "domains").iterdir()

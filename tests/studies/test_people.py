@@ -11,6 +11,8 @@ from robustbook.models import load_model, logits_of
 from robustbook.studies.families import matched_difference
 from robustbook.studies.people import MEASURES, SETTINGS, _Measured, made_up_votes
 
+from ..conftest import SEED
+
 NETWORKS, PEOPLE = SETTINGS["quick"]
 
 
@@ -21,7 +23,7 @@ def logits(name):
 @pytest.fixture(scope="module")
 def votes():
     (name,) = PEOPLE.models
-    return made_up_votes(torch.tensor(logits(name)), seed=0)
+    return made_up_votes(torch.tensor(logits(name)), seed=SEED)
 
 
 def test_both_kinds_of_networks_are_in_each_profile_and_overlap(people):

@@ -20,13 +20,15 @@ from robustbook.studies.lenses._survival import log_failure
 from robustbook.studies.lenses.settings import SETTINGS
 from robustbook.studies.lenses.three_lenses import weighted_auroc
 
+from ..conftest import SEED
+
 (SETTING,) = SETTINGS["quick"]
 MODEL = "digits-cnn-s0"
 
 
 @pytest.fixture(scope="module")
 def lensed():
-    return measure_model(Run("lenses", "quick", 0, "cpu", (SETTING,)), MODEL)
+    return measure_model(Run("lenses", "quick", SEED, "cpu", (SETTING,)), MODEL)
 
 
 def test_every_profile_has_eight_models_or_more():
@@ -166,5 +168,5 @@ def test_the_linearized_average_case_orders_what_rounding_ties(lensed):
 
 
 def test_linearized_is_mmse(lensed):
-    direct = mmse(load_model(MODEL), SETTING.data().images, SETTING.sigma, seed=0)
+    direct = mmse(load_model(MODEL), SETTING.data().images, SETTING.sigma, seed=SEED)
     assert torch.equal(direct.probability, lensed.linearized[SETTING.sigma])
