@@ -34,7 +34,7 @@ PLANS = {
     "domain_selection": selection.SETTINGS["quick"][0],
     "domain_shortcuts": selection.SETTINGS["quick shortcuts"][0],
 }
-TWO = range(2)
+TWO = range(SEED, SEED + 2)
 COLUMNS = {
     "domain_bias": ("setup", "learner", "training_seed", "epoch"),
     "domain_learners": ("setup", "learner", "training_seed", "epoch"),
@@ -79,7 +79,7 @@ def features():
 
 def test_some_epochs_have_pictures_of_which_the_numbers_are(domain_bias):
     last = PLANS["domain_bias"].epochs
-    shown = {0: {1, 2, 5, last}, 1: {5, last}}
+    shown = {SEED: {1, 2, 5, last}, SEED + 1: {5, last}}
     pictures = domain_bias.select(what="picture")
     assert keys_of(pictures, COLUMNS["domain_bias"]) == {
         (*one, epoch)
@@ -247,7 +247,9 @@ def test_learners_learn_the_domains_they_see(domain_learners):
     rows = domain_learners.frame(what="pair", digits="same", ratio=1.0)
     seen = rows[rows.factors < 2].groupby(["setup", "learner"]).shifted_accuracy
     assert len(seen) == len(SETUPS) * len(LEARNERS)
-    assert seen.mean().min() > 0.75
+    # Of two classes: five standard errors above chance.
+    samples = rows[rows.factors < 2].groupby(["setup", "learner"]).samples.sum()
+    assert (seen.mean() > 0.5 + 5 * 0.5 / samples**0.5).all()
 
 
 def test_pairs_of_other_digits_share_none():
