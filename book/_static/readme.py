@@ -1,12 +1,13 @@
 """Draw the picture of the preface and of README: ``python book/_static/readme.py``.
 
 Three networks of nearly the same accuracy, seen by Posterior Agreement, average-case
-robustness and margin consistency, once for a light and once for a dark page. Nothing
-calls this script: run it when a checkpoint or a measure has changed.
+robustness and margin consistency, for light and dark pages, wide and narrow ones.
+Nothing calls this script: run it when a checkpoint or a measure has changed.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -44,15 +45,15 @@ MARKERS = ("o", "^", "v")
 class Page:
     """The colors of a page that is light or dark."""
 
-    file: str
+    ending: str
     ink: str
     grid: str
     colors: tuple[str, str, str]
 
 
 PAGES = (
-    Page("readme.png", "#22272e", "#e3e6ea", ("#0072B2", "#009E73", "#000000")),
-    Page("readme-dark.png", "#d9dee4", "#39414b", ("#67bdf2", "#3fc79d", "#ffffff")),
+    Page("", "#22272e", "#e3e6ea", ("#0072B2", "#009E73", "#000000")),
+    Page("-dark", "#d9dee4", "#39414b", ("#67bdf2", "#3fc79d", "#ffffff")),
 )
 
 
@@ -99,8 +100,8 @@ def measure() -> Iterator[Network]:
         )
 
 
-def draw(networks: list[Network], page: Page) -> Figure:
-    """Draw three panels with one legend, on no ground."""
+def draw(networks: list[Network], page: Page, *, narrow: bool) -> Figure:
+    """Draw three panels with one legend, on no ground; stacked for a telephone."""
     style: Any = {
         "font.family": "DejaVu Sans",
         "font.size": 11,
@@ -122,8 +123,10 @@ def draw(networks: list[Network], page: Page) -> Figure:
         "legend.title_fontsize": 11,
     }
     with mpl.rc_context(style):
-        figure = Figure(figsize=(7.9, 3.7), layout="constrained")
-        panels = figure.subplots(1, 3)
+        figure = Figure(
+            figsize=(4.2, 9) if narrow else (7.9, 3.7), layout="constrained"
+        )
+        panels = figure.subplots(3, 1) if narrow else figure.subplots(1, 3)
         draw_agreement(panels[0], networks, page)
         draw_survival(panels[1], networks, page)
         draw_margins(panels[2], networks, page)
@@ -132,7 +135,7 @@ def draw(networks: list[Network], page: Page) -> Figure:
             handles,
             labels,
             loc="outside lower center",
-            ncols=3,
+            ncols=1 if narrow else 3,
             columnspacing=1.2,
             handletextpad=0.5,
             title="accuracy on the test images",
@@ -222,7 +225,8 @@ def question(ax: Axes, text: str) -> None:
 
 if __name__ == "__main__":
     networks = list(measure())
-    for page in PAGES:
-        draw(networks, page).savefig(
-            FOLDER / page.file, dpi=160, transparent=True, metadata={"Software": None}
+    for page, narrow in itertools.product(PAGES, (False, True)):
+        file = FOLDER / f"readme{'-narrow' * narrow}{page.ending}.png"
+        draw(networks, page, narrow=narrow).savefig(
+            file, dpi=160, transparent=True, metadata={"Software": None}
         )

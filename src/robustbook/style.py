@@ -104,6 +104,7 @@ _LOOKS: Final = {
     "jpeg-rs": _Look("vermilion", "X", "JPEG + RS"),
     # public, undefended
     "resnet20": _Look("blue", "o", "undefended"),
+    **{f"resnet{n}": _Look("blue", "o", f"ResNet-{n}") for n in (32, 44, 56)},
     "advertorch_lenet5_clean": _Look("blue", "o", "LeNet-5, clean"),
     "captum_lenet": _Look("vermilion", "X", "LeNet, clean"),
     "conv_small_nat": _Look("sky", "D", "small CNN, clean"),

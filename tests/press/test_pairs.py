@@ -54,6 +54,13 @@ def test_no_notebook_holds_what_only_the_site_resolves():
     assert {name: rests for name, rests in found.items() if rests} == {}
 
 
+def test_a_link_within_a_notebook_has_its_anchor():
+    for path in (Path(__file__).parents[2] / "notebooks").glob("*.ipynb"):
+        text, _ = MarkdownExporter().from_filename(path)
+        links = set(re.findall(r"\]\(#([^)]+)\)", text))
+        assert links <= set(re.findall(r'<a id="([^"]+)">', text)), path.name
+
+
 def test_what_the_page_does_not_show_stands_before_the_next_code(chapter):
     source = read_source(chapter)
     cells = source.notebook.cells

@@ -115,6 +115,32 @@ def test_code_cells_part_the_text_and_captions_follow_them():
     ]  # fmt: skip
 
 
+def test_what_the_page_refers_to_itself_has_an_anchor():
+    title = nodes.section("", nodes.title("", "So"), ids=["so", "sec"])
+    formula = nodes.math_block("", "x", ids=["eq"])
+    links = [nodes.reference("", name, refid=name) for name in ("sec", "eq", "far")]
+    page = nodes.section("", title, formula, nodes.paragraph("", "", *links))
+    assert PAGE.cells(page) == [
+        '# <a id="sec"></a>So\n\n<a id="eq"></a>\n\n$$x \\tag{4.1}$$\n\n'
+        f"[sec](#sec)[eq](#eq)[far]({PAGE.address}#far)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "parts"),
+    [
+        (nodes.paragraph("", "a"), ['a\n\n<a id="f"></a>', 7, ""]),
+        (cell(6), [6, 7, '<a id="f"></a>\n\n']),
+    ],
+)
+def test_a_link_to_a_figure_leads_above_its_cell_if_text_stands_there(before, parts):
+    code = cell(7)
+    code += nodes.figure("", nodes.image(), nodes.caption("", "So."), ids=["f"])
+    link = nodes.paragraph("", "", nodes.reference("", "x", refid="f"))
+    parts[-1] += "**Figure 4.3.** So.\n\n[x](#f)"
+    assert PAGE.cells(nodes.section("", before, code, link)) == parts
+
+
 def test_what_has_no_markdown_is_an_error():
     with pytest.raises(NotImplementedError, match="no Markdown for <line_block"):
         PAGE.cells(nodes.section("", nodes.line_block()))

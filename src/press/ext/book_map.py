@@ -29,15 +29,18 @@ _BOX: Final = (38, 28)
 _TOP: Final = 26
 _LEFT: Final = 14
 
+# Parts that the map leaves out: what no other chapter waits for.
+_BESIDE: Final = {"Further", "Audits of the papers", "Appendix"}
+
 
 def parts_of(root: Path) -> list[tuple[str, list[Chapter]]]:
-    """Return the parts of the main line, each with its lessons."""
+    """Return the parts that are lessons, each with its chapters."""
     contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
     chapters = {chapter.name: chapter for chapter in list_chapters(root)}
     parts = []
     for part in contents.get("parts", []):
-        if part["caption"] == "Further":  # what follows is beside the main line
-            break
+        if part["caption"] in _BESIDE:
+            continue
         names = [Path(entry.get("file", "")).name for entry in part["chapters"]]
         parts.append((part["caption"], [chapters[name] for name in names]))
     return parts
@@ -82,7 +85,7 @@ def draw(root: Path) -> str:
         captions.append(f'<text x="{_LEFT}" y="{top - 8}">{escape(caption)}</text>')
         for x, lesson in enumerate(row):
             text = lesson.source.read_text(encoding="utf-8")
-            left, number = _LEFT + x * _STEP[0], len(places) + 1
+            left, number = _LEFT + x * _STEP[0], int(lesson.name[:2])
             places[_first(_ANCHOR, text)] = (left, top)
             title = escape(_first(_TITLE, text))
             boxes.append(
@@ -97,7 +100,7 @@ def draw(root: Path) -> str:
         for needed in sorted(all_needed)
     ]
     width = max(x for x, _ in places.values()) + _BOX[0] + 1
-    height = _TOP + (len(parts) - 1) * _STEP[1] + _BOX[1] + 1
+    height = _TOP + (len(parts) - 1) * _STEP[1] + _BOX[1] + 12
     return (
         f'<svg class="book-map" viewBox="0 0 {width} {height}" role="group" '
         'aria-label="Which chapter needs which: the boxes lead to the chapters">'

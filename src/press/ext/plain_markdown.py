@@ -1,15 +1,16 @@
 """A resolved page as plain Markdown: what a notebook shows without any extension.
 
 Sphinx has resolved the page: numbers, references, citations. What is left is to write
-it in the Markdown that JupyterLab, VS Code and Colab share, with links to the site.
+it in the Markdown that JupyterLab, VS Code and Colab share, with links to the site, or
+to an anchor where the page refers to itself.
 Code cells are left open, as their numbers, for whoever puts the notebook together.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from urllib.parse import urljoin
 
 from docutils import nodes
@@ -70,16 +71,26 @@ class PlainMarkdown:
         Of its figures, theorems, exercises and equations, as Sphinx counts them.
     macros : mapping of str to str or sequence
         Of MathJax.
+    places : set of str, optional
+        Where the page refers to itself; :meth:`cells` finds them.
     """
 
     address: str
     numbers: Mapping[str, Mapping[str, Sequence[int]]]
     macros: Mapping[str, Macro]
+    places: Set[str] = frozenset()
 
     def cells(self, page: nodes.Element) -> list[str | int]:
         """Return the texts of a page, one a heading, and numbers of code cells."""
         parts: list[str | int] = []
-        for block in self._blocks(page, level=0):
+        links = {
+            _place(link)[1:]
+            for link in page.findall(nodes.reference)
+            if not isinstance(link.parent, nodes.title)  # of a solution: left out
+        }
+        names = {name for node in page.findall(nodes.Element) for name in node["ids"]}
+        writer = replace(self, places=links & names)
+        for block in writer._blocks(page, level=0):
             fits = parts and isinstance(parts[-1], str) and isinstance(block, str)
             if fits and not re.match("#+ ", str(block)):
                 parts[-1] = f"{parts[-1]}\n\n{block}"
@@ -94,16 +105,35 @@ class PlainMarkdown:
             yield from self._block(node, level)
 
     def _block(self, node: nodes.Node, level: int) -> Iterator[str | int]:
+        """Write a block, and before it an anchor for what leads to it."""
+        anchor = self._anchor(node)
+        for block in self._written(node, level):
+            if isinstance(block, str) and anchor:
+                block = _anchored(block, anchor)
+                anchor = ""
+            yield block
+
+    def _anchor(self, *blocks: nodes.Node) -> str:
+        names = [n for b in blocks if isinstance(b, nodes.Element) for n in b["ids"]]
+        return "".join(f'<a id="{n}"></a>' for n in names if n in self.places)
+
+    def _written(self, node: nodes.Node, level: int) -> Iterator[str | int]:
         match node:
             case nodes.section():
                 inner = level + isinstance(node.parent, (nodes.document, nodes.section))
                 yield from self._blocks(node, inner)
             case nodes.title():
                 yield f"{'#' * level} {self._line(node)}"
-            case nodes.container() if node.get("nb_element") == "cell_code":
+            case nodes.container() if _is_cell(node):
+                figures = list(node.findall(nodes.figure))
+                texts = [text for figure in figures for text in self._caption(figure)]
+                if anchor := self._anchor(*figures):
+                    texts.insert(0, anchor)
+                    if not _is_cell(node.previous_sibling()):
+                        # It leads to the figure, and not to its end.
+                        yield texts.pop(0)
                 yield int(node["cell_index"])
-                for figure in node.findall(nodes.figure):
-                    yield from self._caption(figure)
+                yield from texts
             case proof_node():
                 yield self._proof(node)
             case exercise_enumerable_node():
@@ -284,12 +314,30 @@ class PlainMarkdown:
         return text
 
     def _link(self, node: nodes.Element) -> str:
-        place = node.get("refuri") or f"#{node.get('refid', '')}"
+        place = _place(node)
+        if place[1:] in self.places:
+            return place
         return urljoin(self.address, place).replace(" ", "%20")
 
     def _formula(self, node: nodes.Node) -> str:
         # On one line: in a quotation, the next would begin with its mark.
         return " ".join(expand_macros(node.astext(), self.macros).split())
+
+
+def _is_cell(node: nodes.Node | None) -> bool:
+    return isinstance(node, nodes.container) and node.get("nb_element") == "cell_code"
+
+
+def _anchored(text: str, anchor: str) -> str:
+    return (
+        re.sub("^(#+ )", rf"\1{anchor}", text)
+        if text[0] == "#"
+        else f"{anchor}\n\n{text}"
+    )
+
+
+def _place(link: nodes.Element) -> str:
+    return str(link.get("refuri") or f"#{link.get('refid', '')}")
 
 
 def _escaped(text: str) -> str:
