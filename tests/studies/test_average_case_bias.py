@@ -170,9 +170,14 @@ def few(monkeypatch, tmp_path):
     return partial(STUDIES["average_case_bias"].compute, profile="quick")
 
 
-def test_quick_rows_are_complete(few):
+def test_quick_rows_are_complete_and_cached_by_what_they_depend_on(
+    few, refuse, monkeypatch
+):
     rows = few().rows
+    monkeypatch.setattr(_survival, "_measure", refuse)
     assert rows == few().rows
+    with pytest.raises(AssertionError, match="measured again"):
+        few(seed=1)
     kinds = {row["what"] for row in rows}
     assert kinds == {
         "model", "mean", "class", "test", "rank", "property", "end", "tell", "image",
@@ -188,14 +193,6 @@ def test_quick_rows_are_complete(few):
         mean = next(r for r in rows if r["what"] == "mean" and r["sigma"] == 0.2)
         total = sum(row["n"] * row[kind] for row in by_label)
         assert total / 149 == pytest.approx(mean[kind], abs=1e-4)
-
-
-def test_what_is_cached_names_what_it_depends_on(few, refuse, monkeypatch):
-    few()
-    monkeypatch.setattr(_survival, "_measure", refuse)
-    few()
-    with pytest.raises(AssertionError, match="measured again"):
-        few(seed=1)
 
 
 def test_settings_know_both_seeds():
