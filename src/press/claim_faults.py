@@ -48,13 +48,13 @@ def ledger_faults(root: Path) -> Iterator[tuple[str, str, str]]:
         labels = find_evidence(root)
     except BookError:
         return  # reported where the chapters are checked
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = dict(_ids(path.read_text(encoding="utf-8")))
     yield from _document_faults(root, ledger, name)
     ids = [claim.id for claim in ledger.claims]
     for first in set(ledger.first) - set(ids):
         yield name, f"first: no claim {first}{nearest(first, ids)}", "mend first"
     for n, claim in enumerate(ledger.claims):
-        place = f"{name}:{_line(lines, claim.id)}"
+        place = f"{name}:{lines.get(claim.id, 1)}"
         if claim.id in (other.id for other in ledger.claims[:n]):
             yield place, f"a second claim {claim.id}", "give it another id"
             continue
@@ -62,10 +62,11 @@ def ledger_faults(root: Path) -> Iterator[tuple[str, str, str]]:
             yield place, f"claim {claim.id}: {fault}", remedy
 
 
-def _line(lines: list[str], claim: str) -> int:
-    """Return the line that names a claim, the last one if there are two."""
-    pattern = re.compile(rf"""\s*id\s*=\s*["']{re.escape(claim)}["']""")
-    return max((n for n, line in enumerate(lines, 1) if pattern.match(line)), default=1)
+def _ids(text: str) -> Iterator[tuple[str, int]]:
+    """Yield what names a claim, and its line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := re.match(r"""\s*id\s*=\s*["']([^"']*)["']""", line):
+            yield found[1], number
 
 
 def _document_faults(

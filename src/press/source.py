@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import os
 import tempfile
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,11 @@ class Source:
 
 def read_source(chapter: Chapter) -> Source:
     """Read a chapter's MyST text; cell ids are ``<chapter>-<index>``."""
-    text = chapter.source.read_text(encoding="utf-8")
+    return deepcopy(_parsed(chapter, chapter.source.read_text(encoding="utf-8")))
+
+
+@lru_cache(maxsize=128)
+def _parsed(chapter: Chapter, text: str) -> Source:
     try:
         notebook = jupytext.myst.myst_to_notebook(text, add_source_map=True)
     except Exception as error:  # jupytext and YAML raise many kinds

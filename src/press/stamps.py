@@ -69,13 +69,18 @@ def _data_sum(root: Path, name: str) -> str:
     try:
         content = (root / file).read_bytes()
         if place:
-            part = json.loads(content)
+            part = _decoded(content)
             for key in place.split("/"):
                 part = part[key]
             content = json.dumps(part, sort_keys=True).encode()
     except (OSError, ValueError, LookupError, TypeError):
         return ""
     return hashlib.sha256(content.replace(b"\r\n", b"\n")).hexdigest()
+
+
+@lru_cache(maxsize=4)
+def _decoded(content: bytes) -> Any:
+    return json.loads(content)
 
 
 def program(text: str) -> str:
