@@ -1,14 +1,16 @@
 """The cache of arrays: resumes, and never mixes two configurations."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from threading import Barrier
+from threading import Event
 
 import numpy as np
 import pytest
 
 from robustbook._store import cache
-from robustbook._store.cache import cache_directory, earlier_work
+from robustbook._store.cache import BusyError, cache_directory, earlier_work, passing_by
 
 #: The code is the same, unless a test is about it.
 cached_arrays = partial(cache.cached_arrays, code="robustbook.scores")
@@ -110,22 +112,55 @@ def test_a_cache_of_no_use_is_told_before_anything_is_computed(tmp_path, monkeyp
     assert compute.calls == 0
 
 
-def test_two_threads_may_store_the_same(tmp_path):
-    together = Barrier(2)
+class Slow(Counting):
+    """Computes until it is told to end."""
 
-    def compute():
-        together.wait()
-        return {"x": np.arange(300_000.0)}
+    def __init__(self):
+        super().__init__(1.0)
+        self.started, self.end = Event(), Event()
 
-    def run():
-        return cached_arrays({"eps": 0.1}, compute, directory=tmp_path)
+    def __call__(self):
+        self.started.set()
+        assert self.end.wait(10)
+        return super().__call__()
 
+
+def test_of_two_that_ask_for_the_same_one_computes_and_one_waits(tmp_path):
+    slow, idle = Slow(), Counting(2.0)
     with ThreadPoolExecutor(2) as pool:
-        for job in [pool.submit(run), pool.submit(run)]:
-            job.result()
-    found = cached_arrays({"eps": 0.1}, Counting(), directory=tmp_path)
-    np.testing.assert_array_equal(found["x"], np.arange(300_000.0))
-    assert [path.suffix for path in tmp_path.iterdir()] == [".npz"]
+        first = pool.submit(cached_arrays, {"eps": 1}, slow, directory=tmp_path)
+        assert slow.started.wait(10)
+        second = pool.submit(cached_arrays, {"eps": 1}, idle, directory=tmp_path)
+        # Who passes by goes on with what nobody computes.
+        with passing_by():
+            cached_arrays({"eps": 2}, Counting(), directory=tmp_path)
+            with pytest.raises(BusyError, match="another process"):
+                cached_arrays({"eps": 1}, idle, directory=tmp_path)
+        slow.end.set()
+        assert second.result()["x"][0] == first.result()["x"][0] == 1.0
+    assert (slow.calls, idle.calls) == (1, 0)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".npz"}
+
+
+def test_what_a_killed_process_was_computing_is_computed_by_the_next(tmp_path):
+    program = (
+        "import sys, time; from robustbook._store.cache import cached_arrays\n"
+        "def compute(): print('at it', flush=True); time.sleep(60)\n"
+        "cached_arrays({'eps': 1}, compute, code='robustbook.scores',"
+        " directory=sys.argv[1])"
+    )
+    killed = subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE
+    )
+    assert killed.stdout.readline() == b"at it\n"
+    with passing_by(), pytest.raises(BusyError):
+        cached_arrays({"eps": 1}, Counting(), directory=tmp_path)
+    killed.kill()
+    killed.wait()
+    killed.stdout.close()
+    compute = Counting(3.0)
+    with passing_by():
+        assert cached_arrays({"eps": 1}, compute, directory=tmp_path)["x"][0] == 3.0
 
 
 def test_other_code_computes_anew(tmp_path, monkeypatch):
@@ -150,7 +185,7 @@ def test_other_code_computes_anew(tmp_path, monkeypatch):
 
 def test_who_reads_learns_how_long_the_measuring_run_took(tmp_path, monkeypatch):
     clock = iter([0.0, 100.0])
-    monkeypatch.setattr(cache.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(cache, "perf_counter", lambda: next(clock))
     cached_arrays({"eps": 0.1}, Counting(), directory=tmp_path)
     with earlier_work() as outer, earlier_work() as inner:
         cached_arrays({"eps": 0.1}, Counting(), directory=tmp_path)
@@ -166,7 +201,7 @@ def test_what_a_computation_reads_counts_as_its_time(tmp_path, monkeypatch):
         return cached_arrays({"part": 1}, Counting(), directory=tmp_path)
 
     clock = iter([0.0, 100.0, 0.0, 1.0])
-    monkeypatch.setattr(cache.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(cache, "perf_counter", lambda: next(clock))
     compute()
     cached_arrays({"whole": 1}, compute, directory=tmp_path)
     with earlier_work() as earlier:

@@ -128,7 +128,10 @@ def test_what_is_edited_during_a_run_is_not_in_its_stamp(toy, monkeypatch):
 
 def test_time_is_that_of_the_run_that_measured(toy, monkeypatch):
     ticks = iter(range(0, 10_000, 100))
-    monkeypatch.setattr("time.perf_counter", lambda: float(next(ticks)))
+    for module in ("_store.cache", "studies._compute"):
+        monkeypatch.setattr(
+            f"robustbook.{module}.perf_counter", lambda: float(next(ticks))
+        )
     first = toy.compute(profile="quick", device="cpu").provenance
     assert first["from_cache"] == {"files": 0, "seconds": 0, "since": None}
     assert first["units"] == 2

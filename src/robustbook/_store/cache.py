@@ -3,7 +3,9 @@
 An interrupted study finds here what it has computed. The name of a file holds the sum
 of its whole configuration and of the code that computes it, and the file holds both:
 what was computed in one way is never read as what was computed in another. It also
-holds when and how long that took, which a study that reads it has to tell.
+holds when and how long that took, which a study that reads it has to tell. Who computes
+a file holds a lock on it, which the system takes from processes that die: of several on
+one cache, none does what another is doing.
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ import hashlib
 import json
 import os
 import struct
-import time
 import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
@@ -31,11 +34,13 @@ from robustbook._store.provenance import fingerprint, running_code
 
 __all__ = [
     "Arrays",
+    "BusyError",
     "Configuration",
     "EarlierWork",
     "cache_directory",
     "cached_arrays",
     "earlier_work",
+    "passing_by",
 ]
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -79,8 +84,8 @@ def cached_arrays(
 
     The configuration, plain numbers and strings, is all that the arrays depend on
     beside the code: the modules that compute them (``__name__`` for the caller's own)
-    and what they import. A file that cannot be read is computed anew. Of two that
-    compute the same at the same time, the later keeps its file.
+    and what they import. A file that cannot be read is computed anew. Who asks for what
+    another process is computing waits for it.
 
     Raises
     ------
@@ -88,6 +93,8 @@ def cached_arrays(
         If a value of the configuration is not a plain number or string.
     OSError
         If nothing can be written to the cache; said before anything is computed.
+    BusyError
+        Inside :func:`passing_by`, if another process is computing it.
 
     Warns
     -----
@@ -110,14 +117,21 @@ def cached_arrays(
     check_writable(
         folder, what="cache", remedy=f"set {ENVIRONMENT_VARIABLE} to another folder"
     )
-    start = time.perf_counter()
+    with _alone_at(path):
+        # Who had to wait finds what another has computed.
+        stored = _read(path, key)
+        return _computed(path, key, compute) if stored is None else stored
+
+
+def _computed(path: Path, key: str, compute: Callable[[], Arrays]) -> Arrays:
+    start = perf_counter()
     with earlier_work() as earlier:
         arrays = compute()
     for name in (_KEY, _RUN):
         if name in arrays:
             raise ValueError(f"compute: expected no array named {name!r}")
     run = {
-        "seconds": time.perf_counter() - start + earlier.seconds,
+        "seconds": perf_counter() - start + earlier.seconds,
         "ended": earlier.ended or datetime.now(UTC).isoformat(timespec="seconds"),
     }
     content = {_KEY: np.array(key), _RUN: np.array(json.dumps(run)), **arrays}
@@ -129,7 +143,7 @@ def cached_arrays(
             f"cache: {path} could not be written ({error.strerror or error}); what "
             "was computed is used now, and will be computed again next time",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     return arrays
 
@@ -151,6 +165,44 @@ def _read(path: Path, key: str) -> Arrays | None:
     for listener in _listeners:
         listener.add(seconds, ended)
     return arrays
+
+
+# ----------------------------------------------------- one at a time, of many
+
+
+class BusyError(RuntimeError):
+    """Another process is computing what was asked for."""
+
+
+_passing: ContextVar[bool] = ContextVar("passing", default=False)
+
+
+@contextmanager
+def passing_by() -> Iterator[None]:
+    """Do not wait for what others compute: a BusyError, so that one can go on."""
+    token = _passing.set(True)
+    try:
+        yield
+    finally:
+        _passing.reset(token)
+
+
+@contextmanager
+def _alone_at(path: Path) -> Iterator[None]:
+    """Hold the lock of a file; where that is held, wait or, passing by, give up."""
+    from filelock import FileLock, Timeout  # not needed to read
+
+    lock = FileLock(path.with_suffix(".lock"))
+    try:
+        lock.acquire(blocking=not _passing.get())
+    except Timeout:
+        raise BusyError(f"{path}: another process is computing it") from None
+    try:
+        yield
+    finally:
+        # While it is held: who waited finds that it is gone, and makes another.
+        Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 # ----------------------------------------------------------- who measured it

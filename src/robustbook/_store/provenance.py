@@ -25,6 +25,7 @@ __all__ = ["PLUMBING", "Code", "fingerprint", "package_source", "running_code"]
 #: Modules that carry numbers and compute none: no stored number depends on them.
 PLUMBING: Final = (
     "robustbook._docs",
+    "robustbook._engine",
     "robustbook._store",
     "robustbook.studies._study",
     "robustbook.studies.results",

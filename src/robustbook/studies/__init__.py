@@ -72,6 +72,7 @@ def run_study(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
+    engine: str = "local:1",
     directory: Path | str | None = None,
 ) -> Results:
     """Run a study and store its rows with their provenance.
@@ -86,15 +87,21 @@ def run_study(
         Of everything random in it.
     device : str, default "auto"
         Where to run: "cpu", "cuda", or "auto" for a CUDA device if there is one.
+    engine : str, default "local:1"
+        Over what its units run: "local" for as many processes as there are cores (one
+        on a CUDA device), "local:N" for N, "dask://HOST:PORT" for the workers of that
+        Dask scheduler. Rows are the same.
     directory : Path or str, optional
         Where to write ``NAME.json``; the project's ``data/results`` by default.
 
     Raises
     ------
     ValueError
-        If there is no such study, profile or device, or the seed is negative.
+        If there is no such study, profile, device or engine, or the seed is negative.
     DataUnavailableError
         If it needs data or weights that are not to be had.
+    OSError
+        If the engine is not there, or its workers do not share the cache.
 
     Examples
     --------
@@ -105,7 +112,9 @@ def run_study(
     'quick'
     """
     study = _named(name)
-    results = study.compute(profile=profile, seed=seed, device=device, stamped=True)
+    results = study.compute(
+        profile=profile, seed=seed, device=device, engine=engine, stamped=True
+    )
     # By name: who only reads stored rows does not depend on what writes them.
     stored = importlib.import_module("robustbook.studies._stored")
     written: Results = stored.write_results(results, directory=directory)

@@ -18,6 +18,9 @@ def main(
     profile: str = "full",
     seed: int = 0,
     device: str = "auto",
+    engine: Annotated[
+        str, typer.Option(help="local, local:N, or dask://HOST:PORT of a scheduler")
+    ] = "local",
     evidence: Annotated[str, typer.Option(help="how rows are known to be equal")] = "",
     overview: Annotated[bool, typer.Option("--list", help="list all studies")] = False,
 ) -> None:
@@ -34,8 +37,10 @@ def main(
         elif name == "confirm":
             _confirm(confirmed, evidence)
         else:
-            _run(name, profile, seed, device)
-    except (ValueError, OSError, DataUnavailableError) as error:
+            _run(name, profile, seed, device, engine)
+    except typer.Exit:  # a RuntimeError
+        raise
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
 
 
@@ -64,7 +69,7 @@ def _confirm(name: str, evidence: str) -> None:
     print(f"{name}: stamped with the present code, options and inputs")
 
 
-def _run(name: str, profile: str, seed: int, device: str) -> None:
+def _run(name: str, profile: str, seed: int, device: str, engine: str) -> None:
     if profile != "full" and _is_full(name):
         raise ValueError(
             f"{data_directory() / 'results' / name}.json holds rows of the full "
@@ -74,7 +79,7 @@ def _run(name: str, profile: str, seed: int, device: str) -> None:
     seconds = STUDIES[name].forecast() if name in STUDIES else None
     if profile == "full" and seconds is not None:
         print(f"{name} took {_duration(seconds)} when its rows were measured")
-    run_study(name, profile=profile, seed=seed, device=device)
+    run_study(name, profile=profile, seed=seed, device=device, engine=engine)
 
 
 def _is_full(name: str) -> bool:

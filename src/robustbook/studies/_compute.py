@@ -1,18 +1,26 @@
-"""How a study is run, and what its settings read: what needs torch to be known."""
+"""How a study is run, and what its settings read: what needs torch to be known.
+
+With an engine, processes fill the cache with what the study's ``units`` compute, of
+which its rows are then assembled: they are the same with every engine.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
 import platform
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from time import perf_counter, sleep
+from typing import Any, Final
 
 from robustbook._checks.arguments import check_count
-from robustbook._store.cache import earlier_work
+from robustbook._engine import Engine
+from robustbook._store.cache import BusyError, earlier_work, passing_by
+from robustbook._store.provenance import fingerprint
 from robustbook.datasets import dataset_spec
 from robustbook.models import (
     checkpoint_entry,
@@ -25,23 +33,41 @@ from robustbook.studies._stored import checked_rows
 from robustbook.studies._study import PROFILES, Study
 from robustbook.studies.results import Results
 
+#: Seconds after which one looks again whether what others compute is done.
+_AGAIN: Final = 2.0
+
 
 def compute(
-    study: Study, *, profile: str, seed: int, device: str, stamped: bool = False
+    study: Study,
+    *,
+    profile: str,
+    seed: int,
+    device: str,
+    stamped: bool = False,
+    engine: str = "local:1",
 ) -> Results:
     """Measure in memory, and say on what and how long."""
     if profile not in PROFILES:
         raise ValueError(f"profile: expected 'quick' or 'full', got {profile!r}")
     seed = check_count("seed", seed, minimum=0)
     place = str(resolve_device(device))
+    chosen = Engine.named(engine)
+    if engine == "local" and place.startswith("cuda"):
+        chosen = Engine()  # processes on one device would wait for each other
     run = Run(study.name, profile, seed, device, study.settings(profile))
-    started, begin = datetime.now(UTC), time.perf_counter()
     # Before the run: what is edited meanwhile is not what measured.
     stamp = study.stamp(profile) if stamped else {}
+    if not chosen.here:
+        _fill(study, run, chosen)
+        if chosen.scheduler is not None:
+            whole = partial(compute, study, profile=profile, seed=seed, device=device)
+            (results,) = _on_workers(study, [whole], chosen)
+            return replace(results, stamp=stamp)
+    started, begin = datetime.now(UTC), perf_counter()
     with earlier_work() as earlier:
         rows = importlib.import_module(study.code).rows(run, **study.options)
         table = checked_rows(rows)
-    seconds = time.perf_counter() - begin + earlier.seconds
+    seconds = perf_counter() - begin + earlier.seconds
     return Results(
         name=study.name,
         profile=profile,
@@ -62,6 +88,52 @@ def compute(
             },
         },
     )
+
+
+def _fill(study: Study, run: Run[Any], engine: Engine) -> None:
+    """Have every unit of a study in the cache, computed by the engine or by others."""
+    units = getattr(importlib.import_module(study.code), "units", None)
+    waiting = [] if units is None else [*units(run, **study.options)]
+    while waiting:
+        calls = [partial(_left_in_cache, unit) for unit in waiting]
+        kept = [*_on_workers(study, calls, engine)]
+        waiting = [unit for unit, done in zip(waiting, kept, strict=True) if not done]
+        if waiting:
+            sleep(_AGAIN)
+
+
+def _left_in_cache(unit: Callable[[], Any]) -> bool:
+    """Compute a unit, unless another run is at it."""
+    try:
+        with passing_by():
+            unit()
+    except BusyError:
+        return False
+    return True
+
+
+def _on_workers(
+    study: Study, calls: Sequence[Callable[[], Any]], engine: Engine
+) -> Iterator[Any]:
+    """Yield what calls return, in their order; raise what one of them raised."""
+    code = fingerprint(study.code)
+    checked = [partial(_with_code, study.code, code, call) for call in calls]
+    results = {}
+    for number, result in engine.results(checked, title=study.name):
+        if isinstance(result, BaseException):
+            raise result
+        results[number] = result
+    yield from (results[number] for number in range(len(calls)))
+
+
+def _with_code(module: str, code: str, call: Callable[[], Any]) -> Any:
+    """Call on a worker, if it has the code of who asks."""
+    if fingerprint(module) != code:
+        raise RuntimeError(
+            f"engine: a worker has another {module}, or another of what it imports; "
+            "start the workers anew, with the package that is installed here"
+        )
+    return call()
 
 
 def inputs_of(settings: Iterable[Setting]) -> dict[str, str]:

@@ -26,7 +26,9 @@ class Study:
 
     Its module holds ``SETTINGS``, by profile one or more settings each, and the
     function ``rows``, which takes a run and yields tidy rows. What is stopped goes on
-    from the cache.
+    from the cache. Where ``rows`` reads from there what takes long, a function
+    ``units`` of the same arguments names the calls that fill it, for the processes of
+    an engine; without one, the whole study is a unit.
 
     Attributes
     ----------
@@ -66,15 +68,17 @@ class Study:
         seed: int = 0,
         device: str = "auto",
         stamped: bool = False,
+        engine: str = "local:1",
     ) -> Results:
         """Measure in memory, and say on what and how long; nothing is stored.
 
         What the cache holds is not measured again, and counts with the seconds that
         it took where it was. With `stamped`, for rows that will be stored, the stamp
-        is taken before they are measured.
+        is taken before they are measured. The engine is this process, or as in
+        :func:`robustbook.studies.run_study`.
         """
         how = {"profile": profile, "seed": seed, "device": device, "stamped": stamped}
-        results: Results = _named("_compute").compute(self, **how)
+        results: Results = _named("_compute").compute(self, **how, engine=engine)
         return results
 
     def inputs(self, profile: str) -> dict[str, str]:

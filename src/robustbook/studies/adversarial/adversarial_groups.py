@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -33,12 +33,13 @@ from robustbook.studies._statistics import (
 from robustbook.studies.adversarial.attacked import (
     Attack,
     AttackedLogits,
+    attack_units,
     attacked,
     attacks_on,
 )
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows"]
+__all__ = ["SETTINGS", "rows", "units"]
 
 BINS: Final = 20
 BOOTSTRAPS: Final = {"quick": 20, "full": 300}
@@ -71,14 +72,8 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     setting, dataset, count = run.setting, run.data.name, len(run.data)
     random = np.random.default_rng([run.seed, count])
     draws = random.integers(count, size=(BOOTSTRAPS[run.profile], count))
-    jobs = [
-        (model, attack)
-        for model in setting.models
-        for attack in attacks_on(setting, model)
-        if attack.kind in ("pgd", "fmn") or _in_focus(attack, setting)
-    ]
     measured: dict[tuple[str, float | None], list[dict[str, Values]]] = {}
-    for model, attack in run.each(jobs):
+    for model, attack in run.each(_jobs(setting)):
         logits = attacked(run, model, attack)
         keys = {"dataset": dataset, "model": model, **attack.keys}
         result = posterior_agreement(logits.logits, logits.shifted_logits)
@@ -94,6 +89,18 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     for (kind, eps), models in measured.items():
         keys = {"table": "rank", "dataset": dataset, "attack": kind, "eps": eps}
         yield from under(keys, _ranks(models))
+
+
+def units(run: Run[AttackSetting]) -> Iterator[Callable[[], object]]:
+    """The attacks that the rows start from."""
+    return attack_units(run, _jobs(run.setting))
+
+
+def _jobs(setting: AttackSetting) -> Iterator[tuple[str, Attack]]:
+    for model in setting.models:
+        for attack in attacks_on(setting, model):
+            if attack.kind in ("pgd", "fmn") or _in_focus(attack, setting):
+                yield model, attack
 
 
 def _in_focus(attack: Attack, setting: AttackSetting) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from statistics import fmean
 from typing import Final
 
@@ -15,12 +15,13 @@ from robustbook.studies._scores import measure_pair
 from robustbook.studies.adversarial.attacked import (
     Attack,
     AttackedLogits,
+    attack_units,
     attacked,
     attacks_on,
 )
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows"]
+__all__ = ["SETTINGS", "rows", "units"]
 
 #: Adversarial ratios of the PA paper.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(11))
@@ -40,17 +41,27 @@ def rows(
     its standard error over samples (``pa_se``), in nats; ``beta`` of the first order;
     ``hard_part``, ``confidence_part``, ``shifted_accuracy`` and ``same_answer_rate``.
     """
-    jobs = [
-        (model, attack)
-        for model in run.setting.models
-        for attack in attacks_on(run.setting, model)
-        if attack.kind in kinds
-    ]
-    for model, attack in run.each(jobs):
+    for model, attack in run.each(_jobs(run.setting, kinds)):
         pair = attacked(run, model, attack)
         keys = {"dataset": run.data.name, "model": model, **attack.keys}
         orders = ORDERS[run.profile]
         yield from under(keys, _over_ratios(pair, attack, orders, run.seed))
+
+
+def units(
+    run: Run[AttackSetting], kinds: Collection[str] = ("pgd", "pgd-surrogate")
+) -> Iterator[Callable[[], object]]:
+    """The attacks that the rows start from."""
+    return attack_units(run, _jobs(run.setting, kinds))
+
+
+def _jobs(
+    setting: AttackSetting, kinds: Collection[str]
+) -> Iterator[tuple[str, Attack]]:
+    for model in setting.models:
+        for attack in attacks_on(setting, model):
+            if attack.kind in kinds:
+                yield model, attack
 
 
 def _over_ratios(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from robustbook.agreement import posterior_agreement
 from robustbook.scores import accuracy
 from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import share_row
-from robustbook.studies.adversarial.attacked import Attack, attacked
+from robustbook.studies.adversarial.attacked import Attack, attack_units, attacked
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows"]
+__all__ = ["SETTINGS", "rows", "units"]
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
@@ -22,20 +22,26 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     earlier here, too.
     """
     setting, samples = run.setting, len(run.data)
-    jobs = [
-        (model, steps)
-        for model, fewer in setting.models.items()
-        for steps in setting.many
-        if steps <= max(setting.many) // fewer**2
-    ]
-    for model, steps in run.each(jobs):
-        pair = attacked(run, model, Attack("pgd", setting.focus, steps))
+    for model, attack in run.each(_jobs(setting)):
+        pair = attacked(run, model, attack)
         result = posterior_agreement(pair.logits, pair.shifted_logits)
         yield {
             "dataset": run.data.name, "model": model, "eps": setting.focus,
-            "steps": steps, "samples": samples,
+            "steps": attack.steps, "samples": samples,
             **share_row(
                 "shifted_accuracy", accuracy(pair.shifted_logits, pair.labels), samples
             ),
             "pa": result.pa, "pa_se": result.standard_error,
         }  # fmt: skip
+
+
+def units(run: Run[AttackSetting]) -> Iterator[Callable[[], object]]:
+    """The attacks that the rows start from."""
+    return attack_units(run, _jobs(run.setting))
+
+
+def _jobs(setting: AttackSetting) -> Iterator[tuple[str, Attack]]:
+    for model, fewer in setting.models.items():
+        for steps in setting.many:
+            if steps <= max(setting.many) // fewer**2:
+                yield model, Attack("pgd", setting.focus, steps)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,7 +17,10 @@ from robustbook.studies._run import Run, data_sum
 from robustbook.studies.adversarial._attack import Attack, attacked_arrays
 from robustbook.studies.adversarial.settings import AttackSetting
 
-__all__ = ["Attack", "AttackedLogits", "attack_model", "attacked", "attacks_on"]
+__all__ = [
+    "Attack", "AttackedLogits", "attack_model", "attack_units", "attacked",
+    "attacks_on", "pgd_attacks", "unbounded_attacks",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +90,30 @@ def attacks_on(setting: AttackSetting, model: str) -> Iterator[Attack]:
         bounds: tuple[float | None, ...] = (None,) if kind == "fmn" else setting.eps
         for eps in bounds:
             yield Attack(kind, eps, setting.steps_on(model, kind))
+
+
+def unbounded_attacks(setting: AttackSetting) -> Iterator[tuple[str, Attack]]:
+    """Each network with the attacks that look for the smallest perturbation."""
+    for model in setting.models:
+        for kind in ("fmn", "fab"):
+            if kind in setting.steps:
+                yield model, Attack(kind, None, setting.steps_on(model, kind))
+
+
+def pgd_attacks(setting: AttackSetting) -> Iterator[tuple[str, Attack]]:
+    """Each network with PGD at every bound."""
+    for model in setting.models:
+        for attack in attacks_on(setting, model):
+            if attack.kind == "pgd":
+                yield model, attack
+
+
+def attack_units(
+    run: Run[AttackSetting], jobs: Iterable[tuple[str, Attack]]
+) -> Iterator[Callable[[], AttackedLogits]]:
+    """Calls that leave attacks on models in the cache."""
+    for model, attack in jobs:
+        yield partial(attacked, run, model, attack)
 
 
 def attacked(run: Run[AttackSetting], model: str, attack: Attack) -> AttackedLogits:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement
 from robustbook.studies._run import Row, Run
-from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacked
+from robustbook.studies.adversarial.attacked import (
+    AttackedLogits,
+    attack_units,
+    attacked,
+    unbounded_attacks,
+)
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows"]
+__all__ = ["SETTINGS", "rows", "units"]
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
@@ -28,17 +33,15 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     their mean; ``before`` and ``after``, the mean confidence in the prediction on the
     misled, at inverse temperature 1.
     """
-    setting = run.setting
-    jobs = [
-        (model, Attack(kind, None, setting.steps_on(model, kind)))
-        for model in setting.models
-        for kind in ("fmn", "fab")
-        if kind in setting.steps
-    ]
-    for model, attack in run.each(jobs):
+    for model, attack in run.each(unbounded_attacks(run.setting)):
         keys = {"dataset": run.data.name, "model": model, "attack": attack.kind}
         row = _at_the_boundary(attacked(run, model, attack))
         yield {**keys, "steps": attack.steps, **row}
+
+
+def units(run: Run[AttackSetting]) -> Iterator[Callable[[], object]]:
+    """The attacks that the rows start from."""
+    return attack_units(run, unbounded_attacks(run.setting))
 
 
 def _at_the_boundary(pair: AttackedLogits) -> Row:

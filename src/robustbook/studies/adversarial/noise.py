@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
+from functools import partial
+from itertools import product
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from robustbook._store.cache import cached_arrays
+from robustbook._store.sums import model_sum
 from robustbook.agreement import (
     adam_agreement,
     agreement_curve,
@@ -18,7 +22,7 @@ from robustbook.agreement import (
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, under
+from robustbook.studies._run import Row, Run, Setting, data_sum, under
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.settings import LEVELS
@@ -91,11 +95,12 @@ def _of_model(
 ) -> Iterator[Row]:
     setting, data, seed = run.setting, run.data, run.seed
     clean = logits_of(model, data.images)
+    noisy = {d: _noisy(model, data, setting, seed + d) for d in range(setting.draws)}
     known = share_row("accuracy", accuracy(clean, data.labels), len(data))
     yield {"what": "model", **known, "confidence": confidence(clean)}
     for draw in range(setting.draws):
         for sigma in setting.sigmas:
-            shifted = _noisy(model, data, sigma, seed + draw)
+            shifted = noisy[draw][sigma]
             measured = measure_pair(clean, shifted, data.labels)
             yield {"what": "strength", "sigma": sigma, "draw": draw, **measured}
             if sigma in FOCUS.values():
@@ -109,10 +114,39 @@ def _of_model(
                     yield from _kernels(clean, shifted, sigma, setting.epochs, seed)
 
 
-def _noisy(model: nn.Module, data: Dataset, sigma: float, seed: int) -> Tensor:
-    """Logits of noisy images; one seed draws the same noise, scaled, for all."""
-    generator = torch.Generator().manual_seed(seed)
-    return logits_of(model, add_gaussian_noise(data.images, sigma, generator=generator))
+def units(run: Run[NoiseSetting]) -> Iterator[Callable[[], object]]:
+    """The logits of each network under each draw of the noise."""
+    for name, draw in product(run.setting.models, range(run.setting.draws)):
+        yield partial(_leave_draw, run, name, draw)
+
+
+def _leave_draw(run: Run[NoiseSetting], name: str, draw: int) -> None:
+    _noisy(run.model(name), run.data, run.setting, run.seed + draw)
+
+
+def _noisy(
+    model: nn.Module, data: Dataset, setting: NoiseSetting, seed: int
+) -> dict[float, Tensor]:
+    """Logits by strength; one seed draws the same noise, scaled, for all."""
+
+    def logits(sigma: float) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        noisy = add_gaussian_noise(data.images, sigma, generator=generator)
+        return logits_of(model, noisy)
+
+    arrays = cached_arrays(
+        {
+            "what": "noisy logits",
+            "device": str(next(model.parameters()).device),
+            "model": model_sum(model),
+            "data": data_sum(data),
+            "sigmas": repr(setting.sigmas),
+            "seed": seed,
+        },
+        lambda: {repr(sigma): logits(sigma).numpy() for sigma in setting.sigmas},
+        code=("robustbook.models", add_gaussian_noise.__module__),
+    )
+    return {sigma: torch.from_numpy(arrays[repr(sigma)]) for sigma in setting.sigmas}
 
 
 def _kernels(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import torch
@@ -12,10 +12,15 @@ from torch import Tensor
 
 from robustbook.studies._run import Row, Run, under
 from robustbook.studies._statistics import interval_row
-from robustbook.studies.adversarial.attacked import Attack, attacked
+from robustbook.studies.adversarial.attacked import (
+    Attack,
+    attack_units,
+    attacked,
+    unbounded_attacks,
+)
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows"]
+__all__ = ["SETTINGS", "rows", "units"]
 
 #: Shares of the samples, in hundredths.
 PERCENTS: Final = tuple(range(2, 100, 2))
@@ -34,18 +39,28 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     wrong before; ``found``, that with a perturbation that misleads. Where nothing was
     found, the norm is infinite.
     """
-    setting = run.setting
-    kinds = [kind for kind in ("fmn", "fab") if kind in setting.steps]
-    for model in run.each(setting.models):
-        norms: dict[str, Tensor] = {}
-        for kind in kinds:
-            attack = Attack(kind, None, setting.steps_on(model, kind))
-            norms[kind] = attacked(run, model, attack).norms.double()
-        if len(kinds) > 1:
+    for model, attacks in run.each(_by_model(run.setting).items()):
+        norms = {
+            attack.kind: attacked(run, model, attack).norms.double()
+            for attack in attacks
+        }
+        if len(norms) > 1:
             norms["closest"] = torch.stack(list(norms.values())).amin(0)
         for name, values in norms.items():
             keys = {"dataset": run.data.name, "model": model, "attack": name}
             yield from under(keys, _quantiles(values))
+
+
+def units(run: Run[AttackSetting]) -> Iterator[Callable[[], object]]:
+    """The attacks that the rows start from."""
+    return attack_units(run, unbounded_attacks(run.setting))
+
+
+def _by_model(setting: AttackSetting) -> dict[str, list[Attack]]:
+    attacks: dict[str, list[Attack]] = {}
+    for model, attack in unbounded_attacks(setting):
+        attacks.setdefault(model, []).append(attack)
+    return attacks
 
 
 def _quantiles(norms: Tensor) -> Iterator[Row]:

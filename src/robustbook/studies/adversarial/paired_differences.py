@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations, product
 from typing import Final
 
@@ -12,10 +12,15 @@ from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.studies._run import Row, Run, under
 from robustbook.studies._scores import sample_terms
 from robustbook.studies._statistics import mean_row
-from robustbook.studies.adversarial.attacked import AttackedLogits, attacked, attacks_on
+from robustbook.studies.adversarial.attacked import (
+    AttackedLogits,
+    attack_units,
+    attacked,
+    pgd_attacks,
+)
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows"]
+__all__ = ["SETTINGS", "rows", "units"]
 
 #: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))
@@ -34,16 +39,19 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     and their standard errors, ``pa_se`` and so on.
     """
     pairs: dict[float | None, dict[str, AttackedLogits]] = {}
-    for model in run.setting.models:
-        for attack in attacks_on(run.setting, model):
-            if attack.kind == "pgd":
-                pairs.setdefault(attack.eps, {})[model] = attacked(run, model, attack)
+    for model, attack in pgd_attacks(run.setting):
+        pairs.setdefault(attack.eps, {})[model] = attacked(run, model, attack)
     for eps, ratio in run.each(product(pairs, RATIOS)):
         terms = {
             model: _terms(pair, ratio, run.seed) for model, pair in pairs[eps].items()
         }
         keys = {"dataset": run.data.name, "eps": eps, "ratio": ratio}
         yield from under(keys, _differences(terms))
+
+
+def units(run: Run[AttackSetting]) -> Iterator[Callable[[], object]]:
+    """The attacks that the rows start from."""
+    return attack_units(run, pgd_attacks(run.setting))
 
 
 def _terms(pair: AttackedLogits, ratio: float, seed: int) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Final
 
@@ -14,10 +14,15 @@ from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.scores import accuracy, rank_concordance, same_answer_rate
 from robustbook.studies._run import Row, Run, under
 from robustbook.studies._statistics import Values
-from robustbook.studies.adversarial.attacked import AttackedLogits, attacked, attacks_on
+from robustbook.studies.adversarial.attacked import (
+    AttackedLogits,
+    attack_units,
+    attacked,
+    pgd_attacks,
+)
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows"]
+__all__ = ["SETTINGS", "rows", "units"]
 
 MEASURES: Final = ("pa", "shifted_accuracy", "same_answer_rate")
 #: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
@@ -42,9 +47,7 @@ def rows(run: Run[AttackSetting], bootstraps: int = 200) -> Iterator[Row]:
     conditions = list(product(setting.eps, RATIOS))
     pairs = {
         (model, attack.eps): attacked(run, model, attack)
-        for model in setting.models
-        for attack in attacks_on(setting, model)
-        if attack.kind == "pgd"
+        for model, attack in pgd_attacks(setting)
     }
     random = np.random.default_rng([run.seed, count])
     for draw in run.each(
@@ -56,6 +59,13 @@ def rows(run: Run[AttackSetting], bootstraps: int = 200) -> Iterator[Row]:
         scores = _scores(pairs, setting, conditions, torch.from_numpy(index), run.seed)
         keys = {"dataset": run.data.name, "bootstrap": draw}
         yield from under(keys, _concordances(scores, setting, conditions))
+
+
+def units(
+    run: Run[AttackSetting], bootstraps: int = 200
+) -> Iterator[Callable[[], object]]:
+    """The attacks that the rows start from."""
+    return attack_units(run, pgd_attacks(run.setting))
 
 
 def _scores(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -131,10 +132,17 @@ def rows(run: Run[SurvivalSetting]) -> Iterator[Row]:
         yield from under(keys, _of_model(run, setting, model))
 
 
-def _of_model(
+def units(run: Run[SurvivalSetting]) -> Iterator[Callable[[], object]]:
+    """How often the predictions of each network survive."""
+    for setting in run.settings:
+        for model in setting.models:
+            yield partial(_measured, run, setting, model)
+
+
+def _measured(
     run: Run[SurvivalSetting], setting: SurvivalSetting, model: str
-) -> Iterator[Row]:
-    survival = measure_survival(
+) -> Survival:
+    return measure_survival(
         run.model(model),
         setting.data(),
         sigmas=setting.sigmas,
@@ -142,6 +150,12 @@ def _of_model(
         fits=setting.fits if model in setting.fitted else 0,
         seed=run.seed,
     )
+
+
+def _of_model(
+    run: Run[SurvivalSetting], setting: SurvivalSetting, model: str
+) -> Iterator[Row]:
+    survival = _measured(run, setting, model)
     yield _model(model, len(survival.labels))
     yield from _means(survival)
     yield from _classes(survival)

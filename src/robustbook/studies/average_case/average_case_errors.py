@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -139,28 +139,46 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
 
     Average-case paper, Figures 1, 2, 5 to 10. Chapter 18 of this book.
     """
-    seed = run.seed
     for setting, name in run.each_model():
-        data = setting.data()
-        model = _model(name, seed).to(resolve_device(run.device))
-        counts = setting.counts if name in setting.shown[-1:] else ()
-        options: dict[str, Any] = {
-            "sigmas": setting.sigmas, "estimators": setting.estimators,
-            "fits": setting.fits, "counts": counts, "focus": setting.focus,
-            "precision": setting.precision, "seed": seed,
+        arrays = _estimated(run, setting, name)
+        keys = {
+            "dataset": setting.dataset, "model": name, "images": len(setting.data())
         }  # fmt: skip
-        arrays = cached_arrays(
-            {
-                "device": str(resolve_device(run.device)),
-                "model": model_sum(model),
-                "images": data_sum(data),
-                "options": repr(options),
-            },
-            partial(estimated_arrays, model, data, **options),
-            code=estimated_arrays.__module__,
-        )
-        keys = {"dataset": setting.dataset, "model": name, "images": len(data)}
+        counts = _counts(setting, name)
         yield from under(keys, _of_model(setting, name, counts, arrays))
+
+
+def units(run: Run[EstimateSetting]) -> Iterator[Callable[[], object]]:
+    """The estimates of each network."""
+    for setting in run.settings:
+        for name in setting.models:
+            yield partial(_estimated, run, setting, name)
+
+
+def _counts(setting: EstimateSetting, name: str) -> tuple[int, ...]:
+    return setting.counts if name in setting.shown[-1:] else ()
+
+
+def _estimated(
+    run: Run[EstimateSetting], setting: EstimateSetting, name: str
+) -> Arrays:
+    data = setting.data()
+    model = _model(name, run.seed).to(resolve_device(run.device))
+    options: dict[str, Any] = {
+        "sigmas": setting.sigmas, "estimators": setting.estimators,
+        "fits": setting.fits, "counts": _counts(setting, name), "focus": setting.focus,
+        "precision": setting.precision, "seed": run.seed,
+    }  # fmt: skip
+    return cached_arrays(
+        {
+            "device": str(resolve_device(run.device)),
+            "model": model_sum(model),
+            "images": data_sum(data),
+            "options": repr(options),
+        },
+        partial(estimated_arrays, model, data, **options),
+        code=estimated_arrays.__module__,
+    )
 
 
 def _model(name: str, seed: int) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -132,17 +132,37 @@ def _key(model: nn.Module, data: Dataset, sigma: float, seed: int) -> dict[str, 
     }  # fmt: skip
 
 
+def units(run: Run[GainSetting]) -> Iterator[Callable[[], object]]:
+    """The counts of each network and sigma; estimates are repeated by the rows."""
+    for setting in run.settings:
+        for name in setting.models:
+            for sigma in setting.sigmas:
+                yield partial(_leave_counts, run, setting, name, sigma)
+
+
+def _leave_counts(
+    run: Run[GainSetting], setting: GainSetting, name: str, sigma: float
+) -> None:
+    _counted(run.model(name), setting.data(), sigma, setting.counted, run.seed)
+
+
+def _counted(
+    model: nn.Module, data: Dataset, sigma: float, samples: int, seed: int
+) -> Arrays:
+    return cached_arrays(
+        {**_key(model, data, sigma, seed), "count": samples},
+        partial(counted_arrays, model, data, sigma, samples, seed),
+        code=_CODE,
+    )
+
+
 def _images(
     setting: GainSetting, model: nn.Module, data: Dataset, seed: int
 ) -> Iterator[Row]:
     """Counts for each image and sigma."""
     samples = setting.counted
     for sigma in setting.sigmas:
-        counts = cached_arrays(
-            {**_key(model, data, sigma, seed), "count": samples},
-            partial(counted_arrays, model, data, sigma, samples, seed),
-            code=_CODE,
-        )
+        counts = _counted(model, data, sigma, samples, seed)
         for index in range(len(data)):
             row: Row = {
                 "what": "image", "sigma": sigma, "index": index,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from typing import Final
 
@@ -44,14 +45,22 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     the cache after every epoch. The book's audit of domain shift.
     """
     setting = run.setting
-    seeds = range(run.seed, run.seed + setting.seeds)
-    for training_seed, setup, learner in run.each(
-        product(seeds, SETUPS, WATCHED_LEARNERS)
-    ):
+    for training_seed, setup, learner in run.each(_trainings(run)):
         watched = watch_training(run, setup, learner, training_seed)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
         shown = SHOWN if training_seed == run.seed else SHOWN_OF_OTHERS
         yield from under(keys, _of_training(watched, {setting.epochs, *shown}))
+
+
+def units(run: Run[TrainingSetting]) -> Iterator[Callable[[], object]]:
+    """The trainings that the rows start from."""
+    for training_seed, setup, learner in _trainings(run):
+        yield partial(watch_training, run, setup, learner, training_seed)
+
+
+def _trainings(run: Run[TrainingSetting]) -> Iterator[tuple[int, str, str]]:
+    seeds = range(run.seed, run.seed + run.setting.seeds)
+    yield from product(seeds, SETUPS, WATCHED_LEARNERS)
 
 
 def _of_training(watched: Watched, shown: set[int]) -> Iterator[Row]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import combinations, product
 from typing import Final
 
@@ -50,9 +51,8 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     PA thesis, section 4.3, Experiments 5a and 5b; PA paper, section 4.2. Training is
     stored in the cache after every epoch. Chapter 14 of this book.
     """
-    seeds = range(run.seed, run.seed + run.setting.seeds)
     trained: dict[tuple[str, str], list[TrainedPair]] = {}
-    for setup, training_seed, learner in run.each(product(SETUPS, seeds, LEARNERS)):
+    for setup, training_seed, learner in run.each(_trainings(run)):
         pair = train_pair(run, setup, learner, training_seed)
         trained.setdefault((setup, learner), []).append(pair)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
@@ -63,6 +63,17 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
         keys = {"setup": setup, "learner": learner, "other": other}
         differences = _between(trained[setup, learner], trained[setup, other])
         yield from under({"what": "difference", **keys}, differences)
+
+
+def units(run: Run[TrainingSetting]) -> Iterator[Callable[[], object]]:
+    """The trainings that the rows start from."""
+    for setup, training_seed, learner in _trainings(run):
+        yield partial(train_pair, run, setup, learner, training_seed)
+
+
+def _trainings(run: Run[TrainingSetting]) -> Iterator[tuple[str, int, str]]:
+    seeds = range(run.seed, run.seed + run.setting.seeds)
+    yield from product(SETUPS, seeds, LEARNERS)
 
 
 def _of_training(trained: TrainedPair, seed: int) -> Iterator[Row]:

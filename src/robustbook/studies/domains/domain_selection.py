@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from typing import Final
 
@@ -46,23 +47,36 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
     B.4; PA paper, Table 1. Training is stored in the cache after every epoch. Chapter
     15 of this book.
     """
-    setups: list[tuple[Row, str]] = [({"factor": factor}, factor) for factor in FACTORS]
+    of_tests = ("same_answer_rate", "pa", "beta") if shortcuts else ()
+    for training_seed, shifted, learner in run.each(_trainings(run, shortcuts)):
+        epochs = epochs_of(run, " ".join(shifted.values()), learner, training_seed)
+        keys = {**shifted, "learner": learner, "training_seed": training_seed}
+        yield from under(keys, (_chosen(epoch, of_tests) for epoch in epochs))
+
+
+def units(
+    run: Run[TrainingSetting], *, shortcuts: bool = False
+) -> Iterator[Callable[[], object]]:
+    """The trainings that the rows start from."""
+    for training_seed, shifted, learner in _trainings(run, shortcuts):
+        setup = " ".join(shifted.values())
+        yield partial(epochs_of, run, setup, learner, training_seed)
+
+
+def _trainings(
+    run: Run[TrainingSetting], shortcuts: bool
+) -> Iterator[tuple[int, dict[str, str], str]]:
+    setups = [{"factor": factor} for factor in FACTORS]
     learners = tuple(LEARNERS)
     if shortcuts:
         setups = [
-            ({"factor": factor, "setting": opportunity}, f"{factor} {opportunity}")
+            {"factor": factor, "setting": opportunity}
             for factor, opportunity in product(FACTORS, OPPORTUNITIES)
         ]
         learners = ("ERM", "IRM")
-    of_tests = ("same_answer_rate", "pa", "beta") if shortcuts else ()
     # Seed after seed, so that a part of them is of use.
     seeds = range(run.seed, run.seed + run.setting.seeds)
-    for training_seed, (keys, setup), learner in run.each(
-        product(seeds, setups, learners)
-    ):
-        epochs = epochs_of(run, setup, learner, training_seed)
-        keys = {**keys, "learner": learner, "training_seed": training_seed}
-        yield from under(keys, (_chosen(epoch, of_tests) for epoch in epochs))
+    yield from product(seeds, setups, learners)
 
 
 def _chosen(epoch: dict[str, float], of_tests: tuple[str, ...]) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -32,7 +33,7 @@ from robustbook.studies.margins.columns import (
 )
 from robustbook.studies.margins.measured import measure_bounds
 
-__all__ = ["SETTINGS", "rows"]
+__all__ = ["SETTINGS", "rows", "units"]
 
 #: Resamples of the images for intervals.
 _DRAWS: Final = {"full": 1000, "quick": 100}
@@ -75,6 +76,12 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
         ]
         yield {"what": "tie", "sigma": sigma, "share": float(np.mean(shares))}
     yield from _costs(next(iter(models)), setting, run.seed)
+
+
+def units(run: Run[LensSetting]) -> Iterator[Callable[[], object]]:
+    """All that is measured of each model."""
+    for name in run.setting.models:
+        yield partial(measure_model, run, name)
 
 
 def _model_row(model: LensedModel, eps: float) -> Row:

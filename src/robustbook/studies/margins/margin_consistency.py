@@ -23,12 +23,16 @@ from robustbook.studies.margins.columns import (
 )
 from robustbook.studies.margins.measured import (
     MeasuredMargins,
+    margin_units,
     margins_in,
     scores_of,
 )
 from robustbook.studies.margins.settings import SETTINGS, MarginSetting
 
-__all__ = ["SETTINGS", "rows"]
+__all__ = ["SETTINGS", "rows", "units"]
+
+#: The margins that the rows start from.
+units: Final = margin_units
 
 #: Quantiles of distances that rows give.
 QUANTILES: Final = (0.25, 0.5, 0.75)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Final
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.cache import cached_arrays
+from robustbook._store.cache import Arrays, cached_arrays
 from robustbook._store.sums import model_sum
 from robustbook.datasets import Dataset
 from robustbook.margins import feature_margin, logit_margin
@@ -25,8 +26,8 @@ from robustbook.studies.margins._search import (
 from robustbook.studies.margins.settings import MarginSetting
 
 __all__ = [
-    "MeasuredMargins", "Recipe", "linear_head", "margins_in", "margins_of",
-    "measure_bounds", "scores_of",
+    "MeasuredMargins", "Recipe", "linear_head", "margin_units", "margins_in",
+    "margins_of", "measure_bounds", "scores_of",
 ]  # fmt: skip
 
 #: Images measured at once, and kept in one file of the cache.
@@ -86,18 +87,7 @@ def margins_of(
     blocks = []
     for start in range(0, len(data), _BLOCK):
         block = data.subset(slice(start, start + _BLOCK))
-        key = {"model": model_sum(model), "data": data_sum(block)}
-        searched = cached_arrays(
-            {**key, **asdict(recipe), "seed": seed},
-            partial(searched_arrays, model, block, recipe, seed),
-            code=searched_arrays.__module__,
-        )
-        first_order = cached_arrays(
-            key,
-            partial(first_order_arrays, model, block),
-            code=first_order_arrays.__module__,
-        )
-        blocks.append(searched | first_order)
+        blocks.append(_of_block(model, block, recipe, seed))
     weights, bias = linear_head(model)
     joined = {
         key: torch.from_numpy(np.concatenate([block[key] for block in blocks]))
@@ -110,6 +100,36 @@ def margins_of(
         bias=bias.cpu(),
         **joined,
     )
+
+
+def _of_block(model: nn.Module, block: Dataset, recipe: Recipe, seed: int) -> Arrays:
+    key = {"model": model_sum(model), "data": data_sum(block)}
+    searched = cached_arrays(
+        {**key, **asdict(recipe), "seed": seed},
+        partial(searched_arrays, model, block, recipe, seed),
+        code=searched_arrays.__module__,
+    )
+    first_order = cached_arrays(
+        key,
+        partial(first_order_arrays, model, block),
+        code=first_order_arrays.__module__,
+    )
+    return searched | first_order
+
+
+def margin_units(run: Run[MarginSetting]) -> Iterator[Callable[[], object]]:
+    """Calls that leave the margins of each network in the cache, block by block."""
+    for setting in run.settings:
+        for model in setting.models:
+            for start in range(0, len(setting.images_of(model)), _BLOCK):
+                yield partial(_leave_block, run, setting, model, start)
+
+
+def _leave_block(
+    run: Run[MarginSetting], setting: MarginSetting, model: str, start: int
+) -> None:
+    block = setting.images_of(model).subset(slice(start, start + _BLOCK))
+    _of_block(run.model(model), block, setting.models[model][0], run.seed)
 
 
 def margins_in(

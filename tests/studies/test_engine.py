@@ -1,0 +1,163 @@
+"""Studies over processes and clusters: equal rows, nothing lost, nothing done twice."""
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from robustbook._engine import Engine, LostWorkerError, _Place
+from robustbook._store.cache import cached_arrays
+from robustbook.studies import STUDIES, Study, _compute, run_study
+from robustbook.studies._run import Run
+from robustbook.studies.adversarial import attacked
+
+
+def test_engines_have_names(monkeypatch):
+    assert Engine.named("local:3") == Engine(processes=3)
+    assert Engine.named("local").processes == len(os.sched_getaffinity(0))
+    assert Engine.named("dask://a:1").scheduler == "tcp://a:1"
+    assert Engine.named("tls://a:1").scheduler == "tls://a:1"
+    for name in ("", "local:0", "local:", "local:x", "dask:a", "spark://a:1"):
+        with pytest.raises(ValueError, match="engine: expected local, local:N"):
+            Engine.named(name)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install .robustbook\[cl"):
+        Engine.named("dask://a:1")
+
+
+def test_what_a_killed_process_was_at_runs_again_and_the_guilty_call_is_named(tmp_path):
+    def die():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def die_once(flag):
+        if not flag.exists():
+            flag.touch()
+            die()
+        return "survived"
+
+    calls = [int, partial(die_once, tmp_path / "flag"), partial(int, "x"), die, float]
+    results = dict(Engine(processes=2).results(calls, title="toy"))
+    assert (results[0], results[1], results[4]) == (0, "survived", 0.0)
+    assert isinstance(results[2], ValueError)
+    assert isinstance(results[3], LostWorkerError)
+
+
+def test_workers_with_another_cache_or_other_code_are_refused(tmp_path):
+    _, error = _Place(tmp_path / "elsewhere", ".mark", str(tmp_path)).outcome(0, int)
+    with pytest.raises(OSError, match="set ROBUSTBOOK_CACHE, where the run is started"):
+        raise error
+    with pytest.raises(RuntimeError, match="start the workers anew"):
+        _compute._with_code("robustbook.scores", "0" * 64, int)
+
+
+@pytest.mark.parametrize("name", ["attack_convergence", "boundary", "norm_quantiles"])
+def test_the_units_of_a_study_are_the_attacks_that_its_rows_start_from(
+    name, monkeypatch
+):
+    asked = []
+    logits, other = torch.randn(2, 12, 10, generator=torch.Generator().manual_seed(0))
+
+    def made_up(model, attack, data, **where):
+        asked.append((model, attack, where["seed"], where["device"]))
+        size = torch.linspace(0, 1, 12)
+        labels = data.labels
+        return attacked.AttackedLogits(logits, other, labels, size, logits, other)
+
+    monkeypatch.setattr(attacked, "attack_model", made_up)
+    study = STUDIES[name]
+    module = importlib.import_module(study.code)
+    settings = tuple(replace(one, samples=12) for one in study.settings("quick"))
+    run = Run(name, "quick", 1, "cpu", settings)
+    assert [*module.rows(run, **study.options)]
+    of_rows, asked[:] = {*asked}, []
+    for unit in module.units(run, **study.options):
+        unit()
+    assert {*asked} == of_rows
+    assert len(asked) == len({*asked})
+
+
+def test_two_runs_on_one_cache_do_no_unit_twice(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    monkeypatch.setattr(_compute, "_AGAIN", 0.01)
+    done = []
+
+    def compute(part):
+        time.sleep(0.02)
+        done.append(part)
+        return {"x": torch.zeros(1).numpy()}
+
+    def unit(part):
+        cached_arrays({"part": part}, partial(compute, part), code="robustbook.scores")
+
+    def units(_):
+        return [partial(unit, part) for part in range(8)]
+
+    monkeypatch.setattr(
+        "robustbook.studies.agreement_speed.units", units, raising=False
+    )
+    study = Study("toy", "agreement_speed")
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(_compute._fill, study, None, Engine()) for _ in "ab"]
+    assert all(run.exception() is None for run in runs)
+    assert sorted(done) == [*range(8)]
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """The address of a Dask scheduler, and the processes of its two workers."""
+    file = tmp_path / "scheduler.json"
+    shared = ["--scheduler-file", str(file), "--no-dashboard"]
+    started = []
+
+    def start(*words):
+        log = (tmp_path / "log").open("a")
+        command = [sys.executable, "-m", "dask", *words, *shared]
+        started.append(subprocess.Popen(command, stdout=log, stderr=log))
+        log.close()
+        return started[-1]
+
+    start("scheduler", "--host", "127.0.0.1", "--port", "0")
+    workers = [start("worker", "--nthreads", "1", "--no-nanny") for _ in "ab"]
+    from distributed import Client
+
+    with Client(scheduler_file=str(file), timeout=60, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        address = client.scheduler.address
+    yield address, workers
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_a_study_over_a_cluster_outlives_a_worker(
+    cluster, quick, tmp_path, monkeypatch
+):
+    address, (doomed, _) = cluster
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(cache))
+    ask = partial(
+        run_study, "attack_convergence", profile="quick", device="cpu", engine=address,
+        directory=tmp_path,
+    )  # fmt: skip
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(ask)
+        while not any(cache.glob("*.npz")):
+            assert not run.done(), run.exception()
+            time.sleep(0.01)
+        doomed.kill()
+        results = run.result()
+    assert results.rows == quick("attack_convergence").rows
+    units = {path.name for path in cache.iterdir()}
+    assert len(units) == len(results.rows)
+    assert {Path(name).suffix for name in units} == {".npz"}
+    assert results.provenance["from_cache"]["files"] == len(units)
