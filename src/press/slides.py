@@ -22,6 +22,8 @@ from press.stamps import read_stamp, source_sum
 # Sections that are read, not shown.
 _LEFT_OUT = re.compile(r"^## .*(References|Exercises)")
 _BOX = re.compile(r"^> \*\*You are here")
+# Anchors, and links to them: a deck has none.
+_WITHIN = re.compile(r'<a id="[^"]*"></a>\n*|\[([^\]]*)\]\(#[^)]*\)')
 
 
 def slide_deck(page: NotebookNode) -> NotebookNode:
@@ -34,7 +36,7 @@ def slide_deck(page: NotebookNode) -> NotebookNode:
                 shown = nbformat.from_dict({**cell, "metadata": {}})
                 cells.append(_as(shown, "subslide"))
             continue
-        for block in _blocks(cell.source):
+        for block in _blocks(_WITHIN.sub(r"\1", cell.source)):
             if block.startswith(("# ", "## ")):
                 left_out = bool(_LEFT_OUT.match(block))
             if not left_out:
