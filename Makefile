@@ -18,7 +18,7 @@ PARAMETERS ?=
 PORT    ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help env doctor book site pdf named rerun publish timings sync serve \
+.PHONY: help env doctor book site pdf named full rerun publish timings sync serve \
   lab slides test ranges check lint ruff types floors clean-runtime bench fuzz clean
 
 help: ## Show this list
@@ -85,6 +85,9 @@ lab: env ## Open the chapters in JupyterLab
 named:
 	@test -n "$(CHAPTER)" || \
 	  { echo "make: name a chapter, for example: make rerun CHAPTER=08" >&2; exit 2; }
+
+full: env ## Measure what is stored anew, in slices: DEVICE=cpu|cuda
+	$(BIN)/python -m robustbook.studies all --device $(DEVICE)
 
 rerun: named env ## Run one chapter yourself: CHAPTER=08 PROFILE=quick|full
 	$(RUN) run $(CHAPTER) --profile $(PROFILE) --device $(DEVICE) $(PARAMETERS)

@@ -18,7 +18,7 @@ from robustbook._store.cache import cached_arrays
 from robustbook._store.provenance import Code, package_source
 from robustbook.datasets import DataUnavailableError
 from robustbook.models import list_models, list_public_models
-from robustbook.studies import STUDIES, Study, __main__, results_for, run_study
+from robustbook.studies import STUDIES, Study, __main__, _all, results_for, run_study
 from robustbook.studies._run import Run, Setting, under
 from robustbook.studies._statistics import clustered_error, mean_error
 from robustbook.studies.results import Results, read_results
@@ -238,6 +238,49 @@ def test_the_command_keeps_full_rows_and_says_what_is_wrong(toy, project):
     assert path.read_bytes() == full
     assert command("toy", "--device", "quantum")[0] == 2
     assert "expected one of" in command("nothing")[1]
+
+
+def test_all_runs_what_waits_the_cheapest_first(toy, project, monkeypatch):
+    (project / "src").symlink_to(Path(__file__).parents[2] / "src")
+    for name in set(STUDIES) - {"toy"}:
+        monkeypatch.delitem(STUDIES, name)
+    monkeypatch.setitem(STUDIES, "never", replace(toy, name="never"))
+    for name, seconds in {"toy": 900, "cheap": 60}.items():
+        monkeypatch.setitem(STUDIES, name, replace(toy, name=name))
+        command(name, "--device", "cpu")
+        path = project / "data" / "results" / f"{name}.json"
+        stored = json.loads(path.read_text())
+        stored["provenance"] |= {"seconds": seconds, "device": "cuda:0"}
+        path.write_text(json.dumps(stored))
+    ran = []
+
+    def measure(words, seconds):
+        ran.append(words[3])
+        if words[3] == "toy":
+            return "stopped"
+        return "failed" if command(*words[3:])[0] else "measured"
+
+    monkeypatch.setattr(_all, "_run", measure)
+    code, told = command("all", "--device", "cpu", "--minutes", "0")
+    assert (code, ran) == (3, [])
+    code, told = command("all", "--device", "cpu")
+    assert (code, ran) == (3, ["cheap", "toy", "never"])
+    assert "3 of 3 studies wait; 2 of them took 16 minutes" in told
+    assert told.splitlines()[-1] == "still to measure: toy"
+    assert command("all", "--device", "cpu", "--since", "2001-01-01")[0] == 3
+    assert ran[3:] == ["toy"]
+    command("toy", "--device", "cpu")
+    assert command("all", "--device", "cpu") == (
+        0, "0 of 3 studies wait; 0 of them took 0 minutes where they were measured\n"
+    )  # fmt: skip
+    command("all", "--device", "cpu", "--since", "2101-01-01")
+    assert set(ran[4:]) == {"cheap", "toy", "never"}
+
+
+def test_a_study_is_stopped_at_the_end_of_a_slice():
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    assert "goes on from the cache" in _all._run(sleep, 0.2)
+    assert _all._run([sys.executable, "-c", "raise SystemExit(1)"], 60) == "failed"
 
 
 def test_telling_what_is_stale_takes_no_torch():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from robustbook.studies.results import read_results, stale_results
 
 
 def main(
-    name: Annotated[str, typer.Argument(help="a study, check, or confirm")] = "",
+    name: Annotated[str, typer.Argument(help="a study, all, check, or confirm")] = "",
     confirmed: Annotated[str, typer.Argument(help="after confirm: a study")] = "",
     profile: str = "full",
     seed: int = 0,
@@ -21,19 +22,28 @@ def main(
     engine: Annotated[
         str, typer.Option(help="local, local:N, or dask://HOST:PORT of a scheduler")
     ] = "local",
+    minutes: Annotated[float, typer.Option(help="of a slice of all")] = 9.0,
+    since: Annotated[
+        datetime | None, typer.Option(help="of all: again, if measured before")
+    ] = None,
     evidence: Annotated[str, typer.Option(help="how rows are known to be equal")] = "",
     overview: Annotated[bool, typer.Option("--list", help="list all studies")] = False,
 ) -> None:
     """Run study NAME and store its rows in the project's data/results.
 
-    `check` lists stored results that the present code may not reproduce. `confirm NAME
-    --evidence TEXT` stamps stored rows that are known to be those of the present code.
+    `all` runs those whose rows are of other code or of another kind of device, the
+    cheapest first, for so many minutes, and ends with status 3 if some still wait: the
+    same command goes on. `check` lists stored results that the present code may not
+    reproduce. `confirm NAME --evidence TEXT` stamps stored rows that are known to be
+    those of the present code.
     """
     try:
         if overview:
             _list()
         elif name == "check":
             _check()
+        elif name == "all":
+            _all(device, engine, minutes, since)
         elif name == "confirm":
             _confirm(confirmed, evidence)
         else:
@@ -58,6 +68,20 @@ def _check() -> None:
         print(one)
     if stale:
         raise typer.Exit(1)
+
+
+def _all(device: str, engine: str, minutes: float, since: datetime | None) -> None:
+    from robustbook.studies._all import run_slice
+
+    if since is not None:
+        since = since.astimezone()
+    root = data_directory().parent
+    waiting = run_slice(
+        root, device=device, engine=engine, minutes=minutes, since=since
+    )
+    if waiting:
+        print(f"still to measure: {', '.join(waiting)}")
+        raise typer.Exit(3)
 
 
 def _confirm(name: str, evidence: str) -> None:

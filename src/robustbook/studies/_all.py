@@ -1,0 +1,90 @@
+"""All studies, cheapest first, in slices of minutes that go on where they were."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from robustbook._store import DataUnavailableError
+from robustbook.models import resolve_device
+from robustbook.studies import STUDIES
+from robustbook.studies.results import read_results, stale_results
+
+
+def waiting_studies(
+    root: Path, *, device: str = "auto", since: datetime | None = None
+) -> list[str]:
+    """Names of studies whose stored rows are not of this code and kind of device.
+
+    With `since`, also of those measured before; the cheapest first by what they took,
+    those never measured last.
+    """
+    stale = {one.name for one in stale_results(root)}
+    kind = resolve_device(device).type
+    names = [name for name in STUDIES if _waits(name, stale, kind, since)]
+    return sorted(names, key=_seconds)
+
+
+def run_slice(
+    root: Path,
+    *,
+    device: str,
+    engine: str,
+    minutes: float,
+    since: datetime | None = None,
+) -> list[str]:
+    """Run what waits for so many minutes; return what still does.
+
+    Each runs in a process of its own. One that the end of the slice stops goes on from
+    the cache; one that fails is said, and does not stop the others.
+    """
+    waiting = waiting_studies(root, device=device, since=since)
+    end = time.monotonic() + 60 * minutes
+    print(_forecast(waiting))
+    for name in waiting:
+        left = end - time.monotonic()
+        if left <= 0:
+            break
+        how = ["--device", device, "--engine", engine]
+        outcome = _run([sys.executable, "-m", "robustbook.studies", name, *how], left)
+        print(f"{name}: {outcome}", flush=True)
+    still = set(waiting_studies(root, device=device, since=since))
+    return [name for name in waiting if name in still]
+
+
+def _run(command: Sequence[str], seconds: float) -> str:
+    try:
+        code = subprocess.run(command, timeout=seconds, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return "stopped by the end of the slice; it goes on from the cache"
+    return "failed" if code else "measured"
+
+
+def _waits(
+    name: str, stale: Collection[str], kind: str, since: datetime | None
+) -> bool:
+    try:
+        run = read_results(name).provenance
+    except DataUnavailableError:
+        return True
+    if name in stale or str(run["device"]).partition(":")[0] != kind:
+        return True
+    return since is not None and datetime.fromisoformat(str(run["started"])) < since
+
+
+def _seconds(name: str) -> float:
+    seconds = STUDIES[name].forecast()
+    return math.inf if seconds is None else seconds
+
+
+def _forecast(names: Sequence[str]) -> str:
+    known = [_seconds(name) for name in names if _seconds(name) < math.inf]
+    return (
+        f"{len(names)} of {len(STUDIES)} studies wait; {len(known)} of them took "
+        f"{sum(known) / 60:.0f} minutes where they were measured"
+    )
