@@ -108,6 +108,7 @@ _LOOKS: Final = {
     "advertorch_lenet5_clean": _Look("blue", "o", "LeNet-5, clean"),
     "captum_lenet": _Look("vermilion", "X", "LeNet, clean"),
     "conv_small_nat": _Look("sky", "D", "small CNN, clean"),
+    "marabou_small": _Look("sky", "D", "tiny CNN, clean"),
     "marabou_medium": _Look("sky", "D", "CNN, clean"),
     "marabou_large": _Look("vermilion", "X", "large CNN, clean"),
     # public, trained against attacks
