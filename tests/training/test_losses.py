@@ -18,7 +18,7 @@ from robustbook.training import (
     gradient_norm_loss,
     irm_penalty,
 )
-from robustbook.training._learners import _cutmix, _partners
+from robustbook.training._learners import _cutmix, partners
 from robustbook.training._losses import mirror_and_shift
 
 
@@ -96,7 +96,7 @@ def test_irm_adds_the_mean_penalty_of_the_domains(batch):
 def test_partners_are_of_the_other_kind_in_just_one_respect(across):
     torch.manual_seed(3)
     labels = torch.randint(3, (2, 60))
-    partner = _partners(labels, across, generator())
+    partner = partners(labels, across, generator())
     domain = torch.arange(2).repeat_interleave(60)
     label = labels.flatten()
     same_label = label == label[partner]
@@ -109,8 +109,8 @@ def test_partners_are_of_the_other_kind_in_just_one_respect(across):
 
 def test_who_has_no_partner_stays_alone():
     labels = torch.tensor([[0, 0], [1, 1]])
-    assert _partners(labels, True, generator()).tolist() == [0, 1, 2, 3]
-    assert _partners(labels, False, generator()).tolist() == [0, 1, 2, 3]
+    assert partners(labels, True, generator()).tolist() == [0, 1, 2, 3]
+    assert partners(labels, False, generator()).tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -139,7 +139,7 @@ def test_lisa_is_the_cross_entropy_with_soft_labels(batch):
     )
     draws = generator(3)
     torch.rand((), generator=draws)
-    partner = _partners(labels, False, draws)
+    partner = partners(labels, False, draws)
     mixed = model.seen.flatten(1)
     first = images.flatten(0, 1).flatten(1)
     weight = ((mixed - first[partner]) / (first - first[partner]))[:, 5]

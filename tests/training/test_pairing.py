@@ -8,7 +8,13 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from robustbook.agreement import agreement_loss, posterior_agreement
-from robustbook.training import Pairing, add_gaussian_noise, train_domains
+from robustbook.training import (
+    AttackedView,
+    OtherDomain,
+    Pairing,
+    add_gaussian_noise,
+    train_domains,
+)
 from robustbook.training._pairing import PENALTIES
 
 
@@ -58,6 +64,40 @@ def test_the_loss_is_both_cross_entropies_and_the_penalty(penalty):
     by_hand = torch.as_tensor(BY_HAND[penalty](clean, noisy)).float()
     torch.testing.assert_close(loss - risk, 2 * by_hand, rtol=1e-4, atol=1e-5)
     assert loss.requires_grad
+
+
+def test_the_other_view_is_what_the_shift_makes_and_counts_by_its_share():
+    def shift(model, images, labels, generator):
+        return 1 - images
+
+    model, images, labels = batch()
+    pairing = Pairing(weight=0.0, shift=shift, share=0.2)
+    loss, _ = pairing.loss(model, images, labels, epoch=0, generator=generator())
+    own, other = (
+        F.cross_entropy(model(x), labels[0]) for x in (images[0], 1 - images[0])
+    )
+    torch.testing.assert_close(loss, 0.8 * own + 0.2 * other)
+
+
+def test_attacked_views_stay_in_the_ball_and_are_harder():
+    model, images, labels = batch()
+    view = AttackedView(eps=0.1, steps=3)(model, images, labels, generator())
+    assert view.shape == images.shape
+    assert float((view - images).abs().max()) <= 0.1 + 1e-6
+    own, other = (F.cross_entropy(model(x[0]), labels[0]) for x in (images, view))
+    assert other > own
+
+
+def test_views_of_the_other_domain_keep_the_class():
+    labels = torch.tensor([[0, 1, 2], [2, 1, 1]])
+    images = torch.arange(6.0).reshape(2, 3, 1, 1, 1)
+    view = OtherDomain()(nn.Identity(), images, labels, generator())
+    place = view.flatten().long()
+    assert torch.equal(labels.flatten()[place], labels.flatten())
+    # The class 0 has nobody in the other domain.
+    assert place[0] == 0
+    assert (place[1:3] >= 3).all()
+    assert (place[3:] < 3).all()
 
 
 def test_without_weight_it_is_plain_augmentation():
@@ -146,6 +186,7 @@ def test_agreement_alone_is_highest_for_a_constant_answer(small):
         ({"weight": -1.0}, "weight: expected"),
         ({"noise_std": math.inf}, "noise_std: expected"),
         ({"memory": 2.0}, "memory: expected"),
+        ({"share": -0.1}, "share: expected"),
     ],
 )
 def test_what_has_no_meaning_is_refused(options, message):

@@ -26,7 +26,7 @@ from robustbook.training._losses import (
     cross_entropy_loss,
     gradient_norm_loss,
 )
-from robustbook.training._pairing import Pairing
+from robustbook.training._pairing import AttackedView, OtherDomain, Pairing
 from robustbook.training._recipes import (
     GRADIENT_PENALTIES,
     RECIPES,
@@ -41,11 +41,13 @@ __all__ = [
     "IRM",
     "LISA",
     "RECIPES",
+    "AttackedView",
     "History",
     "Learner",
     "LongTraining",
     "Loss",
     "Measure",
+    "OtherDomain",
     "Pairing",
     "Recipe",
     "add_gaussian_noise",

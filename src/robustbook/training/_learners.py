@@ -157,7 +157,7 @@ class LISA:
     ) -> tuple[Tensor, Tensor]:
         """Return the cross-entropy on mixed images, twice; see :class:`Learner`."""
         across = float(torch.rand((), generator=generator)) < self.across_domains
-        partner = _partners(labels.cpu(), across, generator).to(labels.device)
+        partner = partners(labels.cpu(), across, generator).to(labels.device)
         # torch's Beta distribution takes no generator.
         seed = int(torch.randint(2**63 - 1, (), generator=generator))
         weight = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
@@ -218,7 +218,7 @@ def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
     return (expected - own).mean().square()
 
 
-def _partners(labels: Tensor, across: bool, generator: torch.Generator) -> Tensor:
+def partners(labels: Tensor, across: bool, generator: torch.Generator) -> Tensor:
     """For each of (D, n) samples one to mix with, (D n,); itself if there is none."""
     domain = torch.arange(len(labels))[:, None].expand(labels.shape).flatten()
     label = labels.flatten()

@@ -121,13 +121,29 @@ def adversarial_loss(
     >>> adversarial_loss(eps=0.1, steps=2)(build_model("linear", seed=0), *batch).shape
     torch.Size([])
     """
+    attack = attacked_images(eps=eps, steps=steps, step_size=step_size)
+
+    def loss(
+        model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        attacked = attack(model, images, labels, generator)
+        return cross_entropy_loss(model, attacked, labels, generator)
+
+    return loss
+
+
+def attacked_images(*, eps: float, steps: int, step_size: float | None = None) -> Loss:
+    """Make the attack of adversarial training: images, labels and generator to images.
+
+    The arguments are those of :func:`adversarial_loss`.
+    """
     eps = check_positive("eps", eps)
     steps = check_count("steps", steps)
     step = 2.5 * eps / steps
     if step_size is not None:
         step = check_positive("step_size", step_size)
 
-    def loss(
+    def attack(
         model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
     ) -> Tensor:
         start = torch.rand(images.shape, generator=generator, dtype=images.dtype)
@@ -141,9 +157,9 @@ def adversarial_loss(
             (gradient,) = torch.autograd.grad(value, attacked)
             attacked = attacked.detach() + step * gradient.sign()
             attacked = torch.clamp(attacked, low, high)
-        return cross_entropy_loss(model, attacked, labels, generator)
+        return attacked
 
-    return loss
+    return attack
 
 
 def gradient_norm_loss(*, weight: float) -> Loss:

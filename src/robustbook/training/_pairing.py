@@ -18,7 +18,8 @@ from robustbook._checks.arguments import (
     check_non_negative,
 )
 from robustbook.agreement import agreement_loss, posterior_agreement
-from robustbook.training._losses import add_gaussian_noise
+from robustbook.training._learners import partners
+from robustbook.training._losses import Loss, add_gaussian_noise, attacked_images
 
 
 def _squared_difference(logits: Tensor, shifted: Tensor) -> Tensor:
@@ -51,11 +52,69 @@ PENALTIES: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = MappingProx
 
 
 @dataclass(frozen=True)
-class Pairing:
-    r"""Cross-entropy on clean and noisy images, and a penalty on what differs.
+class AttackedView:
+    """The other view of an image is one that gradient steps on the cross-entropy find.
 
-    The loss is :math:`\tfrac12 (R' + R'') + \lambda\,P(F', F'')`, with the
-    cross-entropies and logits of a batch and of a noisy copy of it. At :math:`\lambda =
+    Parameters
+    ----------
+    eps, steps
+        As for :func:`adversarial_loss`.
+
+    Examples
+    --------
+    >>> Pairing("kl", shift=AttackedView(eps=0.1, steps=3)).shift
+    AttackedView(eps=0.1, steps=3)
+    """
+
+    eps: float
+    steps: int = 10
+
+    def __call__(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Attack images (D, n, C, H, W)."""
+        attack = attacked_images(eps=self.eps, steps=self.steps)
+        flat = images.flatten(0, 1), labels.flatten()
+        return attack(model, *flat, generator).reshape(images.shape)
+
+
+@dataclass(frozen=True)
+class OtherDomain:
+    """The other view of an image is one of the same class, from another domain.
+
+    It is drawn from the batch; an image without one there is its own.
+
+    Examples
+    --------
+    >>> images = torch.tensor([[1.0, 2.0], [3.0, 4.0]])  # of two domains
+    >>> labels = torch.tensor([[0, 1], [1, 0]])
+    >>> OtherDomain()(nn.Identity(), images, labels, torch.Generator())
+    tensor([[4., 3.],
+            [2., 1.]])
+    """
+
+    def __call__(
+        self,
+        model: nn.Module,
+        images: Tensor,
+        labels: Tensor,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Exchange images (D, n, ...) of one class between domains."""
+        partner = partners(labels.cpu(), True, generator).to(labels.device)
+        return images.flatten(0, 1)[partner].reshape(images.shape)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    r"""Cross-entropy on images and their shifted views, and a penalty on what differs.
+
+    The loss is :math:`(1 - s) R' + s R'' + \lambda\,P(F', F'')`, with the
+    cross-entropies and logits of a batch and of another view of it. At :math:`\lambda =
     0` it is plain augmentation.
 
     Parameters
@@ -68,7 +127,12 @@ class Pairing:
     weight : float, default 1.0
         λ, at least 0.
     noise_std : float, default 0.3
-        Of the Gaussian noise, as for :func:`add_gaussian_noise`.
+        The other view has Gaussian noise, as of :func:`add_gaussian_noise`.
+    shift : callable, optional
+        Makes the other view instead: :class:`AttackedView`, :class:`OtherDomain`, or
+        any function of model, images (D, n, C, H, W), labels (D, n) and generator.
+    share : float, default 0.5
+        s in [0, 1], of the other view in the cross-entropy.
     memory : float, default 0.9
         What the running mean of log β keeps of itself at each batch, for "agreement":
         the loss of a batch is at the β of those before it, and so has no bias. With 0
@@ -85,6 +149,8 @@ class Pairing:
     penalty: str = "agreement"
     weight: float = 1.0
     noise_std: float = 0.3
+    shift: Loss | None = None
+    share: float = 0.5
     memory: float = 0.9
     _running: dict[str, Any] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -96,7 +162,8 @@ class Pairing:
             object.__setattr__(
                 self, name, check_non_negative(name, getattr(self, name))
             )
-        object.__setattr__(self, "memory", check_fraction("memory", self.memory))
+        for name in ("share", "memory"):
+            object.__setattr__(self, name, check_fraction(name, getattr(self, name)))
 
     @property
     def name(self) -> str:
@@ -113,13 +180,20 @@ class Pairing:
         generator: torch.Generator,
     ) -> tuple[Tensor, Tensor]:
         """Return the loss, and the cross-entropy in it; see :class:`Learner`."""
-        clean, classes = images.flatten(0, 1), labels.flatten()
-        noisy = add_gaussian_noise(clean, self.noise_std, generator=generator)
-        both = model(torch.cat([clean, noisy])).float()
-        risk = F.cross_entropy(both, classes.repeat(2))
+        if self.shift is None:
+            other = add_gaussian_noise(images, self.noise_std, generator=generator)
+        else:
+            other = self.shift(model, images, labels, generator)
+        both = torch.cat([images, other]).flatten(0, 1)
+        logits, shifted = model(both).float().chunk(2)
+        classes = labels.flatten()
+        risk = torch.lerp(
+            F.cross_entropy(logits, classes),
+            F.cross_entropy(shifted, classes),
+            self.share,
+        )
         if self.weight == 0.0:
             return risk, risk
-        logits, shifted = both.chunk(2)
         if self.penalty == "agreement" and self.memory > 0.0:
             beta = self._beta(logits.detach(), shifted.detach(), epoch, generator)
             penalty = agreement_loss(logits, shifted, beta=beta)
