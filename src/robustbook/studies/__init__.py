@@ -60,6 +60,7 @@ _ALL: Final = (
     Study("margin_samples", "margins.margin_samples"),
     Study("three_lenses", "lenses.three_lenses"),
     Study("people", "people"),
+    Study("choosing", "choosing"),
 )  # fmt: skip
 
 #: Studies by name.
