@@ -119,7 +119,7 @@ test: ## Run all checks and tests
 	@$(call phase,-j $(JOBS) check lint,check and lint)
 	@$(BIN)/python -m pytest --numprocesses $(JOBS) -m "not ranges"
 
-ranges: env ## Run chapters at other ends of their ranges; train digits' networks anew
+ranges: env ## Run chapters at other ends of their ranges, and slow checks of networks
 	$(BIN)/python -m pytest --numprocesses $(JOBS) -m ranges tests/press tests/training tests/models
 
 check: env

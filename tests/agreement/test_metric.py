@@ -1,9 +1,4 @@
-"""The torchmetrics metric: batches, resets, and two processes with gloo."""
-
-import json
-import socket
-import subprocess
-import sys
+"""The torchmetrics metric: batches, resets; of several processes in `test_shards`."""
 
 import pytest
 import torch
@@ -155,49 +150,3 @@ def test_prior_and_tolerance_are_passed_on():
     assert pa(metric) == posterior_agreement(CLEAN, SHIFTED, **options).pa
     with pytest.raises(ValueError, match=r"prior: .*sum to 1"):
         PosteriorAgreement(prior=[0.5, 0.6])
-
-
-WORKER = """
-import json, sys, torch
-from robustbook.agreement import PosteriorAgreement
-port, rank, *ends = map(int, sys.argv[1:])
-torch.distributed.init_process_group(
-    "gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
-)
-generator = torch.Generator().manual_seed(0)
-clean = torch.randn(101, 4, generator=generator)
-shifted = clean + torch.randn(101, 4, generator=generator)
-measured = []
-for end in ends:
-    start, stop = (end, 101) if rank else (0, end)
-    metric = PosteriorAgreement()
-    for low in range(start, stop, 20):
-        high = min(low + 20, stop)
-        # Shards may come in different precisions.
-        both = (part[low:high].to(torch.float64 if rank else torch.float32)
-                for part in (clean, shifted))
-        metric.update(*both)
-    measured.append([float(metric.compute()["pa"]), metric.agreement().num_samples])
-print(json.dumps(measured))
-torch.distributed.destroy_process_group()
-"""
-
-
-def test_two_processes_with_unequal_shards():
-    """The first has the samples up to an end, all or none, the second the others."""
-    ends = [70, 101, 0]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, *map(str, [port, rank, *ends])],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for worker in workers:
-        output, _ = worker.communicate(timeout=120)
-        assert worker.returncode == 0
-        assert json.loads(output) == [[pytest.approx(WHOLE.pa, abs=1e-12), 101]] * 3

@@ -315,7 +315,7 @@ print(json.dumps([1024 * (after - before), result.gap]))
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss in KiB")
 def test_memory_is_a_few_numbers_a_sample_whatever_the_classes(tmp_path):
-    samples, classes = 100_000, 400
+    samples, classes = 50_000, 400
     rng = np.random.default_rng(0)
     signal = rng.normal(size=(1000, classes)).astype("float16")
     paths = []
@@ -333,5 +333,5 @@ def test_memory_is_a_few_numbers_a_sample_whatever_the_classes(tmp_path):
     )
     extra, gap = json.loads(run.stdout)
     assert gap <= 1e-6
-    # Files of 160 MB; blocks and buffers take 40 MB, each sample 300 bytes.
+    # Files of 80 MB; blocks and buffers take 40 MB, each sample 300 bytes.
     assert extra <= 40e6 + 300 * samples

@@ -1,13 +1,14 @@
 """Put the links that sphinx-codeautolink finds into code, quickly and on every page.
 
 sphinx-codeautolink stops at theorems, which are wrapped in sections without identifier;
-it parses every page once more to put its links in, which takes a minute; and it forgets
-what it read in pages that Sphinx writes again without reading them again. All three are
-mended here.
+for each block of code it reads all code of the page above it again; it parses every
+page once more to put its links in, which takes a minute; and it forgets what it read in
+pages that Sphinx writes again without reading them again. All four are mended here.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import defaultdict
 from html import unescape
@@ -17,11 +18,13 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx_codeautolink.extension import SphinxCodeAutoLink
+from sphinx_codeautolink.extension import block as blocks
 from sphinx_codeautolink.extension.block import (
     CodeBlockAnalyser,
     SourceTransform,
     construct_name_pattern,
 )
+from sphinx_codeautolink.parse import ImportTrackerVisitor, Name
 
 BLOCK = re.compile(r'(<div class="highlight"><pre>)(.*?)(</pre>)', re.DOTALL)
 TAG = re.compile(r"<[^>]*>")
@@ -42,6 +45,29 @@ def guard_sections() -> None:
 
     CodeBlockAnalyser.visit_section = visit_section
     CodeBlockAnalyser.depart_section = depart_section
+
+
+class NamesOfPage:
+    """The library's ``parse_names``, which knows the code that it has visited."""
+
+    def __init__(self) -> None:
+        self.document: nodes.document | None = None
+        self.source = ""
+
+    def __call__(self, source: str, node: nodes.Element) -> list[Name]:
+        """Return the names of what is new in the code so far of a page."""
+        known = f"{self.source}\n"
+        if node.document is self.document and source.startswith(known):
+            tree = ast.parse(source[len(known) :])
+            ast.increment_lineno(tree, known.count("\n"))
+            visitor = self.visitor
+            visitor.doctree_node, visitor.accessed = node, []
+        else:
+            tree, visitor = ast.parse(source), ImportTrackerVisitor(node)
+        self.document = None  # if it fails, it begins anew
+        visitor.visit(tree)
+        self.document, self.source, self.visitor = node.document, source, visitor
+        return visitor.accessed
 
 
 def link_blocks(
@@ -119,6 +145,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Set sphinx-codeautolink up, guarded."""
     app.setup_extension("sphinx_codeautolink")
     guard_sections()
+    blocks.parse_names = NamesOfPage()
     (state,) = (
         listener.handler.__self__
         for listener in app.events.listeners["build-finished"]
