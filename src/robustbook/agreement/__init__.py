@@ -23,7 +23,12 @@ from robustbook.agreement._measure import (
     posterior_agreement,
     symmetric_channel_capacity,
 )
-from robustbook.agreement._pairing import pair_by_label, pair_nearest, pair_optimal
+from robustbook.agreement._pairing import (
+    pair_by_label,
+    pair_canonical,
+    pair_nearest,
+    pair_optimal,
+)
 from robustbook.agreement._result import Agreement, AgreementComparison
 from robustbook.agreement._search import CertificateError, SearchTrace, Step
 from robustbook.agreement._soft_labels import (
@@ -64,6 +69,7 @@ __all__ = [
     "gaussian_agreement",
     "gibbs_posterior",
     "pair_by_label",
+    "pair_canonical",
     "pair_nearest",
     "pair_optimal",
     "posterior_agreement",

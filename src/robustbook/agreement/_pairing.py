@@ -137,6 +137,78 @@ def pair_optimal(
     return _within_classes(assign, *sets, labels, shifted_labels)
 
 
+@SHARED.fill
+def pair_canonical(
+    features: Any,
+    shifted_features: Any,
+    *,
+    labels: Any,
+    shifted_labels: Any,
+    seed: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """Pair one to one within classes, near in directions that the shift leaves alone.
+
+    Pairs by label, drawn at random, teach scikit-learn's canonical correlation analysis
+    which directions of the one collection go with which of the other; then
+    :func:`pair_optimal` pairs the coordinates in these. Source: the thesis, section
+    3.6.3, which names canonical correlation matching, and no more.
+
+    Parameters
+    ----------
+    {features} {shifted_features}
+    labels, shifted_labels : Tensor or array, shapes (N,) and (M,)
+        Integer classes of the two collections: at least two in common.
+    {seed}
+
+    Returns
+    -------
+    index, shifted_index : Tensor, shape (P,)
+        P is the sum over classes of the smaller count. Sorted by `index`.
+
+    {TypeError, ValueError}
+
+    Notes
+    -----
+    Before that, each collection is reduced to so many principal components, 50 at most,
+    that four pairs are there for each. Pairs of a class are else unrelated, so as many
+    directions as there are classes, less one, are kept.
+
+    Examples
+    --------
+    >>> first = [[0.0, 5.0], [0.1, 3.0], [1.0, 4.0], [1.1, 6.0]] * 2
+    >>> labels = [0, 0, 1, 1] * 2
+    >>> pairs = pair_canonical(first, first, labels=labels, shifted_labels=labels)
+    >>> len(pairs[0])
+    8
+    """
+    from sklearn.cross_decomposition import CCA
+    from sklearn.decomposition import PCA
+
+    sets = check_feature_sets(features, shifted_features)
+    taught = pair_by_label(labels, shifted_labels, seed=seed)
+    classes = len(np.unique(as_tensor("labels", labels).cpu().numpy()[taught[0]]))
+    wanted = min(50, sets[0].shape[1], max(len(taught[0]) // 4, 1))
+    if classes < 2:
+        raise ValueError("shifted_labels: expected two classes in common with labels")
+    reduced = []
+    for one, index in zip(sets, taught, strict=True):
+        values = one.cpu().double().numpy()
+        reduced.append(PCA(wanted, random_state=0).fit(values[index]).transform(values))
+    learner = CCA(min(classes - 1, wanted), max_iter=5000)
+    learner.fit(*(one[index] for one, index in zip(reduced, taught, strict=True)))
+    # The first argument of transform may have any number of rows, whatever the second.
+    shared = [
+        learner.transform(reduced[0]),
+        learner.transform(reduced[0][:1], reduced[1])[1],
+    ]
+    return pair_optimal(
+        torch.from_numpy(shared[0]),
+        torch.from_numpy(shared[1]),
+        labels=labels,
+        shifted_labels=shifted_labels,
+    )
+
+
 def _within_classes(
     rule: Callable[[np.ndarray, np.ndarray], _Pairs],
     features: Tensor,

@@ -49,6 +49,7 @@ _ALL: Final = (
         "domain_shortcuts", "domains.domain_selection",
         {"shortcuts": True}, ("quick shortcuts", "full shortcuts"),
     ),
+    Study("photographs", "domains.photographs"),
     Study("average_case_bias", "average_case.average_case_bias"),
     Study("average_case_errors", "average_case.average_case_errors"),
     Study("average_case_speed", "average_case.average_case_speed"),

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["mean_interval", "select_epochs"]
 
 #: Columns that tell one training from another, as far as a table has them.
-TRAINING: Final = ("factor", "setting", "dataset", "learner", "training_seed")
+TRAINING: Final = (
+    *("factor", "setting", "dataset", "world", "target"),
+    *("learner", "head", "lr", "training_seed"),
+)
 
 
 def select_epochs(

@@ -1,0 +1,349 @@
+"""Leave one domain out: photographs and their like, and three collections of digits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+from robustbook._store.cache import cached_arrays
+from robustbook.agreement import (
+    pair_by_label,
+    pair_canonical,
+    pair_nearest,
+    pair_optimal,
+    posterior_agreement,
+)
+from robustbook.datasets import Dataset, load_dataset
+from robustbook.datasets.photographs import PACS_DOMAINS
+from robustbook.models import pacs_features
+from robustbook.scores import accuracy, same_answer_rate
+from robustbook.studies._run import Row, Run, Setting, decimals, under
+from robustbook.training import ERM, IRM, LISA, Learner, train_domains
+
+__all__ = ["PAIRINGS", "SETTINGS", "rows"]
+
+PAIRINGS: Final = ("label", "nearest", "assignment", "canonical")
+LEARNERS: Final[Mapping[str, Learner]] = {
+    "ERM": ERM(),
+    "IRM": IRM(weight=100.0, warmup_epochs=2),
+    "LISA": LISA(),
+}
+#: Units between the features and the logits: none, or a hidden layer.
+_HIDDEN: Final = {"linear": 0, "hidden": 128}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldSetting(Setting):
+    """Domains of which one at a time is left out, and what is trained on the others."""
+
+    world: str
+    #: Samples of each source domain to train on, to validate on, and to test on.
+    trained: int
+    validated: int
+    tested: int
+    epochs: int
+    seeds: int
+    learners: tuple[str, ...] = tuple(LEARNERS)
+    #: Heads, each with rates of Adam.
+    heads: tuple[tuple[str, float], ...] = (
+        ("linear", 1e-2),
+        ("linear", 1e-3),
+        ("hidden", 1e-3),
+    )
+
+
+SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
+    "full": (
+        WorldSetting(
+            world="PACS", dataset="pacs", trained=1200, validated=300, tested=1000,
+            epochs=10, seeds=5,
+        ),
+        WorldSetting(
+            world="digits", dataset="usps", trained=1000, validated=300, tested=1000,
+            epochs=10, seeds=5,
+        ),
+        Setting(dataset="mnist"),
+    ),
+    "quick": (
+        WorldSetting(
+            world="rehearsal", dataset="digits", trained=200, validated=60, tested=200,
+            epochs=3, seeds=2, learners=("ERM", "LISA"),
+            heads=(("linear", 3e-2), ("linear", 1e-2)),
+        ),
+    ),
+}  # fmt: skip
+
+
+def rows(run: Run[Setting]) -> Iterator[Row]:
+    """Train heads on all domains but one, score every epoch, and test on that one.
+
+    Worlds: "PACS", photographs, paintings, cartoons and sketches, as EfficientNet-Lite0
+    sees them, which was trained on ImageNet (:func:`pacs_features`); "digits", the
+    pixels of MNIST, USPS and scikit-learn's digits at 16 x 16; in the quick profile
+    "rehearsal", scikit-learn's digits in three inks.
+
+    Rows told apart by ``what``, of a ``world``: "domain", how many ``samples`` there
+    are and how many are ``tested`` if it is left out; "place", in the first
+    world: ``x`` and ``y`` are two principal components, with ``domain`` and ``label``;
+    "pairs", for each ``target`` left out, ``training_seed`` and ``pairing`` of
+    :data:`PAIRINGS`: how many pairs of validation samples of different source domains
+    there are, how many ``partners`` are different, how often the ``most`` used one is
+    taken, and the mean ``distance`` in a pair over that of pairs by label; "epoch",
+    for each ``learner``, ``head``, ``lr`` and ``epoch``: validation ``accuracy`` in the
+    source domains and on the ``test`` samples of the target, ``worst`` class there, and
+    for each pairing the posterior agreement ``pa/NAME``, and the same-answer rate
+    ``same/label``; "shift", at the last epoch, ``pa`` with its standard error over
+    pairs and ``same`` of pairs of a validation and a target sample.
+
+    A seed draws the samples, the weights and the order. PA thesis, sections 3.6.3 and
+    5.3; Li et al., ICCV 2017. Chapter 16.
+    """
+    worlds = [one for one in run.settings if isinstance(one, WorldSetting)]
+    for setting in worlds:
+        world = {"world": setting.world}
+        domains = _domains(setting)
+        for name, samples in domains.items():
+            size = len(samples.labels)
+            yield {"what": "domain", **world, "domain": name, "samples": size,
+                   "tested": min(size, setting.tested)}  # fmt: skip
+        if setting is worlds[0]:
+            yield from under(world, _places(domains))
+        seeds = range(run.seed, run.seed + setting.seeds)
+        for training_seed, target in run.each(product(seeds, domains)):
+            keys = {**world, "target": target, "training_seed": training_seed}
+            yield from under(keys, _left_out(setting, domains, target, training_seed))
+
+
+class _Samples(NamedTuple):
+    """Features (n, d) and classes (n,)."""
+
+    features: Tensor
+    labels: Tensor
+
+    def take(self, index: Any) -> _Samples:
+        return _Samples(self.features[index], self.labels[index])
+
+
+def _domains(setting: WorldSetting) -> dict[str, _Samples]:
+    if setting.world == "PACS":
+        return {name: _Samples(*pacs_features(name)) for name in PACS_DOMAINS}
+    if setting.world == "digits":
+        parts = {"mnist": 5000, "usps": 5000, "digits": 1201}
+        return {
+            name: _pixels(load_dataset(name, "train").subset(slice(count)), 16)
+            for name, count in parts.items()
+        }
+    data = load_dataset("digits", "train")
+    inks = {
+        "plain": data.images,
+        "bold": F.max_pool2d(data.images, 3, stride=1, padding=1),
+        "blurred": F.avg_pool2d(data.images, 3, stride=1, padding=1),
+    }
+    return {
+        name: _Samples(images.flatten(1), data.labels) for name, images in inks.items()
+    }
+
+
+def _pixels(data: Dataset, size: int) -> _Samples:
+    images = F.interpolate(data.images, size=size, mode="bilinear", antialias=True)
+    return _Samples(images.flatten(1), data.labels)
+
+
+def _places(domains: Mapping[str, _Samples]) -> Iterator[Row]:
+    """The first two principal components of some pictures of each class."""
+    from sklearn.decomposition import PCA
+
+    random = np.random.default_rng(0)
+    some = {}
+    for name, samples in domains.items():
+        chosen = [
+            random.permutation(np.flatnonzero(samples.labels == label))[:15]
+            for label in range(1 + int(samples.labels.max()))
+        ]
+        some[name] = samples.take(np.concatenate(chosen))
+    model = PCA(2, random_state=0).fit(torch.cat([s.features for s in some.values()]))
+    for name, samples in some.items():
+        for place, label in zip(
+            model.transform(samples.features), samples.labels, strict=True
+        ):
+            x, y = (decimals(value, 3) for value in place)
+            yield {"what": "place", "domain": name, "label": int(label), "x": x, "y": y}
+
+
+def _left_out(
+    setting: WorldSetting, domains: dict[str, _Samples], target: str, seed: int
+) -> list[Row]:
+    """All rows of one domain left out and one seed, from the cache if there."""
+
+    def compute() -> dict[str, Any]:
+        measured = list(_measured(setting, domains, target, seed))
+        return {"rows": np.array(json.dumps(measured))}
+
+    arrays = cached_arrays(
+        {"setting": repr(setting), "target": target, "training_seed": seed},
+        compute,
+        code=__name__,
+    )
+    kept: list[Row] = json.loads(str(arrays["rows"]))
+    return kept
+
+
+def _measured(
+    setting: WorldSetting, domains: dict[str, _Samples], target: str, seed: int
+) -> Iterator[Row]:
+    random = np.random.default_rng([seed, list(domains).index(target)])
+    train: dict[str, _Samples] = {}
+    validation: dict[str, _Samples] = {}
+    for name, samples in domains.items():
+        order = random.permutation(len(samples.labels))
+        if name == target:
+            test = samples.take(order[: setting.tested])
+            continue
+        validation[name] = samples.take(order[: setting.validated])
+        rest = order[setting.validated :]
+        train[name] = samples.take(rest[: setting.trained])
+    every = torch.cat([samples.features for samples in train.values()])
+    mean, std = every.mean(0), every.std(0) + 1e-3
+    scaled = [
+        {
+            name: _Samples((s.features - mean) / std, s.labels)
+            for name, s in part.items()
+        }
+        for part in (train, validation, {"": test})
+    ]
+    sources = [_dataset(samples) for samples in scaled[0].values()]
+    held, test = _joined(scaled[1]), scaled[2][""]
+    pairs, across = _source_pairs(scaled[1], seed), _paired(held, test, seed)
+    for name, pair in pairs.items():
+        partners, times = np.unique(pair[1], return_counts=True)
+        yield {
+            "what": "pairs", "pairing": name, "pairs": len(pair[0]),
+            "partners": len(partners), "most": int(times.max()),
+            "distance": decimals(
+                _distance(held, pair) / _distance(held, pairs["label"]), 4
+            ),
+        }  # fmt: skip
+    for (head, lr), learner in product(setting.heads, setting.learners):
+        model = _head(sources[0], _HIDDEN[head], seed)
+        history = train_domains(
+            model,
+            LEARNERS[learner],
+            sources,
+            epochs=setting.epochs,
+            lr=lr,
+            seed=seed,
+            progress=False,
+            watch={
+                "held": lambda model: model(held.features),
+                "test": lambda model: model(test.features),
+            },
+        )
+        keys = {"learner": learner, "head": head, "lr": lr}
+        logits = [history.watched[part] for part in ("held", "test")]
+        for epoch, (own, other) in enumerate(zip(*logits, strict=True), start=1):
+            yield {
+                "what": "epoch", **keys, "epoch": epoch,
+                **_scores(own, held.labels, other, test.labels, pairs),
+            }  # fmt: skip
+        for row in _shift(logits[0][-1], logits[1][-1], across):
+            yield {**row, **keys}
+
+
+def _scores(
+    own: Tensor, labels: Tensor, other: Tensor, truth: Tensor, pairs: Mapping[str, Any]
+) -> Row:
+    classes = [
+        accuracy(other[truth == k], truth[truth == k])
+        for k in range(1 + int(truth.max()))
+    ]
+    row = {
+        "accuracy": accuracy(own, labels),
+        "test": accuracy(other, truth),
+        "worst": min(classes),
+    }
+    for name, (one, two) in pairs.items():
+        row[f"pa/{name}"] = posterior_agreement(own[one], own[two], tol=1e-6).pa
+    one, two = pairs["label"]
+    row["same/label"] = same_answer_rate(own[one], own[two])
+    return {name: decimals(value, 4) for name, value in row.items()}
+
+
+def _shift(own: Tensor, other: Tensor, across: Mapping[str, Any]) -> Iterator[Row]:
+    for name, (one, two) in across.items():
+        result = posterior_agreement(own[one], other[two], tol=1e-6)
+        yield {
+            "what": "shift", "pairing": name,
+            "pa": decimals(result.pa, 4), "pa_se": decimals(result.standard_error, 4),
+            "same": decimals(same_answer_rate(own[one], other[two]), 4),
+        }  # fmt: skip
+
+
+def _paired(first: _Samples, second: _Samples, seed: int) -> dict[str, Any]:
+    """Pairs within the classes of two collections, by each of `PAIRINGS`."""
+    labels = {"labels": first.labels, "shifted_labels": second.labels}
+    both = first.features, second.features
+    found = {
+        "label": pair_by_label(*labels.values(), seed=seed),
+        "nearest": pair_nearest(*both, **labels),
+        "assignment": pair_optimal(*both, **labels),
+        "canonical": pair_canonical(*both, **labels, seed=seed),
+    }
+    return {name: [index.numpy() for index in pair] for name, pair in found.items()}
+
+
+def _source_pairs(validation: dict[str, _Samples], seed: int) -> dict[str, Any]:
+    """Positions in all validation samples: each domain is paired with the next one."""
+    names = list(validation)
+    sizes = [len(validation[name].labels) for name in names]
+    starts = dict(zip(names, np.cumsum([0, *sizes[:-1]]), strict=True))
+    # Two domains have one pair, not the same pair twice.
+    rounds = list(zip(names, names[1:] + names[:1], strict=True))
+    rounds = rounds[: 1 if len(names) == 2 else None]
+    parts = [
+        {
+            name: [pair[0] + starts[one], pair[1] + starts[two]]
+            for name, pair in _paired(validation[one], validation[two], seed).items()
+        }
+        for one, two in rounds
+    ]
+    return {
+        name: [np.concatenate([part[name][side] for part in parts]) for side in (0, 1)]
+        for name in PAIRINGS
+    }
+
+
+def _distance(samples: _Samples, pair: Any) -> float:
+    one, two = (samples.features[index] for index in pair)
+    return float((one - two).norm(dim=1).mean())
+
+
+def _joined(parts: Mapping[str, _Samples]) -> _Samples:
+    columns = zip(*parts.values(), strict=True)
+    return _Samples(*(torch.cat(column) for column in columns))
+
+
+def _dataset(samples: _Samples) -> Dataset:
+    return Dataset(
+        images=samples.features[:, :, None, None],
+        labels=samples.labels,
+        name="features",
+        split="train",
+        num_classes=int(samples.labels.max()) + 1,
+    )
+
+
+def _head(data: Dataset, hidden: int, seed: int) -> nn.Module:
+    features = data.images.shape[1]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = [nn.Linear(features, hidden), nn.ReLU()] if hidden else []
+        last = nn.Linear(hidden or features, data.num_classes)
+        return nn.Sequential(nn.Flatten(), *layers, last)
