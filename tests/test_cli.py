@@ -16,7 +16,7 @@ import torch
 from typer.testing import CliRunner
 
 from robustbook import __version__
-from robustbook._comparison import _paired_rates
+from robustbook._comparison import paired_rates
 from robustbook.agreement import compare_agreement, posterior_agreement
 from robustbook.cli import app
 
@@ -448,7 +448,7 @@ def test_intervals_of_differences_of_rates_hold():
         shared, hard = random.random(60), random.random(60) < 0.5
         one = torch.from_numpy(shared < 0.9 - 0.3 * hard)
         other = torch.from_numpy(shared < 0.95 - 0.3 * hard)
-        low, high = _paired_rates(one, other).interval
+        low, high = paired_rates(one, other).interval
         covered += low <= -0.05 <= high
     assert 930 <= covered <= 985
 

@@ -1,4 +1,4 @@
-"""Two models on the same pairs: what each scores, and paired differences."""
+"""Two models on the same pairs or images: what each scores, and paired differences."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def compare_models(
             for agreement, each in zip(agreements, hits, strict=True)
         ],
         {"pa": pa}
-        | {name: _paired_rates(hit, hits[1][name]) for name, hit in hits[0].items()},
+        | {name: paired_rates(hit, hits[1][name]) for name, hit in hits[0].items()},
     )
 
 
@@ -77,7 +77,15 @@ def _hits(clean: Any, shifted: Any, labels: Any) -> dict[str, Tensor]:
     return hits
 
 
-def _paired_rates(one: Tensor, other: Tensor) -> Difference:
+def paired_means(one: Tensor, other: Tensor) -> Difference:
+    """A difference of two means over the same samples (N,), with a normal interval."""
+    each = one.double() - other.double()
+    value, error = float(each.mean()), float(each.std()) / math.sqrt(len(each))
+    half = NormalDist().inv_cdf(0.975) * error
+    return Difference(value, error, (value - half, value + half))
+
+
+def paired_rates(one: Tensor, other: Tensor) -> Difference:
     """A difference of two rates; the interval is Agresti and Min's.
 
     They add half a sample to each of the four ways that two models can answer: where

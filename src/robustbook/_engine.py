@@ -43,8 +43,10 @@ class Engine:
     scheduler: str | None = None
 
     @classmethod
-    def named(cls, name: str) -> Engine:
+    def named(cls, name: str, *, device: str = "cpu") -> Engine:
         """``local``, ``local:N``, or the address of a Dask scheduler.
+
+        Processes on one CUDA device would wait for each other: there, ``local`` is one.
 
         A ValueError names what is expected; a missing package says which extra has it.
         """
@@ -56,7 +58,8 @@ class Engine:
         if name == "local":
             import joblib
 
-            return cls(processes=joblib.cpu_count())
+            cuda = device.startswith("cuda")
+            return cls(processes=1 if cuda else joblib.cpu_count())
         if kind == "local" and rest.isdecimal() and int(rest):
             return cls(processes=int(rest))
         raise ValueError(

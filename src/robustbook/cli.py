@@ -24,6 +24,7 @@ from robustbook import __version__
 
 if TYPE_CHECKING:
     from robustbook._comparison import Comparison
+    from robustbook.report import Sweep
 
 
 app = typer.Typer(
@@ -124,6 +125,48 @@ def _common(
     pass
 
 
+_Data = Annotated[
+    str,
+    Option(
+        help="Data set with split, such as digits:test, or a file .npz or "
+        ".safetensors with images (N, C, H, W) in [0, 1] and, if known, labels."
+    ),
+]
+_Images = Annotated[
+    int | None,
+    Option(
+        min=10,
+        help="How many images to draw at random: 200, or what --minutes allows.",
+    ),
+]
+_Skip = Annotated[
+    list[str] | None,
+    Option(
+        help="A lens to leave out: agreement, average-case or margins; several "
+        "with commas."
+    ),
+]
+_Eps = Annotated[
+    str | None,
+    Option(
+        help="ℓ∞ bound of the attack, of pixels in [0, 1]: of one model, that of its "
+        "training where we know it, else 8/255."
+    ),
+]
+_Sigma = Annotated[
+    float | None, Option(help="Standard deviation of the noise: likewise, else 0.1.")
+]
+_Seed = Annotated[int, Option(min=0, help="Of all that is random.")]
+_Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:N or mps.")]
+_EngineName = Annotated[
+    str,
+    Option(
+        help="Where many models are measured: local, local:N for N processes, or "
+        "dask://HOST:PORT of a Dask scheduler."
+    ),
+]
+
+
 # --- score and compare ----------------------------------------------------------------
 
 
@@ -168,33 +211,63 @@ def score(
 
 @app.command()
 def compare(
-    clean_a: Annotated[
-        Path, Argument(help="Logits of model A on the clean inputs, (N, K).")
-    ],
-    shifted_a: Annotated[
-        Path, Argument(help="Logits of model A on the same inputs, shifted.")
-    ],
-    clean_b: Annotated[
-        Path, Argument(help="Logits of model B on the clean inputs of A.")
-    ],
-    shifted_b: Annotated[
-        Path, Argument(help="Logits of model B on the shifted inputs of A.")
+    files: Annotated[
+        list[Path],
+        Argument(
+            metavar="CLEAN_A SHIFTED_A CLEAN_B SHIFTED_B | MODELS.txt",
+            help="Logits (N, K) of model A on clean and on shifted inputs, then of "
+            "model B on the same; or a list of models, a name or an import path a "
+            "line, what follows # a comment.",
+            show_default=False,
+        ),
     ],
     labels: _Labels = None,
     prior: _Prior = None,
     tol: _Tol = 1e-9,
     key: _Key = None,
+    data: Annotated[
+        str | None, Option(help="On what listed models are measured, as in report.")
+    ] = None,
+    images: _Images = None,
+    eps: _Eps = None,
+    sigma: _Sigma = None,
+    skip: _Skip = None,
+    seed: _Seed = 0,
+    device: _Device = "auto",
+    engine: _EngineName = "local",
     as_json: _Json = False,
 ) -> None:
-    """Two models on the same pairs: scores, and paired differences A - B at 95 %."""
+    """Two models, or many, on the same pairs: paired differences at 95 %.
+
+    \b
+    robustbook compare clean_a.npy shifted_a.npy clean_b.npy shifted_b.npy
+    robustbook compare models.txt --data digits:test --images 50
+    """
+    if len(files) == 1 and files[0].suffix == ".txt":
+        with _in_words(), _going_on():
+            if data is None:
+                raise ValueError("--data: expected images to measure the models on")
+            sweep = _swept(
+                engine, model=str(files[0]), data=data, images=images, eps=eps,
+                sigma=sigma, skip=_lenses(skip), seed=seed, device=device,
+            )  # fmt: skip
+        _print_json(sweep.numbers) if as_json else print(sweep.table)
+        return
+    if len(files) != 4:
+        _fail(
+            "expected four files, clean and shifted logits of model A and of model B, "
+            f"or one list of models that ends in .txt; got {len(files)}",
+            status=2,
+        )
     from robustbook._comparison import compare_models
 
-    files = {
+    clean_a, shifted_a, clean_b, shifted_b = files
+    named = {
         "logits_a": clean_a, "shifted_a": shifted_a,
         "logits_b": clean_b, "shifted_b": shifted_b,
     }  # fmt: skip
-    with _in_words(files | {"labels": labels, "prior": prior}):
-        logits, true, weights = _read(files, labels, prior, key)
+    with _in_words(named | {"labels": labels, "prior": prior}):
+        logits, true, weights = _read(named, labels, prior, key)
         first, second = (logits[0], logits[1]), (logits[2], logits[3])
         comparison = compare_models(first, second, true, prior=weights, tol=tol)
     names = [(clean_a, shifted_a), (clean_b, shifted_b)]
@@ -202,6 +275,31 @@ def compare(
         _print_json(_comparison_fields(comparison, names))
         return
     _print_table(_comparison_lines(comparison, names), width=26)
+
+
+def _swept(engine: str, **asked: Any) -> Sweep:
+    """Measure the models of a list."""
+    from robustbook.report import Request, Sweep
+
+    # As `python -m` does: models that lie here can be imported.
+    sys.path.insert(0, str(Path.cwd()))
+    return Sweep.over(Request(**asked), engine)
+
+
+def _lenses(skip: list[str] | None) -> tuple[str, ...]:
+    return tuple(lens for word in skip or () for lens in word.split(","))
+
+
+@contextmanager
+def _going_on() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _fail(
+            "interrupted; what was measured is kept, and the same command goes on "
+            "from there",
+            status=130,
+        )
 
 
 #: Entries of an array whose evaluations take seconds.
@@ -354,46 +452,19 @@ def report(
         str,
         Argument(
             help="A name of load_model, robustbench:NAME, or an import path "
-            "package.module:attribute."
+            "package.module:attribute; or a list of models, MODELS.txt, one a line."
         ),
     ],
-    data: Annotated[
-        str,
-        Option(
-            help="Data set with split, such as digits:test, or a file .npz or "
-            ".safetensors with images (N, C, H, W) in [0, 1] and, if known, labels."
-        ),
-    ],
+    data: _Data,
     out: Annotated[Path, Option(help="The page to write.")],
-    images: Annotated[
-        int | None,
-        Option(
-            min=10,
-            help="How many images to draw at random: 200, or what --minutes allows.",
-        ),
-    ] = None,
+    images: _Images = None,
     minutes: Annotated[
         float | None,
         Option(help="Take as many images as can be measured in this time."),
     ] = None,
-    skip: Annotated[
-        list[str] | None,
-        Option(
-            help="A lens to leave out: agreement, average-case or margins; several "
-            "with commas."
-        ),
-    ] = None,
-    eps: Annotated[
-        str | None,
-        Option(
-            help="ℓ∞ bound of the attack, of pixels in [0, 1]: that of the model's "
-            "training where we know it, else 8/255."
-        ),
-    ] = None,
-    sigma: Annotated[
-        float | None,
-        Option(help="Standard deviation of the noise: likewise, else 0.1."),
-    ] = None,
+    skip: _Skip = None,
+    eps: _Eps = None,
+    sigma: _Sigma = None,
     severity: Annotated[int, Option(min=1, max=5, help="Of the corruptions.")] = 3,
     attack_steps: Annotated[int, Option(min=1, help="Steps of PGD.")] = 40,
     noise_samples: Annotated[
@@ -402,35 +473,40 @@ def report(
     margin_images: Annotated[
         int, Option(min=2, help="Images whose input margins are measured.")
     ] = 100,
-    seed: Annotated[int, Option(min=0, help="Of all that is random.")] = 0,
-    device: Annotated[str, Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    seed: _Seed = 0,
+    device: _Device = "auto",
+    engine: _EngineName = "local",
     numbers: Annotated[
         Path | None,
         Option("--json", help="Write the numbers here too, with those of each image."),
     ] = None,
 ) -> None:
-    """One page on one model: agreement, average-case robustness, margins."""
-    if ":" in model and not model.startswith("robustbench:"):
-        # As `python -m` does: a model that lies here can be imported.
-        sys.path.insert(0, str(Path.cwd()))
-    with _in_words():
+    """One page on one model, or on many: agreement, average-case robustness, margins.
+
+    \b
+    robustbook report digits-cnn-s0 --data digits:test --out page.html
+    robustbook report models.txt --data digits:test --out page.html --engine local:2
+    """
+    asked: dict[str, Any] = {
+        "model": model, "data": data, "out": out, "numbers": numbers, "images": images,
+        "eps": eps, "sigma": sigma, "severity": severity, "attack_steps": attack_steps,
+        "noise_samples": noise_samples, "margin_images": margin_images,
+        "skip": _lenses(skip), "minutes": minutes, "seed": seed, "device": device,
+    }  # fmt: skip
+    with _in_words(), _going_on():
+        if model.endswith(".txt"):
+            sweep = _swept(engine, **asked)
+            sweep.write(out, numbers)
+            print(f"{out}: {len(sweep.models)} models")
+            for name, why in sweep.failures.items():
+                _say(f"{name}: not measured: {why}")
+            return
         from robustbook.report import Request, make
 
-        request = Request(
-            model=model, data=data, out=out, numbers=numbers, images=images, eps=eps,
-            sigma=sigma, severity=severity, attack_steps=attack_steps,
-            noise_samples=noise_samples, margin_images=margin_images,
-            skip=tuple(lens for word in skip or () for lens in word.split(",")),
-            minutes=minutes, seed=seed, device=device,
-        )  # fmt: skip
-        try:
-            seconds = make(request)
-        except KeyboardInterrupt:
-            _fail(
-                "interrupted; what was measured is kept, and the same command goes on "
-                "from there",
-                status=130,
-            )
+        if ":" in model and not model.startswith("robustbench:"):
+            # As `python -m` does: a model that lies here can be imported.
+            sys.path.insert(0, str(Path.cwd()))
+        seconds = make(Request(**asked))
     print(f"{out}: {seconds:.0f} s")
 
 

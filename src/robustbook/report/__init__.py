@@ -7,6 +7,7 @@ numbers as JSON for :func:`read_report`.
 
 from robustbook.report._data import Images, read_images
 from robustbook.report._make import make as make  # for the command line
+from robustbook.report._many import Sweep as Sweep
 from robustbook.report._page import Report, read_report
 from robustbook.report._request import Request as Request
 

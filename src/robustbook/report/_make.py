@@ -58,7 +58,7 @@ def make(request: Request) -> float:
     classes = check_fit(model, chosen, request.model)
     folder = _folder(request, model, chosen)
     eps, sigma = request.settled()
-    with earlier_work() as earlier, _naming(request.model):
+    with earlier_work() as earlier, naming(request.model):
         forecast = _forecast(request, model, chosen, classes, folder, started)
         chosen = pool.draw(forecast.images, seed=request.seed)
         if earlier.files:
@@ -81,6 +81,7 @@ def make(request: Request) -> float:
         device=torch.cuda.get_device_name(device) if "cuda" in device else device,
         seconds=seconds,
     )
+    assert request.out is not None
     files = {request.out: page.html}
     if request.numbers is not None:
         scores = image_scores(lenses, chosen.positions.tolist())
@@ -187,7 +188,7 @@ def _half_width(images: int) -> float:
 
 
 @contextmanager
-def _naming(model: str) -> Iterator[None]:
+def naming(model: str) -> Iterator[None]:
     """Say whose fault it is what a stranger's model raises after the first images."""
     try:
         yield

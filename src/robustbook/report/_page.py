@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 #: Names the format of the numbers; a change of their meaning changes it.
 FORMAT: Final = "robustbook report 1"
 
-_TEMPLATE: Final = "page.html.jinja"
 _NUMBERS: Final = re.compile(
     r'<script type="application/json" id="numbers">(.*?)</script>', re.DOTALL
 )
@@ -144,7 +143,7 @@ class Report:
         if images is not None and images.shape[1] in (1, 3):
             rows = fragile_rows(lenses, images, [int(place) for place in positions])
         cards = words.cards(lenses)
-        return _template().render(
+        return template("page.html.jinja").render(
             framed=framed, book=words.BOOK, model=self.model, header=self._header(),
             warning=words.constant_sentence(lenses),
             lenses=[words.LENSES[name] for name in cards], cards=[*cards.values()],
@@ -260,17 +259,20 @@ def write_files(texts: Mapping[Path, str]) -> None:
 # --- what the template shows -------------------------------------------------------
 
 
-def _template() -> jinja2.Template:
+def template(name: str) -> jinja2.Template:
     with extra("report"):
         import jinja2
-    text = resources.files(__package__).joinpath(_TEMPLATE).read_text("utf-8")
+    folder = resources.files(__package__)
     environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(
+            lambda one: folder.joinpath(one).read_text("utf-8")
+        ),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.from_string(text)
+    return environment.get_template(name)
 
 
 def _as_script(numbers: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ SIGMA: Final = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A model, images, a page to write, and how to measure, as the command says it.
+    """A model or a list of them, images, a page to write, and how to measure.
 
     ``images`` None: 200, or as many as fit into ``minutes``. ``eps``, ``sigma`` None:
     see :meth:`settled`. A missing package is an ImportError; an option that is none, or
@@ -36,7 +36,7 @@ class Request:
 
     model: str
     data: str
-    out: Path
+    out: Path | None = None
     numbers: Path | None = None
     images: int | None = None
     eps: str | None = None

@@ -51,9 +51,7 @@ def compute(
         raise ValueError(f"profile: expected 'quick' or 'full', got {profile!r}")
     seed = check_count("seed", seed, minimum=0)
     place = str(resolve_device(device))
-    chosen = Engine.named(engine)
-    if engine == "local" and place.startswith("cuda"):
-        chosen = Engine()  # processes on one device would wait for each other
+    chosen = Engine.named(engine, device=place)
     run = Run(study.name, profile, seed, device, study.settings(profile))
     # Before the run: what is edited meanwhile is not what measured.
     stamp = study.stamp(profile) if stamped else {}

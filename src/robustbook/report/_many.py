@@ -1,0 +1,260 @@
+"""Many models on the same images: a row each, in one table and on one page."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from robustbook._comparison import Difference, paired_means, paired_rates
+from robustbook._engine import Engine
+from robustbook._json import strict
+from robustbook._store.cache import cache_directory
+from robustbook.lenses import ThreeLenses, three_lenses
+from robustbook.models import load_model
+from robustbook.report import _words as words
+from robustbook.report._data import read_images
+from robustbook.report._make import IMAGES, naming
+from robustbook.report._page import template, versions, write_files
+from robustbook.report._request import EPS, SIGMA, Request, check_fit, parse_bound
+
+#: Names the format of the numbers.
+FORMAT: Final = "robustbook many 1"
+
+#: Images that are measured at once: so much is lost by an interruption.
+_PART: Final = 64
+
+#: Seconds that what was measured is kept for a list that has grown: a month.
+_KEPT: Final = 30 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A mean over images: what it is called, and its values by model."""
+
+    name: str
+    values: dict[str, Tensor]
+    rate: bool
+
+    def mean(self, model: str) -> float:
+        """Over the images."""
+        return float(self.values[model].double().mean())
+
+    def difference(self, model: str, other: str) -> Difference:
+        """Of the means of two models, paired by image."""
+        paired = paired_rates if self.rate else paired_means
+        return paired(self.values[model], self.values[other])
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What came of many models on the same images.
+
+    Every model is compared with the first that could be measured.
+    """
+
+    models: tuple[str, ...]
+    measures: tuple[Measure, ...]
+    failures: dict[str, str]
+    header: dict[str, str]
+
+    @classmethod
+    def over(cls, request: Request, engine: str) -> Sweep:
+        """Measure the models that a file lists; one that fails has a reason.
+
+        What is no list, or no data, is a ValueError; an engine that is not there, an
+        OSError.
+        """
+        if request.minutes is not None:
+            raise ValueError("--minutes: for one model; take fewer --images for many")
+        models = read_models(Path(request.model))
+        chosen = Engine.named(engine, device=request.place)
+        images = read_images(request.data).draw(
+            request.images or IMAGES, seed=request.seed
+        )
+        if Path(request.data).is_file():
+            request = replace(request, data=str(Path(request.data).resolve()))
+        folder = cache_directory() / "many"
+        for left in folder.glob("*"):
+            if time.time() - left.stat().st_mtime > _KEPT:
+                left.unlink(missing_ok=True)
+        calls = [partial(_measured, request, model, folder) for model in models]
+        lenses: dict[str, ThreeLenses] = {}
+        failures: dict[str, str] = {}
+        for number, result in chosen.results(calls, title="models"):
+            model = models[number]
+            if isinstance(result, ThreeLenses):
+                lenses[model] = result
+            else:
+                failures[model] = _reason(model, result)
+        lenses = {model: lenses[model] for model in models if model in lenses}
+        _drop_misfits(lenses, failures)
+        if not lenses:
+            reasons = "; ".join(f"{model}: {why}" for model, why in failures.items())
+            raise RuntimeError(f"no model could be measured: {reasons}")
+        settings = next(iter(lenses.values())).settings
+        header = {
+            "data": f"{images.name}: {len(images)} images",
+            "settings": f"ε = {words.bound(settings.eps)}, PGD with "
+            f"{settings.attack_steps} steps; corruptions at severity "
+            f"{settings.severity}; σ = {settings.sigma:g}; seed {settings.seed}",
+            "with": ", ".join(f"{name} {v}" for name, v in versions().items()),
+        }
+        return cls(models, tuple(_measures(lenses)), failures, header)
+
+    @property
+    def reference(self) -> str:
+        """The first model that could be measured."""
+        return next(model for model in self.models if model not in self.failures)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """All of it, as JSON holds it."""
+        rows: list[dict[str, Any]] = []
+        for model in self.models:
+            if model in self.failures:
+                rows.append({"model": model, "error": self.failures[model]})
+                continue
+            measured = {}
+            for measure in self.measures:
+                against = measure.difference(model, self.reference)
+                measured[measure.name] = {
+                    "value": measure.mean(model),
+                    "difference": None if model == self.reference else vars(against),
+                }
+            rows.append({"model": model, "measures": measured})
+        shared = {"format": FORMAT, **self.header, "reference": self.reference}
+        return dict(strict({**shared, "models": rows}))
+
+    def cells(self, model: str) -> Iterator[tuple[str, str, str]]:
+        """Each value of a model, its difference to the first, and the interval."""
+        for measure in self.measures:
+            against = between = ""
+            if model != self.reference:
+                difference = measure.difference(model, self.reference)
+                against = f"{difference.value:+.3f}"
+                between = "{:+.3f} to {:+.3f}".format(*difference.interval)
+            yield f"{measure.mean(model):.3f}", against, between
+
+    @property
+    def table(self) -> str:
+        """Lines of text: a block for each measure, then what failed."""
+        rows = {m: [*self.cells(m)] for m in self.models if m not in self.failures}
+        width = max(map(len, self.models)) + 2
+        lines = [f"{name}: {text}" for name, text in self.header.items()]
+        for place, measure in enumerate(self.measures):
+            lines += ["", measure.name]
+            for model, cells in rows.items():
+                value, against, between = cells[place]
+                line = f"  {model:<{width}}{value:>7}{against:>9}   {between}"
+                lines.append(line.rstrip())
+        lines += ["", f"differences to {self.reference}, paired by image, at 95 %"]
+        for model, why in self.failures.items():
+            lines.append(f"{model}: not measured: {why}")
+        return "\n".join(lines)
+
+    @property
+    def html(self) -> str:
+        """The page, whole and self-contained."""
+        return template("many.html.jinja").render(
+            framed=False, cards=[], book=words.BOOK, header=self.header.items(),
+            reference=self.reference, measures=[m.name for m in self.measures],
+            count=len(self.models), failures=self.failures,
+            rows=[
+                (model, None if model in self.failures else [*self.cells(model)])
+                for model in self.models
+            ],
+        )  # fmt: skip
+
+    def write(self, page: Path, numbers: Path | None = None) -> None:
+        """Write the page and the numbers, each whole or not at all."""
+        files = {page: self.html}
+        if numbers is not None:
+            files[numbers] = json.dumps(self.numbers, allow_nan=False) + "\n"
+        write_files(files)
+
+
+def read_models(path: Path) -> tuple[str, ...]:
+    """Names of models, one a line; what follows # is a comment."""
+    try:
+        lines = path.read_text("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: expected a text file of models ({error})") from error
+    models = [line.partition("#")[0].strip() for line in lines]
+    found = [model for model in models if model]
+    if not found:
+        raise ValueError(f"{path}: expected a model a line, got none")
+    for number, model in enumerate(models, start=1):
+        if model and model in models[: number - 1]:
+            raise ValueError(f"{path}: line {number}: {model} stands there twice")
+    return tuple(found)
+
+
+def _measured(request: Request, name: str, folder: Path) -> ThreeLenses:
+    """Measure one model, on any worker."""
+    chosen = read_images(request.data).draw(request.images or IMAGES, seed=request.seed)
+    model = load_model(name, device=request.place).eval()
+    check_fit(model, chosen, name)
+    with naming(name):
+        return three_lenses(
+            model, chosen.images, chosen.labels,
+            # The same for all, whatever they were trained with.
+            eps=parse_bound(request.eps) if request.eps else EPS,
+            sigma=request.sigma or SIGMA, severity=request.severity,
+            attack_steps=request.attack_steps, noise_samples=request.noise_samples,
+            margin_images=request.margin_images, skip=request.skip, seed=request.seed,
+            batch_size=_PART, checkpoint=folder, progress=False,
+        )  # fmt: skip
+
+
+def _reason(model: str, error: Any) -> str:
+    text = " ".join(str(error).split()).removeprefix(f"{model}: ")
+    return text or type(error).__name__
+
+
+def _drop_misfits(lenses: dict[str, ThreeLenses], failures: dict[str, str]) -> None:
+    """Models with other classes than the first have nothing to compare."""
+    classes = {model: one.num_classes for model, one in lenses.items()}
+    for model, count in classes.items():
+        first, expected = next(iter(classes.items()))
+        if count != expected:
+            failures[model] = f"{count} classes, but {first} has {expected}"
+            del lenses[model]
+
+
+def _measures(lenses: dict[str, ThreeLenses]) -> Iterator[Measure]:
+    """What all models were measured by: of the images, or of those with margins."""
+    first = next(iter(lenses.values()))
+    settings = first.settings
+
+    def all_of(name: str, values: Any, *, rate: bool = False) -> Measure:
+        return Measure(name, {m: values(one) for m, one in lenses.items()}, rate)
+
+    if first.correct is not None:
+        yield all_of("accuracy", lambda one: one.correct, rate=True)
+    for shift in ("adversarial", "noise"):
+        if first.agreements:
+            name = f"PA, {words.shift_name(shift)}"
+            yield all_of(name, lambda one, s=shift: one.agreements[s].per_sample)
+    if first.agreements:
+        yield all_of(
+            "PA, mean of corruptions",
+            lambda one: torch.stack(
+                [one.agreements[kind].per_sample for kind in settings.corruptions]
+            ).mean(dim=0),
+        )
+    if first.robustness is not None:
+        name = f"survives noise, σ = {settings.sigma:g}"
+        yield all_of(name, lambda one: one.robustness.probability)
+    if first.margins is not None:
+        name = f"margin above {words.bound(settings.eps)}"
+        yield all_of(
+            name, lambda one: one.margins.margins.cpu() > settings.eps, rate=True
+        )

@@ -1,0 +1,168 @@
+"""Many models on the same images: a row each, paired, and why one has none."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from robustbook._comparison import paired_means, paired_rates
+from robustbook.cli import app
+from robustbook.lenses import three_lenses
+from robustbook.models import load_model
+from robustbook.report import read_images
+from robustbook.report._many import read_models
+
+NETS = """
+import torch
+def broken():
+    raise RuntimeError("no weights")
+def small():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+"""
+LIST = """
+# Of the book, and mine.
+digits-linear        # the first that can be measured
+no-such-model
+
+own_nets:broken
+own_nets:small
+digits-cnn-adv-s0
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Return the command line in a folder with a list of models."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delitem(sys.modules, "own_nets", raising=False)
+    (tmp_path / "own_nets.py").write_text(NETS)
+    (tmp_path / "models.txt").write_text(LIST)
+    shared = ["--data=digits:test", "--images=12", "--skip=average-case,margins"]
+
+    def command(*words, engine="local:1"):
+        line = [*words, *shared, "--engine", engine]
+        return CliRunner().invoke(app, line)
+
+    return command
+
+
+def test_models_are_compared_on_the_same_images_and_failures_have_reasons(run):
+    result = run("compare", "models.txt", "--json")
+    assert result.exit_code == 0, result.output
+    numbers = json.loads(result.stdout)
+    assert numbers["reference"] == "digits-linear"
+    rows = {row["model"]: row for row in numbers["models"]}
+    assert [*rows] == [*read_models_of(LIST)]
+    reasons = {name: row["error"] for name, row in rows.items() if "error" in row}
+    assert [*reasons] == ["no-such-model", "own_nets:broken", "own_nets:small"]
+    assert "expected a model" in reasons["no-such-model"]
+    assert "no weights" in reasons["own_nets:broken"]
+    assert "3 classes, but digits:test has 10" in reasons["own_nets:small"]
+
+    # The same, measured by hand.
+    images = read_images("digits:test").draw(12, seed=0)
+    linear, adversarial = (
+        three_lenses(
+            load_model(name).eval(), images.images, images.labels,
+            skip=("average-case", "margins"), batch_size=64, progress=False,
+        )
+        for name in ("digits-linear", "digits-cnn-adv-s0")
+    )  # fmt: skip
+    measured = rows["digits-cnn-adv-s0"]["measures"]
+    assert measured["PA, attack"]["value"] == pytest.approx(
+        adversarial.agreements["adversarial"].pa
+    )
+    noise = [one.agreements["noise"].per_sample for one in (adversarial, linear)]
+    expected = paired_means(*noise)
+    got = measured["PA, noise"]["difference"]
+    assert got["value"] == pytest.approx(expected.value, abs=1e-12)
+    assert got["interval"] == pytest.approx(expected.interval, abs=1e-12)
+    rates = paired_rates(adversarial.correct, linear.correct)
+    assert measured["accuracy"]["difference"]["interval"] == list(rates.interval)
+    assert rows["digits-linear"]["measures"]["accuracy"]["difference"] is None
+
+
+def read_models_of(text):
+    return [name for line in text.splitlines() if (name := line.split("#")[0].strip())]
+
+
+def test_the_page_has_a_row_a_model_and_what_was_measured_is_not_measured_again(
+    run, tmp_path, monkeypatch
+):
+    first = run("compare", "models.txt")
+    assert first.exit_code == 0, first.output
+    assert "digits-cnn-adv-s0" in first.stdout
+    assert "own_nets:broken: not measured: " in first.stdout
+
+    def measured(*_, **__):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("robustbook.lenses._subject.Subject.under", measured)
+    result = run("report", "models.txt", "--out=page.html", "--json=all.json")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == "page.html: 5 models\n"
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert page.count('<th scope="row">') == 5
+    assert page.count("not measured: ") == 3
+    assert "http" not in page.replace("https://robustness-measured.github.io", "")
+    assert json.loads((tmp_path / "all.json").read_text())["models"][0]["measures"]
+
+
+@pytest.mark.slow
+def test_processes_measure_what_one_does(run, tmp_path, monkeypatch):
+    numbers = []
+    for engine in ("local:1", "local:2"):
+        monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path / engine))
+        result = run("compare", "models.txt", "--json", engine=engine)
+        numbers.append(json.loads(result.stdout))
+    assert numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "expected a model a line, got none"),
+        ("# nothing\n", "expected a model a line, got none"),
+        ("a\nb\na # again\n", "line 3: a stands there twice"),
+    ],
+)
+def test_lists_that_are_none_are_refused(tmp_path, text, said):
+    (tmp_path / "models.txt").write_text(text)
+    with pytest.raises(ValueError, match=said):
+        read_models(tmp_path / "models.txt")
+    with pytest.raises(ValueError, match="expected a text file of models"):
+        read_models(tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report", "models.txt", "--out=p.html", "--minutes=1"], "--minutes: for one"),
+        (["compare", "models.txt", "b.npy"], "expected four files"),
+        (["report", "none.txt", "--out=p.html"], "none.txt: expected a text file"),
+    ],
+)
+def test_what_does_not_fit_many_models_is_refused(run, words, said):
+    result = run(*words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_where_no_model_can_be_measured_the_command_fails(run, tmp_path):
+    (tmp_path / "models.txt").write_text("own_nets:broken\n")
+    result = run("compare", "models.txt")
+    assert result.exit_code == 1
+    assert "no model could be measured: own_nets:broken: " in result.stderr
+
+
+def test_paired_means_are_those_of_the_differences():
+    one, other = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([1.0, 1.0, 1.0])
+    difference = paired_means(one, other)
+    assert difference.value == pytest.approx(4 / 3)
+    error = np.std([0, 1, 3], ddof=1) / 3**0.5
+    assert difference.standard_error == pytest.approx(error)
