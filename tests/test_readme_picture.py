@@ -1,6 +1,7 @@
 """The picture of README and the preface shows what its caption says."""
 
 import runpy
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,8 @@ def script():
 
 def test_readme_and_preface_show_it(script):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for page in script["PAGES"]:
-        path = SCRIPT.with_name(page.file)
+    for page, narrow in product(script["PAGES"], (False, True)):
+        path = page.file(narrow=narrow)
         assert path.relative_to(ROOT).as_posix() in readme
         assert path.relative_to(ROOT / "book").as_posix() in PREFACE
         assert path.stat().st_size < 300_000

@@ -50,6 +50,10 @@ class Page:
     grid: str
     colors: tuple[str, str, str]
 
+    def file(self, *, narrow: bool) -> Path:
+        """Return where its picture is, for a wide or a narrow screen."""
+        return FOLDER / f"readme{'-narrow' * narrow}{self.ending}.png"
+
 
 PAGES = (
     Page("", "#22272e", "#e3e6ea", ("#0072B2", "#009E73", "#000000")),
@@ -226,7 +230,9 @@ def question(ax: Axes, text: str) -> None:
 if __name__ == "__main__":
     networks = list(measure())
     for page, narrow in itertools.product(PAGES, (False, True)):
-        file = FOLDER / f"readme{'-narrow' * narrow}{page.ending}.png"
         draw(networks, page, narrow=narrow).savefig(
-            file, dpi=160, transparent=True, metadata={"Software": None}
+            page.file(narrow=narrow),
+            dpi=160,
+            transparent=True,
+            metadata={"Software": None},
         )
