@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +27,7 @@ from torch import Tensor
 from robustbook._checks.arguments import as_tensor, check_positive, check_real
 from robustbook.agreement._docs import SHARED
 from robustbook.agreement._kernel import Kernel
-from robustbook.agreement._result import CertifiedAgreement
+from robustbook.agreement._result import standard_error_of_mean
 from robustbook.agreement._search import CertificateError, maximize
 
 #: Values of the first grid, by what it grows, and most entries of one.
@@ -38,12 +38,37 @@ _MOST_ENTRIES: Final = 2**23
 Risk = Callable[[Tensor], Tensor]
 
 
-class ContinuousAgreement(CertifiedAgreement):
+@dataclass(frozen=True, eq=False)
+class ContinuousAgreement:
     """Posterior agreement of two sets of real predictions.
 
-    ``pa`` and ``upper_bound`` are ``inf`` where no prediction changes, and ``beta`` is
-    in units of 1/risk.
+    Attributes
+    ----------
+    pa : float
+        Posterior agreement, in nats per sample: at least 0, and ``inf`` where no
+        prediction changes.
+    beta : float
+        Inverse temperature of the maximum, in units of 1/risk.
+    upper_bound : float
+        Proven upper bound on sup J.
+    per_sample : Tensor, shape (N,)
+        Contribution of every sample at ``beta``; the mean is ``pa``.
     """
+
+    pa: float
+    beta: float
+    upper_bound: float
+    per_sample: Tensor = field(repr=False)
+
+    @property
+    def gap(self) -> float:
+        """``upper_bound - pa``; 0 where both are infinite."""
+        return 0.0 if self.pa == self.upper_bound else self.upper_bound - self.pa
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of ``pa`` over the sampling of samples, in nats."""
+        return standard_error_of_mean(self.per_sample)
 
 
 @SHARED.fill

@@ -184,38 +184,6 @@ class Agreement:
 
 
 @dataclass(frozen=True, eq=False)
-class CertifiedAgreement:
-    """Posterior agreement of another kind, between proven bounds.
-
-    Attributes
-    ----------
-    pa : float
-        Posterior agreement, in nats per sample: at least 0.
-    beta : float
-        Inverse temperature of the maximum, in units of 1/logit; may be ``inf``.
-    upper_bound : float
-        Proven upper bound on sup J.
-    per_sample : Tensor, shape (N,)
-        Contribution of every sample at ``beta``; the mean is ``pa``.
-    """
-
-    pa: float
-    beta: float
-    upper_bound: float
-    per_sample: Tensor = field(repr=False)
-
-    @property
-    def gap(self) -> float:
-        """``upper_bound - pa``; 0 where both are infinite."""
-        return 0.0 if self.pa == self.upper_bound else self.upper_bound - self.pa
-
-    @property
-    def standard_error(self) -> float:
-        """Standard error of ``pa`` over the sampling of samples, in nats."""
-        return standard_error_of_mean(self.per_sample)
-
-
-@dataclass(frozen=True, eq=False)
 class AgreementComparison:
     """Difference in posterior agreement of two models on the same pairs.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_logits, check_positive
 from robustbook.agreement._docs import SHARED
-from robustbook.agreement._result import CertifiedAgreement
+from robustbook.agreement._result import standard_error_of_mean
 from robustbook.agreement._search import CertificateError
 
 #: Evaluations after which the search gives up.
@@ -29,11 +30,37 @@ _GROWTH: Final = 4.0
 _EPSILON: Final = torch.finfo(torch.float64).eps
 
 
-class SoftLabelAgreement(CertifiedAgreement):
+@dataclass(frozen=True, eq=False)
+class SoftLabelAgreement:
     """Posterior agreement of a model with soft labels.
 
-    ``pa`` is at most log K plus the mean of the logarithm of the largest soft label.
+    Attributes
+    ----------
+    pa : float
+        Posterior agreement, in nats per sample: from 0 to log K plus the mean of the
+        logarithm of the largest soft label.
+    beta : float
+        Inverse temperature of the maximum, in units of 1/logit; may be ``inf``.
+    upper_bound : float
+        Proven upper bound on sup J.
+    per_sample : Tensor, shape (N,)
+        Contribution of every sample at ``beta``; the mean is ``pa``.
     """
+
+    pa: float
+    beta: float
+    upper_bound: float
+    per_sample: Tensor = field(repr=False)
+
+    @property
+    def gap(self) -> float:
+        """``upper_bound - pa``: at most the ``tol`` that was asked for."""
+        return self.upper_bound - self.pa
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of ``pa`` over the sampling of samples, in nats."""
+        return standard_error_of_mean(self.per_sample)
 
 
 @SHARED.fill
