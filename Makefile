@@ -145,8 +145,9 @@ clean-runtime: env ## Execute all notebooks as in a fresh Colab
 bench: env ## Time the measure against what it replaces
 	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable -s
 
-fuzz: env ## Certify 100 000 hostile problems; resumes, takes hours
-	$(BIN)/python tests/agreement/fuzz.py --jobs $(JOBS) --rows build/fuzz.csv
+fuzz: env ## Certify 100 000 hostile problems; resumes, takes an hour
+	$(BIN)/python tests/agreement/fuzz.py --jobs $(JOBS) --rows build/fuzz.csv \
+	  --store data/reported/hostile_problems.json
 
 clean: ## Remove what `make` made; .venv too
 	rm -rf _build $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
 import os
 import sys
@@ -132,23 +133,37 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
             )
 
 
-def table(path: Path) -> str:
+def table(path: Path) -> list[dict[str, str | int]]:
     """Evaluations by family: median, 99 %, most, above 40, failures."""
-    lines = ["| family | problems | median | 99 % | most | above 40 | failures |"]
-    lines.append("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    lines: list[dict[str, str | int]] = []
     rows = list(_rows(path))
     for family in [*FAMILIES, "all"]:
         own = [row for row in rows if family in ("all", row["family"])]
         if not own:
             continue
         counts = np.array([int(row["evaluations"]) for row in own])
-        failed = sum(bool(row["failure"]) for row in own)
         middle, high = np.percentile(counts, [50, 99])
-        lines.append(
-            f"| {family.replace('_', ' ')} | {len(own)} | {middle:.0f} | {high:.0f} | "
-            f"{counts.max()} | {(counts > 40).sum()} | {failed} |"
-        )
-    return "\n".join(lines)
+        lines.append({
+            "row": len(lines) + 1, "family": family.replace("_", " "),
+            "problems": len(own), "median": round(middle), "high": round(high),
+            "most": int(counts.max()), "above_40": int((counts > 40).sum()),
+            "failures": sum(bool(row["failure"]) for row in own),
+        })  # fmt: skip
+    return lines
+
+
+def store(lines: list[dict[str, str | int]], path: Path) -> None:
+    """Write the table where the book reads it."""
+    about = {
+        "schema": 1,
+        "title": "Evaluations of certified searches on hostile problems",
+        "document": "This book",
+        "place": "Table that `make fuzz` prints",
+        "notes": f"Families of tests/agreement/hostile.py, tol = {TOL:g}; high is the "
+        "99 % quantile. A failure is a CertificateError, a point of J above its bound, "
+        "or a gap above tol.",
+    }
+    path.write_text(json.dumps({**about, "rows": lines}, indent=1) + "\n", "utf-8")
 
 
 def main() -> int:
@@ -158,6 +173,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--rows", type=Path, default=Path("build/fuzz.csv"))
     parser.add_argument("--table", action="store_true", help="print the table and stop")
+    parser.add_argument("--store", type=Path, help="where the table goes, as JSON")
     options = parser.parse_args()
     path = options.rows
     if not options.table:
@@ -178,7 +194,11 @@ def main() -> int:
             for rows in pool.map(_block, blocks):
                 writer.writerows(rows)
                 file.flush()
-    print(table(path))
+    lines = table(path)
+    for line in [list(lines[0]), *(list(line.values()) for line in lines)]:
+        print(*(f"{value!s:>14}" for value in line))
+    if options.store:
+        store(lines, options.store)
     failures = [row for row in _rows(path) if row["failure"]]
     for row in failures[:20]:
         print(f"{row['family']} {row['seed']}: {row['failure']}", file=sys.stderr)

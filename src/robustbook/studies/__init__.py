@@ -62,6 +62,7 @@ _ALL: Final = (
     Study("three_lenses", "lenses.three_lenses"),
     Study("people", "people"),
     Study("choosing", "choosing"),
+    Study("cost_model", "cost_model"),
 )  # fmt: skip
 
 #: Studies by name.

@@ -1,0 +1,86 @@
+"""The cost model: its counts against the kernel, its rows against each other."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from robustbook.agreement.parts import Kernel
+from robustbook.studies.agreement_speed import ordinary_problem
+from robustbook.studies.cost_model import (
+    CHUNK,
+    COUNTS,
+    KEPT,
+    SAVED,
+    predicted_parts,
+    shard_of,
+)
+
+
+class Calls(TorchDispatchMode):
+    """Operations by name and by the size of their largest tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        result = function(*arguments, **(options or {}))
+        tensors = [x for x in (*arguments, result) if isinstance(x, torch.Tensor)]
+        most = max((x.numel() for x in tensors), default=0)
+        self.counts[function.overloadpacket.__name__, most] += 1
+        return result
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_counts_are_those_of_the_kernel(kept):
+    classes = 128
+    samples = CHUNK // classes * (1 if kept else 1 + KEPT // CHUNK)
+    kernel = Kernel(*ordinary_problem(samples, classes))
+    kernel.evaluate_all([0.5], columns=False)
+    with Calls() as calls:
+        kernel.evaluate_all([0.5], columns=False)
+    chunks = samples * classes // CHUNK
+    big = Counter()
+    for (name, size), count in calls.counts.items():
+        if size == CHUNK and name in ("copy_", "sub_", "mul", "mul_", "add", "add_"):
+            big["sweep"] += count
+        elif size == CHUNK:
+            big[name] += count
+    assert big["exp_"] == COUNTS["exp"] * chunks
+    assert big["mv"] == COUNTS["product"] * chunks
+    assert big["sweep"] == (COUNTS["sweep"] - SAVED * kept) * chunks
+    assert calls.counts.total() / chunks == pytest.approx(COUNTS["call"], rel=0.1)
+
+
+def test_what_is_predicted_grows_with_the_work(cost_model):
+    for row in cost_model.select(what="size"):
+        size = row["samples"], row["classes"]
+        parts = predicted_parts(row, *size)
+        assert row["predicted"] == pytest.approx(sum(parts.values()))
+        double = predicted_parts(row, 2 * size[0], size[1])
+        assert double["exp"] == pytest.approx(2 * parts["exp"])
+        # Loosely: a busy machine is no reason to fail.
+        assert 0.1 < row["predicted"] / row["cpu"] < 10
+
+
+def test_ranks_find_what_one_finds_and_streams_take_fewer_passes_after_a_look(
+    cost_model,
+):
+    ranks = cost_model.select(what="ranks")
+    assert {row["ranks"] for row in ranks} == {1, 2}
+    for one in (row for row in ranks if row["ranks"] == 1):
+        size = {"samples": one["samples"], "classes": one["classes"]}
+        two = cost_model.row(what="ranks", ranks=2, **size)
+        assert one["evaluations"] == two["evaluations"] == one["passes"] - 1
+    for row in cost_model.select(what="passes"):
+        assert row["streamed"] < row["blind"] < row["evaluations"] + 2
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_shards_are_all_samples_once(size):
+    views = ordinary_problem(20, 3)
+    shards = [shard_of(views, rank, size) for rank in range(size)]
+    for view, parts in zip(views, zip(*shards, strict=True), strict=True):
+        torch.testing.assert_close(torch.cat(parts), view, atol=0, rtol=0)
