@@ -20,6 +20,8 @@ from robustbook.studies import STUDIES, Study, _compute, run_study
 from robustbook.studies._run import Run
 from robustbook.studies.adversarial import attacked
 
+from ..conftest import SEED
+
 
 def test_engines_have_names(monkeypatch):
     assert Engine.named("local:3") == Engine(processes=3)
@@ -146,8 +148,8 @@ def test_a_study_over_a_cluster_outlives_a_worker(
     cache = tmp_path / "cache"
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(cache))
     ask = partial(
-        run_study, "attack_convergence", profile="quick", device="cpu", engine=address,
-        directory=tmp_path,
+        run_study, "attack_convergence", profile="quick", seed=SEED, device="cpu",
+        engine=address, directory=tmp_path,
     )  # fmt: skip
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(ask)
