@@ -82,7 +82,8 @@ class SearchTrace:
         Contributions to J at ``beta``.
     evaluations, passes : int
         Inverse temperatures at which the kernel was evaluated, and passes over the
-        data, those before the search included.
+        data, those before the search included. A look at some samples of a stream, in
+        memory, counts as none.
     steps : list of Step
         One an evaluation, in order; the first pass, at beta = 0, has none.
     intervals : list of (left, right, bound)
