@@ -26,6 +26,7 @@ _ALL: Final = (
     Study("attack_examples", "adversarial.attack_examples"),
     Study("boundary", "adversarial.boundary"),
     Study("noise", "adversarial.noise"),
+    Study("imagenet", "adversarial.imagenet"),
     Study("norm_quantiles", "adversarial.norm_quantiles"),
     Study("paired_differences", "adversarial.paired_differences"),
     Study("rank_stability", "adversarial.rank_stability"),
