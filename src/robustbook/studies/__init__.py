@@ -62,6 +62,8 @@ _ALL: Final = (
     Study("margin_samples", "margins.margin_samples"),
     Study("three_lenses", "lenses.three_lenses"),
     Study("people", "people"),
+    Study("pairing", "pairing"),
+    Study("pairing_heads", "pairing_heads"),
     Study("choosing", "choosing"),
     Study("cost_model", "cost_model"),
 )  # fmt: skip

@@ -1,0 +1,294 @@
+"""Training for agreement: is it better than plain augmentation, and on what?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robustbook._store.cache import Arrays, cached_arrays
+from robustbook.agreement import posterior_agreement
+from robustbook.corruptions import corrupt
+from robustbook.datasets import Dataset, load_dataset
+from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
+from robustbook.models import build_model, logits_of
+from robustbook.scores import accuracy
+from robustbook.studies._run import Row, Run, Setting
+from robustbook.training import (
+    AttackedView,
+    OtherDomain,
+    Pairing,
+    add_gaussian_noise,
+    train_domains,
+)
+
+__all__ = [
+    "METHODS",
+    "SETTINGS",
+    "Pair",
+    "PairingSetting",
+    "Task",
+    "rows",
+    "trainings",
+]
+
+#: The penalty of each method, and the share of the epochs before it begins.
+METHODS: Final = {
+    "squared logits": ("logits", 0.0), "KL": ("kl", 0.0), "JS": ("js", 0.0),
+    "agreement": ("agreement", 0.0), "agreement, later": ("agreement", 0.4),
+}  # fmt: skip
+PLAIN: Final = "augmentation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairingSetting(Setting):
+    """How much is trained, and what the other view is."""
+
+    #: A key of ``_TASKS``.
+    view: str
+    #: Size of the shift, in pixel units.
+    size: float
+    #: Training and validation images, of each domain.
+    count: int
+    epochs: int
+    batch_size: int
+    lr: float
+    seeds: int
+    #: λ that each penalty is tried with; plain augmentation is tried as often, with
+    #: as many shares of the other view in the cross-entropy.
+    weights: tuple[float, ...]
+
+
+_setting: Final = partial(
+    PairingSetting, dataset="digits", size=0.3, count=400, batch_size=50, epochs=25,
+    lr=0.003, seeds=5, weights=(0.01, 0.1, 1.0),
+)  # fmt: skip
+_quick: Final = partial(_setting, count=200, epochs=5, seeds=2, weights=(0.1, 1.0))
+
+SETTINGS: Final = {
+    "full": (
+        _setting(view="noise", seeds=6, weights=(0.03, 0.1, 0.3, 1.0, 3.0)),
+        _setting(view="attack", size=0.1),
+        _setting(view="domains", dataset="mnist", size=0.0, count=600, epochs=6),
+        _setting(
+            view="photographs", dataset="cifar10", size=0.1, count=1500, epochs=5,
+            batch_size=50,
+        ),
+    ),
+    "quick": (_quick(view="noise"), _quick(view="attack", size=0.1)),
+}  # fmt: skip
+
+#: Images and shifted images of one network, with their labels.
+Pair = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One training to be done: all that the methods share."""
+
+    model: nn.Module
+    domains: list[Dataset]
+    shift: Any
+    #: Given the trained network: "validation", "trained" and "unseen".
+    pairs: Callable[[nn.Module], dict[str, Pair]]
+
+
+#: What makes the task of a seed.
+Tasks = Mapping[str, Callable[[PairingSetting, int], Task]]
+
+
+def rows(run: Run[PairingSetting]) -> Iterator[Row]:
+    """Train with each penalty and weight, and measure under two shifts.
+
+    One row for each training: ``view`` (the setting), ``method``, ``weight`` (λ; of
+    plain augmentation, the share of the other view in the cross-entropy), ``seed``,
+    ``validation`` (accuracy on shifted validation images), ``clean`` accuracy, and
+    ``trained`` and ``unseen`` accuracy, ``_pa`` and ``_same`` (same-answer rate) under
+    the shift of training and under another one. Chapter 36.
+    """
+    return trainings(run, _TASKS, code=__name__)
+
+
+def trainings(run: Run[PairingSetting], tasks: Tasks, *, code: str) -> Iterator[Row]:
+    """Rows of all settings, each view a task of the module `code`."""
+    for setting in run.settings:
+        seeds = range(run.seed, run.seed + setting.seeds)
+        for seed, method in run.each((s, m) for s in seeds for m in (PLAIN, *METHODS)):
+            key = {**asdict(setting), "weights": repr(setting.weights)}
+            del key["models"], key["seeds"]
+            stored = cached_arrays(
+                {"what": code, **key, "method": method, "seed": seed},
+                partial(
+                    _measured, setting, tasks[setting.view], method, seed, run.device
+                ),
+                code=code,
+            )
+            for row in json.loads(str(stored["rows"])):
+                yield {"view": setting.view, "method": method, "seed": seed, **row}
+
+
+def _measured(
+    setting: PairingSetting,
+    make: Callable[[PairingSetting, int], Task],
+    method: str,
+    seed: int,
+    device: str,
+) -> Arrays:
+    found = []
+    for place, weight in enumerate(setting.weights):
+        task = make(setting, seed)
+        augmentation = Pairing(weight=0.0, shift=task.shift)
+        if method == PLAIN:
+            weight = (place + 1) / (len(setting.weights) + 1)
+            stages = {replace(augmentation, share=weight): setting.epochs}
+        else:
+            penalty, late = METHODS[method]
+            first = round(late * setting.epochs)
+            paired = Pairing(penalty, weight=weight, shift=task.shift)
+            stages = {augmentation: first, paired: setting.epochs - first}
+        for stage, (learner, epochs) in enumerate(stages.items()):
+            if epochs:
+                train_domains(
+                    task.model, learner, task.domains, epochs=epochs, lr=setting.lr,
+                    seed=seed + 1000 * stage, batch_size=setting.batch_size,
+                    device=device, progress=False,
+                )  # fmt: skip
+        found.append({"weight": weight, **_scores(task.model, task.pairs)})
+    return {"rows": np.array(json.dumps(found))}
+
+
+def _scores(model: nn.Module, pairs: Callable[[nn.Module], dict[str, Pair]]) -> Row:
+    row: Row = {}
+    for name, (images, shifted, labels) in pairs(model).items():
+        clean, moved = logits_of(model, images), logits_of(model, shifted)
+        row[name] = accuracy(moved, labels)
+        if name != "validation":
+            result = posterior_agreement(clean, moved)
+            row["clean"] = accuracy(clean, labels)
+            row |= {f"{name}_pa": result.pa, f"{name}_same": 1 - result.mismatch}
+    return row
+
+
+# ------------------------------------------------------------------------ the tasks
+
+
+def _network(seed: int) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)
+        )
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """Gaussian noise."""
+
+    std: float
+
+    def __call__(
+        self, model: nn.Module, images: Tensor, labels: Tensor, draws: torch.Generator
+    ) -> Tensor:
+        return add_gaussian_noise(images, self.std, generator=draws)
+
+
+def _of_one_domain(
+    setting: PairingSetting, seed: int, *, shift: Any, model: nn.Module, unseen: Any
+) -> Task:
+    train = _loaded(setting.dataset, "train")
+    test = _loaded(
+        setting.dataset, "test1000" if "cifar" in setting.dataset else "test"
+    )
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
+    own, other = (
+        train.subset(order[k * setting.count :][: setting.count]) for k in (0, 1)
+    )
+
+    def pairs(trained: nn.Module) -> dict[str, Pair]:
+        found = {}
+        sets = {"validation": other, "trained": test}
+        for place, (name, data) in enumerate(sets.items()):
+            draws = torch.Generator().manual_seed(1000 * (place + 1) + seed)
+            moved = shift(trained, data.images[None], data.labels[None], draws)[0]
+            found[name] = data.images, moved.detach(), data.labels
+        return {**found, "unseen": (test.images, unseen(test.images), test.labels)}
+
+    return Task(model, [own], shift, pairs)
+
+
+def _noise(setting: PairingSetting, seed: int) -> Task:
+    return _of_one_domain(
+        setting,
+        seed,
+        shift=_Noise(setting.size),
+        model=_network(seed),
+        unseen=partial(corrupt, kind="rotation", severity=3),
+    )
+
+
+def _attack(setting: PairingSetting, seed: int) -> Task:
+    def noisy(images: Tensor) -> Tensor:
+        draws = torch.Generator().manual_seed(seed)
+        return add_gaussian_noise(images, 0.3, generator=draws)
+
+    shift = AttackedView(eps=setting.size, steps=5)
+    return _of_one_domain(
+        setting, seed, shift=shift, model=_network(seed), unseen=noisy
+    )
+
+
+def _photographs(setting: PairingSetting, seed: int) -> Task:
+    options = {"width": 8, "norm": "group"}
+    return _of_one_domain(
+        setting,
+        seed,
+        shift=_Noise(setting.size),
+        model=build_model("strided-cnn", seed=seed, options=options),
+        unseen=partial(corrupt, kind="blur", severity=2),
+    )
+
+
+def _domains(setting: PairingSetting, seed: int) -> Task:
+    """Two hues; another one is not seen in training."""
+    setup = SELECTION_HUE
+    red, blue = setup.training
+    draw = partial(draw_all, shapes=setup.shapes, source=setting.dataset, seed=seed)
+    train = draw((red, blue), count=setting.count)
+    validation = draw(
+        (red, blue), count=min(setting.count, 600), split="validation", paired=True
+    )
+    test = draw((red, blue, setup.tests[1]), count=1000, split="test", paired=True)
+    first, second, third = (one.dataset(size=24) for one in test)
+    options = {"width": 8, "num_classes": len(setup.shapes), "norm": "group"}
+
+    def pairs(_: nn.Module) -> dict[str, Pair]:
+        own, other = (one.dataset(size=24) for one in validation)
+        return {
+            "validation": (own.images, other.images, own.labels),
+            "trained": (first.images, second.images, first.labels),
+            "unseen": (first.images, third.images, first.labels),
+        }
+
+    return Task(
+        build_model("strided-cnn", seed=seed, options=options),
+        [one.dataset(size=24) for one in train],
+        OtherDomain(),
+        pairs,
+    )
+
+
+_TASKS: Final = {
+    "noise": _noise, "attack": _attack, "domains": _domains,
+    "photographs": _photographs,
+}  # fmt: skip
+
+
+@cache
+def _loaded(name: str, split: str) -> Dataset:
+    return load_dataset(name, split)
