@@ -244,6 +244,7 @@ def compare(
     robustbook compare models.txt --data digits:test --images 50
     """
     if len(files) == 1 and files[0].suffix == ".txt":
+        _refuse("four files of logits", labels=labels, prior=prior, key=key)
         with _in_words(), _going_on():
             if data is None:
                 raise ValueError("--data: expected images to measure the models on")
@@ -259,6 +260,10 @@ def compare(
             f"or one list of models that ends in .txt; got {len(files)}",
             status=2,
         )
+    _refuse(
+        "a list of models",
+        data=data, images=images, eps=eps, sigma=sigma, skip=skip,
+    )  # fmt: skip
     from robustbook._comparison import compare_models
 
     clean_a, shifted_a, clean_b, shifted_b = files
@@ -275,6 +280,13 @@ def compare(
         _print_json(_comparison_fields(comparison, names))
         return
     _print_table(_comparison_lines(comparison, names), width=26)
+
+
+def _refuse(kind: str, **given: Any) -> None:
+    """Refuse options that would be passed over."""
+    for name, value in given.items():
+        if value is not None:
+            _fail(f"--{name}: for {kind}; leave it out here", status=2)
 
 
 def _swept(engine: str, **asked: Any) -> Sweep:

@@ -125,3 +125,7 @@ def test_canonical_pairs_look_past_what_only_one_domain_has():
                               shifted_labels=labels[order])[0]) == 150  # fmt: skip
     with pytest.raises(ValueError, match="two classes in common"):
         pair_canonical(clean, shifted, labels=labels * 0, shifted_labels=labels * 0)
+    with pytest.raises(ValueError, match=r"shifted_features: .* that differ"):
+        pair_canonical(clean, 0 * shifted, **given)
+    with pytest.raises(ValueError, match=r"labels: expected shape \(160,\)"):
+        pair_canonical(clean, shifted, **given | {"labels": np.tile(labels, 2)})

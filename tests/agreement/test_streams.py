@@ -335,3 +335,30 @@ def test_memory_is_a_few_numbers_a_sample_whatever_the_classes(tmp_path):
     assert gap <= 1e-6
     # Files of 80 MB; blocks and buffers take 40 MB, each sample 300 bytes.
     assert extra <= 40e6 + 300 * samples
+
+
+@pytest.mark.parametrize("later", [2, 3])
+def test_a_stream_that_becomes_nan_between_passes_is_refused(later):
+    clean, noise = torch.randn(2, 400, 4, generator=torch.Generator().manual_seed(0))
+    passes = []
+
+    def chunks():
+        passes.append(None)
+        shifted = clean + 1.5 * noise
+        if len(passes) > later:
+            shifted[50, 1] = torch.nan  # no first or last row of a chunk
+        return zip(clean.split(100), shifted.split(100), strict=True)
+
+    with pytest.raises(ValueError, match="same finite numbers in every pass"):
+        posterior_agreement(chunks)
+
+
+def test_samples_looked_at_first_may_differ_too_little_to_be_measured(monkeypatch):
+    monkeypatch.setattr("robustbook.agreement._kernel.SOME_ENTRIES", 30)
+    generator = torch.Generator().manual_seed(0)
+    both = torch.randn(2, 65, 3, generator=generator, dtype=torch.float64)
+    both[1] += both[0]
+    both[:, 4::4] *= 1e-200
+    both[:, ::8] *= 1e-200
+    result = posterior_agreement(lambda: map(tuple, both.split(5, 1)))
+    assert result.pa == pytest.approx(posterior_agreement(*both).pa, abs=2e-9)

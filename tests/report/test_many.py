@@ -21,6 +21,11 @@ def broken():
     raise RuntimeError("no weights")
 def small():
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+def constant():
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    for values in model.parameters():
+        torch.nn.init.zeros_(values)
+    return model
 """
 LIST = """
 # Of the book, and mine.
@@ -113,6 +118,20 @@ def test_the_page_has_a_row_a_model_and_what_was_measured_is_not_measured_again(
     assert json.loads((tmp_path / "all.json").read_text())["models"][0]["measures"]
 
 
+@pytest.mark.filterwarnings("default")
+def test_what_is_remarked_of_a_model_names_it_and_failures_keep_the_order(
+    run, tmp_path
+):
+    (tmp_path / "models.txt").write_text(
+        "own_nets:small\ndigits-linear\nown_nets:constant\nown_nets:broken\n"
+    )
+    result = run("compare", "models.txt")
+    assert "robustbook: own_nets:constant: it names class 0 for all" in result.stderr
+    assert result.stdout.index("own_nets:small: not") < result.stdout.index(
+        "own_nets:broken: not"
+    )
+
+
 @pytest.mark.slow
 def test_processes_measure_what_one_does(run, tmp_path, monkeypatch):
     numbers = []
@@ -144,6 +163,8 @@ def test_lists_that_are_none_are_refused(tmp_path, text, said):
     [
         (["report", "models.txt", "--out=p.html", "--minutes=1"], "--minutes: for one"),
         (["compare", "models.txt", "b.npy"], "expected four files"),
+        (["compare", "models.txt", "--labels=y.npy"], "--labels: for four files"),
+        (["compare", "a", "b", "c", "d"], "--data: for a list of models"),
         (["report", "none.txt", "--out=p.html"], "none.txt: expected a text file"),
     ],
 )

@@ -261,6 +261,10 @@ def test_all_runs_what_waits_the_cheapest_first(toy, project, monkeypatch):
         return "failed" if command(*words[3:])[0] else "measured"
 
     monkeypatch.setattr(_all, "_run", measure)
+    for wrong in (("--engine", "nowhere"), ("--minutes", "nan")):
+        code, told = command("all", *wrong)
+        assert (code, ran) == (2, [])
+        assert wrong[0][2:] in told
     code, told = command("all", "--device", "cpu", "--minutes", "0")
     assert (code, ran) == (3, [])
     code, told = command("all", "--device", "cpu")

@@ -192,3 +192,9 @@ def test_agreement_alone_is_highest_for_a_constant_answer(small):
 def test_what_has_no_meaning_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Pairing(**options)
+
+
+@pytest.mark.parametrize("shift", ["noise", OtherDomain])
+def test_a_shift_that_cannot_be_called_on_a_batch_is_refused_at_once(shift):
+    with pytest.raises(TypeError, match="shift: expected a function"):
+        Pairing(shift=shift)

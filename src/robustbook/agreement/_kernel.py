@@ -234,6 +234,11 @@ class Kernel:
             value, d, slope_of_c, slope_of_d, curvature, size_of_c = (
                 total / self.num_samples for total in own[:_SUMMED]
             )
+            if math.isnan(value):
+                raise ValueError(
+                    "logits: expected the same finite numbers in every pass, got NaN "
+                    "in a later one; measure again when nobody changes them"
+                )
             relative = self.relative_error
             points.append(
                 Evaluation(

@@ -185,14 +185,24 @@ def pair_canonical(
     from sklearn.decomposition import PCA
 
     sets = check_feature_sets(features, shifted_features)
+    for name, own, one in zip(
+        ("labels", "shifted_labels"), (labels, shifted_labels), sets, strict=True
+    ):
+        check_labels(name, own, length=len(one))
     taught = pair_by_label(labels, shifted_labels, seed=seed)
     classes = len(np.unique(as_tensor("labels", labels).cpu().numpy()[taught[0]]))
     wanted = min(50, sets[0].shape[1], max(len(taught[0]) // 4, 1))
     if classes < 2:
         raise ValueError("shifted_labels: expected two classes in common with labels")
     reduced = []
-    for one, index in zip(sets, taught, strict=True):
+    for name, one, index in zip(
+        ("features", "shifted_features"), sets, taught, strict=True
+    ):
         values = one.cpu().double().numpy()
+        if not np.ptp(values[index], axis=0).any():
+            raise ValueError(
+                f"{name}: expected samples that differ, got the same {len(index)} times"
+            )
         reduced.append(PCA(wanted, random_state=0).fit(values[index]).transform(values))
     learner = CCA(min(classes - 1, wanted), max_iter=5000)
     learner.fit(*(one[index] for one, index in zip(reduced, taught, strict=True)))

@@ -8,6 +8,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
+from robustbook._checks.arguments import check_count
 from robustbook._store.cache import Arrays, cached_arrays
 from robustbook.datasets import dataset_spec
 from robustbook.datasets.photographs import decoded, pacs_labels, stored_pictures
@@ -42,7 +43,7 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
     Raises
     ------
     ValueError
-        If there is no such domain.
+        If there is no such domain, or size is below 1.
     ModuleNotFoundError
         If the network is not installed.
     DataUnavailableError
@@ -58,6 +59,7 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
     """
     spec = dataset_spec("pacs")
     spec.check_split(domain)
+    check_count("size", size)
     stored = stored_pictures(spec, domain)
     names = list(stored)
     parts = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -90,12 +91,15 @@ class Sweep:
         failures: dict[str, str] = {}
         for number, result in chosen.results(calls, title="models"):
             model = models[number]
-            if isinstance(result, ThreeLenses):
-                lenses[model] = result
-            else:
+            if isinstance(result, BaseException):
                 failures[model] = _reason(model, result)
+                continue
+            lenses[model], remarks = result
+            for remark in remarks:
+                warnings.warn(f"{model}: {remark}", stacklevel=2)
         lenses = {model: lenses[model] for model in models if model in lenses}
         _drop_misfits(lenses, failures)
+        failures = {model: failures[model] for model in models if model in failures}
         if not lenses:
             reasons = "; ".join(f"{model}: {why}" for model, why in failures.items())
             raise RuntimeError(f"no model could be measured: {reasons}")
@@ -197,13 +201,16 @@ def read_models(path: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _measured(request: Request, name: str, folder: Path) -> ThreeLenses:
-    """Measure one model, on any worker."""
+def _measured(
+    request: Request, name: str, folder: Path
+) -> tuple[ThreeLenses, list[str]]:
+    """Measure one model, on any worker; and what was remarked there."""
     chosen = read_images(request.data).draw(request.images or IMAGES, seed=request.seed)
     model = load_model(name, device=request.place).eval()
     check_fit(model, chosen, name)
-    with naming(name):
-        return three_lenses(
+    with naming(name), warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("default")
+        measured = three_lenses(
             model, chosen.images, chosen.labels,
             # The same for all, whatever they were trained with.
             eps=parse_bound(request.eps) if request.eps else EPS,
@@ -212,6 +219,7 @@ def _measured(request: Request, name: str, folder: Path) -> ThreeLenses:
             margin_images=request.margin_images, skip=request.skip, seed=request.seed,
             batch_size=_PART, checkpoint=folder, progress=False,
         )  # fmt: skip
+    return measured, [_reason("model", one.message) for one in remarks]
 
 
 def _reason(model: str, error: Any) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from robustbook._checks.arguments import check_non_negative
+from robustbook._engine import Engine
 from robustbook._store import DataUnavailableError
 from robustbook.models import resolve_device
 from robustbook.studies import STUDIES
@@ -43,6 +45,9 @@ def run_slice(
     Each runs in a process of its own. One that the end of the slice stops goes on from
     the cache; one that fails is said, and does not stop the others.
     """
+    check_non_negative("minutes", minutes)
+    # Once, not by each study.
+    Engine.named(engine, device=device)
     waiting = waiting_studies(root, device=device, since=since)
     end = time.monotonic() + 60 * minutes
     print(_forecast(waiting))

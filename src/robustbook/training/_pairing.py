@@ -158,6 +158,13 @@ class Pairing:
 
     def __post_init__(self) -> None:
         check_choice("penalty", self.penalty, tuple(PENALTIES))
+        if self.shift is not None and (
+            isinstance(self.shift, type) or not callable(self.shift)
+        ):
+            raise TypeError(
+                "shift: expected a function, or an object such as OtherDomain(), got "
+                f"{self.shift!r}"
+            )
         for name in ("weight", "noise_std"):
             object.__setattr__(
                 self, name, check_non_negative(name, getattr(self, name))
