@@ -201,10 +201,9 @@ class _Search:
 
     def _likely_cuts(self) -> list[float]:
         """Inverse temperatures that prove the result for some of the samples."""
-        # Of some alone, differences may be too small to measure.
-        with contextlib.suppress(CertificateError, ValueError):
-            some = self.kernel.of_some()
-            if some is not None:
+        some = self.kernel.of_some()
+        if some is not None:
+            with contextlib.suppress(CertificateError):
                 steps = maximize(some, self.tol).steps
                 if steps:
                     return sorted(step.beta for step in steps)
