@@ -201,9 +201,10 @@ class _Search:
 
     def _likely_cuts(self) -> list[float]:
         """Inverse temperatures that prove the result for some of the samples."""
-        some = self.kernel.of_some()
-        if some is not None:
-            with contextlib.suppress(CertificateError):
+        # Of some alone, differences may be too small to measure.
+        with contextlib.suppress(CertificateError, ValueError):
+            some = self.kernel.of_some()
+            if some is not None:
                 steps = maximize(some, self.tol).steps
                 if steps:
                     return sorted(step.beta for step in steps)
