@@ -165,7 +165,8 @@ def answers(plain):
 
 def offered(command):
     """Return README's call of a command."""
-    (line,) = re.findall(rf"^robustbook {command} .*$", README, re.MULTILINE)
+    # Behind the first call of a kind stands its form for many models.
+    line = re.findall(rf"^robustbook {command} .*$", README, re.MULTILINE)[0]
     return line.partition("#")[0].split()
 
 

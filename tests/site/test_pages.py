@@ -273,7 +273,7 @@ def test_each_chapter_has_a_card_of_its_own(site):
     assert len(set(cards.values())) == len(cards)
     contents = {path.read_bytes() for path in cards.values()}
     assert len(contents) == len(cards)
-    assert sum(map(len, contents)) < 80_000 * len(cards)
+    assert sum(map(len, contents)) < 90_000 * len(cards)
 
 
 def test_each_page_describes_itself(site):

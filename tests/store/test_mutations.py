@@ -136,6 +136,7 @@ def reached(roots, *, plumbing):
 CALLERS = {
     "robustbook.studies.domains._training": ("_epochs", "_pairs", "_watched"),
     "robustbook.studies.lenses._models": ("_survival",),
+    "robustbook.studies.pairing": ("pairing", "pairing_heads"),
 }
 
 
