@@ -205,6 +205,7 @@ def _outcome(place: int, call: Call) -> tuple[int, Any]:
     except (Exception, SystemExit) as error:
         error.add_note(traceback.format_exc())
         try:
+            # Its own bytes of this moment: would it arrive where the call came from?
             pickle.loads(pickle.dumps(error))
         except Exception:  # of a library that did not think of this
             return place, RuntimeError(f"{type(error).__name__}: {error}")
