@@ -114,6 +114,20 @@ def test_a_look_at_some_samples_saves_passes_and_proves_nothing(tmp_path, monkey
     assert passes["own"] <= passes["none"] - 2
 
 
+def test_some_samples_that_hardly_differ_prove_nothing_and_spoil_nothing(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_kernel, "STREAMED_BATCH", 6)
+    monkeypatch.setattr(_kernel, "SOME_ENTRIES", 10 * CLASSES)
+    views = [view.astype(float) for view in PAIR]
+    for view in views:
+        view[::64] *= 1e-140  # those that are looked at
+    whole, streamed = (
+        posterior_agreement(*v) for v in (views, mapped(tmp_path, views))
+    )
+    assert streamed.pa == pytest.approx(whole.pa, abs=1e-9)
+
+
 @pytest.mark.parametrize("most", [1, 7, 100, 900])
 def test_some_rows_are_spread_evenly_over_chunks(most):
     rows, kept = torch.arange(900.0)[:, None], EvenRows([torch.empty(0, 1)], most)
@@ -197,6 +211,8 @@ def test_streams_that_cannot_be_measured_say_why():
         posterior_agreement(3)
     with pytest.raises(TypeError, match="views: expected two or more arrays, got 1"):
         posterior_agreement(PAIR[0])
+    with pytest.raises(TypeError, match=r"returns chunks .* got NoneType from it; let"):
+        posterior_agreement(lambda: None)
     with pytest.raises(TypeError, match=r"chunks of two or more arrays .* got ndarray"):
         posterior_agreement([PAIR[0][:3], PAIR[0][3:]])
     with pytest.raises(
@@ -239,6 +255,16 @@ def test_a_stream_that_is_another_in_the_next_pass_is_refused(fault):
         posterior_agreement(stream)
 
 
+@pytest.mark.parametrize(("left", "place"), [(0, 0), (400, 1), (600, 2)])
+def test_a_stream_of_fewer_samples_from_the_second_pass_on_is_refused(left, place):
+    first, fewer = (chunks_of(v, 300) for v in (PAIR, [view[:left] for view in PAIR]))
+    calls = iter([first])
+    with pytest.raises(
+        ValueError, match=f"got others from chunk {place} on; yield all"
+    ):
+        posterior_agreement(lambda: next(calls, fewer))
+
+
 @pytest.fixture
 def spoil(monkeypatch):
     """Something that happens to a file after three passes."""
@@ -271,6 +297,15 @@ def test_a_file_that_changes_between_passes_is_an_error(tmp_path, spoil):
     spoil(write)
     with pytest.raises(OSError, match=r"shifted_logits: expected .*view1.npy to stay"):
         posterior_agreement(*files)
+
+
+def test_a_file_that_is_gone_is_named(tmp_path, spoil):
+    files = mapped(tmp_path)
+    path = tmp_path / "view1.npy"
+    spoil(path.unlink)
+    for _ in ("between passes", "before the first one"):
+        with pytest.raises(FileNotFoundError, match=r"^shifted_logits: .*view1.npy to"):
+            posterior_agreement(*files)
 
 
 def test_a_file_that_is_cut_short_is_an_error_and_no_crash(tmp_path, spoil):

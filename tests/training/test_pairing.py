@@ -194,6 +194,15 @@ def test_what_has_no_meaning_is_refused(options, message):
         Pairing(**options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"eps": "8/255"}, "eps: expected a real"), ({"eps": 1, "steps": 2.5}, "steps")],
+)
+def test_an_attacked_view_is_checked_when_it_is_made(options, message):
+    with pytest.raises(TypeError, match=message):
+        AttackedView(**options)
+
+
 @pytest.mark.parametrize("shift", ["noise", OtherDomain])
 def test_a_shift_that_cannot_be_called_on_a_batch_is_refused_at_once(shift):
     with pytest.raises(TypeError, match="shift: expected a function"):

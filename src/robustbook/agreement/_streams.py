@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 import torch
@@ -85,7 +86,7 @@ class MappedFile:
     def __getitem__(self, rows: slice) -> np.ndarray[Any, Any]:
         total, width = self.shape
         start, stop, _ = rows.indices(total)
-        with self.path.open("rb") as file:
+        with self._open() as file:
             file.seek(self._start + start * width * self.dtype.itemsize)
             values = np.fromfile(file, self.dtype, max(0, stop - start) * width)
         if len(values) < (stop - start) * width:
@@ -104,8 +105,17 @@ class MappedFile:
                 "again when nobody writes to it"
             )
 
+    def _open(self) -> IO[bytes]:
+        try:
+            return self.path.open("rb")
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"{self.name}: expected the mapped file {self.path} to stay until all "
+                "is measured, got no such file; put it back, or load it into memory"
+            ) from error
+
     def _read_mark(self) -> tuple[int, int, bytes]:
-        with self.path.open("rb") as file:
+        with self._open() as file:
             status = os.fstat(file.fileno())
             block = hashlib.sha256(file.read(2**16)).digest()
         return status.st_size, status.st_mtime_ns, block
@@ -129,17 +139,19 @@ class Chunks:
         self._chunks = chunks
         self._marks: list[tuple[float, ...]] = []
         self.num_samples: int | None = None
-        first = next(self._read(), None)
+        # The look at the first chunk begins the first pass: a stream that is another
+        # when it is read again is seen.
+        begun = self._read()
+        first = next(begun, None)
+        self._begun = itertools.chain([] if first is None else [first], begun)
         self.num_views = len(first) if first else 0
         self.num_classes = first[0].shape[1] if first else 0
         self.device = first[0].device if first else torch.device("cpu")
 
     def blocks(self) -> Iterator[tuple[Tensor, ...]]:
         known = self.num_samples is not None
-        if not known:
-            self._marks = []
         place, small = -1, []
-        for place, block in enumerate(self._read()):
+        for place, block in enumerate(self._read() if known else self._begun):
             # Length, first and last row: a stream that was shuffled or cut is seen.
             rows = [view[end] for view in block for end in (0, -1)]
             mark = (len(block[0]), *(float(row.double().sum()) for row in rows))
@@ -162,6 +174,11 @@ class Chunks:
         """One pass: the chunks that have samples."""
         known, start = self.num_samples is not None, 0
         chunks = self._chunks() if callable(self._chunks) else self._chunks
+        if not isinstance(chunks, Iterable):
+            raise TypeError(
+                "stream: expected a function that returns chunks to iterate over, got "
+                f"{type(chunks).__name__} from it; let it yield or return them"
+            )
         for place, chunk in enumerate(chunks):
             if not isinstance(chunk, (tuple, list)) or len(chunk) < 2:
                 raise TypeError(

@@ -69,6 +69,9 @@ class AttackedView:
     eps: float
     steps: int = 10
 
+    def __post_init__(self) -> None:
+        attacked_images(eps=self.eps, steps=self.steps)  # which checks them
+
     def __call__(
         self,
         model: nn.Module,
