@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,6 +73,12 @@ class Engine:
         """Whether it is this process."""
         return self.scheduler is None and self.processes == 1
 
+    def check(self) -> None:
+        """Raise an OSError if no scheduler answers, or if it has no worker."""
+        if self.scheduler is not None:
+            with _connected(self.scheduler):
+                pass
+
     def results(self, calls: Sequence[Call], *, title: str) -> Outcomes:
         """Yield the number of each call with what it returns or raises, as they end.
 
@@ -92,7 +99,8 @@ class Engine:
         place = _Place(cache_directory(), f".run-{uuid4().hex[:12]}", str(Path.cwd()))
         with place.marked():
             if self.scheduler is None:
-                yield from _on_processes(self.processes, numbered, place)
+                with _quiet_end():
+                    yield from _on_processes(self.processes, numbered, place)
             else:
                 yield from _on_cluster(self.scheduler, numbered, place)
 
@@ -131,7 +139,29 @@ def _on_processes(count: int, waiting: dict[int, Call], place: _Place) -> Outcom
 
 def _on_cluster(address: str, numbered: dict[int, Call], place: _Place) -> Outcomes:
     # Not through joblib's backend: it waits for ever for a call whose workers died.
-    from distributed import CancelledError, Client, KilledWorker, as_completed
+    from distributed import CancelledError, KilledWorker, as_completed
+
+    with _connected(address) as client:
+        futures = {
+            client.submit(place.outcome, number, call, pure=False): number
+            for number, call in numbered.items()
+        }
+        for future in as_completed(futures, loop=client.loop):
+            try:
+                yield future.result()
+            except KilledWorker:
+                yield futures[future], LostWorkerError(_LOST)
+            except CancelledError as error:
+                raise OSError(
+                    f"engine: {address} is gone; what ended is kept, and the same "
+                    "command goes on from there"
+                ) from error
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Any]:
+    """A client of a scheduler that answers and has a worker."""
+    from distributed import Client
 
     try:
         client = Client(address, timeout=_PATIENCE, set_as_default=False)
@@ -148,20 +178,27 @@ def _on_cluster(address: str, numbered: dict[int, Call], place: _Place) -> Outco
                 f"engine: {address} has no worker after {_PATIENCE} s; `dask worker "
                 f"{address} --nthreads 1` starts one"
             ) from error
-        futures = {
-            client.submit(place.outcome, number, call, pure=False): number
-            for number, call in numbered.items()
-        }
-        for future in as_completed(futures, loop=client.loop):
-            try:
-                yield future.result()
-            except KilledWorker:
-                yield futures[future], LostWorkerError(_LOST)
-            except CancelledError as error:
-                raise OSError(
-                    f"engine: {address} is gone; what ended is kept, and the same "
-                    "command goes on from there"
-                ) from error
+        yield client
+
+
+@contextmanager
+def _quiet_end() -> Iterator[None]:
+    """Let joblib's thread end without a word when calls are dropped: Ctrl-C.
+
+    It clears the table of what waits, and then looks there for what is next.
+    """
+    said = threading.excepthook
+
+    def say(what: threading.ExceptHookArgs) -> None:
+        name = what.thread.name if what.thread else ""
+        if (name, what.exc_type) != ("ExecutorManagerThread", KeyError):
+            said(what)
+
+    threading.excepthook = say
+    try:
+        yield
+    finally:
+        threading.excepthook = said
 
 
 @dataclass(frozen=True)

@@ -247,9 +247,11 @@ def test_learners_learn_the_domains_they_see(domain_learners):
     rows = domain_learners.frame(what="pair", digits="same", ratio=1.0)
     seen = rows[rows.factors < 2].groupby(["setup", "learner"]).shifted_accuracy
     assert len(seen) == len(SETUPS) * len(LEARNERS)
-    # Of two classes: five standard errors above chance.
-    samples = rows[rows.factors < 2].groupby(["setup", "learner"]).samples.sum()
-    assert (seen.mean() > 0.5 + 5 * 0.5 / samples**0.5).all()
+    # Who guessed would not be right this often on so many digits, each shown in laps.
+    digits = rows.samples.max() / PLANS["domain_learners"].laps
+    assert (seen.mean() > 0.5 + 4 * 0.5 / digits**0.5).all()
+    # LISA, which sees mixed images only, takes longer.
+    assert (seen.mean().drop("LISA", level="learner") > 0.75).all()
 
 
 def test_pairs_of_other_digits_share_none():

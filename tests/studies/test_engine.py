@@ -1,10 +1,12 @@
 """Studies over processes and clusters: equal rows, nothing lost, nothing done twice."""
 
+import _thread
 import importlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -51,6 +53,18 @@ def test_what_a_killed_process_was_at_runs_again_and_the_guilty_call_is_named(tm
     assert (results[0], results[1], results[4]) == (0, "survived", 0.0)
     assert isinstance(results[2], ValueError)
     assert isinstance(results[3], LostWorkerError)
+
+
+def test_an_interrupted_run_drops_its_calls_without_a_word(monkeypatch):
+    told = []
+    monkeypatch.setattr("threading.excepthook", told.append)
+    calls = [int, *([partial(time.sleep, 60)] * 12)]
+    results = Engine(processes=2).results(calls, title="toy")
+    assert next(results) == (0, 0)
+    threading.Timer(0.5, _thread.interrupt_main).start()
+    with pytest.raises(KeyboardInterrupt):
+        next(results)
+    assert told == []
 
 
 def test_workers_with_another_cache_or_other_code_are_refused(tmp_path):

@@ -261,10 +261,14 @@ def test_all_runs_what_waits_the_cheapest_first(toy, project, monkeypatch):
         return "failed" if command(*words[3:])[0] else "measured"
 
     monkeypatch.setattr(_all, "_run", measure)
-    for wrong in (("--engine", "nowhere"), ("--minutes", "nan")):
+    monkeypatch.setattr("robustbook._engine._PATIENCE", 0.1)
+    for wrong, word in (
+        (("--engine", "nowhere"), "engine"), (("--minutes", "nan"), "minutes"),
+        (("--engine", "dask://127.0.0.1:1"), "no scheduler answers at tcp://127"),
+    ):  # fmt: skip
         code, told = command("all", *wrong)
         assert (code, ran) == (2, [])
-        assert wrong[0][2:] in told
+        assert word in told
     code, told = command("all", "--device", "cpu", "--minutes", "0")
     assert (code, ran) == (3, [])
     code, told = command("all", "--device", "cpu")
@@ -279,6 +283,19 @@ def test_all_runs_what_waits_the_cheapest_first(toy, project, monkeypatch):
     )  # fmt: skip
     command("all", "--device", "cpu", "--since", "2101-01-01")
     assert set(ran[4:]) == {"cheap", "toy", "never"}
+
+
+def test_an_interrupted_study_says_that_it_goes_on(toy, project, monkeypatch):
+    def stopped(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("robustbook.studies.agreement_speed.rows", stopped)
+    code, told = command("toy", "--device", "cpu", "--engine", "local:1")
+    assert code == 130
+    assert told.endswith(
+        "toy: interrupted; what was measured is kept, and the same command goes on "
+        "from there\n"
+    )
 
 
 def test_a_study_is_stopped_at_the_end_of_a_slice():

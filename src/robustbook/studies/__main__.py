@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from typing import Annotated
 
@@ -50,6 +51,13 @@ def main(
             _run(name, profile, seed, device, engine)
     except typer.Exit:  # a RuntimeError
         raise
+    except KeyboardInterrupt:
+        print(
+            f"{name}: interrupted; what was measured is kept, and the same command "
+            "goes on from there",
+            file=sys.stderr,
+        )
+        raise typer.Exit(130) from None
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
 

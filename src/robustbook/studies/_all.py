@@ -46,9 +46,11 @@ def run_slice(
     the cache; one that fails is said, and does not stop the others.
     """
     check_non_negative("minutes", minutes)
-    # Once, not by each study.
-    Engine.named(engine, device=device)
+    chosen = Engine.named(engine, device=device)
     waiting = waiting_studies(root, device=device, since=since)
+    if waiting:
+        # Once, not by each study.
+        chosen.check()
     end = time.monotonic() + 60 * minutes
     print(_forecast(waiting))
     for name in waiting:
