@@ -11,6 +11,7 @@ others as they are. On one machine with one version of torch the result is the s
 the last bit; elsewhere weights may differ in their last digits.
 """
 
+from robustbook.training._defenses import DEFENSES, defense
 from robustbook.training._learners import (
     ERM,
     IRM,
@@ -36,6 +37,7 @@ from robustbook.training._recipes import (
 from robustbook.training._train import Measure, train_classifier, train_domains
 
 __all__ = [
+    "DEFENSES",
     "ERM",
     "GRADIENT_PENALTIES",
     "IRM",
@@ -53,6 +55,7 @@ __all__ = [
     "add_gaussian_noise",
     "adversarial_loss",
     "cross_entropy_loss",
+    "defense",
     "gradient_norm_loss",
     "irm_penalty",
     "train_classifier",

@@ -132,10 +132,17 @@ def adversarial_loss(
     return loss
 
 
-def attacked_images(*, eps: float, steps: int, step_size: float | None = None) -> Loss:
+def attacked_images(
+    *,
+    eps: float,
+    steps: int,
+    step_size: float | None = None,
+    objective: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+) -> Loss:
     """Make the attack of adversarial training: images, labels and generator to images.
 
-    The arguments are those of :func:`adversarial_loss`.
+    The arguments are those of :func:`adversarial_loss`. It raises the `objective`, of
+    logits and of what is given for labels.
     """
     eps = check_positive("eps", eps)
     steps = check_count("steps", steps)
@@ -152,7 +159,7 @@ def attacked_images(*, eps: float, steps: int, step_size: float | None = None) -
         attacked = torch.clamp(attacked, low, high)
         for _ in range(steps):
             attacked.requires_grad_()
-            value = cross_entropy_loss(model, attacked, labels, generator)
+            value = objective(_logits(model, attacked), labels)
             # By the images only: no gradient is left in the parameters.
             (gradient,) = torch.autograd.grad(value, attacked)
             attacked = attacked.detach() + step * gradient.sign()

@@ -59,15 +59,19 @@ class AttackedView:
     ----------
     eps, steps
         As for :func:`adversarial_loss`.
+    labels : bool, default True
+        False for steps on the relative entropy to the answer to the image itself, which
+        need no label.
 
     Examples
     --------
     >>> Pairing("kl", shift=AttackedView(eps=0.1, steps=3)).shift
-    AttackedView(eps=0.1, steps=3)
+    AttackedView(eps=0.1, steps=3, labels=True)
     """
 
     eps: float
     steps: int = 10
+    labels: bool = True
 
     def __post_init__(self) -> None:
         attacked_images(eps=self.eps, steps=self.steps)  # which checks them
@@ -80,9 +84,14 @@ class AttackedView:
         generator: torch.Generator,
     ) -> Tensor:
         """Attack images (D, n, C, H, W)."""
-        attack = attacked_images(eps=self.eps, steps=self.steps)
-        flat = images.flatten(0, 1), labels.flatten()
-        return attack(model, *flat, generator).reshape(images.shape)
+        flat, target = images.flatten(0, 1), labels.flatten()
+        how: dict[str, Any] = {"eps": self.eps, "steps": self.steps}
+        if not self.labels:
+            how["objective"] = lambda moved, clean: _kl(clean, moved)
+            with torch.no_grad():
+                target = model(flat).float()
+        moved = attacked_images(**how)(model, flat, target, generator)
+        return moved.reshape(images.shape)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def train_classifier(
     lr: float,
     seed: int,
     noise_std: float = 0.0,
-    loss: Loss = cross_entropy_loss,
+    loss: Loss | Learner = cross_entropy_loss,
     batch_size: int = 64,
     checkpoint: Path | str | None = None,
     device: str = "cpu",
@@ -78,9 +78,10 @@ def train_classifier(
     noise_std : float, default 0.0
         Standard deviation of Gaussian noise added to every training image,
         drawn anew each time; the result is clipped to [0, 1].
-    loss : Loss, default cross_entropy_loss
+    loss : Loss or Learner, default cross_entropy_loss
         A function of model, images, labels and generator, such as
-        :func:`adversarial_loss` and :func:`gradient_norm_loss` make.
+        :func:`adversarial_loss` and :func:`gradient_norm_loss` make; or a learner, as
+        :func:`defense` makes some, for which the data set is the one domain.
     batch_size : int, default 64
         Samples in a step.
     checkpoint, device, progress
