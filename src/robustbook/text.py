@@ -6,7 +6,7 @@ Edits of characters and inserted adjectives are those of Experiment 3 of the PA 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -38,17 +38,16 @@ __all__ = [
 How = Literal["insert", "replace"]
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
+def _words(text: str) -> list[str]:
+    return text.split()
 
 
-#: Adjectives of praise, twenty of them.
+#: Adjectives of praise and of blame, twenty each.
 POSITIVE_WORDS: Final = _words(
     "amazing beautiful brilliant charming delightful enjoyable excellent fantastic "
     "funny great moving original powerful stunning superb terrific thrilling touching "
     "warm wonderful"
 )
-#: Adjectives of blame, as many.
 NEGATIVE_WORDS: Final = _words(
     "annoying awful bad bland boring clumsy dreadful dull flat forgettable horrible "
     "lame pointless predictable ridiculous stupid tedious terrible ugly weak"
@@ -70,16 +69,10 @@ def levenshtein_edits(
     texts : sequence of str
         Sentences.
     edits : int
-        Edits of each text, at least 0.
+        Edits of each text, at least 0. They may undo each other: the Levenshtein
+        distance to the original is at most this.
     seed : int, default 0
-        Of the edits. The i-th text has a generator of its own, so that its edits do not
-        depend on the other texts.
-
-    Returns
-    -------
-    tuple of str
-        The edited texts. Edits may undo each other: the Levenshtein distance to the
-        original is at most `edits`.
+        Of the edits; those of the i-th text do not depend on the other texts.
 
     Raises
     ------
@@ -106,13 +99,13 @@ def levenshtein_edits(
 def _edited(text: str, draws: npt.NDArray[np.float64]) -> str:
     characters = list(text)
     for kind, place, letter in draws.tolist():
+        where = int(place * len(characters))
         if not characters or kind < 1 / 3:
             new = _ALPHABET[int(letter * len(_ALPHABET))]
             characters.insert(int(place * (len(characters) + 1)), new)
         elif kind < 2 / 3:
-            del characters[int(place * len(characters))]
+            del characters[where]
         else:
-            where = int(place * len(characters))
             others = _ALPHABET.replace(characters[where], "")
             characters[where] = others[int(letter * len(others))]
     return "".join(characters)
@@ -160,20 +153,7 @@ def amplify(
     >>> amplify(["the plot is thin ."], torch.tensor([0]), 1, seed=1)
     ('the plot is weak thin .',)
     """
-    checked = _check_texts(texts)
-    check_count("words", words, minimum=0)
-    check_count("seed", seed, minimum=0)
-    check_choice("how", how, ("insert", "replace"))
-    truth = check_labels("labels", labels, length=len(checked), num_classes=2)
-    if words == 0:
-        return tuple(checked)
-    place = _inserted if how == "insert" else _replaced
-    changed = []
-    for index, (text, label) in enumerate(zip(checked, truth.tolist(), strict=True)):
-        draws = np.random.default_rng([seed, index]).random((words, 2))
-        adjectives = POSITIVE_WORDS if label == 1 else NEGATIVE_WORDS
-        changed.append(place(text.split(), draws, adjectives))
-    return tuple(changed)
+    return _with_adjectives(texts, labels, words, how, seed, agree=True)
 
 
 def contradict(
@@ -194,28 +174,33 @@ def contradict(
     >>> contradict(["the plot is thin ."], torch.tensor([0]), 1, seed=1)
     ('the plot is wonderful thin .',)
     """
+    return _with_adjectives(texts, labels, words, how, seed, agree=False)
+
+
+def _with_adjectives(
+    texts: Sequence[str], labels: Any, words: int, how: How, seed: int, *, agree: bool
+) -> tuple[str, ...]:
     checked = _check_texts(texts)
+    check_count("words", words, minimum=0)
+    check_count("seed", seed, minimum=0)
+    check_choice("how", how, ("insert", "replace"))
     truth = check_labels("labels", labels, length=len(checked), num_classes=2)
-    return amplify(checked, 1 - truth, words, how=how, seed=seed)
-
-
-def _inserted(
-    tokens: list[str], draws: npt.NDArray[np.float64], adjectives: tuple[str, ...]
-) -> str:
-    for place, word in draws.tolist():
-        new = adjectives[int(word * len(adjectives))]
-        tokens.insert(int(place * (len(tokens) + 1)), new)
-    return " ".join(tokens)
-
-
-def _replaced(
-    tokens: list[str], draws: npt.NDArray[np.float64], adjectives: tuple[str, ...]
-) -> str:
-    left = list(range(len(tokens)))
-    for place, word in draws[: len(tokens)].tolist():
-        where = left.pop(int(place * len(left)))
-        tokens[where] = adjectives[int(word * len(adjectives))]
-    return " ".join(tokens)
+    if words == 0:
+        return tuple(checked)
+    changed = []
+    for index, (text, label) in enumerate(zip(checked, truth.tolist(), strict=True)):
+        draws = np.random.default_rng([seed, index]).random((words, 2))
+        adjectives = POSITIVE_WORDS if (label == 1) == agree else NEGATIVE_WORDS
+        tokens = text.split()
+        left = list(range(len(tokens)))
+        for place, word in draws.tolist():
+            new = adjectives[int(word * len(adjectives))]
+            if how == "insert":
+                tokens.insert(int(place * (len(tokens) + 1)), new)
+            elif left:
+                tokens[left.pop(int(place * len(left)))] = new
+        changed.append(" ".join(tokens))
+    return tuple(changed)
 
 
 def _check_texts(texts: Sequence[str]) -> list[str]:
@@ -228,6 +213,11 @@ def _check_texts(texts: Sequence[str]) -> list[str]:
                 f"texts: expected strings, got {type(text).__name__} at index {index}"
             )
     return checked
+
+
+def _check_not_empty(name: str, texts: Sized) -> None:
+    if len(texts) == 0:
+        raise ValueError(f"{name}: expected at least one sentence, got none")
 
 
 # -------------------------------------------------------------------- the classifier
@@ -250,8 +240,7 @@ def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
 
     Returns
     -------
-    scipy.sparse.csr_matrix, shape (n, 131072)
-        Features, float32.
+    scipy.sparse.csr_matrix, shape (n, 131072), float32
 
     Raises
     ------
@@ -268,19 +257,13 @@ def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
     """
     from sklearn.feature_extraction.text import HashingVectorizer
 
-    options: dict[str, Any] = {
-        "n_features": _BUCKETS,
-        "alternate_sign": False,
-        "binary": True,
-        "norm": "l2",
-        "dtype": np.float32,
-    }
+    options: dict[str, Any] = {"n_features": _BUCKETS, "norm": "l2"}
+    options |= {"alternate_sign": False, "binary": True, "dtype": np.float32}
     # Punctuation counts as a word: these sentences have spaces around it.
     words = HashingVectorizer(ngram_range=(1, 2), token_pattern=r"\S+", **options)
     characters = HashingVectorizer(analyzer="char_wb", ngram_range=(3, 5), **options)
     checked = _check_texts(texts)
-    if not checked:
-        raise ValueError("texts: expected at least one sentence, got none")
+    _check_not_empty("texts", checked)
     halves = [kind.transform(checked) for kind in (words, characters)]
     return sparse.csr_matrix(sparse.hstack(halves))
 
@@ -385,9 +368,8 @@ def train_sentence_classifier(
     check_count("epochs", epochs)
     check_positive("lr", lr)
     check_count("seed", seed, minimum=0)
-    for name, part in (("train", train), ("validation", validation)):
-        if len(part) == 0:
-            raise ValueError(f"{name}: expected at least one sentence, got none")
+    _check_not_empty("train", train)
+    _check_not_empty("validation", validation)
     target = resolve_device(str(device))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
