@@ -7,6 +7,7 @@ import hashlib
 import pickle
 import struct
 import tarfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ from robustbook._checks.extras import extra
 from robustbook._store import DataUnavailableError
 from robustbook._store.downloads import data_folder
 from robustbook.datasets._sentences import SENTENCES
-from robustbook.datasets._types import Arrays, Dataset, DatasetSpec
+from robustbook.datasets._types import Arrays, Dataset, DatasetSpec, sums
 from robustbook.datasets._votes import VOTES
 from robustbook.datasets.photographs import (
     PACS_CLASSES,
@@ -64,11 +65,8 @@ def digits_order() -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 def read_digits(spec: DatasetSpec, split: str) -> Arrays:
     """Read a split of digits, scaled from 0..16 to [0, 1]."""
     images, target = _digits()
-    train, test = digits_order()
-    index = train if split == "train" else test
-    return (images[index, None] / 16.0).astype(np.float32), target[index].astype(
-        np.int64
-    )
+    index = dict(zip(("train", "test"), digits_order(), strict=True))[split]
+    return (images[index, None] / 16.0).astype(np.float32), target[index]
 
 
 def read_idx(path: Path) -> npt.NDArray[np.uint8]:
@@ -112,16 +110,12 @@ _ARRAY_PARTS: Final = {
 def read_cifar10(spec: DatasetSpec, split: str) -> Arrays:
     """Read a split of CIFAR-10 from the archive, or from pictures."""
     folder = data_folder()
-    if (
-        folder is not None
-        and not (folder / spec.name / _ARCHIVE).is_file()
-        and (folder / spec.name / "labels.npy").is_file()
-        and split != "test"
-    ):
-        return _read_pictures(folder / spec.name, split)
-    names = ["test_batch"]
-    if split == "train":
-        names = [f"data_batch_{i}" for i in range(1, 6)]
+    if folder is not None and split != "test":
+        place = folder / spec.name
+        if (place / "labels.npy").is_file() and not (place / _ARCHIVE).is_file():
+            return _read_pictures(place, split)
+    numbered = [f"data_batch_{i}" for i in range(1, 6)]
+    names = numbered if split == "train" else ["test_batch"]
     batches = {}
     with tarfile.open(spec.obtain(_ARCHIVE), "r:gz") as archive:
         for member in archive:
@@ -178,30 +172,31 @@ _SUMS: Final = [
     "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
     "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
 ]
-#: Of the archives of PACS at 112 pixels, in the order of its domains.
-_PACS_SUMS: Final = (
-    "e96dc49c09f1a9a245f46bf949592696a2908d8435c288a67b2d13608eb82366",
-    "530e95428e046ae733b9fe04b21b3f3885ade6b63e77b6615707f2380557b054",
-    "a07b36485d7f075c20efb76428194594ee34956aa2b2b5d26a1a96bf5b5b3fee",
-    "cca319a25a513753291e65aa041f9a2f1a0b2f3a529c7a2c04408809dc896553",
-)
+#: Of the archives of PACS at 112 pixels, of the ImageNet pictures, and of USPS.
+_PACS_SUMS: Final = """
+photo.tar e96dc49c09f1a9a245f46bf949592696a2908d8435c288a67b2d13608eb82366
+art_painting.tar 530e95428e046ae733b9fe04b21b3f3885ade6b63e77b6615707f2380557b054
+cartoon.tar a07b36485d7f075c20efb76428194594ee34956aa2b2b5d26a1a96bf5b5b3fee
+sketch.tar cca319a25a513753291e65aa041f9a2f1a0b2f3a529c7a2c04408809dc896553
+"""
+_IMAGENET_SUMS: Final = """
+images.csv b85ae40a1d5d0d95b77d30b8cabec140020a00cbcc9aebc6921b77a270fb743d
+images.tar 89a387c7af3e3dcb34561417191271ad4f1ef00d228e428d03568af0d13ea80e
+"""
+_USPS_SUM: Final = "f5ec56d3b25ca798a9bc698b87a89eb3d01edb54b3a37126f16124c292f26a0e"
 _CIFAR_SUM: Final = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 
 
-def _like_mnist(
-    name: str, address: str, sums: list[str], licence: str, source: str
-) -> DatasetSpec:
-    return DatasetSpec(
-        name=name,
-        image_shape=(1, 28, 28),
-        split_sizes={"train": 60000, "test": 10000},
-        files=dict(zip(_IDX, sums, strict=True)),
-        address=address,
-        licence=licence,
-        source=source,
-        read=read_mnist,
-    )
-
+_MNIST: Final = DatasetSpec(
+    name="mnist",
+    image_shape=(1, 28, 28),
+    split_sizes={"train": 60000, "test": 10000},
+    files=dict(zip(_IDX, _SUMS[:4], strict=True)),
+    address="https://ossci-datasets.s3.amazonaws.com/mnist/",
+    licence="CC BY-SA 3.0",
+    source="LeCun, Cortes, Burges",
+    read=read_mnist,
+)
 
 _REGISTRY: Final[dict[str, DatasetSpec]] = {
     spec.name: spec
@@ -214,19 +209,14 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
             source="scikit-learn, sklearn.datasets.load_digits",
             read=read_digits,
         ),
-        _like_mnist(
-            "mnist",
-            "https://ossci-datasets.s3.amazonaws.com/mnist/",
-            _SUMS[:4],
-            "CC BY-SA 3.0",
-            "LeCun, Cortes, Burges",
-        ),
-        _like_mnist(
-            "fashion-mnist",
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-            _SUMS[4:],
-            "MIT",
-            "Zalando Research",
+        _MNIST,
+        replace(
+            _MNIST,
+            name="fashion-mnist",
+            files=dict(zip(_IDX, _SUMS[4:], strict=True)),
+            address="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            licence="MIT",
+            source="Zalando Research",
         ),
         DatasetSpec(
             name="cifar10",
@@ -244,10 +234,7 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
             split_sizes={"train": 7291, "test": 2007},
             licence="none stated",
             source="Hull, 1994; Le Cun et al., 1990",
-            files={
-                "usps.npz": "f5ec56d3b25ca798a9bc698b87a89eb3"
-                "d01edb54b3a37126f16124c292f26a0e"
-            },
+            files={"usps.npz": _USPS_SUM},
             remedy="put usps.bz2 and usps.t.bz2 there, from the page of LIBSVM's "
             "multiclass data sets",
             read=read_usps,
@@ -258,10 +245,7 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
             split_sizes=dict(zip(PACS_DOMAINS, (1670, 2048, 2344, 3929), strict=True)),
             licence="none stated",
             source="Li, Yang, Song, Hospedales, ICCV 2017",
-            files={
-                f"{domain}.tar": sha256
-                for domain, sha256 in zip(PACS_DOMAINS, _PACS_SUMS, strict=True)
-            },
+            files=sums(_PACS_SUMS),
             remedy="put the folders of PACS there: photo/dog/056_0001.jpg and so on",
             num_classes=len(PACS_CLASSES),
             read=read_pacs,
@@ -272,12 +256,7 @@ _REGISTRY: Final[dict[str, DatasetSpec]] = {
             split_sizes={"test": 1000, "test200": 200},
             licence="CC BY 2.0, each picture by the author that images.csv names",
             source="NIPS 2017 competition on adversarial attacks, development set",
-            files={
-                "images.csv": "b85ae40a1d5d0d95b77d30b8cabec140"
-                "020a00cbcc9aebc6921b77a270fb743d",
-                "images.tar": "89a387c7af3e3dcb34561417191271ad"
-                "4f1ef00d228e428d03568af0d13ea80e",
-            },
+            files=sums(_IMAGENET_SUMS),
             remedy="put the competition's table there as images.csv, and its pictures "
             "in a folder images",
             num_classes=1000,
@@ -300,11 +279,6 @@ def list_datasets() -> list[str]:
 
 def dataset_spec(name: str) -> DatasetSpec:
     """Return the registry's entry of a data set: images, sentences or votes.
-
-    Raises
-    ------
-    ValueError
-        If there is no such data set.
 
     Examples
     --------

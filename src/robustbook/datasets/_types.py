@@ -52,11 +52,9 @@ class Dataset:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return (
-            f"Dataset({self.name!r}, {self.split!r}, {len(self)} images of "
-            f"{'x'.join(map(str, self.images.shape[1:]))}, "
-            f"{self.num_classes} classes)"
-        )
+        where, shape = f"{self.name!r}, {self.split!r}", self.images.shape[1:]
+        images = f"{len(self)} images of {'x'.join(map(str, shape))}"
+        return f"Dataset({where}, {images}, {self.num_classes} classes)"
 
     def subset(self, index: npt.ArrayLike | Tensor | slice) -> Dataset:
         """Return the samples of an index, in its order.
@@ -68,10 +66,8 @@ class Dataset:
 
         Raises
         ------
-        TypeError
-            If the index is neither a slice nor integers nor bools.
-        ValueError
-            If it is not one-dimensional, or a mask of another length.
+        TypeError, ValueError
+            If the index is none of these, or a mask has another length.
 
         Examples
         --------
@@ -103,6 +99,11 @@ def positions_of(index: Any, length: int) -> Tensor:
             f"{array.dtype}"
         )
     return torch.from_numpy(array.astype(np.int64))
+
+
+def sums(table: str) -> dict[str, str]:
+    """Names of files and their sha256, from a table with a line for each."""
+    return dict(line.split() for line in table.split("\n")[1:-1])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,10 +42,8 @@ def load_votes(name: str, split: str) -> Tensor:
 
     Raises
     ------
-    ValueError
-        If there is no such collection or split.
-    DataUnavailableError
-        If the file is neither found nor downloaded, or its sha256 is wrong.
+    ValueError, DataUnavailableError
+        As for :func:`load_dataset`.
     """
     spec = VOTES[check_choice("name", name, VOTES)]
     spec.check_split(split)
@@ -65,6 +63,7 @@ def _read_counts(spec: DatasetSpec) -> Tensor:
     return torch.from_numpy(counts.astype(np.int64))
 
 
+_SUM: Final = "1428924725020a238b51763eaf54396e639f4bcd9f50567d0eab63ab822cfb25"
 VOTES: Final = {
     spec.name: spec
     for spec in (
@@ -73,10 +72,7 @@ VOTES: Final = {
             split_sizes={"test": 10000, "test1000": 1000},
             licence="CC BY-NC-SA 4.0",
             source="Peterson, Battleday, Griffiths, Russakovsky, 2019",
-            files={
-                "cifar10h-counts.npy": "1428924725020a238b51763eaf54396e"
-                "639f4bcd9f50567d0eab63ab822cfb25"
-            },
+            files={"cifar10h-counts.npy": _SUM},
             address="https://raw.githubusercontent.com/jcpeterson/cifar-10h/"
             "597cbc5f07266c9405b830ee4a53463539124c4f/data/",
             folder="cifar10",

@@ -90,25 +90,32 @@ def read_usps(spec: DatasetSpec, split: str) -> Arrays:
     return pixels.reshape(-1, 1, 16, 16), labels
 
 
-def decoded(stored: dict[str, bytes], size: int, name: str) -> npt.NDArray[np.uint8]:
-    """Pixels (n, 3, size, size) of square pictures."""
+def opened(file: Path | io.BytesIO, what: str, remedy: str) -> Any:
+    """A picture in RGB, read whole."""
     with extra("data"):
         from PIL import Image
 
+    try:
+        with Image.open(file) as stored:
+            return stored.convert("RGB")
+    # Pillow raises SyntaxError and ValueError too where a picture is damaged.
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DataUnavailableError(
+            f"{what}: expected a picture ({type(error).__name__}); {remedy}"
+        ) from error
+
+
+def decoded(stored: dict[str, bytes], size: int, name: str) -> npt.NDArray[np.uint8]:
+    """Pixels (n, 3, size, size) of square pictures."""
+    with extra("data"):
+        from PIL.Image import Resampling
+
     images = np.empty((len(stored), 3, size, size), dtype=np.uint8)
     for image, (file, content) in zip(images, stored.items(), strict=True):
-        try:
-            with Image.open(io.BytesIO(content)) as picture:
-                pixels: Any = picture.convert("RGB")
-                if pixels.size != (size, size):
-                    pixels = pixels.resize((size, size), Image.Resampling.LANCZOS)
-                image[:] = np.asarray(pixels).transpose(2, 0, 1)
-        # Pillow raises SyntaxError and ValueError too where a picture is damaged.
-        except (OSError, SyntaxError, ValueError) as error:
-            raise DataUnavailableError(
-                f"{name}: {file}: expected a picture ({type(error).__name__}); put "
-                "the file back"
-            ) from error
+        pixels = opened(io.BytesIO(content), f"{name}: {file}", "put the file back")
+        if pixels.size != (size, size):
+            pixels = pixels.resize((size, size), Resampling.LANCZOS)
+        image[:] = np.asarray(pixels).transpose(2, 0, 1)
     return images
 
 
@@ -118,18 +125,12 @@ def _in_folder(name: str, part: str, pattern: str) -> dict[str, bytes]:
     if folder is None:
         return {}
     root = folder / name / part
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in root.glob(pattern)
-    }
+    paths = root.glob(pattern)
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
 
 
 def _in_tar(path: Path) -> dict[str, bytes]:
     """Files of an archive whose sum was checked; nothing is unpacked to disk."""
-    contents = {}
     with tarfile.open(path) as archive:
-        for member in archive:
-            stream = archive.extractfile(member)
-            if stream is not None:
-                contents[member.name] = stream.read()
-    return contents
+        streams = {member.name: archive.extractfile(member) for member in archive}
+        return {name: stream.read() for name, stream in streams.items() if stream}

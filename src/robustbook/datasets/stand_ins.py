@@ -49,12 +49,7 @@ def write_stand_ins(folder: Path | str, *, seed: int = 0) -> None:
     landbird, dark hair and healthy tissue, a 6 for the others; a domain is a hue or a
     texture. Chapter 16.
 
-    Parameters
-    ----------
-    folder : Path or str
-        Where to write; it is made if there is none.
-    seed : int, default 0
-        Which digits are drawn.
+    `folder` is made if there is none; `seed` says which digits are drawn.
 
     Examples
     --------
@@ -101,8 +96,11 @@ def _write_table(path: Path, columns: str, rows: list[tuple[object, ...]]) -> No
         csv.writer(stream).writerows([columns.split(), *rows])
 
 
+_Rows = list[tuple[object, ...]]
+
+
 def _write_waterbirds(folder: Path, pictures: _Pictures) -> None:
-    rows: list[tuple[object, ...]] = []
+    rows: _Rows = []
     for number, (split, label, domain, picture) in pictures:
         name = f"001.Some_Bird/Some_Bird_{number:04}.png"
         _save(folder / name, picture)
@@ -111,8 +109,8 @@ def _write_waterbirds(folder: Path, pictures: _Pictures) -> None:
 
 
 def _write_celeba(folder: Path, pictures: _Pictures) -> None:
-    signs: list[tuple[object, ...]] = []
-    parts: list[tuple[object, ...]] = []
+    signs: _Rows = []
+    parts: _Rows = []
     for number, (split, label, domain, picture) in pictures:
         name = f"{number + 1:06}.png"
         _save(folder / "img_align_celeba" / name, picture)
@@ -123,7 +121,7 @@ def _write_celeba(folder: Path, pictures: _Pictures) -> None:
 
 
 def _write_camelyon17(folder: Path, pictures: _Pictures) -> None:
-    rows: list[tuple[object, ...]] = []
+    rows: _Rows = []
     for number, (split, label, hospital, picture) in pictures:
         patient = f"{20 * hospital:03}"
         slide = f"patient_{patient}_node_1"

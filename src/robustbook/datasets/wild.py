@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_choice, check_count
-from robustbook._checks.extras import extra
 from robustbook._store import DataUnavailableError
 from robustbook.datasets._types import Dataset, positions_of
+from robustbook.datasets.photographs import opened
 
 __all__ = ["SPLITS", "WildDataset", "list_wild", "load_wild"]
 
@@ -59,12 +59,8 @@ class WildDataset:
         return len(self.files)
 
     def __repr__(self) -> str:
-        domains = sorted(set(self.domains.tolist()))
-        names = ", ".join(self.domain_names[domain] for domain in domains)
-        return (
-            f"WildDataset({self.name!r}, {self.split!r}, {len(self)} photographs, "
-            f"domains {names})"
-        )
+        where, names = f"{self.name!r}, {self.split!r}", ", ".join(self.by_domain())
+        return f"WildDataset({where}, {len(self)} photographs, domains {names})"
 
     @property
     def groups(self) -> Tensor:
@@ -97,19 +93,9 @@ class WildDataset:
         return self.subset(np.sort(random.random(len(self)).argsort()[:count]))
 
     def dataset(self, *, size: int = 224) -> Dataset:
-        """Read the photographs into memory.
+        """Read the photographs into memory, uint8 (n, 3, size, size), and the labels.
 
-        Parameters
-        ----------
-        size : int, default 224
-            Side of the images, in pixels: the largest square in the middle is scaled to
-            it.
-
-        Returns
-        -------
-        Dataset
-            Labels, and uint8 images (n, 3, size, size), which
-            :func:`robustbook.training.train_domains` takes.
+        The largest square in the middle is scaled to `size` pixels a side.
 
         Raises
         ------
@@ -120,39 +106,21 @@ class WildDataset:
         images = torch.empty((len(self), 3, size, size), dtype=torch.uint8)
         for image, file in zip(images, self.files, strict=True):
             image.copy_(torch.from_numpy(_read_square(file, size)))
-        return Dataset(
-            images=images,
-            labels=self.labels,
-            name=self.name,
-            split=self.split,
-            num_classes=len(self.class_names),
-        )
+        classes = len(self.class_names)
+        return Dataset(images, self.labels, self.name, self.split, classes)
 
 
 def _read_square(file: Path, size: int) -> np.ndarray[Any, Any]:
-    with extra("data"):
-        from PIL import Image
-
-    try:
-        with Image.open(file) as stored:
-            picture = stored.convert("RGB")
-    # Pillow raises SyntaxError and ValueError as well where a picture is damaged.
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DataUnavailableError(
-            f"{file}: expected a picture ({type(error).__name__}); unpack the archive "
-            "of the WILDS package again"
-        ) from error
+    picture = opened(file, str(file), "unpack the archive of the WILDS package again")
     width, height = picture.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
-    square = picture.resize(
-        (size, size),
-        resample=Image.Resampling.BILINEAR,
-        box=(left, top, left + side, top + side),
-    )
+    box = (left, top, left + side, top + side)
+    square = picture.resize((size, size), resample=_BILINEAR, box=box)
     return np.asarray(square).transpose(2, 0, 1).copy()
 
 
+_BILINEAR: Final = 2  # as Pillow numbers it
 #: A photograph: file in the data set's folder, class, domain, split.
 _Row = tuple[str, int, int, str]
 
@@ -254,7 +222,8 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
     ----------
     name : str
         "waterbirds": is it a waterbird; the domains are the backgrounds. "celebA":
-        is the hair blond; the domains are the two genders as labeled.
+        is the hair blond; the domains are the two genders as labeled, as in WILDS (the
+        PA thesis, section 5.3, has the hair color, which is the class).
         "camelyon17": does a patch of tissue hold a tumor; the domains are hospitals.
     split : str
         "train", "validation" or "test"; and "ood" for camelyon17, its validation part
@@ -268,11 +237,6 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
         If there is no such data set or split.
     DataUnavailableError
         If the folder does not hold the data set.
-
-    Notes
-    -----
-    The PA thesis (section 5.3, Experiment 9) defines the domains of celebA by the hair
-    color, which is the class; here they are the genders, as in WILDS.
 
     Examples
     --------
@@ -299,11 +263,6 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
         ) from error
     files, labels, domains, _ = zip(*rows, strict=True)
     return WildDataset(
-        name=name,
-        split=split,
-        files=tuple(folder / file for file in files),
-        labels=torch.tensor(labels),
-        domains=torch.tensor(domains),
-        class_names=form.class_names,
-        domain_names=form.domain_names,
-    )
+        name, split, tuple(folder / file for file in files), torch.tensor(labels),
+        torch.tensor(domains), form.class_names, form.domain_names,
+    )  # fmt: skip

@@ -192,6 +192,7 @@ class _CifarBlock(nn.Module):
         return torch.relu(self.bn2(self.conv2(inner)) + shortcut)
 
 
+_Sizes = Sequence[Sequence[int]]
 _Block = type[_PreactBlock] | type[_PlainBlock] | type[_CifarBlock]
 
 
@@ -207,9 +208,7 @@ def _stage(
 # ----------------------------------------------------------------- the architectures
 
 
-def _linear(
-    *, channels: int = 1, size: int = 8, num_classes: int = 10
-) -> nn.Sequential:
+def _linear(*, channels: int = 1, size: int = 8, num_classes: int = 10) -> nn.Module:
     linear = nn.Linear(channels * size * size, num_classes)
     return _chain(flatten=nn.Flatten(), linear=linear)
 
@@ -231,11 +230,7 @@ def _small_cnn(
 
 
 def _conv_net(
-    *,
-    channels: int = 3,
-    size: int = 32,
-    convolutions: Sequence[Sequence[int]],
-    linear: Sequence[int],
+    *, channels: int = 3, size: int = 32, convolutions: _Sizes, linear: Sequence[int]
 ) -> nn.Sequential:
     layers: list[nn.Module] = []
     for out, kernel, stride, padding in convolutions:
@@ -253,7 +248,7 @@ def _pooled_conv_net(
     *,
     channels: int = 3,
     size: int = 32,
-    convolutions: Sequence[Sequence[int]],
+    convolutions: _Sizes,
     linear: Sequence[int],
     linear_name: str = "linear",
 ) -> nn.Sequential:
@@ -336,8 +331,8 @@ def _strided_cnn(
     *, channels: int = 3, width: int = 16, num_classes: int = 10, norm: str = "batch"
 ) -> nn.Sequential:
     check_choice("norm", norm, ("batch", "group"))
-    for name, value in (("channels", channels), ("num_classes", num_classes)):
-        check_count(name, value)
+    check_count("channels", channels)
+    check_count("num_classes", num_classes)
     if check_count("width", width) % 4:
         raise ValueError(f"width: expected a multiple of 4, got {width}")
     layers: list[nn.Module] = []

@@ -19,8 +19,6 @@ from robustbook._checks.images import check_images
 _SMALLEST: Final = 1e-9
 _LARGEST_LOG_ODDS: Final = math.log((1 - _SMALLEST) / _SMALLEST)
 
-_MODES: Final = {1: "L", 3: "RGB"}
-
 
 def _with_gradient_of(value: Tensor, other: Tensor, *, scale: float = 1.0) -> Tensor:
     """`value`, whose gradient is `scale` times that of `other`."""
@@ -52,8 +50,7 @@ def jpeg_compress(
     Raises
     ------
     TypeError, ValueError
-        If the images are not gray or RGB, not floats or not finite, or the quality
-        is not from 1 to 95.
+        If an argument is none of these.
 
     Examples
     --------
@@ -67,20 +64,18 @@ def jpeg_compress(
 
     quality = _check_quality(quality)
     pixels = check_images(images, outside="clip")
-    if pixels.shape[1] not in _MODES:
+    if pixels.shape[1] not in (1, 3):
         raise ValueError(
             "images: expected shape (n, 1, H, W) or (n, 3, H, W), got "
             f"{tuple(pixels.shape)}"
         )
-    mode = _MODES[pixels.shape[1]]
     levels = (pixels * 255).round().to(torch.uint8)
     pictures = levels.permute(0, 2, 3, 1).cpu().numpy()
     compressed = np.empty_like(pictures)
     for index, picture in enumerate(pictures):
         buffer = io.BytesIO()
-        Image.fromarray(picture[:, :, 0] if mode == "L" else picture).save(
-            buffer, "JPEG", quality=quality
-        )
+        plane = picture[:, :, 0] if picture.shape[2] == 1 else picture
+        Image.fromarray(plane).save(buffer, "JPEG", quality=quality)
         with Image.open(buffer) as decoded:
             compressed[index] = np.asarray(decoded).reshape(picture.shape)
     result = torch.from_numpy(compressed).permute(0, 3, 1, 2).to(images) / 255
@@ -133,15 +128,11 @@ def reverse_sigmoid(
 
     Notes
     -----
-    Log-odds are computed from the logits in float64 and clipped to probabilities within
-    [1e-9, 1 - 1e-9]: from float32 probabilities confident predictions would tie. With
-    the defaults a prediction stays where its probability is above 1/2; a less confident
-    one may change, as a probability near zero rises to 0.39.
-
-    References
-    ----------
-    T. Lee et al., *Defending against neural network model stealing attacks using
-    deceptive perturbations*, arXiv:1806.00054, 2018.
+    Source: T. Lee et al., arXiv:1806.00054, 2018. Log-odds are computed from the logits
+    in float64 and clipped to probabilities within [1e-9, 1 - 1e-9]: from float32
+    probabilities confident predictions would tie. With the defaults a prediction stays
+    where its probability is above 1/2; a less confident one may change, as a
+    probability near zero rises to 0.39.
 
     Examples
     --------
@@ -213,9 +204,8 @@ class JPEGReverseSigmoid(nn.Module):
     Notes
     -----
     With straight-through gradients, too, attacks find less than there is: the Reverse
-    Sigmoid gives the least likely classes the largest probabilities after the first,
-    and they aim at the wrong class. Attack :attr:`surrogate`, and evaluate this model
-    on what that gives.
+    Sigmoid gives the least likely classes the largest probabilities after the first.
+    Attack :attr:`surrogate`, and evaluate this model on what that gives.
 
     Examples
     --------
@@ -257,8 +247,7 @@ class JPEGReverseSigmoid(nn.Module):
         """What an attacker who knows the defense attacks: all but the Reverse Sigmoid.
 
         With the default parameters, it predicts as the defended model does where a
-        class has more than half of the probability; and its other classes are in their
-        true order.
+        class has more than half of the probability.
         """
         jpeg = _JPEG(self.quality)
         surrogate = nn.Sequential(jpeg, self.model)

@@ -44,18 +44,15 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
     ------
     ValueError
         If there is no such domain, or size is below 1.
-    ModuleNotFoundError
-        If the network is not installed.
-    DataUnavailableError
-        If PACS is not in ROBUSTBOOK_DATA.
+    ModuleNotFoundError, DataUnavailableError
+        If the network is not installed, or PACS is not in ROBUSTBOOK_DATA.
 
     Examples
     --------
-    >>> try:
-    ...     pacs_features("music")
-    ... except ValueError as error:
-    ...     print(error)
-    split: expected one of photo, art_painting, cartoon, sketch for pacs; got 'music'
+    >>> pacs_features("music")
+    Traceback (most recent call last):
+        ...
+    ValueError: split: expected one of photo, ... for pacs; got 'music'
     """
     spec = dataset_spec("pacs")
     spec.check_split(domain)

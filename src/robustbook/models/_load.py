@@ -63,17 +63,15 @@ def load_model(
     Returns
     -------
     torch.nn.Module
-        The model in evaluation mode, its parameters frozen. It takes images
-        with pixels in [0, 1] and returns logits. One that was imported is no copy,
-        and must see to that itself: normalization belongs inside of it.
+        The model in evaluation mode, its parameters frozen, from images with pixels in
+        [0, 1] to logits. One that was imported is no copy, and must see to that itself.
 
     Raises
     ------
     ValueError
         If there is no such model or no such defense, or it cannot be imported.
     DataUnavailableError
-        If the file is neither found nor downloaded, or is not what it should be:
-        sha256 for the first two kinds, a file of weights for the third.
+        If the file is neither found nor downloaded, or is not what it should be.
     ModuleNotFoundError
         If a package that brings the model is not installed.
 
@@ -97,9 +95,8 @@ def load_model(
         model = load_model(plain, device=device, directory=directory)
         return _DEFENSES[suffix](model).eval()
     if name.startswith(PREFIX):
-        zoo, threat_model, rest = _robustbench_name(name)
-        options: dict[str, Any] = {"directory": directory, "device": device}
-        return load_robustbench(rest, dataset=zoo, threat_model=threat_model, **options)
+        options = _robustbench_options(name)
+        return load_robustbench(directory=directory, device=device, **options)
     if name.startswith(IMAGENET):
         model = load_imagenet(name.removeprefix(IMAGENET))
     elif ":" in name:
@@ -118,7 +115,7 @@ def load_model(
     return model.requires_grad_(False).eval().to(resolve_device(device))
 
 
-def _robustbench_name(name: str) -> list[str]:
+def _robustbench_options(name: str) -> dict[str, str]:
     """Split robustbench:NAME or robustbench:DATASET/THREAT/NAME."""
     parts = name.removeprefix(PREFIX).split("/")
     if len(parts) not in (1, 3):
@@ -126,7 +123,8 @@ def _robustbench_name(name: str) -> list[str]:
             f"name: expected {PREFIX}NAME or {PREFIX}DATASET/THREAT/NAME, such as "
             f"{PREFIX}imagenet/Linf/Wong2020Fast; got {name!r}"
         )
-    return ["cifar10", "Linf", *parts][-3:]
+    keys = ("name", "threat_model", "dataset")
+    return dict(zip(keys, reversed(parts), strict=False))
 
 
 class _RefusedError(Exception):
@@ -228,10 +226,10 @@ def _required(function: Callable[..., Any]) -> list[str]:
     except (TypeError, ValueError):  # of some built-in functions
         return []
     return [
-        parameter.name
-        for parameter in parameters
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        one.name
+        for one in parameters
+        if one.default is one.empty
+        and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
     ]
 
 

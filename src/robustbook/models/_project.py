@@ -11,13 +11,8 @@ from typing import Any, Final
 
 from torch import nn
 
-from robustbook._store import (
-    DataUnavailableError,
-    data_directory,
-    note_read,
-    read_json,
-    sha256_of,
-)
+from robustbook import _store
+from robustbook._store import DataUnavailableError, sha256_of
 from robustbook.models._architectures import build_model
 
 _REGISTRY: Final = "registry.json"
@@ -29,7 +24,7 @@ def _checkpoints(folder: Path, *, note: bool = False) -> dict[str, dict[str, Any
     """The entries of a registry; `note` for who depends on which there are."""
     path = folder / _REGISTRY
     if note:
-        note_read(path, "checkpoints")
+        _store.note_read(path, "checkpoints")
     return _read_checkpoints(path, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
@@ -39,7 +34,7 @@ def _read_checkpoints(path: Path, modified: int) -> dict[str, dict[str, Any]]:
         "restore it from the repository, or retrain with "
         "`python -m robustbook.training digits`"
     )
-    entries = read_json(path, remedy=remedy, note=False).get("checkpoints")
+    entries = _store.read_json(path, remedy=remedy, note=False).get("checkpoints")
     if not isinstance(entries, dict):
         raise DataUnavailableError(f"{path}: expected a table of checkpoints; {remedy}")
     for run, entry in entries.items():
@@ -53,7 +48,7 @@ def _read_checkpoints(path: Path, modified: int) -> dict[str, dict[str, Any]]:
 
 def _folder(directory: Path | str | None) -> Path:
     if directory is None:
-        return data_directory() / "checkpoints"
+        return _store.data_directory() / "checkpoints"
     return Path(directory)
 
 
@@ -82,11 +77,6 @@ def training_runs(name: str, *, directory: Path | str | None = None) -> list[str
         A model without a seed, such as "digits-cnn".
     directory : Path or str, optional
         As for :func:`list_models`.
-
-    Raises
-    ------
-    ValueError
-        If there is no such model.
 
     Examples
     --------
@@ -125,11 +115,6 @@ def checkpoint_entry(
         Keys name, model, file, sha256, bytes, arch, options, dataset, seed,
         recipe, command, test_accuracy, versions.
 
-    Raises
-    ------
-    ValueError
-        If there is no such checkpoint.
-
     Examples
     --------
     >>> checkpoint_entry("digits-cnn")["name"]
@@ -146,7 +131,7 @@ def checkpoint_entry(
                 f"training seeds, such as {models[0]}-s1; got {name!r}"
             )
         run = _runs(name, checkpoints)[0]
-    note_read(folder / _REGISTRY, "checkpoints", run)
+    _store.note_read(folder / _REGISTRY, "checkpoints", run)
     return {"name": run, **copy.deepcopy(checkpoints[run])}
 
 
@@ -177,23 +162,12 @@ def save_checkpoint(
 ) -> str:
     """Write a model to a safetensors file, and return the sha256 of that.
 
-    The same model gives the same bytes.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        The model.
-    path : Path
-        Where to write.
-    description : mapping
-        What to store beside the weights, as JSON under the key "robustbook".
+    The same model gives the same bytes. The description is stored beside the weights,
+    as JSON under the key "robustbook".
     """
     from safetensors.torch import save_file
 
-    state = {
-        key: value.detach().cpu().contiguous()
-        for key, value in model.state_dict().items()
-    }
+    state = {k: v.detach().cpu().contiguous() for k, v in model.state_dict().items()}
     # One metadata key: safetensors writes several in no fixed order.
     metadata = {"robustbook": json.dumps(dict(description), sort_keys=True)}
     save_file(state, path, metadata=metadata)

@@ -24,16 +24,14 @@ _Arch = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Source:
-    """A public repository with checkpoints, at one commit.
+    """A public repository with checkpoints.
 
     Attributes
     ----------
-    repository, commit : str
-        "owner/name" on GitHub, and the commit.
-    folder : str
-        Where the checkpoints are, with a slash at its end.
+    repository, commit, folder : str
+        "owner/name" on GitHub, and the folder (with a slash at its end) at a commit.
     licence : str
-        SPDX identifier of the repository's licence.
+        Its SPDX identifier.
     """
 
     repository: str
@@ -101,11 +99,6 @@ def list_public_models() -> list[str]:
 def public_model(name: str) -> PublicModel:
     """Return the registry's entry of one of :func:`list_public_models`.
 
-    Raises
-    ------
-    ValueError
-        If there is no such checkpoint.
-
     Examples
     --------
     >>> entry = public_model("cifar10-resnet20")
@@ -148,17 +141,17 @@ def _gray(arch: _Arch) -> _Arch:
     return arch[0], {**arch[1], "channels": 1, "size": 28}
 
 
-def _marabou(width: int) -> _Arch:
-    layers = (width, 4, 2, 0), (2 * width, 4, 2, 0)
-    return _convolutions(*layers, linear=[128, 64, 10])
+def _two(width: int, padding: int, linear: list[int]) -> _Arch:
+    layers = (width, 4, 2, padding), (2 * width, 4, 2, padding)
+    return _convolutions(*layers, linear=linear)
 
 
-_WIDE: Final = _convolutions((16, 4, 2, 1), (32, 4, 2, 1), linear=[100, 10])
-_SMALL: Final = _convolutions((16, 4, 2, 0), (32, 4, 2, 0), linear=[100, 10])
+_WIDE: Final = _two(16, 1, [100, 10])
+_SMALL: Final = _two(16, 0, [100, 10])
 
 _ARCHITECTURES: Final[dict[str, _Arch]] = {
     **{f"resnet-{n}": ("cifar-resnet", {"blocks": n}) for n in (3, 5, 7, 9)},
-    **{f"marabou-{width}": _marabou(width) for width in (8, 16, 32)},
+    **{f"marabou-{width}": _two(width, 0, [128, 64, 10]) for width in (8, 16, 32)},
     "resnet-2b": ("plain-resnet", {"width": 8, "planes": 16, "stages": 1}),
     "resnet-4b": ("plain-resnet", {"width": 16, "planes": 32, "stages": 2}),
     "wide": _WIDE,
@@ -170,6 +163,11 @@ _ARCHITECTURES: Final[dict[str, _Arch]] = {
     "lenet-gray": _gray(_lenet((32, 3, 1), (64, 3, 1), linear=[200, 10])),
 }
 
+
+def _bytes(*values: float) -> tuple[float, ...]:
+    return tuple(value / 255 for value in values)
+
+
 # Means and standard deviations, as each model was trained with.
 _NORMALIZATIONS: Final[dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
     "raw": ((0.0,), (1.0,)),
@@ -180,10 +178,7 @@ _NORMALIZATIONS: Final[dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] =
     "cifar": ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
     "eran": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     "oval": ((0.485, 0.456, 0.406), (0.225,) * 3),
-    "adv": (
-        (125.3 / 255, 123.0 / 255, 113.9 / 255),
-        (63.0 / 255, 62.1 / 255, 66.7 / 255),
-    ),
+    "adv": (_bytes(125.3, 123.0, 113.9), _bytes(63.0, 62.1, 66.7)),
 }
 
 # Each with the suffix of its files on this machine.
@@ -262,16 +257,9 @@ def _entry(line: str, sha256: str) -> PublicModel:
     dataset = name.partition("-")[0].replace("fashion", "fashion-mnist")
     repository, suffix = _SOURCES[source]
     return PublicModel(
-        name,
-        dataset,
-        *_ARCHITECTURES[arch],
-        *_NORMALIZATIONS[normalization],
-        float(accuracy),
-        repository,
-        path,
-        f"weights.{suffix}",
-        sha256,
-    )
+        name, dataset, *_ARCHITECTURES[arch], *_NORMALIZATIONS[normalization],
+        float(accuracy), repository, path, f"weights.{suffix}", sha256,
+    )  # fmt: skip
 
 
 _LINES: Final = _TABLE.splitlines()

@@ -64,10 +64,8 @@ def load_robustbench(
 
     Raises
     ------
-    ModuleNotFoundError
-        If RobustBench is not installed.
-    ValueError
-        If RobustBench knows no such model.
+    ModuleNotFoundError, ValueError
+        If RobustBench is not installed, or knows no such model.
     DataUnavailableError
         If there is no file and no download, or the file does not hold weights of
         this model: a web page, a download cut short, another sum.
@@ -85,11 +83,9 @@ def load_robustbench(
     folder = _model_directory(directory)
     ids = entry["gdrive_id"] if entry is not None else None
     base = folder / dataset / threat_folder / f"{name}.pt"
-    files = (
-        {base.with_name(f"{base.name}_m{i}.pt"): one for i, one in enumerate(ids)}
-        if isinstance(ids, list)
-        else {base: ids}
-    )
+    files = {base: ids}
+    if isinstance(ids, list):
+        files = {base.with_name(f"{base.name}_m{i}.pt"): x for i, x in enumerate(ids)}
     if sha256 is not None and len(files) > 1:
         raise ValueError(
             f"sha256: expected None, as {name} is an ensemble of {len(files)} files; "
@@ -177,11 +173,9 @@ def _check_weights(
         problem = "a file of weights that was cut short"
     elif head[:2] != b"PK" and head[:1] != b"\x80":
         problem = "not a file that torch.save wrote"
-    elif sha256 is not None and sha256_of(path) != sha256.lower():
-        problem = (
-            f"a file whose sha256 is {sha256_of(path)[:12]}..., where "
-            f"{sha256.lower()[:12]}... was expected"
-        )
+    elif sha256 is not None and (actual := sha256_of(path)) != sha256.lower():
+        wanted = f"{sha256.lower()[:12]}... was expected"
+        problem = f"a file whose sha256 is {actual[:12]}..., where {wanted}"
     else:
         return
     raise DataUnavailableError(
@@ -224,15 +218,12 @@ def _explained(
 
 
 def _resource_filename(package: str, name: str) -> str:
-    module = sys.modules[package]
-    assert module.__file__ is not None
-    return str(Path(module.__file__).parent / name)
+    return str(Path(sys.modules[package].__file__ or "").parent / name)
 
 
 def _module(name: str, **content: Any) -> None:
-    module = types.ModuleType(name)
+    sys.modules[name] = module = types.ModuleType(name)
     vars(module).update(content)
-    sys.modules[name] = module
 
 
 def _absent(name: str) -> bool:

@@ -82,11 +82,6 @@ def original_position(name: str) -> str:
     Ours are where their names say. `name` is one of :data:`POSITIONS`, and so is what
     is returned.
 
-    Raises
-    ------
-    ValueError
-        If there is no such position.
-
     Examples
     --------
     >>> original_position("center right"), original_position("upper left")
@@ -177,13 +172,7 @@ class Environment:
         return f"Environment({', '.join(shown)})"
 
     def levels(self, factor: str, shape: int) -> tuple[str, ...]:
-        """Return the levels of a factor that a digit can have, all equally probable.
-
-        Raises
-        ------
-        ValueError
-            If there is no such factor, or it is set for other digits only.
-        """
+        """Return the levels of a factor that a digit can have, all equally probable."""
         check_choice("factor", factor, FACTORS)
         choice: Choice = getattr(self, factor)
         if isinstance(choice, Mapping):
@@ -196,13 +185,7 @@ class Environment:
         return (choice,) if isinstance(choice, str) else tuple(choice)
 
     def changed(self, **levels: Choice) -> Environment:
-        """Return this environment with some factors at other levels.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there is no such factor, or no such level.
-        """
+        """Return this environment with some factors at other levels."""
         return replace(self, **levels)
 
     def differs_from(self, other: Environment) -> tuple[str, ...]:

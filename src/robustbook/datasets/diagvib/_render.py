@@ -60,9 +60,9 @@ def _columns() -> Array:
 
 def _blocks(
     random: np.random.RandomState,
-    *,
     height: float,
     width: float,
+    *,
     joint: float,
     running: bool,
     contrast: float,
@@ -73,26 +73,20 @@ def _blocks(
     course = np.floor(rows / height).astype(int)
     shift = np.where(course % 2 == 1, width / 2, 0.0) if running else 0.0
     number = np.floor((columns + shift) / width).astype(int)
-    inside = np.minimum.reduce(
-        [
-            rows % height,
-            height - rows % height,
-            (columns + shift) % width,
-            width - (columns + shift) % width,
-        ]
-    )
+    down, across = rows % height, (columns + shift) % width
+    inside = np.minimum.reduce([down, height - down, across, width - across])
     own = random.random_sample((course.max() + 1, number.max() + 1))[course, number]
     rise = np.clip((inside - joint) / 1.5, 0.0, 1.0)
     return rise * (1.0 + contrast * own) + 0.12 * _noise(random, (64, 64))
 
 
 def _tiles(random: np.random.RandomState) -> Array:
-    return _blocks(random, height=9, width=9, joint=0.8, running=False, contrast=0.9)
+    return _blocks(random, 9, 9, joint=0.8, running=False, contrast=0.9)
 
 
 def _bricks(random: np.random.RandomState) -> Array:
     grain = 0.5 * _noise(random, (128, 128))
-    wall = _blocks(random, height=6.4, width=16, joint=0.7, running=True, contrast=0.6)
+    wall = _blocks(random, 6.4, 16, joint=0.7, running=True, contrast=0.6)
     return wall + grain
 
 
@@ -148,11 +142,6 @@ def texture(name: str) -> Tensor:
         float32 in [0, 1]: 1 takes the dark end of the object's color, 0 the light
         end. "blank" is 0 everywhere.
 
-    Raises
-    ------
-    ValueError
-        If there is no such texture.
-
     Examples
     --------
     >>> bricks = texture("bricks")
@@ -188,10 +177,8 @@ def _digits_of(source: str, split: str) -> tuple[Tensor, ...]:
     for shape in range(data.num_classes):
         members = torch.nonzero(data.labels == shape)[:, 0]
         most = len(members) * 4 // 5
-        if split == "train":
-            members = members[:most]
-        elif split == "validation":
-            members = members[most:]
+        parts = {"train": slice(most), "validation": slice(most, None)}
+        members = members[parts.get(split, slice(None))]
         masks.append((255 * data.images[members, 0]).round().to(torch.uint8))
     return tuple(masks)
 
@@ -274,22 +261,16 @@ def render(scenes: Scenes, *, size: int, device: str, dtype: torch.dtype) -> Ten
         labels = scenes.labels[part].to(target)
         mask = masks[first[labels] + scenes.instances[part].to(target)]
         mask = mask.float().div_(255)
-        grain = mask * _crops(
-            textures,
-            scenes.levels["texture"][part].to(target),
-            scenes.crop[part].to(target),
-            side,
-        )
+        level, crop = scenes.levels["texture"][part], scenes.crop[part]
+        grain = mask * _crops(textures, level.to(target), crop.to(target), side)
         middle = scenes.position[part].to(target) * (size - 1)
         factor = scenes.scale[part].to(target) * unit
-        across = _linear_rows(side, size, middle[:, 0], factor)
+        across = _linear_rows(side, size, middle[:, 0], factor).transpose(1, 2)
         down = _linear_rows(side, size, middle[:, 1], factor)
-        across = across.transpose(1, 2)
         # Two layers: how much is covered, and how much of that is the dark end.
         layers = torch.stack([down @ mask @ across, down @ grain @ across], dim=1)
-        dark, light = colors_of(
-            scenes.hue[part].to(target), scenes.lightness[part].to(target)
-        )
+        hue, lightness = scenes.hue[part], scenes.lightness[part]
+        dark, light = colors_of(hue.to(target), lightness.to(target))
         mix = torch.stack([light - BACKGROUND, dark - light], dim=2)
         picture = torch.bmm(mix, layers.flatten(2)).add_(BACKGROUND)
         picture = picture.clamp_(0.0, 1.0).mul_(255).round_()

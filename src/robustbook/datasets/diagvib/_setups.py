@@ -10,12 +10,7 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_choice
-from robustbook.datasets.diagvib._factors import (
-    FACTORS,
-    Choice,
-    Environment,
-    Frozen,
-)
+from robustbook.datasets.diagvib._factors import FACTORS, Choice, Environment, Frozen
 
 
 @dataclass(frozen=True)
@@ -57,11 +52,8 @@ class Setup:
 
         Keys are such as "training 0", "validation 1F-MD 1" and "test 5".
         """
-        parts = {
-            "training": self.training,
-            **{f"validation {name}": pair for name, pair in self.validation.items()},
-            "test": self.tests,
-        }
+        validation = {f"validation {name}": x for name, x in self.validation.items()}
+        parts = {"training": self.training, **validation, "test": self.tests}
         return {
             f"{part} {k}": environment
             for part, environments in parts.items()
@@ -230,6 +222,9 @@ _LEARNED: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 def co_occurrence(setting: str) -> Tensor:
     """Return which digits occur with which levels of the learned factor.
 
+    Source: thesis, section C.2.2; PA paper, Figure 12. The tables of 3-CGO and ZSO are
+    pictures there: the third opportunity here completes the pattern of the first two.
+
     Parameters
     ----------
     setting : str
@@ -240,16 +235,6 @@ def co_occurrence(setting: str) -> Tensor:
     Tensor, shape (3, 3)
         Row i is the digit 7, 4 or 9, column j a level: true where they are seen
         together in training and validation.
-
-    Raises
-    ------
-    ValueError
-        If there is no such setting.
-
-    Notes
-    -----
-    Source: thesis, section C.2.2; PA paper, Figure 12. The tables of 3-CGO and ZSO are
-    pictures there: the third opportunity here completes the pattern of the first two.
 
     Examples
     --------
@@ -270,6 +255,9 @@ def co_occurrence(setting: str) -> Tensor:
 def opportunities(setting: str, *, factor: str = "hue") -> Setup:
     """Return the environments of Experiment 7: a factor that gives the class away.
 
+    Source: thesis, section C.2.2 and Table C.6, whose caption takes "CR" for "upper
+    left"; here it is "center right".
+
     Parameters
     ----------
     setting : str
@@ -289,11 +277,6 @@ def opportunities(setting: str, *, factor: str = "hue") -> Setup:
     ValueError
         If there is no such setting or factor.
 
-    Notes
-    -----
-    Source: thesis, section C.2.2 and Table C.6, whose caption takes "CR" for "upper
-    left"; here it is "center right".
-
     Examples
     --------
     >>> zgo = opportunities("ZGO")
@@ -310,29 +293,17 @@ def opportunities(setting: str, *, factor: str = "hue") -> Setup:
     def mapping(table: Tensor, levels: Sequence[tuple[str, ...]]) -> Choice:
         choice: dict[int, str | tuple[str, ...]] = {}
         for row, digit in enumerate(_DIGITS):
-            names = tuple(
-                source[column]
-                for source in levels
-                for column in range(3)
-                if table[row, column]
-            )
-            choice[digit] = names[0] if len(names) == 1 else names
+            names = [one[k] for one in levels for k in range(3) if table[row, k]]
+            choice[digit] = names[0] if len(names) == 1 else tuple(names)
         return choice
 
     base = Environment(hue="blue", lightness="bright", texture="tiles", scale="large")
-    training = tuple(
-        base.changed(**{factor: mapping(seen, [source])}) for source in sources
-    )
+    first, second = (base.changed(**{factor: mapping(seen, [one])}) for one in sources)
     novel = base.changed(**{factor: mapping(unseen, sources)})
     other = {"position": "center right", "scale": "small"}
     if factor == "position":
         other = {"scale": "small", "hue": "red"}
     both = base.changed(**{factor: mapping(seen, sources)})
     tests = (both, *_shifted(novel, **other, lightness="dark", texture="wood"))
-    return Setup(
-        name=f"opportunities-{factor}-{setting}",
-        shapes=_DIGITS,
-        training=training,
-        validation=Frozen({"ID": (training[0], training[1])}),
-        tests=tests,
-    )
+    name, pair = f"opportunities-{factor}-{setting}", (first, second)
+    return Setup(name, _DIGITS, pair, Frozen({"ID": pair}), tests)
