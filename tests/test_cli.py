@@ -453,6 +453,12 @@ def test_intervals_of_differences_of_rates_hold():
     assert 930 <= covered <= 985
 
 
+@pytest.mark.parametrize("option", ["--seed=0", "--device=cpu", "--engine=local:2"])
+def test_options_of_many_models_are_refused_with_four_files(compare, option):
+    said = f"{option.partition('=')[0]}: for a list of models; leave it out here"
+    assert failure(compare(*TWO, option)) == said
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -47,13 +47,8 @@ _Tol = Annotated[
     float, Option(help="Largest accepted gap to the upper bound, in nats.")
 ]
 _Key = Annotated[str | None, Option(help="Name of the logits in .npz files.")]
-_Json = Annotated[
-    bool,
-    Option(
-        "--json",
-        help='One JSON object; infinite numbers are "inf", undefined ones null.',
-    ),
-]
+_JSON = 'One JSON object; infinite numbers are "inf", undefined ones null.'
+_Json = Annotated[bool, Option("--json", help=_JSON)]
 
 
 def main() -> None:
@@ -110,18 +105,16 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_Version = Option(
+    "--version",
+    callback=_show_version,
+    is_eager=True,
+    help="Show the version and exit.",
+)
+
+
 @app.callback()
-def _common(
-    version: Annotated[
-        bool,
-        Option(
-            "--version",
-            callback=_show_version,
-            is_eager=True,
-            help="Show the version and exit.",
-        ),
-    ] = False,
-) -> None:
+def _common(version: Annotated[bool, _Version] = False) -> None:
     pass
 
 
@@ -190,27 +183,25 @@ def score(
     files = {"logits": clean, "shifted_logits": shifted}
     with _in_words(files | {"labels": labels, "prior": prior}):
         both, true, weights = _read(files, labels, prior, key, mapped=True)
+        takes_long = both[0].size > 2**26 and sys.stderr.isatty()
         agreement = posterior_agreement(
-            *both, prior=weights, tol=tol, progress=_takes_long(both[0])
+            *both, prior=weights, tol=tol, progress=takes_long
         )
         count = agreement.num_samples
         scores = {"same_answer_rate": round(count * (1 - agreement.mismatch)) / count}
         if true is not None:
             names = "accuracy", "shifted_accuracy"
-            scores |= dict(
-                zip(names, (_accuracy(own, true) for own in both), strict=True)
-            )
+            scores |= {n: _accuracy(x, true) for n, x in zip(names, both, strict=True)}
     if as_json:
         _print_json(_fields(agreement) | scores)
         return
-    _print_table(_agreement_lines(agreement, uniform=prior is None))
-    _print_table(
-        [(_RATES[name], f"{scores[name]:.4f}") for name in _RATES if name in scores]
-    )
+    rates = [(_RATES[name], f"{scores[name]:.4f}") for name in _RATES if name in scores]
+    _print_table([*_agreement_lines(agreement, uniform=prior is None), *rates])
 
 
 @app.command()
 def compare(
+    context: typer.Context,
     files: Annotated[
         list[Path],
         Argument(
@@ -244,7 +235,7 @@ def compare(
     robustbook compare models.txt --data digits:test --images 50
     """
     if len(files) == 1 and files[0].suffix == ".txt":
-        _refuse("four files of logits", labels=labels, prior=prior, key=key)
+        _refuse(context, "four files of logits", "labels", "prior", "tol", "key")
         with _in_words(), _going_on():
             if data is None:
                 raise ValueError("--data: expected images to measure the models on")
@@ -261,32 +252,30 @@ def compare(
             status=2,
         )
     _refuse(
-        "a list of models",
-        data=data, images=images, eps=eps, sigma=sigma, skip=skip,
+        context, "a list of models", "data", "images", "eps", "sigma", "skip", "seed",
+        "device", "engine",
     )  # fmt: skip
     from robustbook._comparison import compare_models
 
-    clean_a, shifted_a, clean_b, shifted_b = files
-    named = {
-        "logits_a": clean_a, "shifted_a": shifted_a,
-        "logits_b": clean_b, "shifted_b": shifted_b,
-    }  # fmt: skip
+    arguments = ("logits_a", "shifted_a", "logits_b", "shifted_b")
+    named = dict(zip(arguments, files, strict=True))
     with _in_words(named | {"labels": labels, "prior": prior}):
         logits, true, weights = _read(named, labels, prior, key)
         first, second = (logits[0], logits[1]), (logits[2], logits[3])
         comparison = compare_models(first, second, true, prior=weights, tol=tol)
-    names = [(clean_a, shifted_a), (clean_b, shifted_b)]
+    names = [(files[0], files[1]), (files[2], files[3])]
     if as_json:
         _print_json(_comparison_fields(comparison, names))
         return
     _print_table(_comparison_lines(comparison, names), width=26)
 
 
-def _refuse(kind: str, **given: Any) -> None:
+def _refuse(context: typer.Context, kind: str, *options: str) -> None:
     """Refuse options that would be passed over."""
-    for name, value in given.items():
-        if value is not None:
-            _fail(f"--{name}: for {kind}; leave it out here", status=2)
+    for option in options:
+        source = context.get_parameter_source(option)
+        if source is not None and source.name != "DEFAULT":
+            _fail(f"--{option}: for {kind}; leave it out here", status=2)
 
 
 def _swept(engine: str, **asked: Any) -> Sweep:
@@ -312,14 +301,6 @@ def _going_on() -> Iterator[None]:
             "from there",
             status=130,
         )
-
-
-#: Entries of an array whose evaluations take seconds.
-_MANY = 2**26
-
-
-def _takes_long(logits: Any) -> bool:
-    return sys.stderr.isatty() and logits.size > _MANY
 
 
 def _accuracy(logits: Any, labels: Any) -> float:
@@ -351,9 +332,8 @@ def _read(
             "--key: expected an .npz file, in which arrays have names, got "
             f"{', '.join(dict.fromkeys(map(str, paths)))}; leave --key out"
         )
-    logits = [
-        read_array(path, key=key, default="logits", mapped=mapped) for path in paths
-    ]
+    options: dict[str, Any] = {"key": key, "default": "logits", "mapped": mapped}
+    logits = [read_array(path, **options) for path in paths]
     for path, array in dict(zip(paths, logits, strict=True)).items():
         if array.ndim == 2 and array.size and _are_probabilities(array):
             _say(
@@ -460,6 +440,7 @@ def _print_table(lines: _Lines, *, width: int = 28) -> None:
 
 @app.command()
 def report(
+    context: typer.Context,
     model: Annotated[
         str,
         Argument(
@@ -513,6 +494,7 @@ def report(
             for name, why in sweep.failures.items():
                 _say(f"{name}: not measured: {why}")
             return
+        _refuse(context, "a list of models", "engine")
         from robustbook.report import Request, make
 
         if ":" in model and not model.startswith("robustbench:"):

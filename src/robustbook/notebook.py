@@ -28,11 +28,6 @@ _MINUS = re.compile(r"`[^`]*`|\$[^$]*\$|(?<![\w\-−$`])-(?=[\d.∞]|inf)")
 def check_profile(profile: str) -> None:
     """Refuse a profile that no chapter has.
 
-    Raises
-    ------
-    ValueError
-        If it is neither "quick" nor "full".
-
     Examples
     --------
     >>> check_profile("fast")
@@ -47,11 +42,8 @@ def check_profile(profile: str) -> None:
 def say(sentence: str) -> None:
     """Show a sentence with the numbers of this run.
 
-    Parameters
-    ----------
-    sentence : str
-        Markdown, one paragraph or more; formulas between dollar signs. A hyphen before
-        a number becomes a minus sign.
+    It is Markdown, one paragraph or more; formulas stand between dollar signs. A hyphen
+    before a number becomes a minus sign.
 
     Examples
     --------
@@ -110,11 +102,6 @@ def show_table(frame: pd.DataFrame, digits: int = 2, *, index: bool = True) -> N
     index : bool, default True
         Whether the first column is the index.
 
-    Raises
-    ------
-    ValueError
-        If there are no rows, or several rows of column names.
-
     Examples
     --------
     >>> import pandas as pd
@@ -139,27 +126,14 @@ def show_table(frame: pd.DataFrame, digits: int = 2, *, index: bool = True) -> N
 def record(name: str, value: Any) -> None:
     """Keep a number in the notebook, unseen, for what quotes it, as the claims ledger.
 
-    Parameters
-    ----------
-    name : str
-        What it is quoted by, ``{glue:text}`name:.2f```.
-    value : int, float or str
-        What is kept.
-
-    Raises
-    ------
-    ValueError
-        If it could not be quoted.
+    It is quoted by its name, ``{glue:text}`name:.2f```.
 
     Examples
     --------
     >>> record("answer", 42)  # outside a notebook nothing is kept
     """
-    shell = sys.modules.get("IPython")
-    if shell is None or shell.get_ipython() is None:
+    if not _in_notebook():
         return
-    from IPython.display import display
-
     # As papermill's scrapbook has it.
     prefix = "application/papermill.record/"
     if hasattr(value, "item"):  # NumPy's and torch's numbers
@@ -167,7 +141,7 @@ def record(name: str, value: Any) -> None:
     if not re.fullmatch(r"[\w-]+", name) or not isinstance(value, int | float | str):
         raise ValueError(f"expected a name and a number or text, got {name}: {value!r}")
     metadata = {"scrapbook": {"name": name, "mime_prefix": prefix}}
-    display({f"{prefix}text/plain": repr(value)}, raw=True, metadata=metadata)
+    _display({f"{prefix}text/plain": repr(value)}, metadata)
 
 
 def _signed(text: str) -> str:
@@ -186,11 +160,19 @@ def _cell(value: Any, digits: int) -> str:
 
 
 def _show(text: str, metadata: dict[str, Any] | None = None) -> None:
-    shell = sys.modules.get("IPython")
-    if shell is None or shell.get_ipython() is None:
+    if not _in_notebook():
         print(text)
         return
+    bundle = {"text/markdown": text, "text/plain": text}
+    _display(bundle, metadata or {})
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules.get("IPython")
+    return shell is not None and shell.get_ipython() is not None
+
+
+def _display(bundle: dict[str, str], metadata: dict[str, Any]) -> None:
     from IPython.display import display
 
-    bundle = {"text/markdown": text, "text/plain": text}
-    display(bundle, raw=True, metadata=metadata or {})
+    display(bundle, raw=True, metadata=metadata)

@@ -44,19 +44,11 @@ __all__ = [
 #: The palette of Okabe and Ito (2008), which people with any of the common
 #: forms of color blindness can tell apart. The yellow is left for fills: it is
 #: too light for a line on white.
-PALETTE: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "black": "#000000",
-        "orange": "#E69F00",
-        "sky": "#56B4E9",
-        "green": "#009E73",
-        "yellow": "#F0E442",
-        "blue": "#0072B2",
-        "vermilion": "#D55E00",
-        "purple": "#CC79A7",
-        "gray": "#666666",
-    }
-)
+PALETTE: Final[Mapping[str, str]] = MappingProxyType({
+    "black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "green": "#009E73",
+    "yellow": "#F0E442", "blue": "#0072B2", "vermilion": "#D55E00",
+    "purple": "#CC79A7", "gray": "#666666",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -127,19 +119,19 @@ _LOOKS: Final = {
     "oval_wide_kw": _Look("purple", "P", "wide CNN, KW"),
 }
 
-#: One color for each role and each model.
-COLORS: Final[Mapping[str, str]] = MappingProxyType(
-    {name: PALETTE[look.color] for name, look in _LOOKS.items()}
-)
+
+def _looks(part: str) -> Mapping[str, str]:
+    values = {name: getattr(look, part) for name, look in _LOOKS.items()}
+    return MappingProxyType({name: value for name, value in values.items() if value})
+
 
 #: One marker for each model, and for the roles that are drawn as points.
-MARKERS: Final[Mapping[str, str]] = MappingProxyType(
-    {name: look.marker for name, look in _LOOKS.items() if look.marker}
-)
-
+MARKERS: Final = _looks("marker")
 #: What a model is called in legends and tables.
-LABELS: Final[Mapping[str, str]] = MappingProxyType(
-    {name: look.label for name, look in _LOOKS.items() if look.label}
+LABELS: Final = _looks("label")
+#: One color for each role and each model.
+COLORS: Final[Mapping[str, str]] = MappingProxyType(
+    {name: PALETTE[color] for name, color in _looks("color").items()}
 )
 
 _SETS: Final = {
@@ -162,11 +154,6 @@ def color_of(name: str) -> str:
         A role ("clean", "pa", ...) or a model name ("digits-cnn-s3"). A model
         behind a defense ("digits-cnn-s3+jpeg-rs") has the color of the defense.
 
-    Raises
-    ------
-    KeyError
-        If no color is reserved for the name.
-
     Examples
     --------
     >>> color_of("digits-cnn-s3") == COLORS["cnn"]
@@ -187,9 +174,7 @@ def marker_of(name: str) -> str:
 
 
 def label_of(name: str) -> str:
-    """Return the name of a model for legends and tables, as :func:`color_of`.
-
-    Or that of a data set.
+    """Return what a model, or a data set, is called in legends and tables.
 
     Examples
     --------
@@ -223,46 +208,29 @@ def style_parameters() -> dict[str, Any]:
     with extra("plot"):
         from cycler import cycler
 
+    white = ("axes.facecolor", "figure.facecolor", "savefig.facecolor")
     return {
         # At this width letters are 9 px high on a telephone, 350 px wide.
         "figure.figsize": (5.8, 3.6),
-        "figure.dpi": 144,
-        "figure.facecolor": "white",
+        "figure.dpi": 144, "savefig.dpi": 144, "savefig.bbox": "tight",
         "figure.constrained_layout.use": True,
-        "figure.titlesize": 13,
-        "savefig.dpi": 144,
-        "savefig.facecolor": "white",
-        "savefig.bbox": "tight",
-        "axes.facecolor": "white",
-        "axes.edgecolor": "#444444",
-        "axes.labelcolor": "#222222",
-        "axes.labelsize": 12,
-        "axes.titlesize": 12.5,
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.grid": True,
-        "axes.axisbelow": True,
+        **dict.fromkeys(white, "white"),
+        "axes.edgecolor": "#444444", "axes.labelcolor": "#222222",
+        "xtick.color": "#444444", "ytick.color": "#444444",
+        "axes.spines.top": False, "axes.spines.right": False,
+        "axes.titlelocation": "left", "axes.axisbelow": True,
         "axes.prop_cycle": cycler(color=[PALETTE[name] for name in _CYCLE]),
-        "grid.color": "#E2E2E2",
-        "grid.linewidth": 0.8,
-        "font.family": "sans-serif",
-        "font.sans-serif": ["DejaVu Sans"],
-        "font.size": 12,
+        "axes.grid": True, "grid.color": "#E2E2E2", "grid.linewidth": 0.8,
+        "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"],
         "mathtext.fontset": "dejavusans",
-        "legend.fontsize": 11,
-        "legend.frameon": False,
-        "lines.linewidth": 2.0,
-        "lines.markersize": 6.0,
-        "errorbar.capsize": 3.0,
-        "xtick.labelsize": 11,
-        "ytick.labelsize": 11,
-        "xtick.color": "#444444",
-        "ytick.color": "#444444",
-        "image.cmap": "gray_r",
-        "image.interpolation": "nearest",
+        "font.size": 12, "axes.labelsize": 12, "axes.titlesize": 12.5,
+        "figure.titlesize": 13, "legend.fontsize": 11,
+        "xtick.labelsize": 11, "ytick.labelsize": 11,
+        "legend.frameon": False, "errorbar.capsize": 3.0,
+        "lines.linewidth": 2.0, "lines.markersize": 6.0,
+        "image.cmap": "gray_r", "image.interpolation": "nearest",
         "svg.hashsalt": "robustbook",
-    }
+    }  # fmt: skip
 
 
 def use_style() -> None:
@@ -328,9 +296,7 @@ def band(
         Abscissae, values, and half widths of the band. `err` may be one number, or
         of shape (2, n) for widths below and above, as ``Axes.errorbar`` takes them.
     color, label, marker, **line
-        Of the line, as ``Axes.plot`` takes them.
-    alpha : float, default 0.2
-        Opacity of the band.
+        Of the line, as ``Axes.plot`` takes them; `alpha` is the band's opacity.
 
     Examples
     --------
@@ -372,8 +338,7 @@ def mark_maximum(
     label, color : str
         What to write, and the color of the mark and the words.
     offset : (float, float), default (10, 10)
-        Place of the words, in points from the mark. Words to the left of the
-        mark end there; words to the right begin there.
+        Place of the words, in points from the mark.
 
     Examples
     --------
@@ -415,11 +380,8 @@ def image_grid(
 
     Raises
     ------
-    ValueError
-        If the images have another shape, or the labels another number, or
-        `columns` is less than 1.
-    TypeError
-        If the images are integers other than uint8.
+    TypeError, ValueError
+        If the images have another type or shape, or the labels another number.
 
     Examples
     --------
@@ -432,20 +394,14 @@ def image_grid(
     pixels = _pixels("images", images)
     plt = _pyplot(columns)
     rows = -(-len(pixels) // columns)
-    for name, labels, expected in (
-        ("titles", titles, len(pixels)),
-        ("row_labels", row_labels, rows),
-    ):
+    wanted = {"titles": (titles, len(pixels)), "row_labels": (row_labels, rows)}
+    for name, (labels, expected) in wanted.items():
         if labels is not None and len(labels) != expected:
             raise ValueError(f"{name}: expected {expected} labels, got {len(labels)}")
     extra_height = 0.3 if titles is not None else 0.05
-    left = 1.1 if row_labels is not None else 0.0
-    fig, axes = plt.subplots(
-        rows,
-        columns,
-        figsize=(columns * size + left, rows * (size + extra_height)),
-        squeeze=False,
-    )
+    width = columns * size + (1.1 if row_labels is not None else 0.0)
+    figsize = (width, rows * (size + extra_height))
+    fig, axes = plt.subplots(rows, columns, figsize=figsize, squeeze=False)
     for index, ax in enumerate(axes.flat):
         if index >= len(pixels):
             ax.remove()
@@ -471,8 +427,7 @@ def image_rows(
     rows : sequence of (str, sequence of str, images)
         For each group: its name, a title for each image, and the images.
     columns, size
-        As :func:`image_grid`, which raises the same exceptions; a larger group goes on
-        in the next row.
+        As for :func:`image_grid`; a larger group goes on in the next row.
 
     Examples
     --------

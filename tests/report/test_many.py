@@ -164,6 +164,7 @@ def test_lists_that_are_none_are_refused(tmp_path, text, said):
         (["report", "models.txt", "--out=p.html", "--minutes=1"], "--minutes: for one"),
         (["compare", "models.txt", "b.npy"], "expected four files"),
         (["compare", "models.txt", "--labels=y.npy"], "--labels: for four files"),
+        (["compare", "models.txt", "--tol=0.1"], "--tol: for four files"),
         (["compare", "a", "b", "c", "d"], "--data: for a list of models"),
         (["report", "none.txt", "--out=p.html"], "none.txt: expected a text file"),
     ],

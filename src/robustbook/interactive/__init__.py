@@ -29,15 +29,7 @@ new vega.View(vega.parse({spec}), {{ renderer: "svg", container: "#{name}" }}).r
 
 @dataclass(frozen=True, eq=False)
 class InteractiveFigure:
-    """A Vega specification that notebooks and the book's pages show.
-
-    Attributes
-    ----------
-    name : str
-        Of the figure on its page: letters and hyphens.
-    spec : dict
-        The specification, version 5 of Vega.
-    """
+    """A specification of Vega 5, and its name on a page: letters and hyphens."""
 
     name: str
     spec: dict[str, Any]
@@ -47,10 +39,7 @@ class InteractiveFigure:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """Vega's own format; in Colab a page with a script, too."""
-        bundle = {
-            "application/vnd.vega.v5+json": self.spec,
-            "text/plain": repr(self),
-        }
+        bundle = {"application/vnd.vega.v5+json": self.spec, "text/plain": repr(self)}
         if "google.colab" in sys.modules:
             # In JSON, "</" only occurs in a string, where "<\\/" says the same.
             spec = json.dumps(self.spec, ensure_ascii=False).replace("</", "<\\/")

@@ -85,11 +85,6 @@ def read_images(source: str | Path) -> Images:
         floating-point (N, C, H, W) in [0, 1], or uint8 (N, H, W, C) or (N, C, H, W)
         with one channel or three, which is divided by 255.
 
-    Returns
-    -------
-    Images
-        All of them.
-
     Raises
     ------
     ValueError

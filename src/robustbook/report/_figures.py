@@ -7,7 +7,6 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,15 +19,7 @@ from robustbook._checks.extras import extra
 from robustbook.average_case import Robustness
 from robustbook.lenses import ThreeLenses
 from robustbook.margins import InputMargins
-from robustbook.report._words import (
-    OFTEN,
-    Z,
-    bound,
-    fragile,
-    lowest,
-    percent,
-    shift_name,
-)
+from robustbook.report import _words as words
 from robustbook.style import style_parameters
 
 if TYPE_CHECKING:
@@ -50,17 +41,13 @@ _COLORS: Final = {
 _POINTS: Final = 240
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure of the page: above it, below it, and an element of HTML."""
-
-    title: str
-    caption: str
-    svg: str
+#: A dashed line, at what a value is compared with.
+_DASHED: Final = {"color": _COLORS["muted"], "lw": 1.2, "ls": (0, (4, 3))}
+_CROSSES: Final = {"mew": 0.6, "mec": _COLORS["paper"]}
 
 
-def figures(lenses: ThreeLenses) -> list[Figure]:
-    """One figure for each lens that was measured."""
+def figures(lenses: ThreeLenses) -> list[dict[str, str]]:
+    """Title, caption and SVG of a figure for each lens that was measured."""
     return [
         *([_agreements(lenses)] if lenses.agreements else []),
         *([_survival(lenses, lenses.robustness)] if lenses.robustness else []),
@@ -71,18 +58,18 @@ def figures(lenses: ThreeLenses) -> list[Figure]:
 # --- agreement under each shift ---------------------------------------------------
 
 
-def _agreements(lenses: ThreeLenses) -> Figure:
+def _agreements(lenses: ThreeLenses) -> dict[str, str]:
     most = math.log(lenses.num_classes)
     names = list(lenses.agreements)
     agreements = lenses.agreements.values()
     values = np.array([agreement.pa for agreement in agreements])
-    errors = np.nan_to_num([Z * one.standard_error for one in agreements])
+    errors = np.nan_to_num([words.Z * one.standard_error for one in agreements])
     hard = np.array([agreement.hard_part for agreement in agreements])
     low = max(0.0, min((values - errors).min(), hard.min()))
     rows = np.arange(len(names))[::-1]
 
     def draw(ax: Axes) -> None:
-        ax.axvline(most, color=_COLORS["muted"], lw=1.2, ls=(0, (4, 3)))
+        ax.axvline(most, **_DASHED)
         ax.annotate(
             "log K", (most, 1), xycoords=("data", "axes fraction"), xytext=(0, 3),
             textcoords="offset points", ha="center", color=_COLORS["muted"],
@@ -95,7 +82,7 @@ def _agreements(lenses: ThreeLenses) -> Figure:
             values, rows, xerr=errors, fmt="o", ms=6.5, color=_COLORS["blue"],
             label="PA", zorder=3,
         )  # fmt: skip
-        ax.set_yticks(rows, [shift_name(name) for name in names])
+        ax.set_yticks(rows, [words.shift_name(name) for name in names])
         ax.set_ylim(-0.6, len(names) - 0.4)
         room = 0.06 * (most - low) or 0.1
         ax.set_xlim(max(0.0, low - room) if low > 0 else -room, most + room)
@@ -111,20 +98,20 @@ def _agreements(lenses: ThreeLenses) -> Figure:
     title = "What each shift leaves of agreement"
     alternative = (
         f"{title}. Posterior Agreement under {len(names)} shifts lies between "
-        f"{values.min():.2f} nats ({shift_name(worst)}) and {values.max():.2f}; "
+        f"{values.min():.2f} nats ({words.shift_name(worst)}) and {values.max():.2f}; "
         f"log K is {most:.2f}."
     )
     caption = (
         "Dots: Posterior Agreement with 95 % intervals. Diamonds: its hard part, from "
         "the predictions alone. Dashed: as much as there can be."
     )
-    return Figure(title, caption, _svg(draw, "a", alternative))
+    return {"title": title, "caption": caption, "svg": _svg(draw, "a", alternative)}
 
 
 # --- average-case robustness of each image -----------------------------------------
 
 
-def _survival(lenses: ThreeLenses, robustness: Robustness) -> Figure:
+def _survival(lenses: ThreeLenses, robustness: Robustness) -> dict[str, str]:
     order = torch.argsort(robustness.probability, stable=True)
     total = len(order)
     places = np.unique(np.geomspace(1, total, min(total, _POINTS)).round().astype(int))
@@ -134,15 +121,14 @@ def _survival(lenses: ThreeLenses, robustness: Robustness) -> Figure:
     correct = lenses.correct
 
     def draw(ax: Axes) -> None:
-        ax.axhline(OFTEN, color=_COLORS["muted"], lw=1.2, ls=(0, (4, 3)))
+        ax.axhline(words.OFTEN, **_DASHED)
         ax.fill_between(places, low, high, color=_COLORS["blue"], alpha=0.22, lw=0)
         ax.plot(places, probability, color=_COLORS["blue"], lw=1.8)
         if correct is not None:
             wrong = ~correct[chosen].numpy()
             ax.plot(
-                places[wrong], probability[wrong], "X", ms=6.5, mew=0.6,
-                mfc=_COLORS["orange"], mec=_COLORS["paper"], label="misclassified",
-                zorder=3,
+                places[wrong], probability[wrong], "X", ms=6.5, **_CROSSES,
+                mfc=_COLORS["orange"], label="misclassified", zorder=3,
             )  # fmt: skip
             if wrong.any():
                 ax.legend(loc="lower right", handletextpad=0.2)
@@ -153,14 +139,14 @@ def _survival(lenses: ThreeLenses, robustness: Robustness) -> Figure:
         ax.set_xticks([], minor=True)
         ax.set_xlim(0.9, 1.1 * total)
         ax.set_ylim(-0.03, 1.03)
-        ax.set_xlabel("images, the most fragile first")
+        ax.set_xlabel("images, the most words.fragile first")
         ax.set_ylabel("survives noise")
 
-    count = int(fragile(lenses).sum())
-    least = float(robustness.probability.min())
+    count = int(words.fragile(lenses).sum())
+    least = words.percent(float(robustness.probability.min()))
     title = "How often each prediction survives noise"
     alternative = (
-        f"{title}, images in rising order, from {percent(least)}. {count} of {total} "
+        f"{title}, images in rising order, from {least}. {count} of {total} "
         "are below nine times in ten."
     )
     marks = " Crosses: misclassified without noise." if correct is not None else ""
@@ -168,13 +154,13 @@ def _survival(lenses: ThreeLenses, robustness: Robustness) -> Figure:
         f"Estimates from {lenses.settings.noise_samples} noisy copies each, with 95 % "
         f"intervals. Dashed: nine times in ten.{marks}"
     )
-    return Figure(title, caption, _svg(draw, "b", alternative))
+    return {"title": title, "caption": caption, "svg": _svg(draw, "b", alternative)}
 
 
 # --- the two margins ---------------------------------------------------------------
 
 
-def _margins(lenses: ThreeLenses, margins: InputMargins) -> Figure:
+def _margins(lenses: ThreeLenses, margins: InputMargins) -> dict[str, str]:
     free = lenses.logit_margins[lenses.measured].numpy()
     measured = margins.margins.double().cpu().numpy()
     finite = np.isfinite(measured)
@@ -187,12 +173,12 @@ def _margins(lenses: ThreeLenses, margins: InputMargins) -> Figure:
             (finite & brittle, "orange", "X"),
         ):
             ax.plot(
-                free[chosen], measured[chosen], marker, ms=5.5, mew=0.6,
-                mfc=_COLORS[color], mec=_COLORS["paper"], alpha=0.85,
+                free[chosen], measured[chosen], marker, ms=5.5, **_CROSSES,
+                mfc=_COLORS[color], alpha=0.85,
             )  # fmt: skip
-        ax.axhline(eps, color=_COLORS["muted"], lw=1.2, ls=(0, (4, 3)))
+        ax.axhline(eps, **_DASHED)
         ax.annotate(
-            f"ε = {bound(eps)}", (1, eps), xycoords=("axes fraction", "data"),
+            f"ε = {words.bound(eps)}", (1, eps), xycoords=("axes fraction", "data"),
             xytext=(0, 3), textcoords="offset points", ha="right",
             color=_COLORS["muted"],
         )  # fmt: skip
@@ -217,7 +203,7 @@ def _margins(lenses: ThreeLenses, margins: InputMargins) -> Figure:
         f"units where a pixel lies in [0, 1].{shown} Crosses: a change within ε was "
         f"found.{left_out}"
     )
-    return Figure(title, caption, _svg(draw, "c", alternative))
+    return {"title": title, "caption": caption, "svg": _svg(draw, "c", alternative)}
 
 
 # --- SVG ---------------------------------------------------------------------------
@@ -282,42 +268,25 @@ SHOWN: Final = 8
 SIDE: Final = 96
 
 
-@dataclass(frozen=True)
-class Thumbnail:
-    """One image: a PNG as data URI, and in words what it is and how fragile."""
-
-    source: str
-    alternative: str
-    says: str
-    score: str
-    wrong: bool
-
-
-@dataclass(frozen=True)
-class Row:
-    """The most fragile images by one lens, and what the number below each is."""
-
-    title: str
-    explanation: str
-    thumbnails: list[Thumbnail]
-
-
 def fragile_rows(
     lenses: ThreeLenses, images: Tensor, positions: Sequence[int]
-) -> list[Row]:
-    """The most fragile of the images (N, C, H, W) by each lens that was measured."""
+) -> list[dict[str, Any]]:
+    """The most words.fragile of the images (N, C, H, W) by each lens that was measured.
+
+    Of each lens its name, what the number below each image is, and the images.
+    """
     scores = lenses.scores()
     rows = []
 
     def add(title: str, explanation: str, score: Tensor, form: str) -> None:
-        thumbnails = [
-            _thumbnail(
-                lenses, images[place], place, positions[place],
-                form.format(float(score[place])).replace("-", "−").replace("inf", "∞"),
-            )
-            for place in lowest(score, SHOWN)
-        ]  # fmt: skip
-        rows.append(Row(title, explanation, thumbnails))
+        thumbnails = []
+        for place in words.lowest(score, SHOWN):
+            number = form.format(float(score[place]))
+            number = number.replace("-", "−").replace("inf", "∞")
+            shown = _thumbnail(lenses, images[place], place, positions[place])
+            thumbnails.append(shown | {"score": number})
+        row = {"title": title, "explanation": explanation, "thumbnails": thumbnails}
+        rows.append(row)
 
     if lenses.agreements:
         each = [one.per_sample for one in lenses.agreements.values()]
@@ -338,7 +307,7 @@ def fragile_rows(
         add(
             "Margins",
             f"input margin in steps of 1/255, of the {len(lenses.measured)} measured; "
-            f"ε is {bound(lenses.settings.eps)}",
+            f"ε is {words.bound(lenses.settings.eps)}",
             scores["input margin"] * 255,
             "{:.1f}",
         )
@@ -346,8 +315,9 @@ def fragile_rows(
 
 
 def _thumbnail(
-    lenses: ThreeLenses, image: Tensor, place: int, number: int, score: str
-) -> Thumbnail:
+    lenses: ThreeLenses, image: Tensor, place: int, number: int
+) -> dict[str, Any]:
+    """A PNG as data URI, and in words what it is."""
     predicted = int(lenses.logits[place].argmax())
     says, wrong = f"says {predicted}", False
     alternative = f"Image {number}, predicted class {predicted}"
@@ -357,7 +327,8 @@ def _thumbnail(
         alternative += f", true class {true}"
         if wrong:
             says += f", is {true}"
-    return Thumbnail(_png(image), f"{alternative}.", says, score, wrong)
+    shown = {"source": _png(image), "alternative": f"{alternative}."}
+    return {**shown, "says": says, "wrong": wrong}
 
 
 def _png(image: Tensor) -> str:

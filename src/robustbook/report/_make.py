@@ -30,8 +30,8 @@ from robustbook.report._request import Request, check_fit
 #: Images where neither their number nor the time is asked for.
 IMAGES: Final = 200
 
-#: Seconds after which an interrupted report is no longer gone on with: a month.
-_ABANDONED: Final = 30 * 24 * 3600.0
+#: Seconds that what was measured is kept for who goes on with it: a month.
+_KEPT: Final = 30 * 24 * 3600.0
 
 
 def make(request: Request) -> float:
@@ -65,10 +65,8 @@ def make(request: Request) -> float:
             _say("going on from what was measured before it was interrupted")
         lenses = three_lenses(
             model, chosen.images, chosen.labels, eps=eps, sigma=sigma,
-            severity=request.severity, attack_steps=request.attack_steps,
-            noise_samples=request.noise_samples, margin_images=forecast.margin_images,
-            skip=request.skip, seed=request.seed, batch_size=forecast.part,
-            checkpoint=folder,
+            margin_images=forecast.margin_images, batch_size=forecast.part,
+            checkpoint=folder, **request.measuring,
         )  # fmt: skip
     seconds = time.monotonic() - started + earlier.seconds
     page = Report(
@@ -106,11 +104,18 @@ def _folder(request: Request, model: nn.Module, chosen: Images) -> Path:
     key = [asked, versions(), model_sum(model), tensor_sum(chosen.images)]
     text = json.dumps(key, sort_keys=True).encode()
     reports = cache_directory() / "reports"
-    for left in reports.glob("*"):
-        # What nobody went on with.
-        if time.time() - left.stat().st_mtime > _ABANDONED:
-            shutil.rmtree(left, ignore_errors=True)
+    drop_old(reports)
     return reports / hashlib.sha256(text).hexdigest()[:32]
+
+
+def drop_old(folder: Path) -> None:
+    """Remove what nobody went on with."""
+    for left in folder.glob("*"):
+        if time.time() - left.stat().st_mtime > _KEPT:
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
 
 
 def _forecast(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,8 +21,8 @@ from robustbook.lenses import ThreeLenses, three_lenses
 from robustbook.models import load_model
 from robustbook.report import _words as words
 from robustbook.report._data import read_images
-from robustbook.report._make import IMAGES, naming
-from robustbook.report._page import template, versions, write_files
+from robustbook.report._make import IMAGES, drop_old, naming
+from robustbook.report._page import template, with_versions, write_files
 from robustbook.report._request import EPS, SIGMA, Request, check_fit, parse_bound
 
 #: Names the format of the numbers.
@@ -31,9 +30,6 @@ FORMAT: Final = "robustbook many 1"
 
 #: Images that are measured at once: so much is lost by an interruption.
 _PART: Final = 64
-
-#: Seconds that what was measured is kept for a list that has grown: a month.
-_KEPT: Final = 30 * 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -83,9 +79,7 @@ class Sweep:
         if Path(request.data).is_file():
             request = replace(request, data=str(Path(request.data).resolve()))
         folder = cache_directory() / "many"
-        for left in folder.glob("*"):
-            if time.time() - left.stat().st_mtime > _KEPT:
-                left.unlink(missing_ok=True)
+        drop_old(folder)
         calls = [partial(_measured, request, model, folder) for model in models]
         lenses: dict[str, ThreeLenses] = {}
         failures: dict[str, str] = {}
@@ -109,7 +103,7 @@ class Sweep:
             "settings": f"ε = {words.bound(settings.eps)}, PGD with "
             f"{settings.attack_steps} steps; corruptions at severity "
             f"{settings.severity}; σ = {settings.sigma:g}; seed {settings.seed}",
-            "with": ", ".join(f"{name} {v}" for name, v in versions().items()),
+            "with": with_versions(),
         }
         return cls(models, tuple(_measures(lenses)), failures, header)
 
@@ -208,16 +202,14 @@ def _measured(
     chosen = read_images(request.data).draw(request.images or IMAGES, seed=request.seed)
     model = load_model(name, device=request.place).eval()
     check_fit(model, chosen, name)
+    # The same for all, whatever they were trained with.
+    eps = parse_bound(request.eps) if request.eps else EPS
     with naming(name), warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("default")
         measured = three_lenses(
-            model, chosen.images, chosen.labels,
-            # The same for all, whatever they were trained with.
-            eps=parse_bound(request.eps) if request.eps else EPS,
-            sigma=request.sigma or SIGMA, severity=request.severity,
-            attack_steps=request.attack_steps, noise_samples=request.noise_samples,
-            margin_images=request.margin_images, skip=request.skip, seed=request.seed,
-            batch_size=_PART, checkpoint=folder, progress=False,
+            model, chosen.images, chosen.labels, eps=eps, sigma=request.sigma or SIGMA,
+            margin_images=request.margin_images, batch_size=_PART, checkpoint=folder,
+            progress=False, **request.measuring,
         )  # fmt: skip
     return measured, [_reason("model", one.message) for one in remarks]
 

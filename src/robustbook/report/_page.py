@@ -39,6 +39,8 @@ _NUMBERS: Final = re.compile(
     r'<script type="application/json" id="numbers">(.*?)</script>', re.DOTALL
 )
 
+_NAMES: Final = ("model", "data", "date", "device")
+
 #: Fits the frame in a notebook to its page, and takes over the theme of the site.
 _FIT: Final = (
     "const outer = document.documentElement, "
@@ -64,23 +66,17 @@ class Report:
         The images, to show the most fragile ones: one channel or three.
     positions : sequence of int or Tensor, optional
         Numbers of the images for the reader; else 0, 1, 2, …
-    model, data : str
-        What they are called.
-    date : str, optional
-        When, as it is to be read. Without it two pages of the same numbers are the
-        same.
-    device : str, optional
-        On what.
+    model, data, date, device : str, optional
+        What they are called, when, and on what. Without a date two pages of the same
+        numbers are the same.
     seconds : float, optional
         How long it took.
 
     Raises
     ------
-    ValueError
-        If the images or their positions are not as many as were measured, or not in [0,
-        1], or seconds are no duration.
-    TypeError
-        If `lenses` is no measurement, or the images are not floating-point numbers.
+    TypeError, ValueError
+        If `lenses` is no measurement, the images are not floating-point numbers in
+        [0, 1], or they or their positions are not as many as were measured.
     """
 
     lenses: ThreeLenses
@@ -111,7 +107,7 @@ class Report:
             plain["positions"] = [int(place) for place in self.positions]
         if self.seconds is not None:
             plain["seconds"] = check_non_negative("seconds", self.seconds)
-        for name in ("model", "data", "date", "device"):
+        for name in _NAMES:
             if getattr(self, name) is not None:
                 # As UTF-8 can hold it: file names may have bytes that are no text.
                 text = str(getattr(self, name)).encode("utf-8", "replace")
@@ -122,14 +118,10 @@ class Report:
     @cached_property
     def numbers(self) -> dict[str, Any]:
         """What stands on the page, as JSON holds it."""
-        return report_numbers(
-            self.lenses,
-            model=self.model,
-            data=self.data,
-            date=self.date,
-            device=self.device,
-            seconds=None if self.seconds is None else round(self.seconds, 1),
-        )
+        header = {name: getattr(self, name) for name in _NAMES}
+        header["seconds"] = None if self.seconds is None else round(self.seconds, 1)
+        numbers = {**header, "versions": versions(), **self.lenses.as_dict()}
+        return dict(strict({"format": FORMAT} | numbers))
 
     @cached_property
     def html(self) -> str:
@@ -170,15 +162,13 @@ class Report:
         made = ", ".join(filter(None, [
             self.date, self.device and f"on {self.device}", took,
         ]))  # fmt: skip
-        left = ", ".join(words.left_out(lenses))
-        versions = self.numbers["versions"].items()
+        images = f"{len(lenses)} images, {lenses.num_classes} classes{labels}"
         facts = {
-            "Data": f"{self.data}: {len(lenses)} images, {lenses.num_classes} classes"
-            f"{labels}",
+            "Data": f"{self.data}: {images}",
             "Settings": "; ".join(how),
-            "Left out": left,
+            "Left out": ", ".join(words.left_out(lenses)),
             "Made": made,
-            "With": ", ".join(f"{name} {number}" for name, number in versions),
+            "With": with_versions(),
         }
         return [(name, value) for name, value in facts.items() if value]
 
@@ -222,10 +212,8 @@ def read_report(source: Path | str) -> dict[str, Any]:
 
     Raises
     ------
-    ValueError
-        If it is no such page.
-    OSError
-        If there is no such file.
+    OSError, ValueError
+        If there is no such file, or it is no such page.
     """
     mark = "\N{ZERO WIDTH NO-BREAK SPACE}"  # of byte order: some editors write it
     if isinstance(source, str) and source.removeprefix(mark).lstrip().startswith("<"):
@@ -263,15 +251,11 @@ def template(name: str) -> jinja2.Template:
     with extra("report"):
         import jinja2
     folder = resources.files(__package__)
+    loader = jinja2.FunctionLoader(lambda one: (folder / one).read_text("utf-8"))
     environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(
-            lambda one: folder.joinpath(one).read_text("utf-8")
-        ),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     return environment.get_template(name)
 
 
@@ -355,6 +339,10 @@ def _cost(lenses: ThreeLenses) -> str:
     return grouped.replace(",", "\N{NARROW NO-BREAK SPACE}") + " of single images"
 
 
+def with_versions() -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions().items())
+
+
 def versions() -> dict[str, str]:
     """Versions of what computed, without the build of torch."""
     return {
@@ -362,12 +350,6 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__.partition("+")[0],
         "Python": ".".join(platform.python_version_tuple()[:2]),
     }
-
-
-def report_numbers(lenses: ThreeLenses, **header: Any) -> dict[str, Any]:
-    """All numbers of the page, and what stands in its header."""
-    numbers = {**header, "versions": versions(), **lenses.as_dict()}
-    return dict(strict({"format": FORMAT} | numbers))
 
 
 def image_scores(lenses: ThreeLenses, positions: list[int]) -> dict[str, Any]:

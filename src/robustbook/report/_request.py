@@ -95,6 +95,12 @@ class Request:
         return eps or EPS, sigma or SIGMA
 
     @property
+    def measuring(self) -> dict[str, Any]:
+        """What :func:`three_lenses` is told of one model as of many."""
+        names = ("severity", "attack_steps", "noise_samples", "skip", "seed")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def place(self) -> str:
         """The device, "auto" resolved."""
         return str(torch.empty(0, device=resolve_device(self.device)).device)

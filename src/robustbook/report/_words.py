@@ -34,20 +34,8 @@ class Lens:
     chapters: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Card:
-    """One lens in the summary: a number, what it is, and a sentence."""
-
-    title: str
-    number: str
-    what: str
-    sentence: str
-
-
 def _chapters(*names: str) -> dict[str, str]:
-    return {
-        str(int(name[:2])): f"{BOOK}book/chapters/{name}.html" for name in names
-    }  # fmt: skip
+    return {str(int(n[:2])): f"{BOOK}book/chapters/{n}.html" for n in names}
 
 
 LENSES: Final = {
@@ -135,43 +123,40 @@ def fragile(lenses: ThreeLenses) -> Tensor:
 
 def left_out(lenses: ThreeLenses) -> list[str]:
     """Titles of the lenses that were not measured."""
-    measured = {
-        "agreement": lenses.agreements,
-        "average-case": lenses.robustness,
-        "margins": lenses.margins,
-    }
-    return [lens.title for name, lens in LENSES.items() if not measured[name]]
+    measured = lenses.agreements, lenses.robustness, lenses.margins
+    every = zip(LENSES.values(), measured, strict=True)
+    return [lens.title for lens, result in every if not result]
 
 
 # --- the summary -----------------------------------------------------------------
 
 
-def cards(lenses: ThreeLenses) -> dict[str, Card]:
-    """What each lens that was measured says first."""
+def cards(lenses: ThreeLenses) -> dict[str, dict[str, str]]:
+    """What each lens that was measured says first: a number, its name, a sentence."""
     cards = {}
     if lenses.agreements:
         worst = min(lenses.agreements, key=lambda name: lenses.agreements[name].pa)
         share = lenses.agreements[worst].pa / math.log(lenses.num_classes)
-        cards["agreement"] = Card(
-            "Agreement",
-            percent(share),
-            f"of log K under {shift_name(worst)}, the costliest shift",
-            agreement_sentence(lenses),
-        )
+        cards["agreement"] = {
+            "title": "Agreement",
+            "number": percent(share),
+            "what": f"of log K under {shift_name(worst)}, the costliest shift",
+            "sentence": agreement_sentence(lenses),
+        }
     if lenses.mean_robustness is not None:
-        cards["average-case"] = Card(
-            "Average case",
-            percent(lenses.mean_robustness[0]),
-            "of predictions survive noise",
-            average_sentence(lenses),
-        )
+        cards["average-case"] = {
+            "title": "Average case",
+            "number": percent(lenses.mean_robustness[0]),
+            "what": "of predictions survive noise",
+            "sentence": average_sentence(lenses),
+        }
     if lenses.margins is not None and lenses.robust_share is not None:
-        cards["margins"] = Card(
-            "Margins",
-            percent(lenses.robust_share.value),
-            f"of predictions unchanged up to ε = {bound(lenses.settings.eps)}",
-            margin_sentence(lenses),
-        )
+        cards["margins"] = {
+            "title": "Margins",
+            "number": percent(lenses.robust_share.value),
+            "what": f"of predictions unchanged up to ε = {bound(lenses.settings.eps)}",
+            "sentence": margin_sentence(lenses),
+        }
     return cards
 
 
