@@ -85,6 +85,18 @@ def no_network(monkeypatch, tmp_path):
     monkeypatch.setattr(pooch, "retrieve", refuse)
 
 
+#: Where public files lie, if anywhere.
+FOLDER = Path(os.environ.get("ROBUSTBOOK_DATA", "") or "nowhere")
+
+
+def needs_folder(name):
+    """Mark a test that reads files of the data folder."""
+    return pytest.mark.skipif(
+        not (FOLDER / name).is_dir(),
+        reason=f"{name} is not in the folder that ROBUSTBOOK_DATA names",
+    )
+
+
 def require(name):
     """Skip without a package of the extras; in CI, nothing may be missing."""
     if importlib.util.find_spec(name) is None:
@@ -113,13 +125,9 @@ def browser():
         running = playwright.chromium.launch(
             executable_path=program,
             args=[
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-                "--disable-background-networking",
+                *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+                *("--disable-background-networking", "--disable-sync"),
                 "--disable-component-update",
-                "--disable-sync",
             ],
         )
         yield running

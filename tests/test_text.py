@@ -1,8 +1,6 @@
 """Shifts of sentences against their definition, and a classifier that learns."""
 
-import os
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +21,8 @@ from robustbook.text import (
     train_sentence_classifier,
 )
 
-FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
+from .conftest import needs_folder
+
 TEXTS = ("a warm film .", "dull", "", "the plot , however , is thin .")
 LABELS = torch.tensor([1, 0, 1, 0])
 
@@ -265,10 +264,7 @@ def test_the_best_epoch_is_kept(parts):
     assert scores[1] >= scores[0]
 
 
-@pytest.mark.skipif(
-    not (FOLDER and (Path(FOLDER) / "text" / "rt-polarity").is_dir()),
-    reason="text/rt-polarity is not in the folder that ROBUSTBOOK_DATA names",
-)
+@needs_folder("text/rt-polarity")
 def test_classifier_on_real_sentences():
     train, validation, test = (
         load_sentences("sentence-polarity", s) for s in ("train", "validation", "test")

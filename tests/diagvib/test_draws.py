@@ -1,8 +1,6 @@
 """What is drawn: the same for a seed, balanced, paired or disjoint."""
 
 import copy
-import os
-from pathlib import Path
 from pickle import dumps, loads
 
 import numpy as np
@@ -13,12 +11,9 @@ from robustbook.datasets import diagvib, load_dataset
 from robustbook.datasets.diagvib import Environment, draw, draw_all
 from robustbook.datasets.diagvib._render import _masks, count_masks
 
-FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
-needs_mnist = pytest.mark.skipif(
-    not (FOLDER and (Path(FOLDER) / "mnist").is_dir()),
-    reason="mnist is not in the folder that ROBUSTBOOK_DATA names",
-)
+from ..conftest import needs_folder
 
+needs_mnist = needs_folder("mnist")
 RED = Environment()
 ANY = Environment(*diagvib.FACTORS.values())
 VALUES = ("labels", "instances", "hue", "lightness", "crop", "position", "scale")

@@ -1,6 +1,5 @@
 """Public checkpoints: their accuracies are the published ones, their files checked."""
 
-import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,18 +13,16 @@ from robustbook.datasets import DataUnavailableError, data_directory, load_datas
 from robustbook.models import _public, load_model, logits_of, public_model
 from robustbook.scores import accuracy
 
-FOLDER = os.environ.get("ROBUSTBOOK_DATA", "")
+from ..conftest import FOLDER, needs_folder
+
 NAMES = models.list_public_models()
 
-needs_folder = pytest.mark.skipif(
-    not (FOLDER and (Path(FOLDER) / "models").is_dir()),
-    reason="models is not in the folder that ROBUSTBOOK_DATA names",
-)
+needs_models = needs_folder("models")
 
 
 @lru_cache
 def first_test_images(dataset):
-    if not (Path(FOLDER) / dataset).is_dir():
+    if not (FOLDER / dataset).is_dir():
         pytest.skip(f"{dataset} is not in the folder that ROBUSTBOOK_DATA names")
     split = "test1000" if dataset == "cifar10" else "test"
     return load_dataset(dataset, split).subset(range(1000))
@@ -69,7 +66,7 @@ def state_of(layer):
 DEEP = {"cifar10-resnet32", "cifar10-resnet44", "cifar10-resnet56"}
 
 
-@needs_folder
+@needs_models
 @pytest.mark.parametrize(
     "name",
     [pytest.param(x, marks=[pytest.mark.ranges] * (x in DEEP)) for x in NAMES],
@@ -84,13 +81,13 @@ def test_accuracy_is_that_of_the_registry(name):
     assert measured == pytest.approx(entry.accuracy, abs=0.002)
 
 
-@needs_folder
+@needs_models
 def test_every_checkpoint_of_the_folder_is_known():
-    here = {path.name for path in (Path(FOLDER) / "models").iterdir() if path.is_dir()}
+    here = {path.name for path in (FOLDER / "models").iterdir() if path.is_dir()}
     assert here == set(NAMES)
 
 
-@needs_folder
+@needs_models
 def test_normalization_is_inside_and_in_the_gradient():
     model = load_model("cifar10-cnn_a_adv")
     images = torch.rand(2, 3, 32, 32, requires_grad=True)

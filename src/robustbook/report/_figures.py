@@ -139,7 +139,7 @@ def _survival(lenses: ThreeLenses, robustness: Robustness) -> dict[str, str]:
         ax.set_xticks([], minor=True)
         ax.set_xlim(0.9, 1.1 * total)
         ax.set_ylim(-0.03, 1.03)
-        ax.set_xlabel("images, the most words.fragile first")
+        ax.set_xlabel("images, the most fragile first")
         ax.set_ylabel("survives noise")
 
     count = int(words.fragile(lenses).sum())
@@ -271,7 +271,7 @@ SIDE: Final = 96
 def fragile_rows(
     lenses: ThreeLenses, images: Tensor, positions: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """The most words.fragile of the images (N, C, H, W) by each lens that was measured.
+    """The most fragile of the images (N, C, H, W) by each lens that was measured.
 
     Of each lens its name, what the number below each image is, and the images.
     """
