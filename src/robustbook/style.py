@@ -238,14 +238,6 @@ def use_style() -> None:
 
     In Jupyter, PNG figures are written without the name and version of the
     software, so that two runs give the same bytes.
-
-    Examples
-    --------
-    >>> import matplotlib as mpl
-    >>> with mpl.rc_context():
-    ...     use_style()
-    ...     mpl.rcParams["axes.spines.top"]
-    False
     """
     with extra("chapters"):
         import matplotlib as mpl
@@ -291,7 +283,6 @@ def band(
     Parameters
     ----------
     ax : matplotlib.axes.Axes
-        Where to draw.
     x, y, err : array_like or Tensor, shape (n,)
         Abscissae, values, and half widths of the band. `err` may be one number, or
         of shape (2, n) for widths below and above, as ``Axes.errorbar`` takes them.
@@ -332,7 +323,6 @@ def mark_maximum(
     Parameters
     ----------
     ax : matplotlib.axes.Axes
-        Where to draw.
     x, y : float
         The point, in data coordinates.
     label, color : str
@@ -373,10 +363,8 @@ def image_grid(
         (shown as ink on white) or 3.
     titles, row_labels : sequence of str, optional
         A title for each image, and a label in front of each row.
-    columns : int, default 8
-        Images in a row.
-    size : float, default 0.9
-        Side of an image in inches.
+    columns, size : int, float
+        Images in a row, and the side of an image in inches.
 
     Raises
     ------

@@ -61,16 +61,16 @@ def levenshtein_edits(
     """Change every text by random insertions, deletions and substitutions.
 
     Each edit is one of the three kinds with equal probability, at a uniform place, and
-    writes one of the 26 letters or a space, never what was there. A text that is empty
-    gets an insertion. A larger budget begins with the edits of a smaller one.
+    writes one of the 26 letters or a space, never what was there; a text that is empty
+    gets an insertion. Source: PA thesis, section 4.1, Experiment 3; PA paper, app. C.
 
     Parameters
     ----------
     texts : sequence of str
         Sentences.
     edits : int
-        Edits of each text, at least 0. They may undo each other: the Levenshtein
-        distance to the original is at most this.
+        Edits of each text, at least 0, those of fewer first. They may undo each other:
+        the Levenshtein distance to the original is at most this.
     seed : int, default 0
         Of the edits; those of the i-th text do not depend on the other texts.
 
@@ -78,10 +78,6 @@ def levenshtein_edits(
     ------
     TypeError, ValueError
         If `texts` is one string or holds something else, or a number is none from 0.
-
-    References
-    ----------
-    PA thesis, section 4.1, Experiment 3; PA paper, appendix C.
 
     Examples
     --------
@@ -121,6 +117,9 @@ def amplify(
 ) -> tuple[str, ...]:
     """Put adjectives into every text that agree with its true label.
 
+    Source: PA paper, appendix C, which says addition; its Figure 10 and Figure B.6 of
+    the PA thesis say replacement.
+
     Parameters
     ----------
     texts : sequence of str
@@ -139,13 +138,7 @@ def amplify(
     Raises
     ------
     TypeError, ValueError
-        If `texts` is one string or holds something else, a number is none from 0, there
-        is not one label for each text, or a label is neither 0 nor 1.
-
-    References
-    ----------
-    PA paper, appendix C, which says addition; its Figure 10 and Figure B.6 of the PA
-    thesis say replacement.
+        As :func:`levenshtein_edits`, or if there is not one label, 0 or 1, a text.
 
     Examples
     --------
@@ -242,11 +235,6 @@ def sentence_features(texts: Sequence[str]) -> sparse.csr_matrix:
     -------
     scipy.sparse.csr_matrix, shape (n, 131072), float32
 
-    Raises
-    ------
-    TypeError, ValueError
-        If `texts` is one string, holds something else, or is empty.
-
     Examples
     --------
     >>> features = sentence_features(["a warm film .", "dull ."])
@@ -274,12 +262,7 @@ class SentenceClassifier(nn.Module):
     The design is that of fastText (Joulin and others, 2017) with one ReLU; it sees
     n-grams and no order beyond them. :func:`train_sentence_classifier` trains one.
 
-    Parameters
-    ----------
-    width : int, default 16
-        Size of an embedding.
-    num_classes : int, default 2
-        The number of classes.
+    `width` is the size of an embedding.
 
     Examples
     --------
@@ -341,10 +324,8 @@ def train_sentence_classifier(
     train, validation : Sentences
         For the gradient, and for the choice of an epoch by accuracy (the first of the
         best, as the PA thesis does in section 4.1, Experiment 3).
-    epochs : int, default 6
-        Passes over the training part.
-    lr : float, default 0.003
-        Learning rate of Adam.
+    epochs, lr : int, float
+        Passes over the training part, and the learning rate of Adam.
     seed : int, default 0
         Of the initial weights and of the order of the batches of 64.
     device : str or torch.device, default "cpu"
@@ -353,7 +334,7 @@ def train_sentence_classifier(
     Raises
     ------
     TypeError, ValueError
-        If `epochs`, `lr` or `seed` is not a number of its kind, or a part is empty.
+        If a number is not of its kind, or a part is empty.
     FloatingPointError
         If the loss is no longer a finite number.
 

@@ -1,15 +1,12 @@
 """Many models on the same images: a row each, paired, and why one has none."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from robustbook._comparison import paired_means, paired_rates
-from robustbook.cli import app
 from robustbook.lenses import three_lenses
 from robustbook.models import load_model
 from robustbook.report import read_images
@@ -39,21 +36,11 @@ digits-cnn-adv-s0
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(command, tmp_path):
     """Return the command line in a folder with a list of models."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delitem(sys.modules, "own_nets", raising=False)
-    (tmp_path / "own_nets.py").write_text(NETS)
     (tmp_path / "models.txt").write_text(LIST)
     shared = ["--data=digits:test", "--images=12", "--skip=average-case,margins"]
-
-    def command(*words, engine="local:1"):
-        line = [*words, *shared, "--engine", engine]
-        return CliRunner().invoke(app, line)
-
-    return command
+    return lambda *words, engine="local:1": command(*words, *shared, "--engine", engine)
 
 
 def test_models_are_compared_on_the_same_images_and_failures_have_reasons(run):
@@ -62,7 +49,8 @@ def test_models_are_compared_on_the_same_images_and_failures_have_reasons(run):
     numbers = json.loads(result.stdout)
     assert numbers["reference"] == "digits-linear"
     rows = {row["model"]: row for row in numbers["models"]}
-    assert [*rows] == [*read_models_of(LIST)]
+    lines = [line.split("#")[0].strip() for line in LIST.splitlines()]
+    assert [*rows] == [name for name in lines if name]
     reasons = {name: row["error"] for name, row in rows.items() if "error" in row}
     assert [*reasons] == ["no-such-model", "own_nets:broken", "own_nets:small"]
     assert "expected a model" in reasons["no-such-model"]
@@ -90,10 +78,6 @@ def test_models_are_compared_on_the_same_images_and_failures_have_reasons(run):
     rates = paired_rates(adversarial.correct, linear.correct)
     assert measured["accuracy"]["difference"]["interval"] == list(rates.interval)
     assert rows["digits-linear"]["measures"]["accuracy"]["difference"] is None
-
-
-def read_models_of(text):
-    return [name for line in text.splitlines() if (name := line.split("#")[0].strip())]
 
 
 def test_the_page_has_a_row_a_model_and_what_was_measured_is_not_measured_again(

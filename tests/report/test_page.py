@@ -108,9 +108,8 @@ def test_the_numbers_can_be_read_back(report, seen, tmp_path):
     (tmp_path / "page.html").write_text(report.html, encoding="utf-8-sig")
     for source in (tmp_path / "page.html", "\ufeff" + report.html):
         assert read_report(source) == report.numbers
-    assert found["model"] == "digits-linear"
-    assert found["date"] == "2026-11-22"
-    assert found["seconds"] == 12.3
+    named = {"model": "digits-linear", "date": "2026-11-22", "seconds": 12.3}
+    assert named.items() <= found.items()
     assert set(found["versions"]) == {"robustbook", "torch", "Python"}
     for key, value in seen.as_dict().items():
         assert json.loads(json.dumps(value)) == found[key], key
@@ -148,36 +147,27 @@ def test_two_pages_of_the_same_numbers_are_the_same(seen):
 def test_what_is_no_report_is_refused(tmp_path):
     other = tmp_path / "other.html"
     other.write_text('<!DOCTYPE html><script id="numbers">{"a": 1}</script>')
-    with pytest.raises(ValueError, match="expected a page of robustbook report"):
+    said = r"other\.html: expected a page of robustbook report"
+    with pytest.raises(ValueError, match=said):
         read_report(other)
     with pytest.raises(ValueError, match="found none"):
         read_report("<p>nothing</p>")
     with pytest.raises(FileNotFoundError):
         read_report(tmp_path / "none.html")
     other.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match=r"other\.html: expected a page of"):
+    with pytest.raises(ValueError, match=said):
         read_report(other)
 
 
 def test_headers_are_taken_as_people_have_them(seen):
     text = Report(
-        seen,
-        images=IMAGES.numpy(),
-        positions=torch.arange(100, 140),
-        model=Path("net.pt"),
-        data="caf\udce9.npz",
-        date=datetime.date(2026, 11, 22),
-    ).html
+        seen, images=IMAGES.numpy(), positions=torch.arange(100, 140),
+        model=Path("net.pt"), data="caf\udce9.npz", date=datetime.date(2026, 11, 22),
+    ).html  # fmt: skip
     assert text.encode("utf-8")
-    found = read_report(text)
-    assert found["model"] == "net.pt"
-    assert found["data"] == "caf?.npz"
-    assert found["date"] == "2026-11-22"
+    named = {"model": "net.pt", "data": "caf?.npz", "date": "2026-11-22"}
+    assert named.items() <= read_report(text).items()
     assert "Image 1" in text
-    with pytest.raises((TypeError, ValueError), match="seconds"):
-        Report(seen, seconds=math.inf)
-    with pytest.raises(TypeError, match="seconds"):
-        Report(seen, seconds="3")
 
 
 # --- sentences --------------------------------------------------------------------
@@ -400,15 +390,21 @@ def test_large_images_become_small(seen):
     assert len(Outline(page).all("img")) == 24
 
 
-def test_a_report_is_of_a_measurement_and_its_images(seen):
-    with pytest.raises(TypeError, match="lenses: expected what three_lenses returns"):
-        Report("x")
-    with pytest.raises(ValueError, match="images: expected the 40 that were"):
-        Report(seen, images=IMAGES[:39])
-    with pytest.raises(ValueError, match="positions: expected the 40"):
-        Report(seen, images=IMAGES, positions=[1, 2])
-    with pytest.raises(ValueError, match="images"):
-        Report(seen, images=IMAGES * 255)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lenses": "x"}, "lenses: expected what three_lenses returns"),
+        ({"images": IMAGES[:39]}, "images: expected the 40 that were"),
+        ({"images": IMAGES, "positions": [1, 2]}, "positions: expected the 40"),
+        ({"images": IMAGES * 255}, "images"),
+        ({"seconds": math.inf}, "seconds"),
+        ({"seconds": "3"}, "seconds: expected a real number"),
+    ],
+)
+def test_a_report_is_of_a_measurement_and_its_images(seen, change, message):
+    typed = "real number" in message or "three_lenses" in message
+    with pytest.raises(TypeError if typed else ValueError, match=message):
+        Report(**{"lenses": seen, **change})
 
 
 # --- writing ----------------------------------------------------------------------

@@ -330,13 +330,9 @@ def load_dataset(name: str, split: str) -> Dataset:
             f"{name}, {split}: expected images of shape {expected}, "
             f"got {images.shape}; the files are not those of the registry"
         )
-    return Dataset(
-        images=torch.from_numpy(np.ascontiguousarray(images)),
-        labels=torch.from_numpy(labels.astype(np.int64)),
-        name=name,
-        split=split,
-        num_classes=spec.num_classes,
-    )
+    pixels = torch.from_numpy(np.ascontiguousarray(images))
+    classes = torch.from_numpy(labels.astype(np.int64))
+    return Dataset(pixels, classes, name, split, spec.num_classes)
 
 
 def fetch(name: str, *, progress: bool = True) -> list[Path]:
@@ -356,10 +352,8 @@ def fetch(name: str, *, progress: bool = True) -> list[Path]:
 
     Raises
     ------
-    ModuleNotFoundError
-        If a download needs the extra "data", which is not installed.
-    DataUnavailableError
-        If a file can be neither found nor downloaded.
+    ModuleNotFoundError, DataUnavailableError
+        If a download needs the extra "data", which is not installed, or fails.
 
     Examples
     --------

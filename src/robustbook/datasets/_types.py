@@ -112,11 +112,8 @@ class DatasetSpec:
 
     Attributes
     ----------
-    name : str
-        The name that :func:`load_dataset`, :func:`load_sentences` or :func:`load_votes`
-        takes.
-    split_sizes : dict of str to int
-        The splits and their numbers of samples.
+    name, split_sizes : str, dict of str to int
+        What loads it, and the splits with their numbers of samples.
     licence, source : str
         For the data card.
     files : dict of str to str

@@ -35,16 +35,11 @@ class WildDataset:
 
     Attributes
     ----------
-    name, split : str
-        Where they come from.
-    files : tuple of Path
-        One for each photograph.
-    labels : Tensor, shape (n,)
-        int64 classes: 0 or 1.
-    domains : Tensor, shape (n,)
-        int64 domains: positions in `domain_names`.
+    name, split, files : str, str, tuple of Path
+        Where they come from, and one file for each.
+    labels, domains : Tensor, shape (n,)
+        int64 positions in `class_names` and `domain_names`.
     class_names, domain_names : tuple of str
-        What the numbers mean.
     """
 
     name: str

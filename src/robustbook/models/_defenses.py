@@ -106,11 +106,9 @@ def reverse_sigmoid(
     ----------
     logits : Tensor, shape (n, K)
         Logits of the model.
-    beta : float, default 1.0
-        Magnitude of the perturbation; 0 leaves the probabilities alone.
-    gamma : float, default 0.1
-        How fast the perturbation saturates. Both defaults are those of the Adversarial
-        Robustness Toolbox.
+    beta, gamma : float
+        Magnitude of the perturbation, 0 for none, and how fast it saturates; the
+        defaults are those of the Adversarial Robustness Toolbox.
     straight_through : bool, default True
         Take the gradient to be that of the unperturbed log-probabilities, so that
         attacks see through the perturbation.
@@ -192,10 +190,8 @@ class JPEGReverseSigmoid(nn.Module):
     ----------
     model : torch.nn.Module
         Takes gray or RGB images with pixels in [0, 1], returns logits.
-    quality : int, default 50
-        Of the compression, see :func:`jpeg_compress`.
-    beta, gamma : float, default 1.0 and 0.1
-        Of the Reverse Sigmoid, see :func:`reverse_sigmoid`.
+    quality, beta, gamma
+        See :func:`jpeg_compress` and :func:`reverse_sigmoid`.
     straight_through : bool, default True
         Let gradients pass as if neither were there, so that attacks see through the
         defense (A. Athalye et al., ICML 2018). If false, the gradient by the images is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +14,7 @@ from robustbook._checks.arguments import check_count
 def resolve_device(device: str) -> torch.device:
     """Turn "auto" into a CUDA device if there is one, else the CPU.
 
-    Parameters
-    ----------
-    device : str
-        "auto", or anything that ``torch.device`` takes.
+    Or take what ``torch.device`` takes.
 
     Raises
     ------
@@ -78,9 +76,7 @@ def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> 
 
     Parameters
     ----------
-    model : torch.nn.Module
-        A classifier that ends in a linear layer, possibly inside wrappers.
-    images, batch_size
+    model, images, batch_size
         As for :func:`logits_of`.
 
     Raises
@@ -102,14 +98,10 @@ def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> 
         )
     received: list[Tensor] = []
 
-    def keep(
-        _: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]
-    ) -> None:
+    def keep(_: nn.Module, inputs: Any, named: dict[str, Tensor]) -> None:
         received[:] = [(inputs[0] if inputs else named["input"]).flatten(1)]
 
-    handles = [
-        layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers
-    ]
+    handles = [x.register_forward_pre_hook(keep, with_kwargs=True) for x in layers]
 
     def features(batch: Tensor) -> Tensor:
         received.clear()
@@ -145,12 +137,8 @@ def _evaluated(
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        return torch.cat(
-            [
-                function(images[start : start + batch_size].to(device)).cpu()
-                for start in range(0, len(images), batch_size)
-            ]
-        )
+        parts = torch.split(images, batch_size)
+        return torch.cat([function(part.to(device)).cpu() for part in parts])
     finally:
         for module, training in modes:
             module.training = training

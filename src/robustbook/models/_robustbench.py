@@ -47,12 +47,9 @@ def load_robustbench(
 
     Parameters
     ----------
-    name : str
-        A name in RobustBench's zoo: "Wang2023Better_WRN-28-10".
-    dataset : str, default "cifar10"
-        "cifar10", "cifar100" or "imagenet".
-    threat_model : str, default "Linf"
-        "Linf", "L2", "corruptions" or "corruptions_3d".
+    name, dataset, threat_model : str
+        A name in RobustBench's zoo: "Wang2023Better_WRN-28-10"; "cifar10", "cifar100"
+        or "imagenet"; "Linf", "L2", "corruptions" or "corruptions_3d".
     directory : Path or str, optional
         RobustBench's ``model_dir``. By default the folder ``robustbench`` in
         ROBUSTBOOK_DATA if there is one, else in the user's cache.

@@ -33,14 +33,10 @@ class Images:
         float32 pixels in [0, 1].
     labels : Tensor, shape (N,), or None
         int64 classes.
-    name : str
-        Where they come from.
-    positions : Tensor, shape (N,)
-        Where they stand there.
-    num_classes : int or None
-        K, where the data set says so.
-    others : tuple of str
-        Names of what else is in the file, and is not read.
+    name, positions : str, Tensor of shape (N,)
+        Where they come from, and where they stand there.
+    num_classes, others : int or None, tuple of str
+        K, where the data set says so; names of what else is in the file.
     """
 
     images: Tensor = field(repr=False)
@@ -65,11 +61,10 @@ class Images:
             return self
         order = np.random.default_rng([seed, 2]).permutation(len(self))
         chosen = torch.from_numpy(np.sort(order[:count]))
+        labels = None if self.labels is None else self.labels[chosen]
+        places = self.positions[chosen]
         return replace(
-            self,
-            images=self.images[chosen],
-            labels=None if self.labels is None else self.labels[chosen],
-            positions=self.positions[chosen],
+            self, images=self.images[chosen], labels=labels, positions=places
         )
 
 

@@ -13,17 +13,8 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_choice, check_count
 from robustbook.datasets._types import Dataset, positions_of
-from robustbook.datasets.diagvib._factors import (
-    FACTORS,
-    HUE_SPREAD,
-    HUES,
-    LIGHTNESSES,
-    POSITIONS,
-    SCALES,
-    SHAPES,
-    Environment,
-    level_index,
-)
+from robustbook.datasets.diagvib import _factors
+from robustbook.datasets.diagvib._factors import FACTORS, SHAPES, Environment
 from robustbook.datasets.diagvib._render import SOURCES, SPLITS, count_masks, render
 
 Integers = npt.NDArray[np.int64]
@@ -87,7 +78,7 @@ def _factor_values(
     for factor, level in levels.items():
         for label, shape in enumerate(shapes):
             names = environment.levels(factor, shape)
-            choices = np.array([level_index(factor, name) for name in names])
+            choices = np.array([_factors.level_index(factor, name) for name in names])
             mine = labels == label
             share = column[f"{factor} level"][mine]
             level[mine] = choices[(share * len(choices)).astype(np.int64)]
@@ -98,9 +89,10 @@ def _factor_values(
         low, high = np.array(intervals)[levels[factor]].T
         return torch.from_numpy((low + (high - low) * column[name]).astype(np.float32))
 
-    hues = [(hue - HUE_SPREAD, hue + HUE_SPREAD) for hue in HUES.values()]
-    dark, light = zip(*LIGHTNESSES.values(), strict=True)
-    across, down = zip(*POSITIONS.values(), strict=True)
+    spread = _factors.HUE_SPREAD
+    hues = [(hue - spread, hue + spread) for hue in _factors.HUES.values()]
+    dark, light = zip(*_factors.LIGHTNESSES.values(), strict=True)
+    across, down = zip(*_factors.POSITIONS.values(), strict=True)
     lightness = (dark, "dark end"), (light, "light end")
     position = (across, "across"), (down, "down")
     crop = np.stack([column["texture row"], column["texture column"]], axis=1)
@@ -110,7 +102,7 @@ def _factor_values(
         "lightness": torch.stack([between(x, "lightness", k) for x, k in lightness], 1),
         "crop": torch.from_numpy(crop.astype(np.float32)),
         "position": torch.stack([between(x, "position", k) for x, k in position], 1),
-        "scale": between(list(SCALES.values()), "scale", "scale"),
+        "scale": between(list(_factors.SCALES.values()), "scale", "scale"),
     }
 
 
@@ -120,28 +112,24 @@ class Scenes:
 
     Attributes
     ----------
-    environment : Environment
-        Where the scenes come from.
+    environment, source, split : Environment, str, str
+        Where the scenes, and the digits in them, come from.
     shapes : tuple of int
-        The digits that are told apart; label k means the digit ``shapes[k]``.
-    source, split : str
-        Where the digits come from.
+        The digits that are told apart.
     labels : Tensor, shape (n,)
-        int64 classes from 0 to ``len(shapes)`` - 1.
+        int64 classes: k means the digit ``shapes[k]``.
     instances : Tensor, shape (n,)
         Which picture of its digit, among those of `split`, each object is cut out with.
     levels : dict of str to Tensor, shape (n,)
         The level of each factor, as a position in :data:`FACTORS`.
-    hue : Tensor, shape (n,)
-        Hues, in degrees.
+    hue, scale : Tensor, shape (n,)
+        Hues, in degrees, and factors by which the objects are made larger.
     lightness : Tensor, shape (n, 2)
         Lightness of the dark and of the light end, from 0 to 1.
     crop : Tensor, shape (n, 2)
         Where each object's piece of the texture is, down and across, in [0, 1).
     position : Tensor, shape (n, 2)
         Middles of the objects, across and down, in units of the image's side.
-    scale : Tensor, shape (n,)
-        Factors by which the objects are made larger.
 
     Examples
     --------
@@ -225,13 +213,8 @@ class Scenes:
         >>> draw(Environment(), shapes=(4, 9), count=10).dataset(size=32)
         Dataset('diagvib', 'train', 10 images of 3x32x32, 2 classes)
         """
-        return Dataset(
-            images=self.images(size=size, dtype=dtype),
-            labels=self.labels,
-            name=name,
-            split=self.split,
-            num_classes=len(self.shapes),
-        )
+        images = self.images(size=size, dtype=dtype)
+        return Dataset(images, self.labels, name, self.split, len(self.shapes))
 
 
 def draw(
@@ -351,17 +334,9 @@ def draw_all(
             mine = labels == label
             instances[mine] = random.walk(pool, int(mine.sum()), shape, part)
         uniform = random.uniform(count, part)
-        drawn.append(
-            Scenes(
-                environment=environment,
-                shapes=shapes,
-                source=source,
-                split=split,
-                labels=torch.from_numpy(labels),
-                instances=torch.from_numpy(instances),
-                **_factor_values(environment, shapes, labels, uniform),
-            )
-        )
+        values = _factor_values(environment, shapes, labels, uniform)
+        places = torch.from_numpy(labels), torch.from_numpy(instances)
+        drawn.append(Scenes(environment, shapes, source, split, *places, **values))
     return tuple(drawn)
 
 
