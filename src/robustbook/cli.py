@@ -74,7 +74,7 @@ def _say(message: object, *_: Any, **__: Any) -> None:
     print("robustbook:", " ".join(str(message).split()), file=sys.stderr)
 
 
-def _fail(message: str, *, status: int) -> NoReturn:
+def _fail(message: str, *, status: int = 2) -> NoReturn:
     _say(message)
     raise typer.Exit(status)
 
@@ -92,7 +92,7 @@ def _in_words(files: Mapping[str, Path | None] | None = None) -> Iterator[None]:
         except (TypeError, ValueError) as error:
             argument, colon, rest = str(error).partition(":")
             path = (files or {}).get(argument)
-            _fail(str(error) if path is None else f"{path}{colon}{rest}", status=2)
+            _fail(str(error) if path is None else f"{path}{colon}{rest}")
         except typer.Exit:  # a RuntimeError
             raise
         except (ArithmeticError, ImportError, OSError, RuntimeError) as error:
@@ -246,11 +246,8 @@ def compare(
         _print_json(sweep.numbers) if as_json else print(sweep.table)
         return
     if len(files) != 4:
-        _fail(
-            "expected four files, clean and shifted logits of model A and of model B, "
-            f"or one list of models that ends in .txt; got {len(files)}",
-            status=2,
-        )
+        said = "expected four files, clean and shifted logits of model A and of model B"
+        _fail(f"{said}, or one list of models that ends in .txt; got {len(files)}")
     _refuse(
         context, "a list of models", "data", "images", "eps", "sigma", "skip", "seed",
         "device", "engine",
@@ -275,7 +272,7 @@ def _refuse(context: typer.Context, kind: str, *options: str) -> None:
     for option in options:
         source = context.get_parameter_source(option)
         if source is not None and source.name != "DEFAULT":
-            _fail(f"--{option}: for {kind}; leave it out here", status=2)
+            _fail(f"--{option}: for {kind}; leave it out here")
 
 
 def _swept(engine: str, **asked: Any) -> Sweep:
@@ -296,11 +293,8 @@ def _going_on() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _fail(
-            "interrupted; what was measured is kept, and the same command goes on "
-            "from there",
-            status=130,
-        )
+        kept = "what was measured is kept, and the same command goes on from there"
+        _fail(f"interrupted; {kept}", status=130)
 
 
 def _accuracy(logits: Any, labels: Any) -> float:
@@ -396,27 +390,23 @@ def _agreement_lines(agreement: Any, *, uniform: bool) -> _Lines:
 def _comparison_fields(
     comparison: Comparison, names: list[tuple[Path, Path]]
 ) -> dict[str, Any]:
+    both = zip(names, comparison.agreements, comparison.scores, strict=True)
+    models = [
+        {"clean": str(clean), "shifted": str(shifted)} | _fields(agreement) | scores
+        for (clean, shifted), agreement, scores in both
+    ]
+    differences = {name: vars(one) for name, one in comparison.differences.items()}
     return {
-        "models": [
-            {"clean": str(clean), "shifted": str(shifted)} | _fields(agreement) | scores
-            for (clean, shifted), agreement, scores in zip(
-                names, comparison.agreements, comparison.scores, strict=True
-            )
-        ],
-        "differences": [
-            {"first": 0, "second": 1}
-            | {name: vars(one) for name, one in comparison.differences.items()}
-        ],
+        "models": models,
+        "differences": [{"first": 0, "second": 1, **differences}],
     }
 
 
 def _comparison_lines(comparison: Comparison, names: list[tuple[Path, Path]]) -> _Lines:
     agreement = comparison.agreements[0]
     lines = [("pairs, classes", f"{agreement.num_samples}, {agreement.num_classes}")]
-    lines += [
-        (f"model {letter}", f"{clean}, {shifted}")
-        for letter, (clean, shifted) in zip("AB", names, strict=True)
-    ]
+    for letter, (clean, shifted) in zip("AB", names, strict=True):
+        lines.append((f"model {letter}", f"{clean}, {shifted}"))
     first, second = comparison.scores
     lines.append(("", "      A       B    A - B    s.e.  95 % interval"))
     for name, difference in comparison.differences.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -22,12 +23,7 @@ from robustbook._compat import mend_torchvision
 class Normalized(nn.Module):
     """A model with the normalization of its inputs as its first layer.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Takes normalized images.
-    mean, std : sequence of float
-        One number each for every channel, in units of [0, 1] pixels.
+    Of mean and standard deviation one number for every channel, of pixels in [0, 1].
 
     Examples
     --------
@@ -344,17 +340,13 @@ def _strided_cnn(
     return _chain(center=_Centered(), body=body, mean=_Mean(), linear=linear)
 
 
-def _torchvision_resnet(depth: int) -> Callable[..., nn.Module]:
-    def make(*, num_classes: int = 10) -> nn.Module:
-        mend_torchvision()
-        with extra("robustbench"):
-            from torchvision import models
+def _torchvision(name: str, *, num_classes: int = 10) -> nn.Module:
+    mend_torchvision()
+    with extra("robustbench"):
+        from torchvision import models
 
-        factory = getattr(models, f"resnet{depth}")
-        network: nn.Module = factory(weights=None, num_classes=num_classes)
-        return Normalized(network, mean=[0.5] * 3, std=[0.25] * 3)
-
-    return make
+    network = models.get_model(name, weights=None, num_classes=num_classes)
+    return Normalized(network, mean=[0.5] * 3, std=[0.25] * 3)
 
 
 _ARCHITECTURES: Final[dict[str, Callable[..., nn.Module]]] = {
@@ -366,6 +358,6 @@ _ARCHITECTURES: Final[dict[str, Callable[..., nn.Module]]] = {
     "cifar-resnet": _cifar_resnet,
     "preact-resnet": _preact_resnet,
     "strided-cnn": _strided_cnn,
-    "resnet18": _torchvision_resnet(18),
-    "resnet50": _torchvision_resnet(50),
+    "resnet18": partial(_torchvision, "resnet18"),
+    "resnet50": partial(_torchvision, "resnet50"),
 }

@@ -167,9 +167,9 @@ def _module(where: str) -> Any:
             f"{where} imports {missing}, which is not installed; install it"
         ) from error
     except SystemExit as error:
+        remedy = 'put what it does as a program under if __name__ == "__main__"'
         raise _RefusedError(
-            f"importing {where} ends the program ({_in_words(error)}); put what it "
-            'does as a program under if __name__ == "__main__"'
+            f"importing {where} ends the program ({_in_words(error)}); {remedy}"
         ) from error
     except Exception as error:
         raise _RefusedError(f"importing {where} raises {_in_words(error)}") from error
@@ -187,9 +187,8 @@ def _attribute(module: Any, attribute: str) -> Any:
             known = f"; it has {shown}" * bool(public)
             raise _RefusedError(f"{place} has no attribute {part}{known}") from None
         except (Exception, SystemExit) as error:
-            raise _RefusedError(
-                f"{part} of {place} raises {_in_words(error)}"
-            ) from error
+            said = f"{part} of {place} raises {_in_words(error)}"
+            raise _RefusedError(said) from error
         place = f"{place}.{part}"
     return value
 

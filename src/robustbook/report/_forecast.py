@@ -35,10 +35,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a report costs, with so many images of K ``classes``.
-
-    The numbers of passes are those that :mod:`robustbook.lenses` counts itself.
-    """
+    """What a report costs; the passes are those that the lenses count themselves."""
 
     pace: Pace
     classes: int
@@ -89,14 +86,11 @@ class Forecast:
 
     def _passes(self, forward: float, gradient: float, count: int, part: int) -> float:
         batches = math.ceil(count / part)
-        around = batches * (forward + gradient) * _AROUND * (gradient > 0)
-        return around + sum(
-            passes * (batches * batch + count * image)
-            for passes, (batch, image) in (
-                (forward, self.pace.forward),
-                (gradient, self.pace.gradient),
-            )
-        )
+        seconds = batches * (forward + gradient) * _AROUND * (gradient > 0)
+        paces = self.pace.forward, self.pace.gradient
+        for passes, (batch, image) in zip((forward, gradient), paces, strict=True):
+            seconds += passes * (batches * batch + count * image)
+        return seconds
 
     def _margin_passes(self) -> tuple[int, int]:
         """Evaluations, and those with a gradient, of the search for one margin."""

@@ -120,14 +120,13 @@ class Sweep:
             if model in self.failures:
                 rows.append({"model": model, "error": self.failures[model]})
                 continue
-            measured = {}
-            for measure in self.measures:
-                against = measure.difference(model, self.reference)
-                measured[measure.name] = {
-                    "value": measure.mean(model),
-                    "difference": None if model == self.reference else vars(against),
-                }
-            rows.append({"model": model, "measures": measured})
+            row: dict[str, Any] = {}
+            for one in self.measures:
+                row[one.name] = {"value": one.mean(model), "difference": None}
+                if model != self.reference:
+                    against = one.difference(model, self.reference)
+                    row[one.name]["difference"] = vars(against)
+            rows.append({"model": model, "measures": row})
         shared = {"format": FORMAT, **self.header, "reference": self.reference}
         return dict(strict({**shared, "models": rows}))
 
@@ -244,17 +243,14 @@ def _measures(lenses: dict[str, ThreeLenses]) -> Iterator[Measure]:
             name = f"PA, {words.shift_name(shift)}"
             yield all_of(name, lambda one, s=shift: one.agreements[s].per_sample)
     if first.agreements:
+        name, kinds = "PA, mean of corruptions", settings.corruptions
         yield all_of(
-            "PA, mean of corruptions",
-            lambda one: torch.stack(
-                [one.agreements[kind].per_sample for kind in settings.corruptions]
-            ).mean(dim=0),
+            name,
+            lambda x: torch.stack([x.agreements[k].per_sample for k in kinds]).mean(0),
         )
     if first.robustness is not None:
         name = f"survives noise, σ = {settings.sigma:g}"
         yield all_of(name, lambda one: one.robustness.probability)
     if first.margins is not None:
-        name = f"margin above {words.bound(settings.eps)}"
-        yield all_of(
-            name, lambda one: one.margins.margins.cpu() > settings.eps, rate=True
-        )
+        name, eps = f"margin above {words.bound(settings.eps)}", settings.eps
+        yield all_of(name, lambda one: one.margins.margins.cpu() > eps, rate=True)

@@ -44,12 +44,10 @@ _NAMES: Final = ("model", "data", "date", "device")
 #: Fits the frame in a notebook to its page, and takes over the theme of the site.
 _FIT: Final = (
     "const outer = document.documentElement, "
-    "inner = this.contentDocument.documentElement, "
-    "fit = () => { "
+    "inner = this.contentDocument.documentElement, fit = () => { "
     "if (outer.dataset.theme) inner.dataset.theme = outer.dataset.theme; "
     "this.style.height = inner.offsetHeight + 4 + 'px'; }; "
-    "fit(); "
-    "new ResizeObserver(fit).observe(inner); "
+    "fit(); new ResizeObserver(fit).observe(inner); "
     "new MutationObserver(fit).observe(outer, { attributeFilter: ['data-theme'] })"
 )
 
@@ -94,12 +92,11 @@ class Report:
                 "lenses: expected what three_lenses returns, got "
                 f"{type(self.lenses).__name__}"
             )
+        count = len(self.lenses)
         for name, values in (("images", self.images), ("positions", self.positions)):
-            if values is not None and len(values) != len(self.lenses):
-                raise ValueError(
-                    f"{name}: expected the {len(self.lenses)} that were measured, got "
-                    f"{len(values)}"
-                )
+            if values is not None and len(values) != count:
+                said = f"expected the {count} that were measured, got {len(values)}"
+                raise ValueError(f"{name}: {said}")
         plain: dict[str, Any] = {}
         if self.images is not None:
             plain["images"] = check_images(self.images)
@@ -177,10 +174,8 @@ class Report:
 
         Raises
         ------
-        ValueError
-            If `path` is a folder or a device, or its folder is missing.
-        OSError
-            If it cannot be written.
+        OSError, ValueError
+            If `path` is no plain file, or it cannot be written.
         """
         check_target(Path(path))
         write_files({Path(path): self.html})
@@ -298,12 +293,9 @@ def _measure_rows(lenses: ThreeLenses) -> Iterator[tuple[str, str, str, str]]:
     if lenses.mean_robustness is not None:
         mean, error = lenses.mean_robustness
         between = words.interval(*words.mean_interval(mean, error))
-        yield (
-            f"predictions that survive noise, σ = {settings.sigma:g}",
-            words.percent(mean),
-            between if error > 0 else "no variation seen",
-            _passes(passes["average-case"]),
-        )
+        name = f"predictions that survive noise, σ = {settings.sigma:g}"
+        between = between if error > 0 else "no variation seen"
+        yield name, words.percent(mean), between, _passes(passes["average-case"])
         name = "images whose prediction survives less than nine times in ten"
         yield row(name, Share.of(words.fragile(lenses)))
     if lenses.robust_share is not None:
@@ -312,13 +304,12 @@ def _measure_rows(lenses: ThreeLenses) -> Iterator[tuple[str, str, str, str]]:
     if lenses.robust_accuracy is not None:
         yield row("classified correctly, and so", lenses.robust_accuracy)
     if lenses.margins is not None:
-        order = lenses.consistency
-        yield (
-            "τ of logit margins and input margins",
-            "not defined" if order is None else f"{order.tau:.2f}",
-            "" if order is None else "{:.2f} to {:.2f}".format(*order.interval),
-            _passes(passes["input margin"]),
-        )
+        tau, between = "not defined", ""
+        if (order := lenses.consistency) is not None:
+            tau = f"{order.tau:.2f}"
+            between = "{:.2f} to {:.2f}".format(*order.interval)
+        name = "τ of logit margins and input margins"
+        yield name, tau, between, _passes(passes["input margin"])
 
 
 def _passes(cost: Passes) -> str:

@@ -62,9 +62,8 @@ class Request:
         unknown = sorted({*self.skip} - {*LENSES})
         if unknown or len({*self.skip}) == len(LENSES):
             got = repr(unknown[0]) if unknown else "all of them"
-            raise ValueError(
-                f"--skip: expected one or two of {', '.join(LENSES)}; got {got}"
-            )
+            lenses = ", ".join(LENSES)
+            raise ValueError(f"--skip: expected one or two of {lenses}; got {got}")
         taken = {Path(self.data).resolve(): "--data"}
         for option, path in (("--out", self.out), ("--json", self.numbers)):
             if path is None:
@@ -72,9 +71,8 @@ class Request:
             check_target(path)
             other = taken.setdefault(path.resolve(), option)
             if other != option:
-                raise ValueError(
-                    f"{option}: {path}: expected another file than {other}"
-                )
+                said = f"expected another file than {other}"
+                raise ValueError(f"{option}: {path}: {said}")
         try:
             torch.empty(0, device=resolve_device(self.device))
         except (AssertionError, RuntimeError, ValueError) as error:
@@ -107,21 +105,17 @@ class Request:
 
 
 def _check_packages(skip: Iterable[str]) -> None:
-    needed = {
-        "jinja2": LENSES,
-        "matplotlib": LENSES,
-        "foolbox": ("agreement", "margins"),
-        "pyautoattack": ("margins",),
-    }
+    needed = {"jinja2": LENSES, "matplotlib": LENSES}
+    needed |= {"foolbox": ("agreement", "margins"), "pyautoattack": ("margins",)}
     missing = [
         package
         for package, lenses in needed.items()
         if {*lenses} - {*skip} and not importlib.util.find_spec(package)
     ]
     if missing:
+        are = "is" if len(missing) == 1 else "are"
         raise ImportError(
-            f"report: {', '.join(missing)} "
-            f"{'is' if len(missing) == 1 else 'are'} not installed; pip install "
+            f"report: {', '.join(missing)} {are} not installed; pip install "
             '"robustbook[report]"'
         )
 
@@ -158,12 +152,12 @@ def check_fit(model: nn.Module, chosen: Images, name: str) -> int:
     if parameter is not None:
         place["device"] = parameter.device
     pixels = chosen.images[:2].to(**place).requires_grad_()
-    shape = "x".join(map(str, pixels.shape[1:]))
     try:
         # A copy: some models change what they are given.
         answer = model(pixels.clone())
     except (Exception, SystemExit) as error:
         # Whatever a stranger's model raises.
+        shape = "x".join(map(str, pixels.shape[1:]))
         reason = next(iter(str(error).splitlines()), "")
         raise ValueError(
             f"{name}: images of {shape}, as {chosen.name} has them, do not fit this "
@@ -183,16 +177,13 @@ def check_fit(model: nn.Module, chosen: Images, name: str) -> int:
             f"{name}: its logits carry no gradient, which attacks need; leave "
             "out torch.no_grad() and detach()"
         )
-    classes = logits.shape[1]
+    classes, but = logits.shape[1], ""
     if chosen.num_classes is not None and classes != chosen.num_classes:
-        raise ValueError(
-            f"{name}: {classes} classes, but {chosen.name} has {chosen.num_classes}"
-        )
-    if chosen.labels is not None and int(chosen.labels.max()) >= classes:
-        raise ValueError(
-            f"{name}: {classes} classes, but a label of {chosen.name} is "
-            f"{int(chosen.labels.max())}"
-        )
+        but = f"{chosen.name} has {chosen.num_classes}"
+    elif chosen.labels is not None and int(chosen.labels.max()) >= classes:
+        but = f"a label of {chosen.name} is {int(chosen.labels.max())}"
+    if but:
+        raise ValueError(f"{name}: {classes} classes, but {but}")
     return classes
 
 

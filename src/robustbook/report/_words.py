@@ -183,18 +183,15 @@ def agreement_sentence(lenses: ThreeLenses) -> str:
     order = sorted(agreements, key=lambda shift: agreements[shift].pa)
     first, last = order[0], order[-1]
     tied = [shift for shift in order if not _told_apart(lenses, first, shift)]
-    start = f"Of {len(order)} shifts, {shift_name(first)} costs most: there"
+    count, worst = f"{len(order)} shifts", shift_name(first)
+    start = f"Of {count}, {worst} costs most: there"
     if len(tied) == len(order):
-        start = (
-            f"The costs of {len(order)} shifts cannot be told apart: under "
-            f"{shift_name(first)}, which seems to cost most,"
-        )
+        start = f"The costs of {count} cannot be told apart: under {worst}, which "
+        start += "seems to cost most,"
     elif len(tied) > 1:
-        names = [shift_name(shift) for shift in tied]
-        start = (
-            f"Of {len(order)} shifts, {', '.join(names[:-1])} and {names[-1]} cost "
-            f"most and cannot be told apart: under {shift_name(first)}"
-        )
+        *names, name = map(shift_name, tied)
+        start = f"Of {count}, {', '.join(names)} and {name} cost most and cannot be "
+        start += f"told apart: under {worst}"
     end = ""
     if last not in tied:
         share = percent(agreements[last].pa / most)
