@@ -29,13 +29,10 @@ def copy(tmp_path_factory):
     """A copy of what is edited, with every recipe followed."""
     copy = tmp_path_factory.mktemp("book")
     # With what mypy knows of the rest, where it has been run.
+    ignore = shutil.ignore_patterns("__pycache__", "_static")
     for folder in ("src", "notebooks", "tests/attacks", "book", ".mypy_cache"):
         if (ROOT / folder).is_dir():
-            shutil.copytree(
-                ROOT / folder,
-                copy / folder,
-                ignore=shutil.ignore_patterns("__pycache__", "_static"),
-            )
+            shutil.copytree(ROOT / folder, copy / folder, ignore=ignore)
     for file in ("pyproject.toml", "_toc.yml", "_config.yml"):
         shutil.copy(ROOT / file, copy / file)
     for folder in ("data", "book/_static"):
@@ -62,14 +59,11 @@ def _patched(text, diff):
 
 
 def run(copy, *command, status=0):
+    environment = dict(os.environ, PYTHONPATH=str(copy / "src"), MYPYPATH="")
     done = subprocess.run(
         [sys.executable, *(command if command[0] == "-c" else ("-m", *command))],
-        cwd=copy,
-        env=dict(os.environ, PYTHONPATH=str(copy / "src"), MYPYPATH=""),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        cwd=copy, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 
@@ -116,11 +110,10 @@ def test_nothing_else_becomes_stale(copy):
         for stale in stale_results(ROOT)
     ]
     before, after = Code(ROOT / "src"), Code(copy / "src")
-    files = (ROOT / "src" / "robustbook").rglob("*.py")
-    names = {
-        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in files
-    }
-    modules = {name.removesuffix(".__init__") for name in names} - {"robustbook"}
+    files = (ROOT / "src").glob("robustbook/**/*.py")
+    paths = {path.relative_to(ROOT / "src").with_suffix("") for path in files}
+    names = {".".join(path.parts).removesuffix(".__init__") for path in paths}
+    modules = names - {"robustbook"}
     changed = {m for m in modules if before.fingerprint(m) != after.fingerprint(m)}
     assert changed == {"robustbook.attacks"}, "all of it, as it is more now"
     for chapter in list_chapters(ROOT):

@@ -30,13 +30,8 @@ for measure in sys.argv[1:]:
 
 @pytest.fixture(scope="module")
 def loaded():
-    process = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *MEASURES],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    lines = process.stdout.splitlines()
+    command = [sys.executable, "-c", SCRIPT, *MEASURES]
+    lines = subprocess.check_output(command, text=True).splitlines()
     return dict(zip(MEASURES, map(json.loads, lines), strict=True))
 
 

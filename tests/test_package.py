@@ -99,24 +99,16 @@ def installed(folder, *extras):
     beside.mkdir()
     for found in needed(Distribution.at(metadata.parent), extras):
         link(found, beside)
+    ours = ("PYTHON", "ROBUSTBOOK_")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    environment["ROBUSTBOOK_CACHE"] = str(folder / "cache")
+    environment["PYTHONPATH"] = str(beside)
 
-    def run(*command, said=""):
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("PYTHON", "ROBUSTBOOK_"))
-        }
-        environment["ROBUSTBOOK_CACHE"] = str(folder / "cache")
-        environment["PYTHONPATH"] = str(beside)
+    def run(program, *words, said=""):
         return subprocess.run(
-            [str(folder / SCRIPTS / command[0]), *command[1:]],
-            input=said,
-            capture_output=True,
-            text=True,
-            env=environment,
-            cwd=folder,
-            check=False,
-        )
+            [str(folder / SCRIPTS / program), *words], input=said, capture_output=True,
+            text=True, env=environment, cwd=folder, check=False,
+        )  # fmt: skip
 
     return run
 
@@ -173,18 +165,13 @@ def offered(command):
 def test_the_wheel_carries_the_package_and_its_data_and_nothing_else(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     carried = {name for name in names if ".dist-info/" not in name}
-    tracked = subprocess.run(
-        ["git", "ls-files", "-zco", "--exclude-standard", "src/robustbook", "data"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split("\0")
+    listing = ["git", "ls-files", "-zco", "--exclude-standard", "src/robustbook"]
+    listing += [f"data/{folder}" for folder in CARRIED]
+    done = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
     expected = {
         re.sub("^src/", "", re.sub("^data/", "robustbook/_data/", name))
-        for name in tracked
+        for name in done.stdout.split("\0")
         if (ROOT / name).is_file()
-        and name.startswith(("src/", *(f"data/{folder}/" for folder in CARRIED)))
     }
     assert carried == expected
     assert "robustbook/py.typed" in carried

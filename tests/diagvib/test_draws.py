@@ -16,6 +16,7 @@ from ..conftest import needs_folder
 needs_mnist = needs_folder("mnist")
 RED = Environment()
 ANY = Environment(*diagvib.FACTORS.values())
+SPLITS = ("train", "validation", "test")
 VALUES = ("labels", "instances", "hue", "lightness", "crop", "position", "scale")
 
 
@@ -62,10 +63,9 @@ def test_the_digit_shown_is_that_of_the_label():
     scenes = draw(RED, shapes=(9, 4), count=30)
     seen = scenes.images(size=128)
     masks = {k: _masks("digits", "train", d, 40) for k, d in enumerate((9, 4))}
-    for image, label, instance in zip(
-        seen, scenes.labels, scenes.instances, strict=True
-    ):
-        mask = masks[int(label)][int(instance)] > 127
+    places = zip(scenes.labels.tolist(), scenes.instances.tolist(), strict=True)
+    for image, (label, instance) in zip(seen, places, strict=True):
+        mask = masks[label][instance] > 127
         # As much of the picture as the mask covers, up to its scale.
         share = ((image - 127 / 255).abs().amax(0) > 0.1).sum() / mask.sum()
         assert 0.8 < float(share) < 1.35
@@ -135,9 +135,8 @@ def test_environments_can_be_paired_in_groups():
     # are the same digits throughout.
     blue = RED.changed(hue="blue")
     large = blue.changed(scale="large")
-    first, second, third = draw_all(
-        [RED, blue, large], shapes=(4, 9), count=150, paired=[0, 1, 1]
-    )
+    options = {"shapes": (4, 9), "count": 150, "paired": [0, 1, 1]}
+    first, second, third = draw_all([RED, blue, large], **options)
     assert torch.equal(first.labels, second.labels)
     assert same(second, third, ["labels", "instances", "hue", "lightness", "position"])
     assert not torch.equal(first.instances, second.instances)
@@ -162,21 +161,18 @@ def test_digits_are_used_up_before_they_come_again():
 
 
 def test_splits_share_no_digit():
-    data = {split: load_dataset("digits", split) for split in ("train", "test")}
+    train, test = (load_dataset("digits", s).labels.bincount() for s in SPLITS[::2])
     for shape in range(10):
-        splits = ("train", "validation", "test")
-        sizes = [count_masks("digits", split, shape) for split in splits]
-        members = int((data["train"].labels == shape).sum())
-        assert sizes[0] == members * 4 // 5
-        assert sizes[0] + sizes[1] == members
-        assert sizes[2] == int((data["test"].labels == shape).sum())
+        sizes = [count_masks("digits", split, shape) for split in SPLITS]
+        most = int(train[shape]) * 4 // 5
+        assert sizes == [most, train[shape] - most, test[shape]]
 
 
 @needs_mnist
 def test_the_parts_of_mnist_have_the_sizes_of_the_original():
     sizes = {
         split: [count_masks("mnist", split, shape) for shape in range(10)]
-        for split in ("train", "validation", "test")
+        for split in SPLITS
     }
     assert sizes == {
         "train": [4738, 5393, 4766, 4904, 4673, 4336, 4734, 5012, 4680, 4759],
@@ -250,7 +246,7 @@ def test_environments_and_setups_can_be_copied_pickled_and_hashed(again):
 
 
 def test_positions_of_any_integer_type_are_positions():
-    scenes = diagvib.draw(diagvib.Environment(), shapes=(4, 9), count=10)
+    scenes = draw(RED, shapes=(4, 9), count=10)
     for dtype in (np.uint8, np.int8, np.int64):
         part = scenes.subset(np.array([0, 3], dtype=dtype))
         assert torch.equal(part.labels, scenes.labels[[0, 3]])

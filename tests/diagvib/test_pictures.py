@@ -2,6 +2,7 @@
 
 import colorsys
 import time
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +32,15 @@ def covered(images):
     return (images - GRAY).abs().amax(1) > 0.02
 
 
+def boxes_of(images):
+    """First and last column and row of each object, (n, 2, 2)."""
+    places = [torch.nonzero(mask).flip(1) for mask in covered(images)]
+    return np.array([[one.amin(0).tolist(), one.amax(0).tolist()] for one in places])
+
+
 def middle_of(images):
     """Middle of the bounding box of each object, across and down, of 1."""
-    middles = []
-    for mask in covered(images):
-        rows, columns = torch.nonzero(mask, as_tuple=True)
-        middles.append([columns.min() + columns.max(), rows.min() + rows.max()])
-    return np.array(middles) / 2.0 / (images.shape[-1] - 1)
+    return boxes_of(images).sum(1) / 2.0 / (images.shape[-1] - 1)
 
 
 def test_the_background_is_gray_and_the_rest_is_not():
@@ -123,12 +126,9 @@ def test_the_original_draws_the_transpose_of_a_name():
     assert original_position("lower left") == "upper right"
     for name in POSITIONS:
         assert original_position(original_position(name)) == name
-        here, there = (
-            middle_of(
-                draw(Environment(position=place, scale="small"), count=1).images()
-            )[0]
-            for place in (name, original_position(name))
-        )
+        places = (name, original_position(name))
+        drawn = [draw(Environment(position=p, scale="small"), count=1) for p in places]
+        here, there = (middle_of(scenes.images())[0] for scenes in drawn)
         np.testing.assert_array_equal(np.floor(here * 3), np.floor(there[::-1] * 3))
     same = [name for name in POSITIONS if original_position(name) == name]
     assert same == ["upper left", "center", "lower right"]
@@ -139,12 +139,9 @@ def test_scales_are_those_of_the_objects():
     for name, (low, high) in SCALES.items():
         scenes = draw(Environment(scale=name), shapes=(0, 3, 8), count=60)
         assert low <= float(scenes.scale.min()) <= float(scenes.scale.max()) <= high
-        sizes = []
-        for mask in covered(scenes.images(size=128)):
-            rows, columns = torch.nonzero(mask, as_tuple=True)
-            extent = max(rows.max() - rows.min(), columns.max() - columns.min())
-            sizes.append(float(extent + 1))
-        areas[name] = np.mean(np.array(sizes) / scenes.scale.numpy())
+        first, last = boxes_of(scenes.images(size=128)).swapaxes(0, 1)
+        sizes = (last - first).max(1) + 1
+        areas[name] = np.mean(sizes / scenes.scale.numpy())
     # The digit fills 28 of 128 pixels at scale 1, and its edge a little more.
     for name, unit in areas.items():
         assert 27.5 < unit < 30.5, (name, unit)
@@ -206,9 +203,8 @@ def test_the_gallery_holds_every_level_once():
     for name, levels, images in rows[1:]:
         assert tuple(levels) == FACTORS[name]
         assert len(images) == len(levels)
-        for k in range(len(images)):
-            for j in range(k):
-                assert float((images[k] - images[j]).abs().max()) > 0.05, name
+        for one, other in combinations(images, 2):
+            assert float((one - other).abs().max()) > 0.05, name
 
 
 def test_two_thousand_pictures_a_second_on_one_core():

@@ -20,14 +20,9 @@ from robustbook.datasets.diagvib import (
 )
 
 ABBREVIATED = {
-    "CC": "center",
-    "LC": "lower center",
-    "UL": "upper left",
-    "UR": "upper right",
-    "LL": "lower left",
-    "LR": "lower right",
-    "CR": "center right",
-}
+    "CC": "center", "CR": "center right", "LC": "lower center", "LL": "lower left",
+    "LR": "lower right", "UL": "upper left", "UR": "upper right",
+}  # fmt: skip
 
 #: PA thesis, Tables 4.6, 5.2 and C.3: hue, lightness, position, scale, texture.
 PRINTED_TESTS = {
@@ -75,9 +70,7 @@ PRINTED_TRAINING = {
         green dark UR large blank
         green dark LL large blank""",
 }
-SETUPS = {
-    setup.name: setup for setup in (DISCRIMINABILITY, SELECTION_HUE, SELECTION_POSITION)
-}
+SETUPS = {x.name: x for x in (DISCRIMINABILITY, SELECTION_HUE, SELECTION_POSITION)}
 
 
 def read(table):
@@ -100,13 +93,9 @@ def test_the_environments_are_those_printed(name):
     first, second, sd, id_, one, five, ood0, ood1 = read(PRINTED_TRAINING[name])
     assert setup.training == (first, second)
     assert setup.shapes == (1, 4, 7, 9)
-    assert setup.validation == {
-        "SD": (first, sd),
-        "ID": (first, id_),
-        "1F-MD": (first, one),
-        "5F-MD": (first, five),
-        "OOD": (ood0, ood1),
-    }
+    beside = {"SD": sd, "ID": id_, "1F-MD": one, "5F-MD": five}
+    pairs = {name: (first, other) for name, other in beside.items()}
+    assert setup.validation == pairs | {"OOD": (ood0, ood1)}
 
 
 @pytest.mark.parametrize(
@@ -125,10 +114,10 @@ def test_the_printed_position_table_is_not_cumulative():
 
 
 def found(first, second):
-    return {
-        (one.environment, one.factor): (one.first, one.second)
-        for one in differences(first, second)
-    }
+    changes = {}
+    for one in differences(first, second):
+        changes.setdefault(one.factor, {})[one.environment] = one.first, one.second
+    return changes
 
 
 def test_where_tables_and_configuration_disagree():
@@ -136,27 +125,21 @@ def test_where_tables_and_configuration_disagree():
 
     # "dark" and "bright" are drawn bright and brighter; "large" is drawn larger.
     first = found(DISCRIMINABILITY, CONFIGURED["discriminability"])
-    lightness = {key: pair for key, pair in first.items() if key[1] == "lightness"}
+    lightness = first.pop("lightness")
     assert len(lightness) == 10  # every environment: 2 training, 2 validation, 6 tests
     assert set(lightness.values()) == {("dark", "bright"), ("bright", "brighter")}
-    rest = {key: pair for key, pair in first.items() if key[1] != "lightness"}
-    assert rest == {
-        ("test 4", "scale"): ("large", "larger"),
-        ("test 5", "scale"): ("large", "larger"),
-    }
+    larger = dict.fromkeys(["test 4", "test 5"], ("large", "larger"))
+    assert first == {"scale": larger}
 
     second = found(SELECTION_POSITION, CONFIGURED["selection-position"])
-    assert {key: pair for key, pair in second.items() if key[1] == "hue"} == {
-        ("test 4", "hue"): ("green", "red"),
-        ("test 5", "hue"): ("green", "red"),
-    }
+    assert second.pop("hue") == dict.fromkeys(["test 4", "test 5"], ("green", "red"))
     # The sources change places; what is called upper right is drawn lower left.
-    places = {key: pair for key, pair in second.items() if key[1] == "position"}
-    assert places[("training 0", "position")] == ("upper left", "lower right")
-    assert places[("validation 1F-MD 1", "position")] == ("upper right", "lower left")
-    assert places[("validation OOD 0", "position")] == ("upper right", "lower left")
-    assert places[("validation OOD 1", "position")] == ("lower left", "upper right")
-    assert len(second) == len(places) + 2
+    places = second.pop("position")
+    assert places["training 0"] == ("upper left", "lower right")
+    assert places["validation 1F-MD 1"] == ("upper right", "lower left")
+    assert places["validation OOD 0"] == ("upper right", "lower left")
+    assert places["validation OOD 1"] == ("lower left", "upper right")
+    assert second == {}
 
 
 # ---------------------------------------------------------------------- shortcuts
@@ -213,9 +196,7 @@ def test_novel_tests_hold_what_training_does_not(factor):
     for setting in OPPORTUNITIES[:-1]:
         setup = opportunities(setting, factor=factor)
         for digit in setup.shapes:
-            seen = {
-                level for env in setup.training for level in env.levels(factor, digit)
-            }
+            seen = set().union(*(x.levels(factor, digit) for x in setup.training))
             assert set(setup.tests[0].levels(factor, digit)) == seen
             for test in setup.tests[1:]:
                 assert not seen & set(test.levels(factor, digit))

@@ -41,10 +41,12 @@ class Tiny(nn.Module):
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
     """Enter a tiny model in the zoo; return a state and the path of its file."""
-    entries = linf_entries()
-    monkeypatch.setitem(entries, "Tiny2026", {"model": Tiny, "gdrive_id": "drive-id"})
-    ids = ["drive-a", "drive-b"]
-    monkeypatch.setitem(entries, "Pair2026", {"model": Tiny, "gdrive_id": ids})
+    for name, ids in {
+        "Tiny2026": "drive-id",
+        "Pair2026": ["drive-a", "drive-b"],
+    }.items():
+        entry = {"model": Tiny, "gdrive_id": ids}
+        monkeypatch.setitem(linf_entries(), name, entry)
     path = tmp_path / "cifar10" / "Linf" / "Tiny2026.pt"
     path.parent.mkdir(parents=True)
     with torch.random.fork_rng():
@@ -115,9 +117,9 @@ def test_the_default_folder_is_that_of_the_data(tiny, download, monkeypatch, tmp
     monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path / "data"))
     with pytest.raises(DataUnavailableError, match="cache"):
         load_model("robustbench:Tiny2026")
-    (tmp_path / "data" / "robustbench" / "cifar10" / "Linf").mkdir(parents=True)
-    place = tmp_path / "data" / "robustbench" / "cifar10" / "Linf" / path.name
-    torch.save(state, place)
+    folder = tmp_path / "data" / "robustbench" / "cifar10" / "Linf"
+    folder.mkdir(parents=True)
+    torch.save(state, folder / path.name)
     assert load_model("robustbench:Tiny2026") is not None
 
 
