@@ -68,6 +68,10 @@ UNSAID = """
     .filter((e) => !getComputedStyle(e.parentElement, "::after").content
       .includes("scrolls"))
     .map((e) => "formula: " + e.textContent.trim().slice(0, 40)),
+  ...[...document.querySelectorAll("article mjx-container:not([display]) > svg")]
+    .filter((e) => !e.closest(".pst-scrollable-table-container"))
+    .filter((e) => e.getBoundingClientRect().right > document.body.clientWidth)
+    .map((e) => "in a line: " + e.parentElement.textContent.trim().slice(0, 40)),
 ]
 """
 
