@@ -11,6 +11,8 @@ from robustbook.datasets import Sentences, load_sentences
 from .conftest import FOLDER, needs_folder
 
 needs_polarity = needs_folder("text/rt-polarity")
+#: What is made from templates needs nothing.
+NEEDED = {"sentence-polarity": [needs_polarity], "imdb": [needs_folder("imdb")]}
 PARTS = ("train", "validation", "test")
 COLLECTIONS = [
     "template-reviews",
@@ -31,13 +33,16 @@ template-reviews test 500 553dfe0a5eaa5870a240494f
 sentence-polarity train 7662 055d2f14f958f3875934995f
 sentence-polarity validation 1000 2494d16d94780ca985392c32
 sentence-polarity test 2000 7cb4650bb8dd40cc5c2a3534
+imdb train 8940 6e8311f1db22fff7273b880f
+imdb validation 1000 28b36491553c766d48a3e916
+imdb test 5000 8e82fee7c400d90d5d114fc2
 """
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        pytest.param(line, marks=[needs_polarity] * line.startswith("sentence"))
+        pytest.param(line, marks=NEEDED.get(line.partition(" ")[0], []))
         for line in KNOWN.split("\n")[1:-1]
     ],
 )

@@ -126,7 +126,7 @@ class DatasetSpec:
     num_classes, image_shape : int, (int, int, int)
         The number of classes; channels, height and width of an image.
     read : callable
-        Reads a split, all sentences class by class, or all votes.
+        Reads a split, or all votes.
     """
 
     name: str

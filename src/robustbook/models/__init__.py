@@ -13,6 +13,7 @@ from robustbook.models._defenses import (
     jpeg_compress,
     reverse_sigmoid,
 )
+from robustbook.models._encoders import Encoder, load_encoder
 from robustbook.models._evaluate import features_of, logits_of, resolve_device
 from robustbook.models._features import pacs_features
 from robustbook.models._load import load_model
@@ -31,6 +32,7 @@ from robustbook.models._public import (
 from robustbook.models._robustbench import load_robustbench
 
 __all__ = [
+    "Encoder",
     "JPEGReverseSigmoid",
     "Normalized",
     "PublicModel",
@@ -41,6 +43,7 @@ __all__ = [
     "jpeg_compress",
     "list_models",
     "list_public_models",
+    "load_encoder",
     "load_model",
     "load_robustbench",
     "logits_of",

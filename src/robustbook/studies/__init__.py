@@ -31,6 +31,7 @@ _ALL: Final = (
     Study("paired_differences", "adversarial.paired_differences"),
     Study("rank_stability", "adversarial.rank_stability"),
     Study("text_edits", "adversarial.text_edits"),
+    Study("reviews", "adversarial.reviews"),
     Study(
         "stronger_sweep", "adversarial.adversarial_sweep",
         {"kinds": ("fmn", "fab", "apgd-ce", "apgd-dlr")},

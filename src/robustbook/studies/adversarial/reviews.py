@@ -1,0 +1,384 @@
+"""Whole reviews under edits, and beside sentences: a transformer and n-grams."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 - torch's own name for it
+
+from robustbook._store.cache import Arrays, cached_arrays
+from robustbook.agreement import pair_by_label, posterior_agreement
+from robustbook.datasets import Sentences, load_sentences
+from robustbook.models import Encoder, load_encoder, resolve_device
+from robustbook.scores import accuracy
+from robustbook.studies._run import Row, Run, Setting, decimals
+from robustbook.studies._scores import confidence, measure_pair
+from robustbook.studies._statistics import share_row
+from robustbook.studies.adversarial.text_edits import CERTAIN
+from robustbook.text import (
+    SentenceClassifier,
+    amplify,
+    contradict,
+    levenshtein_edits,
+    sentence_features,
+    train_sentence_classifier,
+)
+
+__all__ = ["SETTINGS", "rows"]
+
+N_GRAMS: Final = "n-grams"
+THIRDS: Final = ("short", "middle", "long")
+_BATCH: Final = 16
+
+
+class Texts(Setting):
+    """Texts that are read as they are."""
+
+    kind = "sentences"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReviewSetting(Texts):
+    """Reviews, sentences to compare with, who reads them, and edits."""
+
+    sentences: str
+    encoder: str | None
+    #: How many are trained on, and measured on, of each collection.
+    trained: int
+    tested: int
+    epochs: int
+    n_gram_epochs: int
+    seeds: int
+    edits: tuple[int, ...]
+    words: tuple[int, ...]
+    #: What the encoder reads of a text in training, and afterwards.
+    trained_tokens: int = 128
+    tokens: int = 256
+    #: Layers that are trained, the last ones, and the learning rate.
+    layers: int = 2
+    lr: float = 1e-4
+
+    @property
+    def readers(self) -> list[str]:
+        """Kinds of classifiers."""
+        return [N_GRAMS] if self.encoder is None else [N_GRAMS, self.encoder]
+
+
+SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
+    "full": (
+        ReviewSetting(
+            dataset="imdb", sentences="sentence-polarity", encoder="minilm-l6",
+            trained=800, tested=120, epochs=2, n_gram_epochs=6, seeds=3,
+            edits=(1, 4, 16, 64, 512), words=(1, 4, 16, 64),
+        ),
+        Texts(dataset="sentence-polarity"),
+    ),
+    "quick": (
+        ReviewSetting(
+            dataset="template-reviews", sentences="template-reviews", encoder=None,
+            trained=200, tested=60, epochs=2, n_gram_epochs=12, seeds=2,
+            edits=(1, 4, 64, 512), words=(1, 4, 64),
+        ),
+    ),
+}  # fmt: skip
+
+_SHIFTS: Final[dict[str, Callable[[Sentences, int, int], Any]]] = {
+    "none": lambda data, power, seed: data.texts,
+    "levenshtein": lambda data, power, seed: levenshtein_edits(
+        data.texts, power, seed=seed
+    ),
+    "amplify": lambda data, power, seed: amplify(
+        data.texts, data.labels, power, seed=seed
+    ),
+    "contradict": lambda data, power, seed: contradict(
+        data.texts, data.labels, power, seed=seed
+    ),
+}
+#: Test reviews that are edited, as many further ones, and sentences.
+_COLLECTIONS: Final = ("reviews", "further", "sentences")
+
+
+def rows(run: Run[Setting]) -> Iterator[Row]:
+    """Train on reviews, and measure edits of reviews, by length, and sentences.
+
+    Readers: "n-grams" (:func:`train_sentence_classifier`), and a transformer
+    (:func:`load_encoder`) whose last layers are trained with two logits of the mean
+    state of its tokens; the layers before them stay as they were. Both are trained on
+    the same reviews.
+
+    Rows told apart by ``what``: "texts", of a ``collection`` ("reviews", those that are
+    edited, "further" ones of the same kind, "sentences"): how many ``samples``, mean
+    ``words`` and ``characters``; "reader", for each ``reader`` and ``training_seed``:
+    ``accuracy`` on all reviews with its error, ``confidence``, and
+    ``label_agreement``, that of the logits of the edited ones with their labels;
+    "shift", for each of these, ``kind`` and ``power`` (edits, or inserted adjectives)
+    and ``part``, "all" or a third of the reviews by their number of words: the scores;
+    "pairs", the agreement of reviews with texts ``to`` ("further" or "sentences") of
+    the same label, drawn at random, with the ``accuracy`` on those.
+
+    PA thesis, section 4.1, Experiment 3; PA paper, appendix C. Chapter 13.
+    """
+    setting = _chosen(run)
+    texts = {name: _texts(setting, name) for name in _COLLECTIONS}
+    for name, data in texts.items():
+        yield {
+            "what": "texts", "collection": name, "samples": len(data),
+            "words": decimals(_words(data).mean(), 2),
+            "characters": decimals(np.mean([len(text) for text in data.texts]), 2),
+        }  # fmt: skip
+    logits = {
+        condition: _logits(run, *condition) for condition in run.each(_conditions(run))
+    }
+    for reader, seed in product(setting.readers, _seeds(run)):
+        keys = {"reader": reader, "training_seed": seed}
+        clean = {
+            name: logits[name, "none", 0][f"{reader}/{seed}"] for name in _COLLECTIONS
+        }
+        yield {"what": "reader", **keys, **_reader_row(clean, texts)}
+        for collection, kind, power in logits:
+            if kind != "none":
+                shifted = logits[collection, kind, power][f"{reader}/{seed}"]
+                shift = {"what": "shift", **keys, "kind": kind, "power": power}
+                for row in _by_length(clean["reviews"], shifted, texts["reviews"]):
+                    yield {**shift, **row}
+        for to in ("further", "sentences"):
+            yield {"what": "pairs", **keys, "to": to, **_pairs(clean, texts, to, seed)}
+
+
+def _chosen(run: Run[Setting]) -> ReviewSetting:
+    (setting,) = [one for one in run.settings if isinstance(one, ReviewSetting)]
+    return setting
+
+
+def _seeds(run: Run[Setting]) -> range:
+    return range(run.seed, run.seed + _chosen(run).seeds)
+
+
+def _conditions(run: Run[Setting]) -> list[tuple[str, str, int]]:
+    """Collections as they are, and the reviews under each edit."""
+    setting = _chosen(run)
+    changed = [
+        *product(["levenshtein"], setting.edits),
+        *product(["amplify", "contradict"], setting.words),
+    ]
+    return [
+        *((name, "none", 0) for name in _COLLECTIONS),
+        *(("reviews", *one) for one in changed),
+    ]
+
+
+# ---------------------------------------------------------------------- the texts
+
+
+@cache
+def _texts(setting: ReviewSetting, collection: str) -> Sentences:
+    """One of `_COLLECTIONS`, "train" or "validation"."""
+    if collection == "sentences":
+        return _first(load_sentences(setting.sentences, "test"), setting.tested)
+    split = "test" if collection in _COLLECTIONS else collection
+    every = load_sentences(setting.dataset, split)
+    if split == "train":
+        return _first(every, setting.trained)
+    start = setting.tested if collection == "further" else 0
+    # As many to choose an epoch by as are measured on.
+    return _first(every, setting.tested, start)
+
+
+def _first(data: Sentences, count: int, start: int = 0) -> Sentences:
+    part = slice(start, start + count)
+    return replace(data, texts=data.texts[part], labels=data.labels[part])
+
+
+def _words(data: Sentences) -> Any:
+    return np.array([len(text.split()) for text in data.texts])
+
+
+# -------------------------------------------------------------------- the readers
+
+
+class Reader(nn.Module):
+    """The last layers of an encoder, and two logits of the mean state of a text."""
+
+    def __init__(self, encoder: Encoder, layers: int) -> None:
+        super().__init__()
+        last = encoder.layers[len(encoder.layers) - layers :]
+        self.layers = copy.deepcopy(last).requires_grad_(True)
+        self.head = nn.Linear(encoder.width, 2)
+
+    def forward(self, states: Tensor, filled: Tensor) -> Tensor:
+        for layer in self.layers:
+            states = layer(states, src_key_padding_mask=filled)
+        return self.head(Encoder.pooled(states, filled))
+
+
+@cache
+def _encoder(name: str | None, device: str) -> Encoder:
+    assert name is not None
+    return load_encoder(name).to(resolve_device(device))
+
+
+def _lower(setting: ReviewSetting, encoder: Encoder, some: Any) -> Tensor:
+    device, depth = encoder.norm.weight.device, len(encoder.layers) - setting.layers
+    states: Tensor = encoder(some.ids.to(device), some.filled.to(device), depth)
+    return states
+
+
+@cache
+def _n_grams(setting: ReviewSetting, seed: int, device: str) -> SentenceClassifier:
+    parts = _texts(setting, "train"), _texts(setting, "validation")
+    options: dict[str, Any] = {"seed": seed, "device": resolve_device(device)}
+    return train_sentence_classifier(*parts, epochs=setting.n_gram_epochs, **options)
+
+
+def _reader(run: Run[Setting], seed: int) -> Reader:
+    """A trained transformer, from the cache if there."""
+    setting = _chosen(run)
+    # A training does not depend on what is edited afterwards.
+    key = replace(setting, edits=(), words=(), seeds=0, tested=0, tokens=0)
+    weights = cached_arrays(
+        {"setting": repr(key), "seed": seed},
+        partial(_trained, run, seed),
+        code=__name__,
+    )
+    encoder = _encoder(setting.encoder, run.device)
+    model = Reader(encoder, setting.layers).to(encoder.norm.weight.device)
+    model.load_state_dict({k: torch.from_numpy(v) for k, v in weights.items()})
+    return model.eval()
+
+
+def _trained(run: Run[Setting], seed: int) -> Arrays:
+    """Train the last layers by AdamW; the rate rises, and falls to nothing."""
+    setting = _chosen(run)
+    encoder = _encoder(setting.encoder, run.device)
+    data, states = _texts(setting, "train"), _states(setting, run.device)
+    device = encoder.norm.weight.device
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Reader(encoder, setting.layers).to(device).train()
+        groups = [
+            {"params": model.layers.parameters(), "lr": setting.lr},
+            {"params": model.head.parameters(), "lr": 10 * setting.lr},
+        ]
+        optimizer = torch.optim.AdamW(groups)
+        steps = setting.epochs * -(-len(data) // _BATCH)
+        rate = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: min((step + 1) / 10, 1.0) * (1 - step / steps)
+        )
+        for _ in range(setting.epochs):
+            for index in torch.randperm(len(data)).split(_BATCH):  # type: ignore[no-untyped-call]
+                some = nn.utils.rnn.pad_sequence(
+                    [states[i] for i in index.tolist()], True, padding_value=torch.nan
+                )
+                filled = some[..., 0].isnan().to(device)
+                some = some.nan_to_num().float().to(device)
+                with torch.autocast(device.type, torch.bfloat16):
+                    logits = model(some, filled)
+                loss = F.cross_entropy(logits.float(), data.labels[index].to(device))
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                rate.step()
+    return {name: value.cpu().numpy() for name, value in model.state_dict().items()}
+
+
+@cache
+def _states(setting: ReviewSetting, device: str) -> list[Tensor]:
+    """What the layers that are not trained say of each text, once for all seeds."""
+    encoder, texts = _encoder(setting.encoder, device), _texts(setting, "train").texts
+    found: dict[int, Tensor] = {}
+    with torch.inference_mode():
+        for some in encoder.batches(texts, tokens=setting.trained_tokens):
+            states = _lower(setting, encoder, some).half().cpu()
+            for i, one, filled in zip(some.index, states, some.filled, strict=True):
+                found[i] = one[~filled]
+    return [found[i] for i in range(len(texts))]
+
+
+def _logits(
+    run: Run[Setting], collection: str, kind: str, power: int
+) -> dict[str, Tensor]:
+    """Logits (n, 2) of every reader and seed of texts, from the cache if there."""
+    setting = _chosen(run)
+    arrays = cached_arrays(
+        {
+            "setting": repr(replace(setting, edits=(), words=())),
+            "seed": run.seed,
+            "texts": f"{collection}/{kind}/{power}",
+        },
+        partial(_read, run, collection, kind, power),
+        code=__name__,
+    )
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def _read(run: Run[Setting], collection: str, kind: str, power: int) -> Arrays:
+    setting = _chosen(run)
+    texts = _SHIFTS[kind](_texts(setting, collection), power, run.seed)
+    features = sentence_features(texts)
+    found = {
+        f"{N_GRAMS}/{seed}": _n_grams(setting, seed, run.device).logits(features)
+        for seed in _seeds(run)
+    }
+    if setting.encoder is not None:
+        encoder = _encoder(setting.encoder, run.device)
+        readers = {
+            f"{setting.encoder}/{seed}": _reader(run, seed) for seed in _seeds(run)
+        }
+        found |= {name: torch.empty(len(texts), 2) for name in readers}
+        with torch.inference_mode():
+            for some in encoder.batches(texts, tokens=setting.tokens):
+                # Once for all seeds.
+                states = _lower(setting, encoder, some)
+                for name, reader in readers.items():
+                    logits = reader(states, some.filled.to(states.device))
+                    found[name][some.index] = logits.cpu()
+    return {name: value.numpy() for name, value in found.items()}
+
+
+# --------------------------------------------------------------------- the scores
+
+
+def _reader_row(clean: dict[str, Tensor], texts: dict[str, Sentences]) -> Row:
+    names = ("reviews", "further")
+    logits = torch.cat([clean[name] for name in names])
+    labels = torch.cat([texts[name].labels for name in names])
+    known = CERTAIN * F.one_hot(texts["reviews"].labels, 2).double()
+    return {
+        "samples": len(labels),
+        **share_row("accuracy", accuracy(logits, labels), len(labels)),
+        "confidence": confidence(clean["reviews"]),
+        "label_agreement": posterior_agreement(clean["reviews"].double(), known).pa,
+    }
+
+
+def _by_length(clean: Tensor, shifted: Tensor, data: Sentences) -> Iterator[Row]:
+    order = np.argsort(_words(data), kind="stable")
+    parts = {"all": order, **dict(zip(THIRDS, np.array_split(order, 3), strict=True))}
+    for part, index in parts.items():
+        labels = data.labels[index]
+        yield {
+            "part": part, "samples": len(index),
+            "words": decimals(_words(data)[index].mean(), 2),
+            "accuracy": accuracy(clean[index], labels),
+            **measure_pair(clean[index], shifted[index], labels),
+        }  # fmt: skip
+
+
+def _pairs(
+    clean: dict[str, Tensor], texts: dict[str, Sentences], to: str, seed: int
+) -> Row:
+    one, two = pair_by_label(texts["reviews"].labels, texts[to].labels, seed=seed)
+    labels = texts[to].labels[two]
+    return {
+        "samples": len(one),
+        "accuracy": accuracy(clean["reviews"][one], labels),
+        **measure_pair(clean["reviews"][one], clean[to][two], labels),
+    }

@@ -1,0 +1,79 @@
+"""Whole reviews: who reads them, what is trained, what the rows say."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from robustbook.models import Encoder
+from robustbook.studies._run import Run
+from robustbook.studies.adversarial import reviews as study
+from robustbook.studies.adversarial.reviews import SETTINGS, THIRDS
+
+from ..conftest import SEED
+from ..test_encoders import Words, config_of
+
+QUICK = SETTINGS["quick"][0]
+
+
+def test_rows_are_whole_and_obey_what_is_proved(reviews):
+    shifts = reviews.select(what="shift")
+    strengths = len(QUICK.edits) + 2 * len(QUICK.words)
+    assert len(shifts) == QUICK.seeds * strengths * 4
+    assert len(reviews.select(what="pairs")) == 2 * QUICK.seeds
+    for row in shifts:
+        changed = 1 - row["same_answer_rate"]
+        assert 0 <= row["pa"] <= math.log(2) * (1 - changed) + 1e-9
+        assert abs(row["shifted_accuracy"] - row["accuracy"]) <= changed + 1e-9
+    for every in (row for row in shifts if row["part"] == "all"):
+        keys = {name: every[name] for name in ("training_seed", "kind", "power")}
+        thirds = [reviews.row(what="shift", part=part, **keys) for part in THIRDS]
+        assert [row["samples"] for row in thirds] == [QUICK.tested // 3] * 3
+        assert thirds[0]["words"] < thirds[1]["words"] < thirds[2]["words"]
+        for score in ("shifted_accuracy", "same_answer_rate"):
+            mean = sum(row[score] for row in thirds) / 3
+            assert every[score] == pytest.approx(mean)
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """The transformer's path, with a small one that was not trained before."""
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        encoder = Encoder(config_of("bert"), Words()).eval().requires_grad_(False)
+    monkeypatch.setattr(study, "_encoder", lambda name, device: encoder)
+    setting = replace(
+        QUICK, encoder="small", layers=1, tokens=16, trained=60, tested=20, epochs=1,
+        edits=(4,), words=(2,),
+    )  # fmt: skip
+    return Run("reviews", "quick", SEED, "cpu", (setting,)), encoder
+
+
+def test_a_transformer_is_trained_above_its_frozen_layers(small):
+    run, encoder = small
+    weights = study._trained(run, SEED)
+    before = encoder.state_dict()
+    assert set(weights) == {"head.weight", "head.bias"} | {
+        name.replace("layers.1.", "layers.0.")
+        for name in before
+        if name.startswith("layers.1.")
+    }
+    assert any(
+        not torch.equal(torch.from_numpy(value), before[f"layers.1.{name[9:]}"])
+        for name, value in weights.items()
+        if name.startswith("layers.")
+    )
+    again = study._trained(run, SEED)
+    assert all((again[name] == weights[name]).all() for name in weights)
+    other = study._trained(run, SEED + 1)
+    assert (other["head.weight"] != weights["head.weight"]).any()
+
+
+def test_what_was_read_is_not_read_again(small, monkeypatch, refuse):
+    run, _ = small
+    first = list(study.rows(run))
+    assert {row.get("reader") for row in first} == {None, "n-grams", "small"}
+    monkeypatch.setattr(study, "_read", refuse)
+    assert list(study.rows(run)) == first
