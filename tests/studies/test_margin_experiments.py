@@ -10,14 +10,21 @@ import torch
 from scipy.optimize import linprog
 from scipy.stats import kendalltau
 
+from robustbook._store.sums import tensors_sum
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model
 from robustbook.studies.margins import _search, measured
+from robustbook.studies.margins._defended_nets import (
+    Method,
+    StandardizedImages,
+    trained,
+)
 from robustbook.studies.margins.columns import (
     detection_row,
     paired_tau_difference,
     share_row,
 )
+from robustbook.studies.margins.defended import SETTINGS as DEFENDED
 from robustbook.studies.margins.margin_convergence import linear_margins
 from robustbook.studies.margins.measured import (
     Recipe,
@@ -259,3 +266,79 @@ def test_pseudo_margins_are_tested_on_other_images(margin_pseudo, margin_consist
         )
         assert [row["training_seed"] for row in runs] == [SEED, SEED + 1]
         assert all(0.2 < row["tau"] < 1 and row["mae"] > 0 for row in runs)
+
+
+# ------------------------------------------------------------ defended networks
+
+
+def test_defended_networks_are_measured_as_others_are(defended):
+    (setting,) = DEFENDED["quick"]
+    images, start = setting.images_of("digits-cnn-s1"), "digits-cnn-s1"
+    for method in ("plain", "mart"):
+        how = setting.methods.get(method)
+        data = setting.training_images()
+        model = trained(start, how, data, setting.budget, seed=SEED + 1)
+        found = margins_of(model, images, setting.models[start][0], device="cpu")
+        key = {"method": method, "seed": 1}
+        row = defended.row(what="consistency", score="logit_margin", **key)
+        logit = scores_of(found)["logit_margin"]
+        assert row["tau"] == pytest.approx(kendalltau(logit, found.bounds).statistic)
+        row = defended.row(what="robust", usual=True, **key)
+        kept = found.correct & (found.bounds > setting.focus)
+        assert row["robust_accuracy"] == float(kept.double().mean())
+
+
+def test_every_method_trains_another_network(defended):
+    (setting,) = DEFENDED["quick"]
+    data, start = setting.training_images(), "digits-cnn-s0"
+    seen = {
+        tensors_sum(trained(start, how, data, setting.budget, seed=SEED).state_dict())
+        for how in setting.methods.values()
+    }
+    assert len(seen) == len(setting.methods) == 13
+
+
+def test_means_over_seeds_have_the_error_of_seeds_and_of_images(defended):
+    for row in defended.select(what="method"):
+        key = {"what": "network", "method": row["method"]}
+        own = defended.select(**key)
+        values = np.array([one["accuracy"] for one in own])
+        spread = np.array([one["accuracy_high"] - one["accuracy_low"] for one in own])
+        error = math.sqrt(np.mean((spread / 3.92) ** 2) + values.var(ddof=1) / 2)
+        assert row["accuracy"] == pytest.approx(values.mean())
+        assert row["accuracy_se"] == pytest.approx(error)
+
+
+def test_what_is_learned_is_of_the_weakest_network_of_some_accuracy(defended):
+    (weak,) = {row["method"] for row in defended.select(what="learned")}
+    plain = defended.row(what="network", method="plain", seed=0)["accuracy"]
+    taus = {
+        row["method"]: row["tau"]
+        for row in defended.select(what="consistency", score="logit_margin", seed=0)
+        if defended.row(what="network", method=row["method"], seed=0)["accuracy"]
+        >= plain / 2
+    }
+    assert taus[weak] == min(taus.values())
+    raw = defended.row(what="learned", score="logit_margin")
+    last = {"method": weak, "seed": 1, "score": "logit_margin"}
+    assert raw["tau"] == defended.row(what="consistency", **last)["tau"]
+
+
+def test_only_some_classes_are_attacked_where_only_these_are_defended():
+    class Seen(torch.nn.Module):
+        def forward(self, images):
+            self.images = images.detach()
+            return images.flatten(1)[:, :2] * torch.tensor([1.0, -1.0])
+
+    images, labels = torch.full((4, 1, 1, 2), 0.5), torch.tensor([0, 1, 0, 1])
+    model, draws = Seen(), torch.Generator().manual_seed(0)
+    Method("sat", 0.1, 1, classes=1).loss(model, images.clone(), labels, draws)
+    moved = (model.images != images).flatten(1).any(1)
+    assert moved.tolist() == [True, False, True, False]
+
+
+def test_standardized_images_have_one_contrast():
+    images = torch.rand(3, 1, 4, 4)
+    seen = StandardizedImages()(images)
+    torch.testing.assert_close(StandardizedImages()(0.5 * images + 0.2), seen)
+    assert seen.flatten(1).std(1).tolist() == pytest.approx([1, 1, 1], abs=1e-5)

@@ -56,6 +56,7 @@ _ALL: Final = (
     Study("average_case_errors", "average_case.average_case_errors"),
     Study("average_case_speed", "average_case.average_case_speed"),
     Study("control_variate_gain", "average_case.control_variate_gain"),
+    Study("defended", "margins.defended"),
     Study("margin_accuracy", "margins.margin_accuracy"),
     Study("margin_consistency", "margins.margin_consistency"),
     Study("margin_convergence", "margins.margin_convergence"),

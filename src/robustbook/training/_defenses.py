@@ -86,22 +86,16 @@ def defense(
     return DEFENSES[name](eps=eps, steps=steps, **options)
 
 
-def _paired(
-    penalty: str, share: float, weight: float, *, eps: float, steps: int, labels: bool
-) -> Learner:
-    attack = AttackedView(eps=eps, steps=steps, labels=labels)
-    attacked_images(eps=eps, steps=steps)  # says what is wrong with them now
-    return Pairing(penalty, weight=weight, share=share, shift=attack)
-
-
 def _trades(*, eps: float, steps: int, weight: float = 6.0) -> Learner:
-    return _paired("kl", 0.0, weight, eps=eps, steps=steps, labels=False)
+    attack = AttackedView(eps=eps, steps=steps, labels=False)
+    return Pairing("kl", weight=weight, share=0.0, shift=attack)
 
 
 def _logit_pairing(
     share: float, *, eps: float, steps: int, weight: float = 0.5
 ) -> Learner:
-    return _paired("logits", share, weight, eps=eps, steps=steps, labels=True)
+    attack = AttackedView(eps=eps, steps=steps)
+    return Pairing("logits", weight=weight, share=share, shift=attack)
 
 
 def _clean_pairing(

@@ -36,7 +36,7 @@ TESTED: Final = 4000
 
 
 @dataclass(frozen=True)
-class _Learning:
+class Learning:
     """What is learned from: training images of each model, parts of them, and runs."""
 
     images: dict[str, int]
@@ -46,11 +46,11 @@ class _Learning:
 
 
 _LEARNING: Final = {
-    "quick": _Learning(
+    "quick": Learning(
         {"digits-cnn-s0": 120, "digits-cnn-adv-s0": 120}, (60, 120), 2,
         {"width": 128, "epochs": 40, "patience": 8},
     ),
-    "full": _Learning(
+    "full": Learning(
         {"cifar10-cnn_a_adv4": 3000, "mnist-madry_tiny_adv": 5000},
         (500, 1500, 3000, 5000), 3, {},
     ),
@@ -93,16 +93,17 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
             for data in splits
         )
         keys = {"dataset": setting.dataset, "model": model}
-        yield from under(keys, _of_model(train, test, setting, learning, run.seed))
+        yield from under(keys, learned_rows(train, test, setting, learning, run.seed))
 
 
-def _of_model(
+def learned_rows(
     train: MeasuredMargins,
     test: MeasuredMargins,
     setting: MarginSetting,
-    learning: _Learning,
+    learning: Learning,
     seed: int,
 ) -> Iterator[Row]:
+    """Learn from some training images, and from all; test on other images."""
     train = train[train.bounds.isfinite()]
     before, after = scores_of(train), scores_of(test)
     for name, values in after.items():

@@ -76,14 +76,20 @@ class MeasuredMargins:
 
 
 def margins_of(
-    name: str, data: Dataset, recipe: Recipe, *, seed: int = 0, device: str = "auto"
+    model: str | nn.Module,
+    data: Dataset,
+    recipe: Recipe,
+    *,
+    seed: int = 0,
+    device: str = "auto",
 ) -> MeasuredMargins:
     """Measure the input margins of a model, or read them from the cache.
 
-    The model must end in a linear layer. Every block of 500 images is kept on its own;
-    the seed is APGD's. What is returned is on the CPU.
+    It is given, or named, and must end in a linear layer. Every block of 500 images is
+    kept on its own; the seed is APGD's. What is returned is on the CPU.
     """
-    model = load_model(name).eval().to(resolve_device(device))
+    model = load_model(model) if isinstance(model, str) else model
+    model = model.eval().to(resolve_device(device))
     blocks = []
     for start in range(0, len(data), _BLOCK):
         block = data.subset(slice(start, start + _BLOCK))

@@ -1,0 +1,116 @@
+"""Networks that the study of defenses trains, each from a plain one of ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from robustbook._store.cache import Arrays, cached_arrays
+from robustbook._store.sums import model_sum
+from robustbook.datasets import Dataset
+from robustbook.models import load_model
+from robustbook.studies._run import data_sum
+from robustbook.training import (
+    AttackedView,
+    Learner,
+    Loss,
+    cross_entropy_loss,
+    defense,
+    train_classifier,
+)
+
+
+class StandardizedImages(nn.Module):
+    """Every image with mean 0 and standard deviation 1 over all of its pixels."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Shift and scale images (n, C, H, W); a constant one is only shifted."""
+        std, mean = torch.std_mean(images, dim=(1, 2, 3), keepdim=True)
+        return (images - mean) / std.clamp(min=1e-3)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to train: a defense, its ball, and what is special about it."""
+
+    defense: str
+    eps: float
+    steps: int
+    #: Whether every image is standardized.
+    standardized: bool = False
+    #: The first so many classes are defended, the others only learned; 0 for all.
+    classes: int = 0
+    #: Options of the defense.
+    options: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def loss(self) -> Loss | Learner:
+        """What training minimizes."""
+        how: dict[str, Any] = {"eps": self.eps, "steps": self.steps, **self.options}
+        if self.classes:
+            return _uneven(self.classes, **how)
+        return defense(self.defense, **how)
+
+
+def _uneven(classes: int, *, eps: float, steps: int) -> Loss:
+    """Cross-entropy on images of which those of the first classes are attacked."""
+    attack = AttackedView(eps=eps, steps=steps)
+
+    def loss(
+        model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        attacked = attack(model, images[None], labels[None], generator)[0]
+        defended = (labels < classes).reshape(-1, 1, 1, 1)
+        seen = torch.where(defended, attacked, images)
+        return cross_entropy_loss(model, seen, labels, generator)
+
+    return loss
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What every training has: images, epochs, samples in a step, and a rate."""
+
+    images: int
+    epochs: int
+    batch_size: int = 128
+    lr: float = 0.002
+
+
+def trained(
+    start: str, method: Method | None, data: Dataset, budget: Budget, *, seed: int
+) -> nn.Module:
+    """A plain network that a method trained further, from the cache if it is there.
+
+    Without a method it is the plain network.
+    """
+    model: nn.Module = load_model(start)
+    if method is None:
+        return model
+    if method.standardized:
+        model = nn.Sequential(StandardizedImages(), model)
+    data = data.subset(slice(budget.images))
+    stored = cached_arrays(
+        {
+            "start": model_sum(model), "data": data_sum(data), "method": repr(method),
+            "budget": repr(budget), "seed": seed,
+        },
+        partial(_weights, model, method, data, budget, seed),
+        code=__name__,
+    )  # fmt: skip
+    model.load_state_dict({k: torch.from_numpy(v) for k, v in stored.items()})
+    return model.requires_grad_(False).eval()
+
+
+def _weights(
+    model: nn.Module, method: Method, data: Dataset, budget: Budget, seed: int
+) -> Arrays:
+    train_classifier(
+        model.requires_grad_(True), data, loss=method.loss, epochs=budget.epochs,
+        lr=budget.lr, batch_size=budget.batch_size, seed=seed, progress=False,
+    )  # fmt: skip
+    return {k: v.detach().numpy() for k, v in model.state_dict().items()}
