@@ -38,6 +38,10 @@ _ALONE: Final = shards_of(None)
 #: A micro-benchmark lasts at least so many CPU seconds.
 _LEAST: Final = 0.004
 _EXCHANGES: Final = 30
+#: CPU seconds of work of each rank before an exchange that is timed.
+_WORK: Final = 0.001
+#: Evaluations of several ranks that are timed together: they do not start as one.
+_IN_A_ROW: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +90,14 @@ def rows(run: Run[CostSetting]) -> Iterator[Row]:
     Rows told apart by ``what``: "machine" (cores, and bytes a second that a large array
     is read and written with); "size" and "ranks", each with the CPU seconds of an
     evaluation, summed over ranks (``cpu``: the shortest of repeats; ``cpu_median``),
-    the ``seconds`` that pass, the micro-benchmarks (in CPU seconds ``exp``, ``sweep``,
-    ``product`` an entry, ``column`` a sample, ``read`` a byte, ``call``, ``exchange``;
-    in seconds that pass ``latency`` of an exchange) and the ``predicted`` CPU seconds;
-    with ranks, ``solve`` are seconds of the whole measure, and ``gather`` of having all
-    logits sent to one rank and measured there; "threads"; "passes", by problem:
-    evaluations and passes from arrays, from a stream (``streamed``) and from one
-    without a look at some samples (``blind``).
+    the ``seconds`` that pass (and ``seconds_median``), the micro-benchmarks (in CPU
+    seconds ``exp``, ``sweep``, ``product`` an entry, ``column`` a sample, ``read`` a
+    byte, ``call``, ``exchange``; in seconds that pass ``latency``, what an exchange
+    adds to the work before it) and the ``predicted`` CPU seconds; with ranks, ``solve``
+    are seconds of the whole measure, and ``gather`` of having all logits sent to one
+    rank and measured there; "threads"; "passes", by problem: evaluations and passes
+    from arrays, from a stream (``streamed``) and from one without a look at some
+    samples (``blind``).
     """
     setting, seed = run.setting, run.seed
     yield {"what": "machine", "cores": _cores(), "bytes_per_second": _bandwidth()}
@@ -211,12 +216,24 @@ class _Machine:
         # Of short columns the calls are all that counts; they are counted apart.
         calls = times["call"] / self.three.numel()
         times["column"] = max(times["column"] - calls, 0.0)
-        start, busy = time.perf_counter(), time.process_time()
+        return times | self._exchanges()
+
+    def _exchanges(self) -> dict[str, float]:
+        """Of ranks that come from work, as in an evaluation: what they add to it."""
+        self.shards.reduce(lambda: [0.0])
+        start, busy, worked = time.perf_counter(), time.process_time(), 0.0
         for _ in range(_EXCHANGES):
+            since = time.thread_time()
+            while (spent := time.thread_time() - since) < _WORK:
+                pass
+            worked += spent
             self.shards.reduce(lambda: [0.0] * 10, [math.fsum] * 10)
-        times["latency"] = (time.perf_counter() - start) / _EXCHANGES
-        times["exchange"] = (time.process_time() - busy) / _EXCHANGES
-        return times
+        taken, busy = time.perf_counter() - start, time.process_time() - busy
+        turns = max(1.0, self.shards.size / _cores())
+        return {
+            "latency": (taken - turns * worked) / _EXCHANGES,
+            "exchange": (busy - worked) / _EXCHANGES,
+        }
 
     def _read(self) -> None:
         for part in self.far.view(-1, len(self.near)):
@@ -224,12 +241,12 @@ class _Machine:
 
 
 def _timed(kernel: Kernel, repeat: int, shards: Shards = _ALONE) -> Row:
-    """Evaluations and micro-benchmarks in turns: the shortest, as means over ranks."""
+    """Evaluations and micro-benchmarks in turns: means over ranks, the shortest turn."""
     machine, beta = _Machine(kernel, shards), 1.0 / kernel.scale
-    told: list[dict[str, float]] = []
 
     def evaluations(count: int) -> dict[str, float]:
-        shards.reduce(lambda: [0.0])
+        # One before: it fills the caches, and ranks leave it together.
+        kernel.evaluate_all([beta], columns=False)
         start, busy = time.perf_counter(), time.process_time()
         for _ in range(count):
             kernel.evaluate_all([beta], columns=False)
@@ -240,14 +257,18 @@ def _timed(kernel: Kernel, repeat: int, shards: Shards = _ALONE) -> Row:
 
     # All ranks take as many, or they wait for ever.
     (first,) = shards.reduce(lambda: [evaluations(1)["cpu"]], [max])
-    count = math.ceil(_LEAST / first)
-    for _ in range(repeat):
-        told.append(machine.times() | evaluations(count))
+    count = max(math.ceil(_LEAST / first), 1 if shards.size == 1 else _IN_A_ROW)
+
+    def turn() -> dict[str, float]:
+        own = machine.times() | evaluations(count)
+        sums = shards.reduce(lambda: list(own.values()), [math.fsum] * len(own))
+        return dict(zip(own, (total / shards.size for total in sums), strict=True))
+
+    told = [turn() for _ in range(repeat)]
     # The shortest: other programs slow down some, by what they do to the caches.
-    own = {name: min(times[name] for times in told) for name in told[0]}
-    own["cpu_median"] = statistics.median(times["cpu"] for times in told)
-    means = shards.reduce(lambda: list(own.values()), [math.fsum] * len(own))
-    row = {name: mean / shards.size for name, mean in zip(own, means, strict=True)}
+    row = {name: min(times[name] for times in told) for name in told[0]}
+    for name in ("cpu", "seconds"):
+        row[f"{name}_median"] = statistics.median(times[name] for times in told)
     size = kernel.num_samples, kernel.num_classes
     row["predicted"] = sum(predicted_parts(row, *size, shards.size).values())
     return row
