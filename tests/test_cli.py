@@ -72,6 +72,7 @@ def test_json_is_the_measure(score, arrays):
     exact = posterior_agreement(arrays["clean"], arrays["shifted"])
     for name in ("pa", "beta", "gap", "standard_error", "log_pa", "hard_part"):
         assert got[name] == getattr(exact, name), name
+    assert (got["evaluations"], got["passes"]) == (exact.evaluations, exact.passes)
     assert got["num_samples"] == 200
     assert got["num_classes"] == 4
     same = arrays["clean"].argmax(1) == arrays["shifted"].argmax(1)

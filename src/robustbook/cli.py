@@ -349,7 +349,7 @@ def _are_probabilities(array: Any) -> bool:
 
 
 _FIELDS = (
-    "pa", "standard_error", "beta", "upper_bound", "gap", "evaluations",
+    "pa", "standard_error", "beta", "upper_bound", "gap", "evaluations", "passes",
     "num_samples", "num_classes", "log_pa", "hard_part", "confidence_part",
 )  # fmt: skip
 

@@ -78,6 +78,14 @@ def test_ranks_find_what_one_finds_and_streams_take_fewer_passes_after_a_look(
         assert row["streamed"] < row["blind"] < row["evaluations"] + 2
 
 
+def test_ranks_take_no_more_cpu_time_than_the_cores_have(cost_model):
+    cores = cost_model.row(what="machine")["cores"]
+    for row in cost_model.select(what="ranks"):
+        # Ranks start and end at different times: a tenth, for ten evaluations.
+        assert row["cpu"] <= 1.2 * row["seconds"] * min(row["ranks"], cores)
+        assert row["seconds"] <= row["seconds_median"]
+
+
 @pytest.mark.parametrize("size", [1, 3, 8])
 def test_shards_are_all_samples_once(size):
     views = ordinary_problem(20, 3)

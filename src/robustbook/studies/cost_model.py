@@ -241,7 +241,7 @@ class _Machine:
 
 
 def _timed(kernel: Kernel, repeat: int, shards: Shards = _ALONE) -> Row:
-    """Evaluations and micro-benchmarks in turns: means over ranks, the shortest turn."""
+    """Evaluations and micro-benchmarks in turns: the shortest, as means over ranks."""
     machine, beta = _Machine(kernel, shards), 1.0 / kernel.scale
 
     def evaluations(count: int) -> dict[str, float]:
