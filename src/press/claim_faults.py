@@ -20,8 +20,6 @@ from press.claims import (
 )
 from press.layout import BookError
 
-__all__ = ["WORDS", "ledger_faults"]
-
 #: How many words of a document may be quoted for a claim.
 WORDS: Final = 25
 

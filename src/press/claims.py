@@ -25,23 +25,6 @@ from nbformat import NotebookNode
 from press.layout import BookError, Chapter, list_chapters
 from press.source import read_source
 
-__all__ = [
-    "BLOCK",
-    "REFUTATIONS",
-    "VERDICTS",
-    "WEIGHTS",
-    "Claim",
-    "Document",
-    "Evidence",
-    "Ledger",
-    "find_evidence",
-    "insert_values",
-    "is_test",
-    "ledger_file",
-    "nearest",
-    "read_ledger",
-]
-
 #: What can be said of a claim; the last one without evidence.
 VERDICTS: Final = (
     "holds",
@@ -72,7 +55,6 @@ _ANCHOR = re.compile(r"^\((?P<label>\S+)\)=\s*$", re.MULTILINE)
 _GLUE = re.compile(r"\{glue:text\}`(?P<key>[\w-]+)(?::(?P<spec>[^`]*))?`")
 _CLAIM = re.compile(r"^\s*claim\(", re.MULTILINE)
 _GLUE_ATTEMPT = re.compile(r"\{glue[^`]*`[^`]*`")
-
 
 _TEXT: Final = {"type": "string", "pattern": r"\S"}
 _LABELS: Final = {"type": "array", "items": _TEXT, "uniqueItems": True}
@@ -118,32 +100,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim and what was found.
-
-    Attributes
-    ----------
-    id : str
-        Its name; the page's anchor is ``claim-`` and this.
-    document, place : str
-        The id of the document that makes it, and where.
-    claim : str
-        The claim in our words, as MyST text.
-    verdict, weight : str
-        One of :data:`VERDICTS`, one of :data:`WEIGHTS`.
-    quote, at : str
-        The document's own words, few (:data:`press.claim_faults.WORDS`), as MyST text,
-        and where they stand. A formula is set as here, and ``…`` leaves words out.
-    by : str
-        What refutes the claim, a key of :data:`REFUTATIONS`, if it is refuted.
-    differs : str
-        What differs from the document's experiment, if it is not reproduced here.
-    finding : str
-        What we found, as MyST text; may be empty if not tested.
-    also : tuple of (str, str)
-        Other documents that say it, each with the place.
-    evidence : tuple of str
-        Labels in the chapters; may be empty if not tested.
-    """
+    """One claim and what was found; the head of ``data/claims.toml`` says more."""
 
     id: str
     document: str
@@ -156,6 +113,7 @@ class Claim:
     by: str = ""
     differs: str = ""
     finding: str = ""
+    #: Other documents that say it, each with the place.
     also: tuple[tuple[str, str], ...] = ()
     evidence: tuple[str, ...] = ()
 
@@ -163,6 +121,11 @@ class Claim:
     def anchor(self) -> str:
         """The page's anchor, which chapters link to."""
         return f"claim-{self.id}"
+
+    @property
+    def answer(self) -> str:
+        """The verdict, with what refutes the claim if something does."""
+        return f"{self.verdict} {REFUTATIONS.get(self.by, '')}".strip()
 
     @property
     def tested(self) -> bool:
@@ -180,6 +143,11 @@ class Ledger:
     documents: tuple[Document, ...]
     claims: tuple[Claim, ...]
     first: tuple[str, ...] = ()
+
+    @property
+    def used(self) -> list[Document]:
+        """The documents that claims are of."""
+        return [document for document in self.documents if self.of(document)]
 
     def of(self, document: Document) -> tuple[Claim, ...]:
         """Return the claims of one document."""
@@ -205,12 +173,8 @@ def ledger_file(root: Path) -> Path:
 def read_ledger(root: Path) -> Ledger:
     """Read the ledger of the book in ``root``.
 
-    Whether its evidence exists is for :func:`press.claim_faults.ledger_faults` to say.
-
-    Raises
-    ------
-    BookError
-        If there is no ledger, it is no TOML, or it is not as :data:`_SCHEMA` says.
+    It must be as :data:`_SCHEMA` says. Whether its evidence exists is for
+    :func:`press.claim_faults.ledger_faults` to say.
     """
     path = ledger_file(root)
     file = path.relative_to(root).as_posix()
@@ -251,22 +215,15 @@ def find_evidence(root: Path) -> dict[str, Evidence]:
     """Return, by label, every labeled place of the chapters.
 
     These are theorem-like blocks, exercises, figures and anchors of sections.
-
-    Raises
-    ------
-    BookError
-        If a chapter is no MyST notebook.
     """
     places = {}
     for chapter in list_chapters(root):
         source = read_source(chapter)
-        cells = list(zip(source.notebook.cells, source.lines, strict=True))
-        for index, (cell, _) in enumerate(cells):
-            test = next(
-                (line for later, line in cells[index + 1 :] if is_test(later)), None
-            )
+        cells, test = source.notebook.cells, None
+        for cell, line in reversed([*zip(cells, source.lines, strict=True)]):
             for label, role in _labels(cell):
                 places[label] = Evidence(label, role, chapter, test)
+            test = line if is_test(cell) else test
     return places
 
 
@@ -293,15 +250,11 @@ def insert_values(text: str, root: Path) -> str:
 
     A reference such as ``{glue:text}`concave-runner-up:.3f``` names what some chapter
     glues; it is written as ``format(value, ".3f")`` does.
-
-    Raises
-    ------
-    BookError
-        If no executed chapter has such a value, or it does not take the format.
     """
+    executed = sorted((root / "book" / "chapters").glob("*.ipynb"))
 
     def value_of(match: re.Match[str]) -> str:
-        values = _glued(root, _state(root))
+        values = _glued(tuple((path, path.stat().st_mtime_ns) for path in executed))
         if match["key"] not in values:
             raise BookError(
                 f"no value {match['key']} in the executed chapters"
@@ -324,29 +277,20 @@ def insert_values(text: str, root: Path) -> str:
     return done
 
 
-def _executed(root: Path) -> list[Path]:
-    return sorted((root / "book" / "chapters").glob("*.ipynb"))
-
-
-def _state(root: Path) -> tuple[int, ...]:
-    return tuple(path.stat().st_mtime_ns for path in _executed(root))
-
-
 @functools.lru_cache(maxsize=1)
-def _glued(root: Path, _state: tuple[int, ...]) -> dict[str, Any]:
+def _glued(executed: tuple[tuple[Path, int], ...]) -> dict[str, Any]:
     """Return what the executed chapters have glued."""
-    values = {}
-    for path in _executed(root):
+    values: dict[str, Any] = {}
+    for path, _ in executed:
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             for output in cell.get("outputs", []):
-                glue = output.get("metadata", {}).get("scrapbook")
-                if not glue:
+                glue = output.get("metadata", {}).get("scrapbook", {})
+                kind = f"{glue.get('mime_prefix')}text/plain"
+                if (text := output.get("data", {}).get(kind)) is None:
                     continue
-                text = output["data"].get(f"{glue['mime_prefix']}text/plain")
-                if text is not None and glue["name"] in values:
+                if glue["name"] in values:
                     raise BookError(f"{glue['name']} is recorded twice: rename one")
-                if text is not None:
-                    values[glue["name"]] = _literal("".join(text))
+                values[glue["name"]] = _literal("".join(text))
     return values
 
 

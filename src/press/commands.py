@@ -8,18 +8,36 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from press.layout import BookError, Chapter, book_root, find_chapter, list_chapters
 from press.stamps import staleness
 
+
+def _fail(message: str, *, status: int) -> NoReturn:
+    """Say what went wrong on standard error and end the command."""
+    print(f"press: {message}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Turn what a person can mend into a message and an exit status."""
+        try:
+            return super().invoke(ctx)
+        except BookError as error:
+            _fail(str(error), status=error.status)
+        except ModuleNotFoundError as error:
+            _fail(f"{error.name} is not installed; run `make env`", status=1)
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Run, publish, time and check the chapters; build and print the site.",
     no_args_is_help=True,
     add_completion=False,
@@ -48,23 +66,6 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 
 
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
-
-
-def _fail(message: str, *, status: int) -> NoReturn:
-    """Say what went wrong on standard error and end the command."""
-    print(f"press: {message}", file=sys.stderr)
-    raise typer.Exit(status)
-
-
-@contextmanager
-def _readable_errors() -> Iterator[None]:
-    """Turn what a person can mend into a message and an exit status."""
-    try:
-        yield
-    except BookError as error:
-        _fail(str(error), status=error.status)
-    except ModuleNotFoundError as error:
-        _fail(f"{error.name} is not installed; run `make env`", status=1)
 
 
 def _chosen(root: Path | None, named: list[str] | None) -> list[Chapter]:
@@ -111,22 +112,20 @@ def run(
     root: Root = None,
 ) -> None:
     """Run a chapter for yourself; the published one stays as it is."""
-    with _readable_errors():
-        from press.publish import rerun
+    from press.publish import rerun
 
-        values = _parse(parameter, profile=profile.value, seed=seed, device=device)
-        (chosen,) = _chosen(root, [chapter])
-        print(rerun(chosen, parameters=values, output=output))
+    values = _parse(parameter, profile=profile.value, seed=seed, device=device)
+    (chosen,) = _chosen(root, [chapter])
+    print(rerun(chosen, parameters=values, output=output))
 
 
 @app.command()
 def slides(chapters: Chapters = None, root: Root = None) -> None:
     """Make slides of published chapters, for an instructor: _build/slides."""
-    with _readable_errors():
-        from press.slides import write_slides
+    from press.slides import write_slides
 
-        for chapter in _chosen(root, chapters):
-            print(write_slides(chapter))
+    for chapter in _chosen(root, chapters):
+        print(write_slides(chapter))
 
 
 @app.command()
@@ -143,87 +142,82 @@ def publish(
     root: Root = None,
 ) -> None:
     """Execute chapters for the site, all or nothing each."""
-    with _readable_errors():
-        chosen = _chosen(root, chapters)
-        if stale:
-            chosen = [chapter for chapter in chosen if staleness(chapter)]
-        if not chosen:
-            print("no chapter is stale")
-            return
-        from press.publish import publish as publish_chapters
+    chosen = _chosen(root, chapters)
+    if stale:
+        chosen = [chapter for chapter in chosen if staleness(chapter)]
+    if not chosen:
+        print("no chapter is stale")
+        return
+    from press.publish import publish as publish_chapters
 
-        failures = publish_chapters(
-            chosen,
-            parameters=_parse(None, profile=profile.value, device=device),
-            jobs=jobs,
-        )
-        if failures:
-            _fail("\n\npress: ".join(map(str, failures)), status=1)
+    failures = publish_chapters(
+        chosen,
+        parameters=_parse(None, profile=profile.value, device=device),
+        jobs=jobs,
+    )
+    if failures:
+        _fail("\n\npress: ".join(map(str, failures)), status=1)
 
 
 @app.command()
 def time(chapters: Chapters = None, root: Root = None) -> None:
     """Run chapters in profile quick, one at a time, and say how long each takes."""
-    with _readable_errors():
-        from press.execute import execute
-        from press.source import read_source
+    from press.execute import execute
+    from press.source import read_source
 
-        for chapter in _chosen(root, chapters):
-            source = read_source(chapter)
-            parameters = {"profile": "quick", "device": "cpu"}
-            execution = execute(source, parameters=parameters, warnings_fail=False)
-            slowest = max(execution.cell_seconds, default=0.0)
-            place = source.place(execution.cell_seconds.index(slowest))
-            print(
-                f"{chapter.name}: {execution.seconds:.1f} s; "
-                f"its slowest cell {slowest:.1f} s, {place}",
-                flush=True,
-            )
+    for chapter in _chosen(root, chapters):
+        source = read_source(chapter)
+        parameters = {"profile": "quick", "device": "cpu"}
+        execution = execute(source, parameters=parameters, warnings_fail=False)
+        slowest = max(execution.cell_seconds, default=0.0)
+        place = source.place(execution.cell_seconds.index(slowest))
+        print(
+            f"{chapter.name}: {execution.seconds:.1f} s; "
+            f"its slowest cell {slowest:.1f} s, {place}",
+            flush=True,
+        )
 
 
 @app.command()
 def sync(root: Root = None) -> None:
     """Take the notebooks from the built site; write the status page."""
-    with _readable_errors():
-        from press.pairs import sync as sync_pairs
-        from press.status import status_page, write_status
+    from press.pairs import sync as sync_pairs
+    from press.status import status_page, write_status
 
-        folder = book_root(root)
-        written = sync_pairs(folder)
-        if write_status(folder):
-            written.append(status_page(folder))
-        for path in written:
-            print(f"wrote {path.relative_to(folder)}")
-        if not written:
-            print("all in step")
+    folder = book_root(root)
+    written = sync_pairs(folder)
+    if write_status(folder):
+        written.append(status_page(folder))
+    for path in written:
+        print(f"wrote {path.relative_to(folder)}")
+    if not written:
+        print("all in step")
 
 
 @app.command()
 def check(root: Root = None) -> None:
     """Check that the book is in step, complete and readable."""
-    with _readable_errors():
-        from press.checks import check as check_book
+    from press.checks import check as check_book
 
-        folder = book_root(root)
-        problems = check_book(folder)
-        for problem in problems:
-            print(problem)
-        if problems:
-            _fail(f"{len(problems)} problems", status=1)
-        print(f"{len(list_chapters(folder))} chapters: all in step, nothing stale")
+    folder = book_root(root)
+    problems = check_book(folder)
+    for problem in problems:
+        print(problem)
+    if problems:
+        _fail(f"{len(problems)} problems", status=1)
+    print(f"{len(list_chapters(folder))} chapters: all in step, nothing stale")
 
 
 @app.command()
 def site(root: Root = None) -> None:
     """Build the site strictly into _build/html, unless it is fresh."""
-    with _readable_errors():
-        from press.pairs import sync
-        from press.site import build_site
+    from press.pairs import sync
+    from press.site import build_site
 
-        folder = book_root(root)
-        print(build_site(folder))
-        for path in sync(folder):
-            print(f"wrote {path.relative_to(folder)}")
+    folder = book_root(root)
+    print(build_site(folder))
+    for path in sync(folder):
+        print(f"wrote {path.relative_to(folder)}")
 
 
 @app.command()
@@ -237,7 +231,6 @@ def pdf(
     root: Root = None,
 ) -> None:
     """Print the built site into one PDF."""
-    with _readable_errors():
-        from press.pdf import print_book
+    from press.pdf import print_book
 
-        print(print_book(book_root(root), site=site, output=output))
+    print(print_book(book_root(root), site=site, output=output))

@@ -26,6 +26,11 @@ class Chapter:
     name: str
 
     @property
+    def number(self) -> int:
+        """For example 2."""
+        return int(self.name[:2])
+
+    @property
     def is_audit(self) -> bool:
         """Whether it judges the source papers, where other chapters teach."""
         return "_audit_" in self.name

@@ -52,13 +52,6 @@ def revision(branch: str, version: str | None = None) -> str:
 
     It is the tag of a release, and while one is being made the branch that it is made
     from. The version is the present one if left out.
-
-    Examples
-    --------
-    >>> revision("main", "1.2.0")
-    'v1.2.0'
-    >>> revision("main", "1.3.0.dev0")
-    'main'
     """
     version = version or package_version()
     return branch if ".dev" in version else f"v{version}"
@@ -67,13 +60,8 @@ def revision(branch: str, version: str | None = None) -> str:
 def pair_text(source: Source, page: Sequence[str | int]) -> str:
     """Return the Jupyter notebook of a chapter, as text.
 
-    Parameters
-    ----------
-    source : Source
-        The chapter as it was written.
-    page : sequence of str or int
-        What its page says, and between it the numbers of the cells whose code it
-        shows. Cells that the page does not show stand before the next one.
+    ``page`` is what its page says, and between it the numbers of the cells whose code
+    it shows. Cells that the page does not show stand before the next one.
     """
     code = {
         index: cell

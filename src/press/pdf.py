@@ -26,7 +26,7 @@ from pypdf.generic import Destination, Fit, NameObject, TextStringObject
 from tqdm import tqdm
 
 from press.layout import BookError, package_version
-from press.source import check_writable, write_bytes
+from press.source import check_writable, write_whole
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page as Tab
@@ -182,7 +182,7 @@ def print_book(
     book.add_metadata({f"/{key}": value for key, value in about.items()})
     content = io.BytesIO()
     book.write(content)
-    write_bytes(output, content.getvalue())
+    write_whole(output, content.getvalue())
     return output
 
 

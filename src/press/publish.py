@@ -7,13 +7,14 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from nbformat import NotebookNode
 from PIL import Image, ImageChops, ImageStat
 from tqdm import tqdm
+from tqdm.contrib.concurrent import thread_map
 
 from press.execute import Execution, execute
 from press.layout import BookError, Chapter
@@ -37,6 +38,9 @@ PUBLISHED: Mapping[str, Any] = {"profile": "full", "device": "cpu"}
 SMALL = 40_000
 #: The mean change of a pixel's color, of 255, that a picture may suffer.
 LARGEST_CHANGE = 0.5
+
+# Of the file that all chapters write to.
+_TIMINGS = Lock()
 
 
 def rerun(
@@ -84,33 +88,43 @@ def publish(
     """
     if not chapters:
         return []
-    workers = min(jobs or min(os.cpu_count() or 1, 4), len(chapters))
-    failures: list[BookError] = []
-    with ThreadPoolExecutor(workers) as pool:
-        for chapter, result in _execute_all(pool, chapters, parameters, progress):
-            if isinstance(result, BookError):
-                failures.append(result)
-                tqdm.write(f"{chapter.name}: failed", file=sys.stderr)
-                continue
-            source, execution, hashes = result
-            if hashes != input_hashes(chapter) or _data_changed(
-                chapter.root, execution
-            ):
-                failures.append(
-                    BookError(f"{chapter.name}: its inputs changed while it ran; again")
-                )
-                continue
-            if false := list(_false_claims(execution.notebook)):
-                listed = "\n".join(false)
-                failures.append(BookError(f"{chapter.name}: not published\n{listed}"))
-                continue
-            lighten_pictures(execution.notebook)
-            stamped = _stamp(source, execution, hashes, parameters)
-            write_whole(chapter.published, render(stamped))
-            record_timing(chapter, execution.seconds)
-            tqdm.write(f"{chapter.name}: {execution.seconds:.1f} s", file=sys.stderr)
+
+    def one(chapter: Chapter) -> BookError | None:
+        try:
+            seconds = _publish(chapter, parameters, progress)
+        except BookError as error:
+            tqdm.write(f"{chapter.name}: failed", file=sys.stderr)
+            return error
+        tqdm.write(f"{chapter.name}: {seconds:.1f} s", file=sys.stderr)
+        return None
+
+    results = thread_map(
+        one,
+        chapters,
+        max_workers=min(jobs or min(os.cpu_count() or 1, 4), len(chapters)),
+        tqdm_class=tqdm,
+        desc="chapters",
+        unit="chapter",
+        disable=None if progress else True,
+    )
     write_status(chapters[0].root)
-    return failures
+    return [error for error in results if error]
+
+
+def _publish(chapter: Chapter, parameters: Mapping[str, Any], progress: bool) -> float:
+    """Execute and publish one chapter; return how long it ran."""
+    hashes, source = input_hashes(chapter), read_source(chapter)
+    execution = execute(source, parameters=parameters, progress=progress)
+    if hashes != input_hashes(chapter) or _data_changed(chapter.root, execution):
+        raise BookError(f"{chapter.name}: its inputs changed while it ran; again")
+    if false := "\n".join(_false_claims(execution.notebook)):
+        raise BookError(f"{chapter.name}: not published\n{false}")
+    lighten_pictures(execution.notebook)
+    stamped = _stamp(source, execution, hashes, parameters)
+    write_whole(chapter.published, render(stamped))
+    with _TIMINGS:
+        record_timing(chapter, execution.seconds)
+    return execution.seconds
 
 
 def _false_claims(notebook: NotebookNode) -> Iterator[str]:
@@ -126,37 +140,6 @@ def _data_changed(root: Path, execution: Execution) -> bool:
         and Path(path).stat().st_mtime > execution.started
         for path, *_ in execution.reads
     )
-
-
-_Done = tuple[Source, Execution, dict[str, str]]
-
-
-def _execute_all(
-    pool: ThreadPoolExecutor,
-    chapters: Sequence[Chapter],
-    parameters: Mapping[str, Any],
-    progress: bool,
-) -> Iterator[tuple[Chapter, _Done | BookError]]:
-    """Yield each chapter with what came of it, in the order in which they end."""
-
-    def one(chapter: Chapter) -> _Done:
-        hashes = input_hashes(chapter)
-        source = read_source(chapter)
-        return source, execute(source, parameters=parameters, progress=progress), hashes
-
-    futures = {pool.submit(one, chapter): chapter for chapter in chapters}
-    bar = tqdm(
-        as_completed(futures),
-        total=len(futures),
-        desc="chapters",
-        unit="chapter",
-        disable=None if progress else True,
-    )
-    for future in bar:
-        try:
-            yield futures[future], future.result()
-        except BookError as error:
-            yield futures[future], error
 
 
 def _stamp(

@@ -28,7 +28,7 @@ _EVERY_PAGE = (
     "_config.yml",
     "_toc.yml",
     "book/_static/**/*",
-    "src/press/ext/*.py",
+    "src/press/ext/*",
     "src/press/pairs.py",
 )
 _SOURCES = (

@@ -75,13 +75,7 @@ def _blocks(text: str) -> Iterator[str]:
 
 
 def write_slides(chapter: Chapter) -> Path:
-    """Write a chapter's slides into ``_build/slides`` and return where.
-
-    Raises
-    ------
-    BookError
-        If the chapter's notebook is not that of its text.
-    """
+    """Write a chapter's slides into ``_build/slides`` and return where."""
     from nbconvert import SlidesExporter
 
     stamp = read_stamp(chapter) or {}

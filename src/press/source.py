@@ -106,16 +106,12 @@ def render(notebook: NotebookNode) -> str:
     return str(nbformat.writes(notebook)).rstrip("\n") + "\n"
 
 
-def write_whole(path: Path, text: str) -> bool:
-    """Write text as :func:`write_bytes` does."""
-    return write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: Path, content: bytes) -> bool:
+def write_whole(path: Path, text: str | bytes) -> bool:
     """Write all at once or, on an error, not at all; return whether the file changed.
 
     One that did not keeps its time, so that the site builder does not read it again.
     """
+    content = text.encode("utf-8") if isinstance(text, str) else text
     if path.is_file() and path.read_bytes() == content:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)

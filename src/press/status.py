@@ -9,7 +9,6 @@ import datetime
 import json
 import os
 import platform
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,42 +67,37 @@ def record_timing(chapter: Chapter, seconds: float) -> None:
     write_whole(_timings_file(chapter.root), text)
 
 
-def _row(chapter: Chapter, stamp: Mapping[str, Any], timing: Mapping[str, Any]) -> str:
-    cells = (
-        f"[](chapters/{chapter.name}.ipynb)",
-        str(stamp["parameters"].get("profile", "")),
-        str(stamp["device"]),
-        f"{timing['seconds']:.1f}" if "seconds" in timing else "",
-        timing.get("date", ""),
-        timing.get("machine", ""),
-    )
-    return f"| {' | '.join(cells)} |"
-
-
-def _versions(stamps: Mapping[Chapter, Mapping[str, Any]]) -> str:
-    """Say once what most chapters share, and which chapters have other versions."""
-    by_versions: dict[str, list[str]] = {}
-    for chapter, stamp in stamps.items():
-        text = ", ".join(f"{name} {v}" for name, v in stamp["versions"].items())
-        by_versions.setdefault(text, []).append(chapter.name[:2])
-    if len(by_versions) == 1:
-        return f"Versions: {next(iter(by_versions))}."
-    return "\n".join(
-        f"- Chapters {', '.join(numbers)}: {text}."
-        for text, numbers in by_versions.items()
-    )
-
-
 def render_status(root: Path) -> str:
     """Return the status page of the book in ``root`` as MyST text."""
     timings = read_timings(root)
     chapters = list_chapters(root)
-    stamps = {c: stamp for c in chapters if (stamp := read_stamp(c)) is not None}
-    rows = [_row(c, stamp, timings.get(c.name, {})) for c, stamp in stamps.items()]
-    rule = "|" + "|".join(" --- " for _ in _HEAD) + "|"
-    table = "\n".join([f"| {' | '.join(_HEAD)} |", rule, *rows])
-    example = chapters[-1].name if chapters else "02_a_first_measurement"
-    return _PAGE.format(table=table, versions=_versions(stamps), example=example)
+    rows = [_HEAD, ("---",) * len(_HEAD)]
+    by_versions: dict[str, list[str]] = {}
+    for chapter in chapters:
+        if (stamp := read_stamp(chapter)) is None:
+            continue
+        timing = timings.get(chapter.name, {})
+        rows.append(
+            (
+                f"[](chapters/{chapter.name}.ipynb)",
+                str(stamp["parameters"].get("profile", "")),
+                str(stamp["device"]),
+                f"{timing['seconds']:.1f}" if "seconds" in timing else "",
+                timing.get("date", ""),
+                timing.get("machine", ""),
+            )
+        )
+        versions = ", ".join(f"{name} {v}" for name, v in stamp["versions"].items())
+        by_versions.setdefault(versions, []).append(chapter.name[:2])
+    # What most chapters share is said once.
+    said = [f"- Chapters {', '.join(n)}: {text}." for text, n in by_versions.items()]
+    return _PAGE.format(
+        table="\n".join(f"| {' | '.join(row)} |" for row in rows),
+        versions=f"Versions: {next(iter(by_versions))}."
+        if len(by_versions) == 1
+        else "\n".join(said),
+        example=chapters[-1].name if chapters else "02_a_first_measurement",
+    )
 
 
 def write_status(root: Path) -> bool:

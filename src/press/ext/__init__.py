@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from sphinx.application import Sphinx
 
 _PARTS = (
@@ -23,5 +25,5 @@ _PARTS = (
 def setup(app: Sphinx) -> dict[str, bool]:
     """Set up all parts."""
     for part in _PARTS:
-        app.setup_extension(f"press.ext.{part}")
+        import_module(f"press.ext.{part}").setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -70,8 +70,7 @@ def adopt_comments(
                 documented.setdefault((scope, attribute), comment)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Register the directive."""
     app.setup_extension("sphinx.ext.autosummary")
     app.add_directive("api-summary", ApiSummary)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

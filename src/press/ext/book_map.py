@@ -85,7 +85,7 @@ def draw(root: Path) -> str:
         captions.append(f'<text x="{_LEFT}" y="{top - 8}">{escape(caption)}</text>')
         for x, lesson in enumerate(row):
             text = lesson.source.read_text(encoding="utf-8")
-            left, number = _LEFT + x * _STEP[0], int(lesson.name[:2])
+            left, number = _LEFT + x * _STEP[0], lesson.number
             places[_first(_ANCHOR, text)] = (left, top)
             title = escape(_first(_TITLE, text))
             boxes.append(
@@ -139,7 +139,6 @@ class BookMap(SphinxDirective):
             return [self.state.document.reporter.warning(error, line=self.lineno)]
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Register the directive."""
     app.add_directive("book-map", BookMap)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

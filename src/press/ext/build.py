@@ -8,12 +8,11 @@ remembers, and the next one starts afresh.
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pybtex.plugin
-from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.domains.std import StandardDomain
 from sphinx.environment import BuildEnvironment
@@ -31,32 +30,19 @@ def allow_parallel_reading(app: Sphinx, *_: Any) -> None:
         numbering.parallel_read_safe = True
 
 
-@cache
-def _doctree(env: BuildEnvironment, docname: str) -> nodes.document:
-    return env.get_doctree(docname)
-
-
-class _Remembering:
-    """An environment that loads a page once for all numbers that are asked of it."""
-
-    def __init__(self, env: BuildEnvironment) -> None:
-        self._env = env
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
-
-    def get_doctree(self, docname: str) -> nodes.document:
-        return _doctree(self._env, docname)
-
-
 def load_pages_once() -> None:
     """Keep the pages that references by number load, one each time."""
     resolve = StandardDomain._resolve_numref_xref
+    load = cache(BuildEnvironment.get_doctree)
 
     def resolve_remembering(
         self: StandardDomain, env: BuildEnvironment, *args: Any
     ) -> Any:
-        return resolve(self, _Remembering(env), *args)
+        env.get_doctree = partial(load, env)
+        try:
+            return resolve(self, env, *args)
+        finally:
+            del env.get_doctree
 
     StandardDomain._resolve_numref_xref = resolve_remembering
 
@@ -75,7 +61,7 @@ def end(app: Sphinx, exception: Exception | None) -> None:
         write_stamp(Path(app.outdir), app.book_stamp)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Read and write pages side by side, on up to four cores."""
     app.parallel = max(app.parallel, min(os.cpu_count() or 1, 4))
     app.connect("env-before-read-docs", allow_parallel_reading)
@@ -84,4 +70,3 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("build-finished", end, priority=950)
     # Asked for at each citation, it looks through all that is installed.
     pybtex.plugin.find_plugin = cache(pybtex.plugin.find_plugin)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

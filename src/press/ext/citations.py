@@ -68,7 +68,7 @@ def fill_chapter_references(app: Sphinx, doctree: nodes.document, docname: str) 
         mark.replace_self(items.deepcopy())
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Register the style and the directive."""
     app.setup_extension("sphinxcontrib.bibtex")
     register_plugin(
@@ -77,4 +77,3 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_node(chapter_references)
     app.add_directive("chapter-references", ChapterReferences)
     app.connect("doctree-resolved", fill_chapter_references)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

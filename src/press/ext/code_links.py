@@ -119,11 +119,7 @@ def connect_links(app: Sphinx, state: SphinxCodeAutoLink) -> None:
             state.cache.transforms.update(read)
 
     def link_page(
-        app: Sphinx,
-        pagename: str,
-        templatename: str,
-        context: dict[str, Any],
-        doctree: nodes.document | None,
+        app: Sphinx, pagename: str, _: str, context: dict[str, Any], doctree: nodes.Node
     ) -> None:
         transforms = state.cache and state.cache.transforms.get(str(Path(pagename)))
         if doctree is None or not transforms:
@@ -141,7 +137,7 @@ def connect_links(app: Sphinx, state: SphinxCodeAutoLink) -> None:
     app.connect("html-page-context", link_page)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Set sphinx-codeautolink up, guarded."""
     app.setup_extension("sphinx_codeautolink")
     guard_sections()
@@ -152,4 +148,3 @@ def setup(app: Sphinx) -> dict[str, bool]:
         if isinstance(getattr(listener.handler, "__self__", None), SphinxCodeAutoLink)
     )
     connect_links(app, state)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -59,10 +59,9 @@ def shorten(text: str, length: int) -> str:
     return sentences[0][: length - 1].rsplit(" ", 1)[0].rstrip(",;:") + "…"
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Hand the sentence to sphinxext-opengraph."""
     app.setup_extension("sphinxext.opengraph")
     sphinxext.opengraph.get_description = describe
     # It says of each card that its face has no bold.
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

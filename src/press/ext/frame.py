@@ -24,18 +24,31 @@ EXECUTED = "book/chapters/"
 SOURCES = "notebooks/"
 CITATION = "CITATION.cff"
 PDF = "robustness-measured.pdf"
-DOWNLOADS = (
-    (".ipynb", "Download the notebook, without outputs", "fas fa-code"),
-    (".md", "Download the notebook as MyST text", "fas fa-file-lines"),
-)
+#: By button: its file, what stands on it, what it says of itself, how it looks.
+DOWNLOADS = {
+    "ipynb": (
+        f"{SOURCES}{{}}.ipynb",
+        ".ipynb",
+        "Download the notebook, without outputs",
+        "fas fa-code",
+    ),
+    "md": (
+        f"{SOURCES}{{}}.md",
+        ".md",
+        "Download the notebook as MyST text",
+        "fas fa-file-lines",
+    ),
+    "executed": (
+        f"{SHOWN}/{{}}.ipynb",
+        ".ipynb, executed",
+        "Download the notebook with the outputs shown here",
+        "fas fa-chart-line",
+    ),
+}
 
 
 def frame_page(
-    app: Sphinx,
-    pagename: str,
-    templatename: str,
-    context: dict[str, Any],
-    doctree: nodes.document | None,
+    app: Sphinx, pagename: str, _: str, context: dict[str, Any], doctree: nodes.Node
 ) -> None:
     """Change what the theme prepared for one page."""
     if doctree is not None and pagename.startswith(EXECUTED):
@@ -72,29 +85,23 @@ def _of_release(app: Sphinx, url: str) -> str:
 
 def _downloads(app: Sphinx, name: str, context: dict[str, Any]) -> list[dict[str, str]]:
     """Copy the sources into the site; return the buttons that lead to them."""
-    folder = context["pathto"]("_sources", 1)
-    keys = ("type", "url", "text", "tooltip", "icon", "label")
-
-    def button(url: str, text: str, tooltip: str, icon: str, kind: str) -> dict:
-        label = f"download-{kind}-button"
-        values = ("link", f"{folder}/{url}", text, tooltip, icon, label)
-        return dict(zip(keys, values, strict=True))
-
-    buttons = []
-    for suffix, tooltip, icon in DOWNLOADS:
-        relative = f"{SOURCES}{name}{suffix}"
-        copy = Path(app.outdir) / "_sources" / relative
-        if suffix == ".md":
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(Path(app.srcdir) / relative, copy)
-        if copy.is_file():  # no notebook is made of a page that is stale
-            buttons.append(button(relative, suffix, tooltip, icon, suffix[1:]))
-    executed = f"{SHOWN}/{name}.ipynb"
-    if (Path(app.outdir) / "_sources" / executed).is_file():
-        tooltip = "Download the notebook with the outputs shown here"
-        icon = "fas fa-chart-line"
-        buttons.append(button(executed, ".ipynb, executed", tooltip, icon, "executed"))
-    return buttons
+    sources = Path(app.outdir) / "_sources"
+    (sources / SOURCES).mkdir(parents=True, exist_ok=True)
+    written = f"{SOURCES}{name}.md"
+    shutil.copyfile(Path(app.srcdir) / written, sources / written)
+    return [
+        {
+            "type": "link",
+            "url": f"{context['pathto']('_sources', 1)}/{file.format(name)}",
+            "text": text,
+            "tooltip": tooltip,
+            "icon": icon,
+            "label": f"download-{kind}-button",
+        }
+        for kind, (file, text, tooltip, icon) in DOWNLOADS.items()
+        # No notebook is made of a page that is stale.
+        if (sources / file.format(name)).is_file()
+    ]
 
 
 def _add_links(app: Sphinx, context: dict[str, Any]) -> None:
@@ -124,44 +131,18 @@ def _name_folds(context: dict[str, Any]) -> None:
     context["generate_toctree_html"] = named
 
 
-def drop_thebe(
-    app: Sphinx,
-    pagename: str,
-    templatename: str,
-    context: dict[str, Any],
-    doctree: nodes.document | None,
-) -> None:
-    """Remove thebe's scripts and styles from one page."""
-    for kind in ("script_files", "css_files"):
-        context[kind] = [
-            file
-            for file in context.get(kind, [])
-            if "thebe" not in str(getattr(file, "filename", file)).lower()
-            and "THEBE" not in getattr(file, "attributes", {}).get("body", "")
-        ]
+def drop_thebe(app: Sphinx, *_: Any) -> None:
+    """Let sphinx-thebe hear of no page."""
+    for listeners in app.events.listeners.values():
+        for listener in list(listeners):
+            if listener.handler.__module__ == "sphinx_thebe":
+                app.disconnect(listener.id)
+    files = app.registry.css_files
+    files[:] = [file for file in files if "thebe" not in str(file[0])]
 
 
-def drop_thebe_configuration(
-    app: Sphinx, doctree: nodes.document, docname: str
-) -> None:
-    """Remove the configuration that thebe appends to every page."""
-    for node in list(doctree.findall(nodes.raw)):
-        text = node.astext()
-        if "x-thebe-config" in text or text.startswith("<script>kernelName"):
-            node.parent.remove(node)
-
-
-def copy_citation(app: Sphinx, exception: Exception | None) -> None:
-    """Copy the citation file beside the pages."""
-    if exception is None and app.builder.format == "html":
-        shutil.copyfile(Path(app.srcdir) / CITATION, Path(app.outdir) / CITATION)
-
-
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Register what comes after the theme and thebe (500 and 501)."""
+def setup(app: Sphinx) -> None:
+    """Register what comes after the theme."""
     app.add_config_value("book_pdf", os.environ.get("ROBUSTBOOK_PDF") == "1", "html")
     app.connect("html-page-context", frame_page, priority=700)
-    app.connect("html-page-context", drop_thebe, priority=900)
-    app.connect("doctree-resolved", drop_thebe_configuration, priority=600)
-    app.connect("build-finished", copy_citation)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    app.connect("config-inited", drop_thebe)

@@ -64,8 +64,7 @@ class VegaRenderer(render.MimeRenderPlugin):
         return [nodes.raw("", to_html(data.content), format="html")]
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Register the renderer, which myst-nb else takes from installed packages only."""
     others = render.load_mime_renders
     render.load_mime_renders = lambda: [*others(), VegaRenderer]
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -28,13 +28,7 @@ _HOOK = "\N{LEFTWARDS ARROW WITH HOOK}"
 
 
 def expand_macros(formula: str, macros: Mapping[str, Macro]) -> str:
-    r"""Write a formula without the book's own macros.
-
-    Examples
-    --------
-    >>> expand_macros(r"\R_2 = \kl{p}{q}", {"R": r"\mathbb{R}", "kl": ["D(#1, #2)", 2]})
-    '\\mathbb{R}_2 = D(p, q)'
-    """
+    """Write a formula without the book's own macros."""
     names = "|".join(sorted(macros, key=len, reverse=True))
     pattern = re.compile(rf"\\({names})(?![A-Za-z])")
     while names and (match := pattern.search(formula)):
@@ -61,23 +55,15 @@ def _argument(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class PlainMarkdown:
-    """Writes one page.
+    """Writes one page."""
 
-    Parameters
-    ----------
-    address : str
-        Of the page on the site; links are relative to it.
-    numbers : mapping of str to mapping of str to sequence of int
-        Of its figures, theorems, exercises and equations, as Sphinx counts them.
-    macros : mapping of str to str or sequence
-        Of MathJax.
-    places : set of str, optional
-        Where the page refers to itself; :meth:`cells` finds them.
-    """
-
+    #: Of the page on the site; links are relative to it.
     address: str
+    #: Of figures, theorems, exercises and equations, as Sphinx counts them.
     numbers: Mapping[str, Mapping[str, Sequence[int]]]
+    #: Of MathJax.
     macros: Mapping[str, Macro]
+    #: Where the page refers to itself; :meth:`cells` finds them.
     places: Set[str] = frozenset()
 
     def cells(self, page: nodes.Element) -> list[str | int]:
@@ -241,17 +227,13 @@ class PlainMarkdown:
 
     def _display(self, node: nodes.math_block) -> str:
         formula = " ".join(self._formula(node).split())
-        number = ".".join(map(str, self._equation(node)))
+        number = self._number("displaymath", node)
         if node.get("nowrap"):
             return formula
         if r"\\" in formula and not formula.startswith(r"\begin"):
             formula = rf"\begin{{aligned}} {formula} \end{{aligned}}"
         tag = rf" \tag{{{number}}}" if number else ""
         return f"$${formula}{tag}$$"
-
-    def _equation(self, node: nodes.math_block) -> Sequence[int]:
-        numbers = self.numbers.get("displaymath", {})
-        return next((numbers[name] for name in node["ids"] if name in numbers), ())
 
     def _table(self, node: nodes.table) -> str:
         rows = [
@@ -268,18 +250,13 @@ class PlainMarkdown:
     def _cell(self, entry: nodes.entry) -> str:
         text = " ".join(self._line(child) for child in entry.children)
 
-        def barred(formula: re.Match[str]) -> str:
-            # A bar would end the cell.
-            inside = formula[0].replace(r"\|", r"\Vert ").replace("|", r"\vert ")
-            return inside
+        def unbarred(part: re.Match[str]) -> str:
+            # A bar would end the cell; a formula has other names for it.
+            if part[0] == "|":
+                return r"\|"
+            return part[0].replace(r"\|", r"\Vert ").replace("|", r"\vert ")
 
-        parts = re.split(r"(\$[^$]*\$)", text)
-        return "".join(
-            re.sub(r"\$[^$]*\$", barred, part)
-            if part.startswith("$")
-            else part.replace("|", r"\|")
-            for part in parts
-        )
+        return re.sub(r"\$[^$]*\$|\|", unbarred, text)
 
     # --- inline ---------------------------------------------------------------
 

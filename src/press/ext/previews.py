@@ -158,7 +158,6 @@ def _clean(copy: Tag, address: str) -> None:
             del element["src"]
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Register the collection, after every page has been written and linked."""
     app.connect("build-finished", write_previews, priority=900)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

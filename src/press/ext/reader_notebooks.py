@@ -26,11 +26,7 @@ EXECUTED = "notebooks/executed"
 
 
 def write_notebook(
-    app: Sphinx,
-    pagename: str,
-    templatename: str,
-    context: dict[str, Any],
-    doctree: nodes.document | None,
+    app: Sphinx, pagename: str, _: str, context: dict[str, Any], doctree: nodes.Node
 ) -> None:
     """Write the notebook of one page, if it is a chapter's."""
     if doctree is None or not pagename.startswith(CHAPTERS):
@@ -53,7 +49,6 @@ def write_notebook(
     write_whole(folder / EXECUTED / f"{chapter.name}.ipynb", render(executed))
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Register the writer, before what offers the notebook for download."""
     app.connect("html-page-context", write_notebook, priority=600)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

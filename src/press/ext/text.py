@@ -45,15 +45,10 @@ def bind_punctuation(app: Sphinx, doctree: nodes.document) -> None:
         parent = formula.parent
         piece = nodes.inline("", "", classes=["unbroken"])
         rest = nodes.Text(after.astext()[punctuation.end() :])
-        # By place: texts of the same words are equal, and `remove` takes the first.
-        place = _place(formula)
+        # Not `remove`: it takes the first of texts of the same words.
+        place = parent.index(formula)
         parent[place : place + 2] = [piece, rest]
         piece += [formula, nodes.Text(punctuation.group())]
-
-
-def _place(node: nodes.Node) -> int:
-    """Where a node itself, and not one equal to it, is among its siblings."""
-    return next(i for i, child in enumerate(node.parent) if child is node)
 
 
 def mark_claims(app: Sphinx, doctree: nodes.document) -> None:
@@ -81,10 +76,9 @@ def mark_proofs(app: Sphinx, doctree: nodes.document) -> None:
             paragraph.replace(first, [opening, rest])
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> None:
     """Register the changes and the check."""
     app.connect("doctree-read", bind_punctuation)
     app.connect("doctree-read", mark_claims)
     app.connect("doctree-read", mark_proofs)
     app.connect("doctree-resolved", warn_of_missing_alt)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
