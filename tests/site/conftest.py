@@ -6,11 +6,11 @@ built here, in the time in which other workers run other tests.
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -144,35 +144,16 @@ def site(build):
     return Site(root, pages)
 
 
-Visit = Callable[..., Any]
+def open_tab(browser, *, formulas=True, viewport=DESKTOP, **options):
+    """Open an empty tab; without formulas, pages do not wait for them.
 
-
-@pytest.fixture
-def visit(browser, site):
-    """Return a function that opens a page from disk and waits until it is typeset.
-
-    Without formulas it does not wait for them. What goes wrong is in ``tab.foreign``,
-    the addresses beyond the disk, and ``tab.complaints``, the errors of scripts.
+    What goes wrong is in ``tab.foreign``, the addresses beyond the disk, and
+    ``tab.complaints``, the errors of scripts.
     """
-    contexts = []
-
-    def visit(page, *, formulas=True, viewport=DESKTOP, **options):
-        context = browser.new_context(viewport=viewport, **options)
-        contexts.append(context)
-        if not formulas:
-            context.route("**/mathjax/**", lambda route: route.abort())
-        tab = context.new_page()
-        watch(tab)
-        go(tab, site, page)
-        return tab
-
-    yield visit
-    for context in contexts:
-        context.close()
-
-
-def watch(tab):
-    """Note what goes wrong in a tab."""
+    context = browser.new_context(viewport=viewport, **options)
+    if not formulas:
+        context.route("**/mathjax/**", lambda route: route.abort())
+    tab = context.new_page()
     tab.foreign, tab.complaints = [], []
 
     def asked(request):
@@ -186,11 +167,45 @@ def watch(tab):
     tab.on("request", asked)
     tab.on("console", said)
     tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
+    return tab
 
 
-def go(tab, site, page):
-    """Open a page of the site and wait until it is typeset."""
+@pytest.fixture
+def visit(browser, site):
+    """Return a function that opens a page, or none, in a tab of its own."""
+    tabs = []
+
+    def visit(page=None, **options):
+        tabs.append(tab := open_tab(browser, **options))
+        if page:
+            start(tab, site, page)
+            settle(tab)
+        return tab
+
+    yield visit
+    for tab in tabs:
+        tab.context.close()
+
+
+def start(tab, site, page):
+    """Begin to open a page of the site from disk."""
     address = page.address if isinstance(page, Page) else page
     path, mark, query = address.partition("?")
-    tab.goto((site.root / path).as_uri() + mark + query, wait_until="load")
+    tab.goto((site.root / path).as_uri() + mark + query, wait_until="commit")
+
+
+def settle(tab):
+    """Wait until what was begun is there, and typeset."""
+    tab.wait_for_load_state("load")
     tab.evaluate("() => window.MathJax?.startup?.promise")
+
+
+def in_turn(site, pages, *tabs):
+    """Yield pages with their tabs, while the next one is loaded in another tab."""
+    turns = list(zip(pages, itertools.cycle(tabs), strict=False))
+    start(turns[0][1], site, turns[0][0])
+    for (page, tab), following in itertools.zip_longest(turns, turns[1:]):
+        settle(tab)
+        if following:
+            start(following[1], site, following[0])
+        yield page, tab

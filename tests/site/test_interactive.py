@@ -9,17 +9,31 @@ from robustbook.agreement import (
     symmetric_channel_capacity,
 )
 
+from .conftest import PHONE, open_tab, settle, start
+
 pytestmark = pytest.mark.chromium
 KERNEL = "#interactive-kernel"
 HARD = "#interactive-hard-decisions"
 
 
-def opened(visit, site, name, **options):
-    """The chapter with a figure, which has been drawn."""
-    (chapter,) = [page for page in site.chapters if page.soup.select(name)]
-    tab = visit(chapter, **{"formulas": False, **options})
-    tab.locator(f"{name} svg").wait_for()
-    return tab
+@pytest.fixture(scope="module")
+def opened(browser, site):
+    """Return a function that opens the chapter with a figure, once for each screen."""
+    tabs = {}
+
+    def opened(name, **options):
+        key = name, *options
+        if key not in tabs:
+            (chapter,) = [page for page in site.chapters if page.soup.select(name)]
+            tabs[key] = open_tab(browser, formulas=key == (KERNEL,), **options)
+            start(tabs[key], site, chapter)
+            settle(tabs[key])
+            tabs[key].locator(f"{name} svg").wait_for()
+        return tabs[key]
+
+    yield opened
+    for tab in tabs.values():
+        tab.context.close()
 
 
 def signal(tab, name, what):
@@ -29,8 +43,8 @@ def signal(tab, name, what):
     )
 
 
-def test_the_kernel_in_the_hands_is_the_packages(visit, site):
-    tab = opened(visit, site, KERNEL, formulas=True)
+def test_the_kernel_in_the_hands_is_the_packages(opened):
+    tab = opened(KERNEL)
     presets = tab.get_by_label("Start from")
     for name in presets.locator("option").all_inner_texts():
         presets.select_option(name)
@@ -46,16 +60,16 @@ def test_the_kernel_in_the_hands_is_the_packages(visit, site):
     assert tab.foreign == []
 
 
-def test_two_hills_are_two(visit, site):
-    tab = opened(visit, site, KERNEL)
+def test_two_hills_are_two(opened):
+    tab = opened(KERNEL)
     tab.get_by_label("Start from").select_option("two hills")
     curve = [row["J"] for row in signal(tab, KERNEL, "data('curve')")]
     inner = zip(curve, curve[1:], curve[2:], strict=False)
     assert sum(a < b > c for a, b, c in inner) == 2
 
 
-def test_a_logit_moves_by_mouse_and_keyboard(visit, site):
-    tab = opened(visit, site, KERNEL)
+def test_a_logit_moves_by_mouse_and_keyboard(opened):
+    tab = opened(KERNEL)
     dot = tab.locator(f"{KERNEL} .mark-symbol.role-mark path").nth(10)
     dot.scroll_into_view_if_needed()
     before = signal(tab, KERNEL, "signal('logits')")
@@ -77,9 +91,8 @@ def test_a_logit_moves_by_mouse_and_keyboard(visit, site):
     )
 
 
-def test_a_finger_moves_a_logit_and_not_the_page(visit, site):
-    phone = {"width": 390, "height": 844}
-    tab = opened(visit, site, KERNEL, viewport=phone, has_touch=True)
+def test_a_finger_moves_a_logit_and_not_the_page(opened):
+    tab = opened(KERNEL, viewport=PHONE, has_touch=True)
     dot = tab.locator(f"{KERNEL} .mark-symbol.role-mark path").nth(13)
     dot.scroll_into_view_if_needed()
     before, top = signal(tab, KERNEL, "signal('logits')"), tab.evaluate("scrollY")
@@ -95,8 +108,8 @@ def test_a_finger_moves_a_logit_and_not_the_page(visit, site):
 
 
 @pytest.mark.parametrize(("classes", "mismatch"), [(10, 0.1), (2, 0.3), (1000, 0.5)])
-def test_hard_decisions_reach_the_capacity(visit, site, classes, mismatch):
-    tab = opened(visit, site, HARD)
+def test_hard_decisions_reach_the_capacity(opened, classes, mismatch):
+    tab = opened(HARD)
     tab.get_by_label("Classes K").select_option(str(classes))
     tab.get_by_role("slider", name="Share of changed").fill(str(mismatch))
     tab.wait_for_timeout(100)
@@ -107,8 +120,8 @@ def test_hard_decisions_reach_the_capacity(visit, site, classes, mismatch):
 
 
 @pytest.mark.parametrize("name", [KERNEL, HARD])
-def test_figures_fit_a_phone(visit, site, name):
-    tab = opened(visit, site, name, viewport={"width": 390, "height": 844})
+def test_figures_fit_a_phone(opened, name):
+    tab = opened(name, viewport=PHONE, has_touch=True)
     drawn = tab.locator(f"{name} svg").bounding_box()
     assert drawn["x"] >= 0
     assert drawn["x"] + drawn["width"] <= 390
