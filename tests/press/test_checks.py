@@ -39,13 +39,19 @@ def pretend_publish(chapter, outputs=None):
     write_status(chapter.root)
 
 
+@pytest.fixture
+def chapter(make_book):
+    """Return the chapter of a book without a fault."""
+    chapter = make_book()
+    pretend_publish(chapter)
+    return chapter
+
+
 def faults(chapter):
     return [str(problem) for problem in check(chapter.root)]
 
 
-def test_a_good_book_has_none(make_book):
-    chapter = make_book()
-    pretend_publish(chapter)
+def test_a_good_book_has_none(chapter):
     assert faults(chapter) == []
 
 
@@ -60,9 +66,7 @@ def test_a_stale_chapter(make_book):
     ]
 
 
-def test_a_pair_out_of_step(make_book):
-    chapter = make_book()
-    pretend_publish(chapter)
+def test_a_pair_out_of_step(chapter):
     text = chapter.pair.read_text()
     chapter.pair.write_text(text.replace("profile, seed", "profile, speed"))
     assert faults(chapter) == [
@@ -125,68 +129,60 @@ def test_faults_of_the_text(make_book, edit, fault):
     assert all(line.startswith("notebooks/01_small.md") for line in found), found
 
 
-def test_a_long_cell_may_be_tagged(make_book):
-    body = ":tags: [long]\n\n" + "print(seed)\n" * 16
-    chapter = make_book(text=swap("print(profile, seed)", body)(complete()))
+PRINTS = "print(profile, seed)"
+CLAIMS = 'claim("One and one make two.", 1 + 1 == 2)\n'
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(PRINTS, ":tags: [long]\n\n" + "print(seed)\n" * 16), (CLAIMS, CLAIMS * 16)],
+)
+def test_a_cell_may_be_long_that_says_so_or_is_not_shown(make_book, old, new):
+    chapter = make_book(text=swap(old, new)(complete()))
     pretend_publish(chapter)
     assert faults(chapter) == []
 
 
-def test_code_that_is_not_shown_may_be_long(make_book):
-    line = 'claim("One and one make two.", 1 + 1 == 2)\n'
-    chapter = make_book(text=swap(line, line * 16)(complete()))
+WIDE = f"x = '{'y' * 80}'"
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "fault"),
+    [
+        (f"1\n{WIDE}", WIDE, "a line of 86 columns; at most 78"),
+        ("x = 1\n" * 16, "x = 1", "16 lines"),
+    ],
+)
+def test_a_problem_names_its_line(make_book, code, line, fault):
+    chapter = make_book(text=swap(PRINTS, code)(complete()))
     pretend_publish(chapter)
-    assert faults(chapter) == []
+    number = chapter.source.read_text().splitlines().index(line) + 1
+    (found,) = faults(chapter)
+    assert found.startswith(f"notebooks/01_small.md:{number}: {fault}")
 
 
-def test_a_wide_line_is_named(make_book):
-    wide = f"x = '{'y' * 80}'"
-    chapter = make_book(text=swap("print(profile, seed)", f"1\n{wide}")(complete()))
-    pretend_publish(chapter)
-    line = chapter.source.read_text().splitlines().index(wide) + 1
-    assert faults(chapter) == [
-        f"notebooks/01_small.md:{line}: a line of 86 columns; at most 78"
-    ]
-
-
-def test_a_problem_names_its_line(make_book):
-    chapter = make_book(text=swap("print(profile, seed)", "x = 1\n" * 16)(complete()))
-    pretend_publish(chapter)
-    line = chapter.source.read_text().splitlines().index("x = 1") + 1
-    assert faults(chapter)[0].startswith(f"notebooks/01_small.md:{line}: 16 lines")
-
-
-def test_a_claim_that_is_never_said(make_book):
-    chapter = make_book()
-    pretend_publish(chapter)
+def test_a_claim_that_is_never_said(chapter):
     text = chapter.published.read_text().replace("robustbook_claim", "other")
     chapter.published.write_text(text)
     (found,) = faults(chapter)
     assert "cell 01_small-004: a claim that is never said" in found
 
 
-def test_an_address_of_memory_is_seen(make_book):
-    chapter = make_book()
-    text = "<A at 0x7f00aa11bb>"
-    pretend_publish(
-        chapter, [{"output_type": "stream", "name": "stdout", "text": text}]
-    )
+def test_an_address_of_memory_is_seen(chapter):
+    said = {"output_type": "stream", "name": "stdout", "text": "<A at 0x7f00aa11bb>"}
+    pretend_publish(chapter, [said])
     (found,) = faults(chapter)
     assert "cell 01_small-003: shows a memory address" in found
 
 
-def test_published_with_another_profile(make_book):
-    chapter = make_book()
-    pretend_publish(chapter)
+def test_published_with_another_profile(chapter):
     text = chapter.published.read_text().replace('"full"', '"quick"')
     chapter.published.write_text(text)
     write_status(chapter.root)
     assert any("published with profile quick" in line for line in faults(chapter))
 
 
-def test_strays(make_book):
-    chapter = make_book()
-    pretend_publish(chapter)
+def test_strays(chapter):
     for folder in (chapter.pair.parent, chapter.published.parent):
         (folder / "02_gone.ipynb").write_text(render(read_source(chapter).notebook))
     assert faults(chapter) == [
@@ -211,17 +207,13 @@ def test_strays(make_book):
         ),
     ],
 )
-def test_table_of_contents(make_book, toc, fault):
-    chapter = make_book()
-    pretend_publish(chapter)
+def test_table_of_contents(chapter, toc, fault):
     (chapter.root / "_toc.yml").write_text(toc)
     (found,) = faults(chapter)
     assert found.startswith(f"_toc.yml: {fault}") or fault in found
 
 
-def test_status_out_of_step(make_book):
-    chapter = make_book()
-    pretend_publish(chapter)
+def test_status_out_of_step(chapter):
     (chapter.root / "book" / "status.md").unlink()
     (found,) = faults(chapter)
     assert "book/status.md" in found

@@ -43,17 +43,21 @@ def builds(root):
     return len((root / "_build" / "html" / "built").read_text())
 
 
+def fresh(root):
+    return site.is_fresh(root, root / "_build" / "html")
+
+
 def test_a_site_is_built_once_for_the_same_sources(root):
     for _ in range(2):
         assert site.build_site(root) == root / "_build" / "html" / "index.html"
-        assert site.is_fresh(root, root / "_build" / "html")
+        assert fresh(root)
         assert builds(root) == 1
 
 
 def test_a_changed_page_is_built_on_what_there_is(root):
     site.build_site(root)
     (root / "book" / "a.md").write_text("# B\n")
-    assert not site.is_fresh(root, root / "_build" / "html")
+    assert not fresh(root)
     site.build_site(root)
     assert builds(root) == 2
 
@@ -70,14 +74,14 @@ def test_what_every_page_shows_makes_all_anew(root, file):
 def test_the_promise_of_a_pdf_is_another_site(root, monkeypatch):
     site.build_site(root)
     monkeypatch.setenv("ROBUSTBOOK_PDF", "1")
-    assert not site.is_fresh(root, root / "_build" / "html")
+    assert not fresh(root)
 
 
 def test_a_build_with_a_warning_is_no_site(root):
     (root / "book" / "a.md").write_text("bad\n")
     with pytest.raises(BookError, match="ended with status 3"):
         site.build_site(root)
-    assert not site.is_fresh(root, root / "_build" / "html")
+    assert not fresh(root)
 
 
 def png(pixels):
