@@ -195,13 +195,10 @@ def test_a_download_is_checked_and_quiet(monkeypatch, tmp_path, capfd):
     """A download goes through pooch with the sum of the registry."""
     import pooch
 
-    served = tmp_path / "served"
-    target = tmp_path / "cache"
-    for stem, array in (
-        ("images-idx3", np.full((10000, 28, 28), 255, np.uint8)),
-        ("labels-idx1", np.ones(10000, np.uint8)),
-    ):
-        write_idx(served / f"t10k-{stem}-ubyte.gz", array)
+    served, target = tmp_path / "served", tmp_path / "cache"
+    white, ones = np.full((10000, 28, 28), 255, np.uint8), np.ones(10000, np.uint8)
+    write_idx(served / "t10k-images-idx3-ubyte.gz", white)
+    write_idx(served / "t10k-labels-idx1-ubyte.gz", ones)
     sums = {path.name: sha256_of(path) for path in served.iterdir()}
 
     def copy(url, output_file, _):
@@ -243,13 +240,9 @@ def use_archive(monkeypatch, folder, batches, **changes):
 def test_cifar10_archive_is_read_in_order(monkeypatch, tmp_path):
     random = np.random.default_rng(0)
     names = ["test_batch", *(f"data_batch_{i}" for i in (2, 1, 3, 5, 4))]
-    batches = {
-        name: (
-            random.integers(0, 256, (4, 3, 32, 32), np.uint8),
-            random.integers(0, 10, 4),
-        )
-        for name in names
-    }
+    pixels = random.integers(0, 256, (6, 4, 3, 32, 32), np.uint8)
+    labels = random.integers(0, 10, (6, 4))
+    batches = dict(zip(names, zip(pixels, labels, strict=True), strict=True))
     sizes = {"train": 20, "test": 4, "test1000": 3}
     use_archive(monkeypatch, tmp_path, batches, split_sizes=sizes)
     data = load_dataset("cifar10", "train")

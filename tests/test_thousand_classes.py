@@ -12,11 +12,7 @@ import torch
 from linear_models import linear
 from torch import nn
 
-from robustbook.agreement import (
-    decompose_agreement,
-    posterior_agreement,
-    shift_by_ratio,
-)
+from robustbook import agreement
 from robustbook.attacks import apgd, bisect_result, fab, fgsm, fmn, pgd, smallest
 from robustbook.models import logits_of
 from robustbook.scores import accuracy, same_answer_rate
@@ -75,11 +71,11 @@ def test_every_attack(network, name):
     true = accuracy(shifted, labels)
     assert true == pytest.approx(1 - float(attacked.success.double().mean()), abs=0.02)
     assert same_answer_rate(clean, shifted) <= 1 - accuracy(clean, labels) + true + 1e-9
-    result = posterior_agreement(clean, shifted)
+    result = agreement.posterior_agreement(clean, shifted)
     limit = math.log(CLASSES) - result.mismatch * math.log(2)
     assert 0 < result.pa <= limit + 1e-9
     assert result.gap <= 1e-9
-    parts = decompose_agreement(result, clean, shifted, labels)
+    parts = agreement.decompose_agreement(result, clean, shifted, labels)
     assert parts.total == pytest.approx(result.pa, abs=1e-9)
 
 
@@ -104,8 +100,8 @@ def test_growing_ratio_by_norm(thousand):
     sweep = []
     wrong = 1 - accuracy(clean, labels)
     for ratio in (0.0, 0.125, 0.25, 0.5, 1.0):
-        mixed = shift_by_ratio(clean, shifted, ratio, norms=attacked.norms)
-        sweep.append(result := posterior_agreement(clean, mixed))
+        mixed = agreement.shift_by_ratio(clean, shifted, ratio, norms=attacked.norms)
+        sweep.append(result := agreement.posterior_agreement(clean, mixed))
         assert same_answer_rate(clean, mixed) == 1 - max(ratio - wrong, 0)
         assert result.pa <= math.log(CLASSES) - result.mismatch * math.log(2) + 1e-9
     assert sweep[0].pa == pytest.approx(math.log(CLASSES))

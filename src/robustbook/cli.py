@@ -36,16 +36,11 @@ app = typer.Typer(
 data = typer.Typer(help="Data sets of the book.", no_args_is_help=True)
 app.add_typer(data, name="data")
 
-# Plain pairs of a label and a value, in the order of the table.
 _Lines = list[tuple[str, str]]
 
-_Labels = Annotated[
-    Path | None, Option(help="True classes, (N,), integers: adds accuracies.")
-]
+_Labels = Annotated[Path | None, Option(help="True classes, (N,): adds accuracies.")]
 _Prior = Annotated[Path | None, Option(help="Class prior, (K,); uniform if left out.")]
-_Tol = Annotated[
-    float, Option(help="Largest accepted gap to the upper bound, in nats.")
-]
+_Tol = Annotated[float, Option(help="Largest gap to the upper bound, in nats.")]
 _Key = Annotated[str | None, Option(help="Name of the logits in .npz files.")]
 _JSON = 'One JSON object; infinite numbers are "inf", undefined ones null.'
 _Json = Annotated[bool, Option("--json", help=_JSON)]
@@ -126,18 +121,11 @@ _Data = Annotated[
     ),
 ]
 _Images = Annotated[
-    int | None,
-    Option(
-        min=10,
-        help="How many images to draw at random: 200, or what --minutes allows.",
-    ),
+    int | None, Option(min=10, help="Drawn at random: 200, or what --minutes allows.")
 ]
 _Skip = Annotated[
     list[str] | None,
-    Option(
-        help="A lens to leave out: agreement, average-case or margins; several "
-        "with commas."
-    ),
+    Option(help="Lens to leave out: agreement, average-case, margins; or several."),
 ]
 _Eps = Annotated[
     str | None,
@@ -153,10 +141,7 @@ _Seed = Annotated[int, Option(min=0, help="Of all that is random.")]
 _Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:N or mps.")]
 _EngineName = Annotated[
     str,
-    Option(
-        help="Where many models are measured: local, local:N for N processes, or "
-        "dask://HOST:PORT of a Dask scheduler."
-    ),
+    Option(help="Where many models run: local, local:N processes, dask://HOST:PORT."),
 ]
 
 
@@ -442,26 +427,20 @@ def report(
     out: Annotated[Path, Option(help="The page to write.")],
     images: _Images = None,
     minutes: Annotated[
-        float | None,
-        Option(help="Take as many images as can be measured in this time."),
+        float | None, Option(help="Take as many images as fit into this time.")
     ] = None,
     skip: _Skip = None,
     eps: _Eps = None,
     sigma: _Sigma = None,
     severity: Annotated[int, Option(min=1, max=5, help="Of the corruptions.")] = 3,
     attack_steps: Annotated[int, Option(min=1, help="Steps of PGD.")] = 40,
-    noise_samples: Annotated[
-        int, Option(min=2, help="Noisy copies of each image.")
-    ] = 256,
-    margin_images: Annotated[
-        int, Option(min=2, help="Images whose input margins are measured.")
-    ] = 100,
+    noise_samples: Annotated[int, Option(min=2, help="Copies of each image.")] = 256,
+    margin_images: Annotated[int, Option(min=2, help="Margins to measure.")] = 100,
     seed: _Seed = 0,
     device: _Device = "auto",
     engine: _EngineName = "local",
     numbers: Annotated[
-        Path | None,
-        Option("--json", help="Write the numbers here too, with those of each image."),
+        Path | None, Option("--json", help="All numbers, also of each image.")
     ] = None,
 ) -> None:
     """One page on one model, or on many: agreement, average-case robustness, margins.

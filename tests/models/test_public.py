@@ -32,31 +32,23 @@ def first_test_images(dataset):
 def registered(monkeypatch, tmp_path):
     """Register a small checkpoint under the name "tiny", from a state to store."""
 
-    def register(content, file="weights.pt"):
+    def register(content):
+        file = "weights.pt"
         path = tmp_path / "given" / "tiny" / file
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True)
         torch.save(content, path)
         options = {"channels": 1, "size": 8, "convolutions": [], "linear": [10]}
         source = models.Source("owner/name", "0123456789ab", "folder/", "MIT")
-        entry = models.PublicModel(
-            *("tiny", "digits", "conv-net", options, (0.5,), (0.25,), 0.1, source),
-            *("tiny.pt", file, sha256_of(path)),
-        )
+        known = "tiny", "digits", "conv-net", options, (0.5,), (0.25,), 0.1, source
+        entry = models.PublicModel(*known, "tiny.pt", file, sha256_of(path))
         monkeypatch.setitem(_public._REGISTRY, "tiny", entry)
         return path
 
     return register
 
 
-@pytest.fixture
-def layer():
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        return nn.Linear(64, 10)
-
-
-def state_of(layer):
-    return {"1.weight": layer.weight.detach(), "1.bias": layer.bias.detach()}
+LAYER = nn.Linear(64, 10).requires_grad_(False)
+STATE = {"1.weight": LAYER.weight, "1.bias": LAYER.bias}
 
 
 # --------------------------------------------------------------- the real files
@@ -154,16 +146,16 @@ def test_data_card_lists_every_checkpoint():
         lambda state: {f"module.{key}": value for key, value in state.items()},
     ],
 )
-def test_wrapped_weights_are_unwrapped(registered, layer, wrap):
-    path = registered(wrap(state_of(layer)))
+def test_wrapped_weights_are_unwrapped(registered, wrap):
+    path = registered(wrap(STATE))
     images = torch.rand(3, 1, 8, 8)
-    expected = layer((images.flatten(1) - 0.5) / 0.25)
     model = load_model("tiny", directory=path.parents[1])
-    torch.testing.assert_close(model(images), expected.detach())
+    expected = LAYER((images.flatten(1) - 0.5) / 0.25)
+    torch.testing.assert_close(model(images), expected)
 
 
-def test_a_file_of_other_bytes_is_refused(registered, layer):
-    path = registered(state_of(layer))
+def test_a_file_of_other_bytes_is_refused(registered):
+    path = registered(STATE)
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(DataUnavailableError, match=r"expected sha256 .* got "):
         load_model("tiny", directory=path.parents[1])
@@ -192,18 +184,18 @@ def test_without_file_and_network_one_line_says_what_helps(no_network):
     assert "a folder that holds models/cifar10-resnet20/weights.th" in message
 
 
-def test_a_file_in_the_cache_is_found(no_network, registered, layer, tmp_path):
-    path = registered(state_of(layer))
+def test_a_file_in_the_cache_is_found(no_network, registered, tmp_path):
+    path = registered(STATE)
     cached = tmp_path / "cache" / "models" / "tiny" / "weights.pt"
     cached.parent.mkdir(parents=True)
     path.rename(cached)
     assert load_model("tiny")(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
 
 
-def test_a_download_goes_to_the_cache(monkeypatch, registered, layer, tmp_path):
+def test_a_download_goes_to_the_cache(monkeypatch, registered, tmp_path):
     import pooch
 
-    path = registered(state_of(layer))
+    path = registered(STATE)
     asked = {}
 
     def retrieve(**options):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 
 from robustbook.datasets import load_dataset
 from robustbook.report import read_images
@@ -18,10 +18,7 @@ def write(path, **arrays):
     if path.suffix == ".npz":
         np.savez(path, **arrays)
     else:
-        save_file(
-            {k: torch.from_numpy(np.ascontiguousarray(a)) for k, a in arrays.items()},
-            path,
-        )
+        save_file({k: np.ascontiguousarray(a) for k, a in arrays.items()}, path)
     return path
 
 
@@ -56,7 +53,6 @@ def test_pixels_and_labels(path):
     found = read_images(write(path, images=PIXELS, labels=LABELS))
     assert found.images.dtype == torch.float32
     assert torch.allclose(found.images, torch.from_numpy(PIXELS).float())
-    assert found.labels is not None
     assert found.labels.tolist() == LABELS.tolist()
     assert found.name == path.name
     assert found.num_classes is None
@@ -104,28 +100,20 @@ def test_files_that_cannot_be_read(path):
     path.write_bytes(b"not what it says")
     with pytest.raises(ValueError, match=str(path)):
         read_images(path)
-    path.unlink()
-    write(path, pictures=PIXELS, labels=LABELS)
     with pytest.raises(ValueError, match="named 'images'"):
-        read_images(path)
+        read_images(write(path, pictures=PIXELS, labels=LABELS))
 
 
-def test_a_file_cut_short_and_labels_of_letters(tmp_path):
+def test_a_file_cut_short_labels_of_letters_and_pickles(tmp_path):
     path = write(tmp_path / "mine.npz", images=PIXELS)
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(ValueError, match=r"mine\.npz") as caught:
         read_images(path)
     assert "logits" not in str(caught.value)
-    np.savez(path, images=PIXELS, labels=np.array(list("abcabcabcabc")))
     with pytest.raises(ValueError, match=r"mine.npz: .*\(of labels\)"):
-        read_images(path)
-
-
-def test_pickles_are_not_loaded(tmp_path):
-    path = tmp_path / "mine.npz"
-    np.savez(path, images=np.array([{"a": 1}], dtype=object))
+        read_images(write(path, images=PIXELS, labels=np.array(list("abcabcabcabc"))))
     with pytest.raises(ValueError, match="pickled"):
-        read_images(path)
+        read_images(write(path, images=np.array([{"a": 1}], dtype=object)))
 
 
 def test_a_draw_keeps_places_and_order(path):
@@ -134,7 +122,6 @@ def test_a_draw_keeps_places_and_order(path):
     assert len(some) == 5
     assert some.positions.tolist() == sorted(set(some.positions.tolist()))
     assert torch.equal(some.images, whole.images[some.positions])
-    assert some.labels is not None
     assert some.labels.tolist() == LABELS[some.positions].tolist()
     assert torch.equal(some.positions, whole.draw(5, seed=3).positions)
     assert whole.draw(100) is whole

@@ -247,17 +247,17 @@ def load_wild(name: str, split: str, *, root: Path | str) -> WildDataset:
         rows = [row for row in form.rows(folder) if row[3] == split]
         if not rows:
             raise ValueError(f"no photograph of the part {split!r}")
-        sizes = len(form.class_names), len(form.domain_names)
+        classes, domains = range(len(form.class_names)), range(len(form.domain_names))
         for file, label, domain, _ in rows:
-            if not (0 <= label < sizes[0] and 0 <= domain < sizes[1]):
+            if label not in classes or domain not in domains:
                 raise ValueError(f"class {label}, domain {domain} for {file}")
     except (KeyError, ValueError, IndexError) as error:
         raise DataUnavailableError(
             f"{folder}: the tables are not those of the WILDS package "
             f"({type(error).__name__}: {error})"
         ) from error
-    files, labels, domains, _ = zip(*rows, strict=True)
+    files, labels, places, _ = zip(*rows, strict=True)
     return WildDataset(
         name, split, tuple(folder / file for file in files), torch.tensor(labels),
-        torch.tensor(domains), form.class_names, form.domain_names,
+        torch.tensor(places), form.class_names, form.domain_names,
     )  # fmt: skip

@@ -55,10 +55,7 @@ def _folder(directory: Path | str | None) -> Path:
 def list_models(*, directory: Path | str | None = None) -> list[str]:
     """Return the names of the project's own checkpoints, such as "digits-cnn-s0".
 
-    Parameters
-    ----------
-    directory : Path or str, optional
-        A folder of checkpoints with its registry.json; the project's by default.
+    Or those of a `directory` with its registry.json.
 
     Examples
     --------
@@ -71,12 +68,7 @@ def list_models(*, directory: Path | str | None = None) -> list[str]:
 def training_runs(name: str, *, directory: Path | str | None = None) -> list[str]:
     """Return the checkpoints of one model, which differ in the training seed only.
 
-    Parameters
-    ----------
-    name : str
-        A model without a seed, such as "digits-cnn".
-    directory : Path or str, optional
-        As for :func:`list_models`.
+    `name` is a model without a seed, such as "digits-cnn".
 
     Examples
     --------
@@ -101,13 +93,8 @@ def checkpoint_entry(
 ) -> dict[str, Any]:
     """Return what the registry says of a checkpoint.
 
-    Parameters
-    ----------
-    name : str
-        A checkpoint ("digits-cnn-s3"), or a model ("digits-cnn"), which stands
-        for its first training seed.
-    directory : Path or str, optional
-        As for :func:`list_models`.
+    `name` is a checkpoint ("digits-cnn-s3"), or a model ("digits-cnn"), which stands
+    for its first training seed.
 
     Returns
     -------

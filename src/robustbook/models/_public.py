@@ -46,21 +46,16 @@ class PublicModel:
 
     Attributes
     ----------
-    name, dataset, arch : str
-        The names that :func:`load_model`, :func:`robustbook.datasets.load_dataset` and
+    name, dataset, arch, options : str, str, str, dict
+        What :func:`load_model`, :func:`robustbook.datasets.load_dataset` and
         :func:`build_model` take.
-    options : dict
-        Options of the architecture.
     mean, std : tuple of float
         Its normalization, one number a channel; a layer of the loaded model.
     accuracy : float
         Share of the first 1000 test images that it classifies correctly.
-    source, path : Source, str
-        The repository that it comes from, and the file's path below its folder.
-    file : str
-        The file's name on this machine, in a folder of the model's name.
-    sha256 : str
-        Of the file.
+    source, path, file, sha256 : Source, str, str, str
+        The repository that it comes from, the file's path below its folder, its name
+        on this machine in a folder of the model's name, and its sum.
     """
 
     name: str

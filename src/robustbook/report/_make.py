@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -43,14 +43,14 @@ def make(request: Request) -> float:
     started = time.monotonic()
     pool = read_images(request.data)
     if pool.labels is None and pool.others:
+        names = ", ".join(pool.others)
         _say(
-            f"{pool.name}: nothing named labels in it (but "
-            f"{', '.join(pool.others)}); measured without labels"
+            f"{pool.name}: nothing named labels in it (but {names}); "
+            "measured without labels"
         )
     if len(pool) < FEWEST:
-        raise ValueError(
-            f"{pool.name}: images: expected at least {FEWEST}, got {len(pool)}"
-        )
+        said = f"expected at least {FEWEST}, got {len(pool)}"
+        raise ValueError(f"{pool.name}: images: {said}")
     most = request.images or (IMAGES if request.minutes is None else len(pool))
     chosen = pool.draw(most, seed=request.seed)
     device = request.place
@@ -69,20 +69,18 @@ def make(request: Request) -> float:
             checkpoint=folder, **request.measuring,
         )  # fmt: skip
     seconds = time.monotonic() - started + earlier.seconds
+    places, name = chosen.positions.tolist(), device
+    if "cuda" in device:
+        name = torch.cuda.get_device_name(device)
     page = Report(
-        lenses,
-        images=chosen.images,
-        positions=chosen.positions.tolist(),
-        model=request.model,
-        data=chosen.name,
-        date=datetime.now(UTC).date().isoformat(),
-        device=torch.cuda.get_device_name(device) if "cuda" in device else device,
+        lenses, images=chosen.images, positions=places, model=request.model,
+        data=chosen.name, date=datetime.now(UTC).date().isoformat(), device=name,
         seconds=seconds,
-    )
+    )  # fmt: skip
     assert request.out is not None
     files = {request.out: page.html}
     if request.numbers is not None:
-        scores = image_scores(lenses, chosen.positions.tolist())
+        scores = image_scores(lenses, places)
         numbers = json.dumps({**page.numbers, "per_image": scores}, allow_nan=False)
         files[request.numbers] = numbers + "\n"
     write_files(files)
@@ -96,11 +94,7 @@ def _say(text: str) -> None:
 
 def _folder(request: Request, model: nn.Module, chosen: Images) -> Path:
     """Where this request keeps what it has measured, until its page is written."""
-    asked = {
-        name: value
-        for name, value in asdict(request).items()
-        if name not in ("out", "numbers")
-    }
+    asked = asdict(replace(request, out=None, numbers=None))
     key = [asked, versions(), model_sum(model), tensor_sum(chosen.images)]
     text = json.dumps(key, sort_keys=True).encode()
     reports = cache_directory() / "reports"
@@ -142,15 +136,12 @@ def _forecast(
 
     pace = cached_arrays({"pace": 1}, timed, code="robustbook.report", directory=folder)
     spent = float(pace.pop("spent"))
+    count = len(chosen)
     forecast = Forecast(
-        Pace(**{name: array.tolist() for name, array in pace.items()}),
-        classes,
-        images=len(chosen),
-        margin_images=min(request.margin_images, len(chosen)),
-        attack_steps=request.attack_steps,
-        noise_samples=request.noise_samples,
-        skip=request.skip,
-    )
+        Pace(**{name: array.tolist() for name, array in pace.items()}), classes, count,
+        min(request.margin_images, count), request.attack_steps, request.noise_samples,
+        request.skip,
+    )  # fmt: skip
     if request.minutes is not None:
         forecast = _within(forecast, request.minutes, spent)
     lenses = forecast.seconds()
@@ -177,19 +168,15 @@ def _within(whole: Forecast, minutes: float, spent: float) -> Forecast:
             f"take about {least}; leave out a lens with --skip, or take "
             "fewer --noise-samples and --attack-steps"
         )
-    usual = min(IMAGES, whole.images)
+    count, usual = forecast.images, min(IMAGES, whole.images)
+    # Of the 95 % interval of a share of one half, in percentage points.
+    half, other = (98 / float(np.sqrt(images)) for images in (count, usual))
     _say(
-        f"--minutes {minutes:g}: {forecast.images} images fit, "
-        f"{forecast.margin_images} input margins; shares are known to ± "
-        f"{_half_width(forecast.images):.0f} percentage points or better (of {usual} "
-        f"images: ± {_half_width(usual):.0f})"
+        f"--minutes {minutes:g}: {count} images fit, {forecast.margin_images} input "
+        f"margins; shares are known to ± {half:.0f} percentage points or better (of "
+        f"{usual} images: ± {other:.0f})"
     )
     return forecast
-
-
-def _half_width(images: int) -> float:
-    """Of the 95 % interval of a share of one half, in percentage points."""
-    return 98 / float(np.sqrt(images))
 
 
 @contextmanager

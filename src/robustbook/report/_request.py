@@ -29,9 +29,8 @@ SIGMA: Final = 0.1
 class Request:
     """A model or a list of them, images, a page to write, and how to measure.
 
-    ``images`` None: 200, or as many as fit into ``minutes``. ``eps``, ``sigma`` None:
-    see :meth:`settled`. A missing package is an ImportError; an option that is none, or
-    a file that cannot be written, a ValueError.
+    ``images`` None: 200, or as many as fit into ``minutes``. A missing package is an
+    ImportError; an option that is none, or a file that cannot be written, a ValueError.
     """
 
     model: str

@@ -165,15 +165,7 @@ CONFIGURED: Final[Mapping[str, Setup]] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two setups give a factor other levels.
-
-    Attributes
-    ----------
-    environment, factor : str
-        The environment's part in the experiment, such as "test 3", and the factor.
-    first, second : Choice
-        Its levels in the first and in the second setup.
-    """
+    """Where, such as in "test 3", two setups give a factor other levels."""
 
     environment: str
     factor: str
@@ -225,10 +217,7 @@ def co_occurrence(setting: str) -> Tensor:
     Source: thesis, section C.2.2; PA paper, Figure 12. The tables of 3-CGO and ZSO are
     pictures there: the third opportunity here completes the pattern of the first two.
 
-    Parameters
-    ----------
-    setting : str
-        One of :data:`OPPORTUNITIES`.
+    `setting` is one of :data:`OPPORTUNITIES`.
 
     Returns
     -------
