@@ -26,7 +26,7 @@ _MINUS = re.compile(r"`[^`]*`|\$[^$]*\$|(?<![\w\-−$`])-(?=[\d.∞]|inf)")
 
 
 def check_profile(profile: str) -> None:
-    """Refuse a profile that no chapter has.
+    """Refuse a profile that is neither "quick" nor "full", with a ValueError.
 
     Examples
     --------
@@ -59,12 +59,7 @@ def claim(sentence: str, holds: Any) -> None:
     Other seeds, networks or settings may prove it false, and nothing stops there. In
     the published book it has to hold: a false one is not published.
 
-    Parameters
-    ----------
-    sentence : str
-        The claim with its numbers, as Markdown.
-    holds : bool
-        Whether it holds; a one-element array or tensor will do.
+    It is Markdown, as in :func:`say`; `holds` may be an array or tensor of one element.
 
     Raises
     ------
@@ -96,7 +91,8 @@ def show_table(frame: pd.DataFrame, digits: int = 2, *, index: bool = True) -> N
     Parameters
     ----------
     frame : DataFrame
-        At most six columns read well on a telephone.
+        At most six columns read well on a telephone. One without rows, or with several
+        rows of column names, is a ValueError.
     digits : int, default 2
         Decimals of its floating point numbers; what is text stays as it is.
     index : bool, default True
@@ -126,7 +122,7 @@ def show_table(frame: pd.DataFrame, digits: int = 2, *, index: bool = True) -> N
 def record(name: str, value: Any) -> None:
     """Keep a number in the notebook, unseen, for what quotes it, as the claims ledger.
 
-    It is quoted by its name, ``{glue:text}`name:.2f```.
+    It is quoted by its name, ``{glue:text}`name:.2f```; what cannot be is a ValueError.
 
     Examples
     --------

@@ -153,6 +153,7 @@ def color_of(name: str) -> str:
     name : str
         A role ("clean", "pa", ...) or a model name ("digits-cnn-s3"). A model
         behind a defense ("digits-cnn-s3+jpeg-rs") has the color of the defense.
+        Another name is a KeyError.
 
     Examples
     --------

@@ -278,7 +278,7 @@ def list_datasets() -> list[str]:
 
 
 def dataset_spec(name: str) -> DatasetSpec:
-    """Return the registry's entry of a data set: images, sentences or votes.
+    """Return the registry's entry of a data set; ValueError if there is none.
 
     Examples
     --------
@@ -295,7 +295,8 @@ def load_dataset(name: str, split: str) -> Dataset:
     Parameters
     ----------
     name : str
-        One of :func:`list_datasets`. "digits" needs no file and no network.
+        One of :func:`list_datasets`. "digits" needs no file and no network; the same
+        13 writers are in both of its parts: new images, not new hands.
     split : str
         "train" or "test". CIFAR-10 has "test1000" too, the first 1000 test
         images, which need not the whole archive. The splits of "pacs" are its
@@ -308,11 +309,6 @@ def load_dataset(name: str, split: str) -> Dataset:
         If there is no such data set or split.
     DataUnavailableError
         If a file is neither found nor downloaded, or its sha256 is wrong.
-
-    Notes
-    -----
-    One third of every class of "digits", drawn once with a frozen generator, is "test".
-    The same 13 writers are in both parts: new images, not new hands.
 
     Examples
     --------
@@ -338,12 +334,7 @@ def load_dataset(name: str, split: str) -> Dataset:
 def fetch(name: str, *, progress: bool = True) -> list[Path]:
     """Make sure that the files of a data set are on this machine.
 
-    Parameters
-    ----------
-    name : str
-        One of :func:`list_datasets`, :func:`list_sentences` or :func:`list_votes`.
-    progress : bool, default True
-        Show a progress bar while downloading.
+    It is one of :func:`list_datasets`, :func:`list_sentences` or :func:`list_votes`.
 
     Returns
     -------

@@ -31,12 +31,10 @@ class Sentences:
 
     Attributes
     ----------
-    texts : tuple of str
-        The sentences, without spaces at the ends.
+    texts, name, split : tuple of str, str, str
+        The sentences, without spaces at the ends, and where they come from.
     labels : Tensor, shape (n,)
         int64 classes: 0 is negative, 1 is positive.
-    name, split : str
-        Where they come from.
 
     Examples
     --------

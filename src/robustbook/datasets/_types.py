@@ -31,8 +31,6 @@ class Dataset:
         int64 classes from 0 to `num_classes` - 1.
     name, split : str
         Where they come from.
-    num_classes : int
-        The number of classes K.
     """
 
     images: Tensor
@@ -59,10 +57,7 @@ class Dataset:
     def subset(self, index: npt.ArrayLike | Tensor | slice) -> Dataset:
         """Return the samples of an index, in its order.
 
-        Parameters
-        ----------
-        index : sequence of int, slice, Tensor or ndarray
-            Positions in this data set, or a mask of one bool for each sample.
+        It holds positions in this data set, or is a mask of one bool for each sample.
 
         Raises
         ------

@@ -27,13 +27,8 @@ def list_votes() -> list[str]:
 def load_votes(name: str, split: str) -> Tensor:
     """Load how many people chose each class for each image.
 
-    Parameters
-    ----------
-    name : str
-        One of :func:`list_votes`. "cifar10h" holds 47 to 63 votes for each test image
-        of CIFAR-10, one a person.
-    split : str
-        "test", or "test1000": the first 1000 images, as in :func:`load_dataset`.
+    "cifar10h" holds 47 to 63 votes for each test image of CIFAR-10, one a person. The
+    splits are "test" and "test1000", as in :func:`load_dataset`.
 
     Returns
     -------

@@ -34,7 +34,8 @@ def jpeg_compress(
     ----------
     images : Tensor, shape (n, C, H, W)
         Gray (C = 1) or RGB (C = 3) images with pixels in [0, 1]; pixels are
-        clipped to that and rounded to 256 levels first.
+        clipped to that and rounded to 256 levels first. Others are a TypeError or
+        ValueError.
     quality : int, default 50
         JPEG quality from 1 to 95, as Pillow defines it (with its chroma subsampling);
         50 is the default of the Adversarial Robustness Toolbox.
@@ -46,11 +47,6 @@ def jpeg_compress(
     -------
     Tensor, shape (n, C, H, W)
         The images that are left, on the device and in the dtype of `images`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is none of these.
 
     Examples
     --------
@@ -105,7 +101,7 @@ def reverse_sigmoid(
     Parameters
     ----------
     logits : Tensor, shape (n, K)
-        Logits of the model.
+        Finite floats, K ≥ 2; others are a TypeError or ValueError.
     beta, gamma : float
         Magnitude of the perturbation, 0 for none, and how fast it saturates; the
         defaults are those of the Adversarial Robustness Toolbox.
@@ -117,12 +113,6 @@ def reverse_sigmoid(
     -------
     Tensor, shape (n, K)
         Logarithms of the perturbed probabilities: logits whose softmax they are.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If the logits are not finite floats of shape (n, K) with K ≥ 2, or a
-        parameter is negative.
 
     Notes
     -----

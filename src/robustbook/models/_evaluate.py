@@ -51,14 +51,9 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
         A classifier. It is evaluated in evaluation mode, and each of its modules
         is left in the mode in which it was.
     images : Tensor, shape (n, C, H, W)
-        At least one image with pixels in [0, 1], on any device.
+        At least one image with pixels in [0, 1], on any device; none is a ValueError.
     batch_size : int, default 1024
         Images evaluated at once.
-
-    Raises
-    ------
-    ValueError
-        If there is no image, or `batch_size` is below 1.
 
     Examples
     --------

@@ -26,24 +26,16 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
     The pictures go through the network once, about 0.05 s each on one core, and the
     features are kept in the cache; an interrupted call goes on where it was.
 
-    Parameters
-    ----------
-    domain : str
-        "photo", "art_painting", "cartoon" or "sketch".
-    size : int, default 128
-        Side in pixels to which the pictures are scaled first.
+    They are scaled to a side of `size` pixels first. Another domain is a ValueError.
 
     Returns
     -------
-    features : Tensor, shape (n, 1280)
-        float32, what the network's last layer would receive.
-    labels : Tensor, shape (n,)
-        int64 classes, in the order of ``load_dataset("pacs", domain)``.
+    features, labels : Tensor, shape (n, 1280), (n,)
+        float32, what the network's last layer would receive, and int64 classes, in the
+        order of ``load_dataset("pacs", domain)``.
 
     Raises
     ------
-    ValueError
-        If there is no such domain, or size is below 1.
     ModuleNotFoundError, DataUnavailableError
         If the network is not installed, or PACS is not in ROBUSTBOOK_DATA.
 

@@ -68,7 +68,7 @@ def list_models(*, directory: Path | str | None = None) -> list[str]:
 def training_runs(name: str, *, directory: Path | str | None = None) -> list[str]:
     """Return the checkpoints of one model, which differ in the training seed only.
 
-    `name` is a model without a seed, such as "digits-cnn".
+    `name` is a model without a seed, such as "digits-cnn"; another is a ValueError.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def checkpoint_entry(
     """Return what the registry says of a checkpoint.
 
     `name` is a checkpoint ("digits-cnn-s3"), or a model ("digits-cnn"), which stands
-    for its first training seed.
+    for its first training seed; another is a ValueError.
 
     Returns
     -------

@@ -92,7 +92,7 @@ def list_public_models() -> list[str]:
 
 
 def public_model(name: str) -> PublicModel:
-    """Return the registry's entry of one of :func:`list_public_models`.
+    """Return the entry of one of :func:`list_public_models`; ValueError of another.
 
     Examples
     --------

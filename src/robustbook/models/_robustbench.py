@@ -54,8 +54,7 @@ def load_robustbench(
         RobustBench's ``model_dir``. By default the folder ``robustbench`` in
         ROBUSTBOOK_DATA if there is one, else in the user's cache.
     sha256 : str, optional
-        Of the file. RobustBench publishes no sums: note that of a file that you
-        trust, and give it here.
+        Of the file; RobustBench publishes no sums: note that of one that you trust.
     device : str, default "cpu"
         As for :func:`load_model`, and so is what is returned.
 

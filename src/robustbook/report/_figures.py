@@ -126,10 +126,10 @@ def _survival(lenses: ThreeLenses, robustness: Robustness) -> dict[str, str]:
         ax.plot(places, probability, color=_COLORS["blue"], lw=1.8)
         if correct is not None:
             wrong = ~correct[chosen].numpy()
+            look = {"ms": 6.5, "mfc": _COLORS["orange"], "zorder": 3, **_CROSSES}
             ax.plot(
-                places[wrong], probability[wrong], "X", ms=6.5, **_CROSSES,
-                mfc=_COLORS["orange"], label="misclassified", zorder=3,
-            )  # fmt: skip
+                places[wrong], probability[wrong], "X", label="misclassified", **look
+            )
             if wrong.any():
                 ax.legend(loc="lower right", handletextpad=0.2)
         ax.set_xscale("log")
@@ -168,14 +168,9 @@ def _margins(lenses: ThreeLenses, margins: InputMargins) -> dict[str, str]:
     brittle = measured <= eps
 
     def draw(ax: Axes) -> None:
-        for chosen, color, marker in (
-            (finite & ~brittle, "blue", "o"),
-            (finite & brittle, "orange", "X"),
-        ):
-            ax.plot(
-                free[chosen], measured[chosen], marker, ms=5.5, **_CROSSES,
-                mfc=_COLORS[color], alpha=0.85,
-            )  # fmt: skip
+        for kind, color, marker in ((~brittle, "blue", "o"), (brittle, "orange", "X")):
+            x, y = free[finite & kind], measured[finite & kind]
+            ax.plot(x, y, marker, ms=5.5, mfc=_COLORS[color], alpha=0.85, **_CROSSES)
         ax.axhline(eps, **_DASHED)
         ax.annotate(
             f"ε = {words.bound(eps)}", (1, eps), xycoords=("axes fraction", "data"),
@@ -289,28 +284,16 @@ def fragile_rows(
         rows.append(row)
 
     if lenses.agreements:
-        each = [one.per_sample for one in lenses.agreements.values()]
-        add(
-            "Posterior Agreement",
-            "contribution to it in nats, mean over the shifts",
-            torch.stack(each).mean(dim=0),
-            "{:.2f}",
-        )
+        each = torch.stack([one.per_sample for one in lenses.agreements.values()])
+        says = "contribution to it in nats, mean over the shifts"
+        add("Posterior Agreement", says, each.mean(dim=0), "{:.2f}")
     if lenses.robustness is not None:
-        add(
-            "Average case",
-            "how often the prediction survives noise",
-            scores["average-case"] * 100,
-            "{:.1f}\N{NO-BREAK SPACE}%",
-        )
+        says, share = "how often the prediction survives noise", scores["average-case"]
+        add("Average case", says, share * 100, "{:.1f}\N{NO-BREAK SPACE}%")
     if lenses.margins is not None:
-        add(
-            "Margins",
-            f"input margin in steps of 1/255, of the {len(lenses.measured)} measured; "
-            f"ε is {words.bound(lenses.settings.eps)}",
-            scores["input margin"] * 255,
-            "{:.1f}",
-        )
+        says = f"input margin in steps of 1/255, of the {len(lenses.measured)} measured"
+        says += f"; ε is {words.bound(lenses.settings.eps)}"
+        add("Margins", says, scores["input margin"] * 255, "{:.1f}")
     return rows
 
 

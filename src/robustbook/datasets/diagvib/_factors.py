@@ -79,8 +79,8 @@ def original_position(name: str) -> str:
 
     The original takes the first of a position's two numbers, that of "left" and
     "right", for the row of the image: its pictures are the transposes of their names.
-    Ours are where their names say. `name` is one of :data:`POSITIONS`, and so is what
-    is returned.
+    Ours are where their names say. `name` is one of :data:`POSITIONS` (another is a
+    ValueError), and so is what is returned.
 
     Examples
     --------
@@ -172,7 +172,10 @@ class Environment:
         return f"Environment({', '.join(shown)})"
 
     def levels(self, factor: str, shape: int) -> tuple[str, ...]:
-        """Return the levels of a factor that a digit can have, all equally probable."""
+        """Return the levels of a factor that a digit can have, all equally probable.
+
+        ValueError if there is no such factor, or it is set for other digits only.
+        """
         check_choice("factor", factor, FACTORS)
         choice: Choice = getattr(self, factor)
         if isinstance(choice, Mapping):

@@ -136,6 +136,8 @@ def _made(name: str) -> Array:
 def texture(name: str) -> Tensor:
     """Return a texture of :data:`TEXTURES`: gray, all levels equally frequent.
 
+    Another name is a ValueError.
+
     Returns
     -------
     Tensor, shape (256, 256)

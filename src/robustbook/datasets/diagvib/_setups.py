@@ -19,12 +19,8 @@ class Setup:
 
     Attributes
     ----------
-    name : str
-        What it is called.
-    shapes : tuple of int
-        The digits that are told apart.
-    training : tuple of Environment
-        The source domains.
+    name, shapes, training : str, tuple of int, tuple of Environment
+        What it is called, the digits that are told apart, and the source domains.
     validation : mapping of str to (Environment, Environment)
         Pairs between which agreement is measured while training: "SD" twice the same
         domain, "ID" both source domains, "1F-MD" and "5F-MD" a source domain and one
@@ -217,7 +213,7 @@ def co_occurrence(setting: str) -> Tensor:
     Source: thesis, section C.2.2; PA paper, Figure 12. The tables of 3-CGO and ZSO are
     pictures there: the third opportunity here completes the pattern of the first two.
 
-    `setting` is one of :data:`OPPORTUNITIES`.
+    `setting` is one of :data:`OPPORTUNITIES`; another is a ValueError.
 
     Returns
     -------
@@ -250,7 +246,7 @@ def opportunities(setting: str, *, factor: str = "hue") -> Setup:
     Parameters
     ----------
     setting : str
-        One of :data:`OPPORTUNITIES`.
+        One of :data:`OPPORTUNITIES`; another is a ValueError, as is another factor.
     factor : {"hue", "position"}, default "hue"
         The factor that co-occurs with the class.
 
@@ -260,11 +256,6 @@ def opportunities(setting: str, *, factor: str = "hue") -> Setup:
         Two source domains with different levels of that factor. Test 0 holds the
         combinations of both, test 1 those that neither has (in ZSO all), and the
         further tests shift other factors as well.
-
-    Raises
-    ------
-    ValueError
-        If there is no such setting or factor.
 
     Examples
     --------
