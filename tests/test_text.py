@@ -157,8 +157,7 @@ train = train_sentence_classifier
 NARROW = sentence_features(["a"])[:, :9]
 
 
-def held_out():
-    return load_sentences("template-reviews", "validation")
+HELD_OUT = load_sentences("template-reviews", "validation")
 
 
 def sentences(*labels):
@@ -183,8 +182,8 @@ def sentences(*labels):
         (lambda: SentenceClassifier(num_classes=1), ValueError, "num_classes"),
         (lambda: sentence_features([]), ValueError, "texts: expected at least one"),
         (lambda: SentenceClassifier()(NARROW), ValueError, "of width"),
-        (lambda: train(held_out(), sentences()), ValueError, "validation: expected at"),
-        (lambda: train(held_out(), held_out(), lr=1e30), ArithmeticError, "lr below"),
+        (lambda: train(HELD_OUT, sentences()), ValueError, "validation: expected at"),
+        (lambda: train(HELD_OUT, HELD_OUT, lr=1e30), ArithmeticError, "lr below"),
         (lambda: sentences(0.0), TypeError, "expected an int64 tensor"),
         (lambda: sentences(2), ValueError, "labels: .* from 0 to 1, got 2"),
         (lambda: Sentences((), LABELS[:1], "x", "train"), ValueError, "one label"),
@@ -216,7 +215,7 @@ def test_features_see_words_pairs_and_parts_of_words():
 
 @pytest.fixture(scope="module")
 def parts():
-    return [load_sentences("template-reviews", s) for s in ("train", "validation")]
+    return load_sentences("template-reviews", "train"), HELD_OUT
 
 
 @pytest.fixture(scope="module")

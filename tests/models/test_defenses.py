@@ -2,6 +2,7 @@
 
 import io
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,19 +13,24 @@ from PIL import Image
 
 from robustbook.attacks import pgd
 from robustbook.datasets import data_directory, load_dataset
-from robustbook.models import (
-    JPEGReverseSigmoid,
-    jpeg_compress,
-    load_model,
-    logits_of,
-    reverse_sigmoid,
-)
+from robustbook.models import JPEGReverseSigmoid as Defense
+from robustbook.models import jpeg_compress, load_model, logits_of, reverse_sigmoid
 
 
 @pytest.fixture
 def images():
     generator = torch.Generator().manual_seed(0)
     return torch.rand(4, 3, 16, 16, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load_model("digits-cnn")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load_dataset("digits", "test").subset(range(60))
 
 
 def naive_reverse_sigmoid(logits, beta, gamma):
@@ -53,12 +59,11 @@ def test_jpeg_is_pillows(images, channels):
 
 
 def test_jpeg_keeps_dtype_and_clips(images):
-    result = jpeg_compress(images.double() * 3 - 1)
+    wide = images.double() * 3 - 1
+    result = jpeg_compress(wide)
     assert result.dtype == torch.float64
     assert 0 <= float(result.min()) <= float(result.max()) <= 1
-    torch.testing.assert_close(
-        result, jpeg_compress((images.double() * 3 - 1).clamp(0, 1))
-    )
+    torch.testing.assert_close(result, jpeg_compress(wide.clamp(0, 1)))
     assert jpeg_compress(images[:0]).shape == (0, 3, 16, 16)
 
 
@@ -123,16 +128,14 @@ def test_an_unsure_prediction_may_change():
 
 def test_reverse_sigmoid_gradients():
     logits = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(
-        lambda z: reverse_sigmoid(z, straight_through=False), logits
-    )
+    true_slope = partial(reverse_sigmoid, straight_through=False)
+    assert torch.autograd.gradcheck(true_slope, logits)
     weights = torch.randn(6, 5, dtype=torch.float64)
     (seen,) = torch.autograd.grad((reverse_sigmoid(logits) * weights).sum(), logits)
     (true,) = torch.autograd.grad((logits.log_softmax(1) * weights).sum(), logits)
     torch.testing.assert_close(seen, true)
     saturated = torch.tensor([[100.0, 0.0]], requires_grad=True)
-    hidden = reverse_sigmoid(saturated, straight_through=False)[0, 1]
-    (gradient,) = torch.autograd.grad(hidden, saturated)
+    (gradient,) = torch.autograd.grad(true_slope(saturated)[0, 1], saturated)
     assert torch.equal(gradient, torch.zeros(1, 2))
     (gradient,) = torch.autograd.grad(reverse_sigmoid(saturated)[0, 1], saturated)
     torch.testing.assert_close(gradient, torch.tensor([[-1.0, 1.0]]))
@@ -149,8 +152,8 @@ ZERO = torch.zeros(3, 2)
         (lambda: reverse_sigmoid(ZERO - math.inf), ValueError, "NaN or inf"),
         (lambda: reverse_sigmoid(ZERO, beta=-1), ValueError, "beta: .* got -1"),
         (lambda: reverse_sigmoid(ZERO, gamma=-1), ValueError, "gamma: .* got -1"),
-        (lambda: JPEGReverseSigmoid(None, quality=100), ValueError, "at most 95"),
-        (lambda: JPEGReverseSigmoid(None, beta=-1), ValueError, "beta"),
+        (lambda: Defense(None, quality=100), ValueError, "at most 95"),
+        (lambda: Defense(None, beta=-1), ValueError, "beta"),
     ],
 )
 def test_what_has_no_meaning_is_refused(call, error, message):
@@ -161,46 +164,40 @@ def test_what_has_no_meaning_is_refused(call, error, message):
 # --------------------------------------------------------------------- the wrapper
 
 
-def test_wrapper_is_both_around_the_model():
-    model = load_model("digits-cnn")
-    test = load_dataset("digits", "test").subset(range(50))
-    defended = JPEGReverseSigmoid(model, quality=80, beta=0.8, gamma=0.2)
-    inner = logits_of(model, jpeg_compress(test.images, quality=80))
+def test_wrapper_is_both_around_the_model(model, digits):
+    defended = Defense(model, quality=80, beta=0.8, gamma=0.2)
+    inner = logits_of(model, jpeg_compress(digits.images, quality=80))
     expected = reverse_sigmoid(inner, beta=0.8, gamma=0.2)
-    torch.testing.assert_close(logits_of(defended, test.images), expected)
-    confidence = logits_of(defended, test.images).softmax(1).amax(1)
+    torch.testing.assert_close(logits_of(defended, digits.images), expected)
+    confidence = logits_of(defended, digits.images).softmax(1).amax(1)
     assert confidence.mean() < 0.5 * inner.softmax(1).amax(1).mean()
 
 
-def test_attacks_see_through_the_wrapper_or_not():
-    model = load_model("digits-cnn")
-    test = load_dataset("digits", "test").subset(range(50))
+def test_attacks_see_through_the_wrapper_or_not(model, digits):
     share = {}
     for straight_through in (True, False):
-        defended = JPEGReverseSigmoid(model, straight_through=straight_through)
-        images = test.images.clone().requires_grad_()
+        defended = Defense(model, straight_through=straight_through)
+        images = digits.images.clone().requires_grad_()
         logits = defended(images)
-        loss = torch.nn.functional.cross_entropy(logits, test.labels)
+        loss = torch.nn.functional.cross_entropy(logits, digits.labels)
         (gradient,) = torch.autograd.grad(loss, images)
         shifted = (images.detach() + 0.25 * gradient.sign()).clamp(0, 1)
-        right = logits_of(defended, shifted).argmax(1) == test.labels
+        right = logits_of(defended, shifted).argmax(1) == digits.labels
         share[straight_through] = float(right.double().mean())
     assert share[True] < 0.5 < 0.8 < share[False]
 
 
-def test_surrogate_is_all_but_the_reverse_sigmoid():
-    model = load_model("digits-cnn")
-    test = load_dataset("digits", "test").subset(range(60))
-    defended = JPEGReverseSigmoid(model, quality=60).eval()
+def test_surrogate_is_all_but_the_reverse_sigmoid(model, digits):
+    defended = Defense(model, quality=60).eval()
     surrogate = defended.surrogate
-    expected = logits_of(model, jpeg_compress(test.images, quality=60))
-    assert torch.equal(logits_of(surrogate, test.images), expected)
+    expected = logits_of(model, jpeg_compress(digits.images, quality=60))
+    assert torch.equal(logits_of(surrogate, digits.images), expected)
     assert not surrogate.training
-    assert JPEGReverseSigmoid(torch.nn.Identity()).train().surrogate.training
+    assert Defense(torch.nn.Identity()).train().surrogate.training
     sure = expected.softmax(1).amax(1) > 0.5
-    same = logits_of(defended, test.images).argmax(1) == expected.argmax(1)
+    same = logits_of(defended, digits.images).argmax(1) == expected.argmax(1)
     assert same[sure].all()
-    images = test.images.clone().requires_grad_()
+    images = digits.images.clone().requires_grad_()
     for hidden in (True, False):
         defended.straight_through = not hidden
         (gradient,) = torch.autograd.grad(defended.surrogate(images).sum(), images)
@@ -225,20 +222,20 @@ def test_attacks_find_more_by_way_of_the_surrogate():
 @pytest.mark.parametrize("name", ["digits-cnn", "digits-linear-s2"])
 def test_a_defense_behind_a_name_wraps_the_model(name):
     defended = load_model(f"{name}+jpeg-rs")
-    assert isinstance(defended, JPEGReverseSigmoid)
+    assert isinstance(defended, Defense)
     assert defended.straight_through
     assert not any(module.training for module in defended.modules())
     assert not any(p.requires_grad for p in defended.parameters())
     images = load_dataset("digits", "test").images[:50]
-    expected = logits_of(JPEGReverseSigmoid(load_model(name)), images)
+    expected = logits_of(Defense(load_model(name)), images)
     assert torch.equal(logits_of(defended, images), expected)
 
 
 def test_defenses_can_be_stacked_and_take_the_folder():
     folder = data_directory() / "checkpoints"
     twice = load_model("digits-cnn+jpeg-rs+jpeg-rs", directory=folder)
-    assert isinstance(twice.model, JPEGReverseSigmoid)
-    assert not isinstance(twice.model.model, JPEGReverseSigmoid)
+    assert isinstance(twice.model, Defense)
+    assert not isinstance(twice.model.model, Defense)
 
 
 @pytest.mark.parametrize("name", ["digits-cnn+oak", "digits-cnn+", "+jpeg-rs", "+"])

@@ -38,20 +38,18 @@ class Tiny(nn.Module):
         return self.linear(images.flatten(1))
 
 
+STATE = Tiny().state_dict()
+
+
 @pytest.fixture
-def tiny(monkeypatch, tmp_path):
-    """Enter a tiny model in the zoo; return a state and the path of its file."""
-    for name, ids in {
-        "Tiny2026": "drive-id",
-        "Pair2026": ["drive-a", "drive-b"],
-    }.items():
+def path(monkeypatch, tmp_path, download):
+    """Enter a tiny model in the zoo; return the path of its file."""
+    for name, ids in (("Tiny2026", "drive-id"), ("Pair2026", ["drive-a", "drive-b"])):
         entry = {"model": Tiny, "gdrive_id": ids}
         monkeypatch.setitem(linf_entries(), name, entry)
     path = tmp_path / "cifar10" / "Linf" / "Tiny2026.pt"
     path.parent.mkdir(parents=True)
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return Tiny().state_dict(), path
+    return path
 
 
 def load(path, **options):
@@ -88,22 +86,20 @@ def test_a_model_of_the_zoo_loads_from_a_file(tmp_path, download):
     torch.testing.assert_close(model(images), original(images).detach())
 
 
-def test_wrapped_weights_load(tiny, download):
-    state, path = tiny
-    renamed = {f"module.{key}": value for key, value in state.items()}
+def test_wrapped_weights_load(path):
+    renamed = {f"module.{key}": value for key, value in STATE.items()}
     torch.save({"state_dict": renamed}, path)
     name = f"robustbench:cifar10/Linf/{path.stem}"
     model = load_model(name, directory=str(path.parents[2]))
-    assert torch.equal(model.linear.weight, state["linear.weight"])
+    assert torch.equal(model.linear.weight, STATE["linear.weight"])
     assert load(path, sha256=sha256_of(path).upper()) is not None
 
 
-def test_a_download_is_used(tiny, download):
-    state, path = tiny
-    torch.save(state, path)
+def test_a_download_is_used(path, download):
+    torch.save(STATE, path)
     download.append(path.read_bytes())
     path.unlink()
-    assert torch.equal(load(path).linear.bias, state["linear.bias"])
+    assert torch.equal(load(path).linear.bias, STATE["linear.bias"])
     with pytest.raises(DataUnavailableError, match=r"sha256 is .* where abcabcabcabc"):
         load(path, sha256="abc" * 21 + "a")  # of a file that is there
     path.unlink()
@@ -111,15 +107,14 @@ def test_a_download_is_used(tiny, download):
         load(path, sha256="0" * 64)  # of one that is downloaded
 
 
-def test_the_default_folder_is_that_of_the_data(tiny, download, monkeypatch, tmp_path):
-    state, path = tiny
+def test_the_default_folder_is_that_of_the_data(path, monkeypatch, tmp_path):
     monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path / "data"))
     with pytest.raises(DataUnavailableError, match="cache"):
         load_model("robustbench:Tiny2026")
     folder = tmp_path / "data" / "robustbench" / "cifar10" / "Linf"
     folder.mkdir(parents=True)
-    torch.save(state, folder / path.name)
+    torch.save(STATE, folder / path.name)
     assert load_model("robustbench:Tiny2026") is not None
 
 
@@ -132,8 +127,7 @@ def one_line(caught):
     return message
 
 
-def test_without_file_and_network_one_line_says_what_helps(tiny, download):
-    _, path = tiny
+def test_without_file_and_network_one_line_says_what_helps(path):
     with pytest.raises(DataUnavailableError) as caught:
         load(path)
     message = one_line(caught)
@@ -152,8 +146,7 @@ def test_without_file_and_network_one_line_says_what_helps(tiny, download):
     ],
 )
 @pytest.mark.parametrize("downloaded", [False, True])
-def test_what_holds_no_weights_is_refused(tiny, download, content, problem, downloaded):
-    _, path = tiny
+def test_what_holds_no_weights_is_refused(path, download, content, problem, downloaded):
     if downloaded:
         download.append(content)
     else:
@@ -165,39 +158,35 @@ def test_what_holds_no_weights_is_refused(tiny, download, content, problem, down
     assert path.exists() != downloaded
 
 
-def test_another_models_weights_are_refused(tiny, download):
-    _, path = tiny
+def test_another_models_weights_are_refused(path):
     torch.save({"other": torch.zeros(3)}, path)
     with pytest.raises(DataUnavailableError, match="not load as weights") as caught:
         load(path)
     assert "RuntimeError" in one_line(caught)
 
 
-def test_code_in_a_file_is_not_run(tiny, download, tmp_path):
+def test_code_in_a_file_is_not_run(path, tmp_path):
     class Harmful:
         def __reduce__(self):
             return (Path.touch, (tmp_path / "touched",))
 
-    _, path = tiny
     torch.save({"state_dict": Harmful()}, path)
     with pytest.raises(DataUnavailableError, match="holds more than tensors"):
         load(path)
     assert not (tmp_path / "touched").exists()
 
 
-def test_an_ensemble_names_the_missing_part(tiny, download):
-    state, path = tiny
-    torch.save(state, path.with_name("Pair2026.pt_m0.pt"))
+def test_an_ensemble_names_the_missing_part(path):
+    torch.save(STATE, path.with_name("Pair2026.pt_m0.pt"))
     with pytest.raises(DataUnavailableError, match=r"Pair2026\.pt_m1\.pt.*drive-b"):
         load(path.with_name("Pair2026.pt"))
     with pytest.raises(ValueError, match="ensemble of 2 files"):
         load(path.with_name("Pair2026.pt"), sha256="0" * 64)
 
 
-def test_weights_from_elsewhere_are_told_apart(tiny, download, monkeypatch):
-    _, path = tiny
-    entries = linf_entries()
-    monkeypatch.setitem(entries, "Tiny2026", {"model": Tiny, "gdrive_id": None})
+def test_weights_from_elsewhere_are_told_apart(path, monkeypatch):
+    entry = {"model": Tiny, "gdrive_id": None}
+    monkeypatch.setitem(linf_entries(), "Tiny2026", entry)
     with pytest.raises(DataUnavailableError, match="come with timm or torchvision"):
         load(path)
 
