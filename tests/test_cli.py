@@ -106,18 +106,13 @@ def test_probabilities_are_remarked(score, tmp_path):
     assert line.startswith("robustbook: likely.npy: rows are not negative")
 
 
-@pytest.mark.usefixtures("files")
-def test_infinite_beta(score):
-    result = score("clean.npy", "clean.npy", "--json")
-    got = strict_json(result.stdout)
-    assert got["beta"] == "inf"
+def test_what_is_infinite_or_undefined_is_strict_json(score, files):
+    got = strict_json(score("clean.npy", "clean.npy", "--json").stdout)
     assert math.isinf(float(got["beta"]))
+    assert got["beta"] == "inf"
     assert got["pa"] == pytest.approx(math.log(4))
     assert "infinite" in score("clean.npy", "clean.npy").stdout
-
-
-def test_undefined_standard_error_is_null(score, tmp_path):
-    np.save(tmp_path / "one.npy", np.array([[1.0, 0.0]]))
+    np.save(files / "one.npy", np.array([[1.0, 0.0]]))
     got = strict_json(score("one.npy", "one.npy", "--json").stdout)
     assert got["standard_error"] is None
     assert "undefined" in score("one.npy", "one.npy").stdout
@@ -129,6 +124,9 @@ def test_prior(score, files, arrays):
     result = score("clean.npy", "shifted.npy", "--prior", "prior.csv", "--json")
     exact = posterior_agreement(arrays["clean"], arrays["shifted"], prior=prior)
     assert strict_json(result.stdout)["pa"] == pytest.approx(exact.pa, abs=1e-9)
+    np.save(files / "prior.npy", np.array([0.5, 0.5]))
+    line = failure(score("clean.npy", "shifted.npy", "--prior", "prior.npy"))
+    assert line.startswith("prior.npy: ")
 
 
 def test_tol(score, files):
@@ -179,11 +177,15 @@ def test_npz(score, files, arrays):
     assert "clean.npz: expected" in failure(keyed)
 
 
-def test_a_key_without_an_npz_file_is_refused(score, files):
+def test_a_key_names_one_of_several_arrays_of_an_npz_file(score, files, arrays):
     line = failure(score("clean.npy", "shifted.npy", "--key", "logits"))
     assert line.startswith("--key: expected an .npz file")
-    np.savez(files / "two.npz", logits=np.load("clean.npy"), other=np.zeros(2))
-    assert score("two.npz", "shifted.npy", "--key", "logits").exit_code == 0
+    np.savez(files / "two.npz", a=arrays["clean"], b=arrays["shifted"])
+    assert failure(score("two.npz", "shifted.npy")) == (
+        "two.npz: expected an array named 'logits', got 'a', 'b'; name one with --key"
+    )
+    for other in ("two.npz", "shifted.npy"):
+        assert score("two.npz", other, "--key", "b").exit_code == 0
 
 
 def test_a_bomb_is_refused_before_it_unpacks(score, files, monkeypatch):
@@ -323,15 +325,6 @@ def test_bad_logits(score, tmp_path, name, write, message, which):
     assert message in line
 
 
-def test_npz_of_several_arrays(score, files, arrays):
-    np.savez(files / "two.npz", a=arrays["clean"], b=arrays["shifted"])
-    line = failure(score("two.npz", "shifted.npy"))
-    assert line == (
-        "two.npz: expected an array named 'logits', got 'a', 'b'; name one with --key"
-    )
-    assert score("two.npz", "two.npz", "--key", "b").exit_code == 0
-
-
 @pytest.mark.parametrize(
     ("name", "write", "message"),
     [
@@ -352,12 +345,6 @@ def test_bad_labels(score, tmp_path, name, write, message):
     line = failure(score("clean.npy", "shifted.npy", "--labels", name))
     assert line.startswith(f"{name}: ")
     assert message in line
-
-
-def test_bad_prior(score, files):
-    np.save(files / "prior.npy", np.array([0.5, 0.5]))
-    line = failure(score("clean.npy", "shifted.npy", "--prior", "prior.npy"))
-    assert line.startswith("prior.npy: ")
 
 
 # --- two models ---------------------------------------------------------------

@@ -6,7 +6,6 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -33,56 +32,45 @@ def lines_of(name):
     return [line for line in lines if line and not line.startswith("#")]
 
 
-@pytest.fixture(scope="module")
-def project():
-    return tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+CONSTRAINTS = parse(lines_of("constraints.txt"))
+CONDA = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
 
 
-@pytest.fixture(scope="module")
-def constraints():
-    return parse(lines_of("constraints.txt"))
-
-
-@pytest.fixture(scope="module")
-def conda():
-    return yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
-
-
-def test_a_plain_installation_brings_four_beside_the_arithmetic(project):
+def test_a_plain_installation_brings_four_beside_the_arithmetic():
     arithmetic = {"numpy", "scipy", "torch"}
-    assert set(parse(project["dependencies"])) - arithmetic == {
+    assert set(parse(PROJECT["dependencies"])) - arithmetic == {
         *("safetensors", "scikit-learn", "tqdm", "typer")
     }
 
 
-def test_what_the_book_needs_is_pinned_and_what_a_user_has_is_not(project, constraints):
-    extras = project["optional-dependencies"]
-    versions = parse([*project["dependencies"], *extras["chapters"], *extras["book"]])
+def test_what_the_book_needs_is_pinned_and_what_a_user_has_is_not():
+    versions = parse([*PROJECT["dependencies"], *EXTRAS["chapters"], *EXTRAS["book"]])
     for name, specifier in versions.items():
         if re.search("sphinx|docutils|jupyter-?book|jupytext|myst|numpydoc", name):
             assert [s.operator for s in specifier] == ["=="], name
     # A pin would bring another torch to a runtime that has one.
     for name in ("torch", "torchvision"):
         assert [s.operator for s in versions[name]] == [">="], name
-    assert constraints["torch"] == SpecifierSet("==2.13.0")
-    assert constraints["sphinx"] == SpecifierSet("==7.4.7")
+    assert CONSTRAINTS["torch"] == SpecifierSet("==2.13.0")
+    assert CONSTRAINTS["sphinx"] == SpecifierSet("==7.4.7")
 
 
-def test_constraints_satisfy_every_requirement(project, constraints):
-    extras = project["optional-dependencies"].values()
-    required = parse(sum(extras, start=[*project["dependencies"]]))
+def test_constraints_satisfy_every_requirement():
+    required = parse(sum(EXTRAS.values(), start=[*PROJECT["dependencies"]]))
     # The environment has its own setuptools, and `pip freeze` leaves it out.
     for name in set(required) - {"robustbook", "setuptools"}:
-        (pin,) = constraints[name]
+        (pin,) = CONSTRAINTS[name]
         assert pin.operator == "==", name
         assert required[name].contains(pin.version), name
         assert "+" not in pin.version, "not a public version"
 
 
-def test_make_conda_and_binder_install_the_package_with_the_constraints(project, conda):
-    python, _, pip = conda["dependencies"]
-    assert Requirement(python).specifier == SpecifierSet(project["requires-python"])
-    assert conda["name"] == project["name"]
+def test_make_conda_and_binder_install_the_package_with_the_constraints():
+    python, _, pip = CONDA["dependencies"]
+    assert Requirement(python).specifier == SpecifierSet(PROJECT["requires-python"])
+    assert CONDA["name"] == PROJECT["name"]
     listed = pip["pip"]
     binder = lines_of(".binder/requirements.txt")
     makefile = (ROOT / "Makefile").read_text("utf-8")
@@ -90,7 +78,7 @@ def test_make_conda_and_binder_install_the_package_with_the_constraints(project,
         assert any(re.fullmatch(r"--constraint \S*constraints.txt", x) for x in lines)
         (line,) = (line for line in lines if line.startswith("--editable"))
         assert line == f"--editable .[{wanted}]"
-        assert set(wanted.split(",")) <= set(project["optional-dependencies"])
+        assert set(wanted.split(",")) <= set(EXTRAS)
     assert "--constraint constraints.txt --editable '.[book,lab,test]'" in makefile
     # Whatever else is in that folder would take part in the building.
     assert {path.name for path in (ROOT / ".binder").iterdir()} == {
@@ -98,4 +86,4 @@ def test_make_conda_and_binder_install_the_package_with_the_constraints(project,
     }
     language, _, version = (ROOT / ".binder/runtime.txt").read_text().partition("-")
     assert language == "python"
-    assert SpecifierSet(project["requires-python"]).contains(version.strip())
+    assert SpecifierSet(PROJECT["requires-python"]).contains(version.strip())

@@ -195,8 +195,7 @@ def test_logits_of_batches_and_keeps_the_mode_of_each_module():
     model = nn.Sequential(*layers).train()
     model[1].eval()  # frozen, as for fine-tuning
     images = load_dataset("digits", "test").images[:33]
-    whole = logits_of(model, images)
-    parts = logits_of(model, images, batch_size=10)
+    whole, parts = (logits_of(model, images, batch_size=size) for size in (1024, 10))
     assert [m.training for m in model.modules()] == [True, True, False, True, True]
     assert not whole.requires_grad
     torch.testing.assert_close(whole, parts)

@@ -59,16 +59,10 @@ def test_a_table_has_its_digits_signs_and_gaps(capsys):
     ]
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        pd.DataFrame({"a": []}),
-        pd.DataFrame({("a", "b"): [1.0], ("a", "c"): [2.0]}),
-    ],
-)
-def test_a_table_without_rows_or_with_several_heads_is_refused(frame):
+@pytest.mark.parametrize("table", [{"a": []}, {("a", "b"): [1.0], ("a", "c"): [2.0]}])
+def test_a_table_without_rows_or_with_several_heads_is_refused(table):
     with pytest.raises(ValueError, match="expected rows"):
-        show_table(frame)
+        show_table(pd.DataFrame(table))
 
 
 def test_in_a_notebook_they_are_outputs(monkeypatch):

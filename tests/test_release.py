@@ -22,20 +22,14 @@ ROOT = Path(__file__).parents[1]
 SCHEMA = Path(__file__).with_name("citation-file-format-1.2.0.schema.json")
 
 
-@pytest.fixture(scope="module")
-def citation():
-    return yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
 
 
-@pytest.fixture(scope="module")
-def config():
-    return yaml.safe_load((ROOT / "_config.yml").read_text("utf-8"))
-
-
-def test_the_citation_file_is_valid(citation):
+def test_the_citation_file_is_valid():
     schema = json.loads(SCHEMA.read_text("utf-8"))
     # YAML has dates, JSON has not.
-    plain = json.loads(json.dumps(citation, default=str))
+    plain = json.loads(json.dumps(CITATION, default=str))
     jsonschema.validate(plain, schema, format_checker=jsonschema.FormatChecker())
     with pytest.raises(jsonschema.ValidationError, match="cff-version"):
         jsonschema.validate(
@@ -43,25 +37,25 @@ def test_the_citation_file_is_valid(citation):
         )
 
 
-def test_the_preferred_citation_is_of_this_release(citation):
-    preferred = citation["preferred-citation"]
+def test_the_preferred_citation_is_of_this_release():
+    preferred = CITATION["preferred-citation"]
     for key in ("title", "authors", "version", "url"):
-        assert preferred[key] == citation[key], key
-    released = citation["date-released"]
+        assert preferred[key] == CITATION[key], key
+    released = CITATION["date-released"]
     assert isinstance(released, datetime.date)
     assert (preferred["year"], preferred["month"]) == (released.year, released.month)
 
 
-def test_one_version(citation):
+def test_one_version():
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev0)?", __version__)
     if ".dev" not in __version__:
-        assert citation["version"] == __version__
+        assert CITATION["version"] == __version__
     else:  # the last release is cited until the next one is made
-        assert Version(citation["version"]) < Version(__version__)
+        assert Version(CITATION["version"]) < Version(__version__)
 
 
-def test_every_notebook_installs_this_version(config):
-    repository = config["repository"]
+def test_every_notebook_installs_this_version():
+    repository = CONFIG["repository"]
     tag = repository["branch"] if ".dev" in __version__ else f"v{__version__}"
     address = f"{repository['url']}/archive/{tag}.tar.gz"
     notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -73,19 +67,19 @@ def test_every_notebook_installs_this_version(config):
         assert not any("%pip" in cell.source for cell in rest), path.name
 
 
-def test_one_address(citation, config):
+def test_one_address():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     source, site = project["urls"]["Source"], project["urls"]["Book"]
-    assert citation["repository-code"] == config["repository"]["url"] == source
-    assert citation["url"] == config["html"]["baseurl"] == site
+    assert CITATION["repository-code"] == CONFIG["repository"]["url"] == source
+    assert CITATION["url"] == CONFIG["html"]["baseurl"] == site
     assert site in (ROOT / "README.md").read_text("utf-8")
 
 
-def test_the_changelog_has_the_release_that_is_cited(citation):
+def test_the_changelog_has_the_release_that_is_cited():
     changes = (ROOT / "CHANGELOG.md").read_text("utf-8")
     versions = re.findall(r"^## \[(\S+)\](?: - (\S+))?$", changes, re.MULTILINE)
     assert versions[0] == ("Unreleased", "")
-    assert versions[1] == (citation["version"], str(citation["date-released"]))
+    assert versions[1] == (CITATION["version"], str(CITATION["date-released"]))
     assert re.findall(r"^\[(\S+)\]: ", changes, re.MULTILINE) == [
         v for v, _ in versions
     ]

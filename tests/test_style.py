@@ -28,13 +28,11 @@ def test_import_does_not_load_matplotlib():
 def test_style_holds_what_the_chapters_need():
     style.use_style()
     rc = mpl.rcParams
-    assert rc["figure.dpi"] == 144
-    assert rc["figure.facecolor"] == "white"
     # On a telephone, 350 px wide, no letter is below 9 px.
     points = min(rc["font.size"], rc["xtick.labelsize"], rc["legend.fontsize"])
     assert points / 72 * 350 / rc["figure.figsize"][0] >= 9
-    assert not rc["axes.spines.top"]
-    assert not rc["axes.spines.right"]
+    assert (rc["figure.dpi"], rc["figure.facecolor"]) == (144, "white")
+    assert not any(rc[f"axes.spines.{side}"] for side in ("top", "right"))
     wanted = mpl.RcParams(style.style_parameters())  # as matplotlib reads them
     assert {name: rc[name] for name in wanted} == dict(wanted)
 
