@@ -42,8 +42,8 @@ _POINTS: Final = 240
 
 
 #: A dashed line, at what a value is compared with.
-_DASHED: Final = {"color": _COLORS["muted"], "lw": 1.2, "ls": (0, (4, 3))}
-_CROSSES: Final = {"mew": 0.6, "mec": _COLORS["paper"]}
+_DASHED: Final[Any] = {"color": _COLORS["muted"], "lw": 1.2, "ls": (0, (4, 3))}
+_CROSSES: Final[Any] = {"mew": 0.6, "mec": _COLORS["paper"]}
 
 
 def figures(lenses: ThreeLenses) -> list[dict[str, str]]:
@@ -126,7 +126,7 @@ def _survival(lenses: ThreeLenses, robustness: Robustness) -> dict[str, str]:
         ax.plot(places, probability, color=_COLORS["blue"], lw=1.8)
         if correct is not None:
             wrong = ~correct[chosen].numpy()
-            look = {"ms": 6.5, "mfc": _COLORS["orange"], "zorder": 3, **_CROSSES}
+            look: Any = {"ms": 6.5, "mfc": _COLORS["orange"], "zorder": 3, **_CROSSES}
             ax.plot(
                 places[wrong], probability[wrong], "X", label="misclassified", **look
             )

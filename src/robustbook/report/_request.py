@@ -104,7 +104,7 @@ class Request:
 
 
 def _check_packages(skip: Iterable[str]) -> None:
-    needed = {"jinja2": LENSES, "matplotlib": LENSES}
+    needed: dict[str, tuple[str, ...]] = {"jinja2": LENSES, "matplotlib": LENSES}
     needed |= {"foolbox": ("agreement", "margins"), "pyautoattack": ("margins",)}
     missing = [
         package

@@ -163,9 +163,11 @@ class Scenes:
     def subset(self, index: Any) -> Scenes:
         """Return the scenes of an index: positions, a slice, or a mask."""
         index = positions_of(index, len(self))
-        levels = {name: level[index] for name, level in self.levels.items()}
-        own = {n: v[index] for n, v in vars(self).items() if isinstance(v, Tensor)}
-        return replace(self, levels=levels, **own)
+        own: dict[str, Any] = {
+            n: v[index] for n, v in vars(self).items() if isinstance(v, Tensor)
+        }
+        own["levels"] = {name: level[index] for name, level in self.levels.items()}
+        return replace(self, **own)
 
     def images(
         self,
