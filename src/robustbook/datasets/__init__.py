@@ -8,11 +8,7 @@ file is checked.
 
 from robustbook._store import DataUnavailableError, data_directory
 from robustbook.datasets._images import dataset_spec, fetch, list_datasets, load_dataset
-from robustbook.datasets._sentences import (
-    Sentences,
-    list_sentences,
-    load_sentences,
-)
+from robustbook.datasets._sentences import Sentences, list_sentences, load_sentences
 from robustbook.datasets._types import Dataset, DatasetSpec
 from robustbook.datasets._votes import list_votes, load_votes
 

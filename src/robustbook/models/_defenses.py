@@ -190,8 +190,8 @@ class JPEGReverseSigmoid(nn.Module):
     Notes
     -----
     With straight-through gradients, too, attacks find less than there is: the Reverse
-    Sigmoid gives the least likely classes the largest probabilities after the first.
-    Attack :attr:`surrogate`, and evaluate this model on what that gives.
+    Sigmoid gives the least likely classes the largest probabilities after the first,
+    and they aim at these. Attack :attr:`surrogate`, and evaluate this model on that.
 
     Examples
     --------

@@ -12,9 +12,7 @@ from robustbook._checks.arguments import check_count
 
 
 def resolve_device(device: str) -> torch.device:
-    """Turn "auto" into a CUDA device if there is one, else the CPU.
-
-    Or take what ``torch.device`` takes.
+    """Turn "auto" into a CUDA device if there is one, else the CPU; or name a device.
 
     Raises
     ------

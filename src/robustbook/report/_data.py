@@ -97,10 +97,8 @@ def read_images(source: str | Path) -> Images:
         return _read_file(Path(name))
     dataset, _, split = name.partition(":")
     if dataset not in list_datasets():
-        known = ", ".join(
-            f"{known}:{{{','.join(dataset_spec(known).split_sizes)}}}"
-            for known in list_datasets()
-        )
+        splits = {x: ",".join(dataset_spec(x).split_sizes) for x in list_datasets()}
+        known = ", ".join(f"{name}:{{{splits[name]}}}" for name in splits)
         raise ValueError(
             f"data: expected one of {known}, or a file that ends in "
             f"{' or '.join(_SUFFIXES)}; got {name!r}"
@@ -109,13 +107,8 @@ def read_images(source: str | Path) -> Images:
         loaded = load_dataset(dataset, split or "test")
     except ValueError as error:
         raise ValueError(f"data: {name!r}: {error}") from None
-    return Images(
-        images=loaded.images,
-        labels=loaded.labels,
-        name=f"{dataset}:{loaded.split}",
-        positions=torch.arange(len(loaded)),
-        num_classes=loaded.num_classes,
-    )
+    name, places = f"{dataset}:{loaded.split}", torch.arange(len(loaded))
+    return Images(loaded.images, loaded.labels, name, places, loaded.num_classes)
 
 
 def _read_file(path: Path) -> Images:
@@ -126,19 +119,13 @@ def _read_file(path: Path) -> Images:
         labels = arrays.get("labels")
         if labels is not None:
             labels = check_labels("labels", labels, length=len(images)).long()
-            if int(labels.min()) < 0:
-                raise ValueError(
-                    f"labels: expected classes from 0 on, got {int(labels.min())}"
-                )
+            if (least := int(labels.min())) < 0:
+                raise ValueError(f"labels: expected classes from 0 on, got {least}")
     except (TypeError, ValueError) as error:
         raise FileError(f"{path}: {error}") from error
-    return Images(
-        images=images,
-        labels=labels,
-        name=path.name,
-        positions=torch.arange(len(images)),
-        others=tuple(sorted({*names} - {"images", "labels"})),
-    )
+    others = tuple(sorted({*names} - {"images", "labels"}))
+    places = torch.arange(len(images))
+    return Images(images, labels, path.name, places, others=others)
 
 
 def _read_npz(path: Path) -> tuple[dict[str, Any], list[str]]:

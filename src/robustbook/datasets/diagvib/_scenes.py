@@ -163,11 +163,10 @@ class Scenes:
     def subset(self, index: Any) -> Scenes:
         """Return the scenes of an index: positions, a slice, or a mask."""
         index = positions_of(index, len(self))
-        own: dict[str, Any] = {
-            n: v[index] for n, v in vars(self).items() if isinstance(v, Tensor)
-        }
-        own["levels"] = {name: level[index] for name, level in self.levels.items()}
-        return replace(self, **own)
+        levels = {name: level[index] for name, level in self.levels.items()}
+        tensors = {n: v for n, v in vars(self).items() if isinstance(v, Tensor)}
+        chosen: Any = {name: value[index] for name, value in tensors.items()}
+        return replace(self, levels=levels, **chosen)
 
     def images(
         self,
@@ -297,8 +296,7 @@ def draw_all(
     Raises
     ------
     ValueError
-        As for :func:`draw`, or if there are fewer digits than environments that are to
-        share none.
+        As :func:`draw`, or if there are too few digits for environments to share none.
 
     Examples
     --------
@@ -311,9 +309,8 @@ def draw_all(
         environments = [environments]
     for one in environments if _listed(environments) else [environments]:
         if not isinstance(one, Environment):
-            raise TypeError(
-                f"environments: expected a sequence of Environment, got {one!r}"
-            )
+            said = f"expected a sequence of Environment, got {one!r}"
+            raise TypeError(f"environments: {said}")
     if len(environments) == 0:
         raise ValueError("environments: expected at least one, got none")
     if not _listed(shapes):
