@@ -146,8 +146,7 @@ def test_saving_twice_gives_the_same_bytes(tmp_path):
 
 @pytest.mark.parametrize("arch", ["linear", "small-cnn"])
 def test_architectures_follow_their_options(arch):
-    options = {"channels": 3, "size": 6, "num_classes": 4}
-    model = build_model(arch, seed=0, options=options)
+    model = built(arch, channels=3, size=6, num_classes=4)
     assert model(torch.zeros(2, 3, 6, 6)).shape == (2, 4)
 
 
@@ -158,8 +157,7 @@ def test_build_model_depends_on_the_seed_only():
     second = build_model("small-cnn", seed=3)
     assert torch.equal(state, torch.get_rng_state())
     other = build_model("small-cnn", seed=4)
-    for a, b in zip(first.parameters(), second.parameters(), strict=True):
-        assert torch.equal(a, b)
+    assert all(map(torch.equal, first.parameters(), second.parameters()))
     assert not torch.equal(first.linear.weight, other.linear.weight)
 
 
@@ -225,8 +223,7 @@ def test_a_strided_network_takes_any_size_and_either_normalization():
     images = torch.rand(6, 3, 33, 33)
     outputs = {}
     for norm in ("batch", "group"):
-        options = {"width": 8, "num_classes": 3, "norm": norm}
-        model = build_model("strided-cnn", seed=0, options=options)
+        model = built("strided-cnn", width=8, num_classes=3, norm=norm)
         training = model(images)
         model.eval()
         outputs[norm] = training, model(images)
@@ -241,7 +238,7 @@ def test_a_strided_network_takes_any_size_and_either_normalization():
 def test_residual_networks_are_torchvisions_untrained(depth):
     if not importlib.util.find_spec("torchvision"):  # to import it may need a mend
         pytest.skip("torchvision is not installed")
-    model = build_model(f"resnet{depth}", seed=0, options={"num_classes": 2}).eval()
+    model = built(f"resnet{depth}", num_classes=2).eval()
     assert model(torch.rand(1, 3, 32, 32)).shape == (1, 2)
     width = {18: 512, 50: 2048}[depth]
     assert features_of(model, torch.rand(1, 3, 32, 32)).shape == (1, width)

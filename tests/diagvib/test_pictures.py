@@ -80,10 +80,8 @@ def test_a_textured_object_runs_from_its_dark_to_its_light_end(name):
     object_pixels = images.movedim(1, 3)[covered(images)]
     lightness = (object_pixels.amax(1) + object_pixels.amin(1)) / 2
     inside = lightness[(lightness - GRAY).abs() > 0.1]
-    assert float(inside.min()) < 3 / 11 + 0.02
-    assert float(inside.max()) > 6 / 11 - 0.03
-    assert float(inside.min()) > 2 / 11 - 0.02
-    assert float(inside.max()) < 7 / 11 + 0.02
+    assert 2 / 11 - 0.02 < float(inside.min()) < 3 / 11 + 0.02
+    assert 6 / 11 - 0.03 < float(inside.max()) < 7 / 11 + 0.02
 
 
 def test_textures_are_ours_flat_in_histogram_and_told_apart():
@@ -171,12 +169,8 @@ def test_a_picture_depends_neither_on_those_beside_it_nor_on_its_type():
     bytes_ = scenes.images(size=32, dtype=torch.uint8)
     assert bytes_.dtype == torch.uint8
     assert torch.equal(bytes_ / 255, together)
-    index = [299, 7, 64]
-    assert torch.equal(scenes.images(index, size=32), together[index])
-    mask = torch.zeros(300, dtype=torch.bool)
-    mask[5:8] = True
-    assert torch.equal(scenes.images(mask, size=32), together[5:8])
-    assert torch.equal(scenes.images(slice(5, 8), size=32), together[5:8])
+    for index in ([299, 7, 64], (torch.arange(300) - 6).abs() < 2, slice(5, 8)):
+        assert torch.equal(scenes.images(index, size=32), together[index])
 
 
 def test_bad_sizes_and_types_are_named():

@@ -47,16 +47,16 @@ class Zoo:
 """
 
 
+FAULTY = {"needy": "import oak_tree", "wrong": "1 / 0", "typo": "def f(:"}
+FAULTY["leaves"] = "import sys; sys.exit(0)"
+
+
 @pytest.fixture(autouse=True)
 def brought(tmp_path, monkeypatch):
     package = tmp_path / "brought_along"
     package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "nets.py").write_text(MODULE)
-    (package / "needy.py").write_text("import oak_tree\n")
-    (package / "wrong.py").write_text("1 / 0\n")
-    (package / "leaves.py").write_text("import sys\nsys.exit(0)\n")
-    (package / "typo.py").write_text("def f(:\n")
+    for name, text in {"__init__": "", "nets": MODULE, **FAULTY}.items():
+        (package / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [key for key in sys.modules if key.startswith("brought_along")]:
         monkeypatch.delitem(sys.modules, name)

@@ -365,12 +365,8 @@ def every_level(
 ) -> list[tuple[str, list[str], Tensor]]:
     """Make one picture of each level of each factor, with the others unchanged.
 
-    The object is a large tiled 4, darker blue, in the middle.
-
-    Parameters
-    ----------
-    source, size
-        As for :func:`draw` and :meth:`Scenes.images`.
+    The object is a large tiled 4, darker blue, in the middle; `source` and `size` are
+    as for :func:`draw` and :meth:`Scenes.images`.
 
     Returns
     -------
