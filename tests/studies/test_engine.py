@@ -76,7 +76,7 @@ def test_workers_with_another_cache_or_other_code_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["attack_convergence", "boundary", "norm_quantiles"])
-def test_the_units_of_a_study_are_the_attacks_that_its_rows_start_from(
+def test_the_parts_of_a_study_are_the_attacks_that_its_rows_start_from(
     name, monkeypatch
 ):
     asked = []
@@ -95,13 +95,13 @@ def test_the_units_of_a_study_are_the_attacks_that_its_rows_start_from(
     run = Run(name, "quick", 1, "cpu", settings)
     assert [*module.rows(run, **study.options)]
     of_rows, asked[:] = {*asked}, []
-    for unit in module.units(run, **study.options):
-        unit()
+    for job in module.jobs(run, **study.options):
+        module.measure(run, *job)
     assert {*asked} == of_rows
     assert len(asked) == len({*asked})
 
 
-def test_two_runs_on_one_cache_do_no_unit_twice(tmp_path, monkeypatch):
+def test_two_runs_on_one_cache_do_no_part_twice(tmp_path, monkeypatch):
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
     monkeypatch.setattr(_compute, "_AGAIN", 0.01)
     done = []
@@ -111,15 +111,13 @@ def test_two_runs_on_one_cache_do_no_unit_twice(tmp_path, monkeypatch):
         done.append(part)
         return {"x": torch.zeros(1).numpy()}
 
-    def unit(part):
+    def measure(_, part):
         cached_arrays({"part": part}, partial(compute, part), code="robustbook.scores")
 
-    def units(_):
-        return [partial(unit, part) for part in range(8)]
-
-    monkeypatch.setattr(
-        "robustbook.studies.agreement_speed.units", units, raising=False
-    )
+    module = "robustbook.studies.agreement_speed"
+    monkeypatch.setattr(f"{module}.measure", measure, raising=False)
+    jobs = [(part,) for part in range(8)]
+    monkeypatch.setattr(f"{module}.jobs", lambda _: jobs, raising=False)
     study = Study("toy", "agreement_speed")
     with ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(_compute._fill, study, None, Engine()) for _ in "ab"]

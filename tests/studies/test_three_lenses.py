@@ -28,7 +28,8 @@ MODEL = "digits-cnn-s0"
 
 @pytest.fixture(scope="module")
 def lensed():
-    return measure_model(Run("lenses", "quick", SEED, "cpu", (SETTING,)), MODEL)
+    run = Run("lenses", "quick", SEED, "cpu", (SETTING,))
+    return measure_model(run, SETTING, MODEL)
 
 
 def test_every_profile_has_eight_models_or_more():

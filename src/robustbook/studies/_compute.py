@@ -1,6 +1,6 @@
 """How a study is run, and what its settings read: what needs torch to be known.
 
-With an engine, processes fill the cache with what the study's ``units`` compute, of
+With an engine, processes fill the cache with the parts that the study measures, of
 which its rows are then assembled: they are the same with every engine.
 """
 
@@ -89,22 +89,26 @@ def compute(
 
 
 def _fill(study: Study, run: Run[Any], engine: Engine) -> None:
-    """Have every unit of a study in the cache, computed by the engine or by others."""
-    units = getattr(importlib.import_module(study.code), "units", None)
-    waiting = [] if units is None else [*units(run, **study.options)]
+    """Have every part of a study in the cache, computed by the engine or by others."""
+    module = importlib.import_module(study.code)
+    waiting = []
+    if hasattr(module, "measure"):
+        has_jobs = hasattr(module, "jobs")
+        jobs = module.jobs(run, **study.options) if has_jobs else run.models()
+        waiting = [partial(module.measure, run, *job) for job in jobs]
     while waiting:
-        calls = [partial(_left_in_cache, unit) for unit in waiting]
+        calls = [partial(_left_in_cache, part) for part in waiting]
         kept = [*_on_workers(study, calls, engine)]
-        waiting = [unit for unit, done in zip(waiting, kept, strict=True) if not done]
+        waiting = [part for part, done in zip(waiting, kept, strict=True) if not done]
         if waiting:
             sleep(_AGAIN)
 
 
-def _left_in_cache(unit: Callable[[], Any]) -> bool:
-    """Compute a unit, unless another run is at it."""
+def _left_in_cache(part: Callable[[], Any]) -> bool:
+    """Compute a part, unless another run is at it."""
     try:
         with passing_by():
-            unit()
+            part()
     except BusyError:
         return False
     return True

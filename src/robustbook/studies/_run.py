@@ -88,11 +88,13 @@ class Run(Generic[S]):
             yield part
             self.units += 1
 
+    def models(self) -> Iterator[tuple[S, str]]:
+        """The networks of all settings."""
+        return ((one, model) for one in self.settings for model in one.models)
+
     def each_model(self) -> Iterator[tuple[S, str]]:
-        """Take the networks of all settings one by one."""
-        yield from self.each(
-            (one, model) for one in self.settings for model in one.models
-        )
+        """Take them one by one."""
+        return self.each(self.models())
 
 
 def data_sum(data: Dataset) -> str:

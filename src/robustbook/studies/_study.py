@@ -26,9 +26,10 @@ class Study:
 
     Its module holds ``SETTINGS``, by profile one or more settings each, and the
     function ``rows``, which takes a run and yields tidy rows. What is stopped goes on
-    from the cache. Where ``rows`` reads from there what takes long, a function
-    ``units`` of the same arguments names the calls that fill it, for the processes of
-    an engine; without one, the whole study is a unit.
+    from the cache. Where ``rows`` reads from there what takes long, ``measure`` leaves
+    a part of it there, for the processes of an engine: of a run, a setting and a
+    network, or of a run and what ``jobs`` yields, which takes what ``rows`` takes.
+    Without, the whole study is one part.
 
     Attributes
     ----------

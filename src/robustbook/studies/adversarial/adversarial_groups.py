@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -30,16 +30,11 @@ from robustbook.studies._statistics import (
     mean_error,
     middle_95,
 )
-from robustbook.studies.adversarial.attacked import (
-    Attack,
-    AttackedLogits,
-    attack_units,
-    attacked,
-    attacks_on,
-)
+from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacks_on
+from robustbook.studies.adversarial.attacked import attacked as measure
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows", "units"]
+__all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 BINS: Final = 20
 BOOTSTRAPS: Final = {"quick": 20, "full": 300}
@@ -73,8 +68,8 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     random = np.random.default_rng([run.seed, count])
     draws = random.integers(count, size=(BOOTSTRAPS[run.profile], count))
     measured: dict[tuple[str, float | None], list[dict[str, Values]]] = {}
-    for model, attack in run.each(_jobs(setting)):
-        logits = attacked(run, model, attack)
+    for model, attack in run.each(jobs(run)):
+        logits = measure(run, model, attack)
         keys = {"dataset": dataset, "model": model, **attack.keys}
         result = posterior_agreement(logits.logits, logits.shifted_logits)
         summary = _summary(logits, result, draws)
@@ -91,12 +86,9 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
         yield from under(keys, _ranks(models))
 
 
-def units(run: Run[AttackSetting]) -> Iterator[Callable[[], object]]:
+def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
     """The attacks that the rows start from."""
-    return attack_units(run, _jobs(run.setting))
-
-
-def _jobs(setting: AttackSetting) -> Iterator[tuple[str, Attack]]:
+    setting = run.setting
     for model in setting.models:
         for attack in attacks_on(setting, model):
             if attack.kind in ("pgd", "fmn") or _in_focus(attack, setting):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from statistics import fmean
 from typing import Final
 
@@ -12,26 +12,20 @@ from torch import Tensor
 from robustbook.agreement import shift_by_ratio
 from robustbook.studies._run import Row, Run, under
 from robustbook.studies._scores import measure_pair
-from robustbook.studies.adversarial.attacked import (
-    Attack,
-    AttackedLogits,
-    attack_units,
-    attacked,
-    attacks_on,
-)
+from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacks_on
+from robustbook.studies.adversarial.attacked import attacked as measure
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows", "units"]
+__all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
+KINDS: Final = ("pgd", "pgd-surrogate")
 #: Adversarial ratios of the PA paper.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(11))
 #: Random orders in which a fixed-norm attack reaches the samples.
 ORDERS: Final = {"quick": 2, "full": 5}
 
 
-def rows(
-    run: Run[AttackSetting], kinds: Collection[str] = ("pgd", "pgd-surrogate")
-) -> Iterator[Row]:
+def rows(run: Run[AttackSetting], kinds: Collection[str] = KINDS) -> Iterator[Row]:
     """Measure every network under every attack, for growing shares of attacked samples.
 
     Fixed-norm attacks reach the samples in random orders, the same for all networks;
@@ -41,25 +35,19 @@ def rows(
     its standard error over samples (``pa_se``), in nats; ``beta`` of the first order;
     ``hard_part``, ``confidence_part``, ``shifted_accuracy`` and ``same_answer_rate``.
     """
-    for model, attack in run.each(_jobs(run.setting, kinds)):
-        pair = attacked(run, model, attack)
+    for model, attack in run.each(jobs(run, kinds)):
+        pair = measure(run, model, attack)
         keys = {"dataset": run.data.name, "model": model, **attack.keys}
         orders = ORDERS[run.profile]
         yield from under(keys, _over_ratios(pair, attack, orders, run.seed))
 
 
-def units(
-    run: Run[AttackSetting], kinds: Collection[str] = ("pgd", "pgd-surrogate")
-) -> Iterator[Callable[[], object]]:
-    """The attacks that the rows start from."""
-    return attack_units(run, _jobs(run.setting, kinds))
-
-
-def _jobs(
-    setting: AttackSetting, kinds: Collection[str]
+def jobs(
+    run: Run[AttackSetting], kinds: Collection[str] = KINDS
 ) -> Iterator[tuple[str, Attack]]:
-    for model in setting.models:
-        for attack in attacks_on(setting, model):
+    """The attacks that the rows start from."""
+    for model in run.setting.models:
+        for attack in attacks_on(run.setting, model):
             if attack.kind in kinds:
                 yield model, attack
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from robustbook.agreement import posterior_agreement
 from robustbook.scores import accuracy
 from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import share_row
-from robustbook.studies.adversarial.attacked import Attack, attack_units, attacked
+from robustbook.studies.adversarial.attacked import Attack
+from robustbook.studies.adversarial.attacked import attacked as measure
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows", "units"]
+__all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
@@ -22,8 +23,8 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     earlier here, too.
     """
     setting, samples = run.setting, len(run.data)
-    for model, attack in run.each(_jobs(setting)):
-        pair = attacked(run, model, attack)
+    for model, attack in run.each(jobs(run)):
+        pair = measure(run, model, attack)
         result = posterior_agreement(pair.logits, pair.shifted_logits)
         yield {
             "dataset": run.data.name, "model": model, "eps": setting.focus,
@@ -35,12 +36,9 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def units(run: Run[AttackSetting]) -> Iterator[Callable[[], object]]:
+def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
     """The attacks that the rows start from."""
-    return attack_units(run, _jobs(run.setting))
-
-
-def _jobs(setting: AttackSetting) -> Iterator[tuple[str, Attack]]:
+    setting = run.setting
     for model, fewer in setting.models.items():
         for steps in setting.many:
             if steps <= max(setting.many) // fewer**2:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +18,8 @@ from robustbook.studies.adversarial._attack import Attack, attacked_arrays
 from robustbook.studies.adversarial.settings import AttackSetting
 
 __all__ = [
-    "Attack", "AttackedLogits", "attack_model", "attack_units", "attacked",
-    "attacks_on", "pgd_attacks", "unbounded_attacks",
+    "Attack", "AttackedLogits", "attack_model", "attacked", "attacks_on",
+    "pgd_attacks", "unbounded_attacks",
 ]  # fmt: skip
 
 
@@ -92,28 +92,20 @@ def attacks_on(setting: AttackSetting, model: str) -> Iterator[Attack]:
             yield Attack(kind, eps, setting.steps_on(model, kind))
 
 
-def unbounded_attacks(setting: AttackSetting) -> Iterator[tuple[str, Attack]]:
+def unbounded_attacks(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
     """Each network with the attacks that look for the smallest perturbation."""
-    for model in setting.models:
+    for model in run.setting.models:
         for kind in ("fmn", "fab"):
-            if kind in setting.steps:
-                yield model, Attack(kind, None, setting.steps_on(model, kind))
+            if kind in run.setting.steps:
+                yield model, Attack(kind, None, run.setting.steps_on(model, kind))
 
 
-def pgd_attacks(setting: AttackSetting) -> Iterator[tuple[str, Attack]]:
+def pgd_attacks(run: Run[AttackSetting], **_: Any) -> Iterator[tuple[str, Attack]]:
     """Each network with PGD at every bound."""
-    for model in setting.models:
-        for attack in attacks_on(setting, model):
+    for model in run.setting.models:
+        for attack in attacks_on(run.setting, model):
             if attack.kind == "pgd":
                 yield model, attack
-
-
-def attack_units(
-    run: Run[AttackSetting], jobs: Iterable[tuple[str, Attack]]
-) -> Iterator[Callable[[], AttackedLogits]]:
-    """Calls that leave attacks on models in the cache."""
-    for model, attack in jobs:
-        yield partial(attacked, run, model, attack)
 
 
 def attacked(run: Run[AttackSetting], model: str, attack: Attack) -> AttackedLogits:

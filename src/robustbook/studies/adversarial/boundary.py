@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement
 from robustbook.studies._run import Row, Run
-from robustbook.studies.adversarial.attacked import (
-    AttackedLogits,
-    attack_units,
-    attacked,
-    unbounded_attacks,
-)
+from robustbook.studies.adversarial.attacked import AttackedLogits
+from robustbook.studies.adversarial.attacked import attacked as measure
+from robustbook.studies.adversarial.attacked import unbounded_attacks as jobs
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows", "units"]
+__all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
@@ -33,15 +30,10 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     their mean; ``before`` and ``after``, the mean confidence in the prediction on the
     misled, at inverse temperature 1.
     """
-    for model, attack in run.each(unbounded_attacks(run.setting)):
+    for model, attack in run.each(jobs(run)):
         keys = {"dataset": run.data.name, "model": model, "attack": attack.kind}
-        row = _at_the_boundary(attacked(run, model, attack))
+        row = _at_the_boundary(measure(run, model, attack))
         yield {**keys, "steps": attack.steps, **row}
-
-
-def units(run: Run[AttackSetting]) -> Iterator[Callable[[], object]]:
-    """The attacks that the rows start from."""
-    return attack_units(run, unbounded_attacks(run.setting))
 
 
 def _at_the_boundary(pair: AttackedLogits) -> Row:

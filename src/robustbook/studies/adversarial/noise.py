@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import partial
 from itertools import product
 from typing import Any, Final
 
@@ -114,13 +113,13 @@ def _of_model(
                     yield from _kernels(clean, shifted, sigma, setting.epochs, seed)
 
 
-def units(run: Run[NoiseSetting]) -> Iterator[Callable[[], object]]:
-    """The logits of each network under each draw of the noise."""
-    for name, draw in product(run.setting.models, range(run.setting.draws)):
-        yield partial(_leave_draw, run, name, draw)
+def jobs(run: Run[NoiseSetting]) -> Iterator[tuple[str, int]]:
+    """Each network with each draw of the noise."""
+    return product(run.setting.models, range(run.setting.draws))
 
 
-def _leave_draw(run: Run[NoiseSetting], name: str, draw: int) -> None:
+def measure(run: Run[NoiseSetting], name: str, draw: int) -> None:
+    """Leave the logits under a draw in the cache."""
     _noisy(run.model(name), run.data, run.setting, run.seed + draw)
 
 

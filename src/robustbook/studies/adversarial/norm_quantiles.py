@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import torch
@@ -12,15 +12,11 @@ from torch import Tensor
 
 from robustbook.studies._run import Row, Run, under
 from robustbook.studies._statistics import interval_row
-from robustbook.studies.adversarial.attacked import (
-    Attack,
-    attack_units,
-    attacked,
-    unbounded_attacks,
-)
+from robustbook.studies.adversarial.attacked import attacked as measure
+from robustbook.studies.adversarial.attacked import unbounded_attacks as jobs
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows", "units"]
+__all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 #: Shares of the samples, in hundredths.
 PERCENTS: Final = tuple(range(2, 100, 2))
@@ -39,28 +35,17 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     wrong before; ``found``, that with a perturbation that misleads. Where nothing was
     found, the norm is infinite.
     """
-    for model, attacks in run.each(_by_model(run.setting).items()):
+    for model in run.each(run.setting.models):
         norms = {
-            attack.kind: attacked(run, model, attack).norms.double()
-            for attack in attacks
+            attack.kind: measure(run, model, attack).norms.double()
+            for name, attack in jobs(run)
+            if name == model
         }
         if len(norms) > 1:
             norms["closest"] = torch.stack(list(norms.values())).amin(0)
         for name, values in norms.items():
             keys = {"dataset": run.data.name, "model": model, "attack": name}
             yield from under(keys, _quantiles(values))
-
-
-def units(run: Run[AttackSetting]) -> Iterator[Callable[[], object]]:
-    """The attacks that the rows start from."""
-    return attack_units(run, unbounded_attacks(run.setting))
-
-
-def _by_model(setting: AttackSetting) -> dict[str, list[Attack]]:
-    attacks: dict[str, list[Attack]] = {}
-    for model, attack in unbounded_attacks(setting):
-        attacks.setdefault(model, []).append(attack)
-    return attacks
 
 
 def _quantiles(norms: Tensor) -> Iterator[Row]:

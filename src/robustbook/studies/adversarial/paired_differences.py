@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import combinations, product
 from typing import Final
 
@@ -12,15 +12,12 @@ from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.studies._run import Row, Run, under
 from robustbook.studies._scores import sample_terms
 from robustbook.studies._statistics import mean_row
-from robustbook.studies.adversarial.attacked import (
-    AttackedLogits,
-    attack_units,
-    attacked,
-    pgd_attacks,
-)
+from robustbook.studies.adversarial.attacked import AttackedLogits
+from robustbook.studies.adversarial.attacked import attacked as measure
+from robustbook.studies.adversarial.attacked import pgd_attacks as jobs
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows", "units"]
+__all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 #: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))
@@ -39,19 +36,14 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     and their standard errors, ``pa_se`` and so on.
     """
     pairs: dict[float | None, dict[str, AttackedLogits]] = {}
-    for model, attack in pgd_attacks(run.setting):
-        pairs.setdefault(attack.eps, {})[model] = attacked(run, model, attack)
+    for model, attack in jobs(run):
+        pairs.setdefault(attack.eps, {})[model] = measure(run, model, attack)
     for eps, ratio in run.each(product(pairs, RATIOS)):
         terms = {
             model: _terms(pair, ratio, run.seed) for model, pair in pairs[eps].items()
         }
         keys = {"dataset": run.data.name, "eps": eps, "ratio": ratio}
         yield from under(keys, _differences(terms))
-
-
-def units(run: Run[AttackSetting]) -> Iterator[Callable[[], object]]:
-    """The attacks that the rows start from."""
-    return attack_units(run, pgd_attacks(run.setting))
 
 
 def _terms(pair: AttackedLogits, ratio: float, seed: int) -> dict[str, Tensor]:
@@ -63,7 +55,7 @@ def _terms(pair: AttackedLogits, ratio: float, seed: int) -> dict[str, Tensor]:
 def _differences(terms: dict[str, dict[str, Tensor]]) -> Iterator[Row]:
     for first, second in combinations(terms, 2):
         row: Row = {"first": first, "second": second}
-        for measure, values in terms[first].items():
-            difference = values - terms[second][measure]
-            row |= {"samples": len(difference), **mean_row(measure, difference)}
+        for name, values in terms[first].items():
+            difference = values - terms[second][name]
+            row |= {"samples": len(difference), **mean_row(name, difference)}
         yield row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
@@ -14,15 +14,12 @@ from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.scores import accuracy, rank_concordance, same_answer_rate
 from robustbook.studies._run import Row, Run, under
 from robustbook.studies._statistics import Values
-from robustbook.studies.adversarial.attacked import (
-    AttackedLogits,
-    attack_units,
-    attacked,
-    pgd_attacks,
-)
+from robustbook.studies.adversarial.attacked import AttackedLogits
+from robustbook.studies.adversarial.attacked import attacked as measure
+from robustbook.studies.adversarial.attacked import pgd_attacks as jobs
 from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
 
-__all__ = ["SETTINGS", "rows", "units"]
+__all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 MEASURES: Final = ("pa", "shifted_accuracy", "same_answer_rate")
 #: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
@@ -46,8 +43,7 @@ def rows(run: Run[AttackSetting], bootstraps: int = 200) -> Iterator[Row]:
     setting, count = run.setting, len(run.data)
     conditions = list(product(setting.eps, RATIOS))
     pairs = {
-        (model, attack.eps): attacked(run, model, attack)
-        for model, attack in pgd_attacks(setting)
+        (model, attack.eps): measure(run, model, attack) for model, attack in jobs(run)
     }
     random = np.random.default_rng([run.seed, count])
     for draw in run.each(
@@ -59,13 +55,6 @@ def rows(run: Run[AttackSetting], bootstraps: int = 200) -> Iterator[Row]:
         scores = _scores(pairs, setting, conditions, torch.from_numpy(index), run.seed)
         keys = {"dataset": run.data.name, "bootstrap": draw}
         yield from under(keys, _concordances(scores, setting, conditions))
-
-
-def units(
-    run: Run[AttackSetting], bootstraps: int = 200
-) -> Iterator[Callable[[], object]]:
-    """The attacks that the rows start from."""
-    return attack_units(run, pgd_attacks(run.setting))
 
 
 def _scores(
@@ -102,6 +91,6 @@ def _concordances(
         chosen.items(), (("all", 0), ("defended", 1))
     ):
         keys = {"models": models, "conditions": name}
-        for measure, table in zip(MEASURES, scores, strict=True):
+        for one, table in zip(MEASURES, scores, strict=True):
             concordance = rank_concordance(table[mask][:, first:])
-            yield {**keys, "measure": measure, "concordance": concordance}
+            yield {**keys, "measure": one, "concordance": concordance}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -132,16 +131,10 @@ def rows(run: Run[SurvivalSetting]) -> Iterator[Row]:
         yield from under(keys, _of_model(run, setting, model))
 
 
-def units(run: Run[SurvivalSetting]) -> Iterator[Callable[[], object]]:
-    """How often the predictions of each network survive."""
-    for setting in run.settings:
-        for model in setting.models:
-            yield partial(_measured, run, setting, model)
-
-
-def _measured(
+def measure(
     run: Run[SurvivalSetting], setting: SurvivalSetting, model: str
 ) -> Survival:
+    """How often the predictions of a network survive."""
     return measure_survival(
         run.model(model),
         setting.data(),
@@ -155,7 +148,7 @@ def _measured(
 def _of_model(
     run: Run[SurvivalSetting], setting: SurvivalSetting, model: str
 ) -> Iterator[Row]:
-    survival = _measured(run, setting, model)
+    survival = measure(run, setting, model)
     yield _model(model, len(survival.labels))
     yield from _means(survival)
     yield from _classes(survival)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -140,7 +140,7 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
     Average-case paper, Figures 1, 2, 5 to 10. Chapter 18 of this book.
     """
     for setting, name in run.each_model():
-        arrays = _estimated(run, setting, name)
+        arrays = measure(run, setting, name)
         keys = {
             "dataset": setting.dataset, "model": name, "images": len(setting.data())
         }  # fmt: skip
@@ -148,20 +148,12 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
         yield from under(keys, _of_model(setting, name, counts, arrays))
 
 
-def units(run: Run[EstimateSetting]) -> Iterator[Callable[[], object]]:
-    """The estimates of each network."""
-    for setting in run.settings:
-        for name in setting.models:
-            yield partial(_estimated, run, setting, name)
-
-
 def _counts(setting: EstimateSetting, name: str) -> tuple[int, ...]:
     return setting.counts if name in setting.shown[-1:] else ()
 
 
-def _estimated(
-    run: Run[EstimateSetting], setting: EstimateSetting, name: str
-) -> Arrays:
+def measure(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> Arrays:
+    """The estimates of a network."""
     data = setting.data()
     model = _model(name, run.seed).to(resolve_device(run.device))
     options: dict[str, Any] = {

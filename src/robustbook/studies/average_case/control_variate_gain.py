@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -132,17 +132,17 @@ def _key(model: nn.Module, data: Dataset, sigma: float, seed: int) -> dict[str, 
     }  # fmt: skip
 
 
-def units(run: Run[GainSetting]) -> Iterator[Callable[[], object]]:
-    """The counts of each network and sigma; estimates are repeated by the rows."""
-    for setting in run.settings:
-        for name in setting.models:
-            for sigma in setting.sigmas:
-                yield partial(_leave_counts, run, setting, name, sigma)
+def jobs(run: Run[GainSetting]) -> Iterator[tuple[GainSetting, str, float]]:
+    """Each network and sigma; estimates are repeated by the rows."""
+    for setting, name in run.models():
+        for sigma in setting.sigmas:
+            yield setting, name, sigma
 
 
-def _leave_counts(
+def measure(
     run: Run[GainSetting], setting: GainSetting, name: str, sigma: float
 ) -> None:
+    """Leave counts in the cache."""
     _counted(run.model(name), setting.data(), sigma, setting.counted, run.seed)
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
 from robustbook.studies._run import Row, Run, decimals, under
 from robustbook.studies.domains._pictures import SETUPS
 from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
-from robustbook.studies.domains._watched import (
-    WATCHED_LEARNERS,
-    Watched,
-    watch_training,
-)
+from robustbook.studies.domains._watched import WATCHED_LEARNERS, Watched
+from robustbook.studies.domains._watched import watch_training as measure
 from robustbook.studies.domains.components import picture_numbers, principal_component
 
 #: Epochs whose picture is kept for the first seed, beside the last.
@@ -45,22 +41,18 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     the cache after every epoch. The book's audit of domain shift.
     """
     setting = run.setting
-    for training_seed, setup, learner in run.each(_trainings(run)):
-        watched = watch_training(run, setup, learner, training_seed)
+    for setup, learner, training_seed in run.each(jobs(run)):
+        watched = measure(run, setup, learner, training_seed)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
         shown = SHOWN if training_seed == run.seed else SHOWN_OF_OTHERS
         yield from under(keys, _of_training(watched, {setting.epochs, *shown}))
 
 
-def units(run: Run[TrainingSetting]) -> Iterator[Callable[[], object]]:
+def jobs(run: Run[TrainingSetting]) -> Iterator[tuple[str, str, int]]:
     """The trainings that the rows start from."""
-    for training_seed, setup, learner in _trainings(run):
-        yield partial(watch_training, run, setup, learner, training_seed)
-
-
-def _trainings(run: Run[TrainingSetting]) -> Iterator[tuple[int, str, str]]:
     seeds = range(run.seed, run.seed + run.setting.seeds)
-    yield from product(seeds, SETUPS, WATCHED_LEARNERS)
+    for training_seed, setup, learner in product(seeds, SETUPS, WATCHED_LEARNERS):
+        yield setup, learner, training_seed
 
 
 def _of_training(watched: Watched, shown: set[int]) -> Iterator[Row]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import combinations, product
 from typing import Final
 
@@ -15,12 +14,8 @@ from robustbook.scores import accuracy
 from robustbook.studies._run import Row, Run, under
 from robustbook.studies._scores import confidence, sample_terms
 from robustbook.studies._statistics import clustered_error, mean_error
-from robustbook.studies.domains._pairs import (
-    DIGITS,
-    LEARNERS,
-    TrainedPair,
-    train_pair,
-)
+from robustbook.studies.domains._pairs import DIGITS, LEARNERS, TrainedPair
+from robustbook.studies.domains._pairs import train_pair as measure
 from robustbook.studies.domains._pictures import SETUPS
 from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
 
@@ -52,8 +47,8 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     stored in the cache after every epoch. Chapter 14 of this book.
     """
     trained: dict[tuple[str, str], list[TrainedPair]] = {}
-    for setup, training_seed, learner in run.each(_trainings(run)):
-        pair = train_pair(run, setup, learner, training_seed)
+    for setup, learner, training_seed in run.each(jobs(run)):
+        pair = measure(run, setup, learner, training_seed)
         trained.setdefault((setup, learner), []).append(pair)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
         yield from under(keys, _of_training(pair, run.seed))
@@ -65,15 +60,11 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
         yield from under({"what": "difference", **keys}, differences)
 
 
-def units(run: Run[TrainingSetting]) -> Iterator[Callable[[], object]]:
+def jobs(run: Run[TrainingSetting]) -> Iterator[tuple[str, str, int]]:
     """The trainings that the rows start from."""
-    for setup, training_seed, learner in _trainings(run):
-        yield partial(train_pair, run, setup, learner, training_seed)
-
-
-def _trainings(run: Run[TrainingSetting]) -> Iterator[tuple[str, int, str]]:
     seeds = range(run.seed, run.seed + run.setting.seeds)
-    yield from product(SETUPS, seeds, LEARNERS)
+    for setup, training_seed, learner in product(SETUPS, seeds, LEARNERS):
+        yield setup, learner, training_seed
 
 
 def _of_training(trained: TrainedPair, seed: int) -> Iterator[Row]:

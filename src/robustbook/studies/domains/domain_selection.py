@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
 from robustbook.studies._run import Row, Run, under
-from robustbook.studies.domains._epochs import FACTORS, epochs_of
+from robustbook.studies.domains._epochs import FACTORS
+from robustbook.studies.domains._epochs import epochs_of as measure
 from robustbook.studies.domains._pairs import LEARNERS
 from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
 
@@ -48,35 +48,25 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
     15 of this book.
     """
     of_tests = ("same_answer_rate", "pa", "beta") if shortcuts else ()
-    for training_seed, shifted, learner in run.each(_trainings(run, shortcuts)):
-        epochs = epochs_of(run, " ".join(shifted.values()), learner, training_seed)
-        keys = {**shifted, "learner": learner, "training_seed": training_seed}
+    for setup, learner, training_seed in run.each(jobs(run, shortcuts=shortcuts)):
+        epochs = measure(run, setup, learner, training_seed)
+        shifted = zip(("factor", "setting"), setup.split(), strict=False)
+        keys = {**dict(shifted), "learner": learner, "training_seed": training_seed}
         yield from under(keys, (_chosen(epoch, of_tests) for epoch in epochs))
 
 
-def units(
+def jobs(
     run: Run[TrainingSetting], *, shortcuts: bool = False
-) -> Iterator[Callable[[], object]]:
+) -> Iterator[tuple[str, str, int]]:
     """The trainings that the rows start from."""
-    for training_seed, shifted, learner in _trainings(run, shortcuts):
-        setup = " ".join(shifted.values())
-        yield partial(epochs_of, run, setup, learner, training_seed)
-
-
-def _trainings(
-    run: Run[TrainingSetting], shortcuts: bool
-) -> Iterator[tuple[int, dict[str, str], str]]:
-    setups = [{"factor": factor} for factor in FACTORS]
-    learners = tuple(LEARNERS)
+    setups, learners = list(FACTORS), list(LEARNERS)
     if shortcuts:
-        setups = [
-            {"factor": factor, "setting": opportunity}
-            for factor, opportunity in product(FACTORS, OPPORTUNITIES)
-        ]
-        learners = ("ERM", "IRM")
+        setups = [" ".join(both) for both in product(FACTORS, OPPORTUNITIES)]
+        learners = ["ERM", "IRM"]
     # Seed after seed, so that a part of them is of use.
     seeds = range(run.seed, run.seed + run.setting.seeds)
-    yield from product(seeds, setups, learners)
+    for training_seed, setup, learner in product(seeds, setups, learners):
+        yield setup, learner, training_seed
 
 
 def _chosen(epoch: dict[str, float], of_tests: tuple[str, ...]) -> Row:

@@ -92,9 +92,11 @@ class LensedModel:
         }
 
 
-def measure_model(run: Run[LensSetting], name: str) -> LensedModel:
+def measure_model(
+    run: Run[LensSetting], setting: LensSetting, name: str
+) -> LensedModel:
     """Measure a network with all lenses, or read what was measured."""
-    setting, data, seed = run.setting, run.data, run.seed
+    data, seed = run.data, run.seed
     where: dict[str, Any] = {"seed": seed, "device": run.device}
     margins = margins_of(name, data, setting.models[name], **where)
     model = run.model(name)

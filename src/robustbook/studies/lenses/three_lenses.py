@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +22,8 @@ from robustbook.margins import (
 from robustbook.models import load_model, logits_of
 from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import Values, interval_row, mean_row, middle_95
-from robustbook.studies.lenses._models import LensedModel, measure_model
+from robustbook.studies.lenses._models import LensedModel
+from robustbook.studies.lenses._models import measure_model as measure
 from robustbook.studies.lenses.settings import SETTINGS, LensSetting
 from robustbook.studies.margins.columns import (
     difference_row,
@@ -33,7 +33,7 @@ from robustbook.studies.margins.columns import (
 )
 from robustbook.studies.margins.measured import measure_bounds
 
-__all__ = ["SETTINGS", "rows", "units"]
+__all__ = ["SETTINGS", "measure", "rows"]
 
 #: Resamples of the images for intervals.
 _DRAWS: Final = {"full": 1000, "quick": 100}
@@ -56,7 +56,7 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
     "tie", how many images weak noise cannot tell apart; "cost".
     """
     setting, draws = run.setting, _DRAWS[run.profile]
-    models = {name: measure_model(run, name) for name in run.each(setting.models)}
+    models = {name: measure(run, one, name) for one, name in run.each_model()}
     count, random = setting.samples, np.random.default_rng([run.seed, 2])
     weights = random.multinomial(count, [1 / count] * count, size=draws).astype(float)
     yield {
@@ -76,12 +76,6 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
         ]
         yield {"what": "tie", "sigma": sigma, "share": float(np.mean(shares))}
     yield from _costs(next(iter(models)), setting, run.seed)
-
-
-def units(run: Run[LensSetting]) -> Iterator[Callable[[], object]]:
-    """All that is measured of each model."""
-    for name in run.setting.models:
-        yield partial(measure_model, run, name)
 
 
 def _model_row(model: LensedModel, eps: float) -> Row:
@@ -194,8 +188,8 @@ def _costs(name: str, setting: LensSetting, seed: int) -> Iterator[Row]:
         "average_case_mmse": lambda: mmse(counted, images, setting.sigma, seed=seed),
         "input_margin": lambda: measure_bounds(counted, images, recipe, seed=seed),
     }
-    for lens, measure in tried.items():
-        result, passes = counted.count(measure, per=len(images))
+    for lens, asked in tried.items():
+        result, passes = counted.count(asked, per=len(images))
         # Agreement needs the clean logits beside the shifted ones.
         forward = passes.forward + lens.startswith("pa_")
         backward = passes.backward

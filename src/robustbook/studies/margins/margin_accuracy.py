@@ -19,18 +19,12 @@ from robustbook._store.sums import tensors_sum
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
 from robustbook.margins.parts import tune_threshold
 from robustbook.studies._run import Row, Run, under
-from robustbook.studies.margins.measured import (
-    MeasuredMargins,
-    margin_units,
-    margins_in,
-    scores_of,
-)
+from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
+from robustbook.studies.margins.measured import margin_blocks as jobs
+from robustbook.studies.margins.measured import measure_block as measure
 from robustbook.studies.margins.settings import SETTINGS, MarginSetting
 
-__all__ = ["SETTINGS", "rows", "units"]
-
-#: The margins that the rows start from.
-units: Final = margin_units
+__all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 #: The lower bound of Algorithm 1 on the share of brittle decisions that it finds.
 _ALPHA: Final = 0.8

@@ -21,18 +21,12 @@ from robustbook.studies.margins.columns import (
     share_row,
     tau_row,
 )
-from robustbook.studies.margins.measured import (
-    MeasuredMargins,
-    margin_units,
-    margins_in,
-    scores_of,
-)
+from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
+from robustbook.studies.margins.measured import margin_blocks as jobs
+from robustbook.studies.margins.measured import measure_block as measure
 from robustbook.studies.margins.settings import SETTINGS, MarginSetting
 
-__all__ = ["SETTINGS", "rows", "units"]
-
-#: The margins that the rows start from.
-units: Final = margin_units
+__all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 #: Quantiles of distances that rows give.
 QUANTILES: Final = (0.25, 0.5, 0.75)

@@ -8,17 +8,12 @@ from typing import Final
 import numpy as np
 
 from robustbook.studies._run import Row, Run, significant
-from robustbook.studies.margins.measured import (
-    margin_units,
-    margins_in,
-    scores_of,
-)
+from robustbook.studies.margins.measured import margin_blocks as jobs
+from robustbook.studies.margins.measured import margins_in, scores_of
+from robustbook.studies.margins.measured import measure_block as measure
 from robustbook.studies.margins.settings import SETTINGS, MarginSetting
 
-__all__ = ["SETTINGS", "rows", "units"]
-
-#: The margins that the rows start from.
-units: Final = margin_units
+__all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 #: Images that are shown of each model.
 SHOWN: Final = {"quick": 100, "full": 200}

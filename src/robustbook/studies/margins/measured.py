@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from typing import Final
@@ -26,8 +26,8 @@ from robustbook.studies.margins._search import (
 from robustbook.studies.margins.settings import MarginSetting
 
 __all__ = [
-    "MeasuredMargins", "Recipe", "linear_head", "margin_units", "margins_in",
-    "margins_of", "measure_bounds", "scores_of",
+    "MeasuredMargins", "Recipe", "linear_head", "margin_blocks", "margins_in",
+    "margins_of", "measure_block", "measure_bounds", "scores_of",
 ]  # fmt: skip
 
 #: Images measured at once, and kept in one file of the cache.
@@ -123,17 +123,19 @@ def _of_block(model: nn.Module, block: Dataset, recipe: Recipe, seed: int) -> Ar
     return searched | first_order
 
 
-def margin_units(run: Run[MarginSetting]) -> Iterator[Callable[[], object]]:
-    """Calls that leave the margins of each network in the cache, block by block."""
-    for setting in run.settings:
-        for model in setting.models:
-            for start in range(0, len(setting.images_of(model)), _BLOCK):
-                yield partial(_leave_block, run, setting, model, start)
+def margin_blocks(
+    run: Run[MarginSetting],
+) -> Iterator[tuple[MarginSetting, str, int]]:
+    """Each network with the first image of each block."""
+    for setting, model in run.models():
+        for start in range(0, len(setting.images_of(model)), _BLOCK):
+            yield setting, model, start
 
 
-def _leave_block(
+def measure_block(
     run: Run[MarginSetting], setting: MarginSetting, model: str, start: int
 ) -> None:
+    """Leave the margins of a block in the cache."""
     block = setting.images_of(model).subset(slice(start, start + _BLOCK))
     _of_block(run.model(model), block, setting.models[model][0], run.seed)
 
