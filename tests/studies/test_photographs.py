@@ -11,10 +11,7 @@ from robustbook.studies.domains import photographs as study
 from robustbook.studies.domains.photographs import PAIRINGS, SETTINGS, _Samples
 
 QUICK = replace(
-    SETTINGS["quick"][0],
-    epochs=1,
-    learners=("ERM",),
-    heads=(("hidden", 1e-2),),
+    SETTINGS["quick"][0], epochs=1, learners=("ERM",), heads=(("hidden", 1e-2),)
 )
 
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Collection, Iterable, Iterator
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from robustbook._checks.extras import extra
+from robustbook._store.cache import Configuration, cached_arrays
 from robustbook._store.sums import tensors_sum
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import load_model, resolve_device
@@ -100,6 +103,19 @@ class Run(Generic[S]):
 def data_sum(data: Dataset) -> str:
     """The sha256 of images and labels, for keys of the cache."""
     return tensors_sum({"images": data.images, "labels": data.labels})
+
+
+def cached_rows(
+    configuration: Configuration, measure: Callable[[], Iterable[Row]], *, code: str
+) -> list[Row]:
+    """Rows from the cache, or what measures them; see :func:`cached_arrays`."""
+    stored = cached_arrays(
+        configuration,
+        lambda: {"rows": np.array(json.dumps([*measure()]))},
+        code=code,
+    )
+    rows: list[Row] = json.loads(str(stored["rows"]))
+    return rows
 
 
 def under(keys: Row, rows: Iterable[Row]) -> Iterator[Row]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -13,36 +12,27 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment, minimize_scalar
 from scipy.special import log_softmax
+from sklearn.cluster import KMeans
+from sklearn.datasets import make_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import silhouette_score
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import StratifiedKFold
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
-from robustbook._checks.extras import extra
-from robustbook._store.cache import Arrays, cached_arrays
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.studies._run import Row, Run, Setting
+from robustbook.studies._run import Row, Run, Setting, cached_rows, under
 from robustbook.studies._statistics import Integers, Values
-
-with extra("data"):
-    from sklearn.cluster import KMeans
-    from sklearn.datasets import make_classification
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import silhouette_score
-    from sklearn.mixture import GaussianMixture
-    from sklearn.model_selection import StratifiedKFold
-    from sklearn.neural_network import MLPClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import PolynomialFeatures, StandardScaler
-
-__all__ = ["FAMILIES", "ORDERS", "SETTINGS", "best_scale", "matching", "rows"]
 
 _RATES: Final = {10**a: 10**a for a in np.arange(-4.5, -0.9, 0.5).tolist()}
 #: What is chosen of a network, its candidates, and what they mean to scikit-learn. All
 #: fits of a candidate start at the same weights, but for the last.
 FAMILIES: Final[Mapping[str, tuple[str, Mapping[float, Any]]]] = {
-    "width": (
-        "hidden_layer_sizes",
-        {w: (w,) for w in (2, 4, 8, 16, 32, 64, 128, 256)},
-    ),
+    "width": ("hidden_layer_sizes", {w: (w,) for w in (2, 4, 8, 16, 32, 64, 128, 256)}),
     "depth": ("hidden_layer_sizes", {d: (32,) * d for d in range(1, 7)}),
     "penalty": ("alpha", {10**a: 10**a for a in np.arange(-3, 3.1, 0.75).tolist()}),
     "learning rate": ("learning_rate_init", _RATES),
@@ -77,15 +67,12 @@ SETTINGS: Final = {
     ),
     "quick": (
         ChoosingSetting(
-            dataset="digits",
-            problems=2,
-            count=180,
-            epochs=15,
+            dataset="digits", problems=2, count=180, epochs=15,
             tasks=tuple(task for task in FAMILIES if task != "depth"),
         ),
         ChoosingSetting(dataset="orders", problems=3, tasks=_ORDERS, count=150),
     ),
-}
+}  # fmt: skip
 
 
 def rows(run: Run[ChoosingSetting]) -> Iterator[Row]:
@@ -106,25 +93,18 @@ def rows(run: Run[ChoosingSetting]) -> Iterator[Row]:
         for seed, task in run.each((s, t) for s in seeds for t in setting.tasks):
             key = {**asdict(setting), "tasks": task}
             del key["models"], key["problems"]
-            stored = cached_arrays(
-                {"what": __name__, **key, "seed": seed},
-                partial(_judged, setting, task, seed),
-                code=__name__,
-            )
-            for row in json.loads(str(stored["rows"])):
-                keys = {"dataset": setting.dataset, "task": task, "seed": seed}
-                yield {**keys, **row}
+            key |= {"what": __name__, "seed": seed}
+            keys = {"dataset": setting.dataset, "task": task, "seed": seed}
+            judged = partial(_judged, setting, task, seed)
+            yield from under(keys, cached_rows(key, judged, code=__name__))
 
 
-def _judged(setting: ChoosingSetting, task: str, seed: int) -> Arrays:
+def _judged(setting: ChoosingSetting, task: str, seed: int) -> list[Row]:
+    judges = _KINDS.get(task, _networks)
     with warnings.catch_warnings():
         # All networks train for the same epochs.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        if task in FAMILIES:
-            found = _networks(setting, task, seed)
-        else:
-            found = _KINDS[task](setting, seed)
-        return {"rows": np.array(json.dumps(list(found)))}
+        return [*judges(setting, task, seed)]
 
 
 # ----------------------------------------------------------- judges of classifiers
@@ -160,12 +140,8 @@ def _problem(
 def _judge(problem: _Problem, make: Callable[[], Any], seed: int) -> Row:
     """Fit a candidate on each fold and on all, and ask every judge."""
     inputs, labels = problem.inputs, problem.labels
-    folds = [
-        fold
-        for _, fold in StratifiedKFold(3, shuffle=True, random_state=seed).split(
-            inputs, labels
-        )
-    ]
+    split = StratifiedKFold(3, shuffle=True, random_state=seed)
+    folds = [fold for _, fold in split.split(inputs, labels)]
     classes = int(labels.max()) + 1
     models = [make().fit(inputs[fold], labels[fold]) for fold in folds]
     logits = [
@@ -175,9 +151,8 @@ def _judge(problem: _Problem, make: Callable[[], Any], seed: int) -> Row:
     between, right, likelihood = [], [], []
     for left in range(3):
         first, second = (k for k in range(3) if k != left)
-        between.append(
-            posterior_agreement(logits[first][left], logits[second][left]).pa
-        )
+        pair = logits[first][left], logits[second][left]
+        between.append(posterior_agreement(*pair).pa)
         for own, other in ((first, second), (second, first)):
             here, there = logits[own][left], logits[own][other]
             right.append((here.argmax(1) == labels[folds[left]]).mean())
@@ -292,49 +267,39 @@ def _folds_of_groups(setting: ChoosingSetting, seed: int) -> tuple[list[Values],
     return np.array_split(points, 3), true
 
 
-def _mixture(setting: ChoosingSetting, seed: int) -> Iterator[Row]:
+def _groups(setting: ChoosingSetting, task: str, seed: int) -> Iterator[Row]:
     folds, true = _folds_of_groups(setting, seed)
+    everything, mixed = np.concatenate(folds), task == "mixture"
+    kind: Any = partial(KMeans, n_init=5)
+    if mixed:
+        kind = partial(GaussianMixture, n_init=3, reg_covar=1e-3)
     for order in ORDERS:
-        make = partial(
-            GaussianMixture, order, n_init=3, random_state=seed, reg_covar=1e-3
-        )
-        models = [make().fit(fold) for fold in folds]
-        everything = np.concatenate(folds)
-        held = [models[i].score(folds[j]) for i, j in permutations(range(3), 2)]
+        parts = (*folds, everything)
+        *models, whole = (kind(order, random_state=seed).fit(part) for part in parts)
 
         def scores(own: int, left: int, models: list[Any] = models) -> Values:
-            return np.log(np.maximum(models[own].predict_proba(folds[left]), 1e-300))
-
-        yield {
-            "candidate": order, "true": true, **_between_folds(scores),
-            "likelihood": float(np.mean(held)),
-            "bic": -float(make().fit(everything).bic(everything)),
-        }  # fmt: skip
-
-
-def _clusters(setting: ChoosingSetting, seed: int) -> Iterator[Row]:
-    folds, true = _folds_of_groups(setting, seed)
-    for order in ORDERS:
-        make = partial(KMeans, order, n_init=5, random_state=seed)
-        models = [make().fit(fold) for fold in folds]
-        everything = np.concatenate(folds)
-
-        def scores(own: int, left: int, models: list[Any] = models) -> Values:
+            if mixed:
+                chances = models[own].predict_proba(folds[left])
+                return np.log(np.maximum(chances, 1e-300))
             return -(np.asarray(models[own].transform(folds[left])) ** 2)
 
-        named = make().fit_predict(everything)
-        yield {
-            "candidate": order, "true": true, **_between_folds(scores),
-            "silhouette": float(silhouette_score(everything, named)),
-        }  # fmt: skip
+        row = {"candidate": order, "true": true, **_between_folds(scores)}
+        if mixed:
+            held = [models[i].score(folds[j]) for i, j in permutations(range(3), 2)]
+            row["likelihood"] = float(np.mean(held))
+            row["bic"] = -float(whole.bic(everything))
+        else:
+            row["silhouette"] = float(silhouette_score(everything, whole.labels_))
+        yield row
 
 
-def _polynomial(setting: ChoosingSetting, seed: int) -> Iterator[Row]:
+def _polynomial(setting: ChoosingSetting, _: str, seed: int) -> Iterator[Row]:
     """Two classes in the plane, on either side of a curve of degree 2 to 4."""
     random = np.random.default_rng([seed, 2])
     true = 2 + seed % 3
     inputs = random.uniform(-1, 1, size=(4000, 2))
-    side = inputs[:, 1] - _chebyshev(true, inputs[:, 0])
+    # A polynomial of Chebyshev.
+    side = inputs[:, 1] - np.cos(true * np.arccos(inputs[:, 0])) * 0.6
     labels = (side > 0).astype(np.int64)
     test = inputs[1000:], labels[1000:]
     problem = _problem(setting, inputs[:1000], labels[:1000], test, 0.05, random)
@@ -351,11 +316,4 @@ def _of_degree(degree: int) -> Any:
     )
 
 
-def _chebyshev(degree: int, x: Values) -> Values:
-    found: Values = np.cos(degree * np.arccos(x)) * 0.6
-    return found
-
-
-_KINDS: Final = {
-    "mixture": _mixture, "clusters": _clusters, "polynomial": _polynomial,
-}  # fmt: skip
+_KINDS: Final = {"mixture": _groups, "clusters": _groups, "polynomial": _polynomial}

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.cache import Arrays, cached_arrays
 from robustbook.agreement import posterior_agreement
 from robustbook.corruptions import corrupt
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
 from robustbook.models import build_model, logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting
+from robustbook.studies._run import Row, Run, Setting, cached_rows, under
 from robustbook.training import (
     AttackedView,
     OtherDomain,
@@ -27,16 +24,6 @@ from robustbook.training import (
     add_gaussian_noise,
     train_domains,
 )
-
-__all__ = [
-    "METHODS",
-    "SETTINGS",
-    "Pair",
-    "PairingSetting",
-    "Task",
-    "rows",
-    "trainings",
-]
 
 #: The penalty of each method, and the share of the epochs before it begins.
 METHODS: Final = {
@@ -122,15 +109,11 @@ def trainings(run: Run[PairingSetting], tasks: Tasks, *, code: str) -> Iterator[
         for seed, method in run.each((s, m) for s in seeds for m in (PLAIN, *METHODS)):
             key = {**asdict(setting), "weights": repr(setting.weights)}
             del key["models"], key["seeds"]
-            stored = cached_arrays(
-                {"what": code, **key, "method": method, "seed": seed},
-                partial(
-                    _measured, setting, tasks[setting.view], method, seed, run.device
-                ),
-                code=code,
-            )
-            for row in json.loads(str(stored["rows"])):
-                yield {"view": setting.view, "method": method, "seed": seed, **row}
+            make = tasks[setting.view]
+            measured = partial(_measured, setting, make, method, seed, run.device)
+            key |= {"what": code, "method": method, "seed": seed}
+            keys = {"view": setting.view, "method": method, "seed": seed}
+            yield from under(keys, cached_rows(key, measured, code=code))
 
 
 def _measured(
@@ -139,8 +122,7 @@ def _measured(
     method: str,
     seed: int,
     device: str,
-) -> Arrays:
-    found = []
+) -> Iterator[Row]:
     for place, weight in enumerate(setting.weights):
         task = make(setting, seed)
         augmentation = Pairing(weight=0.0, shift=task.shift)
@@ -159,8 +141,7 @@ def _measured(
                     seed=seed + 1000 * stage, batch_size=setting.batch_size,
                     device=device, progress=False,
                 )  # fmt: skip
-        found.append({"weight": weight, **_scores(task.model, task.pairs)})
-    return {"rows": np.array(json.dumps(found))}
+        yield {"weight": weight, **_scores(task.model, task.pairs)}
 
 
 def _scores(model: nn.Module, pairs: Callable[[nn.Module], dict[str, Pair]]) -> Row:

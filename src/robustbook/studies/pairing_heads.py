@@ -17,8 +17,6 @@ from robustbook.studies._run import Row, Run
 from robustbook.studies.pairing import Pair, PairingSetting, Task, trainings
 from robustbook.training import OtherDomain
 
-__all__ = ["SETTINGS", "rows"]
-
 _setting: Final = partial(
     PairingSetting, view="heads", size=0.0, batch_size=50, lr=0.001, seeds=5
 )

@@ -19,8 +19,6 @@ from robustbook.studies._run import Row, Run, Setting, data_sum
 from robustbook.studies._statistics import Values, interval_row, middle_95
 from robustbook.studies.families import matched_difference
 
-__all__ = ["MEASURES", "SETTINGS", "made_up_votes", "rows"]
-
 #: With the labels of the data set, the crowd, a random person, and a random person who
 #: names something else than the label.
 MEASURES: Final = ("labels", "crowd", "person", "second")

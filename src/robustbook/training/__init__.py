@@ -12,13 +12,7 @@ the last bit; elsewhere weights may differ in their last digits.
 """
 
 from robustbook.training._defenses import DEFENSES, defense
-from robustbook.training._learners import (
-    ERM,
-    IRM,
-    LISA,
-    Learner,
-    irm_penalty,
-)
+from robustbook.training._learners import ERM, IRM, LISA, Learner, irm_penalty
 from robustbook.training._loop import History
 from robustbook.training._losses import (
     Loss,

@@ -21,8 +21,6 @@ from robustbook.studies._run import Row, Run, Setting, data_sum, one_thread
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.agreement_speed import shortest
 
-__all__ = ["SETTINGS", "rows"]
-
 #: Pictures that are attacked at once, and kept at once.
 _PART: Final = 10
 

@@ -18,10 +18,7 @@ from robustbook.datasets import load_dataset
 from robustbook.models import build_model, load_model, resolve_device
 from robustbook.studies._run import Row, Run, Setting, data_sum, decimals, under
 from robustbook.studies._statistics import Values, mean_row
-from robustbook.studies.average_case._estimates import (
-    ESTIMATORS,
-    estimated_arrays,
-)
+from robustbook.studies.average_case._estimates import ESTIMATORS, estimated_arrays
 from robustbook.training import train_classifier
 
 QUANTILES: Final = (0.05, 0.5, 0.95)

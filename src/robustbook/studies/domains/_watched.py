@@ -69,7 +69,7 @@ def watch_training(
             watch={
                 "features": lambda model: torch.stack(
                     [features_of(model, part.images / 255) for part in few]
-                ),
+                )
             },
         )
         return history, {

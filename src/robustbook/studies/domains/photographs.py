@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
+from sklearn.decomposition import PCA
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from robustbook._store.cache import cached_arrays
 from robustbook.agreement import (
     pair_by_label,
     pair_canonical,
@@ -25,17 +25,13 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.photographs import PACS_DOMAINS
 from robustbook.models import pacs_features
 from robustbook.scores import accuracy, same_answer_rate
-from robustbook.studies._run import Row, Run, Setting, decimals, under
+from robustbook.studies._run import Row, Run, Setting, cached_rows, decimals, under
 from robustbook.training import ERM, IRM, LISA, Learner, train_domains
-
-__all__ = ["PAIRINGS", "SETTINGS", "rows"]
 
 PAIRINGS: Final = ("label", "nearest", "assignment", "canonical")
 LEARNERS: Final[Mapping[str, Learner]] = {
-    "ERM": ERM(),
-    "IRM": IRM(weight=100.0, warmup_epochs=2),
-    "LISA": LISA(),
-}
+    "ERM": ERM(), "IRM": IRM(weight=100.0, warmup_epochs=2), "LISA": LISA()
+}  # fmt: skip
 #: Units between the features and the logits: none, or a hidden layer.
 _HIDDEN: Final = {"linear": 0, "hidden": 128}
 
@@ -54,10 +50,8 @@ class WorldSetting(Setting):
     learners: tuple[str, ...] = tuple(LEARNERS)
     #: Heads, each with rates of Adam.
     heads: tuple[tuple[str, float], ...] = (
-        ("linear", 1e-2),
-        ("linear", 1e-3),
-        ("hidden", 1e-3),
-    )
+        ("linear", 1e-2), ("linear", 1e-3), ("hidden", 1e-3)
+    )  # fmt: skip
 
 
 SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
@@ -118,8 +112,13 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
             yield from under(world, _places(domains))
         seeds = range(run.seed, run.seed + setting.seeds)
         for training_seed, target in run.each(product(seeds, domains)):
-            keys = {**world, "target": target, "training_seed": training_seed}
-            yield from under(keys, _left_out(setting, domains, target, training_seed))
+            keys = {"target": target, "training_seed": training_seed}
+            found = cached_rows(
+                {"setting": repr(setting), **keys},
+                partial(_measured, setting, domains, target, training_seed),
+                code=__name__,
+            )
+            yield from under({**world, **keys}, found)
 
 
 class _Samples(NamedTuple):
@@ -159,8 +158,6 @@ def _pixels(data: Dataset, size: int) -> _Samples:
 
 def _places(domains: Mapping[str, _Samples]) -> Iterator[Row]:
     """The first two principal components of some pictures of each class."""
-    from sklearn.decomposition import PCA
-
     random = np.random.default_rng(0)
     some = {}
     for name, samples in domains.items():
@@ -176,24 +173,6 @@ def _places(domains: Mapping[str, _Samples]) -> Iterator[Row]:
         ):
             x, y = (decimals(value, 3) for value in place)
             yield {"what": "place", "domain": name, "label": int(label), "x": x, "y": y}
-
-
-def _left_out(
-    setting: WorldSetting, domains: dict[str, _Samples], target: str, seed: int
-) -> list[Row]:
-    """All rows of one domain left out and one seed, from the cache if there."""
-
-    def compute() -> dict[str, Any]:
-        measured = list(_measured(setting, domains, target, seed))
-        return {"rows": np.array(json.dumps(measured))}
-
-    arrays = cached_arrays(
-        {"setting": repr(setting), "target": target, "training_seed": seed},
-        compute,
-        code=__name__,
-    )
-    kept: list[Row] = json.loads(str(arrays["rows"]))
-    return kept
 
 
 def _measured(
@@ -212,16 +191,14 @@ def _measured(
         train[name] = samples.take(rest[: setting.trained])
     every = torch.cat([samples.features for samples in train.values()])
     mean, std = every.mean(0), every.std(0) + 1e-3
-    scaled = [
-        {
-            name: _Samples((s.features - mean) / std, s.labels)
-            for name, s in part.items()
-        }
-        for part in (train, validation, {"": test})
-    ]
-    sources = [_dataset(samples) for samples in scaled[0].values()]
-    held, test = _joined(scaled[1]), scaled[2][""]
-    pairs, across = _source_pairs(scaled[1], seed), _paired(held, test, seed)
+
+    def scaled(samples: _Samples) -> _Samples:
+        return _Samples((samples.features - mean) / std, samples.labels)
+
+    sources = [_dataset(scaled(samples)) for samples in train.values()]
+    validation = {name: scaled(samples) for name, samples in validation.items()}
+    held, test = _joined(validation), scaled(test)
+    pairs, across = _source_pairs(validation, seed), _paired(held, test, seed)
     for name, pair in pairs.items():
         partners, times = np.unique(pair[1], return_counts=True)
         yield {
@@ -234,26 +211,19 @@ def _measured(
     for (head, lr), learner in product(setting.heads, setting.learners):
         model = _head(sources[0], _HIDDEN[head], seed)
         history = train_domains(
-            model,
-            LEARNERS[learner],
-            sources,
-            epochs=setting.epochs,
-            lr=lr,
-            seed=seed,
+            model, LEARNERS[learner], sources, epochs=setting.epochs, lr=lr, seed=seed,
             progress=False,
             watch={
                 "held": lambda model: model(held.features),
                 "test": lambda model: model(test.features),
             },
-        )
+        )  # fmt: skip
         keys = {"learner": learner, "head": head, "lr": lr}
-        logits = [history.watched[part] for part in ("held", "test")]
-        for epoch, (own, other) in enumerate(zip(*logits, strict=True), start=1):
-            yield {
-                "what": "epoch", **keys, "epoch": epoch,
-                **_scores(own, held.labels, other, test.labels, pairs),
-            }  # fmt: skip
-        for row in _shift(logits[0][-1], logits[1][-1], across):
+        logits = zip(history.watched["held"], history.watched["test"], strict=True)
+        for epoch, (own, other) in enumerate(logits, start=1):
+            scores = _scores(own, held.labels, other, test.labels, pairs)
+            yield {"what": "epoch", **keys, "epoch": epoch, **scores}
+        for row in _shift(own, other, across):
             yield {**row, **keys}
 
 
@@ -264,11 +234,8 @@ def _scores(
         accuracy(other[truth == k], truth[truth == k])
         for k in range(1 + int(truth.max()))
     ]
-    row = {
-        "accuracy": accuracy(own, labels),
-        "test": accuracy(other, truth),
-        "worst": min(classes),
-    }
+    row = {"accuracy": accuracy(own, labels), "test": accuracy(other, truth)}
+    row["worst"] = min(classes)
     for name, (one, two) in pairs.items():
         row[f"pa/{name}"] = posterior_agreement(own[one], own[two], tol=1e-6).pa
     one, two = pairs["label"]
@@ -288,8 +255,8 @@ def _shift(own: Tensor, other: Tensor, across: Mapping[str, Any]) -> Iterator[Ro
 
 def _paired(first: _Samples, second: _Samples, seed: int) -> dict[str, Any]:
     """Pairs within the classes of two collections, by each of `PAIRINGS`."""
-    labels = {"labels": first.labels, "shifted_labels": second.labels}
     both = first.features, second.features
+    labels = {"labels": first.labels, "shifted_labels": second.labels}
     found = {
         "label": pair_by_label(*labels.values(), seed=seed),
         "nearest": pair_nearest(*both, **labels),
@@ -331,13 +298,8 @@ def _joined(parts: Mapping[str, _Samples]) -> _Samples:
 
 
 def _dataset(samples: _Samples) -> Dataset:
-    return Dataset(
-        images=samples.features[:, :, None, None],
-        labels=samples.labels,
-        name="features",
-        split="train",
-        num_classes=int(samples.labels.max()) + 1,
-    )
+    images, classes = samples.features[:, :, None, None], int(samples.labels.max()) + 1
+    return Dataset(images, samples.labels, "features", "train", classes)
 
 
 def _head(data: Dataset, hidden: int, seed: int) -> nn.Module:

@@ -106,10 +106,7 @@ def measure_model(
     attacked = attack_model(name, attack, decided, **where)
     drawn = np.random.default_rng([seed, 0]).standard_normal(data.images.shape)
     noisy = data.images + setting.sigma * torch.from_numpy(drawn).float()
-    shifted = {
-        "adversarial": attacked.shifted_logits,
-        "noise": logits_of(model, noisy),
-    }
+    shifted = {"adversarial": attacked.shifted_logits, "noise": logits_of(model, noisy)}
     for kind in CORRUPTIONS:
         corrupted = corrupt(data.images, kind, severity=setting.severity)
         shifted[kind] = logits_of(model, corrupted)

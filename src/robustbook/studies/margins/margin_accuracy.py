@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,11 +13,10 @@ import numpy as np
 from scipy.stats import kendalltau, rankdata
 from sklearn.isotonic import IsotonicRegression
 
-from robustbook._store.cache import Arrays, cached_arrays
 from robustbook._store.sums import tensors_sum
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
 from robustbook.margins.parts import tune_threshold
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, cached_rows, under
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
 from robustbook.studies.margins.measured import margin_blocks as jobs
 from robustbook.studies.margins.measured import measure_block as measure
@@ -80,32 +78,26 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     for setting, model in run.each_model():
         measured = margins_in(run, setting, model)
         about = {"bounds": measured.bounds, "correct": measured.correct}
-        stored = cached_arrays(
-            {
-                "margins": tensors_sum({**about, **scores_of(measured)}),
-                "eps": repr((setting.eps, setting.focus)),
-                "sizes": repr(sizes),
-                "seed": run.seed,
-            },
-            partial(_of_model, measured, setting, sizes, run.seed),
-            code=__name__,
-        )
+        key = {
+            "margins": tensors_sum({**about, **scores_of(measured)}),
+            "eps": repr((setting.eps, setting.focus)),
+            "sizes": repr(sizes), "seed": run.seed,
+        }  # fmt: skip
+        estimated = partial(_of_model, measured, setting, sizes, run.seed)
         keys = {"dataset": setting.dataset, "model": model}
-        yield from under(keys, json.loads(str(stored["rows"])))
+        yield from under(keys, cached_rows(key, estimated, code=__name__))
 
 
 def _of_model(
     measured: MeasuredMargins, setting: MarginSetting, sizes: _Sizes, seed: int
-) -> Arrays:
-    rows: list[Row] = []
+) -> Iterator[Row]:
     for eps in setting.eps:
         usual = eps == setting.focus
         made = [_population(measured, eps)]
         for size in sizes.sizes if usual else sizes.few:
             if size <= len(measured) // 2:
                 made += _of_size(measured, eps, size, sizes.repeats, seed)
-        rows += under({"eps": eps, "usual": usual}, made)
-    return {"rows": np.array(json.dumps(rows))}
+        yield from under({"eps": eps, "usual": usual}, made)
 
 
 def _of_size(

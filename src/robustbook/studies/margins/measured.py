@@ -123,9 +123,7 @@ def _of_block(model: nn.Module, block: Dataset, recipe: Recipe, seed: int) -> Ar
     return searched | first_order
 
 
-def margin_blocks(
-    run: Run[MarginSetting],
-) -> Iterator[tuple[MarginSetting, str, int]]:
+def margin_blocks(run: Run[MarginSetting]) -> Iterator[tuple[MarginSetting, str, int]]:
     """Each network with the first image of each block."""
     for setting, model in run.models():
         for start in range(0, len(setting.images_of(model)), _BLOCK):
