@@ -66,26 +66,16 @@ def compute(
         rows = importlib.import_module(study.code).rows(run, **study.options)
         table = checked_rows(rows)
     seconds = perf_counter() - begin + earlier.seconds
-    return Results(
-        name=study.name,
-        profile=profile,
-        rows=tuple(table),
-        stamp=stamp,
-        provenance={
-            "device": place,
-            "cpu_count": os.cpu_count(),
-            "versions": _versions(),
-            "seed": seed,
-            "started": started.isoformat(timespec="seconds"),
-            "seconds": round(seconds, 3),
-            "units": run.units,
-            "from_cache": {
-                "files": earlier.files,
-                "seconds": round(earlier.seconds, 3),
-                "since": earlier.ended,
-            },
+    provenance = {
+        "device": place, "cpu_count": os.cpu_count(), "versions": _versions(),
+        "seed": seed, "started": started.isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3), "units": run.units,
+        "from_cache": {
+            "files": earlier.files, "seconds": round(earlier.seconds, 3),
+            "since": earlier.ended,
         },
-    )
+    }  # fmt: skip
+    return Results(study.name, profile, tuple(table), provenance, stamp)
 
 
 def _fill(study: Study, run: Run[Any], engine: Engine) -> None:
@@ -152,7 +142,7 @@ def inputs_of(settings: Iterable[Setting]) -> dict[str, str]:
 def _checkpoint(name: str) -> dict[str, str]:
     if name in list_public_models():
         return {name: public_model(name).sha256}
-    entry: dict[str, Any] = checkpoint_entry(name)
+    entry = checkpoint_entry(name)
     return {entry["name"]: entry["sha256"]}
 
 

@@ -118,11 +118,9 @@ def _git_state(folder: Path) -> tuple[str | None, bool | None]:
     outputs = []
     for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "-uno")):
         try:
+            command = ["git", "-C", str(folder), *words]
             finished = subprocess.run(
-                ["git", "-C", str(folder), *words],
-                capture_output=True,
-                text=True,
-                check=True,
+                command, capture_output=True, text=True, check=True
             )
         except (OSError, subprocess.CalledProcessError):
             return None, None

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 import torch
-from scipy.stats import kendalltau, rankdata
+from scipy.stats import kendalltau, mannwhitneyu
 from torch import Tensor
 
 from robustbook import discrepancies
@@ -322,10 +322,8 @@ def _auroc(positive: Values, negative: Values) -> float:
     """Chance that a positive is larger than a negative, ties half."""
     if not len(positive) or not len(negative):
         return math.nan
-    ranks = rankdata(np.concatenate([positive, negative]))[: len(positive)]
-    count = len(positive)
-    area = ranks.sum() - count * (count + 1) / 2
-    return float(area / (count * len(negative)))
+    wins = mannwhitneyu(positive, negative, method="asymptotic").statistic
+    return float(wins / (len(positive) * len(negative)))
 
 
 def _mean(values: Tensor) -> float | None:

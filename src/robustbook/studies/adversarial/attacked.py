@@ -64,18 +64,15 @@ def attack_model(
 
     arrays = cached_arrays(
         {
-            "what": "attacked logits",
-            "model": model_sum(model),
-            "data": data_sum(data),
-            "attack": attack.kind,
+            "what": "attacked logits", "model": model_sum(model),
+            "data": data_sum(data), "attack": attack.kind,
             # Minimum-norm attacks run once: a bound only selects from what they found.
-            "eps": None if attack.unbounded else attack.eps,
-            "steps": attack.steps,
+            "eps": None if attack.unbounded else attack.eps, "steps": attack.steps,
             "seed": seed,
         },
         compute,
         code=attacked_arrays.__module__,
-    )
+    )  # fmt: skip
     tensors = {key: torch.from_numpy(value) for key, value in arrays.items()}
     for key in ("features", "shifted_features"):
         tensors[key] = tensors[key].float()

@@ -107,12 +107,10 @@ def _attacked(
     images = part.images
     if eps:
         aim: nn.Module = network.surrogate if "+" in name else network
-        options: Any = {"steps": run.setting.steps, "seed": run.seed}
-        result = apgd(
-            aim, images, part.labels, eps=eps, batch_size=_PART, progress=False,
-            device=run.device, **options,
-        )  # fmt: skip
-        images = result.adversarial
+        images = apgd(
+            aim, images, part.labels, eps=eps, steps=run.setting.steps, seed=run.seed,
+            batch_size=_PART, progress=False, device=run.device,
+        ).adversarial  # fmt: skip
     return {"logits": logits_of(network, images, batch_size=_PART).numpy()}
 
 

@@ -135,16 +135,13 @@ def _noisy(
 
     arrays = cached_arrays(
         {
-            "what": "noisy logits",
-            "device": str(next(model.parameters()).device),
-            "model": model_sum(model),
-            "data": data_sum(data),
-            "sigmas": repr(setting.sigmas),
-            "seed": seed,
+            "what": "noisy logits", "device": str(next(model.parameters()).device),
+            "model": model_sum(model), "data": data_sum(data),
+            "sigmas": repr(setting.sigmas), "seed": seed,
         },
         lambda: {repr(sigma): logits(sigma).numpy() for sigma in setting.sigmas},
         code=("robustbook.models", add_gaussian_noise.__module__),
-    )
+    )  # fmt: skip
     return {sigma: torch.from_numpy(arrays[repr(sigma)]) for sigma in setting.sigmas}
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
-from typing import Any, Final
+from typing import Final
 
 import torch
 
@@ -62,24 +61,18 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def _adjectives(
-    data: Sentences, power: int, seed: int, *, change: Callable[..., Any], how: str
+_WORDS: Final = {"amplify": amplify, "contradict": contradict}
+_SHIFTS: Final = (
+    ("levenshtein", "characters"), *product(_WORDS, ("insert", "replace"))
+)  # fmt: skip
+
+
+def _edited(
+    data: Sentences, kind: str, how: str, power: int, seed: int
 ) -> tuple[str, ...]:
-    texts: tuple[str, ...]
-    texts = change(data.texts, data.labels, power, how=how, seed=seed)
-    return texts
-
-
-_SHIFTS: Final[dict[tuple[str, str], Callable[[Sentences, int, int], Any]]] = {
-    ("levenshtein", "characters"): lambda data, power, seed: levenshtein_edits(
-        data.texts, power, seed=seed
-    ),
-    **{
-        (change.__name__, how): partial(_adjectives, change=change, how=how)
-        for change in (amplify, contradict)
-        for how in ("insert", "replace")
-    },
-}
+    if how == "characters":
+        return levenshtein_edits(data.texts, power, seed=seed)
+    return _WORDS[kind](data.texts, data.labels, power, how=how, seed=seed)
 
 
 def rows(run: Run[TextSetting]) -> Iterator[Row]:
@@ -103,28 +96,20 @@ def rows(run: Run[TextSetting]) -> Iterator[Row]:
     data = parts["test"]
     models = {
         training_seed: train_sentence_classifier(
-            parts["train"],
-            parts["validation"],
-            epochs=setting.epochs,
-            seed=training_seed,
-            device=resolve_device(run.device),
+            parts["train"], parts["validation"], epochs=setting.epochs,
+            seed=training_seed, device=resolve_device(run.device),
         )
         for training_seed in run.each(range(seed, seed + setting.training_seeds))
-    }
+    }  # fmt: skip
     clean = {number: model.logits(data.texts) for number, model in models.items()}
     for number, model in models.items():
         yield _model_row(number, model, data)
     edits = product(_SHIFTS, setting.powers, range(setting.edit_seeds))
     for (kind, how), power, draw in run.each(edits):
-        most = {
-            "insert": setting.most_words,
-            "replace": LONGEST,
-            "characters": math.inf,
-        }
-        if power > most[how]:
+        most = {"insert": setting.most_words, "replace": LONGEST}
+        if power > most.get(how, math.inf):
             continue
-        changed = _SHIFTS[kind, how](data, power, seed + draw)
-        features = sentence_features(changed)
+        features = sentence_features(_edited(data, kind, how, power, seed + draw))
         for number, model in models.items():
             yield {
                 "what": "shift", "dataset": data.name, "training_seed": number,

@@ -74,10 +74,9 @@ def _properties(
     values = image_properties(survival.data.images)
     for score in ("p", "softmax"):
         index, upper = ends_of_classes(scores[score], survival.labels, ends.images)
+        labels = survival.labels[index]
         for name, value in values.items():
-            area, error = area_within_classes(
-                value[index], upper, survival.labels[index]
-            )
+            area, error = area_within_classes(value[index], upper, labels)
             yield {
                 "what": "property", "score": score, "property": name,
                 "auc": significant(area), "auc_se": significant(error),
@@ -173,11 +172,9 @@ def image_properties(images: Tensor) -> dict[str, Values]:
     border[edge:-edge, edge:-edge] = False
     middle = (gray[:, ~border].mean(1) - gray[:, border].mean(1)).abs()
     properties = {
-        "brightness": gray.mean((1, 2)),
-        "contrast": gray.flatten(1).std(1),
-        "middle against border": middle,
-        "edges": across + down,
-    }
+        "brightness": gray.mean((1, 2)), "contrast": gray.flatten(1).std(1),
+        "middle against border": middle, "edges": across + down,
+    }  # fmt: skip
     if images.shape[1] == 3:
         color = (images.amax(1) - images.amin(1)).double()
         properties["saturation"] = color.mean((1, 2))
@@ -195,21 +192,16 @@ def separated(
     """
     split = StratifiedKFold(folds, shuffle=True, random_state=seed)
     options: dict[str, Any] = {
-        "channels": images.shape[1],
-        "size": images.shape[2],
-        "convolutions": [(8, 3, 1), (16, 3, 1)],
-        "linear": [20, 2],
-    }
+        "channels": images.shape[1], "size": images.shape[2],
+        "convolutions": [(8, 3, 1), (16, 3, 1)], "linear": [20, 2],
+    }  # fmt: skip
     right = np.zeros(len(upper), dtype=bool)
     for train, test in split.split(strata, strata):
         model = build_model("pooled-conv-net", seed=seed, options=options)
         shown = images[train]
         mean, spread = shown.mean(), shown.std()
-        data = Dataset(
-            images=(shown - mean) / spread,
-            labels=torch.from_numpy(upper[train].astype(np.int64)),
-            name="ends", split="train", num_classes=2,
-        )  # fmt: skip
+        ends = torch.from_numpy(upper[train].astype(np.int64))
+        data = Dataset((shown - mean) / spread, ends, "ends", "train", 2)
         train_classifier(
             model, data, epochs=EPOCHS, lr=0.003, seed=seed, batch_size=32,
             progress=False,

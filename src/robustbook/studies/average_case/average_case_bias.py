@@ -135,14 +135,11 @@ def measure(
     run: Run[SurvivalSetting], setting: SurvivalSetting, model: str
 ) -> Survival:
     """How often the predictions of a network survive."""
+    fits = setting.fits if model in setting.fitted else 0
     return measure_survival(
-        run.model(model),
-        setting.data(),
-        sigmas=setting.sigmas,
-        draws=setting.draws,
-        fits=setting.fits if model in setting.fitted else 0,
-        seed=run.seed,
-    )
+        run.model(model), setting.data(), sigmas=setting.sigmas, draws=setting.draws,
+        fits=fits, seed=run.seed,
+    )  # fmt: skip
 
 
 def _of_model(

@@ -59,12 +59,10 @@ def _with_penalties(setting: EstimateSetting) -> tuple[EstimateSetting, ...]:
     """Some models and a CNN, and this CNN trained with penalties."""
     network = f"{setting.dataset}-cnn"
     family = EstimateSetting(
-        dataset=setting.dataset,
-        split=setting.split,
+        dataset=setting.dataset, split=setting.split, sigmas=setting.sigmas,
         models=tuple(f"{network}-grad{weight}-s0" for weight in PENALTIES),
-        sigmas=setting.sigmas,
         estimators=("taylor", "mmse_pairs"),
-    )
+    )  # fmt: skip
     return replace(setting, models=(*setting.models, f"{network}-s0")), family
 
 
@@ -138,10 +136,8 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
     """
     for setting, name in run.each_model():
         arrays = measure(run, setting, name)
-        keys = {
-            "dataset": setting.dataset, "model": name, "images": len(setting.data())
-        }  # fmt: skip
-        counts = _counts(setting, name)
+        images, counts = len(setting.data()), _counts(setting, name)
+        keys = {"dataset": setting.dataset, "model": name, "images": images}
         yield from under(keys, _of_model(setting, name, counts, arrays))
 
 
@@ -160,14 +156,12 @@ def measure(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> A
     }  # fmt: skip
     return cached_arrays(
         {
-            "device": str(resolve_device(run.device)),
-            "model": model_sum(model),
-            "images": data_sum(data),
-            "options": repr(options),
+            "device": str(resolve_device(run.device)), "model": model_sum(model),
+            "images": data_sum(data), "options": repr(options),
         },
         partial(estimated_arrays, model, data, **options),
         code=estimated_arrays.__module__,
-    )
+    )  # fmt: skip
 
 
 def _model(name: str, seed: int) -> nn.Module:
@@ -183,14 +177,12 @@ def _model(name: str, seed: int) -> nn.Module:
 
     weights = cached_arrays(
         {
-            "recipe": repr(_RECIPE),
-            "initial": model_sum(model),
-            "images": data_sum(data),
-            "seed": seed,
+            "recipe": repr(_RECIPE), "initial": model_sum(model),
+            "images": data_sum(data), "seed": seed,
         },
         fit,
         code=train_classifier.__module__,
-    )
+    )  # fmt: skip
     model.load_state_dict({key: torch.tensor(v) for key, v in weights.items()})
     return model.eval()
 
@@ -204,9 +196,8 @@ def _of_model(
     for place, sigma in enumerate(setting.sigmas):
         for estimator in setting.estimators:
             compared = _compare(arrays[estimator][place], truth[place], variance[place])
-            yield {
-                "what": "error", "sigma": sigma, "estimator": estimator, **compared
-            }  # fmt: skip
+            keys = {"what": "error", "sigma": sigma, "estimator": estimator}
+            yield {**keys, **compared}
         if not every:
             continue
         for estimator in ("monte_carlo", "taylor", "mmse"):
@@ -262,15 +253,12 @@ def _compare_cdfs(arrays: Arrays, place: int) -> Row:
     constant = np.ptp(normal) == 0 or np.ptp(printed) == 0
     # Images that the Taylor estimate calls safe: failure below one in a hundred.
     safe = normal > 0.99
-    failures = [
-        decimals(1 - values[safe].mean()) if safe.any() else None
-        for values in (normal, printed)
-    ]
-    return {
+    row = {
         "mean_abs": decimals(np.abs(printed - normal).mean()),
         "pearson": None if constant else decimals(np.corrcoef(normal, printed)[0, 1]),
         "scaled_mean_abs": decimals(np.abs(scaled - normal).mean()),
         "safe": int(safe.sum()),
-        "safe_failure": failures[0],
-        "safe_failure_mvs": failures[1],
     }
+    for name, values in (("safe_failure", normal), ("safe_failure_mvs", printed)):
+        row[name] = decimals(1 - values[safe].mean()) if safe.any() else None
+    return row

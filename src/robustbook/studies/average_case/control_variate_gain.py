@@ -26,11 +26,9 @@ from robustbook.studies.average_case._counts import (
 
 #: What computes all that the cache keeps: counts, and the estimates themselves.
 _CODE: Final = (
-    __name__,
-    counted_arrays.__module__,
-    control_variate.__module__,
+    __name__, counted_arrays.__module__, control_variate.__module__,
     monte_carlo.__module__,
-)
+)  # fmt: skip
 
 #: What rounding may take from an interval.
 TINY: Final = 1e-9
@@ -180,17 +178,12 @@ def _repeats(
 ) -> Iterator[Row]:
     """Errors and intervals of estimates that are repeated with fresh noise."""
     sigma, key = setting.focus, _key(model, data, setting.focus, seed)
-
-    def refer() -> Arrays:
-        return estimate_arrays(
-            control_variate(
-                model, data.images, sigma, samples=setting.reference,
-                points=4096, seed=seed + 1,
-            )
-        )  # fmt: skip
-
+    problem = model, data.images, sigma
+    counts = {"samples": setting.reference, "points": 4096}
     reference = cached_arrays(
-        {**key, "reference": setting.reference}, refer, code=_CODE
+        {**key, "reference": setting.reference},
+        lambda: estimate_arrays(control_variate(*problem, **counts, seed=seed + 1)),
+        code=_CODE,
     )
     truth, own = reference["probability"], reference["error"] ** 2
     # The reference is unbiased, not cut; what it estimates is in [0, 1].
@@ -198,16 +191,12 @@ def _repeats(
     for estimator, options in REPEATED.items():
         for samples in setting.budgets:
             ask = monte_carlo if estimator == "monte_carlo" else control_variate
-            estimate = partial(
-                ask, model, data.images, sigma, samples=samples, **options
-            )
+            estimate = partial(ask, *problem, samples=samples, **options)
             seeds = range(seed + 2, seed + 2 + setting.repeats)
             repeated: Configuration = {
-                "estimator": estimator,
-                "options": repr(options),
-                "samples": samples,
+                "estimator": estimator, "options": repr(options), "samples": samples,
                 "repeats": setting.repeats,
-            }
+            }  # fmt: skip
             estimates = cached_arrays(
                 {**key, **repeated},
                 partial(repeated_arrays, estimate, seeds),
@@ -228,10 +217,9 @@ def _repeats(
                 "ratio": decimals(ratio, 4), "ratio_se": decimals(ratio_se, 4),
             }  # fmt: skip
             yield {"what": "coverage", **shared, **_covered(estimates, known)}
-    biased = {("taylor", 0): taylor(model, data.images, sigma)}
+    biased = {("taylor", 0): taylor(*problem)}
     for count in setting.fits:
-        fit = mmse(model, data.images, sigma, samples=count, seed=seed)
-        biased["mmse", count] = fit
+        biased["mmse", count] = mmse(*problem, samples=count, seed=seed)
     for (estimator, count), result in biased.items():
         values = result.probability.cpu().numpy()[None]
         yield {

@@ -121,13 +121,10 @@ def _drawn(
     chosen = SETUPS[setup]
     # The second sample without a shift is the first one if digits are the same.
     tests = (chosen.tests[0], *chosen.tests)
+    environments = tests if split == "test" else chosen.validation["ID"]
+    other = digits == "other"
     return held_out_scenes(
-        chosen,
-        tests if split == "test" else chosen.validation["ID"],
-        split,
-        setting,
-        seed,
-        other_digits=digits == "other",
+        chosen, environments, split, setting, seed, other_digits=other
     )
 
 
@@ -140,12 +137,10 @@ def _evaluated(model: nn.Module, held: _HeldOut, digits: str) -> dict[str, Tenso
         for one in features[1:]
     ]
     return {
-        "first": logits[0],
-        "second": torch.stack(logits[1:]),
-        "cosine": torch.stack(cosine),
-        "labels": first.labels,
+        "first": logits[0], "second": torch.stack(logits[1:]),
+        "cosine": torch.stack(cosine), "labels": first.labels,
         "clusters": held.clusters[digits],
-    }
+    }  # fmt: skip
 
 
 def _in_parts(function: Any, model: nn.Module, data: Dataset) -> Tensor:

@@ -33,25 +33,17 @@ def training_pictures(
 ) -> list[Dataset]:
     """Images of the source domains, always the same for a setting and a seed."""
     scenes = draw_all(
-        setup.training,
-        shapes=setup.shapes,
-        source=setting.dataset,
-        count=setting.count,
-        seed=seed,
-    )
+        setup.training, shapes=setup.shapes, source=setting.dataset,
+        count=setting.count, seed=seed,
+    )  # fmt: skip
     return pictures(scenes, setting)
 
 
 def held_out_scenes(
-    setup: Setup,
-    environments: Sequence[Environment],
-    split: str,
-    setting: TrainingSetting,
-    seed: int,
-    *,
-    other_digits: bool = False,
+    setup: Setup, environments: Sequence[Environment], split: str,
+    setting: TrainingSetting, seed: int, *, other_digits: bool = False,
     most: int | None = None,
-) -> tuple[Scenes, ...]:
+) -> tuple[Scenes, ...]:  # fmt: skip
     """Scenes to validate or test on, which show the same digits in all environments.
 
     With other digits the first environment shares none with the others. Every digit is
@@ -60,14 +52,10 @@ def held_out_scenes(
     fewest = min(_count_digits(setting.dataset, split, shape) for shape in setup.shapes)
     count = len(setup.shapes) * setting.laps * (fewest // (1 + other_digits))
     return draw_all(
-        environments,
-        shapes=setup.shapes,
-        source=setting.dataset,
-        count=count if most is None else min(most, count),
-        split=split,
+        environments, shapes=setup.shapes, source=setting.dataset, split=split,
+        count=count if most is None else min(most, count), seed=seed,
         paired=[0] + [int(other_digits)] * (len(environments) - 1),
-        seed=seed,
-    )
+    )  # fmt: skip
 
 
 def _count_digits(source: str, split: str, shape: int) -> int:

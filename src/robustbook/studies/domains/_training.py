@@ -105,11 +105,9 @@ class Training:
             history, arrays = compute()
             return {"epochs": np.array(json.dumps(history.rows)), **arrays}
 
+        folder = self.checkpoint.parent
         arrays = cached_arrays(
-            self.configuration,
-            computed,
-            code=self.code,
-            directory=self.checkpoint.parent,
+            self.configuration, computed, code=self.code, directory=folder
         )
         return json.loads(str(arrays["epochs"])), arrays
 
@@ -118,22 +116,13 @@ class Training:
     ) -> tuple[nn.Module, History]:
         """Train, or go on where a training was stopped; options are what to measure."""
         setting = self.run.setting
-        shape = {
-            "width": setting.width, "num_classes": num_classes, "norm": setting.norm
-        }  # fmt: skip
+        shape = {"width": setting.width, "norm": setting.norm}
+        shape["num_classes"] = num_classes
         model = build_model("strided-cnn", seed=self.training_seed, options=shape)
         history = train_domains(
-            model,
-            self.learner,
-            domains,
-            epochs=setting.epochs,
-            lr=setting.lr,
-            batch_size=setting.batch_size,
-            seed=self.training_seed,
-            checkpoint=self.checkpoint,
-            device=self.run.device,
-            precision=setting.precision,
-            progress=False,
-            **options,
-        )
+            model, self.learner, domains, epochs=setting.epochs, lr=setting.lr,
+            batch_size=setting.batch_size, seed=self.training_seed,
+            checkpoint=self.checkpoint, device=self.run.device,
+            precision=setting.precision, progress=False, **options,
+        )  # fmt: skip
         return model, history

@@ -144,16 +144,13 @@ def _survival(
         block = data.subset(slice(start, start + _BLOCK))
         arrays = cached_arrays(
             {
-                "estimate": estimate.__name__,
-                "model": model_sum(model),
-                "data": data_sum(block),
-                "sigma": sigma,
-                "samples": samples,
+                "estimate": estimate.__name__, "model": model_sum(model),
+                "data": data_sum(block), "sigma": sigma, "samples": samples,
                 "seed": seed,
             },
             partial(estimate, model, block.images, sigma, samples, seed),
             code=estimate.__module__,
-        )
+        )  # fmt: skip
         parts.append(arrays)
     return {
         name: torch.from_numpy(np.concatenate([part[name] for part in parts]))
