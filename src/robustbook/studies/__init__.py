@@ -2,7 +2,7 @@
 
 ``python -m robustbook.studies NAME`` runs one and writes ``data/results/NAME.json``
 with its provenance; :func:`results_for` is what chapters call. A new study is a module
-with ``SETTINGS`` and ``rows``, and a line in :data:`STUDIES`.
+with ``SETTINGS`` and ``rows``, and a name in :data:`STUDIES`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,19 @@ from robustbook.studies.results import Results, read_results
 
 __all__ = ["STUDIES", "Study", "results_for", "run_study"]
 
+
+def _in(folder: str, *names: str) -> list[Study]:
+    return [Study(name, f"{folder}{name}") for name in names]
+
+
 _ALL: Final = (
-    Study("agreement_speed", "agreement_speed"),
-    Study("pseudo_agreement", "adversarial.pseudo_agreement"),
-    Study("adversarial_groups", "adversarial.adversarial_groups"),
-    Study("adversarial_sweep", "adversarial.adversarial_sweep"),
-    Study("attack_convergence", "adversarial.attack_convergence"),
-    Study("attack_examples", "adversarial.attack_examples"),
-    Study("boundary", "adversarial.boundary"),
-    Study("noise", "adversarial.noise"),
-    Study("imagenet", "adversarial.imagenet"),
-    Study("norm_quantiles", "adversarial.norm_quantiles"),
-    Study("paired_differences", "adversarial.paired_differences"),
-    Study("rank_stability", "adversarial.rank_stability"),
-    Study("text_edits", "adversarial.text_edits"),
-    Study("reviews", "adversarial.reviews"),
+    *_in("", "agreement_speed"),
+    *_in(
+        "adversarial.", "pseudo_agreement", "adversarial_groups", "adversarial_sweep",
+        "attack_convergence", "attack_examples", "boundary", "noise", "imagenet",
+        "norm_quantiles", "paired_differences", "rank_stability", "text_edits",
+        "reviews",
+    ),
     Study(
         "stronger_sweep", "adversarial.adversarial_sweep",
         {"kinds": ("fmn", "fab", "apgd-ce", "apgd-dlr")},
@@ -44,30 +42,22 @@ _ALL: Final = (
         "mnist_rank_stability", "adversarial.rank_stability",
         {"bootstraps": 50}, ("quick", "mnist"),
     ),
-    Study("domain_bias", "domains.domain_bias"),
-    Study("domain_learners", "domains.domain_learners"),
-    Study("domain_selection", "domains.domain_selection"),
+    *_in("domains.", "domain_bias", "domain_learners", "domain_selection"),
     Study(
         "domain_shortcuts", "domains.domain_selection",
         {"shortcuts": True}, ("quick shortcuts", "full shortcuts"),
     ),
-    Study("photographs", "domains.photographs"),
-    Study("average_case_bias", "average_case.average_case_bias"),
-    Study("average_case_errors", "average_case.average_case_errors"),
-    Study("average_case_speed", "average_case.average_case_speed"),
-    Study("control_variate_gain", "average_case.control_variate_gain"),
-    Study("defended", "margins.defended"),
-    Study("margin_accuracy", "margins.margin_accuracy"),
-    Study("margin_consistency", "margins.margin_consistency"),
-    Study("margin_convergence", "margins.margin_convergence"),
-    Study("margin_pseudo", "margins.margin_pseudo"),
-    Study("margin_samples", "margins.margin_samples"),
-    Study("three_lenses", "lenses.three_lenses"),
-    Study("people", "people"),
-    Study("pairing", "pairing"),
-    Study("pairing_heads", "pairing_heads"),
-    Study("choosing", "choosing"),
-    Study("cost_model", "cost_model"),
+    *_in("domains.", "photographs"),
+    *_in(
+        "average_case.", "average_case_bias", "average_case_errors",
+        "average_case_speed", "control_variate_gain",
+    ),
+    *_in(
+        "margins.", "defended", "margin_accuracy", "margin_consistency", "margin_convergence",
+        "margin_pseudo", "margin_samples",
+    ),
+    *_in("lenses.", "three_lenses"),
+    *_in("", "people", "pairing", "pairing_heads", "choosing", "cost_model"),
 )  # fmt: skip
 
 #: Studies by name.

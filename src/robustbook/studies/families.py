@@ -77,14 +77,11 @@ def over_families(
             f"networks must be of at least 2 designs, got {len(groups)}; add others"
         )
     value, size, g = float(statistic(networks)), len(networks), len(groups)
-    without = np.array(
-        [
-            statistic(
-                [n for n, own in zip(networks, members, strict=True) if own != group]
-            )
-            for group in groups
-        ]
-    )
+    others = [
+        [n for n, own in zip(networks, members, strict=True) if own != group]
+        for group in groups
+    ]
+    without = np.array([statistic(some) for some in others])
     h = size / np.array([members.count(group) for group in groups])
     pseudo = h * value - (h - 1) * without
     center = g * value - ((1 - 1 / h) * without).sum()

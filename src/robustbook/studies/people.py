@@ -271,15 +271,11 @@ def _robust_rows(
     size = len(next(iter(measured.values()))["labels"].sums)
     weights = random.multinomial(size, [1 / size] * size, size=draws).astype(float)
     weights = np.vstack([np.ones(size), weights])
-    values = {
-        measure: np.array(
-            [
-                weights @ one[measure].sums / (weights @ one[measure].counts)
-                for one in measured.values()
-            ]
-        )
-        for measure in MEASURES
-    }
+    values: dict[str, Values] = {}
+    for measure in MEASURES:
+        several = [one[measure] for one in measured.values()]
+        means = [weights @ one.sums / (weights @ one.counts) for one in several]
+        values[measure] = np.array(means)
     treated = np.array(list(robust.values()))
     level = values["labels"][:, 0]
     both = [level[treated == kind] for kind in (True, False)]
@@ -287,14 +283,11 @@ def _robust_rows(
     for overlapping in (False, True):
         taken = level <= (reach if overlapping else np.inf)
         for measure in MEASURES[1:]:
-            gaps = np.array(
-                [
-                    matched_difference(one[taken], of_labels[taken], treated[taken])
-                    for one, of_labels in zip(
-                        values[measure].T, values["labels"].T, strict=True
-                    )
-                ]
-            )
+            pairs = zip(values[measure].T, values["labels"].T, strict=True)
+            gaps = np.array([
+                matched_difference(one[taken], of_labels[taken], treated[taken])
+                for one, of_labels in pairs
+            ])  # fmt: skip
             yield {
                 "what": "robust", "measure": measure, "overlapping": overlapping,
                 "networks": int(taken.sum()),

@@ -31,27 +31,8 @@ from robustbook.training._recipes import (
 from robustbook.training._train import Measure, train_classifier, train_domains
 
 __all__ = [
-    "DEFENSES",
-    "ERM",
-    "GRADIENT_PENALTIES",
-    "IRM",
-    "LISA",
-    "RECIPES",
-    "AttackedView",
-    "History",
-    "Learner",
-    "LongTraining",
-    "Loss",
-    "Measure",
-    "OtherDomain",
-    "Pairing",
-    "Recipe",
-    "add_gaussian_noise",
-    "adversarial_loss",
-    "cross_entropy_loss",
-    "defense",
-    "gradient_norm_loss",
-    "irm_penalty",
-    "train_classifier",
-    "train_domains",
-]
+    "DEFENSES", "ERM", "GRADIENT_PENALTIES", "IRM", "LISA", "RECIPES", "AttackedView",
+    "History", "Learner", "LongTraining", "Loss", "Measure", "OtherDomain", "Pairing",
+    "Recipe", "add_gaussian_noise", "adversarial_loss", "cross_entropy_loss", "defense",
+    "gradient_norm_loss", "irm_penalty", "train_classifier", "train_domains",
+]  # fmt: skip

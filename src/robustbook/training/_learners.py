@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._checks.arguments import (
@@ -17,7 +17,7 @@ from robustbook._checks.arguments import (
     check_fraction,
     check_non_negative,
     check_positive,
-)
+)  # fmt: skip
 
 
 class Learner(Protocol):
@@ -28,14 +28,9 @@ class Learner(Protocol):
         """What the learner is called in tables."""
 
     def loss(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor,
-        *,
-        epoch: int,
-        generator: torch.Generator,
-    ) -> tuple[Tensor, Tensor]:
+        self, model: nn.Module, images: Tensor, labels: Tensor, *, epoch: int,
+        generator: Generator,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return the loss, and the mean cross-entropy without what is added to it.
 
         `images` (D, n, C, H, W) and `labels` (D, n) are n samples from each of D
@@ -147,14 +142,9 @@ class LISA:
         check_choice("mix", self.mix, ("mixup", "cutmix"))
 
     def loss(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor,
-        *,
-        generator: torch.Generator,
+        self, model: nn.Module, images: Tensor, labels: Tensor, *, generator: Generator,
         **_: Any,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return the cross-entropy on mixed images, twice; see :class:`Learner`."""
         across = float(torch.rand((), generator=generator)) < self.across_domains
         partner = partners(labels.cpu(), across, generator).to(labels.device)
@@ -174,7 +164,7 @@ class LISA:
 
 
 def _cutmix(
-    first: Tensor, second: Tensor, weight: float, generator: torch.Generator
+    first: Tensor, second: Tensor, weight: float, generator: Generator
 ) -> tuple[Tensor, float]:
     """Paste a rectangle, and say which share of the first images is left."""
     height, width = first.shape[-2:]
@@ -218,7 +208,7 @@ def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
     return (expected - own).mean().square()
 
 
-def partners(labels: Tensor, across: bool, generator: torch.Generator) -> Tensor:
+def partners(labels: Tensor, across: bool, generator: Generator) -> Tensor:
     """For each of (D, n) samples one to mix with, (D n,); itself if there is none."""
     domain = torch.arange(len(labels))[:, None].expand(labels.shape).flatten()
     label = labels.flatten()

@@ -20,17 +20,10 @@ from tqdm import tqdm
 from robustbook._checks.arguments import check_count
 from robustbook._store.sums import code_sum, tensors_sum
 from robustbook.datasets import Dataset
+from robustbook.training import _resume
 from robustbook.training._learners import Learner
 from robustbook.training._losses import Loss
-from robustbook.training._resume import (
-    HISTORY,
-    check_place,
-    code_of,
-    described,
-    differences,
-    read_state,
-    write_state,
-)
+from robustbook.training._resume import HISTORY, code_of, described, write_state
 
 #: Batches of an epoch, images (D, n, C, H, W) and labels (D, n) of D domains, in an
 #: order that a CPU generator draws.
@@ -217,7 +210,7 @@ class Loop:
         began = time.monotonic()
         path = None if checkpoint is None else Path(checkpoint)
         if path is not None:
-            check_place(path)
+            _resume.check_place(path)
             self._initial = tensors_sum(self.model.state_dict())
             if path.is_file():
                 self._restore(path)
@@ -333,27 +326,17 @@ class Loop:
         # With all its options: momentum, decay.
         plain = {k: v for k, v in self.optimizer.defaults.items() if k != "lr"}
         functions = {**self.watch, **self.identity}
+        weights = self.model.state_dict().items()
+        shapes = [f"{name} {tuple(value.shape)}" for name, value in weights]
+        parts = self.model, self.objective, self.scores, *functions.values()
         return {
-            "learner": described(self.objective),
-            "lr": max(self.rates),
-            "seed": self.seed,
+            "learner": described(self.objective), "lr": max(self.rates),
+            "seed": self.seed, "autocast": self.autocast, "averaging": self.averaging,
             "optimizer": f"{type(self.optimizer).__name__}({plain})",
-            "autocast": self.autocast,
-            "averaging": self.averaging,
-            "keep": list(self.keep),
-            "watch": described(self.watch),
-            "model": [
-                code_sum(self.model),
-                *(
-                    f"{name} {tuple(value.shape)}"
-                    for name, value in self.model.state_dict().items()
-                ),
-            ],
-            **described(self.identity),
-            "code": code_of(
-                self.model, self.objective, self.scores, *functions.values()
-            ),
-        }
+            "keep": list(self.keep), "watch": described(self.watch),
+            "model": [code_sum(self.model), *shapes],
+            **described(self.identity), "code": code_of(*parts),
+        }  # fmt: skip
 
     def _used_rates(self, epochs: int) -> str:
         used = self.rates[: epochs * self._steps]
@@ -376,8 +359,8 @@ class Loop:
 
     def _restore(self, path: Path) -> None:
         """Go on from a file, or say why not before anything is changed."""
-        state = read_state(path)
-        differing = differences(state, self._identity)
+        state = _resume.read_state(path)
+        differing = _resume.differences(state, self._identity)
         # More or fewer epochs are the same training as long as their rates are.
         if not differing and state["rates"] != self._used_rates(len(state["rows"])):
             differing = ["epochs"]

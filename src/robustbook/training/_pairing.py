@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._checks.arguments import (
@@ -43,12 +43,10 @@ def _jensen_shannon(logits: Tensor, shifted: Tensor) -> Tensor:
 #: What a pair of logits (n, K) costs: mean over the samples, in squares or in nats.
 PENALTIES: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = MappingProxyType(
     {
-        "logits": _squared_difference,
-        "kl": _kl,
-        "js": _jensen_shannon,
+        "logits": _squared_difference, "kl": _kl, "js": _jensen_shannon,
         "agreement": agreement_loss,
     }
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,7 @@ class AttackedView:
         attacked_images(eps=self.eps, steps=self.steps)  # which checks them
 
     def __call__(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor,
-        generator: torch.Generator,
+        self, model: nn.Module, images: Tensor, labels: Tensor, generator: Generator
     ) -> Tensor:
         """Attack images (D, n, C, H, W)."""
         flat, target = images.flatten(0, 1), labels.flatten()
@@ -110,11 +104,7 @@ class OtherDomain:
     """
 
     def __call__(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor,
-        generator: torch.Generator,
+        self, model: nn.Module, images: Tensor, labels: Tensor, generator: Generator
     ) -> Tensor:
         """Exchange images (D, n, ...) of one class between domains."""
         partner = partners(labels.cpu(), True, generator).to(labels.device)
@@ -190,14 +180,9 @@ class Pairing:
         return self.penalty
 
     def loss(
-        self,
-        model: nn.Module,
-        images: Tensor,
-        labels: Tensor,
-        *,
-        epoch: int,
-        generator: torch.Generator,
-    ) -> tuple[Tensor, Tensor]:
+        self, model: nn.Module, images: Tensor, labels: Tensor, *, epoch: int,
+        generator: Generator,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return the loss, and the cross-entropy in it; see :class:`Learner`."""
         if self.shift is None:
             other = add_gaussian_noise(images, self.noise_std, generator=generator)
@@ -206,11 +191,8 @@ class Pairing:
         both = torch.cat([images, other]).flatten(0, 1)
         logits, shifted = model(both).float().chunk(2)
         classes = labels.flatten()
-        risk = torch.lerp(
-            F.cross_entropy(logits, classes),
-            F.cross_entropy(shifted, classes),
-            self.share,
-        )
+        risks = (F.cross_entropy(side, classes) for side in (logits, shifted))
+        risk = torch.lerp(*risks, self.share)
         if self.weight == 0.0:
             return risk, risk
         if self.penalty == "agreement" and self.memory > 0.0:
@@ -221,7 +203,7 @@ class Pairing:
         return risk + self.weight * penalty, risk
 
     def _beta(
-        self, logits: Tensor, shifted: Tensor, epoch: int, generator: torch.Generator
+        self, logits: Tensor, shifted: Tensor, epoch: int, generator: Generator
     ) -> float:
         """The running β of the batches before; this one's if there is none."""
         running = self._running
@@ -233,7 +215,6 @@ class Pairing:
         before = running.get("log beta")
         if 0.0 < own < math.inf:
             share = 1.0 if before is None else 1.0 - self.memory
-            running["log beta"] = share * math.log(own) + (1.0 - share) * (
-                before or 0.0
-            )
+            kept = (1.0 - share) * (before or 0.0)
+            running["log beta"] = share * math.log(own) + kept
         return own if before is None else math.exp(before)

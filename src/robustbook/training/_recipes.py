@@ -159,16 +159,10 @@ RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
     "cifar10": _family(_COLOR),
     "cifar10-adversarial": (
         Recipe(
-            "cifar10-preact-adv",
-            "preact-resnet",
-            epochs=32,
-            lr=0.1,
-            adversarial_eps=10 / 255,
-            adversarial_steps=2,
-            batch_size=128,
+            "cifar10-preact-adv", "preact-resnet", epochs=32, lr=0.1, batch_size=128,
+            adversarial_eps=10 / 255, adversarial_steps=2,
             options=(("widths", [48, 96, 128]), ("blocks", [1, 1, 1])),
-            long=LongTraining(step_size=7 / 255),
-            seeds=1,
+            long=LongTraining(step_size=7 / 255), seeds=1,
         ),
     ),
-}
+}  # fmt: skip

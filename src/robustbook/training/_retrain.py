@@ -67,26 +67,18 @@ def retrain(
             run = f"{recipe.model}-s{seed}"
             model = build_model(recipe.arch, seed=seed, options=dict(recipe.options))
             losses = train_recipe(
-                recipe if epochs is None else replace(recipe, epochs=epochs),
-                model,
-                train,
-                seed=seed,
-                checkpoint=_resume_file(folder, run),
+                recipe if epochs is None else replace(recipe, epochs=epochs), model,
+                train, seed=seed, checkpoint=_resume_file(folder, run),
                 progress=progress,
-            )
+            )  # fmt: skip
             test_accuracy = accuracy(logits_of(model, test.images), test.labels)
             description = {
-                "model": recipe.model,
-                "arch": recipe.arch,
-                "options": dict(recipe.options),
-                "dataset": dataset,
-                "seed": seed,
-                "recipe": recipe.described(),
-                "command": command,
+                "model": recipe.model, "arch": recipe.arch,
+                "options": dict(recipe.options), "dataset": dataset, "seed": seed,
+                "recipe": recipe.described(), "command": command,
                 "train_loss": round(losses[-1], 6),
-                "test_accuracy": round(test_accuracy, 6),
-                "versions": versions,
-            }
+                "test_accuracy": round(test_accuracy, 6), "versions": versions,
+            }  # fmt: skip
             trained[run] = model, description
             if progress:
                 print(f"{run}: test accuracy {test_accuracy:.4f}")
@@ -126,10 +118,9 @@ def _resume_file(folder: Path, run: str) -> Path:
 
 
 def _written(
-    folder: Path,
-    trained: dict[str, tuple[nn.Module, dict[str, Any]]],
+    folder: Path, trained: dict[str, tuple[nn.Module, dict[str, Any]]],
     entries: dict[str, dict[str, Any]],
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """Write the models and the registry, which is moved to its place last."""
     # Beside what they replace: an interrupted writing must not leave new weights
     # under old sums.
@@ -164,17 +155,10 @@ def train_recipe(
         history = loop.run(checkpoint=checkpoint, progress=progress)
         return [row["loss"] for row in history.rows]
     return train_classifier(
-        model,
-        data,
-        epochs=recipe.epochs,
-        lr=recipe.lr,
-        seed=seed,
-        noise_std=recipe.noise_std,
-        loss=recipe.loss,
-        batch_size=recipe.batch_size,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
+        model, data, epochs=recipe.epochs, lr=recipe.lr, seed=seed,
+        noise_std=recipe.noise_std, loss=recipe.loss, batch_size=recipe.batch_size,
+        checkpoint=checkpoint, progress=progress,
+    )  # fmt: skip
 
 
 def _long_loop(recipe: Recipe, model: nn.Module, data: Dataset, seed: int) -> Loop:
@@ -195,16 +179,11 @@ def _long_loop(recipe: Recipe, model: nn.Module, data: Dataset, seed: int) -> Lo
         objective=recipe.loss,
         batches=shuffled_batches(source, recipe.batch_size, change=change),
         optimizer=torch.optim.SGD(
-            model.parameters(),
-            lr=recipe.lr,
-            momentum=options.momentum,
-            weight_decay=options.weight_decay,
-            nesterov=True,
+            model.parameters(), lr=recipe.lr, momentum=options.momentum,
+            weight_decay=options.weight_decay, nesterov=True,
         ),
         rates=trapezoid(
-            recipe.lr,
-            steps,
-            rise=max(1, round(options.warm_up * batches)),
+            recipe.lr, steps, rise=max(1, round(options.warm_up * batches)),
             fall=max(1, round(options.cool_down * steps)),
         ),
         epochs=recipe.epochs,
@@ -214,7 +193,7 @@ def _long_loop(recipe: Recipe, model: nn.Module, data: Dataset, seed: int) -> Lo
         autocast=True,
         averaging=options.averaging,
         scores=_robustness(held_out, recipe.adversarial_eps) if held_out else None,
-    )
+    )  # fmt: skip
 
 
 def _augmented(images: Tensor, *, padding: int, generator: torch.Generator) -> Tensor:
@@ -231,9 +210,8 @@ def _robustness(data: Dataset, eps: float) -> Scores:
 
         images, labels = data.images, data.labels
         attacked = pgd(model, images, labels, eps=eps, steps=10, progress=False)
-        return {
-            "held out/accuracy": accuracy(logits_of(model, images), labels),
-            "held out/robust": attacked.robust_accuracy(),
-        }, {}
+        clean = accuracy(logits_of(model, images), labels)
+        robust = attacked.robust_accuracy()
+        return {"held out/accuracy": clean, "held out/robust": robust}, {}
 
     return scores

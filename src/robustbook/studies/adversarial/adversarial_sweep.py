@@ -58,12 +58,11 @@ def _over_ratios(
     norms = pair.norms if attack.unbounded else None
     for ratio in RATIOS:
         several = norms is None and 0 < ratio < 1
+        logits = pair.logits, pair.shifted_logits
         orders = [
-            _at_ratio(pair, shift_by_ratio(
-                pair.logits, pair.shifted_logits, ratio, norms=norms, seed=seed + k
-            ))
+            _at_ratio(pair, shift_by_ratio(*logits, ratio, norms=norms, seed=seed + k))
             for k in range(most if several else 1)
-        ]  # fmt: skip
+        ]
         row = {key: fmean(order[key] for order in orders) for key in orders[0]}
         row["beta"] = orders[0]["beta"]
         yield {

@@ -83,11 +83,10 @@ def _model_row(model: LensedModel, eps: float) -> Row:
     for shift in ("adversarial", "noise"):
         agreement = model.agreements[shift]
         row |= {
-            f"pa_{shift}": agreement.pa,
-            f"pa_{shift}_se": agreement.standard_error,
+            f"pa_{shift}": agreement.pa, f"pa_{shift}_se": agreement.standard_error,
             f"hard_{shift}": agreement.hard_part,
             f"mismatch_{shift}": agreement.mismatch,
-        }
+        }  # fmt: skip
     for name, each in (
         ("kept_domain", model.survived().double() / len(CORRUPTIONS)),
         ("pa_domain", model.domain()),
@@ -166,10 +165,8 @@ def _costs(name: str, setting: LensSetting, seed: int) -> Iterator[Row]:
     )
 
     def attacked() -> None:
-        result = pgd(
-            counted, images, eps=setting.eps, steps=setting.attack_steps, seed=seed,
-            progress=False,
-        )  # fmt: skip
+        how: Any = {"eps": setting.eps, "steps": setting.attack_steps, "seed": seed}
+        result = pgd(counted, images, **how, progress=False)
         logits_of(counted, result.adversarial)
 
     def corrupted() -> None:
@@ -196,6 +193,5 @@ def _costs(name: str, setting: LensSetting, seed: int) -> Iterator[Row]:
         if lens == "average_case_mmse":
             # The gradients of all classes pass the logits at once.
             backward = float(result.calls.double().mean()) - forward
-        yield {
-            "what": "cost", "measure": lens, "forward": forward, "backward": backward
-        }  # fmt: skip
+        passes_of = {"forward": forward, "backward": backward}
+        yield {"what": "cost", "measure": lens, **passes_of}

@@ -83,19 +83,15 @@ def searched_arrays(
     bounds, adversarial = measure_bounds(model, data.images, recipe, seed=seed)
     near = features_of(model, adversarial)
     shifts = (near - features_of(model, data.images)).double().norm(dim=1)
-    arrays = {
-        "logits": logits_of(model, data.images),
-        "bounds": bounds,
-        "feature_shifts": shifts,
-    }
+    logits = logits_of(model, data.images)
+    arrays = {"logits": logits, "bounds": bounds, "feature_shifts": shifts}
     return {key: value.detach().cpu().numpy() for key, value in arrays.items()}
 
 
 def first_order_arrays(model: nn.Module, data: Dataset) -> Arrays:
     """Logit margins over the 1-norms of their gradients."""
+    nearest = {"gradient_margins": False, "first_order_margins": True}
     return {
-        name: gradient_normalized_margin(model, data.images, nearest=nearest).numpy()
-        for name, nearest in (
-            ("gradient_margins", False), ("first_order_margins", True)
-        )
-    }  # fmt: skip
+        name: gradient_normalized_margin(model, data.images, nearest=kind).numpy()
+        for name, kind in nearest.items()
+    }

@@ -77,12 +77,10 @@ def detections(values: Tensor, bounds: Tensor, setting: MarginSetting) -> Iterat
     """How well a score detects brittle decisions at every bound of a setting."""
     for eps in setting.eps:
         yield {
-            "what": "detection",
-            "eps": eps,
-            "usual": eps == setting.focus,
+            "what": "detection", "eps": eps, "usual": eps == setting.focus,
             "brittle": float((bounds <= eps).double().mean()),
             **detection_row(values, bounds, eps),
-        }
+        }  # fmt: skip
 
 
 def difference_row(difference: float, error: float) -> Row:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -24,8 +24,6 @@ from robustbook.studies.margins.measured import (
     scores_of,
 )
 from robustbook.studies.margins.settings import MarginSetting
-
-__all__ = ["SETTINGS", "rows", "units"]
 
 #: What is not a method: the plain network that every training starts from.
 PLAIN: Final = "plain"
@@ -113,15 +111,15 @@ def rows(run: Run[DefendedSetting]) -> Iterator[Row]:
         for method in run.each((PLAIN, *setting.methods)):
             own: list[Row] = []
             for number, start in enumerate(setting.models):
-                measured = _measured(run, setting, method, start)
+                measured = measure(run, setting, method, start)
                 one = [*_of_network(measured, setting)]
                 yield from under({**keys, "method": method, "seed": number}, one)
                 own += one
                 first.setdefault(method, one)
             yield {"what": "method", **keys, "method": method, **_mean(own, setting)}
         weak, start = _weakest(first), [*setting.models][-1]
-        test = _measured(run, setting, weak, start)
-        train = _measured(run, setting, weak, start, training=True)
+        test = measure(run, setting, weak, start)
+        train = measure(run, setting, weak, start, training=True)
         for row in learned_rows(train, test, setting, setting.learning, run.seed):
             what = {"method": "learned", "detection": "learned detection"}[row["what"]]
             yield {**row, "what": what, **keys, "score": row["method"], "method": weak}
@@ -145,14 +143,11 @@ def _network(
     return trained(start, how, data, setting.budget, seed=seed)
 
 
-def _measured(
-    run: Run[DefendedSetting],
-    setting: DefendedSetting,
-    method: str,
-    start: str,
-    *,
+def measure(
+    run: Run[DefendedSetting], setting: DefendedSetting, method: str, start: str, *,
     training: bool = False,
-) -> MeasuredMargins:
+) -> MeasuredMargins:  # fmt: skip
+    """Margins of a network, which is trained before."""
     model = _network(run, setting, method, start)
     data, (recipe, _) = setting.images_of(start), setting.models[start]
     if training:
@@ -160,12 +155,11 @@ def _measured(
     return margins_of(model, data, recipe, seed=run.seed, device=run.device)
 
 
-def units(run: Run[DefendedSetting]) -> Iterator[Callable[[], object]]:
-    """Calls that leave the margins of each network in the cache, and so the network."""
+def jobs(run: Run[DefendedSetting]) -> Iterator[tuple[DefendedSetting, str, str]]:
+    """Each method from each start."""
     for setting in run.settings:
-        for method in (PLAIN, *setting.methods):
-            for start in setting.models:
-                yield partial(_measured, run, setting, method, start)
+        for method, start in product((PLAIN, *setting.methods), setting.models):
+            yield setting, method, start
 
 
 def _of_network(measured: MeasuredMargins, setting: DefendedSetting) -> Iterator[Row]:

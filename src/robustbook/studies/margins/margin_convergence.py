@@ -86,11 +86,8 @@ def _compared(
     bounds_by = {}
     for search, measure in searches.items():
         options = asdict(recipe) if search == "recipe" else {}
-        arrays = cached_arrays(
-            {**key, "search": search, **options},
-            partial(_arrays, measure),
-            code=__name__,
-        )
+        searched = {**key, "search": search, **options}
+        arrays = cached_arrays(searched, partial(_arrays, measure), code=__name__)
         bounds_by[search] = torch.from_numpy(arrays["bounds"])
     logits = logits_of(model, images)
     best = torch.stack(list(bounds_by.values())).amin(dim=0)
@@ -133,10 +130,8 @@ def linear_margins(model: nn.Module, images: Tensor) -> Tensor:
     for _ in range(60):
         middle = (low + high) / 2
         reached = (steps.abs() * rooms.minimum(middle[..., None])).sum(dim=2) >= gaps
-        low, high = (
-            torch.where(reached, low, middle),
-            torch.where(reached, middle, high),
-        )
+        low = torch.where(reached, low, middle)
+        high = torch.where(reached, middle, high)
     reachable = (steps.abs() * rooms).sum(dim=2) >= gaps
     distances = torch.where(reachable, high, torch.inf)
     return distances.scatter(1, predicted[:, None], torch.inf).amin(dim=1)

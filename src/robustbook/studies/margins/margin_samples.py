@@ -36,12 +36,10 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
         predicted = measured.logits.argmax(dim=1)
         for index in np.sort(chosen).tolist():
             yield {
-                "dataset": setting.dataset,
-                "model": model,
-                "index": index,
+                "dataset": setting.dataset, "model": model, "index": index,
                 "label": int(measured.labels[index]),
                 "predicted": int(predicted[index]),
                 "input_margin": significant(measured.bounds[index]),
                 **{name: significant(one[index]) for name, one in scores.items()},
                 "feature_distance": significant(measured.feature_shifts[index]),
-            }
+            }  # fmt: skip

@@ -22,7 +22,7 @@ from robustbook.studies.margins._search import (
     first_order_arrays,
     measure_bounds,
     searched_arrays,
-)
+)  # fmt: skip
 from robustbook.studies.margins.settings import MarginSetting
 
 __all__ = [
@@ -94,17 +94,14 @@ def margins_of(
     for start in range(0, len(data), _BLOCK):
         block = data.subset(slice(start, start + _BLOCK))
         blocks.append(_of_block(model, block, recipe, seed))
-    weights, bias = linear_head(model)
+    weights, bias = (part.cpu() for part in linear_head(model))
+    features = features_of(model.cpu(), data.images)
     joined = {
         key: torch.from_numpy(np.concatenate([block[key] for block in blocks]))
         for key in blocks[0]
     }
     return MeasuredMargins(
-        features=features_of(model.cpu(), data.images),
-        labels=data.labels,
-        weights=weights.cpu(),
-        bias=bias.cpu(),
-        **joined,
+        features=features, labels=data.labels, weights=weights, bias=bias, **joined
     )
 
 
