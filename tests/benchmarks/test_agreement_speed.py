@@ -12,16 +12,9 @@ import pytest
 
 from robustbook.agreement import adam_agreement, posterior_agreement
 from robustbook.studies import STUDIES
+from robustbook.studies import agreement_speed as study
 from robustbook.studies._run import one_thread
-from robustbook.studies.agreement_speed import (
-    MEASURED_EPOCHS,
-    PAPER_BATCH,
-    PAPER_EPOCHS,
-    adam_row,
-    exact_row,
-    ordinary_problem,
-    papers_row,
-)
+from robustbook.studies.agreement_speed import ordinary_problem
 
 
 @pytest.fixture
@@ -33,31 +26,25 @@ def timed(benchmark) -> Iterator[bool]:
 
 def test_exact_against_the_papers_procedure(timed, benchmark, capsys):
     samples = 10_000 if timed else 1000
-    benchmark(posterior_agreement, *ordinary_problem(samples, 10))
-    exact = exact_row(samples, 10, repeat=30 if timed else 1)
+    pair = ordinary_problem(samples, 10)
+    benchmark(posterior_agreement, *pair)
+    exact = study.exact(pair, repeat=30 if timed else 1)
     assert exact["gap"] <= 1e-9
     assert exact["evaluations"] <= 40
-    full = adam_row(
-        samples, 10, epochs=500, measured=500 if timed else 5, batch_size=None
-    )
-    batches = adam_row(
-        samples,
-        10,
-        epochs=PAPER_EPOCHS,
-        measured=MEASURED_EPOCHS if timed else 1,
-        batch_size=PAPER_BATCH,
-    )
+    batched = {"measured": 5 if timed else 1}
+    rows = {
+        "full batch": study.adam(pair, measured=500 if timed else 5),
+        "batches": study.adam(pair, **batched, batch_size=study.PAPER_BATCH),
+        "papers": study.papers(pair, **batched),
+    }
     with capsys.disabled():
         print(
             f"\nN={samples}, K=10: exact {exact['seconds'] * 1e3:.1f} ms, "
             f"{exact['evaluations']} evaluations, gap {exact['gap']:.1e}"
         )
-        papers = papers_row(
-            samples, 10, epochs=PAPER_EPOCHS, measured=MEASURED_EPOCHS if timed else 1
-        )
-        for row in (full, batches, papers):
+        for what, row in rows.items():
             print(
-                f"  {row['what']}, {row['epochs']} epochs (extrapolated from "
+                f"  {what}, {row['epochs']} epochs (extrapolated from "
                 f"{row['measured_epochs']}): {row['seconds']:.2f} s, "
                 f"{row['seconds'] / exact['seconds']:.0f} times as long"
             )
@@ -66,9 +53,8 @@ def test_exact_against_the_papers_procedure(timed, benchmark, capsys):
 @pytest.mark.slow
 def test_a_thousand_classes(timed, benchmark, capsys):
     samples = 50_000 if timed else 500
-    row = benchmark.pedantic(
-        exact_row, args=(samples, 1000), kwargs={"repeat": 1}, rounds=1
-    )
+    pair = ordinary_problem(samples, 1000)
+    row = benchmark.pedantic(study.exact, args=(pair, 1), rounds=1)
     assert row["gap"] <= 1e-9
     with capsys.disabled():
         print(

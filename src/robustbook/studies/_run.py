@@ -146,6 +146,15 @@ def png(image: Tensor) -> str:
     return base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
+def small_network(features: int, classes: int, *, hidden: int, seed: int) -> nn.Module:
+    """Features to logits, with or without a hidden layer; from a seed of its own."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = [nn.Linear(features, hidden), nn.ReLU()] if hidden else []
+        last = nn.Linear(hidden or features, classes)
+        return nn.Sequential(nn.Flatten(), *layers, last)
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Time on a single thread: small steps gain nothing from more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import torch
@@ -18,10 +19,12 @@ from robustbook.studies._run import Row, Run, Setting, one_thread
 #: Epochs of the papers' procedure, which takes batches of 16.
 PAPER_EPOCHS = 500
 PAPER_BATCH = 16
-MEASURED_EPOCHS = 5
+
+#: Logits of a model, and of the same model under a shift.
+Pair = tuple[Tensor, ...]
 
 
-def ordinary_problem(samples: int, classes: int, seed: int = 0) -> tuple[Tensor, ...]:
+def ordinary_problem(samples: int, classes: int, seed: int = 0) -> Pair:
     """Logits of a fairly accurate model, and of the same model under noise."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, classes, (samples,), generator=generator)
@@ -41,41 +44,31 @@ def shortest(action: Callable[[], object], repeat: int = 1) -> float:
     return best
 
 
-def exact_row(samples: int, classes: int, *, repeat: int, seed: int = 0) -> Row:
-    """The certified solver on an ordinary problem."""
-    pair = ordinary_problem(samples, classes, seed)
+def exact(pair: Pair, repeat: int) -> Row:
+    """The certified solver."""
     result = posterior_agreement(*pair)
-    return {
-        "what": "exact", "samples": samples, "classes": classes,
-        "seconds": shortest(lambda: posterior_agreement(*pair), repeat),
-        "evaluations": result.evaluations, "gap": result.gap,
-    }  # fmt: skip
+    seconds = shortest(lambda: posterior_agreement(*pair), repeat)
+    return {"seconds": seconds, "evaluations": result.evaluations, "gap": result.gap}
 
 
-def adam_row(
-    samples: int, classes: int, *, epochs: int, measured: int,
-    batch_size: int | None, seed: int = 0,
-) -> Row:  # fmt: skip
-    """Gradient steps alone, ``measured`` epochs extrapolated to ``epochs``."""
-    pair = ordinary_problem(samples, classes, seed)
+def adam(pair: Pair, *, measured: int, batch_size: int | None = None) -> Row:
+    """Gradient steps alone, ``measured`` epochs extrapolated to those of the papers."""
     adam_steps(*pair, epochs=1)  # the first step of a process loads autograd
     spent = shortest(lambda: adam_steps(*pair, epochs=measured, batch_size=batch_size))
-    return {
-        "what": "adam-full-batch" if batch_size is None else "adam-minibatches",
-        "samples": samples, "classes": classes, "seconds": spent * epochs / measured,
-        "epochs": epochs, "measured_epochs": measured,
-    }  # fmt: skip
+    return _extrapolated(spent, measured)
 
 
-def papers_row(
-    samples: int, classes: int, *, epochs: int, measured: int, seed: int = 0
-) -> Row:
+def _extrapolated(spent: float, measured: int) -> Row:
+    seconds = spent * PAPER_EPOCHS / measured
+    return {"seconds": seconds, "epochs": PAPER_EPOCHS, "measured_epochs": measured}
+
+
+def papers(pair: Pair, measured: int) -> Row:
     """The published implementation's loop: a data loader, and J after each epoch.
 
     One epoch is a pass of gradient steps on batches of 16 and a pass that evaluates
     the agreement, both through a ``DataLoader`` without workers.
     """
-    pair = ordinary_problem(samples, classes, seed)
     loader = DataLoader(TensorDataset(*pair), batch_size=PAPER_BATCH, shuffle=False)
     beta = torch.tensor([1.0], requires_grad=True)
     optimizer = torch.optim.Adam([beta], lr=0.1)
@@ -93,24 +86,18 @@ def papers_row(
             for clean, shifted in loader:
                 overlap(clean, shifted)
 
-    spent = sum(shortest(epoch) for _ in range(measured))
-    return {
-        "what": "papers-procedure", "samples": samples, "classes": classes,
-        "seconds": spent * epochs / measured, "epochs": epochs,
-        "measured_epochs": measured,
-    }  # fmt: skip
+    return _extrapolated(sum(shortest(epoch) for _ in range(measured)), measured)
 
 
-def arithmetic_row(samples: int, classes: int, *, repeat: int, seed: int = 0) -> Row:
+def arithmetic(pair: Pair, repeat: int) -> Row:
     """One evaluation of the kernel, and only its exponentials."""
-    kernel = Kernel(*ordinary_problem(samples, classes, seed))
-    values = -20 * torch.rand(2 * samples * classes, dtype=torch.float64)
+    kernel = Kernel(*pair)
+    values = -20 * torch.rand(2 * pair[0].numel(), dtype=torch.float64)
     out = torch.empty_like(values)
     return {
-        "what": "arithmetic", "samples": samples, "classes": classes,
         "seconds": shortest(lambda: kernel.evaluate(0.5), repeat),
         "exponentials_seconds": shortest(lambda: torch.exp(values, out=out), repeat),
-    }  # fmt: skip
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,20 +130,21 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
     One row a measurement; seconds are the shortest of several runs. The full profile
     includes N = 50 000, K = 1000.
     """
-    setting, seed = run.setting, run.seed
-    size = (setting.samples, 10)
-    batches = {"epochs": PAPER_EPOCHS, "measured": setting.batched}
-    tasks: list[Callable[[], Row]] = [
-        lambda: exact_row(*size, repeat=setting.repeat, seed=seed),
-        lambda: arithmetic_row(*size, repeat=setting.repeat, seed=seed),
-        lambda: adam_row(
-            *size, epochs=500, measured=setting.whole, batch_size=None, seed=seed
+    setting = run.setting
+    tasks: dict[str, Callable[[Pair], Row]] = {
+        "exact": partial(exact, repeat=setting.repeat),
+        "arithmetic": partial(arithmetic, repeat=setting.repeat),
+        "adam-full-batch": partial(adam, measured=setting.whole),
+        "adam-minibatches": partial(
+            adam, measured=setting.batched, batch_size=PAPER_BATCH
         ),
-        lambda: adam_row(*size, **batches, batch_size=PAPER_BATCH, seed=seed),
-        lambda: papers_row(*size, **batches, seed=seed),
-    ]
-    for task in run.each(tasks):
+        "papers-procedure": partial(papers, measured=setting.batched),
+    }
+    size = {"samples": setting.samples, "classes": 10}
+    pair = ordinary_problem(*size.values(), run.seed)
+    for what, task in run.each(tasks.items()):
         with one_thread():
-            yield {**task(), "threads": 1}
-    large = exact_row(setting.large, 1000, repeat=1, seed=seed)
-    yield {**large, "threads": torch.get_num_threads()}
+            yield {"what": what, **size, **task(pair), "threads": 1}
+    size = {"samples": setting.large, "classes": 1000}
+    large = exact(ordinary_problem(*size.values(), run.seed), repeat=1)
+    yield {"what": "exact", **size, **large, "threads": torch.get_num_threads()}

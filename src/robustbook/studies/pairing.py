@@ -16,7 +16,7 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
 from robustbook.models import build_model, logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, cached_rows, under
+from robustbook.studies._run import Row, Run, Setting, cached_rows, small_network, under
 from robustbook.training import (
     AttackedView,
     OtherDomain,
@@ -63,10 +63,7 @@ SETTINGS: Final = {
         _setting(view="noise", seeds=6, weights=(0.03, 0.1, 0.3, 1.0, 3.0)),
         _setting(view="attack", size=0.1),
         _setting(view="domains", dataset="mnist", size=0.0, count=600, epochs=6),
-        _setting(
-            view="photographs", dataset="cifar10", size=0.1, count=1500, epochs=5,
-            batch_size=50,
-        ),
+        _setting(view="photographs", dataset="cifar10", size=0.1, count=1500, epochs=5),
     ),
     "quick": (_quick(view="noise"), _quick(view="attack", size=0.1)),
 }  # fmt: skip
@@ -159,14 +156,6 @@ def _scores(model: nn.Module, pairs: Callable[[nn.Module], dict[str, Pair]]) -> 
 # ------------------------------------------------------------------------ the tasks
 
 
-def _network(seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return nn.Sequential(
-            nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)
-        )
-
-
 @dataclass(frozen=True)
 class _Noise:
     """Gaussian noise."""
@@ -179,13 +168,22 @@ class _Noise:
         return add_gaussian_noise(images, self.std, generator=draws)
 
 
-def _of_one_domain(
-    setting: PairingSetting, seed: int, *, shift: Any, model: nn.Module, unseen: Any
-) -> Task:
-    train = _loaded(setting.dataset, "train")
-    test = _loaded(
-        setting.dataset, "test1000" if "cifar" in setting.dataset else "test"
-    )
+def _of_one_domain(setting: PairingSetting, seed: int) -> Task:
+    def noisy(images: Tensor) -> Tensor:
+        draws = torch.Generator().manual_seed(seed)
+        return add_gaussian_noise(images, 0.3, generator=draws)
+
+    shift: Any = _Noise(setting.size)
+    model = small_network(64, 10, hidden=64, seed=seed)
+    unseen: Any = partial(corrupt, kind="rotation", severity=3)
+    if setting.view == "attack":
+        shift, unseen = AttackedView(eps=setting.size, steps=5), noisy
+    elif setting.view == "photographs":
+        options = {"width": 8, "norm": "group"}
+        model = build_model("strided-cnn", seed=seed, options=options)
+        unseen = partial(corrupt, kind="blur", severity=2)
+    split = "test1000" if "cifar" in setting.dataset else "test"
+    train, test = (_loaded(setting.dataset, part) for part in ("train", split))
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
     own, other = (
         train.subset(order[k * setting.count :][: setting.count]) for k in (0, 1)
@@ -201,38 +199,6 @@ def _of_one_domain(
         return {**found, "unseen": (test.images, unseen(test.images), test.labels)}
 
     return Task(model, [own], shift, pairs)
-
-
-def _noise(setting: PairingSetting, seed: int) -> Task:
-    return _of_one_domain(
-        setting,
-        seed,
-        shift=_Noise(setting.size),
-        model=_network(seed),
-        unseen=partial(corrupt, kind="rotation", severity=3),
-    )
-
-
-def _attack(setting: PairingSetting, seed: int) -> Task:
-    def noisy(images: Tensor) -> Tensor:
-        draws = torch.Generator().manual_seed(seed)
-        return add_gaussian_noise(images, 0.3, generator=draws)
-
-    shift = AttackedView(eps=setting.size, steps=5)
-    return _of_one_domain(
-        setting, seed, shift=shift, model=_network(seed), unseen=noisy
-    )
-
-
-def _photographs(setting: PairingSetting, seed: int) -> Task:
-    options = {"width": 8, "norm": "group"}
-    return _of_one_domain(
-        setting,
-        seed,
-        shift=_Noise(setting.size),
-        model=build_model("strided-cnn", seed=seed, options=options),
-        unseen=partial(corrupt, kind="blur", severity=2),
-    )
 
 
 def _domains(setting: PairingSetting, seed: int) -> Task:
@@ -256,18 +222,14 @@ def _domains(setting: PairingSetting, seed: int) -> Task:
             "unseen": (first.images, third.images, first.labels),
         }
 
-    return Task(
-        build_model("strided-cnn", seed=seed, options=options),
-        [one.dataset(size=24) for one in train],
-        OtherDomain(),
-        pairs,
-    )
+    model = build_model("strided-cnn", seed=seed, options=options)
+    return Task(model, [one.dataset(size=24) for one in train], OtherDomain(), pairs)
 
 
 _TASKS: Final = {
-    "noise": _noise, "attack": _attack, "domains": _domains,
-    "photographs": _photographs,
-}  # fmt: skip
+    "domains": _domains,
+    **dict.fromkeys(("noise", "attack", "photographs"), _of_one_domain),
+}
 
 
 @cache

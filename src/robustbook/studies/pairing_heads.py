@@ -13,7 +13,7 @@ from robustbook.agreement import pair_by_label
 from robustbook.corruptions import corrupt
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import pacs_features
-from robustbook.studies._run import Row, Run
+from robustbook.studies._run import Row, Run, small_network
 from robustbook.studies.pairing import Pair, PairingSetting, Task, trainings
 from robustbook.training import OtherDomain
 
@@ -63,10 +63,8 @@ def _heads(setting: PairingSetting, seed: int) -> Task:
         ends = (setting.count, setting.count + 300)
         parts.append([data.subset(x) for x in torch.tensor_split(order, ends)])
     (first, held, test), (second, other, tested), unseen = parts
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        size = first.images.shape[1]
-        model = nn.Sequential(nn.Flatten(), nn.Linear(size, first.num_classes))
+    size = first.images.shape[1], first.num_classes
+    model = small_network(*size, hidden=0, seed=seed)
 
     def pairs(_: nn.Module) -> dict[str, Pair]:
         return {

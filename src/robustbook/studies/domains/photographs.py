@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 from sklearn.decomposition import PCA
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook.agreement import (
@@ -25,7 +25,15 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.photographs import PACS_DOMAINS
 from robustbook.models import pacs_features
 from robustbook.scores import accuracy, same_answer_rate
-from robustbook.studies._run import Row, Run, Setting, cached_rows, decimals, under
+from robustbook.studies._run import (
+    Row,
+    Run,
+    Setting,
+    cached_rows,
+    decimals,
+    small_network,
+    under,
+)
 from robustbook.training import ERM, IRM, LISA, Learner, train_domains
 
 PAIRINGS: Final = ("label", "nearest", "assignment", "canonical")
@@ -209,7 +217,8 @@ def _measured(
             ),
         }  # fmt: skip
     for (head, lr), learner in product(setting.heads, setting.learners):
-        model = _head(sources[0], _HIDDEN[head], seed)
+        size = sources[0].images.shape[1], sources[0].num_classes
+        model = small_network(*size, hidden=_HIDDEN[head], seed=seed)
         history = train_domains(
             model, LEARNERS[learner], sources, epochs=setting.epochs, lr=lr, seed=seed,
             progress=False,
@@ -300,12 +309,3 @@ def _joined(parts: Mapping[str, _Samples]) -> _Samples:
 def _dataset(samples: _Samples) -> Dataset:
     images, classes = samples.features[:, :, None, None], int(samples.labels.max()) + 1
     return Dataset(images, samples.labels, "features", "train", classes)
-
-
-def _head(data: Dataset, hidden: int, seed: int) -> nn.Module:
-    features = data.images.shape[1]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layers = [nn.Linear(features, hidden), nn.ReLU()] if hidden else []
-        last = nn.Linear(hidden or features, data.num_classes)
-        return nn.Sequential(nn.Flatten(), *layers, last)
