@@ -13,9 +13,6 @@ from robustbook.datasets.diagvib import CONFIGURED, OPPORTUNITIES
 from robustbook.studies import STUDIES
 from robustbook.studies._run import Run
 from robustbook.studies.domains import _pairs, _training
-from robustbook.studies.domains import domain_bias as bias
-from robustbook.studies.domains import domain_learners as learners
-from robustbook.studies.domains import domain_selection as selection
 from robustbook.studies.domains._epochs import FACTORS, _next_of_class, criteria
 from robustbook.studies.domains._pairs import DIGITS, LEARNERS, train_pair
 from robustbook.studies.domains._pictures import SETUPS
@@ -28,19 +25,14 @@ from robustbook.studies.domains.components import (
 
 from ..conftest import SEED
 
-PLANS = {
-    "domain_bias": bias.SETTINGS["quick"][0],
-    "domain_learners": learners.SETTINGS["quick"][0],
-    "domain_selection": selection.SETTINGS["quick"][0],
-    "domain_shortcuts": selection.SETTINGS["quick shortcuts"][0],
-}
 TWO = range(SEED, SEED + 2)
+_TRAINED = ("learner", "training_seed", "epoch")
 COLUMNS = {
-    "domain_bias": ("setup", "learner", "training_seed", "epoch"),
-    "domain_learners": ("setup", "learner", "training_seed", "epoch"),
-    "domain_selection": ("factor", "learner", "training_seed", "epoch"),
-    "domain_shortcuts": ("setting", "factor", "learner", "training_seed", "epoch"),
-}
+    "domain_bias": ("setup", *_TRAINED), "domain_learners": ("setup", *_TRAINED),
+    "domain_selection": ("factor", *_TRAINED),
+    "domain_shortcuts": ("setting", "factor", *_TRAINED),
+}  # fmt: skip
+PLANS = {name: STUDIES[name].settings("quick")[0] for name in COLUMNS}
 EXPECTED = {
     "domain_bias": (SETUPS, WATCHED_LEARNERS, TWO),
     "domain_learners": (SETUPS, LEARNERS, TWO),

@@ -97,10 +97,12 @@ def test_incomplete_results_are_no_results(tmp_path, damage):
 
 
 def test_missing_or_foreign_results(tmp_path):
-    with pytest.raises(DataUnavailableError, match="missing; run its study"):
-        results.read_results("noise", directory=tmp_path)
-    for text, message in (('{"schema": 2}', "schema 1"), ("oops", "not JSON")):
-        (tmp_path / "noise.json").write_text(text)
+    for text, message in (
+        (None, "missing; run its study"), ('{"schema": 2}', "schema 1"),
+        ("oops", "not JSON"),
+    ):  # fmt: skip
+        if text:
+            (tmp_path / "noise.json").write_text(text)
         with pytest.raises(DataUnavailableError, match=message):
             results.read_results("noise", directory=tmp_path)
 
@@ -247,17 +249,12 @@ def test_reported_values(name, where, printed):
     assert printed.items() <= load_reported(name).row(**where).items()
 
 
-@pytest.mark.parametrize(
-    ("name", "where", "count"),
-    [
-        ("thesis_table_5_7", {"model": "ERM", "beta": 0.0}, 8),
-        ("margin_table_1", {}, 32), ("margin_table_2", {}, 4),
-    ],
-)  # fmt: skip
-def test_reported_counts(name, where, count):
-    rows = load_reported(name).select(**where)
-    assert len(rows) == count
-    assert all(0 < row["tau"] < 1 < row["auroc"] <= 100 for row in rows if "tau" in row)
+def test_reported_counts():
+    assert len(load_reported("thesis_table_5_7").select(model="ERM", beta=0.0)) == 8
+    for name, count in (("margin_table_1", 32), ("margin_table_2", 4)):
+        rows = load_reported(name).rows
+        assert len(rows) == count
+        assert all(0 < row["tau"] < 1 < row["auroc"] <= 100 for row in rows)
 
 
 def test_reported_asks_for_one_row_and_a_known_table():

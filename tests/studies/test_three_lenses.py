@@ -32,12 +32,8 @@ def lensed():
     return measure_model(run, SETTING, MODEL)
 
 
-def test_every_profile_has_eight_models_or_more():
-    for settings in SETTINGS.values():
-        assert len(settings[0].models) >= 8
-
-
 def test_model_rows(three_lenses, lensed):
+    assert min(len(settings[0].models) for settings in SETTINGS.values()) >= 8
     found = three_lenses.select(what="model")
     assert [row["model"] for row in found] == list(SETTING.models)
     row = next(row for row in found if row["model"] == MODEL)

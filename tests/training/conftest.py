@@ -21,6 +21,11 @@ from robustbook.training import (
 )
 from robustbook.training._retrain import train_recipe
 
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
 SETUP = diagvib.DISCRIMINABILITY
 LONG = Recipe(
     "m", "small-cnn", epochs=4, lr=0.05, adversarial_eps=0.1, adversarial_steps=1,
@@ -72,10 +77,8 @@ def train_to_keep(path=None, **options):
 def train_long(data, path=None, *, options=None, **changes):
     """A long training, with other options of its own or of its recipe."""
     changes["long"] = dataclasses.replace(LONG.long, **(options or {}))
-    model, recipe = (
-        build_model("small-cnn", seed=0),
-        dataclasses.replace(LONG, **changes),
-    )
+    recipe = dataclasses.replace(LONG, **changes)
+    model = build_model("small-cnn", seed=0)
     where = {"seed": 0, "checkpoint": path, "progress": False}
     return model, train_recipe(recipe, model, data, **where)
 

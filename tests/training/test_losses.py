@@ -12,6 +12,7 @@ from robustbook.training import (
     ERM,
     IRM,
     LISA,
+    Pairing,
     add_gaussian_noise,
     adversarial_loss,
     cross_entropy_loss,
@@ -20,6 +21,8 @@ from robustbook.training import (
 )
 from robustbook.training._learners import _cutmix, partners
 from robustbook.training._losses import mirror_and_shift
+
+from .conftest import generator
 
 
 class Recorder(nn.Module):
@@ -33,10 +36,6 @@ class Recorder(nn.Module):
     def forward(self, images):
         self.seen = images.detach().clone()
         return self.linear(images.flatten(1)[:, :2])
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.fixture
@@ -72,12 +71,9 @@ def test_the_penalty_is_the_squared_derivative_by_a_factor_of_the_logits():
 
 def test_irm_adds_the_mean_penalty_of_the_domains(batch):
     model, images, labels = batch
-    own = [
-        (F.cross_entropy(model(x), y), irm_penalty(model(x), y))
-        for x, y in zip(images, labels, strict=True)
-    ]
-    risk = (own[0][0] + own[1][0]) / 2
-    penalty = (own[0][1] + own[1][1]) / 2
+    domains = [(model(x), y) for x, y in zip(images, labels, strict=True)]
+    risk = sum(F.cross_entropy(*domain) for domain in domains) / 2
+    penalty = sum(irm_penalty(*domain) for domain in domains) / 2
     for learner, epoch, expected in (
         (IRM(weight=0.5), 0, risk + 0.5 * penalty),
         (IRM(weight=20.0), 0, (risk + 20 * penalty) / 20),
@@ -282,11 +278,16 @@ def test_mirrored_and_shifted_images():
         (lambda: gradient_norm_loss(weight=0.0), "weight: expected"),
         (lambda: gradient_norm_loss(weight=-1.0), "weight: expected"),
         (lambda: gradient_norm_loss(weight=math.inf), "weight: expected"),
+        (lambda: Pairing("cosine"), "penalty: expected one of"),
+        (lambda: Pairing(weight=-1.0), "weight: expected"),
+        (lambda: Pairing(noise_std=math.inf), "noise_std: expected"),
+        (lambda: Pairing(memory=2.0), "memory: expected"),
+        (lambda: Pairing(share=-0.1), "share: expected"),
         (lambda: adversarial_loss(eps=0), "eps: expected"),
         (lambda: adversarial_loss(eps=0.1, steps=0), "steps: expected"),
         (lambda: adversarial_loss(eps=0.1, step_size=0), "step_size: expected"),
         (
-            lambda: add_gaussian_noise(torch.ones(1), -1.0, generator=generator()),
+            lambda: add_gaussian_noise(torch.ones(1), -1, generator=None),
             "std: expected",
         ),
     ],

@@ -17,6 +17,8 @@ from robustbook.training import (
 )
 from robustbook.training._pairing import PENALTIES
 
+from .conftest import generator
+
 
 def batch(seed=0):
     draws = torch.Generator().manual_seed(seed)
@@ -24,10 +26,6 @@ def batch(seed=0):
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     images = torch.rand(1, 60, 1, 8, 8, generator=draws)
     return model, images, torch.randint(3, (1, 60), generator=draws)
-
-
-def generator(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def sides(model, images, std):
@@ -177,21 +175,6 @@ def test_agreement_alone_is_highest_for_a_constant_answer(small):
         model, small.images[None], small.labels[None], epoch=0, generator=generator()
     )
     assert float((loss[1] - loss[0]).detach()) == pytest.approx(math.log(10), rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"penalty": "cosine"}, "penalty: expected one of"),
-        ({"weight": -1.0}, "weight: expected"),
-        ({"noise_std": math.inf}, "noise_std: expected"),
-        ({"memory": 2.0}, "memory: expected"),
-        ({"share": -0.1}, "share: expected"),
-    ],
-)
-def test_what_has_no_meaning_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Pairing(**options)
 
 
 @pytest.mark.parametrize(

@@ -191,8 +191,8 @@ class Pairing:
         both = torch.cat([images, other]).flatten(0, 1)
         logits, shifted = model(both).float().chunk(2)
         classes = labels.flatten()
-        risks = (F.cross_entropy(side, classes) for side in (logits, shifted))
-        risk = torch.lerp(*risks, self.share)
+        own, moved = (F.cross_entropy(side, classes) for side in (logits, shifted))
+        risk = torch.lerp(own, moved, self.share)
         if self.weight == 0.0:
             return risk, risk
         if self.penalty == "agreement" and self.memory > 0.0:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -68,7 +68,7 @@ _SHIFTS: Final = (
 
 
 def _edited(
-    data: Sentences, kind: str, how: str, power: int, seed: int
+    data: Sentences, kind: str, how: Any, power: int, seed: int
 ) -> tuple[str, ...]:
     if how == "characters":
         return levenshtein_edits(data.texts, power, seed=seed)

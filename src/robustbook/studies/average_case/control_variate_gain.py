@@ -179,7 +179,7 @@ def _repeats(
     """Errors and intervals of estimates that are repeated with fresh noise."""
     sigma, key = setting.focus, _key(model, data, setting.focus, seed)
     problem = model, data.images, sigma
-    counts = {"samples": setting.reference, "points": 4096}
+    counts: Row = {"samples": setting.reference, "points": 4096}
     reference = cached_arrays(
         {**key, "reference": setting.reference},
         lambda: estimate_arrays(control_variate(*problem, **counts, seed=seed + 1)),

@@ -120,7 +120,7 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
             yield from under(world, _places(domains))
         seeds = range(run.seed, run.seed + setting.seeds)
         for training_seed, target in run.each(product(seeds, domains)):
-            keys = {"target": target, "training_seed": training_seed}
+            keys: Row = {"target": target, "training_seed": training_seed}
             found = cached_rows(
                 {"setting": repr(setting), **keys},
                 partial(_measured, setting, domains, target, training_seed),

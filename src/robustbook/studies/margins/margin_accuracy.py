@@ -78,7 +78,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     for setting, model in run.each_model():
         measured = margins_in(run, setting, model)
         about = {"bounds": measured.bounds, "correct": measured.correct}
-        key = {
+        key: Row = {
             "margins": tensors_sum({**about, **scores_of(measured)}),
             "eps": repr((setting.eps, setting.focus)),
             "sizes": repr(sizes), "seed": run.seed,
