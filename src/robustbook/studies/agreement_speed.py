@@ -141,10 +141,10 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
         "papers-procedure": partial(papers, measured=setting.batched),
     }
     size = {"samples": setting.samples, "classes": 10}
-    pair = ordinary_problem(*size.values(), run.seed)
+    pair = ordinary_problem(setting.samples, 10, run.seed)
     for what, task in run.each(tasks.items()):
         with one_thread():
             yield {"what": what, **size, **task(pair), "threads": 1}
     size = {"samples": setting.large, "classes": 1000}
-    large = exact(ordinary_problem(*size.values(), run.seed), repeat=1)
+    large = exact(ordinary_problem(setting.large, 1000, run.seed), repeat=1)
     yield {"what": "exact", **size, **large, "threads": torch.get_num_threads()}
