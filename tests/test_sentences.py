@@ -1,12 +1,14 @@
 """Sentences: fixed and disjoint splits, checked files, words where one is missing."""
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 import torch
 
 from robustbook import datasets
 from robustbook.datasets import Sentences, load_sentences
+from robustbook.datasets._sentences import SENTENCES
 
 from .conftest import FOLDER, needs_folder
 
@@ -86,3 +88,25 @@ def test_sentences_check_their_lengths():
 def test_fetch_finds_the_files():
     paths = datasets.fetch("sentence-polarity", progress=False)
     assert [path.name for path in paths] == ["rt-polarity.neg", "rt-polarity.pos"]
+
+
+def test_reviews_are_read_from_the_folders_of_their_authors(monkeypatch, tmp_path):
+    monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path))
+    spec = replace(SENTENCES["imdb"], split_sizes=dict.fromkeys(PARTS, 2))
+    monkeypatch.setitem(SENTENCES, "imdb", spec)
+    texts = {
+        "train/neg": ["dull", "flat<br /><br />film", "twice", "in the test"],
+        "train/pos": ["warm", "wise", "twice", "moving"],
+        "test/neg": ["in the test", "weak"],
+        "test/pos": ["superb", "lively"],
+    }
+    for place, some in texts.items():
+        (tmp_path / "imdb" / place).mkdir(parents=True)
+        for number, text in enumerate(some):
+            (tmp_path / "imdb" / place / f"{number}_1.txt").write_text(text)
+    found = [load_sentences("imdb", part) for part in PARTS]
+    assert [len(part) for part in found] == [2, 2, 4]
+    assert all(int(part.labels.sum()) == len(part) // 2 for part in found)
+    trained = {*found[0].texts, *found[1].texts}
+    assert trained < {"dull", "flat film", "warm", "wise", "moving"}
+    assert set(found[2].texts) == {*texts["test/neg"], *texts["test/pos"]}
