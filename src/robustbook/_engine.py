@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -99,8 +98,7 @@ class Engine:
         place = _Place(cache_directory(), f".run-{uuid4().hex[:12]}", str(Path.cwd()))
         with place.marked():
             if self.scheduler is None:
-                with _quiet_end():
-                    yield from _on_processes(self.processes, numbered, place)
+                yield from _on_processes(self.processes, numbered, place)
             else:
                 yield from _on_cluster(self.scheduler, numbered, place)
 
@@ -112,11 +110,9 @@ def _on_processes(count: int, waiting: dict[int, Call], place: _Place) -> Outcom
     losses, suspects = 0, list[int]()
     while waiting:
         batch = suspects[:1] or [*waiting]
+        # Few at a time: where Ctrl-C drops calls, its thread fails at those that wait.
         parallel = joblib.Parallel(
-            n_jobs=count,
-            batch_size=1,
-            pre_dispatch="all",
-            return_as="generator_unordered",
+            n_jobs=count, batch_size=1, return_as="generator_unordered"
         )
         try:
             for number, result in parallel(
@@ -179,26 +175,6 @@ def _connected(address: str) -> Iterator[Any]:
                 f"{address} --nthreads 1` starts one"
             ) from error
         yield client
-
-
-@contextmanager
-def _quiet_end() -> Iterator[None]:
-    """Let joblib's thread end without a word when calls are dropped: Ctrl-C.
-
-    It clears the table of what waits, and then looks there for what is next.
-    """
-    said = threading.excepthook
-
-    def say(what: threading.ExceptHookArgs) -> None:
-        name = what.thread.name if what.thread else ""
-        if (name, what.exc_type) != ("ExecutorManagerThread", KeyError):
-            said(what)
-
-    threading.excepthook = say
-    try:
-        yield
-    finally:
-        threading.excepthook = said
 
 
 @dataclass(frozen=True)
