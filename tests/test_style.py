@@ -40,8 +40,7 @@ def test_style_holds_what_the_chapters_need():
 def test_styled_png_is_deterministic():
     def draw():
         style.use_style()
-        fig = Figure()
-        ax = fig.add_subplot()
+        ax = (fig := Figure()).add_subplot()
         style.band(ax, [0, 1, 2], [1, 3, 2], 0.2, color=style.COLORS["pa"])
         style.mark_maximum(ax, 1, 3, label="maximum")
         buffer = io.BytesIO()
@@ -134,8 +133,7 @@ def test_band_may_be_wider_above_than_below():
 def test_mark_maximum_puts_words_on_the_asked_side():
     ax = Figure().add_subplot()
     style.mark_maximum(ax, 0, 0, label="left", offset=(-5, -5))
-    assert ax.texts[0].get_ha() == "right"
-    assert ax.texts[0].get_va() == "top"
+    assert (ax.texts[0].get_ha(), ax.texts[0].get_va()) == ("right", "top")
 
 
 @pytest.mark.parametrize(

@@ -204,10 +204,9 @@ def test_a_class_that_only_one_domain_has_is_left_out():
     model = build_model("strided-cnn", seed=0, options={"num_classes": 2})
     one, other = pair_by_features(model, data.subset([0, 1, 2, 3]), data.subset([4, 5]))
     assert one.labels.tolist() == other.labels.tolist() == [0, 0]
+    nowhere = torch.zeros(2, 1, 2)
     with pytest.raises(ValueError, match="at least one class"):
-        pair_nearest(
-            torch.zeros(1, 2), torch.zeros(1, 2), labels=[0], shifted_labels=[1]
-        )
+        pair_nearest(*nowhere, labels=[0], shifted_labels=[1])
 
 
 @pytest.mark.parametrize("name", ["waterbirds", "celebA", "camelyon17"])

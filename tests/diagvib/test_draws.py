@@ -77,11 +77,8 @@ def test_every_level_of_a_choice_is_drawn_equally_often():
         counts = torch.bincount(scenes.levels[factor], minlength=len(levels))
         expected = 6000 / len(levels)
         assert float((counts - expected).abs().max()) < 4 * expected**0.5
-    names = list(scenes.levels)
-    for k, first in enumerate(names):
-        for second in names[:k]:
-            pair = torch.stack([scenes.levels[first], scenes.levels[second]])
-            assert abs(float(torch.corrcoef(pair.double())[0, 1])) < 0.06
+    table = torch.corrcoef(torch.stack([*scenes.levels.values()]).double())
+    assert float((table - torch.eye(len(table))).abs().max()) < 0.06
 
 
 def test_values_fill_their_intervals_evenly():
@@ -120,12 +117,12 @@ def test_paired_environments_differ_in_nothing_but_the_shifted_factors():
 
 def test_disjoint_environments_share_no_digit_but_the_class():
     first, second, third = draw_all([RED] * 3, shapes=(4, 9), count=300)
-    for label in (0, 1):
+    for label, digit in enumerate((4, 9)):
         parts = (first, second, third)
         used = [set(part.instances[part.labels == label].tolist()) for part in parts]
-        assert sum(map(len, used)) == len(set.union(*used))
-        everything = set(range(count_masks("digits", "train", (4, 9)[label])))
-        assert set.union(*used) == everything
+        together = set.union(*used)
+        assert sum(map(len, used)) == len(together)
+        assert together == set(range(count_masks("digits", "train", digit)))
     assert torch.equal(first.labels, second.labels)
     assert not torch.equal(first.scale, second.scale)
 

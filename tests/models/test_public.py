@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from robustbook import models
-from robustbook._store import files, sha256_of
+from robustbook._store import sha256_of
 from robustbook.datasets import DataUnavailableError, data_directory, load_dataset
 from robustbook.models import _public, load_model, logits_of, public_model
 from robustbook.scores import accuracy
@@ -192,7 +192,7 @@ def test_a_file_in_the_cache_is_found(no_network, registered, tmp_path):
     assert load_model("tiny")(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
 
 
-def test_a_download_goes_to_the_cache(monkeypatch, registered, tmp_path):
+def test_a_download_goes_to_the_cache(no_network, monkeypatch, registered, tmp_path):
     import pooch
 
     path = registered(STATE)
@@ -202,8 +202,6 @@ def test_a_download_goes_to_the_cache(monkeypatch, registered, tmp_path):
         asked.update(options)
         return str(path)
 
-    monkeypatch.delenv("ROBUSTBOOK_DATA", raising=False)
-    monkeypatch.setattr(files, "cache_root", lambda: tmp_path / "cache")
     monkeypatch.setattr(pooch, "retrieve", retrieve)
     load_model("tiny")
     assert asked["url"].endswith("owner/name/0123456789ab/folder/tiny.pt")
