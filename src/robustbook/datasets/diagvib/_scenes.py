@@ -108,7 +108,7 @@ def _factor_values(
 
 @dataclass(frozen=True, eq=False)
 class Scenes:
-    """Objects with all their factors; :meth:`images` makes their pictures.
+    """Objects with all their factors; ``images`` makes their pictures.
 
     Attributes
     ----------
