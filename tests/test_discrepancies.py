@@ -181,19 +181,16 @@ def test_scales_of_logits_and_of_beta(measure):
     assert measure(*scaled, beta=0.1) == pytest.approx(measure(*pair), rel=1e-9)
 
 
-def test_index_ground_depends_on_the_numbering_of_classes():
+def test_index_ground_depends_on_the_numbering_and_confidence_forgets_the_samples():
+    logits = cloud(30, 4)
+    assert wasserstein(logits, logits[::-1], ground="confidence") == 0.0
+    assert wasserstein(logits, logits[::-1]) > 0.1
     pair = cloud(100, 5, 1), cloud(100, 5, 2)
     order = [4, 0, 3, 1, 2]
     moved = [x[:, order] for x in pair]
     assert wasserstein(*moved) == pytest.approx(wasserstein(*pair), rel=1e-12)
     values = [wasserstein(*x, ground="index") for x in (pair, moved)]
     assert abs(values[0] - values[1]) > 0.01
-
-
-def test_confidence_ground_forgets_the_samples():
-    logits = cloud(30, 4)
-    assert wasserstein(logits, logits[::-1], ground="confidence") == 0.0
-    assert wasserstein(logits, logits[::-1]) > 0.1
 
 
 # -------------------------------------------------------------------- features
@@ -234,6 +231,10 @@ def test_equal_features_are_at_distance_zero():
     features = cloud(100, 5)
     assert frechet_distance(features, features) == pytest.approx(0, abs=1e-9)
     assert centroid_distance(features, features) == 0.0
+    far = centroid_distance(features, features + 2.0)
+    assert far == pytest.approx(2 * math.sqrt(5))
+    # Not paired: sets of different size are fine.
+    assert centroid_distance([[0.0]], [[1.0], [3.0]]) == 2.0
     assert cosine_similarity(features, features) == pytest.approx(1, abs=1e-12)
     # Without bias: just below 0, as no point meets itself.
     assert mmd(features, features) == pytest.approx(0, abs=1e-12)
@@ -328,13 +329,6 @@ def test_mmd_of_equal_distributions_straddles_zero():
     estimates = [mmd(cloud(60, 2, k), cloud(60, 2, 1000 + k)) for k in range(60)]
     assert 15 < sum(value < 0 for value in estimates) < 50
     assert abs(np.mean(estimates)) < 4 * np.std(estimates) / math.sqrt(60)
-
-
-def test_centroids_by_hand():
-    far = centroid_distance(cloud(20, 3), cloud(20, 3) + 2.0)
-    assert far == pytest.approx(2 * math.sqrt(3))
-    # Not paired: sets of different size are fine.
-    assert centroid_distance([[0.0]], [[1.0], [3.0]]) == 2.0
 
 
 # ------------------------------------------------------------------- all of them

@@ -4,8 +4,6 @@ A file is trusted neither with running code (no pickles) nor with memory. What c
 be read is said in a line: which file, what was expected, what was got, how to mend it.
 """
 
-from __future__ import annotations
-
 import csv
 import itertools
 import math
@@ -129,9 +127,8 @@ def _read_npz(path: Path, key: str | None, default: str) -> Array:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         wanted = key or (names[0] if len(names) == 1 else default)
         if wanted not in names:
-            remedy = (
-                "name one with --key" if key is None and names else "see numpy.savez"
-            )
+            unnamed = key is None and names
+            remedy = "name one with --key" if unnamed else "see numpy.savez"
             raise FileError(
                 f"{path}: expected an array named {wanted!r}, "
                 f"got {', '.join(map(repr, names)) or 'none'}; {remedy}"
@@ -149,16 +146,9 @@ def row_blocks(array: Array) -> Iterator[tuple[slice, Array]]:
             yield block, array[block]
             continue
         # Pages that were read stay as long as their map.
-        yield (
-            block,
-            np.memmap(
-                str(array.filename),
-                array.dtype,
-                "r",
-                array.offset + start * array.strides[0],
-                (block.stop - start, *array.shape[1:]),
-            ),
-        )
+        place = array.offset + start * array.strides[0]
+        shape = block.stop - start, *array.shape[1:]
+        yield block, np.memmap(str(array.filename), array.dtype, "r", place, shape)
 
 
 def _read_npy(path: Path, file: IO[bytes], *, mapped: bool = False) -> Array:
@@ -170,10 +160,9 @@ def _read_npy(path: Path, file: IO[bytes], *, mapped: bool = False) -> Array:
         )
     file.seek(0)
     version = form.read_magic(file)
-    read_header = (
-        form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
-    )
-    shape, _, dtype = read_header(file)
+    old = version == (1, 0)
+    read = form.read_array_header_1_0 if old else form.read_array_header_2_0
+    shape, _, dtype = read(file)
     if dtype.hasobject:
         raise FileError(
             f"{path}: it holds pickled Python objects, which are not loaded as they "
@@ -273,10 +262,8 @@ def _is_header(path: Path, first: list[str], second: list[str]) -> bool:
         # A faulty row is no header: that one has names throughout.
         return not any(map(_is_number, first))
     # pandas names unnamed columns 0, 1, 2, ..., others 1, 2, 3, ...
-    width = len(first)
-    numbered = width > 1 and any(
-        first == [str(start + i) for i in range(width)] for start in (0, 1)
-    )
+    counts = [[str(start + i) for i in range(len(first))] for start in (0, 1)]
+    numbered = len(first) > 1 and first in counts
     # With no second line, this one is it: a sample of whole numbers.
     return numbered and not all(cell.lstrip("+-").isdecimal() for cell in second)
 

@@ -1,7 +1,5 @@
 """Two models on the same pairs or images: what each scores, and paired differences."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -53,16 +51,10 @@ def compare_models(
     hits = _hits(*a, labels), _hits(*b, labels)
     pa = Difference(paired.difference, paired.standard_error, paired.interval)
     agreements = paired.a, paired.b
-    return Comparison(
-        agreements,
-        [
-            {"pa": agreement.pa}
-            | {name: float(hit.double().mean()) for name, hit in each.items()}
-            for agreement, each in zip(agreements, hits, strict=True)
-        ],
-        {"pa": pa}
-        | {name: paired_rates(hit, hits[1][name]) for name, hit in hits[0].items()},
-    )
+    rates = [{n: float(hit.double().mean()) for n, hit in own.items()} for own in hits]
+    scores = [{"pa": one.pa, **r} for one, r in zip(agreements, rates, strict=True)]
+    differences = {n: paired_rates(hit, hits[1][n]) for n, hit in hits[0].items()}
+    return Comparison(agreements, scores, {"pa": pa, **differences})
 
 
 def _hits(clean: Any, shifted: Any, labels: Any) -> dict[str, Tensor]:

@@ -4,8 +4,6 @@ They serve as shifts that no attacker chose. None is random, so a corrupted imag
 needs no seed. Noise is in :func:`robustbook.training.add_gaussian_noise`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, Final
@@ -30,10 +28,6 @@ def _blur(images: Tensor, width: float) -> Tensor:
     return torch.from_numpy(blurred).to(images)
 
 
-def _brightness(images: Tensor, added: float) -> Tensor:
-    return images + added
-
-
 def _contrast(images: Tensor, factor: float) -> Tensor:
     means = images.mean(dim=(2, 3), keepdim=True)
     return means + factor * (images - means)
@@ -47,12 +41,9 @@ def _pixelate(images: Tensor, share: float) -> Tensor:
     large = (width, height)
     small = (max(1, int(width * share)), max(1, int(height * share)))
     planes = images.float().flatten(0, 1).cpu().numpy()
-    pixelated = [
-        # Boxes as Pillow makes them: what the benchmark did.
-        Image.fromarray(plane).resize(small, box).resize(large, box)
-        for plane in planes
-    ]
-    stacked = torch.from_numpy(np.stack([np.asarray(image) for image in pixelated]))
+    # Boxes as Pillow makes them: what the benchmark did.
+    boxes = [Image.fromarray(p).resize(small, box).resize(large, box) for p in planes]
+    stacked = torch.from_numpy(np.stack([np.asarray(image) for image in boxes]))
     return stacked.reshape(images.shape).to(images)
 
 
@@ -78,7 +69,7 @@ _Corruption = Callable[[Tensor, float], Tensor]
 #: Each with its five sizes.
 _KINDS: Final[dict[str, tuple[_Corruption, tuple[float, ...]]]] = {
     "blur": (_blur, (0.4, 0.6, 0.7, 0.8, 1.0)),
-    "brightness": (_brightness, (0.05, 0.1, 0.15, 0.2, 0.3)),
+    "brightness": (torch.add, (0.05, 0.1, 0.15, 0.2, 0.3)),
     "contrast": (_contrast, (0.75, 0.5, 0.4, 0.3, 0.15)),
     "pixelate": (_pixelate, (0.95, 0.9, 0.85, 0.75, 0.65)),
     "rotation": (_rotation, (5.0, 10.0, 15.0, 20.0, 30.0)),

@@ -12,8 +12,6 @@ logits, unless beta is 0 or ``inf``, and some of the others on that of the featu
 Source: the thesis, end of section 4.2 (Figures 4.12, B.14 and B.15); Chapter 11.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final, Literal
 
@@ -99,9 +97,8 @@ def kl_divergence(
     .. math:: \mathrm{KL}(p'_i \| p''_i)
         = \sum_j p'_i(j) \log \frac{p'_i(j)}{p''_i(j)}
 
-    The expectation is over the *clean* posterior: large where the clean model is
-    sure of a class to which the shifted one gives almost nothing. Source: the thesis,
-    end of section 4.2; Chapter 11.
+    Large where the clean model is sure of a class to which the shifted one gives almost
+    nothing. Source: the thesis, end of section 4.2; Chapter 11.
 
     Parameters
     ----------
@@ -110,9 +107,9 @@ def kl_divergence(
     Returns
     -------
     float, or Tensor of shape (N,)
-        Nats, at least 0, not bounded; ``inf`` where the shifted posterior excludes
-        a class that the clean one does not, which takes ``beta=inf``. By Pinsker's
-        inequality at least twice the squared :func:`total_variation`.
+        Nats, at least 0; ``inf`` where the shifted posterior excludes a class that the
+        clean one does not, which takes ``beta=inf``. By Pinsker's inequality at least
+        twice the squared :func:`total_variation`.
 
     {TypeError} {ValueError}
 
@@ -139,9 +136,8 @@ def jensen_shannon(
     .. math:: \tfrac12 \mathrm{KL}(p'_i \| q_i) + \tfrac12 \mathrm{KL}(p''_i \| q_i),
         \qquad q_i = \tfrac12 (p'_i + p''_i)
 
-    Symmetric: the information that a class, drawn from one of the two posteriors
-    after a fair coin, gives about the coin. Source: Chapter 11 (a bounded relative of
-    the thesis's Kullback-Leibler divergence).
+    The information that a class, drawn from one of the two posteriors after a fair
+    coin, gives about the coin. Source: Chapter 11; not in the papers.
 
     Parameters
     ----------
@@ -150,8 +146,7 @@ def jensen_shannon(
     Returns
     -------
     float, or Tensor of shape (N,)
-        Nats, in [0, log 2]; the divergence, not its square root. At most log 2 times
-        the :func:`total_variation`.
+        Nats, in [0, log 2]: at most log 2 times the :func:`total_variation`.
 
     {TypeError} {ValueError}
 
@@ -186,8 +181,7 @@ def total_variation(
     Returns
     -------
     float, or Tensor of shape (N,)
-        In [0, 1]. With ``beta=inf``, and without ties, the mean is the mismatch
-        rate.
+        In [0, 1]. With ``beta=inf``, and without ties, the mean is the mismatch rate.
 
     {TypeError} {ValueError}
 
@@ -215,16 +209,14 @@ def wasserstein(
     The thesis (end of section 4.2, Figure 4.12) does not say which. Three answers:
 
     ``"discrete"``
-        Two different classes are at distance 1: the natural one, as classes have no
-        order. Then it *is* the :func:`total_variation`, the mass that has to move.
+        Two different classes are at distance 1: classes have no order. Then it *is* the
+        :func:`total_variation`, the mass that has to move.
     ``"index"``
-        Classes j and k are at distance ``abs(j - k)``, as with
-        ``scipy.stats.wasserstein_distance(range(K), range(K), p1, p2)``: it depends on
-        how the classes happen to be numbered, so it measures nothing by itself.
+        Classes j and k are at distance ``abs(j - k)``: it depends on how the classes
+        happen to be numbered, so it measures nothing by itself.
     ``"confidence"``
-        The distance between two distributions over the *data set*: those of the
-        largest posterior probability before and after the shift. Which sample has
-        which confidence is forgotten, and so are the classes.
+        The distance between two distributions over the *data set*, of the largest
+        probability before and after the shift: samples and classes are forgotten.
 
     Parameters
     ----------
@@ -274,9 +266,8 @@ def cosine_similarity(
 ) -> float | Tensor:
     """Cosine of the angle between paired features.
 
-    Does not depend on their scale, but on where their origin is: features after a
-    ReLU are non-negative, and so is their cosine. Source: the thesis, end of section
-    4.2; Chapter 11.
+    Features after a ReLU are non-negative, and so is their cosine. Source: the thesis,
+    end of section 4.2; Chapter 11.
 
     Parameters
     ----------
@@ -285,8 +276,7 @@ def cosine_similarity(
     Returns
     -------
     float, or Tensor of shape (N,)
-        In [-1, 1]; 1 where the directions agree. A similarity: larger is more
-        alike, unlike all else in this module.
+        In [-1, 1]. A similarity: larger is more alike, unlike all else in this module.
 
     {TypeError} {ValueError}
 
@@ -356,10 +346,9 @@ def mmd(
     .. math:: k(u_i, u_l) + k(v_i, v_l) - k(u_i, v_l) - k(u_l, v_i) .
 
     The two members of a pair never meet, so the estimate is unbiased although they
-    depend on each other. (The usual estimator for independent samples has them meet.)
-    Time grows with N² (a few seconds for N = 10 000), memory does not. Source: the
-    thesis, end of section 4.2; Gretton et al., "A kernel two-sample test", JMLR 13
-    (2012), Lemma 6; Chapter 11.
+    depend on each other. Time grows with N², memory does not. Source: the thesis, end
+    of section 4.2; Gretton et al., "A kernel two-sample test", JMLR 13 (2012), Lemma 6;
+    Chapter 11.
 
     Parameters
     ----------
@@ -377,8 +366,8 @@ def mmd(
     Returns
     -------
     float, or Tensor of shape (N,)
-        The square, in [-2, 2]: the truth is in [0, 2], but an estimate without
-        bias falls below 0 about half of the time when the distributions are equal.
+        The square, in [-2, 2]: the truth is in [0, 2], but where distributions are
+        equal, an estimate without bias falls below 0 about half of the time.
 
     {TypeError} {ValueError}
 
@@ -437,10 +426,9 @@ def frechet_distance(
     .. math:: \|\mu' - \mu''\|^2 + \operatorname{tr}\bigl(\Sigma' + \Sigma''
         - 2 (\Sigma'^{1/2} \Sigma'' \Sigma'^{1/2})^{1/2}\bigr) .
 
-    On the features of an Inception network this is the *Fréchet inception distance*
-    (FID); here the features are those of the classifier that is examined. Biased
-    upwards for finite samples, the more the larger D / N is. Source: the thesis, end
-    of section 4.2 and Figure 4.12; Dowson and Landau, "The Fréchet distance between
+    Biased upwards, the more the larger D / N is. On the features of an Inception
+    network it is the *Fréchet inception distance* (FID). Source: the thesis, end of
+    section 4.2 and Figure 4.12; Dowson and Landau, "The Fréchet distance between
     multivariate normal distributions", 1982; Chapter 11.
 
     Parameters
@@ -454,8 +442,8 @@ def frechet_distance(
     Returns
     -------
     float
-        The square of the 2-Wasserstein distance of the two Gaussians: at least 0,
-        in the squared unit of the features; without unit if relative.
+        The squared 2-Wasserstein distance of the two Gaussians, in the squared unit of
+        the features; without unit if relative.
 
     {TypeError} {ValueError}
 
@@ -480,7 +468,7 @@ def frechet_distance(
     unit = 2.0 ** math.frexp(largest)[1]
     clean, shifted = clean / unit, shifted / unit
     means = (clean.mean(0) - shifted.mean(0)).square().sum()
-    first, second = (_covariance(values) for values in (clean, shifted))
+    first, second = (torch.atleast_2d(torch.cov(x.T)) for x in (clean, shifted))
     values, vectors = torch.linalg.eigh(first)
     root = (vectors * values.clamp_min(0.0).sqrt()) @ vectors.T
     product = torch.linalg.eigvalsh(root @ second @ root).clamp_min(0.0)
@@ -503,13 +491,12 @@ def _log_posteriors(
     logits: Any, shifted_logits: Any, beta: float
 ) -> tuple[Tensor, Tensor]:
     """Logarithms that stay finite where the posteriors underflow."""
-    temperature = check_non_negative("beta", beta, infinite=True)
-    if math.isinf(temperature):
+    if math.isinf(check_non_negative("beta", beta, infinite=True)):
         first, second = _posteriors(logits, shifted_logits, beta)
         return first.log(), second.log()
     first, second = (
         # The largest logit becomes 0 first, so that no product is +inf.
-        functional.log_softmax(temperature * (x - x.amax(1, keepdim=True)), dim=1)
+        functional.log_softmax(beta * (x - x.amax(1, keepdim=True)), dim=1)
         for x in map(Tensor.double, check_logit_pair(logits, shifted_logits))
     )
     return first, second
@@ -543,11 +530,6 @@ def _paired_features(features: Any, shifted_features: Any) -> tuple[Tensor, Tens
     first, second = _feature_sets(features, shifted_features)
     check_paired(("features", "shifted_features"), first, second)
     return first, second
-
-
-def _covariance(values: Tensor) -> Tensor:
-    centered = values - values.mean(0)
-    return centered.T @ centered / (len(values) - 1)
 
 
 def _total_variance(clean: Tensor) -> float:

@@ -5,8 +5,6 @@ logit, and at nothing else: how large the logit is does not enter. Where classes
 the first of them is the prediction.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Selecting an epoch: criteria, pairs to measure them on, and what is gained."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -30,12 +28,10 @@ def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, fl
     Returns
     -------
     dict of str to float
-        "accuracy", the mean over the two samples; "same_answer_rate", the share of
-        pairs whose predictions agree; "pa", posterior agreement in nats per sample,
-        exact to 1e-6;
-        "pa_se", its standard error; "beta", the inverse temperature where it is
-        attained, infinite if all predictions agree; "confidence", the mean
-        probability of the predicted class of the second sample.
+        "accuracy", the mean over the two samples; "same_answer_rate"; "pa", posterior
+        agreement in nats per sample, exact to 1e-6, with "pa_se", its standard error,
+        and "beta", where it is attained; "confidence", the mean probability of the
+        predicted class of the second sample.
 
     Examples
     --------

@@ -87,18 +87,3 @@ def test_failures_of_norm_zero_come_first():
             clean, shift_by_ratio(clean, shifted, ratio, norms=norms)
         )
         assert kept == pytest.approx(1 - max(ratio - 0.7, 0))
-
-
-def test_which_way_the_three_terms_err():
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        missing = rng.uniform(0, 0.5, 20)
-        exact = -np.log((1 - missing) ** 2 + missing**2).mean()
-        mean = missing.mean()
-        square = -math.log(1 - 2 * mean + 2 * mean**2)
-        assert exact <= square + 1e-12
-        assert square <= -math.log(1 - 2 * mean) + 1e-12
-        after = rng.dirichlet(np.ones(5), 50)
-        after = after[after.argmax(1) != 0]
-        left = 1 - after.max(1)
-        assert -np.log(after[:, 0]).mean() >= -math.log(left.mean()) - 1e-12

@@ -150,9 +150,7 @@ def test_the_certificate_holds_the_integral(risk, plain, steepness):
 
 @settings(max_examples=20)
 @given(
-    beta=st.floats(1e-2, 30),
-    size=st.sampled_from([64, 256]),
-    seed=st.integers(0, 9),
+    beta=st.floats(1e-2, 30), size=st.sampled_from([64, 256]), seed=st.integers(0, 9)
 )
 def test_a_grid_errs_by_no_more_than_its_bound(beta, size, seed):
     from robustbook.agreement import agreement_curve

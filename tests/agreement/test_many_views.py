@@ -107,8 +107,9 @@ def test_pairs_may_agree_nearly_wholly_and_the_three_not_at_all():
     assert posterior_agreement(*views).pa == 0.0
 
 
-def test_two_classes_are_decided_by_their_pairs():
-    views = noisy(2, 3, classes=2)
+@pytest.mark.parametrize("count", [2, 3])
+def test_two_classes_are_decided_by_their_pairs(count):
+    views = noisy(2, count, classes=2)
     for beta in (0.3, 1.0, 3.0):
         t = [torch.tanh(beta * (view[:, 0] - view[:, 1]) / 2) for view in views]
         pairs = sum(a * b for a, b in itertools.combinations(t, 2))

@@ -51,23 +51,16 @@ def test_batches_give_the_whole(metric):
     assert parts == pytest.approx(WHOLE.pa)
 
 
-def test_reset_forgets(metric):
-    metric.update(CLEAN, CLEAN)
-    metric.reset()
-    metric.update(CLEAN, SHIFTED)
-    assert pa(metric) == WHOLE.pa
-
-
 def test_forward_returns_the_value_of_the_batch(metric):
+    with pytest.raises(ValueError, match="at least one update"):
+        metric.agreement()
+    # NaN for one without samples, which loses nothing.
+    assert metric(*EMPTY)["pa"].isnan()
     first = metric(CLEAN[:50], SHIFTED[:50])
     assert float(first["pa"]) == posterior_agreement(CLEAN[:50], SHIFTED[:50]).pa
     metric(CLEAN[50:], SHIFTED[50:])
+    assert metric(*EMPTY)["pa"].isnan()
     assert pa(metric) == WHOLE.pa
-
-
-def test_without_an_update_there_is_nothing(metric):
-    with pytest.raises(ValueError, match="at least one update"):
-        metric.agreement()
 
 
 SPOILED = torch.full((3, 4), torch.nan)
@@ -105,13 +98,6 @@ def test_forward_loses_nothing_where_a_value_cannot_be_certified(metric, monkeyp
     assert not metric(CLEAN, SHIFTED)["pa"].isnan()
 
 
-def test_forward_of_an_empty_batch_is_nan_and_loses_nothing(metric):
-    assert metric(*EMPTY)["pa"].isnan()
-    metric(CLEAN, SHIFTED)
-    assert metric(*EMPTY)["pa"].isnan()
-    assert pa(metric) == WHOLE.pa
-
-
 def test_one_value_serves_trackers_and_arithmetic():
     tracker = MetricTracker(PosteriorAgreement(value="pa"))
     for scale in (0.1, 0.2, 1.0):
@@ -137,8 +123,10 @@ def test_a_dict_where_one_number_is_wanted_says_so(metric):
         PosteriorAgreement(value="gap")
 
 
-def test_a_collection_has_all_values(metric):
+def test_a_collection_has_all_values_and_a_reset_forgets(metric):
     collection = MetricCollection({"shift": metric})
+    collection.update(CLEAN, CLEAN)
+    collection.reset()
     collection.update(CLEAN, SHIFTED)
     assert pa(collection) == WHOLE.pa
 

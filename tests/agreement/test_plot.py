@@ -110,14 +110,10 @@ def test_a_row_of_numbers(pair):
 
 
 @pytest.mark.parametrize(
-    ("package", "call"),
-    [
-        ("matplotlib.pyplot", lambda result: result.plot()),
-        ("pandas", lambda result: result.to_frame()),
-    ],
+    ("package", "call"), [("matplotlib.pyplot", "plot"), ("pandas", "to_frame")]
 )
 def test_what_is_missing_is_named_with_its_extra(pair, monkeypatch, package, call):
     result = posterior_agreement(*pair)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=r'pip install "robustbook\[plot\]"'):
-        call(result)
+        getattr(result, call)()

@@ -73,6 +73,10 @@ def test_hard_decisions_are_a_channel_capacity(classes, mismatches, height):
     assert result.pa == pytest.approx(capacity, abs=1e-9)
     assert result.hard_part == pytest.approx(capacity, abs=1e-15)
     assert result.confidence_part == pytest.approx(0.0, abs=1e-9)
+    if classes == 2 and 0 < mismatches < 50:
+        # The odds of "both states equal" are those of an agreement.
+        odds = (100 - mismatches) / mismatches
+        assert math.cosh(result.beta * height) == pytest.approx(odds, rel=1e-3)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 1000])
@@ -87,22 +91,6 @@ def test_capacity_against_fifty_digits(classes, mismatch):
     ours = symmetric_channel_capacity(mismatch, classes)
     # Near the limit (K - 1) / K the rates themselves round.
     assert ours == pytest.approx(float(exact), rel=1e-9, abs=2e-16)
-
-
-def test_two_binary_pairs_in_closed_form():
-    # One agreeing pair of margin m', m'' and nothing else: sup = log 2.
-    # With equal margins m and a share a of disagreeing pairs, the overlap is that
-    # of the binary symmetric channel: its capacity.
-    clean = torch.tensor([[1.0, 0.0]] * 10, dtype=torch.float64)
-    shifted = clean.clone()
-    shifted[:3] = shifted[:3].flip(1)
-    result = posterior_agreement(clean, shifted)
-    rate = 0.3
-    entropy = -rate * math.log(rate) - (1 - rate) * math.log(1 - rate)
-    assert result.pa == pytest.approx(math.log(2) - entropy, abs=1e-10)
-    # Stationarity: the odds of "both states equal" are (1 - a) / a, that is
-    # cosh(beta) = (1 - a) / a for unit margins.
-    assert math.cosh(result.beta) == pytest.approx((1 - rate) / rate, rel=1e-4)
 
 
 def test_gibbs_posterior_values():

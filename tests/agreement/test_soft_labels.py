@@ -140,11 +140,8 @@ def test_a_crowd_is_agreed_with_at_least_as_well_as_its_members():
         (np.eye(40, 5), "soft_labels: expected a positive sum, got 0 in row 5"),
     ],
 )
-def test_votes_that_are_none_are_refused(votes, message):
+def test_votes_that_are_none_and_what_cannot_be_proven_are_refused(votes, message):
     with pytest.raises(ValueError, match=message):
         soft_label_agreement(drawn(5)[0], votes)
-
-
-def test_what_double_precision_cannot_prove_is_said():
     with pytest.raises(CertificateError, match="set a larger tol"):
         soft_label_agreement(*drawn(6), tol=1e-18)

@@ -51,26 +51,15 @@ def test_failed_attacks_come_last(attacked):
     assert torch.equal(mixed, torch.cat([clean[:10], shifted[10:]]))
 
 
-def test_the_decomposition_is_exact(attacked):
+def test_the_decomposition_is_exact_and_its_approximation_the_theses(attacked):
     clean, shifted, labels, _ = attacked
     result = posterior_agreement(clean, shifted)
     parts = decompose_agreement(result, clean, shifted, labels)
     assert parts.total == pytest.approx(result.pa, abs=1e-12)
-    groups = (
-        parts.kept_correct,
-        parts.kept_wrong,
-        parts.changed_correct,
-        parts.changed_wrong,
-    )
-    assert sum(group.count for group in groups) == 200
+    assert sum(group.count for group in vars(parts).values()) == 200
     changed = parts.changed_correct.count + parts.changed_wrong.count
     assert changed / 200 == pytest.approx(result.mismatch)
-
-
-def test_the_approximation_is_the_theses(attacked):
-    clean, shifted, labels, _ = attacked
-    result = posterior_agreement(clean, shifted)
-    parts = decompose_agreement(result, clean, shifted, labels)
+    # And the approximation is the thesis's.
     before = (result.beta * clean.double()).softmax(1)
     kept = (clean.argmax(1) == shifted.argmax(1)) & (clean.argmax(1) == labels)
     missing = float((1 - before.amax(1))[kept].mean())

@@ -6,14 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from robustbook import average_case
 from robustbook.attacks import apgd, fab, fgsm, fmn, pgd
-from robustbook.average_case import (
-    control_variate,
-    mmse,
-    monte_carlo,
-    softmax_proxy,
-    taylor,
-)
 from robustbook.margins import gradient_normalized_margin, input_margin
 
 MEASURES = {
@@ -27,11 +21,11 @@ MEASURES = {
 MOVES = pytest.mark.parametrize("measure", [*MEASURES.values()], ids=[*MEASURES])
 MEASURES |= {
     "gradient_normalized_margin": gradient_normalized_margin,
-    "monte_carlo": partial(monte_carlo, sigma=0.3, samples=64),
-    "control_variate": partial(control_variate, sigma=0.3, samples=64),
-    "taylor": partial(taylor, sigma=0.3),
-    "mmse": partial(mmse, sigma=0.3),
-    "softmax_proxy": softmax_proxy,
+    "monte_carlo": partial(average_case.monte_carlo, sigma=0.3, samples=64),
+    "control_variate": partial(average_case.control_variate, sigma=0.3, samples=64),
+    "taylor": partial(average_case.taylor, sigma=0.3),
+    "mmse": partial(average_case.mmse, sigma=0.3),
+    "softmax_proxy": average_case.softmax_proxy,
 }
 every_measure = pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
 

@@ -26,13 +26,10 @@ class Quadratic:
     def kept(self, sigma, samples=200_000, seed=0):
         size = self.gradients.shape[1]
         generator = torch.Generator().manual_seed(seed)
-        total = 0.0
-        for _ in range(4):
-            x = torch.randn(
-                samples // 4, size, generator=generator, dtype=torch.float64
-            )
-            total += float((self.margins(sigma * x) > 0).all(dim=1).double().mean())
-        return total / 4
+        options = {"generator": generator, "dtype": torch.float64}
+        parts = [torch.randn(samples // 4, size, **options) for _ in range(4)]
+        kept = [(self.margins(sigma * x) > 0).all(dim=1).double() for x in parts]
+        return float(torch.cat(kept).mean())
 
     @property
     def eigenvalues(self):
@@ -110,8 +107,7 @@ def test_the_corrected_bound_holds(estimator, seed):
         assert error <= float(bound)
 
 
-def test_orders_in_sigma():
-    """Printed: σ to the number of boundaries. Corrected: σ."""
+def test_orders_in_sigma_and_extremes():
     values, gradients = torch.ones(3, 5), torch.eye(3, 5)
     sigmas = torch.tensor([1e-9, 1e-8], dtype=torch.float64)
     printed = printed_bound(values, gradients, sigmas)
@@ -120,12 +116,10 @@ def test_orders_in_sigma():
     assert float(corrected[1] / corrected[0]) == pytest.approx(10)
     doubled = corrected_bound(values.repeat(2, 1), gradients.repeat(2, 1), sigmas)
     assert torch.allclose(doubled, 2 * corrected)
-
-
-def test_linear_boundaries_have_no_error_and_no_bound_exceeds_one():
-    values = torch.zeros(2, 4)
-    assert float(corrected_bound(values, torch.eye(2, 4), 5.0)) == 0
-    assert float(corrected_bound(values + 9, torch.eye(2, 4), 5.0)) == 1
+    # Linear boundaries have no error, and no bound exceeds 1.
+    for value, bound in ((0.0, 0), (9.0, 1)):
+        found = corrected_bound(torch.full((2, 4), value), torch.eye(2, 4), 5.0)
+        assert float(found) == bound
 
 
 def test_mmse_is_better_in_many_dimensions():

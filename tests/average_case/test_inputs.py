@@ -187,36 +187,27 @@ def test_extremes():
     assert capped.trials.tolist() == [300] * 4
 
 
-def test_levels():
+def test_levels_and_numpy():
     result = monte_carlo(identity, X, 0.1, samples=10)
     with pytest.raises(ValueError, match="level"):
         result.interval(1.0)
     narrow, wide = result.interval(0.5), result.interval(0.99)
     assert bool((wide[0] <= narrow[0]).all())
     assert bool((narrow[1] <= wide[1] + 1e-12).all())
-
-
-def test_numpy_is_accepted():
-    result = taylor(lambda x: x, X.numpy(), np.array([0.1, 0.2]))
+    result = taylor(identity, X.numpy(), np.array([0.1, 0.2]))
     assert result.probability.shape == (2, 4)
     assert len(result) == 4
 
 
-def test_complex_numbers_are_refused():
+def test_complex_numbers_and_covariances_beyond_their_variances_are_refused():
     weights = torch.eye(3, dtype=torch.complex64)
     with pytest.raises(TypeError, match="weights: expected real"):
         linear_exact(weights, torch.zeros(3), torch.eye(3), 0.1)
     with pytest.raises(TypeError, match="values: expected real"):
         mv_sigmoid(weights)
-
-
-def test_a_covariance_beyond_its_variances_is_refused():
-    indefinite = torch.tensor([[1.0, 2.0], [2.0, 1.0]])
     with pytest.raises(ValueError, match="positive semidefinite"):
-        orthant_probability(torch.zeros(2), indefinite)
-
-
-def test_the_printed_bound_is_infinite_for_dependent_gradients():
+        orthant_probability(torch.zeros(2), torch.tensor([[1.0, 2.0], [2.0, 1.0]]))
+    # The printed bound is infinite for dependent gradients.
     first = torch.tensor([1.0, 0.3, 0.7], dtype=torch.float64)
-    curved = torch.ones(2, 3)
-    assert printed_bound(curved, torch.stack([first, 3 * first]), 0.1) == math.inf
+    dependent = torch.stack([first, 3 * first])
+    assert printed_bound(torch.ones(2, 3), dependent, 0.1) == math.inf

@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from robustbook.average_case import (
     linear_exact,
@@ -35,8 +34,7 @@ def test_linear_exact_against_sampling(num_classes):
 
 def test_two_classes_in_closed_form():
     model = linear(2)
-    logits = model(model.x)
-    gap = (logits[:, 0] - logits[:, 1]).abs()
+    gap = model(model.x).diff(dim=1)[:, 0].abs()
     norm = torch.linalg.vector_norm(model.weights[0] - model.weights[1])
     result = linear_exact(model.weights, model.bias, model.x, 0.7)
     expected = torch.special.ndtr(gap / (0.7 * norm))
@@ -125,12 +123,8 @@ def test_pairs_cut_the_error_of_few_samples():
     target = mmse(model, images, 0.05, samples=400).probability
     errors = {}
     for pairs in (True, False):
-        probability = torch.stack(
-            [
-                mmse(model, images, 0.05, antithetic=pairs, seed=seed).probability
-                for seed in range(1, 5)
-            ]
-        )
+        drawn = partial(mmse, model, images, 0.05, antithetic=pairs)
+        probability = torch.stack([drawn(seed=s).probability for s in range(1, 5)])
         errors[pairs] = float((probability - target).square().mean().sqrt())
     assert errors[False] > 3 * errors[True]
     # Chance in the gradients is left.
@@ -188,25 +182,17 @@ def test_errors_shrink_with_sigma(estimate):
     assert errors[1] < errors[0]
 
 
-def relabelled(model, order):
-    class Relabelled(nn.Module):
-        def forward(self, x):
-            return model(x)[:, order]
-
-    return Relabelled().eval()
-
-
 @pytest.mark.parametrize("estimate", [taylor, mmse])
 def test_invariances(network, images, estimate):
     expected = estimate(network, images, [0.1, 0.4]).probability
     order = torch.tensor([3, 0, 4, 1, 2])
-    swapped = estimate(relabelled(network, order), images, [0.1, 0.4]).probability
-    assert torch.allclose(swapped, expected, atol=1e-9)
-    # A shift common to all classes, and a scale of all logits.
-    shifted = estimate(
-        lambda x: 7 * network(x) + x.flatten(1).sum(1, keepdim=True), images, [0.1, 0.4]
-    ).probability
-    assert torch.allclose(shifted, expected, atol=1e-9)
+    for other in (
+        lambda x: network(x)[:, order],
+        # A shift common to all classes, and a scale of all logits.
+        lambda x: 7 * network(x) + x.flatten(1).sum(1, keepdim=True),
+    ):
+        found = estimate(other, images, [0.1, 0.4]).probability
+        assert torch.allclose(found, expected, atol=1e-9)
     # Units of the input.
     scaled = estimate(lambda x: network(x / 100), 100 * images, [10, 40]).probability
     if estimate is taylor:
@@ -330,10 +316,7 @@ def test_the_scale_makes_it_close_to_the_normal_law():
         for scale in (1.0, 1.702)
     }
     assert errors[1.0] > 4 * errors[1.702]
-
-
-def test_lemma_a4_equal_norms():
-    """Softmax at T = σk is the mv-sigmoid estimate where all norms are k."""
+    # Lemma A.4: where all norms are k, softmax at T = σk is the mv-sigmoid estimate.
     weights = torch.eye(4, dtype=torch.float64)
     x = torch.rand(5, 4, generator=torch.Generator().manual_seed(0)).double()
     sigma = 0.3

@@ -166,7 +166,7 @@ def test_it_is_unbiased_over_seeds():
     assert error < 2e-3
 
 
-def test_repeated_coordinates_change_nothing():
+def test_repeated_and_scaled_coordinates_change_nothing():
     mean, covariance = problems(5, 4, seed=3)
     expected = orthant_probability(mean, covariance, points=4096)
     index = torch.tensor([0, 1, 1, 2, 3, 3, 3])
@@ -174,9 +174,6 @@ def test_repeated_coordinates_change_nothing():
     result = orthant_probability(*repeated, points=4096)
     slack = 4 * (expected.standard_error + result.standard_error) + 1e-7
     assert bool(((result.probability - expected.probability).abs() < slack).all())
-
-
-def test_scaled_coordinates_change_nothing():
     mean, covariance = problems(5, 6, seed=5)
     scale = torch.logspace(-12, 12, 6, dtype=torch.float64)
     scaled = mean * scale, covariance * scale[:, None] * scale
@@ -256,8 +253,8 @@ def test_far_limits():
     assert failure == pytest.approx(1 - equicorrelated(rare, 0.3), rel=0.01)
 
 
-def test_certain_success_is_one():
-    """Where failure is below 1e-12 nothing is integrated; above it, it is."""
+def test_certain_success_is_one_and_negligible_constraints_are_left_out():
+    # Where failure is below 1e-12 nothing is integrated; above it, it is.
     for limit, failure in ((7.3, 5.8e-13), (6.9, 1.04e-11)):
         mean = torch.full((4,), limit, dtype=torch.float64)
         result = orthant_probability(mean, matrix(4, 0.3))
@@ -265,9 +262,6 @@ def test_certain_success_is_one():
         failing = 1 - float(result.probability)
         expected = failure if failure > 1e-12 else 0
         assert failing == pytest.approx(expected, rel=0.02)
-
-
-def test_negligible_constraints_are_left_out():
     mean, covariance = problems(5, 3, seed=8)
     wide = torch.eye(9, dtype=torch.float64).repeat(5, 1, 1)
     wide[:, :3, :3] = covariance

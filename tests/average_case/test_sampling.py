@@ -5,11 +5,7 @@ import math
 import pytest
 import torch
 
-from robustbook.average_case import (
-    control_variate,
-    linear_exact,
-    monte_carlo,
-)
+from robustbook.average_case import control_variate, linear_exact, monte_carlo
 
 from .conftest import Curved, linear
 
@@ -42,6 +38,7 @@ def test_monte_carlo_is_unbiased_and_calibrated(sigma):
     exact = Curved().exact(POINT[0], sigma)
     result = monte_carlo(Curved(), COPIES, sigma, samples=300)
     check_mean(result, exact)
+    assert len(set(result.probability.tolist())) > 5  # noise of their own
     stated = root_mean_square(result.standard_error)
     assert float(result.probability.std()) == pytest.approx(stated, rel=0.2)
     assert 0.91 < coverage(result, exact) < 0.99
@@ -69,14 +66,10 @@ def test_control_variate_is_unbiased_and_calibrated(sigma, options):
     assert 0.91 < coverage(result, exact) <= 1
 
 
-def test_few_samples_stay_unbiased():
-    """The coefficient is from the other half: no bias even where it is poor."""
-    exact = Curved().exact(POINT[0], 0.8)
+def test_few_samples_stay_unbiased_and_the_variance_is_smaller():
+    # The coefficient is from the other half: no bias even where it is poor.
     result = control_variate(Curved(), POINT.repeat(6000, 1), 0.8, samples=8)
-    check_mean(result, exact)
-
-
-def test_the_variance_is_smaller():
+    check_mean(result, Curved().exact(POINT[0], 0.8))
     plain = monte_carlo(Curved(), COPIES, 0.8, samples=300)
     better = control_variate(Curved(), COPIES, 0.8, samples=300)
     ratio = float(plain.probability.var() / better.probability.var())
@@ -141,12 +134,17 @@ def test_choosing_the_number_brings_no_bias(precision):
     assert error == pytest.approx(precision, rel=0.2)
 
 
+def half_line(place, count):
+    """A linear model, as many copies of a point, and its exact robustness at σ = 1."""
+    weights = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    x = torch.full((count, 1), place, dtype=torch.float64)
+    return lambda x: x @ weights.T, x, float(torch.special.ndtr(x[0]))
+
+
 def test_rare_failures_with_a_precision():
     """Where the pilot sees two failures or none: coverage, and no bias."""
-    weights = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
-    x = torch.full((1000, 1), 2.5, dtype=torch.float64)
-    exact = float(torch.special.ndtr(torch.tensor(2.5, dtype=torch.float64)))
-    result = monte_carlo(lambda x: x @ weights.T, x, 1.0, samples=4000, precision=0.004)
+    model, x, exact = half_line(2.5, 1000)
+    result = monte_carlo(model, x, 1.0, samples=4000, precision=0.004)
     check_mean(result, exact)
     assert 0.92 < coverage(result, exact) < 0.99
     assert int(result.trials.min()) >= math.sqrt(2) / 0.004
@@ -155,13 +153,9 @@ def test_rare_failures_with_a_precision():
 
 def test_shares_near_one_have_honest_errors():
     """With no failure seen, the truth may still be three failures in n off."""
-    weights = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
-    x = torch.full((500, 1), 2.6, dtype=torch.float64)
-    exact = float(torch.special.ndtr(torch.tensor(2.6, dtype=torch.float64)))
-    for result in (
-        monte_carlo(lambda x: x @ weights.T, x, 1.0, samples=300),
-        control_variate(lambda x: x @ weights.T, x, 1.0, samples=300),
-    ):
+    model, x, exact = half_line(2.6, 500)
+    for estimate in (monte_carlo, control_variate):
+        result = estimate(model, x, 1.0, samples=300)
         assert float(result.standard_error.min()) > 0
         error = (result.probability - exact).abs()
         inside = (error <= 2 * result.standard_error).double().mean()
@@ -188,11 +182,6 @@ def test_noise_depends_on_seed_and_input_only(network, images, estimate):
     assert torch.equal(state, torch.random.get_rng_state())
     first = estimate(network, images[:3], [0.2, 0.5], samples=256)
     assert torch.allclose(whole.probability[:, :3], first.probability, atol=1e-12)
-
-
-def test_inputs_have_noise_of_their_own():
-    result = monte_carlo(Curved(), COPIES[:20], 0.8, samples=200)
-    assert len(set(result.probability.tolist())) > 5
 
 
 def test_more_classes_than_coordinates():

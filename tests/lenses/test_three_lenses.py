@@ -206,12 +206,9 @@ def test_the_model_is_left_as_it_was(data):
     assert [module.training for module in model.modules()] == modes
     assert all(parameter.grad is None for parameter in model.parameters())
     assert torch.equal(torch.random.get_rng_state(), state)
-
-
-def test_a_float64_model_gets_float64_images(data):
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()
-    lenses = three_lenses(model, data.images[:12].numpy(), **QUICK)
-    assert lenses.logits.dtype == torch.float64
+    # One in float64 gets such images.
+    wide = three_lenses(model.double(), data.images[:12].numpy(), **QUICK)
+    assert wide.logits.dtype == torch.float64
 
 
 def test_a_constant_model_has_no_consistency():
@@ -265,15 +262,13 @@ def test_scaled_logits_have_the_same_agreement(net, twelve):
     assert first == pytest.approx(second, abs=1e-4)
 
 
-def test_a_model_that_changes_its_input(net, twelve):
+def test_a_model_that_changes_its_input_and_parameters_that_are_no_numbers(net, twelve):
     kept = twelve.clone()
     in_place = three_lenses(lambda images: net(images.sub_(0.5)), twelve, **SMALL)
     assert torch.equal(twelve, kept)
     same = three_lenses(lambda images: net(images - 0.5), twelve, **SMALL)
     assert in_place.as_dict() == same.as_dict()
 
-
-def test_parameters_that_are_no_numbers(net, twelve):
     class Counting(nn.Module):
         def __init__(self):
             super().__init__()
@@ -371,19 +366,13 @@ def test_a_lens_can_be_left_out(net, twelve, left):
         assert share.value == pytest.approx(withstood)
 
 
-def test_one_lens_is_left(net, twelve):
+def test_one_lens_is_left_and_chance_and_batches_are_told(net, twelve):
     some = three_lenses(net, twelve, skip={"agreement", "margins"}, **SMALL)
     assert some.robust_share is None
-
-
-def test_chance_and_batches_are_told(net, twelve):
-    def random(images):
-        return net(images) + torch.randn(len(images), 4)
-
-    def mixed(images):
-        return net(images - images.mean(dim=0))
-
-    for model in (random, mixed):
+    for model in (
+        lambda images: net(images) + torch.randn(len(images), 4),
+        lambda images: net(images - images.mean(dim=0)),
+    ):
         with pytest.warns(UserWarning, match="in a smaller batch"):
             three_lenses(model, twelve, **SMALL)
 
@@ -391,17 +380,17 @@ def test_chance_and_batches_are_told(net, twelve):
 def test_logits_are_refused_as_soon_as_they_are_there(net, twelve):
     blurred = corrupt(twelve, "blur")
 
-    def undefined(images):
-        bad = torch.equal(images, blurred)
-        return net(images) * (torch.nan if bad else 1.0)
+    for spoil, message in (
+        (lambda logits: logits * torch.nan, "finite"),
+        (lambda logits: logits[:, :3], "the 4 classes"),
+    ):
 
-    def shrinking(images):
-        return net(images)[:, : 3 if torch.equal(images, blurred) else 4]
+        def spoiled(images, spoil=spoil):
+            bad = torch.equal(images, blurred)
+            return spoil(net(images)) if bad else net(images)
 
-    with pytest.raises(ValueError, match="logits, blur: expected finite"):
-        three_lenses(undefined, twelve, **SMALL)
-    with pytest.raises(ValueError, match="logits, blur: expected the 4 classes"):
-        three_lenses(shrinking, twelve, **SMALL)
+        with pytest.raises(ValueError, match=f"logits, blur: expected {message}"):
+            three_lenses(spoiled, twelve, **SMALL)
 
 
 @pytest.mark.parametrize(

@@ -38,26 +38,13 @@ def simulate(people, size, repeats):
     return np.array(tuned), np.array(values), np.mean(hits, axis=0)
 
 
-@pytest.fixture(scope="module")
-def usual():
+def test_estimates_are_unbiased_covered_and_more_precise_with_logit_margins():
     people = population(2000, noise=0.5, share=0.4)
-    return people[-1], *simulate(people, 100, 400)
-
-
-def test_unbiased(usual):
-    truth, _, values, _ = usual
+    _, values, hits = simulate(people, 100, 400)
     error = values.std(axis=0) / np.sqrt(len(values))
-    assert (np.abs(values.mean(axis=0) - truth) < 3.5 * error).all()
-
-
-def test_coverage(usual):
-    _, _, _, hits = usual
+    assert (np.abs(values.mean(axis=0) - people[-1]) < 3.5 * error).all()
     # Three standard errors of a share of 0.95 in 400 are 0.033.
     assert (hits >= 0.917).all(), hits
-
-
-def test_logit_margins_make_it_more_precise(usual):
-    _, _, values, _ = usual
     plain, difference, stratified = values.var(axis=0)
     assert difference < 0.6 * plain
     assert stratified < 0.6 * plain
@@ -70,11 +57,9 @@ def test_exactly_unbiased_over_all_samples():
     margins = np.array([0.3, 0.1, 0.4, 0.9, 0.5, 0.6])
     truth = (right & (margins > 0.35)).mean()
     values = []
-    for rows in itertools.permutations(range(6), 3):
-        rows = np.array(rows)
-        accuracy = estimate_robust_accuracy(
-            scores, right, rows, margins[rows], 0.35, folds=3
-        )
+    for rows in map(np.array, itertools.permutations(range(6), 3)):
+        measured = rows, margins[rows], 0.35
+        accuracy = estimate_robust_accuracy(scores, right, *measured, folds=3)
         values.append([accuracy.plain.value, accuracy.design_based.value])
     np.testing.assert_allclose(np.mean(values, axis=0), truth, atol=1e-12)
 
@@ -121,14 +106,11 @@ def test_algorithm_one_by_hand():
     assert (accuracy.threshold, accuracy.tpr) == (3.0, 1.0)
     assert accuracy.estimate == pytest.approx(1 / 6)
     # With alpha 0.5, threshold 2 leaves one: the number that was measured.
-    loose = estimate_robust_accuracy(
-        scores, right, rows, margins, 0.5, folds=2, alpha=0.5
-    )
+    options = {"folds": 2, "alpha": 0.5}
+    loose = estimate_robust_accuracy(scores, right, rows, margins, 0.5, **options)
     assert (loose.threshold, loose.tpr) == (2.0, 0.5)
     assert loose.estimate == pytest.approx(2 / 6)
-
-
-def test_nothing_brittle_in_the_sample():
+    # Nothing brittle in the sample.
     scores, right = np.arange(10.0), np.ones(10, dtype=bool)
     accuracy = estimate_robust_accuracy(scores, right, [1, 5, 7], [1.0, 2, 3], 0.5)
     assert accuracy.estimate == 1

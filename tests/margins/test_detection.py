@@ -98,6 +98,10 @@ def test_infinite_margins_are_robust_and_one_brittle_decision_is_enough():
     detection = detection_scores([0.1, 0.2, 0.3], [0.1, np.inf, np.inf], 0.5)
     assert detection.num_brittle == 1
     assert detection.auroc_interval == (0.0, 1.0)
+    # The smallest share needs one flag.
+    scores, margins = [2.0, 1.0, 3.0, 0.0], [0.1, 0.2, 0.3, 0.4]
+    detection = detection_scores(scores, margins, 0.2, tpr=1e-13, resamples=100)
+    assert (detection.threshold, detection.fpr) == (0.0, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +119,3 @@ def test_infinite_margins_are_robust_and_one_brittle_decision_is_enough():
 def test_bad_input(margins, eps, options, message):
     with pytest.raises(ValueError, match=message):
         detection_scores([1.0, 2.0], margins, eps, **options)
-
-
-def test_the_smallest_share_needs_one_flag():
-    scores, margins = [2.0, 1.0, 3.0, 0.0], [0.1, 0.2, 0.3, 0.4]
-    detection = detection_scores(scores, margins, 0.2, tpr=1e-13, resamples=100)
-    assert (detection.threshold, detection.fpr) == (0.0, 0.5)

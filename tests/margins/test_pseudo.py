@@ -37,12 +37,16 @@ def test_it_learns(problem, fitted):
     assert float(predicted.max()) <= margins[:400].max()
 
 
-def test_architecture_is_the_papers():
+def test_architecture_is_the_papers_also_in_inference_mode():
     model = PseudoMargin(epochs=1).fit(torch.rand(20, 3), torch.rand(20))
     layers = [type(layer).__name__ for layer in model._network]
     assert layers == ["Linear", "ReLU"] * 5 + ["Linear", "Sigmoid"]
     sizes = [layer.out_features for layer in model._network[::2][:-1]]
     assert sizes == [512] * 5
+    with torch.inference_mode():
+        features = torch.rand(50, 2)
+        model = PseudoMargin(width=4, epochs=2).fit(features, features[:, 0])
+        assert len(model.predict(features)) == 50
 
 
 def test_it_stops_early_and_keeps_the_best(problem):
@@ -82,13 +86,6 @@ def test_units_of_features_make_no_difference(problem):
     torch.testing.assert_close(one, two, rtol=1e-3, atol=1e-4)
     three = PseudoMargin(**options).fit(features, 8 * margins).predict(features)
     torch.testing.assert_close(8 * one, three, rtol=1e-5, atol=0)
-
-
-def test_in_inference_mode():
-    with torch.inference_mode():
-        features = torch.rand(50, 2)
-        model = PseudoMargin(width=4, epochs=2).fit(features, features[:, 0])
-        assert len(model.predict(features)) == 50
 
 
 @pytest.mark.parametrize(

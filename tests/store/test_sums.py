@@ -25,33 +25,19 @@ def twin(model, **options):
     return other
 
 
-def test_equal_models_have_equal_sums():
-    model = Masked()
-    assert model_sum(model) == model_sum(twin(model))
+class Other(Masked):
+    def forward(self, x):
+        return super().forward(x) * 1.0
 
 
-def test_weights_mode_and_switches_count():
-    model = Masked()
-    several = {
-        model_sum(model),
-        model_sum(twin(model, straight=True)),
-        model_sum(Masked()),
-    }
-    several.add(model_sum(twin(model).eval()))
-    assert len(several) == 4
-
-
-def test_code_counts_where_weights_are_equal():
-    class Other(Masked):
-        def forward(self, x):
-            return super().forward(x) * 1.0
-
+def test_weights_mode_switches_and_code_count():
     model, other = Masked(), Other()
     other.load_state_dict(model.state_dict())
-    assert model_sum(model) != model_sum(other)
-
-
-def test_callables_are_told_apart_by_their_text():
+    assert model_sum(model) == model_sum(twin(model))
+    models = model, twin(model, straight=True), Masked(), twin(model).eval(), other
+    assert len({model_sum(one) for one in models}) == 5
+    assert code_sum(Masked()) == code_sum(Masked(straight=True))
+    # Callables are told apart by their text.
     assert model_sum(lambda x: x) != model_sum(lambda x: -x)  # one line, two texts
     assert model_sum(torch.relu) != model_sum(torch.sigmoid)
 
@@ -76,10 +62,6 @@ def test_what_a_module_of_the_package_calls_counts(monkeypatch):
     assert before == model_sum(twin_)
     monkeypatch.setattr(sums, "fingerprint", lambda name: f"other {name}")
     assert model_sum(model) != before
-
-
-def test_weights_and_settings_are_no_code():
-    assert code_sum(Masked()) == code_sum(Masked(straight=True))
 
 
 def test_tensors_count_with_type_shape_and_name():

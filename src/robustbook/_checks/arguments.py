@@ -3,8 +3,6 @@
 Nothing here allocates memory of the size of its input.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Iterable
@@ -54,6 +52,14 @@ def as_tensor(name: str, value: Any) -> Tensor:
         ) from None
 
 
+def as_real(name: str, value: Any) -> Tensor:
+    """Return numbers as a float64 tensor; complex ones and booleans are refused."""
+    numbers = as_tensor(name, value)
+    if numbers.is_complex() or numbers.dtype == torch.bool:
+        raise TypeError(f"{name}: expected real numbers, got dtype {numbers.dtype}")
+    return numbers.double()
+
+
 def check_logits(
     name: str, value: Any, *, min_classes: int = 2, empty: bool = False, start: int = 0
 ) -> Tensor:
@@ -100,10 +106,9 @@ def check_logit_pair(
     names: tuple[str, str] = ("logits", "shifted_logits"),
 ) -> tuple[Tensor, Tensor]:
     """Check two paired logit arrays: each by itself, then against each other."""
-    first = check_logits(names[0], logits)
-    second = check_logits(names[1], shifted_logits)
-    check_paired(names, first, second)
-    return first, second
+    pair = check_logits(names[0], logits), check_logits(names[1], shifted_logits)
+    check_paired(names, *pair)
+    return pair
 
 
 def check_views(*views: Any, empty: bool = False, start: int = 0) -> tuple[Tensor, ...]:
@@ -147,15 +152,12 @@ def check_prior(prior: Any, num_classes: int, device: torch.device) -> Tensor | 
     """Return the class prior as a float64 tensor of shape (K,), or None."""
     if prior is None:
         return None
-    weights = as_tensor("prior", prior)
-    if weights.is_complex() or weights.dtype == torch.bool:
-        raise TypeError(f"prior: expected real probabilities, got {weights.dtype}")
+    weights = as_real("prior", prior).to(device)
     if weights.shape != (num_classes,):
         raise ValueError(
             f"prior: expected shape ({num_classes},), one probability a class, got "
             f"{tuple(weights.shape)}"
         )
-    weights = weights.to(device=device, dtype=torch.float64)
     if not bool(torch.isfinite(weights).all()):
         raise ValueError(_first_not_finite("prior", weights))
     lowest, index = weights.min(0)
@@ -197,6 +199,14 @@ def check_fraction(name: str, value: Any) -> float:
     number = check_real(name, value)
     if not 0 <= number <= 1:
         raise ValueError(f"{name}: expected a number in [0, 1], got {number:g}")
+    return number
+
+
+def check_level(level: Any) -> float:
+    """Return the coverage of an interval, in (0, 1): of a normal law, finite."""
+    number = check_fraction("level", level)
+    if not 0 < number < 1 - 1e-12:
+        raise ValueError(f"level: expected a number in (0, 1), got {number:g}")
     return number
 
 

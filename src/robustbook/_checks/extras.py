@@ -1,11 +1,7 @@
 """Packages that only an extra brings: the error where they are missing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-__all__ = ["extra"]
 
 
 @contextmanager

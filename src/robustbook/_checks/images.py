@@ -1,7 +1,5 @@
 """Checks of images, pixels in [0, 1], and of inputs of any range."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from typing import Any, Final, Literal
@@ -27,8 +25,7 @@ def check_images(
 
     Without `planes`, the shape (N, ...) will do; without `half`, pixels of 16 bits
     will not. More than rounding outside [0, 1] is dealt with as `outside` says; "clip"
-    is for what is inside a model, where a batch may be empty. The warning names the
-    caller of the function that called the one that checks.
+    is for what is inside a model, where a batch may be empty.
     """
     images = as_tensor(name, value)
     wanted = (torch.float32, torch.float64)

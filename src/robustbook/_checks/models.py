@@ -1,7 +1,5 @@
 """What attacks and estimators ask of a model before they call it."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable
@@ -97,6 +95,16 @@ def check_finite_logits(logits: Tensor, images: Tensor, kind: str = "images") ->
                 "in float64"
             )
     return logits
+
+
+def check_differentiable(logits: Tensor, remedy: str = "") -> None:
+    """Refuse logits without a gradient."""
+    if not logits.requires_grad:
+        raise ValueError(
+            "model: expected logits that can be differentiated by the inputs, got "
+            "logits without a gradient; remove torch.no_grad and detach from it"
+            f"{remedy}"
+        )
 
 
 #: How torch says that the numbers of model and images differ in type, not in device.

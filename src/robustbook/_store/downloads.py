@@ -1,7 +1,5 @@
 """Public files: found on this machine, or downloaded, and checked either way."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from functools import lru_cache
@@ -10,8 +8,6 @@ from typing import Final
 
 from robustbook._checks.extras import extra
 from robustbook._store.files import DataUnavailableError, sha256_of
-
-__all__ = ["check_sum", "data_folder", "obtain"]
 
 ENVIRONMENT_VARIABLE: Final = "ROBUSTBOOK_DATA"
 
@@ -71,15 +67,8 @@ def obtain(
     level = logger.level
     logger.setLevel("WARNING")  # one line on stderr would fail a chapter
     try:
-        return Path(
-            pooch.retrieve(
-                url=url,
-                known_hash=f"sha256:{sha256}",
-                fname=file,
-                path=cache,
-                progressbar=progress,
-            )
-        )
+        options = {"fname": file, "path": cache, "progressbar": progress}
+        return Path(pooch.retrieve(url=url, known_hash=f"sha256:{sha256}", **options))
     except Exception as error:  # pooch passes on whatever requests raises
         looked = [
             f"{ENVIRONMENT_VARIABLE} ({folder or 'not set'})",

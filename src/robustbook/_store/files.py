@@ -1,7 +1,5 @@
 """The project's own files: where they are, how they are written, and their JSON."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json
@@ -13,19 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
-
-__all__ = [
-    "SCHEMA",
-    "DataUnavailableError",
-    "atomic_write",
-    "check_writable",
-    "data_directory",
-    "note_read",
-    "read_json",
-    "sha256_of",
-    "user_cache",
-    "write_text",
-]
 
 #: Of every JSON file that the project writes.
 SCHEMA: Final = 1
@@ -43,8 +28,7 @@ class DataUnavailableError(RuntimeError):
 def data_directory() -> Path:
     """Return the project's own ``data`` folder: checkpoints and stored results.
 
-    In a checkout (also one that is installed with ``pip install -e``) it is the folder
-    ``data`` of the repository; otherwise the copy that the wheel carries.
+    In a checkout, installed or not, that of the repository; else the wheel's copy.
 
     Raises
     ------

@@ -20,8 +20,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["PLUMBING", "Code", "fingerprint", "package_source", "running_code"]
-
 #: Modules that carry numbers and compute none: no stored number depends on them.
 PLUMBING: Final = (
     "robustbook._docs",
@@ -279,10 +277,6 @@ def _imports(tree: ast.Module) -> Iterator[_Import]:
 
 if __name__ == "__main__":
     code = Code(package_source())
-    json.dump(
-        {
-            name: code.fingerprint_of_program(text)
-            for name, text in json.load(sys.stdin).items()
-        },
-        sys.stdout,
-    )
+    texts = json.load(sys.stdin)
+    sums = {name: code.fingerprint_of_program(text) for name, text in texts.items()}
+    json.dump(sums, sys.stdout)

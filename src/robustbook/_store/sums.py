@@ -1,7 +1,5 @@
 """The sha256 of what is computed with: tensors, and models."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 from collections.abc import Mapping
@@ -12,8 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._store.provenance import fingerprint
-
-__all__ = ["code_sum", "model_sum", "tensor_sum", "tensors_sum"]
 
 _PLAIN: Final = (bool, int, float, str, type(None))
 
@@ -35,11 +31,10 @@ def tensors_sum(tensors: Mapping[str, Tensor]) -> str:
 def model_sum(model: object) -> str:
     """Return the sha256 of a model: its code, its settings and its weights.
 
-    Of a module, that is the source of its class and of those inside it (of classes of
-    this package, also all that their files import), their plain attributes (a switch, a
-    temperature, the mode), and all parameters and buffers. Of another callable only the
-    source is known, not what it holds: whoever keeps results under such a sum must
-    compare something of the model's own, too.
+    Of a module: the source of its class and of those inside it (in this package also of
+    all that their files import), plain attributes (a switch, a temperature, the mode),
+    parameters and buffers. Of another callable only the source is known, not what it
+    holds: whoever keeps results under such a sum must compare more.
     """
     digest = hashlib.sha256(code_sum(model).encode())
     if not isinstance(model, nn.Module):

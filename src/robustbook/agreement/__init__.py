@@ -29,12 +29,13 @@ from robustbook.agreement._pairing import (
     pair_nearest,
     pair_optimal,
 )
-from robustbook.agreement._result import Agreement, AgreementComparison
-from robustbook.agreement._search import CertificateError, SearchTrace, Step
-from robustbook.agreement._soft_labels import (
-    SoftLabelAgreement,
-    soft_label_agreement,
+from robustbook.agreement._result import (
+    Agreement,
+    AgreementComparison,
+    CertifiedAgreement,
 )
+from robustbook.agreement._search import CertificateError, SearchTrace, Step
+from robustbook.agreement._soft_labels import SoftLabelAgreement, soft_label_agreement
 from robustbook.agreement._sweep import (
     AgreementDecomposition,
     ContributionGroup,
@@ -51,6 +52,7 @@ __all__ = [
     "AgreementComparison",
     "AgreementDecomposition",
     "CertificateError",
+    "CertifiedAgreement",
     "ContinuousAgreement",
     "ContributionGroup",
     "IntervalBounds",

@@ -1,7 +1,5 @@
 """The papers' procedure, for comparison (Chapter 7): ascend J by Adam."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,11 +45,6 @@ class AdamTrace:
         return float(self.beta[-1])
 
     @property
-    def final_pa(self) -> float:
-        """J where Adam stopped, in nats per sample."""
-        return float(self.pa[-1])
-
-    @property
     def best_beta(self) -> float:
         """Inverse temperature of the best epoch: what the papers report."""
         return float(self.beta[1:][int(self.pa[1:].argmax())])
@@ -75,8 +68,9 @@ def adam_agreement(
 ) -> AdamTrace:
     """Approximate posterior agreement as the papers do: Adam on beta.
 
-    The defaults are those of the thesis, section 3.6.2. Its published implementation
-    takes batches of 16 in a fixed order, single precision, and reports the best epoch.
+    Returns an :class:`AdamTrace`. The defaults are those of the thesis, section 3.6.2.
+    Its published implementation takes batches of 16 in a fixed order, single precision,
+    and reports the best epoch.
 
     Parameters
     ----------
@@ -91,11 +85,6 @@ def adam_agreement(
         Pairs a step; all of them if left out.
     seed : int, optional
         Shuffle the pairs anew every epoch; in the order given if left out.
-
-    Returns
-    -------
-    AdamTrace
-        Inverse temperature and J after every epoch.
 
     {TypeError} {ValueError}
 
@@ -112,32 +101,21 @@ def adam_agreement(
         batch_size = check_count("batch_size", batch_size)
     if seed is not None:
         seed = check_count("seed", seed, minimum=0)
-    sizes = {
-        "logits": float(first.abs().max()),
-        "shifted_logits": float(second.abs().max()),
-        "beta0": beta0,
-        "lr": lr,
-    }
-    for name, size in sizes.items():
+    sizes = float(first.abs().max()), float(second.abs().max()), beta0, lr
+    names = "logits", "shifted_logits", "beta0", "lr"
+    for name, size in zip(names, sizes, strict=True):
         if size > LARGEST_NUMBER:
             raise ValueError(
                 f"{name}: expected at most {LARGEST_NUMBER:g} in size, as this "
                 f"procedure works in single precision, got {size:g}"
             )
+    epochs = check_count("epochs", epochs)
+    options: dict[str, Any] = {"beta0": beta0, "lr": lr, "seed": seed}
     betas, steps = adam_steps(
-        first,
-        second,
-        beta0=beta0,
-        lr=lr,
-        epochs=check_count("epochs", epochs),
-        batch_size=batch_size,
-        seed=seed,
+        first, second, epochs=epochs, batch_size=batch_size, **options
     )
-    return AdamTrace(
-        beta=torch.tensor(betas, dtype=torch.float64),
-        pa=agreement_curve(first, second, betas).cpu(),
-        steps=steps,
-    )
+    trace = torch.tensor(betas, dtype=torch.float64)
+    return AdamTrace(trace, agreement_curve(first, second, betas).cpu(), steps)
 
 
 # Gradients are wanted whatever the caller has switched off.

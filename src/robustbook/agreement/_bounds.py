@@ -1,6 +1,6 @@
 """Upper bounds on J over an interval, from the evaluations at its two ends.
 
-Bounds that are each valid on their own; the search uses the smallest:
+Each is valid on its own, and has a slack for rounding; the search uses the smallest:
 
 chord/tangent
     C lies under its chord, D over its tangents at both ends, so J lies under the
@@ -8,8 +8,8 @@ chord/tangent
 curvature
     The power sums are monotone in beta, so their values at the two ends bound
     the curvature of J by some M on the whole interval. Then J lies under the minimum
-    of two parabolas. Where M < 0 the kernel is proven concave there, and the
-    bound is tight to the third order in the width.
+    of two parabolas. Where M < 0 it is proven concave, and the bound is tight to the
+    third order in the width.
 tail
     Beyond the last evaluation C falls at least as steeply as its asymptote, and
     D stays over its tangent and over its limit.
@@ -17,10 +17,7 @@ start
     Near 0, J is at most linear and at most quadratic in beta: :class:`StartBound`.
 
 A fifth one needs more evaluations than two: :mod:`robustbook.agreement._interpolation`.
-Every bound adds a slack for the rounding of the evaluations it is made of.
 """
-
-from __future__ import annotations
 
 import math
 import operator
@@ -67,9 +64,8 @@ def interval_bound(
 ) -> float:
     """Smallest proven upper bound on J over [left.beta, right.beta].
 
-    The curvature bound is left out where the other is `enough` already, where there are
-    no power sums, where the ends are so far apart that it says nothing, and where
-    squares of logits that matter may underflow.
+    That by curvature is left out where the other is `enough`, without power sums, far
+    apart, and where squares of logits that matter may underflow.
     """
     bound = min(chord_tangent_bound(left, right), kernel.cap)
     curved = left.sums is not None and right.sums is not None

@@ -12,11 +12,9 @@ the kernel of K classes, and its maximum is certified; a bound on the error of t
 carries the certificate over to the integrals.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +25,7 @@ from torch import Tensor
 from robustbook._checks.arguments import as_tensor, check_positive, check_real
 from robustbook.agreement._docs import SHARED
 from robustbook.agreement._kernel import Kernel
-from robustbook.agreement._result import standard_error_of_mean
+from robustbook.agreement._result import CertifiedAgreement
 from robustbook.agreement._search import CertificateError, maximize
 
 #: Values of the first grid, by what it grows, and most entries of one.
@@ -38,37 +36,11 @@ _MOST_ENTRIES: Final = 2**23
 Risk = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True, eq=False)
-class ContinuousAgreement:
-    """Posterior agreement of two sets of real predictions.
+class ContinuousAgreement(CertifiedAgreement):
+    """Posterior agreement of real predictions: a :class:`CertifiedAgreement`.
 
-    Attributes
-    ----------
-    pa : float
-        Posterior agreement, in nats per sample: at least 0, and ``inf`` where no
-        prediction changes.
-    beta : float
-        Inverse temperature of the maximum, in units of 1/risk.
-    upper_bound : float
-        Proven upper bound on sup J.
-    per_sample : Tensor, shape (N,)
-        Contribution of every sample at ``beta``; the mean is ``pa``.
+    At least 0, and ``inf`` where none changes; ``beta`` is in units of 1/risk.
     """
-
-    pa: float
-    beta: float
-    upper_bound: float
-    per_sample: Tensor = field(repr=False)
-
-    @property
-    def gap(self) -> float:
-        """``upper_bound - pa``; 0 where both are infinite."""
-        return 0.0 if self.pa == self.upper_bound else self.upper_bound - self.pa
-
-    @property
-    def standard_error(self) -> float:
-        """Standard error of ``pa`` over the sampling of samples, in nats."""
-        return standard_error_of_mean(self.per_sample)
 
 
 @SHARED.fill
@@ -212,9 +184,8 @@ def continuous_agreement(
     steep = check_positive("steepness", steepness)
     low, high = (check_real("interval", end) for end in interval)
     first, second = (side[:, 0] for side in _pair(predictions, shifted, outputs=1))
-    if not low < high or float(min(first.min(), second.min())) < low or float(
-        max(first.max(), second.max())
-    ) > high:  # fmt: skip
+    least, most = torch.stack((first, second)).aminmax()
+    if not low < high or float(least) < low or float(most) > high:
         raise ValueError(
             f"interval: expected (low, high) around all predictions, got {interval}"
         )
@@ -231,13 +202,10 @@ def continuous_agreement(
             if result.gap <= accepted:
                 return result
         size *= _FINER
-    raise _too_fine(size, len(first))
-
-
-def _too_fine(size: int, samples: int) -> CertificateError:
-    return CertificateError(
-        f"continuous agreement: {samples} samples would need a grid of {size} values; "
-        "set a larger tol, or an interval that is no longer than the values spread"
+    raise CertificateError(
+        f"continuous agreement: {len(first)} samples would need a grid of {size} "
+        "values; set a larger tol, or an interval that is no longer than the values "
+        "spread"
     )
 
 

@@ -1,7 +1,5 @@
 """What a pass over the data tells of the kernel at one inverse temperature."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,8 +10,7 @@ from torch import Tensor
 class PowerSums:
     """Sums over classes of x^k exp(beta x), k = 0, 1, 2, for each sample.
 
-    All x are at most 0, so as functions of beta the zeroth and second sums fall
-    and the first one rises to 0: monotone, which makes interval bounds easy.
+    All x are at most 0, so the zeroth and second sums fall in beta, the first rises.
     """
 
     zeroth: Tensor

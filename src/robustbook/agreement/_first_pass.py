@@ -1,7 +1,5 @@
 """The first pass over the data: maxima, ties, votes, scales; no exponentials."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,8 +16,7 @@ class FirstPass:
 
     slices: list[slice]
     votes: Counter[Pattern]
-    #: Largest logit and distance of the smallest from it (m, N); the ranges of idle
-    #: samples are 0.
+    #: Largest logit and distance of the smallest from it (m, N), 0 for idle samples.
     tops: Tensor
     ranges: Tensor
     #: How far the largest sum of all shifted logits is below 0, a sample.

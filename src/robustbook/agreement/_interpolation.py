@@ -1,30 +1,9 @@
 """Upper bounds on J by interpolation, their error bounded in the complex plane.
 
-Let S(z) = sum_j w_j exp(z x_j) with w_j > 0 and all x_j <= 0, one of them 0: a view, or
-all of them together after the shift by the depth. At z = a + ib call z *tame* for S if
-
-    sum_j |w_j exp(z x_j)| <= 4 |S(z)|.
-
-Tame points
-    For every angle s, |S| is at least the real part of exp(is) S. So it is enough that
-    sum_j w_j exp(a x_j) (cos(b x_j + s) - 1/4) >= 0 for some s. So z is tame where
-
-    - b^2 E_a x^2 <= 3/2, as cos u >= 1 - u^2/2. Here E_a is the mean under the weights
-      w_j exp(a x_j); E_a x^2 falls in a, by Chebyshev's inequality on sums;
-    - |b| range(x) <= acos(1/4), as then no cosine is below 1/4;
-    - |b| <= a tan(t), if W exp(-2 g / tan t) sin(g + t) <= sin(g - t), where W is the
-      sum of all weights over the least, less 1, and g = acos(cos(t) / 4) >= t. Let
-      s = g - t, with the sign of b. The term of x = 0 gives its weight times
-      cos(s) - 1/4 = sin(g - t) tan(t). In the others, with u = |b x_j|, the factor
-      exp(-u / tan t) (1/4 - cos(u - s)) is largest at u = 2 g, and there it is
-      exp(-2 g / tan t) sin(g + t) tan(t).
-
-Size
-    Let all sums of all samples be tame on a disc of centre c and radius R. Then log S
-    is analytic there. Its derivative is a mean of x under complex weights, at most
-    4 E_a|x| in absolute value, and E_a|x| falls in a. So J differs from a linear
-    function by at most 4 R m(c - R), where m is the sum over the views and their
-    product of the mean of E_a|x|.
+Chapter 7 has the lemma and its proof for two views and equal weights. Here, let S(z) =
+sum_j w_j exp(z x_j) with w_j > 0 and all x_j <= 0, one of them 0: a view, or all of
+them together after the shift by the depth; E_a is the mean under w_j exp(a x_j). The
+proof is the same, with the sum of all weights over the least, less 1, for K - 1.
 
 Small views
     With a uniform prior, multiply all views of a sample but the widest by s, from 1
@@ -33,8 +12,8 @@ Small views
     that of theirs one of z x_v. Less the linear functions with y and x_v in the
     middles of their ranges, they are at most 4 |z| r/2 each in absolute value. So J
     differs from a linear function by at most 4 (c + R) n, where n is the mean of r, if
-    all sums on the way are tame. They are where the last two conditions hold (with the
-    sum of all ranges), or where
+    all sums on the way are tame on the disc of centre c and radius R. They are where
+    the lemma's last two conditions hold (with the sum of all ranges), or where
 
         b^2 exp(a r) (sqrt(E_a x^2) + r)^2 <= 3/2
 
@@ -47,15 +26,6 @@ Small views
     for all of them together. So 4 (c + R) n may be replaced by
 
         4 (c + R) exp((c + R) max r) mean(r (1 - p)) + 5/2 (c + R)^2 mean(r^2).
-
-Remainder
-    Let p interpolate J with two derivatives at nodes c + x_k. If J differs from a
-    linear function by at most M on the disc, then for |t| < R
-
-    |J - p|(c + t) <= M R / (R - |t|) prod_k |t - x_k|^3 / min_{|w| = R} |w - x_k|^3,
-
-    by Cauchy's formula for J - p. The least product is at w = R or at w = -R:
-    each log |w - x_k|^2 = log(R^2 + x_k^2 - 2 x_k Re w) is concave in Re w.
 """
 
 from __future__ import annotations
@@ -89,10 +59,8 @@ class Node:
     """What interpolation needs of an evaluation: three derivatives and moments.
 
     ``rounding`` bounds the errors of the derivatives. ``moment`` is the mean over the
-    samples of E|x|, summed over the views and their product; ``square`` is the largest
-    E x^2 of all. Of the widest views, with r the sum of the ranges of the others and p
-    the largest probability: ``mixed`` is the largest (sqrt(E x^2) + r)^2, and
-    ``blend`` the mean of r (1 - p).
+    samples of E|x|, summed over the views and their product; the rest as in
+    :class:`Moments`, of which ``mixed`` is squared.
     """
 
     beta: float
@@ -162,17 +130,12 @@ class Interpolation:
                 near.append(node)
         return near[:MOST_NODES]
 
-    def bound(self, near: list[Node], known: float, fine: float) -> float:
-        """Upper bound on J between the first two of `near`, neighbours.
-
-        It is left out where it cannot be smaller than the `known` one; nodes are added
-        only while the remainder is larger than `fine`.
-        """
-        ceiling = self.ceiling(near, known, fine)
-        return math.inf if ceiling is None else ceiling.top
-
     def ceiling(self, near: list[Node], known: float, fine: float) -> Ceiling | None:
-        """The polynomial of which :meth:`bound` is the maximum."""
+        """A polynomial over J between the first two of `near`, neighbours.
+
+        It is left out where it cannot be smaller than the `known` bound; nodes are
+        added only while the remainder is larger than `fine`.
+        """
         left, right = near[:2]
         half = 0.5 * (right.beta - left.beta)
         centre = left.beta + half

@@ -27,7 +27,7 @@ from torch import Tensor
 from robustbook.agreement._evaluation import Evaluation, Moments
 from robustbook.agreement._first_pass import first_pass
 from robustbook.agreement._shards import ALONE, Reduction, Shards
-from robustbook.agreement._views import InMemory, Source
+from robustbook.agreement._streams import InMemory, Source
 from robustbook.agreement._votes import Pattern, share_of_split
 
 #: Unit roundoff of float64: every operation is exact up to this relative error.
@@ -249,7 +249,7 @@ class Kernel:
                     convex=value + d,
                     concave=d,
                     concave_slope=slope_of_d,
-                    rounding=self._rounding(size_of_c + d),
+                    rounding=self.rounding(size_of_c + d),
                     slope_rounding=relative * (abs(slope_of_c) + abs(slope_of_d)),
                     moments=None if columns else self._moments(own[_SUMMED:]),
                     per_sample=per_sample[v] if samples else None,
@@ -352,30 +352,21 @@ class Kernel:
             point.moments = self._moments(self.shards.reduce(local, _MOMENTS))
         return point.moments
 
-    def limit_rounding(self) -> float:
-        """Bound on the rounding error of the limit at infinity."""
-        return self._rounding(self.cap)
-
-    def per_sample_at_zero(self) -> Tensor:
-        """Contributions at beta = 0: the same number for every sample."""
-        return torch.full_like(self._depth, self.value_at_zero)
-
     @property
     def relative_error(self) -> float:
         """Bound on the relative rounding error of a sum over classes and a chunk.
 
-        All sums have terms of one sign. A term x^k exp(beta x) that does not
-        underflow has beta |x| <= 745, so its argument, rounded twice, costs
-        1490 u, the exponential and the factors 10 u more; terms that underflow
-        are below 1e-307 and are covered by the same figure. Adding K terms in
-        any order costs K u, adding the rows of a chunk one u a row; chunks are
-        added exactly. Up to m + 1 sums over classes meet: one for each view and the
-        joint one. Here u = 2^-53.
+        All sums have terms of one sign. A term x^k exp(beta x) that does not underflow
+        has beta |x| <= 745, so its argument, rounded twice, costs 1490 u, the
+        exponential and the factors 10 u more; terms that underflow are below 1e-307 and
+        are covered by the same figure. Adding K terms in any order costs K u, adding
+        the rows of a chunk one u a row; chunks are added exactly. Up to m + 1 sums over
+        classes meet: one for each view and the joint one. Here u = 2^-53.
         """
         sums = (self.num_views + 1) * (self.num_classes + 1500)
         return UNIT_ROUNDOFF * (sums + self._rows + 100)
 
-    def _rounding(self, size: float) -> float:
+    def rounding(self, size: float) -> float:
         """Bound on the rounding error of a value of J; `size` is mean |C| + D.
 
         The relative errors of the m + 1 sums over classes become absolute errors

@@ -1,7 +1,5 @@
 """Agreement as an objective: what training can descend, and its temperature."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -30,10 +28,9 @@ def agreement_loss(
            = \frac{\beta^\star}{N} \left( q_{ij} - p'_{ij} \right).
 
     Over both views it is orthogonal to the logits: a step changes no overall scale. The
-    optimum in a batch is too good by what it fits to the batch: the mean over batches
-    is at least the PA of the whole and falls with their size. At a `beta` that does not
-    depend on the batch, as a running mean over earlier ones, value and gradient have no
-    bias. Source: Chapter 36; not in the papers.
+    optimum in a batch is too good by what it fits to the batch. At a `beta` that does
+    not depend on the batch, as a running mean over earlier ones, value and gradient
+    have no bias. Source: Chapter 36; not in the papers.
 
     Parameters
     ----------
@@ -46,9 +43,8 @@ def agreement_loss(
     Tensor, shape ()
         -J in nats, of the logits' type (of half precision, float32). At beta = 0, where
         nothing is in agreement, it is 0, and at ``inf``, where all predictions agree,
-        the limit; there the gradient is 0, and training has nothing to descend. At
-        several maximizers the gradient is that of one of them. Where the largest logits
-        of a sample tie, PA can jump, and no gradient says so.
+        the limit; there the gradient is 0. At several maximizers it is that of one of
+        them. Where largest logits tie, PA can jump, and no gradient says so.
 
     {TypeError} {ValueError}
 

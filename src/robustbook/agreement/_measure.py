@@ -1,8 +1,8 @@
 """The public measure: checks, search, result."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from statistics import NormalDist
 from typing import Any
@@ -15,6 +15,7 @@ from robustbook._checks.arguments import (
     as_tensor,
     check_count,
     check_fraction,
+    check_level,
     check_logit_pair,
     check_logits,
     check_non_negative,
@@ -22,22 +23,16 @@ from robustbook._checks.arguments import (
     check_positive,
     check_prior,
 )
-from robustbook.agreement._bounds import (
-    IntervalBounds,
-    chord_tangent_bound,
-    curvature_bound,
-    tail_bound,
-)
+from robustbook.agreement import _bounds
 from robustbook.agreement._docs import SHARED
 from robustbook.agreement._kernel import Kernel
 from robustbook.agreement._problem import open_kernel
-from robustbook.agreement._progress import progress_bar
 from robustbook.agreement._result import (
     Agreement,
     AgreementComparison,
     standard_error_of_mean,
 )
-from robustbook.agreement._search import SearchTrace, maximize
+from robustbook.agreement._search import SearchTrace, Step, maximize
 from robustbook.agreement._votes import one_hot_views
 
 
@@ -94,7 +89,6 @@ def posterior_agreement(
 
     Examples
     --------
-    >>> import torch
     >>> clean = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0], [3.0, 0.0]])
     >>> shifted = torch.tensor([[1.5, 0.0], [0.0, 2.0], [0.0, 0.1], [2.0, 0.0]])
     >>> result = posterior_agreement(clean, shifted)
@@ -132,16 +126,11 @@ def agreement_search(
     tol: float = 1e-9,
     group: Any = None,
 ) -> SearchTrace:
-    """Solve as :func:`posterior_agreement` does and return every step; Chapter 7.
+    """Solve as :func:`posterior_agreement` does; return its :class:`SearchTrace`.
 
     Parameters
     ----------
     {logits, shifted_logits} {*more} {prior} {tol} {group}
-
-    Returns
-    -------
-    SearchTrace
-        The evaluations in order and the certified intervals at the end.
 
     {TypeError} {ValueError} {ConnectionError} {CertificateError}
 
@@ -160,7 +149,7 @@ def agreement_search(
 @SHARED.fill
 def agreement_bounds(
     logits: Any, shifted_logits: Any, left: float, right: float, *, prior: Any = None
-) -> IntervalBounds:
+) -> _bounds.IntervalBounds:
     """Proven upper bounds on the agreement kernel J over an interval; Chapter 7.
 
     Parameters
@@ -191,11 +180,11 @@ def agreement_bounds(
     kernel = open_kernel(logits, shifted_logits, prior=prior)
     start = kernel.evaluate(low)
     if math.isinf(high):
-        return IntervalBounds(tail=tail_bound(kernel, start))
+        return _bounds.IntervalBounds(tail=_bounds.tail_bound(kernel, start))
     stop = kernel.evaluate(high)
-    return IntervalBounds(
-        chord_tangent=chord_tangent_bound(start, stop),
-        curvature=curvature_bound(kernel, start, stop),
+    return _bounds.IntervalBounds(
+        chord_tangent=_bounds.chord_tangent_bound(start, stop),
+        curvature=_bounds.curvature_bound(kernel, start, stop),
     )
 
 
@@ -304,7 +293,7 @@ def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
     Returns
     -------
     float
-        log K - H_b(mismatch) - mismatch log(K - 1), or 0; in nats.
+        Nats: log K - H_b(mismatch) - mismatch log(K - 1), or 0.
 
     {TypeError} {ValueError}
 
@@ -368,9 +357,7 @@ def compare_agreement(
     pair_a = check_logit_pair(logits_a, shifted_a, names=("logits_a", "shifted_a"))
     pair_b = check_logit_pair(logits_b, shifted_b, names=("logits_b", "shifted_b"))
     check_paired(("logits_a", "logits_b"), pair_a[0], pair_b[0])
-    coverage = check_fraction("level", level)
-    if not 0.0 < coverage < 1.0 - 1e-12:
-        raise ValueError(f"level: expected strictly between 0 and 1, got {level}")
+    coverage = check_level(level)
     weights = check_prior(prior, pair_a[0].shape[1], pair_a[0].device)
     accepted = check_positive("tol", tol)
     a, b = (
@@ -388,18 +375,34 @@ def _views(logits: Any, *others: Any) -> tuple[Any, ...]:
     return (logits,) if alone else (logits, *others)
 
 
+@contextmanager
+def _progress_bar(*, shown: bool) -> Iterator[Callable[[Step], None] | None]:
+    """What the search calls after each step, while a bar shows value and gap."""
+    if not shown:
+        yield None
+        return
+    from tqdm import tqdm
+
+    with tqdm(unit=" evaluations", desc="agreement") as bar:
+
+        def show(step: Step) -> None:
+            gap = f"PA {step.lower:.6g}, gap {step.upper - step.lower:.1e}"
+            bar.set_postfix_str(gap, refresh=False)
+            bar.update()
+
+        yield show
+
+
 def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement:
-    with progress_bar(shown=progress) as on_step:
+    with _progress_bar(shown=progress) as on_step:
         trace = maximize(kernel, tol, on_step, kernel.batch)
     if kernel.prior is None and kernel.num_views == 2:
         hard = symmetric_channel_capacity(kernel.mismatch, kernel.num_classes)
     else:
         # No closed form, but few different samples.
         prior = None if kernel.prior is None else kernel.prior.cpu()
-        by_class = prior is not None
-        views, counts = one_hot_views(
-            kernel.votes, kernel.num_classes, by_class=by_class
-        )
+        options = {"by_class": prior is not None}
+        views, counts = one_hot_views(kernel.votes, kernel.num_classes, **options)
         hard = maximize(Kernel(*views, prior=prior, counts=counts), tol).value
     return Agreement(
         pa=trace.value,

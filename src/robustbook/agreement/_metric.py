@@ -32,9 +32,6 @@ with extra("metric"):
     from torchmetrics import Metric
 
 NAMES: Final = ("pa", "beta", "standard_error", "hard_part", "confidence_part")
-NOTHING: Final = (
-    "PosteriorAgreement: expected at least one update before compute, got none"
-)
 ONE_VALUE: Final = (
     "PosteriorAgreement: expected one number, got a dict of five; make the metric with "
     'value="pa"'
@@ -104,11 +101,8 @@ class PosteriorAgreement(Metric):
         self.prior = prior
         self.value = None if value is None else check_choice("value", value, NAMES)
         count = check_count("num_views", num_views, minimum=2)
-        self._names = [
-            "logits",
-            "shifted_logits",
-            *(f"view_{v}" for v in range(2, count)),
-        ]
+        more = (f"view_{v}" for v in range(2, count))
+        self._names = ["logits", "shifted_logits", *more]
         for name in self._names:
             self.add_state(name, default=[], dist_reduce_fx="cat")
         self._group: Any = None
@@ -126,8 +120,7 @@ class PosteriorAgreement(Metric):
         Raises
         ------
         TypeError, ValueError
-            If the batch is not as :func:`posterior_agreement` wants it, or has
-            another number of classes than the batches before.
+            As :func:`posterior_agreement`; or the number of classes is another.
         """
         batch = self._checked(logits, shifted_logits, *more)
         for name, own in zip(self._names, batch or (), strict=batch is not None):
@@ -147,10 +140,9 @@ class PosteriorAgreement(Metric):
             name: [*attribute] if isinstance(attribute, list) else attribute
             for name, attribute in vars(self).items()
         }
+        synced = self._is_synced or self.dist_sync_on_step
         try:
-            if self._is_synced or self.dist_sync_on_step:
-                return super().forward(logits, shifted_logits, *more)
-            if self._checked(logits, shifted_logits, *more) is not None:
+            if synced or self._checked(logits, shifted_logits, *more) is not None:
                 return super().forward(logits, shifted_logits, *more)
         except BaseException:  # an interruption, too
             vars(self).update(before)
@@ -165,9 +157,8 @@ class PosteriorAgreement(Metric):
         Returns
         -------
         dict of str to Tensor, or Tensor
-            Scalars: ``pa``, ``standard_error``, ``hard_part`` and
-            ``confidence_part`` (nats per sample) and ``beta`` (1 / logit); with a
-            `value`, that one.
+            Scalars: ``pa``, ``standard_error``, ``hard_part`` and ``confidence_part``
+            (nats per sample) and ``beta`` (1 / logit); with a `value`, that one.
 
         Raises
         ------
@@ -255,7 +246,10 @@ class PosteriorAgreement(Metric):
         state = [_batches(getattr(self, name)) for name in self._names]
         group = self._group if self._is_synced else None
         if group is None and not state[0]:
-            raise ValueError(NOTHING)
+            raise ValueError(
+                "PosteriorAgreement: expected at least one update before compute, got "
+                "none"
+            )
         empty = torch.empty((0, 0), device=self.device)
         views = [torch.cat(batches) if batches else empty for batches in state]
         options = {"prior": self.prior, "tol": self.tol}

@@ -1,7 +1,5 @@
 """Pairing of samples that come unpaired: which clean sample meets which shifted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -80,8 +78,8 @@ def pair_nearest(
     Returns
     -------
     index, shifted_index : Tensor, shape (P,)
-        P = N without labels; with labels, clean samples whose class is missing
-        among the shifted ones are left out. Sorted by `index`.
+        Sorted by `index`. Clean samples whose class none of the shifted has are left
+        out; without labels, P = N.
 
     {TypeError, ValueError}
 
@@ -130,8 +128,8 @@ def pair_optimal(
     """
 
     def assign(left: np.ndarray, right: np.ndarray) -> _Pairs:
-        rows, columns = linear_sum_assignment(cdist(left, right))
-        return rows, columns
+        pairs: _Pairs = linear_sum_assignment(cdist(left, right))
+        return pairs
 
     sets = check_feature_sets(features, shifted_features)
     return _within_classes(assign, *sets, labels, shifted_labels)
@@ -185,19 +183,16 @@ def pair_canonical(
     from sklearn.decomposition import PCA
 
     sets = check_feature_sets(features, shifted_features)
-    for name, own, one in zip(
-        ("labels", "shifted_labels"), (labels, shifted_labels), sets, strict=True
-    ):
-        check_labels(name, own, length=len(one))
+    check_labels("labels", labels, length=len(sets[0]))
+    check_labels("shifted_labels", shifted_labels, length=len(sets[1]))
     taught = pair_by_label(labels, shifted_labels, seed=seed)
     classes = len(np.unique(as_tensor("labels", labels).cpu().numpy()[taught[0]]))
     wanted = min(50, sets[0].shape[1], max(len(taught[0]) // 4, 1))
     if classes < 2:
         raise ValueError("shifted_labels: expected two classes in common with labels")
     reduced = []
-    for name, one, index in zip(
-        ("features", "shifted_features"), sets, taught, strict=True
-    ):
+    names = "features", "shifted_features"
+    for name, one, index in zip(names, sets, taught, strict=True):
         values = one.cpu().double().numpy()
         if not np.ptp(values[index], axis=0).any():
             raise ValueError(
@@ -207,16 +202,9 @@ def pair_canonical(
     learner = CCA(min(classes - 1, wanted), max_iter=5000)
     learner.fit(*(one[index] for one, index in zip(reduced, taught, strict=True)))
     # The first argument of transform may have any number of rows, whatever the second.
-    shared = [
-        learner.transform(reduced[0]),
-        learner.transform(reduced[0][:1], reduced[1])[1],
-    ]
-    return pair_optimal(
-        torch.from_numpy(shared[0]),
-        torch.from_numpy(shared[1]),
-        labels=labels,
-        shifted_labels=shifted_labels,
-    )
+    first = learner.transform(reduced[0])
+    second = learner.transform(reduced[0][:1], reduced[1])[1]
+    return pair_optimal(first, second, labels=labels, shifted_labels=shifted_labels)
 
 
 def _within_classes(

@@ -1,7 +1,5 @@
 """From what callers pass, each on its process, to one kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,8 +9,7 @@ from torch import Tensor
 from robustbook._checks.arguments import check_prior
 from robustbook.agreement._kernel import Kernel, check_weights
 from robustbook.agreement._shards import Shards, shards_of
-from robustbook.agreement._streams import open_views
-from robustbook.agreement._views import InMemory, Source
+from robustbook.agreement._streams import InMemory, Source, open_views
 
 
 def open_kernel(

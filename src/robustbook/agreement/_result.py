@@ -55,21 +55,18 @@ class Agreement:
     mismatch : float
         Share of samples on which not all predictions (first argmax) coincide.
     hard_part : float
-        The agreement of the predictions alone, without confidences (nats): of two
-        views without a prior, the capacity of the K-ary symmetric channel at
-        ``mismatch``.
+        The agreement of the predictions alone, without confidences (nats): for two
+        views without a prior, :func:`symmetric_channel_capacity` at ``mismatch``.
     standard_error : float
         Standard error of ``pa`` over the sampling of samples, in nats: that of the mean
-        of ``per_sample``. By the envelope theorem, the variation of the maximizer does
-        not count to first order. Zero when all contributions are equal: then nothing
-        was *seen* to vary, which is no proof that nothing does. Too small near chance,
-        where the maximizer touches 0 (Chapter 8). NaN for a single sample.
+        of ``per_sample``, by the envelope theorem. Zero when all contributions are
+        equal: nothing was *seen* to vary, which is no proof that nothing does. Too
+        small near chance (Chapter 8). NaN for a single sample.
     trace : SearchTrace
         Every step of the search.
 
     Examples
     --------
-    >>> import torch
     >>> from robustbook.agreement import posterior_agreement
     >>> result = posterior_agreement(torch.eye(4), torch.eye(4)[[0, 1, 2, 0]])
     >>> result.to_frame()[["pa", "beta", "mismatch"]].round(4)
@@ -165,12 +162,7 @@ class Agreement:
 
     @SHARED.fill
     def to_frame(self) -> DataFrame:
-        """Return the numbers as one row of a pandas table, to concatenate.
-
-        Returns
-        -------
-        pandas.DataFrame, one row
-            The scalar attributes and properties; nats per sample.
+        """Return the scalars as one row of a pandas table, to concatenate.
 
         {ImportError}
         """
@@ -207,6 +199,38 @@ class AgreementComparison:
     standard_error: float
     interval: tuple[float, float]
     level: float
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedAgreement:
+    """A posterior agreement with its bound.
+
+    Attributes
+    ----------
+    pa : float
+        Posterior agreement, in nats per sample.
+    beta : float
+        Inverse temperature of the maximum; may be ``inf``.
+    upper_bound : float
+        Proven upper bound on sup J.
+    per_sample : Tensor, shape (N,)
+        Contribution of every sample at ``beta``; the mean is ``pa``.
+    """
+
+    pa: float
+    beta: float
+    upper_bound: float
+    per_sample: Tensor = field(repr=False)
+
+    @property
+    def gap(self) -> float:
+        """``upper_bound - pa``: at most ``tol``; 0 where both are infinite."""
+        return 0.0 if self.pa == self.upper_bound else self.upper_bound - self.pa
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of ``pa`` over the sampling of samples, in nats."""
+        return standard_error_of_mean(self.per_sample)
 
 
 def check_same_pairs(result: Agreement, num_samples: int, num_classes: int) -> None:
@@ -279,9 +303,8 @@ def plot_measurements(
     figure, axes = axes_for(ax)
     pa = torch.stack([values["pa"] for values in measurements]).cpu()
     error = torch.stack([values["standard_error"] for values in measurements]).cpu()
-    axes.errorbar(
-        np.arange(len(pa)), pa, yerr=1.96 * error.nan_to_num(), marker="o", capsize=3
-    )
+    half, steps = 1.96 * error.nan_to_num(), np.arange(len(pa))
+    axes.errorbar(steps, pa, yerr=half, marker="o", capsize=3)
     axes.set_xlabel("step")
     axes.get_xaxis().set_visible(len(pa) > 1)
     axes.set_ylabel("PA (nats per sample)")

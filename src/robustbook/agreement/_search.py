@@ -1,9 +1,8 @@
 """Certified global maximum of the agreement kernel by branch and bound.
 
-Evaluated inverse temperatures cut [0, infinity) into intervals; each interval has
-a proven upper bound (:mod:`robustbook.agreement._bounds`). Split the interval
-with the largest bound until none exceeds the best value found by more than the
-tolerance.
+Evaluated inverse temperatures cut [0, infinity) into intervals; each interval has a
+proven upper bound (:mod:`robustbook.agreement._bounds`). Split the interval with the
+largest bound until none exceeds the best value found by more than the tolerance.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from robustbook.agreement._bounds import (
@@ -81,9 +81,8 @@ class SearchTrace:
     per_sample : Tensor, shape (N,)
         Contributions to J at ``beta``.
     evaluations, passes : int
-        Inverse temperatures at which the kernel was evaluated, and passes over the
-        data, those before the search included. A look at some samples of a stream, in
-        memory, counts as none.
+        Inverse temperatures at which the kernel was evaluated, and passes over all the
+        data, those before the search included.
     steps : list of Step
         One an evaluation, in order; the first pass, at beta = 0, has none.
     intervals : list of (left, right, bound)
@@ -164,11 +163,12 @@ class _Search:
     def run(self) -> SearchTrace:
         kernel = self.kernel
         # At beta = 0 both posteriors are uniform: J(0) needs no pass.
-        self._offer(0.0, kernel.value_at_zero, kernel.per_sample_at_zero(), 0.0)
+        start = kernel.value_at_zero
+        self._offer(0.0, start, torch.full_like(kernel.ranges[0], start), 0.0)
         if kernel.limit is not None:
             # Every argmax set meets: J has a limit at infinity, a candidate.
-            limit = kernel.mean(kernel.limit)
-            self._offer(math.inf, limit, kernel.limit, kernel.limit_rounding())
+            limit, rounding = kernel.mean(kernel.limit), kernel.rounding(kernel.cap)
+            self._offer(math.inf, limit, kernel.limit, rounding)
         if not self._proven(kernel.cap) and not kernel.everything_idle:
             self._start()
         while items := self._worst():
@@ -311,8 +311,8 @@ class _Search:
             near = self.interpolation.near(low)
             if near != item.near:
                 item.near = near
-                fine = 0.1 * self.tol
-                bounds.append(self.interpolation.bound(near, item.bound, fine))
+                top = self.interpolation.ceiling(near, item.bound, 0.1 * self.tol)
+                bounds += [] if top is None else [top.top]
         item.bound = min(bound for bound in bounds if not math.isnan(bound))
 
     def _split(self, items: list[_Interval]) -> None:

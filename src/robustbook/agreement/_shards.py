@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,40 +18,27 @@ Numbers = Sequence[float]
 Reduction = Callable[[Iterable[float]], float]
 
 
-class Shards(Protocol):
-    """One process, or a group of them."""
-
-    size: int
-    rank: int
-
-    def gather(self, compute: Callable[[], T]) -> list[T]:
-        """What `compute` returns on each rank: small objects."""
-
-    def reduce(
-        self, compute: Callable[[], Numbers], how: Sequence[Reduction] = (math.fsum,)
-    ) -> Numbers:
-        """Sums (or maxima) over the ranks of the numbers that each computes."""
-
-
-class Alone:
-    """All samples are here."""
+class Shards:
+    """One process, which has all samples; or, as a :class:`Group`, several."""
 
     size = 1
     rank = 0
 
     def gather(self, compute: Callable[[], T]) -> list[T]:
+        """What `compute` returns on each rank: small objects."""
         return [compute()]
 
     def reduce(
         self, compute: Callable[[], Numbers], how: Sequence[Reduction] = (math.fsum,)
     ) -> Numbers:
+        """Sums (or maxima) over the ranks of the numbers that each computes."""
         return compute()
 
 
-ALONE: Final = Alone()
+ALONE: Final = Shards()
 
 
-class Group:
+class Group(Shards):
     """The ranks of a group of torch.distributed."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
@@ -64,9 +51,7 @@ class Group:
 
     def gather(self, compute: Callable[[], T]) -> list[T]:
         value, error = _attempt(compute)
-        told: list[Any] = [None] * self.size
-        message = None if error is None else _message(error)
-        self._together(dist.all_gather_object, told, (value, message))
+        told = self._tell((value, _message(error)))
         _raise_first([failure for _, failure in told], error)
         return [value for value, _ in told]
 
@@ -80,11 +65,13 @@ class Group:
         self._together(dist.all_gather, rows, own)
         failed, *columns = zip(*(row.tolist() for row in rows), strict=True)
         if any(failed):
-            told: list[Any] = [None] * self.size
-            message = None if error is None else _message(error)
-            self._together(dist.all_gather_object, told, message)
-            _raise_first(told, error)
+            _raise_first(self._tell(_message(error)), error)
         return [own(column) for own, column in zip(how, columns, strict=True)]
+
+    def _tell(self, thing: Any) -> list[Any]:
+        told = [None] * self.size
+        self._together(dist.all_gather_object, told, thing)
+        return told
 
     def _together(self, collective: Callable[..., Any], *tensors: Any) -> None:
         try:
@@ -125,7 +112,9 @@ def _attempt(compute: Callable[[], T]) -> tuple[T | None, Exception | None]:
 _KINDS: Final = (TypeError, ValueError, OSError, MemoryError, ArithmeticError)
 
 
-def _message(error: Exception) -> tuple[type[Exception], str]:
+def _message(error: Exception | None) -> tuple[type[Exception], str] | None:
+    if error is None:
+        return None
     kind = next((kind for kind in _KINDS if isinstance(error, kind)), RuntimeError)
     return kind, str(error) or type(error).__name__
 

@@ -9,11 +9,8 @@ D = mean_i log sum_j exp(beta x_ij), both convex, so that chords of C and tangen
 bound J over an interval, as for two models (Chapter 7).
 """
 
-from __future__ import annotations
-
 import heapq
 import math
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -21,7 +18,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_logits, check_positive
 from robustbook.agreement._docs import SHARED
-from robustbook.agreement._result import standard_error_of_mean
+from robustbook.agreement._result import CertifiedAgreement
 from robustbook.agreement._search import CertificateError
 
 #: Evaluations after which the search gives up.
@@ -30,37 +27,12 @@ _GROWTH: Final = 4.0
 _EPSILON: Final = torch.finfo(torch.float64).eps
 
 
-@dataclass(frozen=True, eq=False)
-class SoftLabelAgreement:
-    """Posterior agreement of a model with soft labels.
+class SoftLabelAgreement(CertifiedAgreement):
+    """Posterior agreement of a model with soft labels: a :class:`CertifiedAgreement`.
 
-    Attributes
-    ----------
-    pa : float
-        Posterior agreement, in nats per sample: from 0 to log K plus the mean of the
-        logarithm of the largest soft label.
-    beta : float
-        Inverse temperature of the maximum, in units of 1/logit; may be ``inf``.
-    upper_bound : float
-        Proven upper bound on sup J.
-    per_sample : Tensor, shape (N,)
-        Contribution of every sample at ``beta``; the mean is ``pa``.
+    From 0 to log K plus the mean of the logarithm of the largest soft label; ``beta``
+    is in units of 1/logit.
     """
-
-    pa: float
-    beta: float
-    upper_bound: float
-    per_sample: Tensor = field(repr=False)
-
-    @property
-    def gap(self) -> float:
-        """``upper_bound - pa``: at most the ``tol`` that was asked for."""
-        return self.upper_bound - self.pa
-
-    @property
-    def standard_error(self) -> float:
-        """Standard error of ``pa`` over the sampling of samples, in nats."""
-        return standard_error_of_mean(self.per_sample)
 
 
 @SHARED.fill
@@ -77,7 +49,8 @@ def soft_label_agreement(
     where p is the model's Gibbs posterior and q stays as it is. If every q is one-hot,
     J is concave, and PA is log K minus the cross-entropy of the labels after
     temperature scaling. Otherwise J may have several hills, and the maximum is
-    certified by branch and bound. Source: Chapter 37; not in the papers.
+    certified by branch and bound. Returns a :class:`SoftLabelAgreement`. Source:
+    Chapter 37; not in the papers.
 
     Parameters
     ----------
@@ -87,10 +60,6 @@ def soft_label_agreement(
         Probabilities or counts of votes, at least 0; each row is divided by its sum.
     tol : float, default 1e-6
         Largest gap accepted between ``upper_bound`` and ``pa``, in nats per sample.
-
-    Returns
-    -------
-    SoftLabelAgreement
 
     {TypeError} {ValueError} {CertificateError}
 
@@ -179,10 +148,8 @@ class _Search:
             middle = self._evaluate(beta)
             self._push(left, middle)
             self._push(middle, right)
-        beta, value, per_sample = self.best
-        return SoftLabelAgreement(
-            value, beta, max(value, -self.queue[0][0]), per_sample
-        )
+        beta, value, each = self.best
+        return SoftLabelAgreement(value, beta, max(value, -self.queue[0][0]), each)
 
     def _offer(self, beta: float, value: float, per_sample: Tensor) -> None:
         if value > self.best[1]:

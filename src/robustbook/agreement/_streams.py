@@ -1,6 +1,4 @@
-"""Logits that are not in memory: mapped files, arrays that are cut, chunks."""
-
-from __future__ import annotations
+"""Where logits are: in memory, mapped files, arrays that are cut, chunks."""
 
 import hashlib
 import itertools
@@ -9,14 +7,13 @@ import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_views, view_names
-from robustbook.agreement._views import InMemory, Source
 
 #: Entries of one view that are read at a time.
 BLOCK_ENTRIES: Final = 2**20
@@ -24,6 +21,36 @@ BLOCK_ENTRIES: Final = 2**20
 JOINED_ENTRIES: Final = 2**17
 #: Arrays of at most this many entries are loaded, wherever they are.
 LOADED_ENTRIES: Final = 2**21
+
+
+class Source(Protocol):
+    """Logits of the same samples in several views; may be read many times.
+
+    ``num_samples`` is None as long as it is not known.
+    """
+
+    num_views: int
+    num_classes: int
+    num_samples: int | None
+    device: torch.device
+
+    def blocks(self) -> Iterator[tuple[Tensor, ...]]:
+        """One pass: blocks of all samples in order, a tensor (n, K) for each view."""
+
+
+class InMemory:
+    """Checked tensors."""
+
+    def __init__(self, views: tuple[Tensor, ...]) -> None:
+        self.views = views
+        self.num_views = len(views)
+        self.num_samples: int | None
+        self.num_samples, self.num_classes = views[0].shape
+        self.device = views[0].device
+
+    def blocks(self) -> Iterator[tuple[Tensor, ...]]:
+        """All samples at once."""
+        yield self.views
 
 
 def open_views(*views: Any, empty: bool = False) -> Source:

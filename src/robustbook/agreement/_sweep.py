@@ -1,7 +1,5 @@
 """Samples of which only a part is shifted, and who contributes what to agreement."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -37,8 +35,7 @@ class ContributionGroup:
 class AgreementDecomposition:
     """Posterior agreement as a sum over four groups of samples.
 
-    Their prediction is kept or changed under the shift; the clean one is correct or
-    wrong.
+    Predictions are kept or changed by the shift; the clean ones are correct or wrong.
     """
 
     kept_correct: ContributionGroup
@@ -93,10 +90,11 @@ def decompose_agreement(
 ) -> AgreementDecomposition:
     """Split posterior agreement over kept and changed, correct and wrong.
 
-    Beside each exact share stands the thesis's approximation (section 4.2, Theorem
-    B.1.1), which puts the average missing confidence of a group at the optimal
-    temperature into one logarithm. There the terms are sums on the scale
-    N (pa - log K); as shares of ``pa``, each has (count / N) log K added.
+    Returns an :class:`AgreementDecomposition`. Beside each exact share stands the
+    thesis's approximation (section 4.2, Theorem B.1.1), which puts the average missing
+    confidence of a group at the optimal temperature into one logarithm. There the terms
+    are sums on the scale N (pa - log K); as shares of ``pa``, each has (count / N) log
+    K added.
 
     Parameters
     ----------
@@ -105,10 +103,6 @@ def decompose_agreement(
     {logits, shifted_logits}
     labels : tensor or array, shape (N,)
         True classes.
-
-    Returns
-    -------
-    AgreementDecomposition
 
     {TypeError} {ValueError}
 

@@ -4,8 +4,6 @@ With a prior a pattern is the classes predicted by each view. Without, classes a
 and so are views: then it says for each view how many predict what it does.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 
@@ -66,7 +64,7 @@ def one_hot_views(
 
 
 def _classes(shared: Sequence[int]) -> list[int]:
-    """Classes of views of which view v shares its own with shared[v], falling."""
+    """Classes of views, of which view v shares its own with shared[v]; these fall."""
     classes: list[int] = []
     while len(classes) < len(shared):
         classes += [max(classes, default=-1) + 1] * shared[len(classes)]

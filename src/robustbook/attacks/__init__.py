@@ -1,12 +1,10 @@
 """Attacks: one signature over the libraries that implement them.
 
-Every attack is called as ``attack(model, images, labels=None, *, ...)`` and returns
-an :class:`AttackResult`. Images are in [0, 1], and so are all sizes of
-perturbations: an ℓ∞ size of 8/255 is eight gray levels. The model is any callable
-that returns logits; normalization belongs inside of it.
-
-With labels, an attack succeeds where the model is wrong in the end, and an input
-on which it is wrong already counts as a success of norm 0. Without labels, the
+Every attack is called as ``attack(model, images, labels=None, *, ...)`` and returns an
+:class:`AttackResult`. Images and sizes of perturbations are in [0, 1]: an ℓ∞ size of
+8/255 is eight gray levels. The model is any callable that returns logits; normalization
+belongs inside of it. An attack succeeds where the model is wrong in the end, and an
+input on which it is wrong already counts as a success of norm 0. Without labels, the
 model's own predictions on the clean images take their place.
 
 FGSM, PGD and FMN run on foolbox, APGD and FAB on pyautoattack; both come with

@@ -1,7 +1,5 @@
 """APGD with three losses, by pyautoattack."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 import torch
@@ -35,12 +33,11 @@ def apgd(
 ) -> AttackResult:
     """Attack with gradient steps that choose their own size: APGD.
 
-    The cross-entropy ("ce") of very confident models has a gradient of zero in
-    float32: APGD-CE then reports robustness that is not there. The difference of
-    logits ratio ("dlr") does not change with the scale of the logits, so always
-    look at both. "targeted" goes for one class after the other by the targeted DLR
-    loss; it is slower, and the strongest. Source: Croce and Hein, "Reliable evaluation
-    of adversarial robustness with an ensemble of diverse parameter-free attacks", ICML
+    The cross-entropy ("ce") of very confident models has a gradient of zero in float32:
+    it then reports robustness that is not there. The difference of logits ratio ("dlr")
+    has no scale, so always look at both. "targeted" goes for one class after the other;
+    it is slower, and the strongest. Source: Croce and Hein, "Reliable evaluation of
+    adversarial robustness with an ensemble of diverse parameter-free attacks", ICML
     2020; Chapters 9 and 12.
 
     Parameters

@@ -1,7 +1,5 @@
 """Attacks that look for the smallest perturbation: FMN, FAB, and a bisection."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -11,30 +9,22 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook._checks.models import Model
+from robustbook.attacks import engine
 from robustbook.attacks._result import AttackResult, smallest
-from robustbook.attacks.engine import (
-    DOCS,
-    ArrayLike,
-    Batch,
-    Norm,
-    Settings,
-    distances,
-    run_attack,
-)
 
 
 def closest(
-    run: Callable[[Batch, Tensor | None], Tensor],
+    run: Callable[[engine.Batch, Tensor | None], Tensor],
     targets: int | None,
     bisections: int,
-    norm: Norm,
-) -> Callable[[Batch], Tensor]:
+    norm: engine.Norm,
+) -> Callable[[engine.Batch], Tensor]:
     """Run for each target, keep the closest image that fools, and bisect."""
     if targets is not None:
         check_count("targets", targets)
     check_count("bisections", bisections, minimum=0)
 
-    def perturb(batch: Batch) -> Tensor:
+    def perturb(batch: engine.Batch) -> Tensor:
         goals: list[Tensor | None] = [None]
         if targets is not None:
             others = batch.logits.shape[1] - 1
@@ -43,7 +33,7 @@ def closest(
         least = torch.full((len(batch),), torch.inf, device=best.device).double()
         for goal in goals:
             images = run(batch, goal)
-            size = distances(batch.images, images, norm)
+            size = engine.distances(batch.images, images, norm)
             better = batch.fools(images) & (size < least)
             best[better], least[better] = images[better], size[better]
         return batch.bisect(best, steps=bisections)
@@ -51,18 +41,18 @@ def closest(
     return perturb
 
 
-@DOCS.fill
+@engine.DOCS.fill
 def fmn(
     model: Model,
-    images: ArrayLike,
-    labels: ArrayLike | None = None,
+    images: engine.ArrayLike,
+    labels: engine.ArrayLike | None = None,
     *,
     steps: int = 100,
     step_size: float = 1.0,
     gamma: float = 0.05,
     targets: int | None = None,
     bisections: int = 0,
-    norm: Norm = "linf",
+    norm: engine.Norm = "linf",
     batch_size: int = 256,
     seed: int = 0,
     progress: bool = True,
@@ -110,20 +100,22 @@ def fmn(
 
     run = partial(run_fmn, norm=norm, steps=steps, step_size=step_size, gamma=gamma)
     perturb = closest(run, targets, bisections, norm)
-    settings = Settings("fmn", norm, batch_size, seed, progress, device, minimal=True)
-    return run_attack(perturb, model, images, labels, settings)
+    settings = engine.Settings(
+        "fmn", norm, batch_size, seed, progress, device, minimal=True
+    )
+    return engine.run_attack(perturb, model, images, labels, settings)
 
 
-@DOCS.fill
+@engine.DOCS.fill
 def fab(
     model: Model,
-    images: ArrayLike,
-    labels: ArrayLike | None = None,
+    images: engine.ArrayLike,
+    labels: engine.ArrayLike | None = None,
     *,
     steps: int = 100,
     targets: int | None = None,
     bisections: int = 0,
-    norm: Norm = "linf",
+    norm: engine.Norm = "linf",
     batch_size: int = 256,
     seed: int = 0,
     progress: bool = True,
@@ -164,16 +156,18 @@ def fab(
 
     run = partial(run_fab, norm=norm, steps=steps)
     perturb = closest(run, targets, bisections, norm)
-    settings = Settings("fab", norm, batch_size, seed, progress, device, minimal=True)
-    return run_attack(perturb, model, images, labels, settings)
+    settings = engine.Settings(
+        "fab", norm, batch_size, seed, progress, device, minimal=True
+    )
+    return engine.run_attack(perturb, model, images, labels, settings)
 
 
-@DOCS.fill
+@engine.DOCS.fill
 def bisect_result(
     model: Model,
-    images: ArrayLike,
+    images: engine.ArrayLike,
     result: AttackResult,
-    labels: ArrayLike | None = None,
+    labels: engine.ArrayLike | None = None,
     *,
     steps: int = 20,
     batch_size: int = 256,
@@ -183,9 +177,8 @@ def bisect_result(
 ) -> AttackResult:
     """Shorten perturbations on the line between the clean and the attacked image.
 
-    Halves, ``steps`` times, the part of the line on which the prediction changes. No
-    perturbation gets longer. Attacks overshoot the boundary (FAB on purpose, by 5 % of
-    a step), and this takes most of it back. The images end so close to the boundary
+    No perturbation gets longer. Attacks overshoot the boundary (FAB on purpose, by 5 %
+    of a step), and this takes most of it back. The images end so close to the boundary
     that rounding in another batch size can undo the change. Chapter 9.
 
     Parameters
@@ -223,12 +216,12 @@ def bisect_result(
             f"got shape {tuple(result.adversarial.shape)}"
         )
 
-    def perturb(batch: Batch) -> Tensor:
+    def perturb(batch: engine.Batch) -> Tensor:
         attacked = result.adversarial[batch.indices.to(result.adversarial.device)]
         return batch.bisect(attacked.to(batch.images), steps=steps)
 
-    settings = Settings(
+    settings = engine.Settings(
         result.attack, result.norm, batch_size, seed, progress, device, minimal=True
     )
-    shorter = run_attack(perturb, model, images, labels, settings)
+    shorter = engine.run_attack(perturb, model, images, labels, settings)
     return replace(smallest(result, shorter), attack=result.attack)

@@ -1,7 +1,5 @@
 """FGSM and PGD: steps along the gradient of the cross-entropy, by foolbox."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

@@ -1,7 +1,5 @@
 """The result of an attack, and the best of several results."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -53,8 +51,7 @@ class AttackResult:
     def robust_accuracy(self, eps: float = math.inf) -> float:
         """Share of samples for which nothing of size `eps` or less was found.
 
-        What rounding can add, 1.2e-7 a pixel, is allowed. It is an upper bound: a
-        better attack finds more.
+        What rounding can add, 1.2e-7 a pixel, is allowed. A better attack finds more.
 
         Raises
         ------
@@ -94,15 +91,12 @@ def smallest(*results: AttackResult) -> AttackResult:
         raise ValueError("results: expected at least one AttackResult, got none")
     first = results[0]
     for other in results[1:]:
-        if other.norm != first.norm:
-            raise ValueError(
-                f"results: expected one norm, got {first.norm} and {other.norm}"
-            )
-        if other.adversarial.shape != first.adversarial.shape:
-            raise ValueError(
-                f"results: expected one shape, got {tuple(first.adversarial.shape)} "
-                f"and {tuple(other.adversarial.shape)}"
-            )
+        for what, one, two in (
+            ("norm", first.norm, other.norm),
+            ("shape", *(tuple(x.adversarial.shape) for x in (first, other))),
+        ):
+            if one != two:
+                raise ValueError(f"results: expected one {what}, got {one} and {two}")
     adversarial, norms = first.adversarial.clone(), first.norms.clone()
     success = first.success.clone()
     for other in results[1:]:

@@ -56,6 +56,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from robustbook._checks import models
 from robustbook._checks.arguments import (
     check_choice,
     check_count,
@@ -63,14 +64,6 @@ from robustbook._checks.arguments import (
     check_logits,
 )
 from robustbook._checks.images import check_images
-from robustbook._checks.models import (
-    Model,
-    ask_model,
-    check_finite_logits,
-    check_model,
-    find_device,
-    warn_of_training,
-)
 from robustbook._docs import SharedDocs
 from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
 
@@ -89,15 +82,11 @@ class _Isolated(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, model: Model) -> Tensor:
+    def forward(ctx: Any, images: Tensor, model: models.Model) -> Tensor:
         with torch.enable_grad():
             inner = images.detach().requires_grad_()
             logits = model(inner)
-        if not logits.requires_grad:
-            raise ValueError(
-                "model: expected logits that can be differentiated by the images, got "
-                "logits without a gradient; remove torch.no_grad and detach from it"
-            )
+        models.check_differentiable(logits)
         ctx.inner, ctx.logits = inner, logits
         return logits.detach()
 
@@ -117,7 +106,7 @@ class Classifier(nn.Module):
     It is not registered as a submodule: nothing moves it or changes its mode.
     """
 
-    def __init__(self, model: Model, dtype: torch.dtype) -> None:
+    def __init__(self, model: models.Model, dtype: torch.dtype) -> None:
         super().__init__()
         self.eval()
         self._hidden = (model, dtype)
@@ -133,8 +122,8 @@ class Classifier(nn.Module):
     def _call(self, images: Tensor) -> Tensor:
         model, dtype = self._hidden
         # What is too large for float32 is refused, too.
-        logits = ask_model(model, images.to(dtype)).float()
-        return check_finite_logits(logits, images)
+        logits = models.ask_model(model, images.to(dtype)).float()
+        return models.check_finite_logits(logits, images)
 
 
 @dataclass(frozen=True)
@@ -238,13 +227,13 @@ class Batch:
 
 def run_attack(
     perturb: Callable[[Batch], Tensor],
-    model: Model,
+    model: models.Model,
     images: ArrayLike,
     labels: ArrayLike | None,
     settings: Settings,
 ) -> AttackResult:
     """Attack batch by batch, then ask the model what came of it."""
-    check_model(model)
+    models.check_model(model)
     check_choice("norm", settings.norm, NORMS)
     check_count("batch_size", settings.batch_size)
     check_count("seed", settings.seed, minimum=0)
@@ -253,8 +242,8 @@ def run_attack(
     truth = None
     if labels is not None:
         truth = check_labels("labels", labels, length=len(clean))
-    warn_of_training(model)
-    device = find_device(model, clean, settings.device)
+    models.warn_of_training(model)
+    device = models.find_device(model, clean, settings.device)
     classifier = Classifier(model, clean.dtype)
     parts = []
     with (
@@ -275,11 +264,9 @@ def run_attack(
             # A copy that was not made in inference mode.
             part = clean[rows].clone().to(device)
             known = None if truth is None else truth[rows].to(device)
-            parts.append(
-                _attack_batch(
-                    perturb, classifier, part, known, rows + settings.first, settings
-                )
-            )
+            place = rows + settings.first
+            one = _attack_batch(perturb, classifier, part, known, place, settings)
+            parts.append(one)
             bar.update(len(rows))
     adversarial, norms, success = (
         torch.cat(values).to(clean.device) for values in zip(*parts, strict=True)

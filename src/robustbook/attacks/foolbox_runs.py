@@ -1,7 +1,5 @@
 """Single runs by foolbox 3.3.4, with two mends of its FMN and starts that are given."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 
@@ -24,10 +22,9 @@ with extra("attacks"), warnings.catch_warnings():
 def _nudged(epsilon: Any) -> Any:
     """A size that is larger by a hair.
 
-    FMN sets the size to its estimate of the distance to the boundary. On models that
-    are linear around the image the estimate is exact, the two logits come out equal,
-    and it stays there for good without having fooled the model: on 1.6 % of the
-    images of a linear model, measured.
+    FMN sets the size to its estimate of the distance to the boundary. Around images
+    where a model is linear that is exact, the two logits come out equal, and it stays
+    there for good without having fooled the model.
     """
     return epsilon * (1 + 1e-5) + 1e-6
 

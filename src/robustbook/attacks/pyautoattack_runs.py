@@ -1,7 +1,5 @@
 """Single runs by pyautoattack 0.2.0, without the seeding and filters around them."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any, Final
 

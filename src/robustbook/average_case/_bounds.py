@@ -6,17 +6,15 @@ Taylor estimate leaves out εᵀA_iε; the MMSE estimate (with infinitely many s
 replaces it by its mean, σ² tr A_i.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_choice
+from robustbook._checks.arguments import as_real, check_choice
 from robustbook.average_case._docs import SHARED
-from robustbook.average_case._problem import as_real, check_positives
+from robustbook.average_case._problem import check_positives
 from robustbook.average_case._result import squeeze
 
 Estimator = Literal["taylor", "mmse"]
@@ -30,10 +28,9 @@ def printed_bound(
     """The bound of the paper's Propositions 3.2 and 3.4. It is false.
 
     k s^(K-1) Π_i r_i with s = σ √D, r_i = λ_max(A_i) / ‖u_i‖ for Taylor and
-    (λ_max(A_i) - λ_mean(A_i)) / ‖u_i‖ for MMSE, and k the greatest density of a
-    normal vector with the correlations of the u_i. The proof (A.2, A.4) bounds a union
-    by a product, so one linear boundary makes the bound 0, and loses a factor of √D:
-    with two classes it is false already. Chapter 18.
+    (λ_max(A_i) - λ_mean(A_i)) / ‖u_i‖ for MMSE, and k the greatest density of a normal
+    vector with the correlations of the u_i. The proof bounds a union by a product, and
+    loses a factor of √D: with two classes it is false already. Chapter 18.
 
     Parameters
     ----------
@@ -75,9 +72,7 @@ def corrected_bound(
     """A bound that holds (Chapter 18): a sum over classes, of order σ.
 
     √(2/π) σ Σ_i (‖A_i‖_* + √5 ‖A_i‖) / ‖u_i‖ for Taylor, with the nuclear and the
-    spectral norm, and √(2/π) σ Σ_i (√2 ‖A_i‖_F + 3 ‖A_i‖) / ‖u_i‖ for MMSE: the sum
-    over i of a bound on the probability that the linear margin is no larger in size
-    than what it leaves over.
+    spectral norm, and √(2/π) σ Σ_i (√2 ‖A_i‖_F + 3 ‖A_i‖) / ‖u_i‖ for MMSE.
 
     Parameters
     ----------

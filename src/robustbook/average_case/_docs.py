@@ -12,8 +12,7 @@ cdf : {"mvn", "mv_sigmoid"}, default "mvn"
 label : Tensor or array, shape (N,), optional
     The class whose probability to estimate; the prediction by default.
 points : int, default 128
-    Points of each of 8 scrambles, from four classes on: standard errors of
-    about 1e-4, well below what the linearization gets wrong.
+    Points of each of 8 scrambles, from four classes on: standard errors of about 1e-4.
 seed : int, default 0
     Seed of all that is drawn: noise and scrambles.
 batch_size : int, optional

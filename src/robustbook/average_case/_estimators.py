@@ -1,7 +1,5 @@
 """Estimates without sampling: linearized and linear models, mv-sigmoid, softmax."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal
 
@@ -9,6 +7,7 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import (
+    as_real,
     check_choice,
     check_count,
     check_logits,
@@ -17,6 +16,7 @@ from robustbook._checks.arguments import (
 )
 from robustbook._checks.images import check_inputs
 from robustbook._checks.models import Model
+from robustbook.average_case import _problem
 from robustbook.average_case._docs import SHARED
 from robustbook.average_case._linearize import (
     Linearization,
@@ -25,16 +25,6 @@ from robustbook.average_case._linearize import (
     linearize,
     margins_of,
     other_classes,
-)
-from robustbook.average_case._problem import (
-    LINEARIZE,
-    NO_NOISE,
-    Problem,
-    as_real,
-    check_positives,
-    draw_normal,
-    labels_or_predictions,
-    set_up,
 )
 from robustbook.average_case._result import Robustness, make_result, squeeze
 
@@ -58,8 +48,7 @@ def taylor(
 ) -> Robustness:
     """Robustness of the model linearized at the input.
 
-    The first-order expansion is a linear classifier, whose robustness is known. One
-    Jacobian serves all sigmas. The error is of order σ times the curvature of the
+    One Jacobian serves all sigmas. The error is of order σ times the curvature of the
     boundaries, summed over classes (:func:`corrected_bound`). Source: the average-case
     paper, Proposition 3.1; Chapter 18.
 
@@ -84,7 +73,7 @@ def taylor(
             [0.7602]], dtype=torch.float64)
     """
     _check_integration(cdf, points, seed)
-    problem = set_up(model, x, sigma, label, batch_size, device)
+    problem = _problem.set_up(model, x, sigma, label, batch_size, device)
     return _estimate(
         "taylor", problem, lambda _: linearize(problem), 1, cdf, points, seed
     )
@@ -143,7 +132,7 @@ def mmse(
     check_count("samples", samples)
     if not isinstance(antithetic, bool):
         raise TypeError(f"antithetic: expected True or False, got {antithetic!r}")
-    problem = set_up(model, x, sigma, label, batch_size, device)
+    problem = _problem.set_up(model, x, sigma, label, batch_size, device)
 
     def fits(sigma: float) -> Iterator[Linearization]:
         return mmse_linearizations(problem, sigma, samples, seed, antithetic=antithetic)
@@ -153,7 +142,7 @@ def mmse(
 
 def _estimate(
     method: str,
-    problem: Problem,
+    problem: _problem.Problem,
     linearizations: Callable[[float], Iterable[Linearization]],
     samples: int,
     cdf: Cdf,
@@ -165,16 +154,13 @@ def _estimate(
 
     shared = method == "taylor"
     probability, error = measure_all(problem, linearizations, measure, shared=shared)
-    return problem.summarize(
-        method if cdf == "mvn" else f"{method}_{cdf}",
-        samples * problem.num_classes,
-        probability=probability,
-        standard_error=error,
-    )
+    name = method if cdf == "mvn" else f"{method}_{cdf}"
+    calls = samples * problem.num_classes
+    return problem.summarize(name, calls, probability=probability, standard_error=error)
 
 
 def measure_all(
-    problem: Problem,
+    problem: _problem.Problem,
     linearizations: Callable[[float], Iterable[Linearization]],
     measure: Callable[[Linearization, Tensor], tuple[Tensor, ...]],
     *,
@@ -192,7 +178,7 @@ def measure_all(
 
 
 def mmse_linearizations(
-    problem: Problem,
+    problem: _problem.Problem,
     sigma: float,
     samples: int,
     seed: int,
@@ -205,7 +191,9 @@ def mmse_linearizations(
     def noise(rows: slice) -> Tensor:
         drawn = samples - samples // 2 if antithetic else samples
         keys = [(index,) for index in range(rows.start, rows.stop)]
-        half = sigma * draw_normal(seed, LINEARIZE, keys, drawn, problem.inputs)
+        half = sigma * _problem.draw_normal(
+            seed, _problem.LINEARIZE, keys, drawn, problem.inputs
+        )
         both = torch.cat([half, -half[:, : samples - drawn]], dim=1)
         return both.reshape(*both.shape[:2], *problem.inputs.shape[1:])
 
@@ -278,13 +266,9 @@ def linear_exact(
     logits = check_logits("logits", flat @ matrix.T + offset)
     if (sigma is None) == (covariance is None):
         raise ValueError("sigma, covariance: expected exactly one of them")
-    spread = None
-    sigmas = torch.ones((), dtype=torch.float64)
-    if covariance is None:
-        sigmas = check_positives("sigma", sigma)
-    else:
-        spread = _check_covariance(covariance, flat)
-    labels = labels_or_predictions(label, logits)
+    spread = None if covariance is None else _check_covariance(covariance, flat)
+    sigmas = _problem.check_positives("sigma", 1.0 if sigma is None else sigma)
+    labels = _problem.labels_or_predictions(label, logits)
     _check_integration(cdf, points, seed)
     others = other_classes(labels, logits.shape[1])
     # Units in which squares of the weights do not vanish.
@@ -304,19 +288,11 @@ def linear_exact(
             product = steps @ spread @ steps.T
             gram[rows] = (product + product.T) / 2
     margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), labels)
-    probability, error = _apply_cdf(
-        cdf, margins, gram, sigmas.reshape(-1), points, seed
-    )
+    exact, error = _apply_cdf(cdf, margins, gram, sigmas.reshape(-1), points, seed)
+    estimates = {"probability": exact, "standard_error": error}
+    estimates["calls"] = torch.zeros_like(exact, dtype=torch.int64)
     shown = sigmas if covariance is None else torch.full_like(sigmas, torch.nan)
-    return make_result(
-        "linear_exact",
-        labels,
-        shown,
-        inputs.device,
-        probability=probability,
-        standard_error=error,
-        calls=torch.zeros_like(probability, dtype=torch.int64),
-    )
+    return make_result("linear_exact", labels, shown, inputs.device, **estimates)
 
 
 def _check_covariance(value: Any, flat: Tensor) -> Tensor:
@@ -349,14 +325,12 @@ def _check_covariance(value: Any, flat: Tensor) -> Tensor:
 def mv_sigmoid(values: Any, *, scale: float = 1.0) -> Tensor:
     """The multivariate sigmoid, 1 / (1 + Σ_i exp(-s v_i)) with s the `scale`.
 
-    The paper's stand-in for the normal distribution function, without a covariance; of
-    logit differences it is the softmax. With independent standard Gumbel variables it
-    is P[s v_i + G_t - G_i ≥ 0 for all i]: it takes the margins for logistic ones, of
-    standard deviation π / √3 ≈ 1.81 and correlations of 1/2. A scale of 1.702 mends the
-    spread: a logistic function that steep is within 0.0095 of the normal distribution
-    function. Source: the average-case paper, section 3.2.3; Hendrycks and Gimpel,
-    Gaussian error linear units (2016), for 1.702, which the paper leaves out; Chapter
-    18.
+    The paper's stand-in for the normal distribution function; of logit differences it
+    is the softmax. It takes the margins for logistic ones, of standard deviation π / √3
+    ≈ 1.81 and correlations of 1/2. A scale of 1.702 mends the spread: a logistic
+    function that steep is within 0.0095 of the normal distribution function. Source:
+    the average-case paper, section 3.2.3; Hendrycks and Gimpel, Gaussian error linear
+    units (2016), for 1.702, which the paper leaves out; Chapter 18.
 
     Parameters
     ----------
@@ -404,10 +378,9 @@ def softmax_proxy(
 ) -> Tensor:
     """Softmax probability of the prediction: what is often taken for robustness.
 
-    It knows no gradient, so it cannot know how far a boundary is. For a linear model
-    whose class differences all have norm k, it is the mv-sigmoid estimate at
-    σ = `temperature` / k. Source: the average-case paper, section 3.2.3 and Lemma A.4;
-    Chapters 18 and 20.
+    It cannot know how far a boundary is. For a linear model whose class differences all
+    have norm k, it is the mv-sigmoid estimate at σ = `temperature` / k. Source: the
+    average-case paper, section 3.2.3 and Lemma A.4; Chapters 18 and 20.
 
     Parameters
     ----------
@@ -429,8 +402,8 @@ def softmax_proxy(
     >>> softmax_proxy(lambda x: x, x).round(decimals=3)
     tensor([0.7870], dtype=torch.float64)
     """
-    temperatures = check_positives("temperature", temperature)
-    problem = set_up(model, x, NO_NOISE, label, batch_size, device)
+    temperatures = _problem.check_positives("temperature", temperature)
+    problem = _problem.set_up(model, x, _problem.NO_NOISE, label, batch_size, device)
     margins = margins_of(problem.logits, problem.labels)
     scale = temperatures.reshape(-1, 1, 1).to(margins.device)
     return squeeze(mv_sigmoid(margins / scale), temperatures).to(problem.home)

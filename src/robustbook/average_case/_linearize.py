@@ -1,14 +1,12 @@
 """Jacobians of the class differences, and what a linear model makes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from robustbook._checks.models import Model, model_logits
+from robustbook._checks.models import Model, check_differentiable, model_logits
 from robustbook.average_case._normal import OrthantProbability, orthant_probability
 from robustbook.average_case._problem import (
     Problem,
@@ -140,12 +138,7 @@ def _differentiate(
             noisy = (leaf[:, None] + shift).flatten(0, 1)
             logits = model_logits(model, noisy, "noisy inputs")
             outputs = logits.reshape(*shift.shape[:2], -1).mean(dim=1)
-    if not outputs.requires_grad:
-        raise ValueError(
-            "model: expected logits that can be differentiated by the inputs, got "
-            "logits without a gradient; remove torch.no_grad and detach from it, or "
-            "use monte_carlo"
-        )
+    check_differentiable(outputs, ", or use monte_carlo")
     each = torch.arange(len(inputs), device=inputs.device)
     parts = []
     for chosen in spans(others.shape[1], products):
@@ -161,14 +154,9 @@ def _products(outputs: Tensor, leaf: Tensor, cotangents: Tensor) -> Tensor:
     """Vector-Jacobian products, all at once where the model's layers allow it."""
 
     def product(cotangent: Tensor, batched: bool) -> Tensor:
+        options = {"retain_graph": True, "materialize_grads": True}
         (gradient,) = torch.autograd.grad(
-            outputs,
-            leaf,
-            cotangent,
-            retain_graph=True,
-            is_grads_batched=batched,
-            allow_unused=True,
-            materialize_grads=True,
+            outputs, leaf, cotangent, is_grads_batched=batched, **options
         )
         return gradient.detach()
 

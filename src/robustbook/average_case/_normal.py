@@ -68,9 +68,8 @@ class OrthantProbability:
     probability : Tensor, shape (...)
         In [0, 1], float64.
     standard_error : Tensor, shape (...)
-        Of the randomized integration, float64; 0 where a closed form was used. It
-        is widened for the number of scrambles, so that ± 1.96 standard errors hold
-        the truth in 95 % of cases.
+        Of the randomized integration, float64; 0 where a closed form was used. Widened
+        for the number of scrambles: ± 1.96 of it hold the truth in 95 % of cases.
     """
 
     probability: Tensor = field(repr=False)
@@ -82,21 +81,17 @@ def orthant_probability(
 ) -> OrthantProbability:
     """Probability that every coordinate of a normal vector is at least zero.
 
-    For ``X`` normal with `mean` and `covariance`, P[X_1 ≥ 0, ..., X_D ≥ 0]: also the
-    distribution function of the normal law with mean 0 and the same covariance, at
-    `mean`.
-
-    Dimensions 1 and 2 are closed forms. From 3 on, the integral is transformed to the
-    unit cube by separation of variables, the most binding constraint first, and
-    averaged over Sobol points; 8 independent scrambles give the standard error. Up to
-    8192 points each, and where nothing is rare, the integrand is computed in single
-    precision: that adds less than 1e-7 (5e-7 from 21 dimensions on), which the standard
-    error includes.
-    A coordinate without variance counts as 1 or 0; a covariance may be singular.
-    Constraints that change the probability of failure by less than 1e-7 of it, or by
-    less than 1e-12, are left out. Source: Genz, Numerical computation of multivariate
-    normal probabilities (1992); Gibson, Glasbey and Elston (1994) for the order; Genz
-    and Kwong (2000) for singular covariances; Chapter 17.
+    P[X_1 ≥ 0, ..., X_D ≥ 0]: also the distribution function of the normal law with mean
+    0 and the same covariance, at `mean`. Dimensions 1 and 2 are closed forms. From 3
+    on, the integral is transformed to the unit cube by separation of variables, the
+    most binding constraint first, and averaged over Sobol points; 8 independent
+    scrambles give the standard error. It includes what single precision adds, which is
+    used up to 8192 points each and where nothing is rare: less than 1e-7, or 5e-7 from
+    21 dimensions on. A coordinate without variance counts as 1 or 0; a covariance may
+    be singular. Constraints that change the probability of failure by less than 1e-7 of
+    it, or by less than 1e-12, are left out. Source: Genz, Numerical computation of
+    multivariate normal probabilities (1992); Gibson, Glasbey and Elston (1994) for the
+    order; Genz and Kwong (2000) for singular covariances; Chapter 17.
 
     Parameters
     ----------
@@ -144,9 +139,8 @@ def orthant_probability(
     limits, correlations, counts = _standardize(flat_means, flat_covariances)
     for count in sorted(set(counts.tolist())):
         rows = (counts == count).nonzero()[:, 0]
-        if count < 0:
-            probability[rows] = 0.0
         if count <= 0:
+            probability[rows] = 1.0 + count
             continue
         limit = limits[rows, :count]
         correlation = correlations[rows, :count, :count]
@@ -159,9 +153,8 @@ def orthant_probability(
             values, rounding_error = _integrate(factor, points, seed)
             probability[rows] = values.mean(dim=1)
             error[rows] = standard_error_of_means(values) + rounding_error
-    return OrthantProbability(
-        probability.clamp(0, 1).reshape(shape), error.reshape(shape)
-    )
+    probability = probability.clamp(0, 1).reshape(shape)
+    return OrthantProbability(probability, error.reshape(shape))
 
 
 def standard_error_of_means(values: Tensor) -> Tensor:
@@ -198,11 +191,9 @@ def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
     if not bool(torch.isfinite(covariances).all()):
         raise ValueError("covariance: expected finite numbers, got NaN or infinity")
     diagonal = covariances.diagonal(dim1=-2, dim2=-1)
-    if bool((diagonal < 0).any()):
-        raise ValueError(
-            f"covariance: expected variances of at least 0, got "
-            f"{float(diagonal.min()):g}"
-        )
+    low = float(diagonal.min()) if diagonal.numel() else 0.0
+    if low < 0:
+        raise ValueError(f"covariance: expected variances of at least 0, got {low:g}")
     scale = diagonal.double().sqrt()
     slack = 64 * torch.finfo(covariances.dtype).eps
     # A product of roots, so that large variances do not overflow.
@@ -218,10 +209,8 @@ def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
             "covariance: expected a positive semidefinite matrix, got a covariance "
             "larger than its two variances allow"
         )
-    return (
-        means.expand(*shape, dimension),
-        covariances.expand(*shape, dimension, dimension),
-    )
+    wide = covariances.expand(*shape, dimension, dimension)
+    return means.expand(*shape, dimension), wide
 
 
 def _standardize(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor, Tensor]:

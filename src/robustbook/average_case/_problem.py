@@ -1,7 +1,5 @@
 """What every estimator starts with: a checked model, inputs, labels and sigmas."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,22 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from robustbook._checks import models
 from robustbook._checks.arguments import (
-    as_tensor,
+    as_real,
     check_count,
     check_labels,
     check_logits,
     check_positive,
 )
 from robustbook._checks.images import check_inputs
-from robustbook._checks.models import (
-    Model,
-    ask_model,
-    check_model,
-    find_device,
-    model_logits,
-    warn_of_training,
-)
 from robustbook.average_case._result import Robustness, make_result
 
 #: Bytes for the activations of one batch on a CPU; on a GPU, a share of what is free.
@@ -48,22 +39,21 @@ BLOCK: Final = 64
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A model, the inputs to perturb, and the classes that should be kept."""
+    """A model, the inputs to perturb (N, ...), and the classes (N,) to be kept.
 
-    model: Model
-    #: (N, ...), on the device of the computation.
+    On the device of the computation, which need not be the caller's, `home`; `sigmas`,
+    float64 (S,), on the CPU, and `sigma` as it was given.
+    """
+
+    model: models.Model
     inputs: Tensor
-    #: (N,), there too.
     labels: Tensor
-    #: (N, K), float64: the logits without noise.
+    #: (N, K), float64: without noise.
     logits: Tensor
-    #: (S,), float64, on the CPU.
     sigmas: Tensor
-    #: As it was given: one number or several.
     sigma: Tensor
     #: Inputs at once without a gradient.
     batch_size: int
-    #: The caller's device.
     home: torch.device
 
     def __len__(self) -> int:
@@ -103,7 +93,7 @@ class Problem:
 
 
 def set_up(
-    model: Model,
+    model: models.Model,
     x: Any,
     sigma: Any = NO_NOISE,
     label: Any = None,
@@ -111,15 +101,15 @@ def set_up(
     device: str | torch.device | None = None,
 ) -> Problem:
     """Check everything that can be checked before the work begins."""
-    check_model(model)
+    models.check_model(model)
     original = check_inputs("x", x)
     sigmas = torch.ones(0) if sigma is NO_NOISE else check_positives("sigma", sigma)
     if batch_size is not None:
         check_count("batch_size", batch_size)
     if label is not None:
         label = check_labels("label", label, length=len(original))
-    warn_of_training(model)
-    place = find_device(model, original, device)
+    models.warn_of_training(model)
+    place = models.find_device(model, original, device)
     inputs = original.to(place).contiguous()
     size = batch_size or _choose_batch(model, inputs)
     logits = _logits(model, inputs, size, "inputs").double()
@@ -140,17 +130,11 @@ def labels_or_predictions(label: Any, logits: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _logits(model: Model, inputs: Tensor, size: int, kind: str) -> Tensor:
+def _logits(model: models.Model, inputs: Tensor, size: int, kind: str) -> Tensor:
     parts = torch.split(inputs, size)
-    return torch.cat([model_logits(model, part, kind).detach() for part in parts])
-
-
-def as_real(name: str, value: Any) -> Tensor:
-    """Return numbers as a float64 tensor; complex ones and booleans are refused."""
-    numbers = as_tensor(name, value)
-    if numbers.is_complex() or numbers.dtype == torch.bool:
-        raise TypeError(f"{name}: expected real numbers, got dtype {numbers.dtype}")
-    return numbers.double()
+    return torch.cat(
+        [models.model_logits(model, part, kind).detach() for part in parts]
+    )
 
 
 def check_positives(name: str, value: Any) -> Tensor:
@@ -198,7 +182,7 @@ def memory_budget(device: torch.device) -> int:
     return _CPU_BUDGET
 
 
-def activation_bytes(model: Model, inputs: Tensor) -> int:
+def activation_bytes(model: models.Model, inputs: Tensor) -> int:
     """Bytes that autograd keeps for one input, seen on a small batch."""
     storages: dict[int, int] = {}
 
@@ -213,12 +197,12 @@ def activation_bytes(model: Model, inputs: Tensor) -> int:
         torch.enable_grad(),
         torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value),
     ):
-        ask_model(model, inputs[:2].clone().requires_grad_())
+        models.ask_model(model, inputs[:2].clone().requires_grad_())
     total = sum(storages.values()) // len(inputs[:2])
     return max(total, 16 * inputs[0].numel() * inputs.element_size())
 
 
-def _choose_batch(model: Model, inputs: Tensor) -> int:
+def _choose_batch(model: models.Model, inputs: Tensor) -> int:
     kind = "cpu" if inputs.device.type == "cpu" else "cuda"
     size = memory_budget(inputs.device) // activation_bytes(model, inputs)
     return max(1, min(size, _LARGEST_BATCH[kind]))

@@ -1,7 +1,5 @@
 """What an estimator returns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Final
@@ -9,10 +7,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_fraction
+from robustbook._checks.arguments import check_level
 
-#: Half of these failures and half of these successes are added, as Agresti and Coull
-#: do: no share of 0 or 1 has a standard error of 0.
+#: Half of them failures and half successes are added, as Agresti and Coull do: no share
+#: of 0 or 1 has a standard error of 0.
 ADDED: Final = 4
 
 
@@ -71,9 +69,7 @@ class Robustness:
         ValueError
             If `level` is not in (0, 1).
         """
-        if not 0 < check_fraction("level", level) < 1:
-            raise ValueError(f"level: expected a number in (0, 1), got {level:g}")
-        z = NormalDist().inv_cdf(0.5 + level / 2)
+        z = NormalDist().inv_cdf(0.5 + check_level(level) / 2)
         center, half = self.probability, z * self.standard_error
         if self.trials is not None:
             share, count = self.probability, self.trials.double()

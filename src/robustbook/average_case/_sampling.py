@@ -1,7 +1,5 @@
 """Estimates that sample noise: plain, or beside a linearized model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -64,12 +62,11 @@ def monte_carlo(
     """Share of noisy inputs on which the model keeps its prediction.
 
     One noise serves all sigmas, scaled. Each input has its own, whatever the batch.
-    Source: the average-case paper, section 3.1; Chapters 17 and 19.
-
     With a `precision`, the number of samples is chosen for each input and sigma by 256
-    noisy inputs that are then thrown away, so that the estimate stays unbiased and its
-    interval keeps its coverage. The `precision` is met on average only: where the 256
-    see too few failures by chance, the standard error is larger, and says so.
+    noisy inputs that are then thrown away: the estimate stays unbiased. It is met on
+    average only: where the 256 see too few failures by chance, the standard error is
+    larger, and says so. Source: the average-case paper, section 3.1; Chapters 17 and
+    19.
 
     Parameters
     ----------
@@ -122,13 +119,8 @@ def monte_carlo(
     survivals = _count(problem, needed, seed, MEASURE, first)
     share = (survivals.double() + ADDED / 2) / (needed + ADDED)
     error = (share * (1 - share) / (needed + ADDED)).sqrt()
-    return problem.summarize(
-        "monte_carlo",
-        spent,
-        probability=survivals.double() / needed,
-        standard_error=error,
-        trials=needed,
-    )
+    estimates = {"probability": survivals.double() / needed, "standard_error": error}
+    return problem.summarize("monte_carlo", spent, trials=needed, **estimates)
 
 
 def _count(
@@ -239,19 +231,14 @@ def control_variate(
             problem, sigma, linearization_samples, seed, antithetic=True, keep=True
         )
 
-    probability, error, reduction = measure_all(
-        problem,
-        fits,
-        lambda part, sigmas: _measure(problem, part, sigmas, options),
-        shared=shared,
-    )
-    extra = problem.num_classes * (1 if shared else linearization_samples)
+    def measure(part: Linearization, sigmas: Tensor) -> tuple[Tensor, ...]:
+        return _measure(problem, part, sigmas, options)
+
+    names = "probability", "standard_error", "variance_reduction"
+    estimates = measure_all(problem, fits, measure, shared=shared)
+    calls = samples + problem.num_classes * (1 if shared else linearization_samples)
     return problem.summarize(
-        "control_variate",
-        samples + extra,
-        probability=probability,
-        standard_error=error,
-        variance_reduction=reduction,
+        "control_variate", calls, **dict(zip(names, estimates, strict=True))
     )
 
 

@@ -1,7 +1,5 @@
 """Measure one model with all three lenses, on the same images."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -24,30 +22,7 @@ from robustbook.agreement import posterior_agreement
 from robustbook.attacks.engine import DOCS
 from robustbook.average_case import Robustness
 from robustbook.corruptions import CORRUPTIONS, corrupt
-from robustbook.lenses._result import (
-    ADVERSARIAL,
-    AVERAGE_CASE,
-    CLEAN,
-    INPUT_MARGIN,
-    LENSES,
-    NOISE,
-    Passes,
-    Settings,
-    ThreeLenses,
-    consistency_of,
-    robust_share,
-)
-from robustbook.lenses._subject import (
-    LOGITS,
-    CountedModel,
-    Parts,
-    Subject,
-    Tensors,
-    as_the_model_wants,
-    check_shift,
-    evaluated,
-    logits_of,
-)
+from robustbook.lenses import _result, _subject
 from robustbook.margins import InputMargins, logit_margin
 
 #: Fewer images have no standard error worth the name.
@@ -76,15 +51,14 @@ def three_lenses(
     checkpoint: Path | str | None = None,
     progress: bool = True,
     device: str | torch.device | None = None,
-) -> ThreeLenses:
-    """Measure a model with all three lenses, on the same images.
+) -> _result.ThreeLenses:
+    """Measure a model with all :class:`ThreeLenses`, on the same images.
 
     Posterior Agreement between the images and shifted ones: attacked by PGD, with
     Gaussian noise, and with each corruption. Average-case robustness under that noise.
-    Input margins of some images, and how well logit margins order them. No label is
-    needed: attacks go against the model's own predictions. PGD sees the logits of a
-    model that is so sure that its cross-entropy is flat divided by a constant, which
-    changes no prediction.
+    Input margins of some images, and how well logit margins order them. Attacks go
+    against the model's own predictions; if its cross-entropy is flat, PGD sees its
+    logits divided by a constant.
 
     Parameters
     ----------
@@ -125,11 +99,6 @@ def three_lenses(
         Where to run, "auto" for a CUDA device if there is one; where the model is by
         default. The result is on the CPU.
 
-    Returns
-    -------
-    ThreeLenses
-        The three measures, what they say of each image, and what they cost.
-
     Warns
     -----
     UserWarning
@@ -156,7 +125,7 @@ def three_lenses(
     >>> measured.agreements["noise"].pa > measured.agreements["contrast"].pa
     True
     """
-    settings = Settings(
+    settings = _result.Settings(
         eps=check_positive("eps", eps),
         attack_steps=check_count("attack_steps", attack_steps),
         sigma=check_positive("sigma", sigma),
@@ -169,7 +138,7 @@ def three_lenses(
         raise ValueError(f"seed: expected less than 2**63, got {seed}")
     check_count("margin_images", margin_images, minimum=2)
     check_count("batch_size", batch_size)
-    lenses = {*LENSES} - _check_skipped(skip)
+    lenses = {*_result.LENSES} - _check_skipped(skip)
     check_model(model)
     if isinstance(model, type):
         raise TypeError(
@@ -183,70 +152,72 @@ def three_lenses(
         )
     corrupt(clean[:1], settings.corruptions[0], severity=severity)
     place = find_device(model, clean, device)
-    counted = CountedModel(model)
-    clean = as_the_model_wants(counted, clean)
+    counted = _subject.CountedModel(model)
+    clean = _subject.as_the_model_wants(counted, clean)
     everything, drawn = torch.arange(len(clean)), torch.arange(0)
     if "margins" in lenses:
         drawn = _drawn(len(clean), margin_images, seed)
-    with evaluated(counted):
-        logits = logits_of(counted, clean, batch_size, place)
-        check_shift(CLEAN, logits, logits)
+    with _subject.evaluated(counted):
+        logits = _subject.logits_of(counted, clean, batch_size, place)
+        _subject.check_shift(_result.CLEAN, logits, logits)
         if labels is not None:
             labels = check_labels(
                 "labels", labels, length=len(clean), num_classes=logits.shape[1]
             ).cpu()
-        _warn(logits, logits_of(model, clean[:5], batch_size, place))
-        subject = Subject(counted, clean, logits, settings, batch_size, place)
+        _warn(logits, _subject.logits_of(model, clean[:5], batch_size, place))
+        subject = _subject.Subject(counted, clean, logits, settings, batch_size, place)
         # What is measured of which images, in this order; each is kept under its name.
-        steps: dict[str, tuple[Tensor, Callable[[Tensor], Tensors]]] = {}
+        steps: dict[str, tuple[Tensor, Callable[[Tensor], _subject.Tensors]]] = {}
         if "agreement" in lenses:
-            for shift in (ADVERSARIAL, NOISE, *settings.corruptions):
+            for shift in (_result.ADVERSARIAL, _result.NOISE, *settings.corruptions):
                 steps[shift] = everything, partial(subject.under, shift)
         if "average-case" in lenses:
-            steps[AVERAGE_CASE] = everything, subject.survival
+            steps[_result.AVERAGE_CASE] = everything, subject.survival
         if "margins" in lenses:
-            steps[INPUT_MARGIN] = drawn, subject.margins
-        parts = Parts(subject, len(steps), checkpoint=checkpoint, progress=progress)
-        tensors, passes = {}, {CLEAN: Passes(1.0, 0.0)}
+            steps[_result.INPUT_MARGIN] = drawn, subject.margins
+        parts = _subject.Parts(
+            subject, len(steps), checkpoint=checkpoint, progress=progress
+        )
+        tensors, passes = {}, {_result.CLEAN: _result.Passes(1.0, 0.0)}
         for name, (rows, measure) in steps.items():
             tensors[name], passes[name] = parts.measure(name, rows, measure)
     return _assembled(subject, labels, drawn, tensors, passes)
 
 
 def _assembled(
-    subject: Subject,
+    subject: _subject.Subject,
     labels: Tensor | None,
     drawn: Tensor,
-    tensors: dict[str, Tensors],
-    passes: dict[str, Passes],
-) -> ThreeLenses:
+    tensors: dict[str, _subject.Tensors],
+    passes: dict[str, _result.Passes],
+) -> _result.ThreeLenses:
     settings, logits = subject.settings, subject.logits
     predicted, free = logits.argmax(dim=1), logit_margin(logits)
-    shifted = {name: t[LOGITS] for name, t in tensors.items() if LOGITS in t}
+    shifted = {
+        name: t[_subject.LOGITS] for name, t in tensors.items() if _subject.LOGITS in t
+    }
     robustness = margins = unchanged = None
-    if AVERAGE_CASE in tensors:
+    if _result.AVERAGE_CASE in tensors:
         sigma = torch.tensor(settings.sigma).double()
         robustness = Robustness(
-            sigma=sigma, method="monte_carlo", **tensors[AVERAGE_CASE]
+            sigma=sigma, method="monte_carlo", **tensors[_result.AVERAGE_CASE]
         )
-    if INPUT_MARGIN in tensors:
-        margins = InputMargins(norm="linf", **tensors[INPUT_MARGIN])  # type: ignore[arg-type]
+    if _result.INPUT_MARGIN in tensors:
+        margins = InputMargins(norm="linf", **tensors[_result.INPUT_MARGIN])  # type: ignore[arg-type]
     if shifted:
-        unchanged = shifted[ADVERSARIAL].argmax(dim=1) == predicted
-    robust = partial(robust_share, unchanged, drawn, margins, settings.eps)
-    return ThreeLenses(
+        unchanged = shifted[_result.ADVERSARIAL].argmax(dim=1) == predicted
+    robust = partial(_result.robust_share, unchanged, drawn, margins, settings.eps)
+    return _result.ThreeLenses(
         settings=settings,
         logits=logits,
         labels=labels,
         shifted_logits=shifted,
-        agreements={
-            name: posterior_agreement(logits, other) for name, other in shifted.items()
-        },
+        agreements={n: posterior_agreement(logits, x) for n, x in shifted.items()},
         robustness=robustness,
         logit_margins=free,
         measured=drawn,
         margins=margins,
-        consistency=None if margins is None else consistency_of(free[drawn], margins),
+        consistency=_result.consistency_of(free[drawn], margins),
         robust_share=robust(),
         robust_accuracy=None if labels is None else robust(predicted == labels),
         passes=passes,
@@ -256,12 +227,12 @@ def _assembled(
 def _check_skipped(skip: Any) -> set[str]:
     """Return the lenses to leave out; one at least is measured."""
     skipped = {skip} if isinstance(skip, str) else {*skip}
-    unknown = sorted(map(str, skipped - {*LENSES}))
+    unknown = sorted(map(str, skipped - {*_result.LENSES}))
     if unknown:
         raise ValueError(
-            f"skip: expected some of {', '.join(LENSES)}; got {unknown[0]}"
+            f"skip: expected some of {', '.join(_result.LENSES)}; got {unknown[0]}"
         )
-    if len(skipped) == len(LENSES):
+    if len(skipped) == len(_result.LENSES):
         raise ValueError("skip: expected one lens at least to be left, got none")
     return skipped
 
@@ -288,9 +259,8 @@ def _warn(logits: Tensor, again: Tensor) -> None:
             stacklevel=3,
         )
     spread = float(logits.double().std())
-    if again.shape[1] != logits.shape[1]:
-        off = spread
-    else:
+    off = spread
+    if again.shape[1] == logits.shape[1]:
         off = float((again - logits[: len(again)]).double().abs().max())
     if off > ROUNDING * spread:
         warnings.warn(

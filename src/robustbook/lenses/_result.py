@@ -19,12 +19,7 @@ from robustbook.margins import Consistency, InputMargins, margin_consistency
 class Passes:
     """Passes through a model, per image that is measured.
 
-    Attributes
-    ----------
-    forward : float
-        Evaluations of the model.
-    backward : float
-        Gradients of a number that its logits give.
+    Evaluations of the model, and gradients of a number that its logits give.
     """
 
     forward: float
@@ -47,15 +42,7 @@ LOGIT_MARGIN, INPUT_MARGIN = "logit margin", "input margin"
 
 @dataclass(frozen=True)
 class Share:
-    """A share of images, with its interval.
-
-    Attributes
-    ----------
-    value : float
-        The estimate, in [0, 1].
-    interval : tuple of float
-        95 % interval for the share where the images come from.
-    """
+    """A share of images, and its 95 % interval where the images come from."""
 
     value: float
     interval: tuple[float, float]
@@ -91,14 +78,13 @@ class ThreeLenses:
     logits : Tensor, shape (N, K)
         Of the clean images.
     labels : Tensor, shape (N,), or None
-        True classes. Only accuracies need them.
+        True classes, for accuracies.
     shifted_logits : dict of str to Tensor, shape (N, K)
         Of the shifted images: "adversarial", "noise", and each corruption.
     agreements : dict of str to Agreement
-        Posterior Agreement between clean and shifted, by the same names; both empty if
-        agreement was left out.
+        Between clean and shifted, by the same names; both empty if left out.
     robustness : Robustness or None
-        How often each prediction survives the noise; None if that was left out.
+        How often each prediction survives the noise.
     logit_margins : Tensor, shape (N,)
         Gaps of the two largest logits, float64.
     measured : Tensor, shape (n,)
@@ -107,13 +93,13 @@ class ThreeLenses:
         Of these n images: upper bounds on the ℓ∞ distances to another class. None, and
         n = 0, if margins were left out.
     consistency : Consistency or None
-        How well logit margins order input margins; None where it is not defined: fewer
-        than three of them, or all of one of them are equal.
+        How well logit margins order input margins; None for fewer than three of them,
+        or where all of one of them are equal.
     robust_share : Share or None
         Share of predictions that no perturbation up to ``eps`` was found to change: by
-        PGD on all images, minus what the search for margins adds on the n; without
-        agreement, of the n alone, without margins, by PGD alone. An upper bound on what
-        a perfect attack would leave, up to its interval.
+        PGD on all images, minus what the search for margins adds on the n; without one
+        of them, by the other. An upper bound on what a perfect attack would leave, up
+        to its interval.
     robust_accuracy : Share or None
         Share of images that are classified correctly and so; None without labels.
     passes : dict of str to Passes
@@ -173,14 +159,13 @@ class ThreeLenses:
     def domain_agreement(self) -> tuple[float, float] | None:
         """Mean agreement over the corruptions, in nats, and its standard error.
 
-        Each corruption has its own inverse temperature. The error is that of the mean
-        over images of each image's mean contribution. None without agreement.
+        Each corruption has its own inverse temperature; each image counts by its mean
+        contribution. None without agreement.
         """
         if not self.agreements:
             return None
         each = [self.agreements[kind].per_sample for kind in self.settings.corruptions]
-        contributions = torch.stack(each).mean(dim=0)
-        return _mean_and_error(contributions)
+        return _mean_and_error(torch.stack(each).mean(dim=0))
 
     @property
     def mean_robustness(self) -> tuple[float, float] | None:
@@ -227,13 +212,7 @@ class ThreeLenses:
             "settings": {**vars(self.settings)},
             "accuracy": None if correct is None else float(correct.double().mean()),
             "agreement": {
-                shift: {
-                    "pa": agreement.pa,
-                    "standard_error": agreement.standard_error,
-                    "beta": agreement.beta,
-                    "mismatch": agreement.mismatch,
-                    "hard_part": agreement.hard_part,
-                }
+                shift: {name: getattr(agreement, name) for name in _OF_AGREEMENT}
                 for shift, agreement in self.agreements.items()
             },
             "domain": _named(self.domain_agreement, "pa"),
@@ -249,10 +228,12 @@ class ThreeLenses:
         }
 
 
+#: Numbers of each agreement in a summary.
+_OF_AGREEMENT: Final = ("pa", "standard_error", "beta", "mismatch", "hard_part")
+
+
 def _plain(share: Share | None) -> dict[str, Any] | None:
-    if share is None:
-        return None
-    return {"value": share.value, "interval": list(share.interval)}
+    return share and {"value": share.value, "interval": list(share.interval)}
 
 
 def _named(estimate: tuple[float, float] | None, name: str) -> dict[str, float] | None:
@@ -264,13 +245,12 @@ def _mean_and_error(values: Tensor) -> tuple[float, float]:
     return float(values.mean()), float(error)
 
 
-def consistency_of(free: Tensor, margins: InputMargins) -> Consistency | None:
+def consistency_of(free: Tensor, margins: InputMargins | None) -> Consistency | None:
+    if margins is None:
+        return None
     measured = margins.margins.cpu()
-    if (
-        len(measured) < 3
-        or torch.equal(free.min(), free.max())
-        or torch.equal(measured.min(), measured.max())
-    ):
+    constant = any(torch.equal(x.min(), x.max()) for x in (free, measured))
+    if len(measured) < 3 or constant:
         return None
     return margin_consistency(free, measured)
 

@@ -1,7 +1,5 @@
 """One model and its images, and the steps by which the lenses measure it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +31,6 @@ class CountedModel(nn.Module):
 
     Examples
     --------
-    >>> import torch
     >>> counted = CountedModel(nn.Linear(3, 2))
     >>> image = torch.zeros(5, 3, requires_grad=True)
     >>> result, passes = counted.count(lambda: counted(image).sum().backward(), per=5)
@@ -54,9 +51,7 @@ class CountedModel(nn.Module):
         self._forward += len(images)
         logits = self.model(images)
         if isinstance(logits, Tensor) and logits.requires_grad:
-            logits.register_hook(  # type: ignore[no-untyped-call]
-                self._count_backward
-            )
+            logits.register_hook(self._count_backward)  # type: ignore[no-untyped-call]
         return logits
 
     def _count_backward(self, gradient: Tensor) -> None:

@@ -1,7 +1,5 @@
 """Robust accuracy of a large test set from a few measured margins."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
@@ -12,17 +10,14 @@ from scipy.stats import rankdata
 from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count, check_fraction, check_non_negative
-from robustbook.margins._arrays import (
-    DOCS,
-    Flags,
-    Indices,
-    Vector,
-    check_flags,
-    check_indices,
+from robustbook._checks.arguments import (
+    check_count,
+    check_fraction,
     check_level,
-    check_vector,
+    check_non_negative,
 )
+from robustbook.margins import _arrays
+from robustbook.margins._arrays import DOCS, Flags, Indices, Vector, check_vector
 
 
 @dataclass(frozen=True)
@@ -65,15 +60,13 @@ def bounded_interval(
     half = z * np.sqrt(correction * (squares + z**2) / (size - 1) / size)
     least = float(outcome.sum()) / count
     most = (right.sum() - (right[rows] & ~outcome).sum()) / count
-    return Estimate(
-        value, float(error), clipped(value, float(half), least, float(most))
-    )
+    return Estimate(value, float(error), clipped(value, half, least, most))
 
 
 def clipped(
     value: float, half: float, least: float, most: float
 ) -> tuple[float, float]:
-    low, high = (float(min(max(value + d, least), most)) for d in (-half, half))
+    low, high = np.clip([value - half, value + half], least, most).tolist()
     return low, high
 
 
@@ -119,12 +112,13 @@ def estimate_robust_accuracy(
 ) -> RobustAccuracy:
     """Estimate robust accuracy from the input margins of a few samples.
 
-    Algorithm 1 of the paper tunes a threshold of the logit margin to the robust
-    accuracy of the sample and applies it to all. The plain estimate is that of the
-    sample. The difference estimator predicts all outcomes from the logit margins,
-    cross-fitted, and adds the mean error of the predictions on the sample. Source: the
-    margin paper, section 2.4; Särndal, Swensson and Wretman, "Model assisted survey
-    sampling", 1992, chapter 7; Chapter 23.
+    Returns a :class:`RobustAccuracy`: three estimates, two with intervals. Algorithm 1
+    of the paper tunes a threshold of the logit margin to the robust accuracy of the
+    sample and applies it to all. The plain estimate is that of the sample. The
+    difference estimator predicts all outcomes from the logit margins, cross-fitted, and
+    adds the mean error of the predictions on the sample. Source: the margin paper,
+    section 2.4; Särndal, Swensson and Wretman, "Model assisted survey sampling", 1992,
+    chapter 7; Chapter 23.
 
     Parameters
     ----------
@@ -143,11 +137,6 @@ def estimate_robust_accuracy(
         Parts of the sample for cross-fitting.
     {level} {seed}
 
-    Returns
-    -------
-    RobustAccuracy
-        The three estimates, intervals of two.
-
     Raises
     ------
     {TypeError, ValueError}
@@ -155,7 +144,6 @@ def estimate_robust_accuracy(
 
     Examples
     --------
-    >>> import torch
     >>> margins = torch.linspace(0, 1, 1000, dtype=torch.float64)
     >>> correct, sample = margins > 0.1, torch.randperm(1000)[:50]
     >>> accuracy = estimate_robust_accuracy(
@@ -166,8 +154,8 @@ def estimate_robust_accuracy(
     True
     """
     scores = check_vector("logit_margin", logit_margin)
-    right = check_flags("correct", correct, length=len(scores))
-    rows = check_indices("indices", indices, population=len(scores))
+    right = _arrays.check_flags("correct", correct, length=len(scores))
+    rows = _arrays.check_indices("indices", indices, population=len(scores))
     margins = check_vector("input_margin", input_margin, length=len(rows), low=0.0)
     limit = check_non_negative("eps", eps)
     share = check_fraction("alpha", alpha)
@@ -179,11 +167,15 @@ def estimate_robust_accuracy(
     brittle = margins <= limit
     outcome = right[rows] & ~brittle
     threshold, tpr = tune_threshold(scores[rows], right[rows], brittle, share)
+    values = outcome.astype(np.float64)
+    share = float(values.mean())
     return RobustAccuracy(
-        estimate=float((right & (scores > threshold)).mean()), threshold=threshold,
-        tpr=tpr, plain=_plain(outcome, right, rows, level),
+        estimate=float((right & (scores > threshold)).mean()),
+        threshold=threshold,
+        tpr=tpr,
+        plain=bounded_interval(share, values - share, outcome, right, rows, level),
         design_based=_difference(scores, right, rows, outcome, folds, level, seed),
-    )  # fmt: skip
+    )
 
 
 def tune_threshold(
@@ -209,13 +201,6 @@ def tune_threshold(
     best = allowed[error[allowed] == error[allowed].min()]
     chosen = best[(len(best) - 1) // 2]
     return float(cuts[chosen]), float(flagged[chosen])
-
-
-def _plain(outcome: Flags, right: Flags, rows: Indices, level: float) -> Estimate:
-    values = outcome.astype(np.float64)
-    return bounded_interval(
-        float(values.mean()), values - values.mean(), outcome, right, rows, level
-    )
 
 
 def _difference(
@@ -292,17 +277,13 @@ class StratifiedSample:
     def robust_accuracy(
         self, input_margin: Any, eps: float, *, level: float = 0.95
     ) -> Estimate:
-        """Estimate robust accuracy from the input margins of this sample.
+        """Return an :class:`Estimate` from the input margins of this sample.
 
         Parameters
         ----------
         input_margin : Tensor or array, shape (n,)
             Measured margins, in the order of `indices`.
         {eps} {level}
-
-        Returns
-        -------
-        Estimate
 
         {TypeError, ValueError}
         """
@@ -337,9 +318,9 @@ def stratified_sample(
 ) -> StratifiedSample:
     """Choose samples to measure: right predictions, spread over the logit margins.
 
-    No attack is spent on wrong ones, which are not robust. Right ones are put in strata
-    of equal size by their logit margin; from each about the same share is drawn.
-    Source: Cochran, "Sampling techniques", 1977, chapter 6; Chapter 23.
+    Right ones are put in strata of equal size by their logit margin; from each about
+    the same share is drawn. Returns a :class:`StratifiedSample`. Source: Cochran,
+    "Sampling techniques", 1977, chapter 6; Chapter 23.
 
     Parameters
     ----------
@@ -349,11 +330,6 @@ def stratified_sample(
     strata : int, default 10
         How many strata; fewer where each would get fewer than two samples.
     {seed}
-
-    Returns
-    -------
-    StratifiedSample
-        The indices, and :meth:`~StratifiedSample.robust_accuracy` for their margins.
 
     {TypeError, ValueError}
 
@@ -366,7 +342,7 @@ def stratified_sample(
     True
     """
     scores = check_vector("logit_margin", logit_margin)
-    right = check_flags("correct", correct, length=len(scores))
+    right = _arrays.check_flags("correct", correct, length=len(scores))
     check_count("size", size, minimum=2)
     check_count("strata", strata)
     check_count("seed", seed, minimum=0)

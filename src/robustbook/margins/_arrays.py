@@ -24,8 +24,6 @@ TypeError, ValueError
     If shapes or types do not match, an entry is NaN, or an option is out of range.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -33,7 +31,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import as_tensor, check_fraction, check_logits
+from robustbook._checks.arguments import as_real, as_tensor, check_logits
 from robustbook._docs import SharedDocs
 from robustbook.attacks.engine import DOCS as ATTACKS
 
@@ -49,9 +47,7 @@ def check_vector(
     name: str, value: Any, *, length: int | None = None, low: float = -np.inf
 ) -> Vector:
     """Return ``value`` as float64 of shape (N,), without NaN; ``inf`` is allowed."""
-    tensor = as_tensor(name, value)
-    if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"{name}: expected real numbers, got dtype {tensor.dtype}")
+    tensor = as_real(name, value)
     if tensor.ndim != 1 or len(tensor) == 0:
         raise ValueError(
             f"{name}: expected shape (N,) with at least one sample, got "
@@ -59,7 +55,7 @@ def check_vector(
         )
     if length is not None and len(tensor) != length:
         raise ValueError(f"{name}: expected {length} numbers, got {len(tensor)}")
-    vector: Vector = tensor.cpu().double().numpy()
+    vector: Vector = tensor.cpu().numpy()
     if np.isnan(vector).any():
         index = int(np.flatnonzero(np.isnan(vector))[0])
         raise ValueError(f"{name}: expected numbers, got NaN at index {index}")
@@ -121,11 +117,3 @@ def check_indices(name: str, value: Any, *, population: int) -> Indices:
             "one twice"
         )
     return indices
-
-
-def check_level(level: Any) -> float:
-    """Return a confidence level in (0, 1)."""
-    number = check_fraction("level", level)
-    if not 0 < number < 1:
-        raise ValueError(f"level: expected a number in (0, 1), got {number:g}")
-    return number

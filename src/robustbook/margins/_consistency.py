@@ -1,7 +1,5 @@
 """Margin consistency: Kendall's τ-b of two margins, in O(N log² N), and its error."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +7,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from robustbook.margins._arrays import DOCS, Indices, Vector, check_level, check_vector
+from robustbook._checks.arguments import check_level
+from robustbook.margins._arrays import DOCS, Indices, Vector, check_vector
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Consistency:
 def margin_consistency(
     logit_margin: Any, input_margin: Any, *, level: float = 0.95
 ) -> Consistency:
-    """Kendall's τ-b of two margins, with a confidence interval.
+    """Kendall's τ-b of two margins, with an interval: :class:`Consistency`.
 
     By the delta method for U-statistics, ties counted, on the scale of Fisher's z. The
     interval is for the sampling of inputs; that measured margins are upper bounds is
@@ -51,11 +50,6 @@ def margin_consistency(
     Parameters
     ----------
     {logit_margin} {input_margin} {level}
-
-    Returns
-    -------
-    Consistency
-        τ-b, its interval and standard error; Spearman's ρ.
 
     Raises
     ------
@@ -135,9 +129,8 @@ def concordance(x: Indices, y: Indices) -> Indices:
 def smaller_pairs(x: Indices, y: Indices) -> Indices:
     """For each sample, how many others are smaller in both x and y.
 
-    In the order of x, ties put so that they do not count, it asks for the earlier
-    samples with smaller y. Two numbers are compared by the highest bit in which they
-    differ: for each bit, a running count within the numbers that agree above it.
+    That is, in the order of x, how many earlier ones have smaller y. Two numbers differ
+    first in some bit: for each, a running count within those that agree above it.
     """
     order = np.lexsort((-y, x))
     numbers = y[order]

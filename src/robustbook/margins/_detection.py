@@ -1,7 +1,5 @@
 """How well a score finds brittle decisions."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -11,15 +9,13 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from robustbook._checks.arguments import check_count, check_fraction, check_non_negative
-from robustbook.margins._arrays import (
-    DOCS,
-    Flags,
-    Indices,
-    Vector,
+from robustbook._checks.arguments import (
+    check_count,
+    check_fraction,
     check_level,
-    check_vector,
+    check_non_negative,
 )
+from robustbook.margins._arrays import DOCS, Flags, Indices, Vector, check_vector
 
 #: Numbers of a bootstrap that are held at once.
 BLOCK = 1_000_000
@@ -34,19 +30,18 @@ class Detection:
     auroc : float
         Probability that a brittle decision scores lower than a robust one.
     auroc_interval : tuple of float
-        By DeLong's method, on the logit scale. A point where the score separates the
-        classes: no mistake was seen, which is no proof that there is none.
+        By DeLong's method, on the logit scale. A point where no mistake was seen, which
+        is no proof that there is none.
     aupr : float
         Average precision. That of a random score is `prevalence`, not 0.5.
     aupr_interval : tuple of float
-        By the spread over resamples, on the arcsine scale. With few brittle decisions
-        it covers less often than it says: 91 to 95 % with 80 of them, in simulations.
+        By the spread over resamples, on the arcsine scale. With 80 brittle decisions it
+        covers 91 to 95 %, in simulations.
     fpr : float
-        Share of robust decisions that are flagged when the share of brittle ones that
-        was asked for is.
+        Share of robust decisions flagged when that of brittle ones asked for is.
     fpr_interval : tuple of float
-        Percentiles over resamples. With few brittle decisions it is too short: it
-        covers 82 % with 20 of them and 54 % with 10, in a simulation.
+        Percentiles over resamples: too short with few brittle decisions. It covers 82 %
+        with 20 of them and 54 % with 10, in a simulation.
     threshold : float
         The score up to which decisions are flagged for that.
     num_brittle, num_samples : int
@@ -80,7 +75,7 @@ def detection_scores(
     resamples: int = 1000,
     seed: int = 0,
 ) -> Detection:
-    """Score the detection of brittle decisions by a small margin.
+    """Score the detection of brittle decisions by a small margin: :class:`Detection`.
 
     Brittle decisions are the positive class; the lower the score, the more brittle.
     Source: the margin paper, section 2.3; DeLong, DeLong and Clarke-Pearson, "Comparing
@@ -97,11 +92,6 @@ def detection_scores(
     tpr : float, default 0.95
         Share of brittle decisions to be flagged, for the false positive rate.
     {level} {resamples} {seed}
-
-    Returns
-    -------
-    Detection
-        Three scores with their intervals, and a threshold.
 
     Raises
     ------
@@ -198,12 +188,8 @@ def _resample(
     curves = []
     for start in range(0, resamples, size):
         rows = min(size, resamples - start)
-        times = np.stack(
-            [
-                np.bincount(random.integers(count, size=count), minlength=count)
-                for _ in range(rows)
-            ]
-        )
+        drawn = [random.integers(count, size=count) for _ in range(rows)]
+        times = np.stack([np.bincount(one, minlength=count) for one in drawn])
         every = np.cumsum(times, axis=1)
         curves.append(_curve_scores(times[:, where], every, where, ends, tpr))
     return np.concatenate(curves)

@@ -1,13 +1,12 @@
 """Margins without an attack: of logits, of features, of one gradient."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from robustbook._checks import models
 from robustbook._checks.arguments import (
     as_tensor,
     check_choice,
@@ -15,13 +14,6 @@ from robustbook._checks.arguments import (
     check_logits,
 )
 from robustbook._checks.images import check_inputs
-from robustbook._checks.models import (
-    Model,
-    check_model,
-    find_device,
-    model_logits,
-    warn_of_training,
-)
 from robustbook.attacks.engine import Norm
 from robustbook.margins._arrays import DOCS
 
@@ -59,9 +51,8 @@ def feature_margin(
 ) -> Tensor:
     """Distance in feature space to the nearest class boundary of a linear head.
 
-    Exact: the smallest gap of two logits over the dual norm of the difference of their
-    weights. Where these norms are equal, the logit margin divided by that norm. Source:
-    the margin paper, equations 2 and 3; Chapter 21.
+    The smallest gap of two logits over the dual norm of the difference of their
+    weights: exact. Source: the margin paper, equations 2 and 3; Chapter 21.
 
     Parameters
     ----------
@@ -134,19 +125,15 @@ class ClassDistances:
 def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
     """Check whether the classes of a linear head are equidistant.
 
-    Only then is the logit margin proportional to the distance in feature space. Source:
-    the margin paper, section 2.1 and Figure 13; Chapter 21.
+    Only then is the logit margin proportional to the distance in feature space. Returns
+    :class:`ClassDistances`. Source: the margin paper, section 2.1 and Figure 13;
+    Chapter 21.
 
     Parameters
     ----------
     {weight}
     norm : {"l2", "linf"}, default "l2"
         What distance means in feature space; weights are compared in its dual norm.
-
-    Returns
-    -------
-    ClassDistances
-        All distances, and how much they vary.
 
     {TypeError, ValueError}
 
@@ -165,9 +152,8 @@ def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
     # Several passes over equal numbers round to a spread that is not there.
     spread = float((pairs - mean).square().mean().sqrt())
     variation = spread / mean if spread > 1e-12 * mean else 0.0
-    return ClassDistances(
-        distances, mean, float(pairs.min()), float(pairs.max()), variation
-    )
+    low, high = (float(end) for end in pairs.aminmax())
+    return ClassDistances(distances, mean, low, high, variation)
 
 
 def _pairwise(rows: Tensor, norm: Norm) -> Tensor:
@@ -189,7 +175,7 @@ def _check_weight(weight: Any) -> Tensor:
 
 @DOCS.fill
 def gradient_normalized_margin(
-    model: Model,
+    model: models.Model,
     images: Any,
     *,
     norm: Norm = "linf",
@@ -216,8 +202,7 @@ def gradient_normalized_margin(
     Returns
     -------
     Tensor, shape (N,)
-        Distances, float64, in the units of the images, where these are; ``inf`` where
-        the gradient is zero.
+        Distances, float64, where the images are; ``inf`` where the gradient is zero.
 
     {TypeError} {ValueError}
 
@@ -229,12 +214,12 @@ def gradient_normalized_margin(
     >>> round(float(distance[0]), 3)  # (0.9 - 0.3) / (1 + 3)
     0.15
     """
-    check_model(model)
+    models.check_model(model)
     inputs = check_inputs("images", images)
     check_choice("norm", norm, DUAL)
     check_count("batch_size", batch_size)
-    warn_of_training(model)
-    place = find_device(model, inputs, device)
+    models.warn_of_training(model)
+    place = models.find_device(model, inputs, device)
     with torch.inference_mode(False), torch.enable_grad():
         parts = [
             _distances(model, part.clone().to(place), norm, nearest)
@@ -243,15 +228,13 @@ def gradient_normalized_margin(
     return torch.cat(parts).to(inputs.device)
 
 
-def _distances(model: Model, images: Tensor, norm: Norm, nearest: bool) -> Tensor:
+def _distances(
+    model: models.Model, images: Tensor, norm: Norm, nearest: bool
+) -> Tensor:
     images.requires_grad_()
-    logits = model_logits(model, images)
+    logits = models.model_logits(model, images)
     check_logits("model's logits", logits)
-    if not logits.requires_grad:
-        raise ValueError(
-            "model: expected logits that can be differentiated by the images, got "
-            "logits without a gradient; remove torch.no_grad and detach from it"
-        )
+    models.check_differentiable(logits)
     order = logits.detach().argsort(dim=1, descending=True, stable=True)
     rows = torch.arange(len(images), device=images.device)
     least = torch.full((len(images),), torch.inf, device=images.device).double()
@@ -261,9 +244,8 @@ def _distances(model: Model, images: Tensor, norm: Norm, nearest: bool) -> Tenso
         (slope,) = torch.autograd.grad(
             gap.sum(), images, retain_graph=place < last - 1, materialize_grads=True
         )
-        length = torch.linalg.vector_norm(
-            slope.double().flatten(1), ord=DUAL[norm], dim=1
-        )
+        flat = slope.double().flatten(1)
+        length = torch.linalg.vector_norm(flat, ord=DUAL[norm], dim=1)
         distance = gap.detach().double() / length
         # A tie is at distance 0, whatever the gradient.
         distance = torch.where(gap == 0, 0.0, distance)

@@ -1,7 +1,5 @@
 """Input margins: upper bounds from an ensemble of attacks, batch by batch."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -87,8 +85,8 @@ def input_margin(
 
     The smallest of several attacks: FMN and FAB, targeted at the classes whose
     boundaries are nearest to first order; then, for the nearest class found, FAB with
-    more steps and FMN that starts from the best input; then a bisection. What is found
-    is an upper bound on the margin. On linear models it is the margin. Source: the
+    more steps and FMN that starts from the best input; then a bisection. Returns upper
+    bounds, as :class:`InputMargins`; on linear models they are the margins. Source: the
     margin paper, equation 1; Chapter 21.
 
     Parameters
@@ -117,11 +115,6 @@ def input_margin(
         parameters and settings, and by logits and gradients on the inputs.
     {progress} {device}
 
-    Returns
-    -------
-    InputMargins
-        Margins, closest inputs, and which attack found them.
-
     Raises
     ------
     {TypeError} {ValueError}
@@ -131,7 +124,6 @@ def input_margin(
 
     Examples
     --------
-    >>> import torch
     >>> weights = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
     >>> result = input_margin(lambda x: x @ weights.T, torch.tensor([[0.9, 0.1]]))
     >>> round(float(result.margins[0]), 3)  # (0.9 - 0.3) / (1 + 3)

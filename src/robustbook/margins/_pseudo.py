@@ -85,16 +85,11 @@ class PseudoMargin:
     @torch.inference_mode(False)
     @DOCS.fill
     def fit(self, features: Any, input_margin: Any) -> PseudoMargin:
-        """Learn from measured margins.
+        """Learn from measured margins; return itself.
 
         Parameters
         ----------
         {features} {input_margin}
-
-        Returns
-        -------
-        PseudoMargin
-            Itself.
 
         Raises
         ------
@@ -130,13 +125,11 @@ class PseudoMargin:
         spread = torch.where(spread > 1e-6 * mean.abs(), spread, torch.inf)
         inputs, targets = ((inputs - mean) / spread).float(), (targets / scale).float()
         network = _build(inputs.shape[1], self.width, self.seed)
-        history, best_epoch = self._train(
-            network, inputs, targets, known, rest, generator
-        )
+        history, best = self._train(network, inputs, targets, known, rest, generator)
         # All at once: a fit that fails leaves the one before it as it was.
         self._mean, self._spread, self._scale = mean, spread, scale
         self.history = [(a * scale, b * scale) for a, b in history]
-        self.best_epoch, self._network = best_epoch, network.eval()
+        self.best_epoch, self._network = best, network.eval()
         return self
 
     def _train(

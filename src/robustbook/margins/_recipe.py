@@ -6,8 +6,6 @@ more steps where it did better than FMN, then FMN that starts from the best imag
 far. Gradients that vanish stop FMN and not FAB; elsewhere FMN gets closer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,16 +20,12 @@ ATTACKS: Final = ("none", "fmn", "fab", "fmn+fmn", "fab+fmn", "line", "line+fmn"
 #: First steps of FMN, as lengths: the long one gets closer on most networks.
 LONG_STEP: Final = 10.0
 SHORT_STEP: Final = 1.0
-
 #: First relative change of the size of FMN's ball.
 GAMMA: Final = 0.05
-
 #: Halvings of FAB's results, lest its 5 % overshoot lose the comparison.
 HALVINGS: Final = 4
-
 #: What a perturbation is stretched by in the end, lest rounding undo it.
 PUSH: Final = 1e-4
-
 #: Of how many of the likeliest classes the gradients are compared.
 CANDIDATES: Final = 20
 
