@@ -52,20 +52,10 @@ def read_array(
     """Read a numeric array of a .npy, .npz or .csv file, in the machine's byte order.
 
     In a .csv file, rows are samples and columns are classes, with or without one header
-    line; it gives float64. `key` is the array's name in a .npz file, `default` the name
-    that is taken where there are several and no key. If `mapped`, a .npy file stays
-    where it is, whatever its size, in its own byte order.
-
-    Raises
-    ------
-    FileError
-        If there is no such file or no numeric array in it, or if the array would take
-        more memory than :func:`largest_array`.
-
-    Warns
-    -----
-    UserWarning
-        If the first line of a .csv file is taken for column numbers.
+    line (column numbers, with a warning); it gives float64. `key` is the array's name
+    in a .npz file, `default` the name that is taken where there are several and no key.
+    If `mapped`, a .npy file stays where it is, whatever its size, in its own byte
+    order. Without an array of at most :func:`largest_array` bytes: a FileError.
     """
     if path.suffix.lower() not in _SUFFIXES:
         raise FileError(

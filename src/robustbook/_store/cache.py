@@ -54,21 +54,9 @@ def cached_arrays(
     The configuration, plain numbers and strings, is all that the arrays depend on
     beside the code: the modules that compute them (``__name__`` for the caller's own)
     and what they import. A file that cannot be read is computed anew. Who asks for what
-    another process is computing waits for it.
-
-    Raises
-    ------
-    TypeError
-        If a value of the configuration is not a plain number or string.
-    OSError
-        If nothing can be written to the cache; said before anything is computed.
-    BusyError
-        Inside :func:`passing_by`, if another process is computing it.
-
-    Warns
-    -----
-    RuntimeWarning
-        If the disk is full afterwards: the arrays are returned, and not kept.
+    another process is computing waits for it; inside :func:`passing_by`, that is a
+    BusyError. A cache that cannot be written to is an OSError before anything is
+    computed; where the disk is full afterwards, a warning.
     """
     for name, value in configuration.items():
         if value is not None and type(value) not in (str, int, float, bool):

@@ -50,8 +50,8 @@ def obtain(
     """Find a public file, or download it; its sum is checked either way.
 
     It is looked for as `first`, at `place` in the folder that ROBUSTBOOK_DATA names,
-    and in the folder `cache`, where a download goes. The message where all of that
-    fails begins with `name` and ends with `remedy`.
+    and in the folder `cache`, where a download goes; `name` and `remedy` are for the
+    message where all that fails.
     """
     file = Path(place).name
     folder = data_folder()

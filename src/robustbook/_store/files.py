@@ -82,10 +82,9 @@ def atomic_write(path: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
     """Open a file that is whole under its name, or not there at all.
 
     It is written beside its place and moved there at the end of the block; folders
-    above it are made. An error, an interruption or a full disk leaves what was there
-    before, and nothing else; what a killed process left is removed by the next writer,
-    a day later. Mode "w" is text in UTF-8 with plain line ends. An OSError names the
-    file.
+    above it are made. An error or a full disk leaves what was there before; what a
+    killed process left is removed by the next writer, a day later. Mode "w" is text in
+    UTF-8 with plain line ends. An OSError names the file.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

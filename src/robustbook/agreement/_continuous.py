@@ -8,8 +8,8 @@ model predicts. With a prior density pi,
 
 For the squared risk and a Gaussian prior, J has a closed form and one hill at most. For
 another convex risk and a uniform prior on an interval, sums over a grid of K values are
-the kernel of K classes, and its maximum is certified; a bound on the error of the sums
-carries the certificate over to the integrals.
+the kernel of K classes, which is certified; so are the integrals, by a bound on the
+sums' error.
 """
 
 import math

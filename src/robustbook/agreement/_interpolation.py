@@ -222,10 +222,9 @@ def _products(places: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The interpolant plus its error, a polynomial over [-1, 1] for the interval.
+    """The interpolant plus its error: Chebyshev coefficients, and a slack for rounding.
 
-    ``series`` are Chebyshev coefficients, ``slack`` is an allowance for rounding, and
-    ``count`` says how many nodes it uses.
+    Over [-1, 1] for the interval; ``count`` says how many nodes it uses.
     """
 
     series: np.ndarray

@@ -397,8 +397,7 @@ class _Search:
 def _interpolated_top(left: Evaluation, right: Evaluation) -> float:
     """Zero of dJ/d(log beta), interpolated by a cubic between the two ends.
 
-    In log beta a peak has the same shape at every scale. Slopes and curvatures at
-    both ends fix the cubic; its sign change is found by bisection.
+    In log beta a peak has the same shape at every scale.
     """
     width = math.log(right.beta / left.beta)
     starts = left.beta * left.slope

@@ -261,8 +261,7 @@ def _bivariate(limits: Tensor, correlation: Tensor) -> Tensor:
 class _Factor(NamedTuple):
     """Constraints ``lower @ y ≤ limits`` on independent standard normal ``y``.
 
-    Row j of a problem of full rank ends on the diagonal. Otherwise ``last`` says
-    which variable a row ends with.
+    ``last`` says with which variable a row ends: of full rank, on the diagonal.
     """
 
     limits: Tensor
@@ -408,8 +407,7 @@ def _nodes(uniform: Tensor, prepare: _Prepare) -> tuple[Tensor, ...]:
 def _common(factor: _Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
     """Full rank, no rare event: the error function and its inverse are quick.
 
-    Their rounding is absolute, which does no harm: the mass that a variable is drawn
-    from is a factor of the product.
+    Their rounding is absolute, which does no harm to a product of the masses.
     """
     inside, start = nodes
     count, size = factor.limits.shape

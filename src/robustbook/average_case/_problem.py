@@ -217,10 +217,7 @@ def spans(count: int, size: int) -> Iterator[slice]:
 def draw_normal(
     seed: int, stream: int, keys: Sequence[tuple[int, ...]], count: int, like: Tensor
 ) -> Tensor:
-    """Standard normal numbers (len(keys), count, D), one generator for each key.
-
-    `like` is a batch of inputs: it gives the size, the device and the type.
-    """
+    """Normal numbers (len(keys), count, D), one generator a key, of the type of `like`."""
     size = like[0].numel()
     generator = torch.Generator(device=like.device)
     noise = torch.empty(len(keys), count, size, dtype=like.dtype, device=like.device)

@@ -264,10 +264,10 @@ def robust_share(
 ) -> Share | None:
     """The share that no change up to `eps` was found for, of what was measured.
 
-    PGD on all images says which are `unchanged`. Of some, the margin was measured, and
-    the search found a change for a few more: their share is subtracted. Two variances
-    add up, that of these few and that of the images; they stand for fewer images in
-    Wilson's interval. `counted` are the images that count as anything but 0.
+    PGD on all images says which are `unchanged`. Of some, the margin was measured; the
+    share for which that found a change is subtracted. Two variances add up, that of
+    these few and that of the images; they stand for fewer images in Wilson's interval.
+    `counted` are the images that count as anything but 0.
     """
     if unchanged is None:
         if margins is None:

@@ -120,11 +120,7 @@ def _lines(batch: Batch, best: _Best, recipe: Recipe) -> None:
 
 
 def nearest_classes(batch: Batch, count: int, norm: Norm) -> list[Tensor]:
-    """Other classes by their distance to first order, the nearest first.
-
-    The gap of two logits divided by the dual norm of its gradient: exact on linear
-    models.
-    """
+    """Other classes, nearest to first order first: gap of logits over its slope's norm."""
     others = batch.logits.shape[1] - 1
     # The likeliest first: that order decides where gradients vanish.
     likely = batch.ranked_classes(min(others, max(count, CANDIDATES)))
