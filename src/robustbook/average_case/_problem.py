@@ -217,7 +217,7 @@ def spans(count: int, size: int) -> Iterator[slice]:
 def draw_normal(
     seed: int, stream: int, keys: Sequence[tuple[int, ...]], count: int, like: Tensor
 ) -> Tensor:
-    """Normal numbers (len(keys), count, D), one generator a key, of the type of `like`."""
+    """Normal numbers (len(keys), count, D) like inputs, from one generator a key."""
     size = like[0].numel()
     generator = torch.Generator(device=like.device)
     noise = torch.empty(len(keys), count, size, dtype=like.dtype, device=like.device)

@@ -233,7 +233,7 @@ _OF_AGREEMENT: Final = ("pa", "standard_error", "beta", "mismatch", "hard_part")
 
 
 def _plain(share: Share | None) -> dict[str, Any] | None:
-    return share and {"value": share.value, "interval": list(share.interval)}
+    return None if share is None else {**vars(share), "interval": [*share.interval]}
 
 
 def _named(estimate: tuple[float, float] | None, name: str) -> dict[str, float] | None:

@@ -120,7 +120,7 @@ def _lines(batch: Batch, best: _Best, recipe: Recipe) -> None:
 
 
 def nearest_classes(batch: Batch, count: int, norm: Norm) -> list[Tensor]:
-    """Other classes, nearest to first order first: gap of logits over its slope's norm."""
+    """Other classes, nearest first: by the gap of logits over its slope's norm."""
     others = batch.logits.shape[1] - 1
     # The likeliest first: that order decides where gradients vanish.
     likely = batch.ranked_classes(min(others, max(count, CANDIDATES)))
