@@ -468,7 +468,7 @@ def frechet_distance(
     unit = 2.0 ** math.frexp(largest)[1]
     clean, shifted = clean / unit, shifted / unit
     means = (clean.mean(0) - shifted.mean(0)).square().sum()
-    first, second = (torch.atleast_2d(torch.cov(x.T)) for x in (clean, shifted))
+    first, second = (torch.cov(x.T).reshape(2 * x.shape[1:]) for x in (clean, shifted))
     values, vectors = torch.linalg.eigh(first)
     root = (vectors * values.clamp_min(0.0).sqrt()) @ vectors.T
     product = torch.linalg.eigvalsh(root @ second @ root).clamp_min(0.0)

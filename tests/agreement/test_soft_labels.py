@@ -114,6 +114,7 @@ def test_units_of_logits_sizes_of_crowds_and_names_do_not_matter():
     order = [3, 0, 4, 2, 1]
     for other in (
         soft_label_agreement(1e-4 * logits + 7, votes),
+        soft_label_agreement(1e-241 * logits, votes),
         soft_label_agreement(logits, votes * np.arange(1, 41)[:, None]),
         soft_label_agreement(logits[:, order], votes[:, order]),
         soft_label_agreement(torch.tensor(logits).float(), torch.tensor(votes)),

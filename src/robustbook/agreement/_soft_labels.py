@@ -185,7 +185,10 @@ class _Search:
         if not left.beta:
             return right.beta / _GROWTH
         if right.beta > 2 * left.beta:
-            return math.sqrt(left.beta * right.beta)
+            product = left.beta * right.beta
+            if product < math.inf:
+                return math.sqrt(product)
+            return math.sqrt(left.beta) * math.sqrt(right.beta)
         return 0.5 * (left.beta + right.beta)
 
 
