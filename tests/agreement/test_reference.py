@@ -76,7 +76,7 @@ def test_hard_decisions_are_a_channel_capacity(classes, mismatches, height):
     if classes == 2 and 0 < mismatches < 50:
         # The odds of "both states equal" are those of an agreement.
         odds = (100 - mismatches) / mismatches
-        assert math.cosh(result.beta * height) == pytest.approx(odds, rel=1e-3)
+        assert math.cosh(result.beta * height) == pytest.approx(odds, rel=1e-4)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10, 1000])
