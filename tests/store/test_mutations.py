@@ -139,18 +139,22 @@ CALLERS = {
     "robustbook.studies.pairing": ("pairing", "pairing_heads"),
 }
 
+#: The calls that keep arrays.
+KEEPING = ("cached_arrays", "cached_rows")
+
 
 @cache
 def caches():
     """By call that keeps arrays, the modules whose sum is in its key."""
     kept = {}
     for module in IMPORTABLE:
-        if module == "robustbook._store.cache":
+        # What keeps arrays for others, with their code.
+        if module in ("robustbook._store.cache", "robustbook.studies._run"):
             continue
         for node in ast.walk(ast.parse(file_of(module).read_text(encoding="utf-8"))):
             if (
                 not isinstance(node, ast.Call)
-                or getattr(node.func, "id", "") != "cached_arrays"
+                or getattr(node.func, "id", "") not in KEEPING
             ):
                 continue
             (code,) = (key.value for key in node.keywords if key.arg == "code")
