@@ -10,7 +10,10 @@ system takes from processes that die.
 import hashlib
 import json
 import os
+import struct
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,6 +35,11 @@ Configuration = Mapping[str, str | int | float | bool | None]
 ENVIRONMENT_VARIABLE: Final = "ROBUSTBOOK_CACHE"
 _KEY: Final = "configuration"
 _RUN: Final = "run"
+#: What numpy, zipfile and zlib raise for a file that was cut, flipped or overwritten.
+_DAMAGED: Final = (
+    EOFError, KeyError, OSError, ValueError, struct.error, zipfile.BadZipFile,
+    zlib.error, RuntimeError,  # a flipped bit names encryption
+)  # fmt: skip
 
 
 def cache_directory() -> Path:
@@ -115,10 +123,10 @@ def _read(path: Path, key: str) -> Arrays | None:
             run = json.loads(str(stored[_RUN]))
             arrays = {name: stored[name] for name in stored if name not in (_KEY, _RUN)}
             seconds, ended = float(run["seconds"]), str(run["ended"])
-    except (PermissionError, MemoryError):
+    except PermissionError:
         raise  # it is there, and no damaged file
-    except Exception:
-        return None  # numpy, zipfile and zlib name no set of errors for damaged ones
+    except _DAMAGED:
+        return None
     for listener in _listeners:
         listener.add(seconds, ended)
     return arrays
