@@ -43,18 +43,23 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(config, items):
-    """On several workers, begin with what takes longest: the small fill the end."""
+    """On several workers, begin with what takes longest: the small fill the end.
+
+    The last chapters come first: audits measure what several lessons show, and what a
+    chapter has measured is not what the first tests of studies ask for at that moment.
+    """
     if not hasattr(config, "workerinput"):
         return
+    later = {id(item): -k for k, item in enumerate(items)}
     slow = {unit_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
     def rank(item):
         unit = unit_of(item.nodeid)
         first = [SITE, RUNTIME, CHAPTERS, STUDIES]
-        for place, name in enumerate(first):
+        for number, name in enumerate(first):
             if unit.startswith(name):
-                return place
-        return len(first) + (unit not in slow)
+                return number, later[id(item)] if name == CHAPTERS else 0
+        return len(first) + (unit not in slow), 0
 
     items.sort(key=rank)
 

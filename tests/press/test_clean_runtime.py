@@ -26,6 +26,7 @@ import tarfile
 import venv
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import nbformat
@@ -136,18 +137,26 @@ def tracked():
 
 
 def bring(distributions, target):
-    """Put packages of this environment into another one."""
+    """Put packages of this environment into another one, as they are compiled here."""
     for distribution in distributions:
         for file in distribution.files or ():
-            here = Path(str(distribution.locate_file(file)))
-            there = target / file
+            here, there = Path(str(distribution.locate_file(file))), target / file
             if ".." in file.parts or there.exists() or not here.is_file():
                 continue  # a script, or brought already
-            there.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(here, there)
-            except OSError:  # another file system
-                shutil.copy2(here, there)
+            link(here, there)
+            compiled = map(cache_from_source, map(str, (here, there)))
+            if here.suffix == ".py":
+                link(*map(Path, compiled))
+
+
+def link(here, there):
+    """Link what is there to another place, or copy it."""
+    if here.is_file() and not there.exists():
+        there.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(here, there)
+        except OSError:  # another file system
+            shutil.copy2(here, there)
 
 
 @pytest.fixture(scope="module")

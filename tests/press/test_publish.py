@@ -14,6 +14,8 @@ from press.source import read_source
 from press.stamps import read_stamp, staleness
 from press.status import render_status, status_page
 
+from .conftest import book_in
+
 pytestmark = pytest.mark.slow
 fast = pytest.mark.usefixtures("fast_kernels")
 
@@ -44,22 +46,26 @@ def text_of(chapter):
     return re.sub(r"One and \w+ make two\.", "", text)  # every small book claims it
 
 
-def test_publishing_repeats_byte_for_byte(make_book):
-    chapter = make_book(VARIED)
+@pytest.fixture(scope="module")
+def varied(tmp_path_factory):
+    """A chapter in which all that varies is there, published."""
+    chapter = book_in(tmp_path_factory.mktemp("book"))(VARIED)
+    assert staleness(chapter) == ["it was never executed"]
     assert publish([chapter]) == []
-    first = chapter.published.read_bytes()
-    chapter.published.unlink()
-    assert publish([chapter]) == []
-    assert chapter.published.read_bytes() == first
-    nbformat.validate(published(chapter))
+    return chapter
 
 
-@fast
-def test_the_published_chapter_is_its_source_with_outputs(make_book):
-    chapter = make_book(VARIED)
-    assert publish([chapter]) == []
-    cells = published(chapter).cells
-    written = read_source(chapter).notebook.cells
+def test_publishing_repeats_byte_for_byte(varied):
+    first = varied.published.read_bytes()
+    varied.published.unlink()
+    assert publish([varied]) == []
+    assert varied.published.read_bytes() == first
+    nbformat.validate(published(varied))
+
+
+def test_the_published_chapter_is_its_source_with_outputs(varied):
+    cells = published(varied).cells
+    written = read_source(varied).notebook.cells
     assert [cell.id for cell in cells] == [cell.id for cell in written]
     assert [cell.metadata for cell in cells] == [cell.metadata for cell in written]
     changed = [i for i, c in enumerate(cells) if c.source != written[i].source]
@@ -76,30 +82,30 @@ def test_the_published_chapter_is_its_source_with_outputs(make_book):
     assert stream.text.endswith("49\nfull cpu\n")
 
 
-@fast
-def test_the_stamp(make_book):
-    chapter = make_book()
-    assert staleness(chapter) == ["it was never executed"]
-    assert publish([chapter]) == []
-    assert staleness(chapter) == []
-    stamp = read_stamp(chapter)
+def test_the_stamp_and_the_status_page(varied):
+    assert staleness(varied) == []
+    stamp = read_stamp(varied)
     assert stamp is not None
     assert stamp["parameters"] == {**PUBLISHED, "seed": 0}
     assert stamp["versions"]["python"] == ".".join(map(str, sys.version_info[:3]))
+    page = status_page(varied.root).read_text()
+    assert page == render_status(varied.root)
+    (row,) = [line for line in page.splitlines() if "01_small.ipynb" in line]
+    assert "| full | cpu |" in row
+    timings = json.loads((varied.published.parent / "timings.json").read_text())
+    assert timings["01_small"]["seconds"] > 0
 
 
-def test_it_runs_in_this_python_and_in_the_root(make_book):
-    chapter = make_book("import os, sys\nprint(sys.executable)\nprint(os.getcwd())")
-    output = rerun(chapter, parameters={})
-    assert text_of(output).split() == [sys.executable, str(chapter.root)]
-
-
-def test_it_runs_the_package_of_the_book(make_book):
-    chapter = make_book("import robustbook\nprint(robustbook.__file__)")
+def test_it_runs_in_this_python_in_the_root_and_with_the_package_of_the_book(make_book):
+    chapter = make_book(
+        "import os, sys, robustbook\n"
+        "print(sys.executable, os.getcwd(), robustbook.__file__)"
+    )
     package = chapter.root / "src" / "robustbook" / "__init__.py"
     package.parent.mkdir(parents=True)
     package.touch()
-    assert text_of(rerun(chapter, parameters={})).strip() == str(package)
+    output = rerun(chapter, parameters={})
+    assert text_of(output).split() == [sys.executable, str(chapter.root), str(package)]
 
 
 @fast
@@ -161,23 +167,16 @@ def test_a_kernel_that_dies_is_a_failure(make_book):
 
 
 @fast
-def test_rerun_leaves_the_book_alone(make_book):
-    chapter = make_book()
-    output = rerun(chapter, parameters={"profile": "full", "seed": 7})
-    assert output == chapter.root / "_build" / "rerun" / "01_small_full.ipynb"
-    assert text_of(output) == "full 7\n"
-    assert not chapter.published.exists()
-    assert not status_page(chapter.root).exists()
-
-
-@fast
-def test_a_rerun_reads_as_the_notebook_does(make_book):
+def test_a_rerun_reads_as_the_notebook_does_and_leaves_the_book_alone(make_book):
     chapter = make_book()
     resolved = chapter.pair.read_text().replace("We add.", "We add, as ever.")
     chapter.pair.write_text(resolved)
-    output = rerun(chapter, parameters={"seed": 7})
+    output = rerun(chapter, parameters={"profile": "full", "seed": 7})
+    assert output == chapter.root / "_build" / "rerun" / "01_small_full.ipynb"
     assert "We add, as ever." in output.read_text()
-    assert text_of(output) == "quick 7\n"
+    assert text_of(output) == "full 7\n"
+    assert not chapter.published.exists()
+    assert not status_page(chapter.root).exists()
     chapter.source.write_text(chapter.source.read_text().replace("We add.", "We sum."))
     output = rerun(chapter, parameters={"seed": 8})
     assert "We sum." in output.read_text(), "its notebook is of another text"
@@ -187,18 +186,6 @@ def test_a_rerun_reads_as_the_notebook_does(make_book):
 def test_an_unknown_parameter(make_book):
     with pytest.raises(BookError, match="no parameter 'sed'; it has profile, seed"):
         rerun(make_book(), parameters={"sed": 1})
-
-
-@fast
-def test_the_status_page(make_book):
-    chapter = make_book()
-    assert publish([chapter]) == []
-    page = status_page(chapter.root).read_text()
-    assert page == render_status(chapter.root)
-    (row,) = [line for line in page.splitlines() if "01_small.ipynb" in line]
-    assert "| full | cpu |" in row
-    timings = json.loads((chapter.published.parent / "timings.json").read_text())
-    assert timings["01_small"]["seconds"] > 0
 
 
 @fast
