@@ -14,7 +14,7 @@ HEAVY = {
 
 MEASURES = (
     *("agreement", "average_case", "corruptions", "discrepancies", "scores"),
-    "selection",
+    *("selection", "style"),
 )
 #: Each measure in a fork of its own, of a process that has torch already.
 SCRIPT = """

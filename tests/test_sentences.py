@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from robustbook import datasets
-from robustbook.datasets import Sentences, load_sentences
+from robustbook.datasets import load_sentences
 from robustbook.datasets._sentences import SENTENCES
 
-from .conftest import FOLDER, needs_folder
+from .conftest import needs_folder
 
 needs_polarity = needs_folder("text/rt-polarity")
 #: What is made from templates needs nothing.
@@ -66,28 +66,6 @@ def test_splits_are_disjoint(name):
     sizes = datasets.dataset_spec(name).split_sizes
     assert [len(part) for part in parts] == [sizes[part] for part in PARTS]
     assert len(set.union(*parts)) == sum(sizes.values())
-
-
-@needs_polarity
-def test_labels_are_those_of_the_files():
-    folder = FOLDER / "text" / "rt-polarity"
-    texts = [(folder / f"rt-polarity.{end}").read_bytes() for end in ("neg", "pos")]
-    lines = [{line.strip() for line in text.decode().split("\n")} for text in texts]
-    for part in PARTS:
-        data = load_sentences("sentence-polarity", part)
-        for text, label in zip(data.texts, data.labels.tolist(), strict=True):
-            assert text in lines[label]
-
-
-def test_sentences_check_their_lengths():
-    with pytest.raises(ValueError, match=r"labels: expected shape \(2,\)"):
-        Sentences(("a", "b"), torch.zeros(3, dtype=torch.int64), "x", "test")
-
-
-@needs_polarity
-def test_fetch_finds_the_files():
-    paths = datasets.fetch("sentence-polarity", progress=False)
-    assert [path.name for path in paths] == ["rt-polarity.neg", "rt-polarity.pos"]
 
 
 def test_reviews_are_read_from_the_folders_of_their_authors(monkeypatch, tmp_path):

@@ -205,35 +205,24 @@ def test_a_loader_of_pairs_and_chunks_without_samples():
 
 def test_streams_that_cannot_be_measured_say_why():
     chunks = chunks_of(PAIR, 300)
-    with pytest.raises(TypeError, match="can be read once; pass the function"):
-        posterior_agreement(iter(chunks))
-    with pytest.raises(TypeError, match="or a stream of chunks of them, got int alone"):
-        posterior_agreement(3)
-    with pytest.raises(TypeError, match="views: expected two or more arrays, got 1"):
-        posterior_agreement(PAIR[0])
-    with pytest.raises(TypeError, match=r"returns chunks .* got NoneType from it; let"):
-        posterior_agreement(lambda: None)
-    with pytest.raises(TypeError, match=r"chunks of two or more arrays .* got ndarray"):
-        posterior_agreement([PAIR[0][:3], PAIR[0][3:]])
-    with pytest.raises(
-        ValueError, match="with 7 classes, as in the first chunk, got 2 "
-    ):
-        posterior_agreement([chunks[0], tuple(view[:, :3] for view in chunks[1])])
-    with pytest.raises(
-        ValueError, match=r"expected 2 arrays .* got 3 with 7 in chunk 1"
-    ):
-        posterior_agreement([chunks[0], (*chunks[1], chunks[1][0])])
-    with pytest.raises(ValueError, match="at least one sample"):
-        posterior_agreement([])
     spoiled = [view.copy() for view in PAIR]
     spoiled[1][612, 4] = np.nan
-    for source in (chunks_of(spoiled, 300),), map(Sliced, spoiled):
-        with pytest.raises(ValueError, match=r"shifted_logits: .* at index \(612, 4\)"):
-            posterior_agreement(*source)
-    with pytest.raises(
-        ValueError, match=r"shifted_logits: expected the shape of logits"
+    narrow, three = tuple(v[:, :3] for v in chunks[1]), (*chunks[1], chunks[1][0])
+    for error, message, *source in (
+        (TypeError, "can be read once; pass the function", iter(chunks)),
+        (TypeError, "or a stream of chunks of them, got int alone", 3),
+        (TypeError, "views: expected two or more arrays, got 1", PAIR[0]),
+        (TypeError, "returns chunks .* got NoneType from it; let", lambda: None),
+        (TypeError, "chunks of two .* got ndarray", [PAIR[0][:3], PAIR[0][3:]]),
+        (ValueError, "as in the first chunk, got 2 .*3 in chunk", [chunks[0], narrow]),
+        (ValueError, "2 arrays .* got 3 with 7 in chunk 1", [chunks[0], three]),
+        (ValueError, "at least one sample", []),
+        (ValueError, r"shifted_logits: .* \(612, 4\)", chunks_of(spoiled, 300)),
+        (ValueError, r"shifted_logits: .* \(612, 4\)", *map(Sliced, spoiled)),
+        (ValueError, "shifted_.*: expected the shape", Sliced(PAIR[0]), PAIR[1][:-1]),
     ):
-        posterior_agreement(Sliced(PAIR[0]), PAIR[1][:-1])
+        with pytest.raises(error, match=message):
+            posterior_agreement(*source)
 
 
 @pytest.mark.parametrize("fault", ["shuffled", "shorter", "longer"])

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from robustbook.agreement import adam_agreement, posterior_agreement
-from robustbook.studies import STUDIES
+from robustbook.agreement import posterior_agreement
 from robustbook.studies import agreement_speed as study
 from robustbook.studies._run import one_thread
 from robustbook.studies.agreement_speed import ordinary_problem
@@ -61,19 +60,3 @@ def test_a_thousand_classes(timed, benchmark, capsys):
             f"\nN={samples}, K=1000: {row['seconds']:.1f} s, {row['evaluations']} "
             f"evaluations, gap {row['gap']:.1e}"
         )
-
-
-def test_the_comparison_is_fair(benchmark):
-    """Adam does reach the same value on this problem: only slower."""
-    pair = ordinary_problem(1000, 10)
-    exact = posterior_agreement(*pair)
-    trace = benchmark.pedantic(adam_agreement, args=pair, rounds=1)
-    assert trace.best_pa == pytest.approx(exact.pa, abs=1e-4)
-
-
-def test_the_experiment_returns_its_rows():
-    rows = STUDIES["agreement_speed"].compute(profile="quick").rows
-    assert {row["what"] for row in rows} == {
-        "exact", "arithmetic", "adam-full-batch", "adam-minibatches",
-        "papers-procedure",
-    }  # fmt: skip

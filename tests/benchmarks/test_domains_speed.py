@@ -33,17 +33,6 @@ def test_pictures_at_once(benchmark, scenes, capsys):
     assert images.shape == (len(scenes.labels), 3, SIZE, SIZE)
 
 
-def test_pictures_one_by_one(benchmark, scenes):
-    """The naive way, on a tenth of them."""
-    count = len(scenes.labels) // 10
-
-    def each():
-        return torch.cat([scenes.images([i], size=SIZE) for i in range(count)])
-
-    images = benchmark(each)
-    assert torch.equal(images, scenes.images(range(count), size=SIZE))
-
-
 def test_epoch_and_its_agreement(benchmark, capsys):
     """An epoch of 2 x 10 000 images whose validation has 20 000 pairs."""
     count, pairs = (10_000, 20_000) if benchmark.enabled else (40, 40)

@@ -8,7 +8,7 @@ import pytest
 
 from press.layout import Chapter
 from press.publish import publish
-from press.stamps import program, read_stamp, staleness
+from press.stamps import program, staleness
 
 from .conftest import book_in
 
@@ -120,15 +120,6 @@ def test_data_that_is_gone_or_damaged_makes_it_stale(published):
     (published.root / "data/results/noise.json").unlink()
     (published.root / "data/checkpoints/registry.json").write_text("{")
     assert len(staleness(published)) == 2
-
-
-def test_the_stamp_lists_what_was_read(published):
-    stamp = read_stamp(published)
-    assert stamp is not None
-    assert list(stamp["data"]) == [
-        "data/checkpoints/registry.json#/models/a",
-        "data/results/noise.json",
-    ]
 
 
 @pytest.mark.usefixtures("fast_kernels")

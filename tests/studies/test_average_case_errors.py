@@ -2,7 +2,6 @@
 
 import pytest
 
-from robustbook.studies import STUDIES
 from robustbook.studies.average_case._estimates import ESTIMATORS
 
 
@@ -41,8 +40,8 @@ def test_taylor_and_pairs_are_exact_for_the_linear_model(average_case_errors):
         assert pair["mean_abs"] == pytest.approx(tangent["mean_abs"], abs=2e-3)
 
 
-def test_speed_rows():
-    rows = STUDIES["average_case_speed"].compute(profile="quick").rows
+def test_speed_rows(average_case_speed):
+    rows = average_case_speed.rows
     assert all(row["seconds"] > 0 and row["threads"] == 1 for row in rows)
     keys = {(r["model"], r["way"], r["estimator"], r["samples"]) for r in rows}
     assert len(keys) == len(rows)
