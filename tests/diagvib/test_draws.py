@@ -240,15 +240,3 @@ def test_environments_and_setups_can_be_copied_pickled_and_hashed(again):
         assert again(one) == one
         assert hash(again(one)) == hash(one)
     assert setup != diagvib.opportunities("2-CGO")
-
-
-def test_positions_of_any_integer_type_are_positions():
-    scenes = draw(RED, shapes=(4, 9), count=10)
-    for dtype in (np.uint8, np.int8, np.int64):
-        part = scenes.subset(np.array([0, 3], dtype=dtype))
-        assert torch.equal(part.labels, scenes.labels[[0, 3]])
-    assert len(scenes.subset([]).labels) == 0
-    with pytest.raises(ValueError, match="one dimension"):
-        scenes.subset(5)
-    with pytest.raises(TypeError, match="positions"):
-        scenes.subset([0.5])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product
@@ -22,12 +22,9 @@ from robustbook.scores import accuracy
 from robustbook.studies._run import Row, Run, Setting, decimals
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
-from robustbook.studies.adversarial.text_edits import CERTAIN
+from robustbook.studies.adversarial.text_edits import CERTAIN, edited
 from robustbook.text import (
     SentenceClassifier,
-    amplify,
-    contradict,
-    levenshtein_edits,
     sentence_features,
     train_sentence_classifier,
 )
@@ -90,18 +87,6 @@ SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
     ),
 }  # fmt: skip
 
-_SHIFTS: Final[dict[str, Callable[[Sentences, int, int], Any]]] = {
-    "none": lambda data, power, seed: data.texts,
-    "levenshtein": lambda data, power, seed: levenshtein_edits(
-        data.texts, power, seed=seed
-    ),
-    "amplify": lambda data, power, seed: amplify(
-        data.texts, data.labels, power, seed=seed
-    ),
-    "contradict": lambda data, power, seed: contradict(
-        data.texts, data.labels, power, seed=seed
-    ),
-}
 #: Test reviews that are edited, as many further ones, and sentences.
 _COLLECTIONS: Final = ("reviews", "further", "sentences")
 
@@ -321,7 +306,8 @@ def _logits(
 
 def _read(run: Run[Setting], collection: str, kind: str, power: int) -> Arrays:
     setting = _chosen(run)
-    texts = _SHIFTS[kind](_texts(setting, collection), power, run.seed)
+    data = _texts(setting, collection)
+    texts = data.texts if kind == "none" else edited(data, kind, power, run.seed)
     features = sentence_features(texts)
     found = {
         f"{N_GRAMS}/{seed}": _n_grams(setting, seed, run.device).logits(features)

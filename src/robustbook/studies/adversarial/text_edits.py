@@ -67,10 +67,11 @@ _SHIFTS: Final = (
 )  # fmt: skip
 
 
-def _edited(
-    data: Sentences, kind: str, how: Any, power: int, seed: int
+def edited(
+    data: Sentences, kind: str, power: int, seed: int, *, how: Any = "insert"
 ) -> tuple[str, ...]:
-    if how == "characters":
+    """Texts with so many edits of characters, or adjectives."""
+    if kind == "levenshtein":
         return levenshtein_edits(data.texts, power, seed=seed)
     return _WORDS[kind](data.texts, data.labels, power, how=how, seed=seed)
 
@@ -109,7 +110,7 @@ def rows(run: Run[TextSetting]) -> Iterator[Row]:
         most = {"insert": setting.most_words, "replace": LONGEST}
         if power > most.get(how, math.inf):
             continue
-        features = sentence_features(_edited(data, kind, how, power, seed + draw))
+        features = sentence_features(edited(data, kind, power, seed + draw, how=how))
         for number, model in models.items():
             yield {
                 "what": "shift", "dataset": data.name, "training_seed": number,
