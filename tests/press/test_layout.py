@@ -2,7 +2,7 @@
 
 import pytest
 
-from press.layout import BookError, book_root, find_chapter, list_chapters
+from press.layout import BookError, find_chapter, list_chapters
 
 
 @pytest.fixture
@@ -41,14 +41,3 @@ def test_a_name_that_is_no_name(root):
     (root / "notebooks" / "Third.md").touch()
     with pytest.raises(BookError, match=r"notebooks/Third.md: expected a name"):
         list_chapters(root)
-
-
-def test_the_root_is_found_from_below(root, monkeypatch):
-    monkeypatch.chdir(root / "notebooks")
-    assert book_root() == root.resolve()
-
-
-def test_no_book_here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(BookError, match="--root"):
-        book_root()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from press.layout import BookError, Chapter
-from press.source import parameter_values, read_source, render, write_whole
+from press.source import parameter_values, read_source, write_whole
 
 from .conftest import HEAD
 
@@ -37,19 +37,6 @@ def test_parameters(make_book):
         "rates": [0.1, -2],
         "n": "2 * 5",
     }
-
-
-def test_cell_metadata_is_kept(make_book):
-    cell = (
-        "```{code-cell} python\n---\nmystnb:\n  image:\n    alt: a line\n"
-        "tags: [hide-input]\n---\n1\n```\n"
-    )
-    notebook = read_source(make_book(text=f"{HEAD}{cell}")).notebook
-    assert notebook.cells[0].metadata == {
-        "mystnb": {"image": {"alt": "a line"}},
-        "tags": ["hide-input"],
-    }
-    assert "alt" in render(notebook)
 
 
 def test_broken_text_is_named(make_book):
