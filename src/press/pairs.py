@@ -31,7 +31,8 @@ NOTE = """\
 *The text describes the [published page]({page}), where `profile = "full"`. Here it is
 `"quick"`, smaller, mostly on digits: numbers are those of your run, and a claim says
 whether it holds in it. Where `robustbook` is missing, as on Colab, run the next cell,
-which is folded, first: it installs {version}, and torch if that is missing too.*"""
+which is folded, first: it installs {version}, and torch if that is missing too. Colab
+does not follow links from one part of a notebook to another.*"""
 INSTALL = """\
 from importlib.util import find_spec
 
