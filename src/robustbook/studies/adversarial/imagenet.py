@@ -62,7 +62,7 @@ SETTINGS: Final[dict[str, tuple[LargeSetting, ...]]] = {
         _nips(split="test200", models=_LITE[1:], shifts=_apgd("ce", 4)),
         _nips(models=(*_TWO, *_LITE[1:]), shifts=_NATURAL),
         _nips(  # What more steps would do.
-            split="test200", samples=40, models=_TWO,
+            split="test200", samples=20, models=_TWO,
             shifts=_apgd("ce", 4, steps=100) + _apgd("ce", 4),
         ),
     ),
