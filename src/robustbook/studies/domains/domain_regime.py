@@ -1,0 +1,77 @@
+"""What it takes to come near the printed accuracies under a shortcut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from typing import Final
+
+from robustbook.models import resolve_device
+from robustbook.studies._run import Row, Run, under
+from robustbook.studies.domains._regime import SETUPS, SMALL, Regime, measure
+
+_SMALL: Final = partial(
+    Regime, dataset="mnist", network=SMALL, size=64, width=16, count=800,
+    batch_size=32, epochs=4, lr=1e-3, seeds=3, validated=120, tested=200,
+    precision="bfloat16",
+)  # fmt: skip
+_RESNET: Final = partial(_SMALL, network="cifar10-resnet20", size=32)
+# Nearer to the sources, who have 100 epochs of 15 000 pictures a domain.
+_LARGE: Final = partial(
+    _SMALL, device="cuda", network="imagenet:efficientnet-lite0", size=128, count=5000,
+    batch_size=64, epochs=10, validated=300, tested=1000, precision="auto",
+)  # fmt: skip
+_QUICK: Final = partial(
+    Regime, dataset="digits", network="cifar10-preact-adv-s0", size=24, width=8,
+    count=90, batch_size=30, epochs=1, lr=5e-3, seeds=2, validated=30, tested=30,
+)  # fmt: skip
+SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
+    "full": (
+        _SMALL(own=False), _SMALL(),
+        _RESNET(), _RESNET(borrowed=True), _RESNET(borrowed=True, lr=1e-4),
+        _RESNET(lr=1e-4),
+        *(_LARGE(borrowed=kind, lr=lr) for lr in (1e-3, 1e-4)
+          for kind in (False, True)),
+    ),
+    "quick": (
+        _QUICK(network=SMALL, own=False), _QUICK(network=SMALL),
+        _QUICK(), _QUICK(borrowed=True),
+    ),
+}  # fmt: skip
+
+
+def rows(run: Run[Regime]) -> Iterator[Row]:
+    """Train ERM on two domains that differ in hue, in one regime after another.
+
+    A regime is a ``network`` and the ``size`` of its pictures; ``own``, whether these
+    are standardized in each environment by its own mean and standard deviation;
+    ``borrowed``, whether the weights begin as they were trained on photographs, with a
+    new last layer, or are all new; and ``lr``, Adam's rate.
+
+    One row for each regime, ``setting`` ("two hues", where the hue tells nothing of the
+    class, or one of :data:`robustbook.datasets.diagvib.OPPORTUNITIES`),
+    ``training_seed`` (also of all pictures) and ``epoch``: ``loss``, the ``accuracy``
+    on validation pictures of both domains, and ``test/0`` to ``test/5``; ``parameters``
+    of the network, ``count`` of the training pictures of a domain, ``epochs``, and
+    ``seconds`` of processors that the training took with its evaluations.
+
+    On a CUDA device there are other regimes, with weights from ImageNet, at the size
+    of the sources' pictures.
+
+    PA thesis, Experiments 6 and 7, Tables 5.3 and B.3; PA paper, Table 1. The book's
+    audit of domain shift.
+    """
+    for regime, setting, training_seed in run.each(jobs(run)):
+        keys = {**regime.keys, "setting": setting, "training_seed": training_seed}
+        yield from under(keys, measure(run, regime, setting, training_seed))
+
+
+def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, int]]:
+    """The trainings that the rows start from."""
+    kind = resolve_device(run.device).type
+    # Quick ones are the same everywhere.
+    regimes = [one for one in run.settings if one.device == kind] or run.settings
+    seeds = range(run.seed, run.seed + regimes[0].seeds)
+    for setting, training_seed, regime in product(SETUPS, seeds, regimes):
+        yield regime, setting, training_seed

@@ -1,0 +1,97 @@
+"""Regimes of training: what is standardized, what is borrowed, what is where."""
+
+from itertools import pairwise, product
+
+import pytest
+import torch
+
+from robustbook.datasets import Dataset
+from robustbook.models import load_model
+from robustbook.studies import STUDIES
+from robustbook.studies._run import Run
+from robustbook.studies.domains import domain_regime as study
+from robustbook.studies.domains._regime import SETUPS, Regime, new_network, standardized
+
+from ..conftest import SEED
+
+QUICK = STUDIES["domain_regime"].settings("quick")
+FULL = STUDIES["domain_regime"].settings("full")
+(BORROWED,) = (one for one in QUICK if one.borrowed)
+(NEW,) = (one for one in QUICK if one.keys == BORROWED.keys | {"borrowed": False})
+
+
+def test_standardized_pictures_forget_the_scale_of_each_channel():
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 60, (6, 3, 4, 4), generator=generator).to(torch.uint8)
+    # Another brightness and contrast in each channel: the same pictures afterwards.
+    factor = torch.tensor([1, 2, 4]).reshape(3, 1, 1)
+    changed = (images * factor + torch.tensor([9, 0, 7]).reshape(3, 1, 1)).byte()
+    labels = torch.arange(6) % 3
+    one, other = (
+        standardized(Dataset(some, labels, "made up", "train", 3))
+        for some in (images, changed)
+    )
+    assert torch.allclose(one.images, other.images, atol=1e-5)
+    assert torch.allclose(one.images.mean((0, 2, 3)), torch.tensor(0.5), atol=1e-5)
+    assert torch.allclose(one.images.std((0, 2, 3)), torch.tensor(0.25), atol=1e-5)
+    assert torch.equal(one.labels, labels)
+
+
+@pytest.mark.parametrize("regime", [BORROWED, NEW])
+def test_all_but_the_last_layer_is_borrowed_or_new(regime):
+    state = torch.get_rng_state()
+    network = new_network(regime, 3, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+    loaded = dict(load_model(regime.network).named_parameters())
+    kept = {
+        name
+        for name, value in network.named_parameters()
+        if value.shape == loaded[name].shape and torch.equal(value, loaded[name])
+    }
+    changed = {name for name, value in loaded.items() if name not in kept}
+    if regime.borrowed:
+        assert changed == {"linear.weight", "linear.bias"}
+    else:
+        # The scale of a normalization may be the one that it began with.
+        assert {name for name in kept if loaded[name].ndim > 1} == set()
+    assert all(value.requires_grad for value in network.parameters())
+    assert network(torch.zeros(2, 3, 24, 24)).shape == (2, 3)
+    again = new_network(regime, 3, seed=1).state_dict()
+    assert all(torch.equal(again[k], v) for k, v in network.state_dict().items())
+
+
+def test_each_regime_differs_from_the_one_before_in_one_thing():
+    """A network comes with the size of its pictures."""
+    for regimes in (QUICK, [one for one in FULL if one.device == "cpu"]):
+        for before, one in pairwise(one.keys for one in regimes):
+            changed = {name for name in one if one[name] != before[name]}
+            assert len(changed - {"size"}) == 1
+
+
+def test_every_training_has_every_epoch(domain_regime):
+    columns = (*QUICK[0].keys, "setting", "training_seed", "epoch")
+    found = [tuple(row[name] for name in columns) for row in domain_regime.rows]
+    seeds = range(SEED, SEED + QUICK[0].seeds)
+    epochs = range(1, QUICK[0].epochs + 1)
+    assert sorted(map(str, found)) == sorted(
+        str((*one.keys.values(), setting, seed, epoch))
+        for one, setting, seed, epoch in product(QUICK, SETUPS, seeds, epochs)
+    )
+    for row in domain_regime.rows:
+        if row["setting"] == "ZSO":
+            assert row["test/0"] == row["test/1"]
+
+
+def test_another_device_has_regimes_of_its_own(monkeypatch):
+    kinds = {}
+    for kind in ("cpu", "cuda"):
+        monkeypatch.setattr(
+            study, "resolve_device", lambda name, kind=kind: torch.device(kind)
+        )
+        jobs = study.jobs(Run("test", "full", 0, kind, FULL))
+        kinds[kind] = {regime for regime, *_ in jobs}
+        quick = study.jobs(Run("test", "quick", 0, kind, QUICK))
+        assert {regime for regime, *_ in quick} == set(QUICK)
+    assert kinds["cpu"] | kinds["cuda"] == set(FULL)
+    assert not kinds["cpu"] & kinds["cuda"]
+    assert all(isinstance(one, Regime) for one in kinds["cuda"])
