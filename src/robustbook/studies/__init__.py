@@ -53,8 +53,8 @@ _ALL: Final = (
         "average_case_speed", "control_variate_gain",
     ),
     *_in(
-        "margins.", "defended", "margin_accuracy", "margin_consistency",
-        "margin_convergence", "margin_pseudo", "margin_samples",
+        "margins.", "defended", "margin_accuracy", "margin_autoattack",
+        "margin_consistency", "margin_convergence", "margin_pseudo", "margin_samples",
     ),
     *_in("lenses.", "three_lenses"),
     *_in("", "people", "pairing", "pairing_heads", "choosing", "cost_model"),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,19 +43,16 @@ class Method:
     standardized: bool = False
     #: The first so many classes are defended, the others only learned; 0 for all.
     classes: int = 0
-    #: Options of the defense.
-    options: dict[str, float] = field(default_factory=dict)
 
     @property
     def loss(self) -> Loss | Learner:
         """What training minimizes."""
-        how: dict[str, Any] = {"eps": self.eps, "steps": self.steps, **self.options}
         if self.classes:
-            return _uneven(self.classes, **how)
-        return defense(self.defense, **how)
+            return _some_classes(self.classes, eps=self.eps, steps=self.steps)
+        return defense(self.defense, eps=self.eps, steps=self.steps)
 
 
-def _uneven(classes: int, *, eps: float, steps: int) -> Loss:
+def _some_classes(classes: int, *, eps: float, steps: int) -> Loss:
     """Cross-entropy on images of which those of the first classes are attacked."""
     attack = AttackedView(eps=eps, steps=steps)
 

@@ -1,0 +1,79 @@
+"""The measured input margins against AutoAttack, decision by decision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+import torch
+from torch import nn
+
+from robustbook._checks.extras import extra
+from robustbook._store.cache import Arrays, Configuration, cached_arrays
+from robustbook._store.sums import model_sum
+from robustbook.datasets import Dataset
+from robustbook.models import logits_of
+from robustbook.studies._run import Row, Run, data_sum
+from robustbook.studies.margins.columns import share_row
+from robustbook.studies.margins.measured import margins_of
+from robustbook.studies.margins.settings import SETTINGS as ALL
+from robustbook.studies.margins.settings import MarginSetting
+
+with extra("attacks"):
+    from pyautoattack import AutoAttack
+
+#: Images of each network.
+IMAGES: Final = {"quick": 20, "full": 300}
+_MODELS: Final = {
+    "quick": ("digits-linear-s0",),
+    "full": ("cifar10-cnn_a_adv4", "cifar10-conv_small_pgd"),
+}
+SETTINGS: Final = {
+    profile: (ALL[profile][0].only(*names),) for profile, names in _MODELS.items()
+}
+
+
+def rows(run: Run[MarginSetting]) -> Iterator[Row]:
+    """Attack every decision at the usual ε with AutoAttack, the standard ensemble.
+
+    It is APGD on the cross-entropy, targeted APGD on the DLR loss and targeted FAB, of
+    100 steps toward nine classes, and Square with 5000 queries (F. Croce and M. Hein,
+    ICML 2020). One row for each model, of ``samples`` images at ``eps``:
+    ``robust_accuracy`` by our margins, ``ensemble_accuracy`` by the ensemble, and the
+    share of all decisions that only the ensemble turns (``missed``) or only our search
+    (``added``), with exact 95 % intervals.
+
+    Margin paper, Appendix B.1, Figure 8.
+    """
+    for setting, name in run.each_model():
+        model, data = run.model(name), setting.images_of(name)
+        data = data.subset(slice(IMAGES[run.profile]))
+        turned = _turned(model, data, setting.focus, run.seed)
+        recipe, _ = setting.models[name]
+        own = margins_of(model, data, recipe, seed=run.seed, device=run.device)
+        found = own.bounds <= setting.focus
+        yield {
+            "dataset": setting.dataset, "model": name, "eps": setting.focus,
+            "samples": len(data), **share_row("robust_accuracy", own.correct & ~found),
+            **share_row("ensemble_accuracy", own.correct & ~turned),
+            **share_row("missed", turned & ~found),
+            **share_row("added", found & ~turned),
+        }  # fmt: skip
+
+
+def _turned(model: nn.Module, data: Dataset, eps: float, seed: int) -> torch.Tensor:
+    """Which decisions, right or wrong, the ensemble turns: from the cache, (N,)."""
+    key: Configuration
+    key = {"model": model_sum(model), "data": data_sum(data), "eps": eps, "seed": seed}
+    attacked = partial(_attacked, model, data, eps, seed)
+    return torch.from_numpy(cached_arrays(key, attacked, code=__name__)["turned"])
+
+
+def _attacked(model: nn.Module, data: Dataset, eps: float, seed: int) -> Arrays:
+    place = next(model.parameters()).device
+    decisions = logits_of(model, data.images).argmax(dim=1).to(place)
+    with torch.random.fork_rng():
+        ensemble = AutoAttack(model, eps=eps, seed=seed, device=place)
+        _, after = ensemble.run_standard_evaluation(data.images.to(place), decisions)
+    return {"turned": (after != decisions).cpu().numpy()}
