@@ -1,8 +1,15 @@
 """The studies of chapter 20: their rows are complete, and say what they must."""
 
+import numpy as np
 import pytest
 
-from robustbook.studies.average_case._estimates import ESTIMATORS
+from robustbook.average_case import monte_carlo
+from robustbook.average_case.parts import linear_probability, set_up
+from robustbook.datasets import load_dataset
+from robustbook.models import load_model
+from robustbook.studies.average_case._estimates import ESTIMATORS, fitted, reference
+from robustbook.studies.average_case.average_case_speed import FITS
+from robustbook.studies.results import load_reported
 
 
 def test_rows_are_complete(average_case_errors):
@@ -40,11 +47,41 @@ def test_taylor_and_pairs_are_exact_for_the_linear_model(average_case_errors):
         assert pair["mean_abs"] == pytest.approx(tangent["mean_abs"], abs=2e-3)
 
 
+@pytest.mark.parametrize("moved", [0.0, 0.5])
+def test_reference_is_unbiased_whatever_the_fit(moved):
+    model = load_model("digits-cnn-s0").eval()
+    images = load_dataset("digits", "test").images[:24]
+    problem = set_up(model, images, [0.4])
+    fit = fitted(problem, 0.4, 4, 1, antithetic=True)
+    margins = fit.margins + moved
+    exact = linear_probability(
+        margins, fit.gram, problem.sigmas, seed=0, points=1024
+    ).probability[0]
+    wrong = fit._replace(margins=margins, probability=exact)
+    truth = monte_carlo(model, images, 0.4, samples=3000, seed=5)
+    gaps, variances = [], []
+    for seed in range(4):
+        found = reference(problem, 0.4, wrong, 300, False, [seed, 0])
+        gaps.append(found["monte_carlo"] - truth.probability.numpy())
+        variances.append(found["variance"])
+        assert found["trials"].mean() <= 301
+    own = (truth.standard_error**2).mean().item()
+    error = np.mean(variances)
+    assert abs(np.mean(gaps)) < 4 * np.sqrt((error / 4 + own) / len(images))
+    assert 0.5 < (np.square(gaps).mean() - own) / error < 2
+    # Few noisy inputs are spent on the surest prediction.
+    surest = int(truth.probability.argmax())
+    assert found["trials"][surest] < found["trials"].mean() / 2
+
+
 def test_speed_rows(average_case_speed):
     rows = average_case_speed.rows
     assert all(row["seconds"] > 0 and row["threads"] == 1 for row in rows)
     keys = {(r["model"], r["way"], r["estimator"], r["samples"]) for r in rows}
     assert len(keys) == len(rows)
+    printed = load_reported("average_case_table_3").frame()
+    assert {row["estimator"] for row in rows} == set(printed.estimator)
+    assert tuple(printed[printed.estimator == "mmse"].samples) == FITS
     at = {(row["way"], row["estimator"]): row for row in rows}
     for way in ("serial", "batched"):
         slow, fast = at[way, "monte_carlo"], at[way, "taylor"]

@@ -37,20 +37,18 @@ def counted_arrays(
     """Show the same noise to the model and to its linearizations."""
     problem = set_up(model, data.images, sigma)
     best = mmse_linearizations(problem, sigma, FITS, seed, antithetic=True, keep=True)
-    fits = {"taylor": _whole(linearize(problem, keep=True)), "mmse": _whole(best)}
+    fits = {"taylor": whole(linearize(problem, keep=True)), "mmse": whole(best)}
     names = ["kept", *fits, *(f"{kind}_both" for kind in fits)]
     result: Arrays = {name: np.zeros(len(problem), dtype=np.int64) for name in names}
-    for index, label in enumerate(problem.labels):
+    for index in range(len(problem)):
         for block, start in enumerate(range(0, samples, BLOCK)):
             length = min(BLOCK, samples - start)
             key = [(index, block)]
             noise = draw_normal(seed, MEASURE, key, length, problem.inputs)[0]
-            steps = sigma * noise.reshape(-1, *problem.inputs.shape[1:])
-            kept = problem.predict(problem.inputs[index] + steps) == label
+            kept = problem.keeps(torch.tensor([index]), sigma * noise[None])[0]
             result["kept"][index] += int(kept.sum())
             for kind, (margins, jacobian, _) in fits.items():
-                slopes = (noise @ jacobian[index].to(noise).T).double()
-                linear = (margins[index] + sigma * slopes > 0).all(dim=1)
+                linear = linear_keeps(margins[index], jacobian[index], sigma, noise)
                 result[kind][index] += int(linear.sum())
                 result[f"{kind}_both"][index] += int((linear & kept).sum())
     for kind, (margins, _, gram) in fits.items():
@@ -61,7 +59,15 @@ def counted_arrays(
     return result
 
 
-def _whole(parts: Iterator[Linearization]) -> tuple[Tensor, Tensor, Tensor]:
+def linear_keeps(
+    margins: Tensor, jacobian: Tensor, sigma: float, noise: Tensor
+) -> Tensor:
+    """Whether a linearization keeps the label under each noise (n, D)."""
+    slopes = (noise @ jacobian.to(noise).T).double()
+    return (margins + sigma * slopes > 0).all(dim=1)
+
+
+def whole(parts: Iterator[Linearization]) -> tuple[Tensor, Tensor, Tensor]:
     """Margins, Jacobians and Gram matrices of all images."""
     rows = []
     for part in parts:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
-from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
+from robustbook.average_case import mmse, mv_sigmoid, softmax_proxy, taylor
+from robustbook.average_case.parts import (
+    MEASURE,
+    Problem,
+    draw_normal,
+    linear_probability,
+    mmse_linearizations,
+    set_up,
+)
 from robustbook.datasets import Dataset
 from robustbook.studies._statistics import Values
+from robustbook.studies.average_case._counts import BLOCK, linear_keeps, whole
 
 #: The scale at which the logistic function is closest to the normal one; the paper's
 #: source for its sigmoid has it, the paper's formula has not.
@@ -20,48 +31,151 @@ ESTIMATORS: Final = (
     "taylor", "taylor_mvs", "taylor_mvs_scaled",
     "mmse", "mmse_mvs", "mmse_pairs", "softmax",
 )  # fmt: skip
+#: How small the error of the reference is to be beside the error of MMSE in pairs.
+SHARE: Final = 0.1
+#: An error of MMSE below which none is looked for.
+_LEAST: Final = 0.02
+#: Noisy inputs that choose coefficients and numbers of samples, and the fewest then.
+_PILOT: Final = 64
+_FEWEST: Final = 16
+#: Disagreements that are added to those of the pilot.
+_ADDED: Final = 0.1
+_POINTS: Final = 1024
+
+
+class Fit(NamedTuple):
+    """A linearization of all inputs under one noise, and its probabilities."""
+
+    margins: Tensor
+    jacobian: Tensor
+    gram: Tensor
+    probability: Tensor
 
 
 def estimated_arrays(
     model: nn.Module, data: Dataset, *, sigmas: Sequence[float],
-    estimators: Sequence[str], fits: int, counts: Sequence[int], focus: float,
-    precision: float, seed: int,
+    estimators: Sequence[str], fits: int, counts: Sequence[int], few: int,
+    focus: float, budget: int, plain: bool, seed: int,
 ) -> Arrays:  # fmt: skip
-    """All estimates of one model, each (S, N)."""
+    """All estimates of one model and the reference, each (S, N)."""
     x, sigmas = data.images, list(sigmas)
-    truth = monte_carlo(model, x, sigmas, precision=precision, seed=seed)
-    assert truth.trials is not None
-    result: Arrays = {
-        "monte_carlo": truth.probability.numpy(),
-        "trials": truth.trials.numpy(),
-    }
+    problem = set_up(model, x, sigmas)
+    rows: dict[str, list[Values]] = {}
+    for place, sigma in enumerate(sigmas):
+        pairs = fitted(problem, sigma, fits, seed + 1, antithetic=True)
+        found = {
+            "mmse_pairs": pairs.probability.cpu().numpy(),
+            **reference(problem, sigma, pairs, budget, plain, [seed, place]),
+        }
+        if "mmse" in estimators:
+            fit = fitted(problem, sigma, fits, seed + 1, antithetic=False)
+            norms = fit.gram.diagonal(dim1=1, dim2=2).sqrt()
+            sigmoid = mv_sigmoid(fit.margins / (sigma * norms))
+            found["mmse"] = fit.probability.cpu().numpy()
+            found["mmse_mvs"] = sigmoid.cpu().numpy()
+        for name, values in found.items():
+            rows.setdefault(name, []).append(values)
+    result: Arrays = {name: np.stack(values) for name, values in rows.items()}
     for estimator in estimators:
-        result[estimator] = _estimate(estimator, model, data, sigmas, fits, seed + 1)
+        if estimator not in result:
+            result[estimator] = _sampled_nothing(estimator, model, data, sigmas)
     for count in counts:
-        for estimator in ("mmse", "mmse_pairs"):
-            if estimator == "mmse" or count % 2 == 0:
-                result[f"{estimator} {count}"] = _estimate(
-                    estimator, model, data, [focus], count, seed + 2
-                )
+        for antithetic in (False, True) if count % 2 == 0 else (False,):
+            estimate = mmse(
+                model, x[:few], focus, samples=count, seed=seed + 2,
+                antithetic=antithetic,
+            )  # fmt: skip
+            name = "mmse_pairs" if antithetic else "mmse"
+            result[f"{name} {count}"] = estimate.probability.cpu().numpy()
     return result
 
 
-def _estimate(
-    estimator: str, model: nn.Module, data: Dataset, sigmas: list[float],
-    fits: int, seed: int,
-) -> Values:  # fmt: skip
-    """One estimate (S, N)."""
+def _sampled_nothing(
+    estimator: str, model: nn.Module, data: Dataset, sigmas: list[float]
+) -> Values:
+    """Softmax or Taylor (S, N)."""
     x = data.images
     if estimator == "softmax":
-        return softmax_proxy(model, x).numpy()[None].repeat(len(sigmas), axis=0)
+        return softmax_proxy(model, x).cpu().numpy()[None].repeat(len(sigmas), axis=0)
     cdf: Any = "mv_sigmoid" if "mvs" in estimator else "mvn"
-    if estimator.startswith("mmse"):
-        result = mmse(
-            model, x, sigmas, samples=fits, cdf=cdf, seed=seed,
-            antithetic=estimator == "mmse_pairs",
-        )  # fmt: skip
-    else:
-        # The margins are divided by sigma: a scale for them is one for 1 / sigma.
-        scale = LOGISTIC_SCALE if estimator.endswith("scaled") else 1.0
-        result = taylor(model, x, [sigma / scale for sigma in sigmas], cdf=cdf)
-    return result.probability.numpy()
+    # The margins are divided by sigma: a scale for them is one for 1 / sigma.
+    scale = LOGISTIC_SCALE if estimator.endswith("scaled") else 1.0
+    result = taylor(model, x, [sigma / scale for sigma in sigmas], cdf=cdf)
+    return result.probability.cpu().numpy()
+
+
+def fitted(
+    problem: Problem, sigma: float, fits: int, seed: int, *, antithetic: bool
+) -> Fit:
+    """The best linear fit under noise of one size."""
+    parts = mmse_linearizations(
+        problem, sigma, fits, seed, antithetic=antithetic, keep=True
+    )
+    margins, jacobian, gram = whole(parts)
+    exact = linear_probability(
+        margins, gram, torch.tensor([sigma]).double(), seed=seed, points=_POINTS
+    )
+    return Fit(margins, jacobian, gram, exact.probability[0])
+
+
+def reference(
+    problem: Problem, sigma: float, fit: Fit, budget: int, plain: bool,
+    key: Sequence[int],
+) -> Arrays:  # fmt: skip
+    """Unbiased probabilities (N,) with a small error, where noisy inputs tell most.
+
+    Monte Carlo with the fit as control variate; `plain` without, for models that are
+    their own fit. A pilot, then thrown away, chooses coefficients and how many noisy
+    inputs each image gets: in proportion to the standard deviation, as many as make
+    the root mean squared error of all a `SHARE` of that of the fit's estimate, and at
+    most `budget` on average.
+    """
+    exact = fit.probability.cpu().numpy()
+    pilot = np.full(len(problem), _PILOT)
+    counts = _agree(problem, sigma, fit, pilot, [*key, 0])
+    kept, linear, both = counts / _PILOT
+    slope = (both - kept * linear + _ADDED / _PILOT) / (
+        linear - linear**2 + _ADDED / _PILOT
+    )
+    slope = np.zeros_like(slope) if plain else slope
+    value, spread = _combine(counts, pilot, slope, exact)
+    deviation = np.sqrt(spread + _ADDED / _PILOT)
+    error = ((exact - value) ** 2 - spread / _PILOT).mean()
+    aim = SHARE**2 * max(float(error), _LEAST**2)
+    size = min(deviation.mean() ** 2 / aim, budget)
+    trials = (
+        np.ceil(size * deviation / deviation.mean()).astype(np.int64).clip(min=_FEWEST)
+    )
+    counts = _agree(problem, sigma, fit, trials, [*key, 1])
+    value, spread = _combine(counts, trials, slope, exact)
+    return {
+        "monte_carlo": value, "variance": spread / (trials - 1), "trials": trials,
+    }  # fmt: skip
+
+
+def _combine(
+    counts: Values, trials: Values, slope: Values, exact: Values
+) -> tuple[Values, Values]:
+    """Estimates with a control variate, and the variance of one noisy input's."""
+    kept, linear, both = counts / trials
+    mean = kept - slope * linear
+    square = kept - 2 * slope * both + slope**2 * linear
+    return mean + slope * exact, np.maximum(square - mean**2, 0.0)
+
+
+def _agree(
+    problem: Problem, sigma: float, fit: Fit, trials: Values, key: Sequence[int]
+) -> Values:
+    """How often the model, the fit and both keep the label: (3, N)."""
+    seed, *rest = key
+    result = np.zeros((3, len(trials)))
+    for index, count in enumerate(trials.tolist()):
+        for block, start in enumerate(range(0, count, BLOCK)):
+            length = min(BLOCK, count - start)
+            name = (*rest, index, block)
+            noise = draw_normal(seed, MEASURE, [name], length, problem.inputs)[0]
+            kept = problem.keeps(torch.tensor([index]), sigma * noise[None])[0]
+            linear = linear_keeps(fit.margins[index], fit.jacobian[index], sigma, noise)
+            both = kept & linear
+            result[:, index] += [int(part.sum()) for part in (kept, linear, both)]
+    return result

@@ -15,17 +15,30 @@ from torch import nn
 from robustbook._store.cache import Arrays, cached_arrays
 from robustbook._store.sums import model_sum
 from robustbook.datasets import load_dataset
-from robustbook.models import build_model, load_model, resolve_device
-from robustbook.studies._run import Row, Run, Setting, data_sum, decimals, under
-from robustbook.studies._statistics import Values, mean_row
-from robustbook.studies.average_case._estimates import ESTIMATORS, estimated_arrays
+from robustbook.models import (
+    build_model,
+    load_model,
+    logits_of,
+    resolve_device,
+)
+from robustbook.studies._run import (
+    Row,
+    Run,
+    Setting,
+    data_sum,
+    decimals,
+    significant,
+    under,
+)
+from robustbook.studies._statistics import Values, mean_row, ratio_of_means
+from robustbook.studies.average_case._estimates import (
+    ESTIMATORS,
+    SHARE,
+    estimated_arrays,
+)
 from robustbook.training import train_classifier
 
 QUANTILES: Final = (0.05, 0.5, 0.95)
-#: Weights of a penalty on the gradient's norm, as names of models have them.
-PENALTIES: Final = ("1e-4", "1e-3", "1e-2", "1e-1", "1")
-
-
 #: Linear models that are trained here, as the paper's are, and on what.
 _TRAINED: Final = {"mnist-linear": "mnist", "fashion-linear": "fashion-mnist"}
 #: How.
@@ -38,33 +51,52 @@ class EstimateSetting(Setting):
 
     models: tuple[str, ...]
     sigmas: tuple[float, ...]
-    samples: int = 60
     #: Noisy inputs of the MMSE fits.
-    fits: int = 20
-    #: Standard error that Monte Carlo aims at.
-    precision: float = 0.02
+    fits: int = 10
+    #: Noisy inputs of the reference, for each image and noise on average, at most.
+    budget: int = 800
     estimators: tuple[str, ...] = ESTIMATORS
-    #: The noise at which single images are stored, and of which models.
+    #: The noise at which MMSE fits with more and more noisy inputs are compared, on
+    #: how many images, for which models.
     focus: float = 0.1
+    few: int = 100
     shown: tuple[str, ...] = ()
-    #: Noisy inputs of more and more precise MMSE fits, for the last of these models.
-    counts: tuple[int, ...] = ()
+    counts: tuple[int, ...] = (1, 2, 5, 10, 25, 50)
 
     def checkpoints(self) -> list[str]:
         """Those that are not trained here."""
         return [name for name in self.models if name not in _TRAINED]
 
 
-def _with_penalties(setting: EstimateSetting) -> tuple[EstimateSetting, ...]:
-    """Some models and a CNN, and this CNN trained with penalties."""
-    network = f"{setting.dataset}-cnn"
-    family = EstimateSetting(
-        dataset=setting.dataset, split=setting.split, sigmas=setting.sigmas,
-        models=tuple(f"{network}-grad{weight}-s0" for weight in PENALTIES),
+def _penalized(setting: EstimateSetting) -> EstimateSetting:
+    """The CNN trained with a penalty instead of the models of a setting."""
+    return replace(
+        setting, models=(f"{setting.dataset}-cnn-grad1-s0",), shown=(), budget=100,
         estimators=("taylor", "mmse_pairs"),
     )  # fmt: skip
-    return replace(setting, models=(*setting.models, f"{network}-s0")), family
 
+
+_MNIST: Final = EstimateSetting(
+    dataset="mnist", step=20,
+    models=(
+        "mnist-linear", "mnist-conv_small_nat", "mnist-kw", "mnist-cnn_a_adv",
+        "mnist-madry_tiny_adv", "mnist-cnn-s0",
+    ),
+    sigmas=(0.1, 0.2, 0.4, 0.8), focus=0.4, shown=("mnist-conv_small_nat",),
+)  # fmt: skip
+_FASHION: Final = EstimateSetting(
+    dataset="fashion-mnist", step=20,
+    models=("fashion-linear", "fashion-kw", "fashion-mnist-cnn-s0"),
+    sigmas=(0.1, 0.2, 0.4, 0.8), focus=0.2, shown=("fashion-kw",), budget=500,
+)  # fmt: skip
+_CIFAR: Final = EstimateSetting(
+    dataset="cifar10", split="test1000", step=5,
+    models=(
+        "cifar10-captum_lenet", "cifar10-cnn_a_adv4", "cifar10-resnet4b_adv",
+        "cifar10-cnn-s0",
+    ),
+    sigmas=(0.02, 0.05, 0.1, 0.2), shown=("cifar10-captum_lenet",), budget=250,
+)  # fmt: skip
 
 SETTINGS: Final = {
     "quick": (
@@ -72,45 +104,19 @@ SETTINGS: Final = {
             dataset="digits",
             models=(
                 "digits-linear-s0", "digits-cnn-s0", "digits-cnn-noise-s0",
-                "digits-cnn-adv-s0",
-                *(f"digits-cnn-grad{weight}-s0" for weight in PENALTIES[2:]),
+                "digits-cnn-adv-s0", "digits-cnn-grad1-s0",
             ),
-            sigmas=(0.1, 0.2, 0.4), samples=16, fits=10, precision=0.03, focus=0.2,
-            shown=("digits-linear-s0", "digits-cnn-s0"), counts=(1, 2, 5, 10),
+            sigmas=(0.1, 0.2, 0.4), samples=24, focus=0.2, budget=300,
+            shown=("digits-cnn-s0",), counts=(1, 2, 5, 10),
         ),
     ),
     "full": (
-        *_with_penalties(
-            EstimateSetting(
-                dataset="mnist",
-                models=(
-                    "mnist-linear", "mnist-conv_small_nat", "mnist-kw",
-                    "mnist-cnn_a_adv", "mnist-madry_tiny_adv",
-                ),
-                sigmas=(0.1, 0.2, 0.4, 0.6, 1.0), focus=0.4,
-                shown=("mnist-linear", "mnist-conv_small_nat"),
-                counts=(1, 2, 5, 10, 25, 50, 100),
-            )
+        _MNIST, _FASHION, _CIFAR,
+        replace(
+            _CIFAR, models=("cifar10-resnet20",), sigmas=(0.05,), shown=(),
+            estimators=("taylor", "mmse_pairs", "softmax"), budget=150,
         ),
-        *_with_penalties(
-            EstimateSetting(
-                dataset="fashion-mnist", models=("fashion-linear", "fashion-kw"),
-                sigmas=(0.05, 0.1, 0.2, 0.4, 0.8), focus=0.2,
-                shown=("fashion-mnist-cnn-s0", "fashion-kw"),
-                counts=(1, 2, 5, 10, 25, 50, 100),
-            )
-        ),
-        *_with_penalties(
-            EstimateSetting(
-                dataset="cifar10", split="test1000",
-                models=(
-                    "cifar10-captum_lenet", "cifar10-cnn_a_adv4",
-                    "cifar10-resnet4b_adv",
-                ),
-                sigmas=(0.01, 0.02, 0.05, 0.1, 0.2), focus=0.05,
-                shown=("cifar10-captum_lenet",),
-            )
-        ),
+        *(_penalized(setting) for setting in (_MNIST, _FASHION, _CIFAR)),
     ),
 }  # fmt: skip
 
@@ -119,18 +125,22 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
     """Compare every estimate with Monte Carlo, image by image.
 
     Rows with ``what`` =
+    "network": the ``accuracy`` without noise, on the whole test part;
+    "reference": for each ``sigma``, Monte Carlo with a control variate: its root mean
+    squared standard error over the images (``error``), how many noisy inputs an image
+    took on average (``trials``), and how many would make that error a tenth of MMSE's,
+    in pairs (``wanted``; none where MMSE's error is not seen);
     "error": for each ``sigma`` and ``estimator``, over the images: the mean absolute
-    difference to Monte Carlo (``mean_abs``), what Monte Carlo's own error adds up to in
-    it for a perfect estimate (``floor``), and the mean squared difference less Monte
-    Carlo's variance (``mse``, unbiased);
+    difference to the reference (``mean_abs``), what the reference's own error adds up
+    to in it for a perfect estimate (``floor``), the mean squared difference less the
+    reference's variance (``mse``, unbiased), and this over the variance of one noisy
+    answer (``of_one``): Monte Carlo with 1 / ``of_one`` samples errs as much;
     "distribution": quantiles of the estimates over the images;
     "cdf": mv-sigmoid against the normal distribution function, at the Taylor margins,
     as printed and with its argument scaled;
     "convergence": MMSE with ``fits`` noisy inputs, drawn one by one as in the paper
-    ("mmse") or as pairs of noise with opposite signs ("mmse_pairs");
-    "image": the estimates of single images.
-    Models trained with a penalty on the gradient's norm have rows of the first kind,
-    with Taylor and MMSE in pairs only.
+    ("mmse") or as pairs of noise with opposite signs ("mmse_pairs").
+    Some models have rows of the first three kinds only, with fewer estimators.
 
     Average-case paper, Figures 1, 2, 5 to 10. Chapter 18 of this book.
     """
@@ -138,11 +148,12 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
         arrays = measure(run, setting, name)
         images, counts = len(setting.data()), _counts(setting, name)
         keys = {"dataset": setting.dataset, "model": name, "images": images}
-        yield from under(keys, _of_model(setting, name, counts, arrays))
+        yield {"what": "network", **keys, **_accuracy(run, setting, name)}
+        yield from under(keys, _of_model(setting, counts, arrays))
 
 
 def _counts(setting: EstimateSetting, name: str) -> tuple[int, ...]:
-    return setting.counts if name in setting.shown[-1:] else ()
+    return setting.counts if name in setting.shown else ()
 
 
 def measure(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> Arrays:
@@ -152,7 +163,8 @@ def measure(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> A
     options: dict[str, Any] = {
         "sigmas": setting.sigmas, "estimators": setting.estimators,
         "fits": setting.fits, "counts": _counts(setting, name), "focus": setting.focus,
-        "precision": setting.precision, "seed": run.seed,
+        "few": setting.few, "budget": setting.budget, "plain": "linear" in name,
+        "seed": run.seed,
     }  # fmt: skip
     return cached_arrays(
         {
@@ -162,6 +174,14 @@ def measure(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> A
         partial(estimated_arrays, model, data, **options),
         code=estimated_arrays.__module__,
     )  # fmt: skip
+
+
+def _accuracy(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> Row:
+    """Of the test part, not only of the images that are shown with noise."""
+    data = load_dataset(setting.dataset, setting.split)
+    model = _model(name, run.seed).to(resolve_device(run.device))
+    right = logits_of(model, data.images).argmax(1).cpu() == data.labels
+    return {"accuracy": decimals(right.double().mean()), "tested": len(data)}
 
 
 def _model(name: str, seed: int) -> nn.Module:
@@ -188,12 +208,15 @@ def _model(name: str, seed: int) -> nn.Module:
 
 
 def _of_model(
-    setting: EstimateSetting, name: str, counts: tuple[int, ...], arrays: Arrays
+    setting: EstimateSetting, counts: tuple[int, ...], arrays: Arrays
 ) -> Iterator[Row]:
-    truth, trials = arrays["monte_carlo"], arrays["trials"]
-    variance = truth * (1 - truth) / np.maximum(trials - 1, 1)
-    every = len(setting.estimators) == len(ESTIMATORS)
+    truth, variance = arrays["monte_carlo"], arrays["variance"]
+    every = setting.estimators == ESTIMATORS
     for place, sigma in enumerate(setting.sigmas):
+        yield {
+            "what": "reference", "sigma": sigma,
+            **_reference(arrays["mmse_pairs"], arrays, place),
+        }  # fmt: skip
         for estimator in setting.estimators:
             compared = _compare(arrays[estimator][place], truth[place], variance[place])
             keys = {"what": "error", "sigma": sigma, "estimator": estimator}
@@ -211,39 +234,47 @@ def _of_model(
                 },
             }  # fmt: skip
         yield {"what": "cdf", "sigma": sigma, **_compare_cdfs(arrays, place)}
-    if name not in setting.shown:
-        return
-    place = setting.sigmas.index(setting.focus)
+    place = setting.sigmas.index(setting.focus) if counts else 0
+    some = slice(setting.few)
     for count in counts:
         for estimator in ("mmse", "mmse_pairs"):
             if f"{estimator} {count}" in arrays:
-                estimate = arrays[f"{estimator} {count}"][0]
+                estimate = arrays[f"{estimator} {count}"]
                 yield {
                     "what": "convergence", "sigma": setting.focus, "fits": count,
-                    "estimator": estimator,
-                    **_compare(estimate, truth[place], variance[place]),
+                    "estimator": estimator, "compared": len(estimate),
+                    **_compare(
+                        estimate, truth[place, some], variance[place, some]
+                    ),
                 }  # fmt: skip
-    for index in range(setting.samples):
-        yield {
-            "what": "image", "sigma": setting.focus, "index": index,
-            "trials": int(trials[place, index]),
-            **{
-                key: decimals(arrays[key][place, index])
-                for key in ("monte_carlo", "taylor", "mmse_pairs")
-            },
-        }  # fmt: skip
+
+
+def _reference(estimate: Values, arrays: Arrays, place: int) -> Row:
+    """How exact the reference is, and what a tenth of an estimate's error takes."""
+    variance, trials = arrays["variance"][place], arrays["trials"][place]
+    square = (estimate[place] - arrays["monte_carlo"][place]) ** 2 - variance
+    wanted = np.sqrt(variance * trials).mean() ** 2 / SHARE**2 / square.mean()
+    return {
+        "error": decimals(math.sqrt(variance.mean())),
+        "trials": decimals(trials.mean(), 1),
+        "wanted": decimals(wanted, 1) if square.mean() > 0 else None,
+    }  # fmt: skip
 
 
 def _compare(estimate: Values, truth: Values, variance: Values) -> Row:
-    """Differences to Monte Carlo, whose own variance is known."""
+    """Differences to the reference, whose variance is known."""
     difference = estimate - truth
     square = difference**2 - variance
+    # Of one noisy answer, unbiased.
+    spread = truth * (1 - truth) + variance
+    ratio, error = ratio_of_means(square, spread)
     return {
         "truth": decimals(truth.mean()),
         **mean_row("mean_abs", np.abs(difference), decimals),
         "floor": decimals(np.sqrt(2 * variance / math.pi).mean()),
         **mean_row("mse", square, partial(decimals, digits=9)),
-    }
+        "of_one": significant(ratio), "of_one_se": significant(error),
+    }  # fmt: skip
 
 
 def _compare_cdfs(arrays: Arrays, place: int) -> Row:

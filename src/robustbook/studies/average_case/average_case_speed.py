@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
-from robustbook.average_case import mmse, monte_carlo, taylor
+from robustbook.average_case import mmse, monte_carlo, softmax_proxy, taylor
 from robustbook.models import load_model
 from robustbook.studies._run import Row, Run, Setting, one_thread
 
@@ -93,8 +93,11 @@ def _time(
          partial(monte_carlo, *problem, samples=samples, seed=seed, **options)),
         ("taylor", None, partial(taylor, *problem, cdf="mvn", **options)),
         ("taylor_mvs", None, partial(taylor, *problem, cdf="mv_sigmoid", **options)),
-        *(("mmse", fits, partial(mmse, *problem, samples=fits, seed=seed, **options))
+        *((name, fits,
+           partial(mmse, *problem, samples=fits, seed=seed, **{**options, "cdf": cdf}))
+          for name, cdf in (("mmse", "mvn"), ("mmse_mvs", "mv_sigmoid"))
           for fits in setting.fits),
+        ("softmax", None, partial(softmax_proxy, model, images, **options)),
     ]  # fmt: skip
     for estimator, count, action in tasks:
         sampled = estimator == "monte_carlo"
