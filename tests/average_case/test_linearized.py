@@ -241,6 +241,13 @@ def test_saturated_and_flat_gradients():
     assert mvs.probability.tolist() == [1.0]
 
 
+def test_many_classes_of_large_images():
+    """Sums over 150 528 pixels: the covariance is symmetric all the same."""
+    weights = 1e-3 * torch.rand(33, 3 * 224 * 224, generator=torch.manual_seed(0))
+    result = taylor(lambda x: x.flatten(1) @ weights.T, torch.rand(1, 3, 224, 224), 1.0)
+    assert 0 < float(result.probability) < 1
+
+
 def test_a_label_that_is_not_predicted(network, images):
     labels = (network(images).argmax(1) + 1) % 5
     result = taylor(network, images, 0.05, label=labels)

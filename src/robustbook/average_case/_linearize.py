@@ -88,6 +88,8 @@ def linearize(
         flat = total.reshape(count, len(others[0]), -1)
         wide = flat.double()
         gram = wide @ wide.mT
+        # Over many pixels the halves of a product differ by more than rounding.
+        gram = (gram + gram.mT) / 2
         margins = margins_of(problem.logits[rows] if noise is None else logits, labels)
         margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), labels)
         yield Linearization(rows, margins, gram, flat if keep else None)

@@ -124,10 +124,8 @@ def measured(
     few = chosen[: setting.near + 1]
     problem = set_up(lambda x: model(x)[:, few.to(x.device)], image, setting.sigmas)
     (part,) = linearize(problem)
-    # Over so many pixels the two halves of a product differ by more than rounding.
-    gram = (part.gram + part.gram.mT) / 2
     exact = linear_probability(
-        part.margins, gram, problem.sigmas, seed=seed, points=1024
+        part.margins, part.gram, problem.sigmas, seed=seed, points=1024
     )
     answers = [ask(image + sigma * noise).argmax(1) for sigma in setting.sigmas]
     kept = [(margins + sigma * slopes > 0).all(1).numpy() for sigma in setting.sigmas]
