@@ -43,13 +43,16 @@ class Method:
     standardized: bool = False
     #: The first so many classes are defended, the others only learned; 0 for all.
     classes: int = 0
+    #: Of what a defense adds to its cross-entropy, if not the usual one.
+    weight: float | None = None
 
     @property
     def loss(self) -> Loss | Learner:
         """What training minimizes."""
         if self.classes:
             return _some_classes(self.classes, eps=self.eps, steps=self.steps)
-        return defense(self.defense, eps=self.eps, steps=self.steps)
+        weight = {} if self.weight is None else {"weight": self.weight}
+        return defense(self.defense, eps=self.eps, steps=self.steps, **weight)
 
 
 def _some_classes(classes: int, *, eps: float, steps: int) -> Loss:
