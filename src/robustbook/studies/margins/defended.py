@@ -96,7 +96,7 @@ SETTINGS: Final = {
         DefendedSetting(
             dataset="cifar10", split="test1000",
             eps=tuple(level / 255 for level in (2, 4, 8, 12, 16, 32)), focus=8 / 255,
-            models={f"cifar10-cnn-s{seed}": (_CIFAR, 300) for seed in range(2)},
+            models={f"cifar10-cnn-s{seed}": (_CIFAR, 1000) for seed in range(2)},
             methods=_paper(8 / 255, 4), budget=Budget(10_000, 4),
         ),
     ),
