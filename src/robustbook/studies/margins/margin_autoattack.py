@@ -24,7 +24,7 @@ with extra("attacks"):
     from pyautoattack import AutoAttack
 
 #: Images of each network.
-IMAGES: Final = {"quick": 20, "full": 300}
+IMAGES: Final = {"quick": 20, "full": 1000}
 _MODELS: Final = {
     "quick": ("digits-linear-s0",),
     "full": ("cifar10-cnn_a_adv4", "cifar10-conv_small_pgd"),
