@@ -52,10 +52,6 @@ class Profile(StrEnum):
     full = "full"
 
 
-Root = Annotated[
-    Path | None,
-    typer.Option(help="Folder of the book; else the nearest at or above this one."),
-]
 Chapters = Annotated[
     list[str] | None, typer.Argument(help="Names or numbers; all if left out.")
 ]
@@ -68,9 +64,9 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
 
 
-def _chosen(root: Path | None, named: list[str] | None) -> list[Chapter]:
+def _chosen(named: list[str] | None) -> list[Chapter]:
     """The chapters that are named, else all of them."""
-    folder = book_root(root)
+    folder = book_root()
     chosen = [find_chapter(folder, name) for name in named or ()]
     return chosen or list_chapters(folder)
 
@@ -109,22 +105,21 @@ def run(
     output: Annotated[
         Path | None, typer.Option(help="Else _build/rerun/CHAPTER_PROFILE.ipynb.")
     ] = None,
-    root: Root = None,
 ) -> None:
     """Run a chapter for yourself; the published one stays as it is."""
     from press.publish import rerun
 
     values = _parse(parameter, profile=profile.value, seed=seed, device=device)
-    (chosen,) = _chosen(root, [chapter])
+    (chosen,) = _chosen([chapter])
     print(rerun(chosen, parameters=values, output=output))
 
 
 @app.command()
-def slides(chapters: Chapters = None, root: Root = None) -> None:
+def slides(chapters: Chapters = None) -> None:
     """Make slides of published chapters, for an instructor: _build/slides."""
     from press.slides import write_slides
 
-    for chapter in _chosen(root, chapters):
+    for chapter in _chosen(chapters):
         print(write_slides(chapter))
 
 
@@ -139,10 +134,9 @@ def publish(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="How many at a time; else the cores.")
     ] = None,
-    root: Root = None,
 ) -> None:
     """Execute chapters for the site, all or nothing each."""
-    chosen = _chosen(root, chapters)
+    chosen = _chosen(chapters)
     if stale:
         chosen = [chapter for chapter in chosen if staleness(chapter)]
     if not chosen:
@@ -160,15 +154,15 @@ def publish(
 
 
 @app.command()
-def time(chapters: Chapters = None, root: Root = None) -> None:
+def time(chapters: Chapters = None) -> None:
     """Run chapters in profile quick, one at a time, and say how long each takes."""
     from press.execute import execute
     from press.source import read_source
 
-    for chapter in _chosen(root, chapters):
+    for chapter in _chosen(chapters):
         source = read_source(chapter)
         parameters = {"profile": "quick", "device": "cpu"}
-        execution = execute(source, parameters=parameters, warnings_fail=False)
+        execution = execute(source, parameters=parameters)
         slowest = max(execution.cell_seconds, default=0.0)
         place = source.place(execution.cell_seconds.index(slowest))
         print(
@@ -179,12 +173,12 @@ def time(chapters: Chapters = None, root: Root = None) -> None:
 
 
 @app.command()
-def sync(root: Root = None) -> None:
+def sync() -> None:
     """Take the notebooks from the built site; write the status page."""
     from press.pairs import sync as sync_pairs
     from press.status import status_page, write_status
 
-    folder = book_root(root)
+    folder = book_root()
     written = sync_pairs(folder)
     if write_status(folder):
         written.append(status_page(folder))
@@ -195,11 +189,11 @@ def sync(root: Root = None) -> None:
 
 
 @app.command()
-def check(root: Root = None) -> None:
+def check() -> None:
     """Check that the book is in step, complete and readable."""
     from press.checks import check as check_book
 
-    folder = book_root(root)
+    folder = book_root()
     problems = check_book(folder)
     for problem in problems:
         print(problem)
@@ -209,28 +203,20 @@ def check(root: Root = None) -> None:
 
 
 @app.command()
-def site(root: Root = None) -> None:
+def site() -> None:
     """Build the site strictly into _build/html, unless it is fresh."""
     from press.pairs import sync
     from press.site import build_site
 
-    folder = book_root(root)
+    folder = book_root()
     print(build_site(folder))
     for path in sync(folder):
         print(f"wrote {path.relative_to(folder)}")
 
 
 @app.command()
-def pdf(
-    site: Annotated[
-        Path | None, typer.Option(help="The built site; else _build/html.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Else _build/robustness-measured.pdf.")
-    ] = None,
-    root: Root = None,
-) -> None:
-    """Print the built site into one PDF."""
+def pdf() -> None:
+    """Print the built site into one PDF, _build/robustness-measured.pdf."""
     from press.pdf import print_book
 
-    print(print_book(book_root(root), site=site, output=output))
+    print(print_book(book_root()))

@@ -60,16 +60,13 @@ def execute(
     source: Source,
     *,
     parameters: Mapping[str, Any],
-    repeatable: bool = True,
-    warnings_fail: bool = True,
-    progress: bool = False,
+    strict: bool = True,
 ) -> Execution:
     """Execute a chapter from top to bottom in a kernel of this Python.
 
-    The notebook keeps no trace of when, where or how fast it ran. ``repeatable`` is
-    with one thread, so that numbers do not depend on the machine's cores;
-    ``warnings_fail`` counts anything on standard error as a failure; ``progress`` shows
-    a bar over the cells, on a terminal.
+    The notebook keeps no trace of when, where or how fast it ran. ``strict`` is with
+    one thread, so that numbers do not depend on the machine's cores, and counts
+    anything on standard error as a failure.
     """
     name = source.chapter.name
     known = parameter_values(source.notebook)
@@ -95,10 +92,9 @@ def execute(
                 kernel_name=METADATA["kernelspec"]["name"],
                 language="python",
                 # disable=None: only on a terminal.
-                progress_bar=progress
-                and {"desc": name, "leave": False, "disable": None},
+                progress_bar={"desc": name, "leave": False, "disable": None},
                 kernel_manager_class=_kernel_manager(
-                    source.chapter.root, log, listing, repeatable=repeatable
+                    source.chapter.root, log, listing, one_thread=strict
                 ),
                 # Not papermill's `cwd`, which moves this whole process: chapters
                 # run side by side in threads.
@@ -110,7 +106,7 @@ def execute(
             raise ChapterError(f"{name}: {error}\n\n{_tail(log)}") from error
         lines = listing.read_text("utf-8").splitlines() if listing.is_file() else []
     notebook = _normalize(source, executed)
-    if warnings_fail:
+    if strict:
         _refuse_stderr(source, notebook)
     return Execution(
         notebook,
@@ -142,7 +138,7 @@ def _event_loop() -> Iterator[None]:
 
 
 def _kernel_manager(
-    root: Path, log: Path, reads: Path, *, repeatable: bool
+    root: Path, log: Path, reads: Path, *, one_thread: bool
 ) -> type[AsyncKernelManager]:
     """Start this very Python, with none of the user's kernels and configuration.
 
@@ -163,7 +159,7 @@ def _kernel_manager(
     if (root / "src").is_dir():
         # The package that is stamped is the package that runs.
         env["PYTHONPATH"] = str(root / "src")
-    if repeatable:
+    if one_thread:
         env |= _ONE_THREAD
     options = ("-f", "{connection_file}", "--HistoryManager.enabled=False")
     spec = KernelSpec(

@@ -55,18 +55,15 @@ class Chapter:
         return path.relative_to(self.root).as_posix()
 
 
-def book_root(named: Path | None = None) -> Path:
-    """Return the folder of the book: the one that is named, else the nearest above."""
-    here = (named or Path.cwd()).resolve()
-    for folder in (here,) if named else (here, *here.parents):
+def book_root() -> Path:
+    """Return the folder of the book: the nearest at or above the current one."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
         if (folder / "notebooks").is_dir() and (folder / "_toc.yml").is_file():
             return folder
-    expected = "expected a folder with notebooks/ and _toc.yml"
-    if named:
-        raise BookError(f"no book in {named}: {expected}")
     raise BookError(
-        f"no book at or above {here}: {expected}; go to a clone of the book, or name "
-        "one with --root"
+        f"no book at or above {here}: expected a folder with notebooks/ and _toc.yml; "
+        "go to a clone of the book"
     )
 
 

@@ -154,7 +154,6 @@ def print_book(
     site: Path | None = None,
     output: Path | None = None,
     only: Sequence[str] | None = None,
-    progress: bool = True,
 ) -> Path:
     """Print the built site of the book into one PDF; return where it is.
 
@@ -175,7 +174,7 @@ def print_book(
     check_writable(output)
     config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
     with _tab() as tab:
-        pieces, marks = _print_all(_Press(tab, site), parts, config, progress)
+        pieces, marks = _print_all(_Press(tab, site), parts, config)
     address = config["html"]["baseurl"]
     book = _bind(pieces, marks, site, address)
     about = {"Title": config["title"], "Author": config["author"], "Subject": address}
@@ -206,7 +205,7 @@ def _tab() -> Iterator[Tab]:
 
 
 def _print_all(
-    press: _Press, parts: Sequence[Part], config: Mapping[str, Any], progress: bool
+    press: _Press, parts: Sequence[Part], config: Mapping[str, Any]
 ) -> tuple[list[_Piece], list[_Mark]]:
     """Print the pages, then what stands before them, which names their numbers."""
     title = press.own(_title_page(press.site, config), 1, numbered=False)
@@ -220,7 +219,7 @@ def _print_all(
     pieces: list[_Piece] = []
     marks: list[_Mark] = []
     leaves = sum(len(part.leaves) for part in parts)
-    with tqdm(total=leaves, unit="page", disable=None if progress else True) as bar:
+    with tqdm(total=leaves, unit="page", disable=None) as bar:
         for part in parts:
             if part.caption:
                 page = _part_page(part.caption)

@@ -48,7 +48,6 @@ def rerun(
     *,
     parameters: Mapping[str, Any],
     output: Path | None = None,
-    progress: bool = True,
 ) -> Path:
     """Run a chapter for yourself; what is published stays as it is.
 
@@ -63,13 +62,7 @@ def rerun(
         folder = chapter.root / "_build" / "rerun"
         output = folder / f"{chapter.name}_{profile}.ipynb"
     check_writable(output)
-    execution = execute(
-        source,
-        parameters=parameters,
-        repeatable=False,
-        warnings_fail=False,
-        progress=progress,
-    )
+    execution = execute(source, parameters=parameters, strict=False)
     write_whole(output, render(as_page(source, execution.notebook)))
     return output
 
@@ -79,7 +72,6 @@ def publish(
     *,
     parameters: Mapping[str, Any] = PUBLISHED,
     jobs: int | None = None,
-    progress: bool = True,
 ) -> list[BookError]:
     """Execute chapters of one book and publish each one that runs to its end.
 
@@ -91,7 +83,7 @@ def publish(
 
     def one(chapter: Chapter) -> BookError | None:
         try:
-            seconds = _publish(chapter, parameters, progress)
+            seconds = _publish(chapter, parameters)
         except BookError as error:
             tqdm.write(f"{chapter.name}: failed", file=sys.stderr)
             return error
@@ -105,16 +97,16 @@ def publish(
         tqdm_class=tqdm,
         desc="chapters",
         unit="chapter",
-        disable=None if progress else True,
+        disable=None,
     )
     write_status(chapters[0].root)
     return [error for error in results if error]
 
 
-def _publish(chapter: Chapter, parameters: Mapping[str, Any], progress: bool) -> float:
+def _publish(chapter: Chapter, parameters: Mapping[str, Any]) -> float:
     """Execute and publish one chapter; return how long it ran."""
     hashes, source = input_hashes(chapter), read_source(chapter)
-    execution = execute(source, parameters=parameters, progress=progress)
+    execution = execute(source, parameters=parameters)
     if hashes != input_hashes(chapter) or _data_changed(chapter.root, execution):
         raise BookError(f"{chapter.name}: its inputs changed while it ran; again")
     if false := "\n".join(_false_claims(execution.notebook)):

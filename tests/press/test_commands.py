@@ -107,19 +107,6 @@ def test_no_book(tmp_path):
     assert done.stderr.startswith("press: no book at or above ")
 
 
-@pytest.mark.parametrize("word", ["check", "sync", "publish", "run"])
-@pytest.mark.parametrize("name", ["here", "gone"])
-def test_no_book_in_the_named_folder(tmp_path, word, name):
-    (tmp_path / "here").mkdir()
-    words = [word, "--root", name, *(["1"] if word == "run" else [])]
-    done = command(tmp_path, *words)
-    assert done.exit_code == 2
-    assert done.stderr == (
-        f"press: no book in {name}: expected a folder with notebooks/ and _toc.yml\n"
-    )
-    assert not list((tmp_path / "here").iterdir())
-
-
 @pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1", "mps"])
 def test_devices(device):
     assert commands._parse(None, device=device) == {"device": device}

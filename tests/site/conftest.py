@@ -113,7 +113,8 @@ def build():
     for name in ("bs4", "jupyter_book"):
         require(name)
     done = subprocess.run(
-        [sys.executable, "-m", "press", "site", "--root", str(ROOT)],
+        [sys.executable, "-m", "press", "site"],
+        cwd=ROOT,
         env=os.environ | {"NO_COLOR": "1", "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
         text=True,

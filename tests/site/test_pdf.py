@@ -54,7 +54,7 @@ def book(browser, site, tmp_path_factory):
     # In a thread of its own: the other tests' browser runs in this one.
     with ThreadPoolExecutor(1) as pool:
         pool.submit(
-            print_book, ROOT, site=site.root, output=output, only=PAGES, progress=False
+            print_book, ROOT, site=site.root, output=output, only=PAGES
         ).result()
     return pypdf.PdfReader(output)
 
