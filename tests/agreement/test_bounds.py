@@ -197,17 +197,7 @@ FLAT = ("flat", "nearly_flat")
 
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name not in FLAT])
 def test_hostile_problems_take_at_most_forty_evaluations(family):
-    counts = [posterior_agreement(*problem(family, s)).evaluations for s in range(5)]
-    assert max(counts) <= 40
-    if family == "ordinary":
-        assert max(counts) <= 14
-
-
-def test_the_kernels_that_took_thousands_of_evaluations_take_few():
-    generator = torch.Generator().manual_seed(0)
-    draw, other = torch.randn(2, 100, 10, dtype=torch.float64, generator=generator)
-    pairs = [(scale * draw, other) for scale in (1e-5, 1e-7, 1e-9, 1e-12)]
-    for pair in [([[0.0, -1e-12, -2e-12]], [[-1.0, 0.0, -0.5]]), *pairs]:
-        result = posterior_agreement(*pair)
-        assert result.evaluations <= 40
-        assert result.gap <= 1e-9
+    results = [posterior_agreement(*problem(family, seed)) for seed in range(12)]
+    most = 14 if family == "ordinary" else 40
+    assert max(result.evaluations for result in results) <= most
+    assert max(result.gap for result in results) <= 1e-9

@@ -40,19 +40,25 @@ SECOND = tuple(two_level([(100, 10, 10), (10, 1, -1), (900, 0.05, 0.05)]))
 
 
 @SETTINGS
-@given(problems())
-@example(FIRST)
-@example(SECOND)
-def test_no_grid_point_exceeds_the_certificate(views):
-    result = posterior_agreement(*views, tol=TOL)
-    most = (len(views) - 1) * math.log(views[0].shape[1])
-    assert 0 <= result.pa <= most + 1e-12
-    assert 0 <= result.gap <= TOL
-    curve = agreement_curve(*views, dense_grid(views))
+@given(problems(), st.none() | st.integers(0, 1000))
+@example(FIRST, None)
+@example(SECOND, None)
+def test_no_grid_point_exceeds_the_certificate(views, seed):
+    prior, rarest = None, 1 / views[0].shape[1]
+    if seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        prior = torch.rand(views[0].shape[1], generator=generator).double() + 0.05
+        prior /= prior.sum()
+        rarest = float(prior.min())
+    tol = TOL if prior is None else 1e-7
+    result = posterior_agreement(*views, prior=prior, tol=tol)
+    assert 0 <= result.pa <= -(len(views) - 1) * math.log(rarest) + 1e-12
+    assert 0 <= result.gap <= tol
+    curve = agreement_curve(*views, dense_grid(views), prior=prior)
     assert float(curve.max()) <= result.upper_bound
     assert float(result.per_sample.mean()) == pytest.approx(result.pa, abs=1e-12)
     if math.isfinite(result.beta):
-        at_beta = agreement_curve(*views, [result.beta])
+        at_beta = agreement_curve(*views, [result.beta], prior=prior)
         assert float(at_beta[0]) == pytest.approx(result.pa, abs=1e-12)
 
 
@@ -96,6 +102,9 @@ def test_invariances(views, seed, scale):
     for what, other in same.items():
         found = posterior_agreement(*other, tol=TOL)
         assert found.pa == pytest.approx(reference.pa, abs=2 * TOL), what
+        if math.isfinite(found.beta):
+            at_beta = agreement_curve(*other, [found.beta])
+            assert float(at_beta[0]) == pytest.approx(found.pa, abs=1e-12), what
         if what != "classes":  # Of ties, the first class counts.
             assert found.mismatch == pytest.approx(reference.mismatch), what
             hard = pytest.approx(reference.hard_part, abs=2 * TOL)
@@ -109,20 +118,6 @@ def test_invariances(views, seed, scale):
         shift = posterior_agreement(first + offset, *others, tol=TOL).pa
         plain = posterior_agreement(first, *others, tol=TOL).pa
         assert shift == pytest.approx(plain, abs=2 * TOL)
-
-
-@SETTINGS
-@given(problems(), st.integers(0, 1000))
-def test_the_certificate_holds_under_a_prior(views, seed):
-    generator = torch.Generator().manual_seed(seed)
-    prior = torch.rand(views[0].shape[1], generator=generator).double() + 0.05
-    prior /= prior.sum()
-    result = posterior_agreement(*views, prior=prior, tol=1e-7)
-    curve = agreement_curve(*views, dense_grid(views), prior=prior)
-    assert float(curve.max()) <= result.upper_bound
-    most = -(len(views) - 1) * math.log(float(prior.min()))
-    assert 0 <= result.pa <= most + 1e-12
-    assert result.gap <= 1e-7
 
 
 @pytest.mark.parametrize(
@@ -174,25 +169,6 @@ def test_constant_rows_contribute_nothing_and_dilute_the_rest():
     twice = torch.cat([shifted, shifted])
     diluted = posterior_agreement(torch.cat([logits, zeros]), twice)
     assert diluted.pa == pytest.approx(alone.pa / 2, abs=2 * TOL)
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1.0, 1e12, 1e30])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_extreme_scales(scale, dtype):
-    clean, shifted = (part.to(dtype) for part in noisy(4, samples=200, noise=0.5))
-    reference = posterior_agreement(clean, shifted)
-    scaled = posterior_agreement(clean * scale, shifted * scale)
-    assert scaled.pa == pytest.approx(reference.pa, abs=1e-6)
-    assert scaled.beta * scale == pytest.approx(reference.beta, rel=1e-3)
-
-
-def test_sixty_decades_in_one_problem():
-    large, small = noisy(5, 2, 60, 4)
-    clean = torch.cat([large * 1e30, small * 1e-30])
-    shifted = torch.cat([large.roll(1, 0) * 1e30, small * 1e-30])
-    result = posterior_agreement(clean, shifted)
-    assert math.isfinite(result.pa)
-    assert result.gap <= TOL
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

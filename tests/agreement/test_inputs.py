@@ -152,9 +152,3 @@ def test_bad_priors(prior, error, message):
 def test_bad_options(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-def test_capacity_of_very_many_classes():
-    ours = symmetric_channel_capacity(0.1, 10**12)
-    entropy = -0.1 * math.log(0.1) - 0.9 * math.log(0.9)
-    assert ours == pytest.approx(12 * math.log(10) * 0.9 - entropy)

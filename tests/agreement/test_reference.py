@@ -79,7 +79,7 @@ def test_hard_decisions_are_a_channel_capacity(classes, mismatches, height):
         assert math.cosh(result.beta * height) == pytest.approx(odds, rel=1e-4)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 10, 1000])
+@pytest.mark.parametrize("classes", [2, 3, 10, 1000, 10**12])
 @pytest.mark.parametrize("mismatch", [0.0, 1e-9, 0.1, 0.45, 0.49999999])
 def test_capacity_against_fifty_digits(classes, mismatch):
     with mpmath.workdps(50):
