@@ -18,7 +18,7 @@ PARAMETERS ?=
 PORT    ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help env doctor book site pdf named full rerun publish timings sync serve \
+.PHONY: help env doctor book site pdf named full rerun publish timings serve \
   lab slides test ranges check lint ruff types floors clean-runtime bench fuzz clean
 
 help: ## Show this list
@@ -97,9 +97,6 @@ publish: env ## Execute every chapter anew for the site
 
 timings: env ## Time each chapter in the quick profile
 	$(RUN) time
-
-sync: env ## Take the notebooks from the built site; the status page
-	$(RUN) sync
 
 serve: book ## Build the book and show it on localhost:8000 (PORT=…)
 	$(BIN)/python -m http.server --directory _build/html --bind 127.0.0.1 $(PORT)

@@ -1,4 +1,4 @@
-"""The runner behind ``make``: sync, run, publish and check the chapters.
+"""The runner behind ``make``: run, publish and check the chapters, build the site.
 
 One direction of flow, no way back::
 

@@ -215,4 +215,4 @@ def _check_status(root: Path, chapters: Iterable[Chapter]) -> Iterator[Problem]:
         not page.is_file() or page.read_text(encoding="utf-8") != render_status(root)
     ):
         fault = "out of step with the executed chapters"
-        yield Problem("book/status.md", fault, "python -m press sync")
+        yield Problem("book/status.md", fault, "make site")

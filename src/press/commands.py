@@ -1,4 +1,4 @@
-"""``python -m press``: run, publish, time, sync and check the chapters.
+"""``python -m press``: run, publish, time and check the chapters.
 
 What needs the extra ``book`` is imported when a command runs: ``--help`` does without.
 """
@@ -173,22 +173,6 @@ def time(chapters: Chapters = None) -> None:
 
 
 @app.command()
-def sync() -> None:
-    """Take the notebooks from the built site; write the status page."""
-    from press.pairs import sync as sync_pairs
-    from press.status import status_page, write_status
-
-    folder = book_root()
-    written = sync_pairs(folder)
-    if write_status(folder):
-        written.append(status_page(folder))
-    for path in written:
-        print(f"wrote {path.relative_to(folder)}")
-    if not written:
-        print("all in step")
-
-
-@app.command()
 def check() -> None:
     """Check that the book is in step, complete and readable."""
     from press.checks import check as check_book
@@ -204,11 +188,13 @@ def check() -> None:
 
 @app.command()
 def site() -> None:
-    """Build the site strictly into _build/html, unless it is fresh."""
+    """Build the site strictly into _build/html, unless it is fresh; its notebooks."""
     from press.pairs import sync
     from press.site import build_site
+    from press.status import write_status
 
     folder = book_root()
+    write_status(folder)
     print(build_site(folder))
     for path in sync(folder):
         print(f"wrote {path.relative_to(folder)}")

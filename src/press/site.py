@@ -69,11 +69,6 @@ def _read_stamp(html: Path) -> dict[str, str]:
         return {}
 
 
-def is_fresh(root: Path, html: Path) -> bool:
-    """Whether a site is a strict build of the present sources."""
-    return _read_stamp(html) == stamp_of(root)
-
-
 def remove_stamp(html: Path) -> None:
     """Take the stamp off a site that is about to change."""
     (html / _STAMP).unlink(missing_ok=True)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,13 +126,8 @@ def _computed_sums(root: Path, state: tuple[Any, ...]) -> dict[str, str]:
 
 def package_versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that numbers come from."""
-    versions = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return versions
+    versions = {name: version(name) for name in _PACKAGES}
+    return {"python": platform.python_version(), **versions}
 
 
 def read_stamp(chapter: Chapter) -> dict[str, Any] | None:

@@ -8,7 +8,6 @@ import pytest
 from typer.testing import CliRunner
 
 from press import commands
-from press.source import write_whole
 
 pytestmark = pytest.mark.usefixtures("fast_kernels")
 
@@ -58,15 +57,6 @@ def test_run_says_what_failed(make_book):
     assert done.exit_code == 1
     assert done.stderr.startswith("press: 01_small failed in the cell at ")
     assert "Traceback (most recent call last)\nCell" not in done.stdout
-
-
-def test_sync_takes_what_the_site_made(make_book):
-    chapter = make_book()
-    made = chapter.root / "_build/html/_sources/notebooks" / chapter.pair.name
-    write_whole(made, chapter.pair.read_text())
-    chapter.pair.unlink()
-    assert "wrote notebooks/01_small.ipynb\n" in command(chapter.root, "sync").stdout
-    assert command(chapter.root, "sync").stdout == "all in step\n"
 
 
 @pytest.mark.parametrize(
