@@ -22,3 +22,11 @@ def needed(itself, extras=()):
                 other = itself if own else distribution(requirement.name)
                 pending.append((other, frozenset(requirement.extras)))
     return [*{one.name: one for one in seen.values() if one is not itself}.values()]
+
+
+def link(found, folder):
+    """Link to each file and folder that a distribution has put beside others."""
+    for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+        place = folder / name
+        if not place.exists():
+            place.symlink_to(str(found.locate_file(name)))

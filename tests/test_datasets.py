@@ -215,6 +215,11 @@ def test_a_download_is_checked_and_quiet(monkeypatch, tmp_path, capfd):
     assert {path.name for path in paths} == sums.keys()
     assert all(path.parent == target / "mnist" for path in paths)
     assert capfd.readouterr().err == ""
+    for path in paths:
+        path.unlink()
+        (served / path.name).write_bytes(b"another file")
+    with pytest.raises(DataUnavailableError, match=r"failed \(ValueError\)"):
+        datasets.fetch("mnist", progress=False)
 
 
 def use_archive(monkeypatch, folder, batches, **changes):

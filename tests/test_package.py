@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .closure import needed
+from .closure import link, needed
 
 hatchling = pytest.importorskip("hatchling.build", reason="needs the extra [test]")
 
@@ -65,14 +65,6 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     with contextlib.chdir(ROOT):
         return folder / hatchling.build_wheel(str(folder))
-
-
-def link(found, folder):
-    """Link to each file and folder that a distribution has put beside others."""
-    for name in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
-        place = folder / name
-        if not place.exists():
-            place.symlink_to(str(found.locate_file(name)))
 
 
 @pytest.fixture(scope="module")
