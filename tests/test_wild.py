@@ -7,13 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
-from robustbook.agreement import pair_nearest
 from robustbook.datasets import Dataset, DataUnavailableError
 from robustbook.datasets.stand_ins import write_stand_ins
 from robustbook.datasets.wild import SPLITS, list_wild, load_wild
 from robustbook.models import build_model, features_of
-from robustbook.selection import pair_by_features, pair_scores
-from robustbook.training import ERM, train_domains
+from robustbook.selection import pair_by_features
 
 #: Tables as the archives have them, with columns that are not read.
 TABLES = {
@@ -204,28 +202,6 @@ def test_a_class_that_only_one_domain_has_is_left_out():
     model = build_model("strided-cnn", seed=0, options={"num_classes": 2})
     one, other = pair_by_features(model, data.subset([0, 1, 2, 3]), data.subset([4, 5]))
     assert one.labels.tolist() == other.labels.tolist() == [0, 0]
-    nowhere = torch.zeros(2, 1, 2)
-    with pytest.raises(ValueError, match="at least one class"):
-        pair_nearest(*nowhere, labels=[0], shifted_labels=[1])
-
-
-@pytest.mark.parametrize("name", ["waterbirds", "celebA", "camelyon17"])
-def test_from_folder_to_selected_epoch(root, name):
-    train, held_out, test = (
-        load_wild(name, split, root=root).sample(80) for split in SPLITS[:3]
-    )
-    domains = [part.dataset(size=16) for part in train.by_domain().values()]
-    parts = list(held_out.by_domain().values())[:2]
-    options = {"lr": 0.01, "seed": 0, "batch_size": 8, "progress": False}
-    shape = {"width": 4, "num_classes": 2}
-    model, fresh = (build_model("strided-cnn", seed=0, options=shape) for _ in range(2))
-    train_domains(model, ERM(), domains, epochs=1, **options)
-    pair = pair_by_features(model, *(part.dataset(size=16) for part in parts))
-    options |= {"epochs": 6, "pairs": {"ID": pair}, "measure": pair_scores}
-    options |= {"tests": {"test": test.dataset(size=16)}, "keep": ["ID/pa"]}
-    history = train_domains(fresh, ERM(), domains, **options)
-    assert 0.0 <= history.best("ID/pa")["test/test"] <= 1.0
-    assert history.rows[-1]["risk"] < history.rows[0]["risk"]
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])

@@ -4,15 +4,14 @@ import math
 
 import pytest
 import torch
+from random_views import noisy
 
 from robustbook.agreement import adam_agreement, agreement_curve, posterior_agreement
 
 
 @pytest.fixture
 def pair():
-    generator = torch.Generator().manual_seed(0)
-    clean = torch.randn(200, 4, generator=generator)
-    return clean, clean + torch.randn(200, 4, generator=generator)
+    return noisy(0, samples=200, classes=4)
 
 
 def test_it_never_beats_the_certificate(pair):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from random_views import noisy
 
 from robustbook.agreement import (
     CertificateError,
@@ -14,13 +15,7 @@ from robustbook.agreement import (
 from torchmetrics import MetricCollection, MetricTracker  # isort: skip
 
 
-def pair():
-    generator = torch.Generator().manual_seed(0)
-    clean = torch.randn(101, 4, generator=generator)
-    return clean, clean + torch.randn(101, 4, generator=generator)
-
-
-CLEAN, SHIFTED = pair()
+CLEAN, SHIFTED = (view.float() for view in noisy(0, samples=101, classes=4))
 WHOLE = posterior_agreement(CLEAN, SHIFTED)
 EMPTY = CLEAN[:0], SHIFTED[:0]
 

@@ -7,7 +7,7 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-import torch
+from random_views import noisy
 
 from robustbook.agreement import (
     PosteriorAgreement,
@@ -20,9 +20,7 @@ mpl.use("agg")
 
 @pytest.fixture
 def pair():
-    generator = torch.Generator().manual_seed(0)
-    clean = 3 * torch.randn(80, 5, generator=generator)
-    return clean, clean + 2 * torch.randn(80, 5, generator=generator)
+    return [3 * view for view in noisy(0, samples=80, classes=5, noise=0.7)]
 
 
 @pytest.fixture(autouse=True)

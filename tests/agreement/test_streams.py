@@ -225,27 +225,35 @@ def test_streams_that_cannot_be_measured_say_why():
             posterior_agreement(*source)
 
 
-@pytest.mark.parametrize("fault", ["shuffled", "shorter", "longer"])
-def test_a_stream_that_is_another_in_the_next_pass_is_refused(fault):
-    first = chunks_of(PAIR, 100)
-    order, place = {
-        "shuffled": ([0, 1, 2, 4, 3, 5, 6, 7, 8], 3),
-        "shorter": (range(8), 8),
-        "longer": ([*range(9), 0], 9),
-    }[fault]
-    calls, other = iter([first] * 3), [first[chunk] for chunk in order]
-    with pytest.raises(ValueError, match=f"got others from chunk {place} on"):
-        posterior_agreement(lambda: iter(next(calls, other)))
+HUNDREDS, THREE_HUNDREDS = chunks_of(PAIR, 100), chunks_of(PAIR, 300)
+BROKEN = PAIR[1].copy()
+BROKEN[50, 1] = np.nan  # no first or last row of a chunk
 
 
-@pytest.mark.parametrize(("left", "place"), [(0, 0), (400, 1), (600, 2)])
-def test_a_stream_of_fewer_samples_from_the_second_pass_on_is_refused(left, place):
-    first, fewer = (chunks_of(v, 300) for v in (PAIR, [view[:left] for view in PAIR]))
-    calls = iter([first])
-    with pytest.raises(
-        ValueError, match=f"got others from chunk {place} on; yield all"
-    ):
-        posterior_agreement(lambda: next(calls, fewer))
+@pytest.mark.parametrize(
+    ("passes", "first", "then", "said"),
+    [
+        (3, HUNDREDS, [HUNDREDS[c] for c in (0, 1, 2, 4, 3, 5, 6, 7, 8)], "chunk 3 on"),
+        (3, HUNDREDS, HUNDREDS[:8], "chunk 8 on"),
+        (3, HUNDREDS, [*HUNDREDS, HUNDREDS[0]], "chunk 9 on"),
+        *(
+            (1, THREE_HUNDREDS, chunks_of([view[:left] for view in PAIR], 300), said)
+            for left, said in (
+                (0, "got others from chunk 0 on; yield all"),
+                (400, "got others from chunk 1 on; yield all"),
+                (600, "got others from chunk 2 on; yield all"),
+            )
+        ),
+        *(
+            (passes, HUNDREDS, chunks_of((PAIR[0], BROKEN), 100), "finite numbers in e")
+            for passes in (1, 2, 3)
+        ),
+    ],
+)
+def test_a_stream_that_is_another_in_a_later_pass_is_refused(passes, first, then, said):
+    calls = iter([first] * passes)
+    with pytest.raises(ValueError, match=said):
+        posterior_agreement(lambda: iter(next(calls, then)))
 
 
 @pytest.fixture
@@ -353,12 +361,3 @@ def test_memory_is_a_few_numbers_a_sample_whatever_the_classes(tmp_path):
     assert gap <= 1e-6
     # Files of 80 MB; blocks and buffers take 40 MB, each sample 300 bytes.
     assert extra <= 40e6 + 300 * samples
-
-
-@pytest.mark.parametrize("later", [1, 2, 3])
-def test_a_stream_that_becomes_nan_between_passes_is_refused(later):
-    spoiled = [PAIR[0], PAIR[1].copy()]
-    spoiled[1][50, 1] = np.nan  # no first or last row of a chunk
-    calls = iter([chunks_of(PAIR, 100)] * later)
-    with pytest.raises(ValueError, match="same finite numbers in every pass"):
-        posterior_agreement(lambda: next(calls, chunks_of(spoiled, 100)))

@@ -3,13 +3,11 @@
 import pytest
 
 from robustbook.attacks import apgd, fab, fmn, pgd
-from robustbook.models import load_model
 
 
 @pytest.fixture(scope="module")
 def problem(digits):
-    model = load_model("digits-cnn")
-    _, images, labels = digits
+    model, images, labels = digits
     return model, (lambda x: 100 * model(x)), images, labels
 
 
