@@ -19,7 +19,7 @@ PORT    ?= 8000
 
 .DEFAULT_GOAL := help
 .PHONY: help env doctor book site pdf named full rerun publish timings serve \
-  lab slides test ranges check lint ruff types floors clean-runtime fuzz clean
+  lab slides test ranges check lint ruff types floors clean-runtime bench fuzz clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -138,6 +138,9 @@ floors: env
 clean-runtime: env ## Execute all notebooks as in a fresh Colab
 	ROBUSTBOOK_CLEAN_RUNTIME=$${ROBUSTBOOK_CLEAN_RUNTIME:-all} \
 	  $(BIN)/python -m pytest tests/press/test_clean_runtime.py
+
+bench: env ## Time the measure against what it replaces
+	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable -s
 
 fuzz: env ## Certify 100 000 hostile problems; resumes, takes an hour
 	$(BIN)/python tests/agreement/fuzz.py --jobs $(JOBS) --rows build/fuzz.csv \
