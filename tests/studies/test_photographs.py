@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from robustbook.studies.domains import photographs as study
-from robustbook.studies.domains.photographs import PAIRINGS, SETTINGS, _Samples
+from robustbook.studies.domains.photographs import PAIRINGS, SETTINGS, Samples
 
 QUICK = replace(
     SETTINGS["quick"][0], epochs=1, learners=("ERM",), heads=(("hidden", 1e-2),)
@@ -17,17 +17,16 @@ QUICK = replace(
 
 @pytest.fixture(scope="module")
 def domains():
-    return study._domains(QUICK)
+    return study.world_domains(QUICK)
 
 
 def test_a_head_sees_nothing_of_the_domain_that_is_left_out(domains):
     changed = domains | {
-        "bold": _Samples(
-            torch.rand_like(domains["bold"].features), *domains["bold"][1:]
-        )
+        "bold": Samples(torch.rand_like(domains["bold"].features), *domains["bold"][1:])
     }
     one, other = (
-        list(study._measured(QUICK, some, "bold", 3)) for some in (domains, changed)
+        list(study._measured(QUICK, some, None, "bold", 3))
+        for some in (domains, changed)
     )
     columns = ["accuracy", *(f"pa/{name}" for name in PAIRINGS)]
     first, second = ([r for r in rows if r["what"] == "epoch"] for rows in (one, other))

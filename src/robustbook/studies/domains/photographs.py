@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import torch
 from sklearn.decomposition import PCA
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook.agreement import (
@@ -38,7 +38,8 @@ from robustbook.training import ERM, IRM, LISA, Learner, train_domains
 
 PAIRINGS: Final = ("label", "nearest", "assignment", "canonical")
 LEARNERS: Final[Mapping[str, Learner]] = {
-    "ERM": ERM(), "IRM": IRM(weight=100.0, warmup_epochs=2), "LISA": LISA()
+    "ERM": ERM(), "IRM": IRM(weight=100.0, warmup_epochs=2), "LISA": LISA(),
+    "IRM-1": IRM(), "CutMix": LISA(mix="cutmix"),
 }  # fmt: skip
 #: Units between the features and the logits: none, or a hidden layer.
 _HIDDEN: Final = {"linear": 0, "hidden": 128}
@@ -55,11 +56,22 @@ class WorldSetting(Setting):
     tested: int
     epochs: int
     seeds: int
-    learners: tuple[str, ...] = tuple(LEARNERS)
+    precision: str = "auto"
+    learners: tuple[str, ...] = ("ERM", "IRM", "LISA")
     #: Heads, each with rates of Adam.
     heads: tuple[tuple[str, float], ...] = (
         ("linear", 1e-2), ("linear", 1e-3), ("hidden", 1e-3)
     )  # fmt: skip
+
+    def source(self, samples: Samples) -> Dataset:
+        """What is trained on, of a domain."""
+        images, labels = samples.features[:, :, None, None], samples.labels
+        return Dataset(images, labels, "features", "train", 1 + int(labels.max()))
+
+    def network(self, head: str, source: Dataset, seed: int) -> nn.Module:
+        """What is trained, with its first weights."""
+        size = source.images.shape[1], source.num_classes
+        return small_network(*size, hidden=_HIDDEN[head], seed=seed)
 
 
 SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
@@ -111,37 +123,49 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
     worlds = [one for one in run.settings if isinstance(one, WorldSetting)]
     for setting in worlds:
         world = {"world": setting.world}
-        domains = _domains(setting)
+        domains = world_domains(setting)
         for name, samples in domains.items():
             size = len(samples.labels)
             yield {"what": "domain", **world, "domain": name, "samples": size,
                    "tested": min(size, setting.tested)}  # fmt: skip
         if setting is worlds[0]:
             yield from under(world, _places(domains))
-        seeds = range(run.seed, run.seed + setting.seeds)
-        for training_seed, target in run.each(product(seeds, domains)):
-            keys: Row = {"target": target, "training_seed": training_seed}
-            found = cached_rows(
-                {"setting": repr(setting), **keys},
-                partial(_measured, setting, domains, target, training_seed),
-                code=__name__,
-            )
-            yield from under({**world, **keys}, found)
+        yield from left_out(run, setting, domains, code=__name__)
 
 
-class _Samples(NamedTuple):
+def left_out(
+    run: Run[Any],
+    setting: WorldSetting,
+    domains: Mapping[str, Samples],
+    seen: Mapping[str, Samples] | None = None,
+    *,
+    code: str,
+) -> Iterator[Row]:
+    """Rows of every target and seed: features that pair, and what networks see."""
+    seeds = range(run.seed, run.seed + setting.seeds)
+    for training_seed, target in run.each(product(seeds, domains)):
+        keys: Row = {"target": target, "training_seed": training_seed}
+        found = cached_rows(
+            {"setting": repr(setting), **keys},
+            partial(_measured, setting, domains, seen, target, training_seed),
+            code=code,
+        )
+        yield from under({"world": setting.world, **keys}, found)
+
+
+class Samples(NamedTuple):
     """Features (n, d) and classes (n,)."""
 
     features: Tensor
     labels: Tensor
 
-    def take(self, index: Any) -> _Samples:
-        return _Samples(self.features[index], self.labels[index])
+    def take(self, index: Any) -> Samples:
+        return Samples(self.features[index], self.labels[index])
 
 
-def _domains(setting: WorldSetting) -> dict[str, _Samples]:
+def world_domains(setting: WorldSetting) -> dict[str, Samples]:
     if setting.world == "PACS":
-        return {name: _Samples(*pacs_features(name)) for name in PACS_DOMAINS}
+        return {name: Samples(*pacs_features(name)) for name in PACS_DOMAINS}
     if setting.world == "digits":
         parts = {"mnist": 5000, "usps": 5000, "digits": 1201}
         return {
@@ -155,16 +179,16 @@ def _domains(setting: WorldSetting) -> dict[str, _Samples]:
         "blurred": F.avg_pool2d(data.images, 3, stride=1, padding=1),
     }
     return {
-        name: _Samples(images.flatten(1), data.labels) for name, images in inks.items()
+        name: Samples(images.flatten(1), data.labels) for name, images in inks.items()
     }
 
 
-def _pixels(data: Dataset, size: int) -> _Samples:
+def _pixels(data: Dataset, size: int) -> Samples:
     images = F.interpolate(data.images, size=size, mode="bilinear", antialias=True)
-    return _Samples(images.flatten(1), data.labels)
+    return Samples(images.flatten(1), data.labels)
 
 
-def _places(domains: Mapping[str, _Samples]) -> Iterator[Row]:
+def _places(domains: Mapping[str, Samples]) -> Iterator[Row]:
     """The first two principal components of some pictures of each class."""
     random = np.random.default_rng(0)
     some = {}
@@ -184,56 +208,67 @@ def _places(domains: Mapping[str, _Samples]) -> Iterator[Row]:
 
 
 def _measured(
-    setting: WorldSetting, domains: dict[str, _Samples], target: str, seed: int
+    setting: WorldSetting,
+    domains: Mapping[str, Samples],
+    seen: Mapping[str, Samples] | None,
+    target: str,
+    seed: int,
 ) -> Iterator[Row]:
     random = np.random.default_rng([seed, list(domains).index(target)])
-    train: dict[str, _Samples] = {}
-    validation: dict[str, _Samples] = {}
-    for name, samples in domains.items():
-        order = random.permutation(len(samples.labels))
-        if name == target:
-            test = samples.take(order[: setting.tested])
-            continue
-        validation[name] = samples.take(order[: setting.validated])
-        rest = order[setting.validated :]
-        train[name] = samples.take(rest[: setting.trained])
-    every = torch.cat([samples.features for samples in train.values()])
+    orders = {
+        name: random.permutation(len(samples.labels))
+        for name, samples in domains.items()
+    }
+    tested = orders.pop(target)[: setting.tested]
+    held, train = {}, {}
+    for name, order in orders.items():
+        held[name], rest = order[: setting.validated], order[setting.validated :]
+        train[name] = rest[: setting.trained]
+    every = torch.cat([domains[name].features[k] for name, k in train.items()])
     mean, std = every.mean(0), every.std(0) + 1e-3
-
-    def scaled(samples: _Samples) -> _Samples:
-        return _Samples((samples.features - mean) / std, samples.labels)
-
-    sources = [_dataset(scaled(samples)) for samples in train.values()]
-    validation = {name: scaled(samples) for name, samples in validation.items()}
-    held, test = _joined(validation), scaled(test)
-    pairs, across = _source_pairs(validation, seed), _paired(held, test, seed)
+    scaled = {
+        name: Samples((samples.features - mean) / std, samples.labels)
+        for name, samples in domains.items()
+    }
+    validation = _taken(scaled, held)
+    paired = _joined(validation)
+    pairs = _source_pairs(validation, seed)
+    across = _paired(paired, scaled[target].take(tested), seed)
     for name, pair in pairs.items():
         partners, times = np.unique(pair[1], return_counts=True)
         yield {
             "what": "pairs", "pairing": name, "pairs": len(pair[0]),
             "partners": len(partners), "most": int(times.max()),
             "distance": decimals(
-                _distance(held, pair) / _distance(held, pairs["label"]), 4
+                _distance(paired, pair) / _distance(paired, pairs["label"]), 4
             ),
         }  # fmt: skip
+    seen = seen or scaled
+    own, test = _joined(_taken(seen, held)), seen[target].take(tested)
+    sources = [setting.source(samples) for samples in _taken(seen, train).values()]
     for (head, lr), learner in product(setting.heads, setting.learners):
-        size = sources[0].images.shape[1], sources[0].num_classes
-        model = small_network(*size, hidden=_HIDDEN[head], seed=seed)
+        model = setting.network(head, sources[0], seed)
         history = train_domains(
             model, LEARNERS[learner], sources, epochs=setting.epochs, lr=lr, seed=seed,
-            progress=False,
+            precision=setting.precision, progress=False,
             watch={
-                "held": lambda model: model(held.features),
+                "own": lambda model: model(own.features),
                 "test": lambda model: model(test.features),
             },
         )  # fmt: skip
         keys = {"learner": learner, "head": head, "lr": lr}
-        logits = zip(history.watched["held"], history.watched["test"], strict=True)
-        for epoch, (own, other) in enumerate(logits, start=1):
-            scores = _scores(own, held.labels, other, test.labels, pairs)
+        logits = (*zip(history.watched["own"], history.watched["test"], strict=True),)
+        for epoch, (near, far) in enumerate(logits, start=1):
+            scores = _scores(near, own.labels, far, test.labels, pairs)
             yield {"what": "epoch", **keys, "epoch": epoch, **scores}
-        for row in _shift(own, other, across):
+        for row in _shift(*logits[-1], across):
             yield {**row, **keys}
+
+
+def _taken(
+    domains: Mapping[str, Samples], index: Mapping[str, Any]
+) -> dict[str, Samples]:
+    return {name: domains[name].take(positions) for name, positions in index.items()}
 
 
 def _scores(
@@ -262,7 +297,7 @@ def _shift(own: Tensor, other: Tensor, across: Mapping[str, Any]) -> Iterator[Ro
         }  # fmt: skip
 
 
-def _paired(first: _Samples, second: _Samples, seed: int) -> dict[str, Any]:
+def _paired(first: Samples, second: Samples, seed: int) -> dict[str, Any]:
     """Pairs within the classes of two collections, by each of `PAIRINGS`."""
     both = first.features, second.features
     labels = {"labels": first.labels, "shifted_labels": second.labels}
@@ -275,7 +310,7 @@ def _paired(first: _Samples, second: _Samples, seed: int) -> dict[str, Any]:
     return {name: [index.numpy() for index in pair] for name, pair in found.items()}
 
 
-def _source_pairs(validation: dict[str, _Samples], seed: int) -> dict[str, Any]:
+def _source_pairs(validation: dict[str, Samples], seed: int) -> dict[str, Any]:
     """Positions in all validation samples: each domain is paired with the next one."""
     names = list(validation)
     sizes = [len(validation[name].labels) for name in names]
@@ -296,16 +331,11 @@ def _source_pairs(validation: dict[str, _Samples], seed: int) -> dict[str, Any]:
     }
 
 
-def _distance(samples: _Samples, pair: Any) -> float:
+def _distance(samples: Samples, pair: Any) -> float:
     one, two = (samples.features[index] for index in pair)
     return float((one - two).norm(dim=1).mean())
 
 
-def _joined(parts: Mapping[str, _Samples]) -> _Samples:
+def _joined(parts: Mapping[str, Samples]) -> Samples:
     columns = zip(*parts.values(), strict=True)
-    return _Samples(*(torch.cat(column) for column in columns))
-
-
-def _dataset(samples: _Samples) -> Dataset:
-    images, classes = samples.features[:, :, None, None], int(samples.labels.max()) + 1
-    return Dataset(images, samples.labels, "features", "train", classes)
+    return Samples(*(torch.cat(column) for column in columns))
