@@ -135,6 +135,7 @@ def reached(roots, *, plumbing):
 #: Where the code of a cache comes from a caller: who calls.
 CALLERS = {
     "robustbook.studies.domains._training": ("_epochs", "_pairs", "_watched"),
+    "robustbook.studies.domains.photographs": ("photographs", "photographs_pixels"),
     "robustbook.studies.lenses._models": ("_survival",),
     "robustbook.studies.pairing": ("pairing", "pairing_heads"),
 }

@@ -6,9 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F  # noqa: N812
 
+from robustbook.agreement import pair_by_label, posterior_agreement
+from robustbook.datasets import Dataset, load_dataset
+from robustbook.models import build_model
+from robustbook.studies import STUDIES
 from robustbook.studies.domains import photographs as study
 from robustbook.studies.domains.photographs import PAIRINGS, SETTINGS, Samples
+from robustbook.training import ERM, LISA, train_domains
+
+from ..conftest import SEED
 
 QUICK = replace(
     SETTINGS["quick"][0], epochs=1, learners=("ERM",), heads=(("hidden", 1e-2),)
@@ -67,3 +75,55 @@ def test_rows_are_whole_and_obey_what_is_proved(photographs):
         # No pairing one to one is nearer than the best, none farther than chance.
         if row["pairing"] == "assignment":
             assert row["distance"] < 1
+
+
+def test_pixel_rows_are_those_of_trainings_by_hand(photographs_pixels):
+    (setting,) = STUDIES["photographs_pixels"].settings("quick")
+    data = load_dataset("digits", "train")
+    images = F.interpolate(data.images, size=16, mode="bilinear", antialias=True)
+    bold = F.max_pool2d(data.images, 3, stride=1, padding=1)
+    bold = F.interpolate(bold, size=16, mode="bilinear", antialias=True)
+    blurred = F.avg_pool2d(data.images, 3, stride=1, padding=1)
+    blurred = F.interpolate(blurred, size=16, mode="bilinear", antialias=True)
+    # The domain in the middle is left out; every domain has an order of its own.
+    random = np.random.default_rng([SEED, 1])
+    first, middle, last = (random.permutation(len(data)) for _ in range(3))
+    sources = [
+        Dataset(some[k], data.labels[k], "by hand", "train", 10)
+        for some, k in ((images, first[60:660]), (blurred, last[60:660]))
+    ]
+    seen = torch.cat([images[first[:60]], blurred[last[:60]], bold[middle[:200]]])
+    labels = data.labels[np.concatenate([first[:60], last[:60], middle[:200]])]
+    one, two = pair_by_label(labels[:60], labels[60:120], seed=SEED)
+    for name, learner in (("ERM", ERM()), ("CutMix", LISA(mix="cutmix"))):
+        model = build_model(
+            "strided-cnn", seed=SEED,
+            options={"width": 8, "channels": 1, "num_classes": 10},
+        )  # fmt: skip
+        train_domains(model, learner, sources, epochs=3, lr=0.03, seed=SEED)
+        with torch.no_grad():
+            logits = model(seen)
+        right = logits.argmax(1) == labels
+        keys = {"target": "bold", "training_seed": SEED, "learner": name, "lr": 0.03}
+        row = photographs_pixels.row(what="epoch", epoch=setting.epochs, **keys)
+        there = [right[120:][labels[120:] == k].double().mean() for k in range(10)]
+        by_hand = {
+            "accuracy": right[:120].double().mean(),
+            "test": right[120:].double().mean(),
+            "worst": min(there),
+            "pa/label": posterior_agreement(logits[one], logits[two + 60]).pa,
+        }
+        # Pictures that stand in other batches differ in the last bits of their logits.
+        assert by_hand == pytest.approx({k: row[k] for k in by_hand}, abs=2e-4)
+        # What is trained does learn: chance is a tenth.
+        assert row["accuracy"] > 0.4
+
+
+def test_each_picture_is_trained_on_as_it_is_and_mirrored():
+    (setting,) = STUDIES["photographs_pixels"].settings("full")
+    images, labels = torch.rand(4, 3, 2, 2), torch.tensor([0, 6, 2, 1])
+    source = setting.source(Samples(images, labels))
+    assert torch.equal(source.images[:4], images)
+    assert torch.equal(source.images[4:, :, :, 0], images[:, :, :, 1])
+    assert torch.equal(source.labels, labels.repeat(2))
+    assert source.num_classes == 7
