@@ -374,6 +374,41 @@ def test_overshoot_by_hand():
     assert _at_the_boundary(Found())["overshoot"] is None
 
 
+def test_adam_ends_below_the_maximum_and_near_it_where_there_is_one(growing_shares):
+    paths = growing_shares.frame(what="adam")
+    assert set(paths.groupby("ratio").size()) == {3}
+    assert (paths.pa <= paths.best_pa + 1e-9).all()
+    last = paths.groupby("ratio").last()
+    assert (last.best_beta[0.0], last.best_pa[0.0]) == (math.inf, math.log(10))
+    assert (last.best_pa - last.pa)[last.index > 0].max() < 1e-3
+
+
+def test_confidence_of_all_is_that_of_the_other_studies(growing_shares, boundary):
+    for model in SETTING.models:
+        whole = growing_shares.row(what="confidence", model=model, ratio=1.0)
+        other = boundary.row(model=model, attack="fmn")
+        for mine, theirs in (("before_1", "before"), ("after_1", "after")):
+            assert whole[mine] == pytest.approx(other[theirs])
+        assert whole["pa"] == pytest.approx(other["pa"], abs=1e-8)
+
+
+def test_half_of_the_images_are_those_that_need_least(growing_shares):
+    pair = attacked(DEFENDED, "fmn")
+    half = pair.norms.argsort(stable=True)[: len(pair.norms) // 2]
+    misled = half[pair.norms[half] > 0]
+    row = growing_shares.row(what="confidence", model=DEFENDED, ratio=0.5)
+    assert row["misled"] == len(misled)
+    for suffix, beta in (("_1", 1.0), ("_star", row["beta"])):
+        before, after = (
+            gibbs_posterior(logits[misled], beta).amax(1)
+            for logits in (pair.logits, pair.shifted_logits)
+        )
+        fall = before - after
+        assert row["fall" + suffix] == pytest.approx(float(fall.mean()), rel=1e-6)
+        error = float(fall.std()) / math.sqrt(len(fall))
+        assert row[f"fall{suffix}_se"] == pytest.approx(error, rel=1e-6)
+
+
 # ------------------------------------------------------------------- noise and words
 
 

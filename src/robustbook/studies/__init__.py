@@ -26,9 +26,9 @@ _ALL: Final = (
     *_in("", "agreement_speed"),
     *_in(
         "adversarial.", "pseudo_agreement", "adversarial_groups", "adversarial_sweep",
-        "attack_convergence", "attack_examples", "boundary", "noise", "imagenet",
-        "norm_quantiles", "paired_differences", "rank_stability", "text_edits",
-        "reviews",
+        "attack_convergence", "attack_examples", "boundary",
+        "growing_shares", "noise", "imagenet", "norm_quantiles", "paired_differences",
+        "rank_stability", "text_edits", "reviews",
     ),
     Study(
         "stronger_sweep", "adversarial.adversarial_sweep",

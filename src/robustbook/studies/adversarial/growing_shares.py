@@ -1,0 +1,104 @@
+"""Growing shares of shifted images: where Adam ends, and confidence under FMN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+
+from robustbook.agreement import (
+    adam_agreement,
+    gibbs_posterior,
+    posterior_agreement,
+    shift_by_ratio,
+)
+from robustbook.models import logits_of
+from robustbook.studies._run import Row, Run, under
+from robustbook.studies._statistics import mean_row
+from robustbook.studies.adversarial.attacked import (
+    Attack,
+    AttackedLogits,
+    unbounded_attacks,
+)
+from robustbook.studies.adversarial.attacked import attacked as measure
+from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
+from robustbook.training import add_gaussian_noise
+
+__all__ = ["SETTINGS", "jobs", "measure", "rows"]
+
+#: Three times 32 gray levels, as the thesis prints it.
+SIGMA: Final = 3 * 32 / 255
+EPOCHS: Final = {"quick": (1, 10, 50), "full": (1, 10, 100, 500)}
+NOISY: Final = tuple(tenth / 10 for tenth in range(11))
+ATTACKED: Final = (0.5, 1.0)
+
+
+def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+    """Shift a growing share of the images, and look at beta and at confidence.
+
+    Rows with ``what`` =
+    "adam": white noise on a ``ratio`` of the images of the first model, at random;
+    where the papers' optimization stands after an ``epoch``, ``beta`` and ``pa``, what
+    it reports, its best epoch (``reported_beta``, ``reported_pa``), and the certified
+    ``best_beta`` and ``best_pa``;
+    "confidence": FMN on the ``ratio`` of the images that need the smallest
+    perturbations, for each model: ``beta``, and mean confidence in the prediction, at
+    inverse temperature 1 (``_1``) and at this one (``_star``), with standard errors:
+    of all images before (``clean``) and after (``mixed``), and if at least two are
+    ``misled``, right before and wrong after, of these ``before``, ``after`` and by how
+    much it falls (``fall``).
+
+    PA thesis, Figure 4.4; PA paper, Figure 6. Chapter 30.
+    """
+    first = next(iter(run.setting.models))
+    yield from under({"what": "adam", "model": first}, _paths(run, first))
+    for model, attack in run.each(jobs(run)):
+        pair = measure(run, model, attack)
+        for ratio in ATTACKED:
+            keys = {"what": "confidence", "model": model, "ratio": ratio}
+            yield {**keys, "steps": attack.steps, **_confidence(pair, ratio, run.seed)}
+
+
+def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
+    """FMN on each network."""
+    return ((m, a) for m, a in unbounded_attacks(run) if a.kind == "fmn")
+
+
+def _paths(run: Run[AttackSetting], name: str) -> Iterator[Row]:
+    model, images, epochs = run.model(name), run.data.images, EPOCHS[run.profile]
+    generator = torch.Generator().manual_seed(run.seed)
+    noisy = add_gaussian_noise(images, SIGMA, generator=generator)
+    clean, shifted = logits_of(model, images), logits_of(model, noisy)
+    for ratio in NOISY:
+        mixed = shift_by_ratio(clean, shifted, ratio, seed=run.seed)
+        best = posterior_agreement(clean, mixed)
+        path = adam_agreement(clean, mixed, epochs=epochs[-1], batch_size=16)
+        for epoch in epochs:
+            yield {
+                "ratio": ratio, "samples": len(images), "epoch": epoch,
+                "beta": float(path.beta[epoch]), "pa": float(path.pa[epoch]),
+                "reported_beta": path.best_beta, "reported_pa": path.best_pa,
+                "best_beta": best.beta, "best_pa": best.pa,
+            }  # fmt: skip
+
+
+def _confidence(pair: AttackedLogits, ratio: float, seed: int) -> Row:
+    clean, every = pair.logits, pair.shifted_logits
+    mixed = shift_by_ratio(clean, every, ratio, norms=pair.norms, seed=seed)
+    result = posterior_agreement(clean, mixed)
+    right = clean.argmax(1) == pair.labels
+    misled = right & (mixed.argmax(1) != pair.labels)
+    row: Row = {
+        "samples": len(clean), "misled": int(misled.sum()), "pa": result.pa,
+        "pa_se": result.standard_error, "beta": result.beta,
+    }  # fmt: skip
+    for suffix, beta in (("_1", 1.0), ("_star", result.beta)):
+        before, after = (gibbs_posterior(x, beta).amax(1) for x in (clean, mixed))
+        means = {"clean": before, "mixed": after}
+        if row["misled"] > 1:
+            means |= {"before": before[misled], "after": after[misled]}
+            means["fall"] = means["before"] - means["after"]
+        for name, values in means.items():
+            row |= mean_row(name + suffix, values)
+    return row
