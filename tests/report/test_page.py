@@ -396,22 +396,6 @@ def test_a_report_is_of_a_measurement_and_its_images(seen, change, message):
 # --- writing ----------------------------------------------------------------------
 
 
-def test_a_page_is_written_whole_or_not_at_all(seen, tmp_path, monkeypatch):
-    path = tmp_path / "page.html"
-    assert Report(seen).write(path) == path
-    before = path.read_text(encoding="utf-8")
-    assert read_report(path)["images"] == 40
-
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        Report(seen, model="another").write(path)
-    assert path.read_text(encoding="utf-8") == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize(("moves", "kept"), [(0, ["page", "json"]), (1, ["json"])])
 def test_no_new_numbers_stand_beside_an_old_page(tmp_path, monkeypatch, moves, kept):
     """Interrupted before the first file is moved, and before the second is."""

@@ -1,9 +1,5 @@
 """The pages without a pointer: the Tab key, and the page for pages that are missing."""
 
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -123,51 +119,36 @@ def test_solutions_unfold_from_the_keyboard(visit, site):
 # --- the page for pages that are not there ------------------------------------------
 
 
-class _Pages(SimpleHTTPRequestHandler):
-    """Serve the site below its prefix, as GitHub's pages are."""
-
-    def translate_path(self, path):
-        path = urlsplit(path).path
-        if not path.startswith(PREFIX):
-            return str(Path(self.directory, "nothing"))
-        return super().translate_path("/" + path.removeprefix(PREFIX))
-
-    def send_error(self, code, *args, **options):
-        if code != 404:
-            super().send_error(code, *args, **options)
-            return
-        body = Path(self.directory, "404.html").read_bytes()
-        self.send_response(404)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args):
-        """Say nothing."""
+ADDRESS = f"https://book.example{PREFIX}"
 
 
 @pytest.fixture
-def served(site):
-    """Return the address at which the site is served, with its prefix."""
-    handler = partial(_Pages, directory=str(site.root))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}{PREFIX}"
-        server.shutdown()
+def served(visit, site):
+    """Return a tab that finds the site below its prefix, as on GitHub's pages."""
 
+    def answer(route):
+        path = urlsplit(route.request.url).path
+        file = site.root / path.removeprefix(PREFIX)
+        if path.startswith(PREFIX) and file.is_file():
+            route.fulfill(path=file)
+        else:
+            route.fulfill(path=site.root / "404.html", status=404)
 
-def test_a_missing_page_is_answered_from_any_depth(visit, served):
-    require("axe_playwright_python")
     tab = visit()
-    failed = []
+    tab.context.route("https://book.example/**", answer)
+    return tab
+
+
+def test_a_missing_page_is_answered_from_any_depth(served):
+    require("axe_playwright_python")
+    tab, failed = served, []
 
     def answered(response):
         if response.status >= 400:
             failed.append(response.url)
 
     tab.on("response", answered)
-    address = f"{served}book/chapters/old/name/of_a_chapter.html"
+    address = f"{ADDRESS}book/chapters/old/name/of_a_chapter.html"
     answer = tab.goto(address, wait_until="load")
     assert answer.status == 404
     assert failed == [address]
@@ -178,7 +159,7 @@ def test_a_missing_page_is_answered_from_any_depth(visit, served):
     # It looks like a page of the book, and its ways out work.
     tab.locator(".bd-sidebar-primary .logo__title").wait_for(timeout=10000)
     tab.locator("article a", has_text="preface").click()
-    assert tab.url == f"{served}book/intro.html"
+    assert tab.url == f"{ADDRESS}book/intro.html"
     tab.goto(address)
     tab.keyboard.press("Control+k")
     tab.keyboard.type("margin")
