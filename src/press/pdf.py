@@ -6,7 +6,6 @@ that run through. A link to another page of the book becomes a link inside the f
 
 from __future__ import annotations
 
-import html
 import io
 import itertools
 import os
@@ -21,6 +20,7 @@ from urllib.parse import unquote, urldefrag
 
 import matplotlib
 import yaml
+from jinja2 import Environment
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import Destination, Fit, NameObject, TextStringObject
 from tqdm import tqdm
@@ -40,6 +40,13 @@ TEXT_WIDTH = 642
 #: What is done to a page before it is printed, and how it looks.
 PREPARE = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
 TYPE = Path(__file__).with_suffix(".css").read_text(encoding="utf-8")
+
+# What is printed beside the pages.
+_HTML: Any = (
+    Environment(autoescape=True, trim_blocks=True)
+    .from_string(Path(__file__).with_suffix(".jinja").read_text(encoding="utf-8"))
+    .module
+)
 
 
 @dataclass(frozen=True)
@@ -208,13 +215,15 @@ def _print_all(
     press: _Press, parts: Sequence[Part], config: Mapping[str, Any]
 ) -> tuple[list[_Piece], list[_Mark]]:
     """Print the pages, then what stands before them, which names their numbers."""
-    title = press.own(_title_page(press.site, config), 1, numbered=False)
+    logo = (press.site / "_static" / "logo.svg").as_uri()
+    cover = _HTML.title(config, logo, package_version())
+    title = press.own(cover, 1, numbered=False)
     # As long as it will be: the numbers come later.
     draft: list[_Mark] = []
     for part in parts:
         draft += [(0, part.caption, 999, "")] if part.caption else []
         draft += [(leaf.depth, "Some title", 999, "#") for leaf in part.leaves]
-    length = len(press.own(_contents_page(draft, press.site), 1).pdf.pages)
+    length = len(press.own(_HTML.contents(draft, press.site), 1).pdf.pages)
     number = 1 + len(title.pdf.pages) + length
     pieces: list[_Piece] = []
     marks: list[_Mark] = []
@@ -222,7 +231,8 @@ def _print_all(
     with tqdm(total=leaves, unit="page", disable=None) as bar:
         for part in parts:
             if part.caption:
-                page = _part_page(part.caption)
+                which, _, name = part.caption.rpartition(" · ")
+                page = _HTML.part(which, name)
                 pieces.append(press.own(page, number, numbered=False))
                 marks.append((0, part.caption, number, ""))
                 number += len(pieces[-1].pdf.pages)
@@ -239,7 +249,7 @@ def _print_all(
                 number += len(piece.pdf.pages)
                 bar.update()
     contents = press.own(
-        _contents_page([mark for mark in marks if mark[2]], press.site),
+        _HTML.contents([mark for mark in marks if mark[2]], press.site),
         1 + len(title.pdf.pages),
     )
     if len(contents.pdf.pages) != length:
@@ -248,42 +258,6 @@ def _print_all(
             "kept free: shorten a title that runs over two lines"
         )
     return [title, contents, *pieces], marks
-
-
-def _title_page(site: Path, config: Mapping[str, Any]) -> str:
-    address = config["html"]["baseurl"]
-    logo = (site / "_static" / "logo.svg").as_uri()
-    return f"""
-<div class="title"><img src="{logo}" alt=""><h1>{html.escape(config["title"])}</h1>
-<p>An executable book on how to measure the robustness of classifiers under shift,
-without trusting accuracy</p>
-<div class="small"><p>Version {package_version()}. Printed from the pages at
-<a href="{address}">{address}</a>, where each chapter can be opened as a notebook and
-run. The code that draws the figures is left out here; the site unfolds it.</p>
-<p>© {html.escape(str(config["copyright"]))} {html.escape(config["author"])}.
-Text: CC BY 4.0. Code: MIT.</p></div></div>"""
-
-
-def _contents_page(marks: Sequence[_Mark], site: Path) -> str:
-    rows = []
-    for level, text, page, address in marks:
-        if not address:
-            rows.append(f"<h3>{html.escape(text)}</h3>")
-            continue
-        kind = "inner" if level > 1 else "outer"
-        rows.append(
-            f'<p class="{kind}"><a href="{html.escape((site / address).as_uri())}">'
-            f"{html.escape(text)}</a><i></i><span>{page}</span></p>"
-        )
-    return '<div class="contents"><h2>Contents</h2>' + "".join(rows) + "</div>"
-
-
-def _part_page(caption: str) -> str:
-    which, _, name = caption.rpartition(" · ")
-    return (
-        f'<div class="part"><p>{html.escape(which)}</p>'
-        f"<h1>{html.escape(name)}</h1></div>"
-    )
 
 
 def _bind(

@@ -4,47 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from html import escape
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from docutils import nodes
+from jinja2 import Template
 from myst_nb.core import render
 from sphinx.application import Sphinx
 
 VEGA: Final = "application/vnd.vega.v5+json"
 # The script is asked for by the figure: pages without one do without it.
-_PAGE: Final = """\
-<div class="interactive" id="{name}" role="group" aria-label="{label}"></div>
-<script type="application/json" id="{name}-spec">{spec}</script>
-<script>
-(() => {{
-  const draw = () => {{
-    const place = document.getElementById("{name}");
-    const spec = JSON.parse(document.getElementById("{name}-spec").textContent);
-    const how = {{ renderer: "svg", container: place }};
-    place.view = new vega.View(vega.parse(spec), how);
-    place.view.runAsync();
-    // A finger on a dot drags it; anywhere else it scrolls the page.
-    place.addEventListener("touchstart", (event) => {{
-      if (event.target.closest(".mark-symbol")) event.preventDefault();
-    }}, {{ passive: false }});
-  }};
-  const script = document.createElement("script");
-  const root = document.documentElement.dataset.content_root;
-  script.src = root + "_static/vega/vega.min.js";
-  script.onload = draw;
-  document.head.append(script);
-}})();
-</script>
-"""
+_PAGE: Final = Template(
+    Path(__file__).with_suffix(".jinja").read_text("utf-8"),
+    autoescape=True,
+    keep_trailing_newline=True,
+)
 
 
 def to_html(spec: dict[str, Any]) -> str:
     """Return HTML that draws a specification, under the name that it gives itself."""
     # In JSON, "</" only occurs in a string, where "<\\/" says the same.
     text = json.dumps(spec, ensure_ascii=False).replace("</", "<\\/")
-    label = escape(spec["description"], quote=True)
-    return _PAGE.format(name=spec["usermeta"]["name"], label=label, spec=text)
+    name, label = spec["usermeta"]["name"], spec["description"]
+    return _PAGE.render(name=name, label=label, spec=text)
 
 
 class VegaRenderer(render.MimeRenderPlugin):
