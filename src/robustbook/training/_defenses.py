@@ -63,6 +63,8 @@ def defense(
     **options
         ``weight``, of what is added to a cross-entropy ("trades", "alp", "clp",
         "clp-attacked", "mart"); ``noise_std`` of "clp", 0.06 in [0, 1] pixel units.
+        The authors' code of logit pairing averages the squares over the K classes, too:
+        what is 0.5 there is ``weight=0.5 / K`` here.
 
     Returns
     -------

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, cast
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.margins import margin_consistency as consistency_of
 from robustbook.studies._run import Row, Run, under
+from robustbook.studies.margins import _starts
 from robustbook.studies.margins._defended_nets import Budget, Method, trained
 from robustbook.studies.margins.columns import (
     detections,
@@ -31,6 +31,7 @@ from robustbook.studies.margins.measured import (
     scores_of,
 )
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.training import Loss
 
 #: What is not a method: the plain network that every training starts from.
 PLAIN: Final = "plain"
@@ -40,16 +41,32 @@ _SCORES: Final = ("logit_margin", "gradient_margin")
 
 @dataclass(frozen=True, kw_only=True)
 class DefendedSetting(MarginSetting):
-    """What is trained, and how; the networks are those that it begins from, by seed."""
+    """What is trained, and how; the networks are those that it begins from."""
 
     methods: dict[str, Method]
     budget: Budget
+    #: By method, which network each training begins from; if not the first two, once.
+    starts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     #: How margins of the weakest network are learned from training images, if at all.
     learning: Learning | None = None
+    #: On how many training images MART's objective is compared between networks.
+    compared: int = 0
 
     def training_images(self) -> Dataset:
         """Load what is trained on, and what margins are learned from."""
         return load_dataset(self.dataset, "train")
+
+    def begins(self, method: str) -> tuple[int, ...]:
+        """Places of the networks that a method's trainings begin from, by seed."""
+        return self.starts.get(method, (0, 1))
+
+    def start(self, method: str, seed: int) -> str:
+        """The name of that network."""
+        return [*self.models][self.begins(method)[seed]]
+
+    def checkpoints(self) -> list[str]:
+        """Those that are stored: others are trained by a recipe."""
+        return [name for name in self.models if ":" not in name]
 
 
 def _methods(eps: float, steps: int) -> dict[str, Method]:
@@ -66,6 +83,7 @@ def _paper(eps: float, steps: int) -> dict[str, Method]:
     """Those of the paper, of which one is two; squares are averaged over ten logits."""
     return {
         **{name: Method(name, eps, steps) for name in ("sat", "trades", "mart")},
+        "mart, half the ball": Method("mart", eps / 2, steps),
         **{
             name: Method(name, eps, steps, weight=0.05)
             for name in ("alp", "clp", "clp-attacked")
@@ -77,27 +95,34 @@ _CIFAR: Final = Recipe(targets=2, steps=10, refine_steps=20, rounds=1)
 _DIGITS: Final = Recipe(targets=1, steps=5, refine_steps=0, rounds=0)
 _MNIST: Final = Recipe(targets=2, steps=10, refine_steps=30, rounds=3)
 
+_PLAIN_MNIST: Final = (
+    "mnist-cnn-s0", "mnist-cnn-s1",
+    *(f"{_starts.__name__}:mnist_s{seed}" for seed in (2, 3, 4)),
+)  # fmt: skip
+
 SETTINGS: Final = {
     "quick": (
         DefendedSetting(
             dataset="digits", eps=(0.05, 0.1), focus=0.1,
             models={f"digits-cnn-s{seed}": (_DIGITS, 50) for seed in range(2)},
             methods=_methods(0.1, 2), budget=Budget(100, 2, 50),
+            starts={"sat, half": (0, 1, 0)}, compared=40,
             learning=Learning({}, (40,), 1, {"width": 64, "epochs": 5}),
         ),
     ),
     "full": (
         DefendedSetting(
             dataset="mnist", eps=(0.05, 0.1, 0.2, 0.3), focus=0.1,
-            models={f"mnist-cnn-s{seed}": (_MNIST, 500) for seed in range(2)},
+            models=dict.fromkeys(_PLAIN_MNIST, (_MNIST, 1000)),
             methods=_methods(0.2, 4), budget=Budget(10_000, 4),
+            starts={"sat, half": (0, 1, 0, 1, 0, 1, 2, 3, 4)},
             learning=Learning({}, (3000,), 3, {}),
         ),
         DefendedSetting(
             dataset="cifar10", split="test1000",
             eps=tuple(level / 255 for level in (2, 4, 8, 12, 16, 32)), focus=8 / 255,
             models={f"cifar10-cnn-s{seed}": (_CIFAR, 1000) for seed in range(2)},
-            methods=_paper(8 / 255, 4), budget=Budget(10_000, 4),
+            methods=_paper(8 / 255, 4), budget=Budget(10_000, 4), compared=4000,
         ),
     ),
 }  # fmt: skip
@@ -107,59 +132,91 @@ def rows(run: Run[DefendedSetting]) -> Iterator[Row]:
     """Train with each method, from the same plain networks, and measure margins.
 
     Every training has the same images, epochs, rates and steps of its attack, and goes
-    on from the plain network of its ``seed``. Rows with ``what`` =
+    on from the plain network number ``start``; its own number is its ``seed``. Rows
+    with ``what`` =
     "network": clean ``accuracy``;
     "robust": ``robust_accuracy`` and the share of ``brittle`` decisions at ``eps``;
     "consistency": τ of a ``score`` with the input margin;
     "detection": AUROC, AUPR and FPR at 95 % TPR of the logit margin at ``eps``;
     "group", where only some classes are defended: τ among the decisions for these, and
     among the others, with the medians of both margins;
-    "method": means over the seeds of ``tau``, ``accuracy``, ``robust_accuracy`` and, at
-    the usual ε, ``auroc``, each with a standard error (``_se``) over seeds and images;
-    "learned" and "learned detection": of the weakest network, as "method" and
-    "detection" of the study ``margin_pseudo``, where ``score`` is what is called method
-    there, and "by_class" is the logit margin times a factor of the predicted class. The
-    weakest network has the least τ among those that are right at least half as often as
-    their plain one. It is tested on other images than those that chose it.
+    "objective": what MART minimizes, in nats, on training ``images``: ``value``, and
+    its standard error over batches;
+    "method": means over the starts of ``tau``, ``accuracy``, ``robust_accuracy`` and,
+    at the usual ε, ``auroc``, each with a standard error (``_se``) over starts and
+    images;
+    "learned" and "learned detection": of the weakest network and of what the same
+    method made of other starts, as "method" and "detection" of the study
+    ``margin_pseudo``, where ``score`` is what is called method there, and "by_class" is
+    the logit margin times a factor of the predicted class; "learned method": means over
+    the starts, with errors, of ``tau`` and ``tau_difference``. The weakest network has
+    the least τ among those that are right at least half as often as plain ones. All are
+    tested on other images than those that chose it.
 
     Margin paper, sections 3 and 5, Tables 1 and 2 and Figure 9. Every input margin is
     an upper bound.
     """
     for setting in run.settings:
         keys: Row = {"dataset": setting.dataset}
-        found: dict[tuple[str, str], list[Row]] = {}
+        found: dict[str, list[Row]] = {}
         for method in run.each((PLAIN, *setting.methods)):
-            own: list[Row] = []
-            for number, start in enumerate(setting.models):
-                measured = measure(run, setting, method, start)
+            found[method] = []
+            for seed, start in enumerate(setting.begins(method)):
+                measured = measure(run, setting, method, seed)
                 one = [*_of_network(measured, setting)]
                 if method != PLAIN and (some := setting.methods[method].classes):
                     one += _groups(measured, some)
-                yield from under({**keys, "method": method, "seed": number}, one)
-                own += one
-                found[method, start] = one
-            yield {"what": "method", **keys, "method": method, **_mean(own, setting)}
+                if setting.compared:
+                    one.append(_objective(run, setting, method, seed))
+                own: Row = {"method": method, "seed": seed, "start": start}
+                found[method] += under({**keys, **own}, one)
+            yield from found[method]
+            mean = _mean(found[method])
+            yield {"what": "method", **keys, "method": method, **mean}
         if setting.learning is not None:
-            learned = _learned(run, setting, setting.learning, *_weakest(found))
+            learned = _learned(run, setting, setting.learning, _weakest(found))
             yield from under(keys, learned)
 
 
 def _learned(
-    run: Run[DefendedSetting], setting: DefendedSetting, learning: Learning,
-    weak: str, start: str,
+    run: Run[DefendedSetting], setting: DefendedSetting, learning: Learning, weak: str
+) -> Iterator[Row]:
+    """Learn margins of a method's networks, and test on images that did not choose it.
+
+    One network from each start.
+    """
+    begins, most = setting.begins(weak), max(learning.sizes)
+    found: dict[tuple[str, int], list[Row]] = {}
+    for start in dict.fromkeys(begins):
+        seed = begins.index(start)
+        tested = setting.models[setting.start(weak, seed)][1]
+        later = setting.data().subset(slice(tested, 2 * tested))
+        train, test = (
+            measure(run, setting, weak, seed, data)
+            for data in (setting.training_images().subset(slice(most)), later)
+        )
+        own: Row = {"method": weak, "seed": seed, "start": start}
+        for row in _learned_from(train, test, setting, learning, run.seed):
+            yield {**row, **own}
+            if row["what"] == "learned":
+                key = row["score"], row["train"]
+                found.setdefault(key, []).append({**row, **own})
+    for (score, count), rows in found.items():
+        yield {
+            "what": "learned method", "method": weak, "score": score, "train": count,
+            **_over_starts(rows, "tau"), **_over_starts(rows, "tau_difference"),
+        }  # fmt: skip
+
+
+def _learned_from(
+    train: MeasuredMargins, test: MeasuredMargins, setting: DefendedSetting,
+    learning: Learning, seed: int,
 ) -> Iterator[Row]:  # fmt: skip
-    """Learn margins of one network, and test on images that did not choose it."""
-    most, tested = max(learning.sizes), setting.models[start][1]
-    later = setting.data().subset(slice(tested, 2 * tested))
-    train, test = (
-        measure(run, setting, weak, start, data)
-        for data in (setting.training_images().subset(slice(most)), later)
-    )
-    for row in learned_rows(train, test, setting, learning, run.seed):
+    for row in learned_rows(train, test, setting, learning, seed):
         what = {"method": "learned", "detection": "learned detection"}[row["what"]]
-        yield {**row, "what": what, "score": row["method"], "method": weak}
+        yield {**row, "what": what, "score": row["method"]}
     values = _by_class(train, test)
-    key: Row = {"score": "by_class", "method": weak, "train": len(train)}
+    key: Row = {"score": "by_class", "train": len(train)}
     paired = paired_tau_difference(values, scores_of(test)[_SCORES[0]], test.bounds)
     order = tau_row("tau", consistency_of(values, test.bounds))
     yield {"what": "learned", **key, **order, **difference_row(*paired)}
@@ -177,46 +234,65 @@ def _by_class(train: MeasuredMargins, test: MeasuredMargins) -> Tensor:
     return scores_of(test)[_SCORES[0]] * factors[test.logits.argmax(dim=1)]
 
 
-def _weakest(found: dict[tuple[str, str], list[Row]]) -> tuple[str, str]:
-    """Method and start of the network with the least τ, of those of some accuracy."""
-
-    def of(one: tuple[str, str], what: str, name: str) -> float:
-        value: float = _logit_rows(found[one], what)[0][name]
-        return value
-
-    usable = [
-        one
-        for one in found
-        if of(one, "network", "accuracy")
-        >= of((PLAIN, one[1]), "network", "accuracy") / 2
-    ]
-    return min(usable, key=lambda one: of(one, "consistency", "tau"))
+def _weakest(found: dict[str, list[Row]]) -> str:
+    """The method of the network with the least τ, of those of some accuracy."""
+    plain = [row["accuracy"] for row in _logit_rows(found[PLAIN], "network")]
+    taus = []
+    for method, own in found.items():
+        right = [row["accuracy"] for row in _logit_rows(own, "network")]
+        orders = [row["tau"] for row in _logit_rows(own, "consistency")]
+        for tau, accuracy in zip(orders, right, strict=True):
+            if accuracy >= np.mean(plain) / 2:
+                taus.append((tau, method))
+    return min(taus)[1]
 
 
 def _network(
-    run: Run[DefendedSetting], setting: DefendedSetting, method: str, start: str
+    run: Run[DefendedSetting], setting: DefendedSetting, method: str, seed: int
 ) -> nn.Module:
-    seed = run.seed + [*setting.models].index(start)
     how, data = setting.methods.get(method), setting.training_images()
-    return trained(start, how, data, setting.budget, seed=seed)
+    start = setting.start(method, seed)
+    return trained(start, how, data, setting.budget, seed=run.seed + seed)
 
 
 def measure(
-    run: Run[DefendedSetting], setting: DefendedSetting, method: str, start: str,
+    run: Run[DefendedSetting], setting: DefendedSetting, method: str, seed: int,
     data: Dataset | None = None,
 ) -> MeasuredMargins:  # fmt: skip
     """Margins of a network, which is trained before, on its images or on others."""
-    model = _network(run, setting, method, start)
+    model, start = _network(run, setting, method, seed), setting.start(method, seed)
     data = setting.images_of(start) if data is None else data
     recipe, _ = setting.models[start]
     return margins_of(model, data, recipe, seed=run.seed, device=run.device)
 
 
-def jobs(run: Run[DefendedSetting]) -> Iterator[tuple[DefendedSetting, str, str]]:
-    """Each method from each start."""
+def jobs(run: Run[DefendedSetting]) -> Iterator[tuple[DefendedSetting, str, int]]:
+    """Each training of each method."""
     for setting in run.settings:
-        for method, start in product((PLAIN, *setting.methods), setting.models):
-            yield setting, method, start
+        for method in (PLAIN, *setting.methods):
+            for seed in range(len(setting.begins(method))):
+                yield setting, method, seed
+
+
+def _objective(
+    run: Run[DefendedSetting], setting: DefendedSetting, method: str, seed: int
+) -> Row:
+    """What MART minimizes, of a network, on training images: mean and error."""
+    model, data = _network(run, setting, method, seed), setting.training_images()
+    loss = cast(Loss, setting.methods["mart"].loss)
+    draws = torch.Generator().manual_seed(run.seed)
+    count = setting.compared
+    batches = (one[:count].tensor_split(40) for one in (data.images, data.labels))
+    values = np.array(
+        [
+            float(loss(model, images, labels, draws))
+            for images, labels in zip(*batches, strict=True)
+        ]
+    )
+    return {
+        "what": "objective", "images": count, "value": float(values.mean()),
+        "value_se": float(values.std(ddof=1)) / math.sqrt(len(values)),
+    }  # fmt: skip
 
 
 def _of_network(measured: MeasuredMargins, setting: DefendedSetting) -> Iterator[Row]:
@@ -259,27 +335,30 @@ def _logit_rows(rows: list[Row], what: str) -> list[Row]:
     ]
 
 
-def _mean(own: list[Row], setting: DefendedSetting) -> Row:
-    """Means over the seeds, with errors over seeds and images.
-
-    The images of all seeds are the same, so their error does not fall with the number
-    of seeds; that of the seeds does.
-    """
-    row: Row = {"seeds": len(setting.models)}
+def _mean(own: list[Row]) -> Row:
+    """Means over the starts, with errors over starts and images."""
+    row: Row = {"starts": len({one["start"] for one in own})}
     for what, name in (
         ("network", "accuracy"), ("robust", "robust_accuracy"),
         ("consistency", "tau"), ("detection", "auroc"),
     ):  # fmt: skip
-        found = _logit_rows(own, what)
-        if any(one[name] is None for one in found):
-            row |= {name: None, f"{name}_se": None}
-            continue
-        values = np.array([one[name] for one in found])
-        ends = np.array([[one[f"{name}_low"], one[f"{name}_high"]] for one in found])
-        of_images = float(np.square((ends[:, 1] - ends[:, 0]) / 3.92).mean())
-        of_seeds = float(values.var(ddof=1)) / len(values)
-        row |= {
-            name: float(values.mean()),
-            f"{name}_se": math.sqrt(of_images + of_seeds),
-        }
+        row |= _over_starts(_logit_rows(own, what), name)
     return row
+
+
+def _over_starts(found: list[Row], name: str) -> Row:
+    """A mean over the starts, of each of them over its trainings, and its error.
+
+    The images are the same for all, so their error does not fall with the number of
+    starts; that of the starts does.
+    """
+    if any(one[name] is None for one in found):
+        return {name: None, f"{name}_se": None}
+    by_start: dict[int, list[float]] = {}
+    for one in found:
+        by_start.setdefault(one["start"], []).append(one[name])
+    means = np.array([np.mean(values) for values in by_start.values()])
+    ends = np.array([[one[f"{name}_low"], one[f"{name}_high"]] for one in found])
+    of_images = float(np.square((ends[:, 1] - ends[:, 0]) / 3.92).mean())
+    of_starts = float(means.var(ddof=1)) / len(means)
+    return {name: float(means.mean()), f"{name}_se": math.sqrt(of_images + of_starts)}
