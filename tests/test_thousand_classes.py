@@ -89,20 +89,3 @@ def test_smallest_perturbations_are_those_of_the_linear_model(thousand):
     excess = attacked.norms / thousand.linf - 1
     assert float(excess.min()) > -1e-3
     assert float(excess.median()) < 0.01
-
-
-def test_growing_ratio_by_norm(thousand):
-    images, labels = thousand.images, one_in_eight_wrong(thousand.labels)
-    clean = thousand(images)
-    attacked = fmn(thousand, images, labels, steps=30, targets=3, progress=False)
-    assert bool(attacked.success.all())
-    shifted = thousand(attacked.adversarial)
-    sweep = []
-    wrong = 1 - accuracy(clean, labels)
-    for ratio in (0.0, 0.125, 0.25, 0.5, 1.0):
-        mixed = agreement.shift_by_ratio(clean, shifted, ratio, norms=attacked.norms)
-        sweep.append(result := agreement.posterior_agreement(clean, mixed))
-        assert same_answer_rate(clean, mixed) == 1 - max(ratio - wrong, 0)
-        assert result.pa <= math.log(CLASSES) - result.mismatch * math.log(2) + 1e-9
-    assert sweep[0].pa == pytest.approx(math.log(CLASSES))
-    assert [one.pa for one in sweep] == sorted((one.pa for one in sweep), reverse=True)
