@@ -1,5 +1,6 @@
 """Regimes of training: what is standardized, what is borrowed, what is where."""
 
+import math
 from itertools import pairwise, product
 
 import pytest
@@ -95,3 +96,34 @@ def test_another_device_has_regimes_of_its_own(monkeypatch):
     assert kinds["cpu"] | kinds["cuda"] == set(FULL)
     assert not kinds["cpu"] & kinds["cuda"]
     assert all(isinstance(one, Regime) for one in kinds["cuda"])
+
+
+def test_every_process_is_scored_on_every_pair(regime_selection):
+    """And the pairs of Experiment 6 are those of Table 5.3."""
+    processes = STUDIES["regime_selection"].settings("quick")
+    rows = regime_selection.rows
+    found = [(row["learner"], row["setting"], row["epoch"]) for row in rows]
+    assert found == [
+        (one.learner, setting, epoch)
+        for setting in SETUPS
+        for one in processes
+        if setting in one.setups
+        for epoch in range(1, one.epochs + 1)
+    ]
+    for row in rows:
+        pairs = {name.split("/")[0] for name in row if name.endswith("/pa")}
+        five = {"SD", "1F-MD", "5F-MD", "OOD"} if row["setting"] == "two hues" else {}
+        assert pairs == {"ID", "tests", *five}
+        most = math.log(4 if five else 3)
+        for pair in pairs:
+            assert 0 <= row[f"{pair}/pa"] <= most + 1e-6
+        if five:
+            assert row["SD/pa"] == pytest.approx(most, abs=1e-5)
+
+
+def test_the_sources_learners_are_trained_in_their_experiments():
+    processes = STUDIES["regime_selection"].settings("full")
+    for setting, learners in (("two hues", "ERM IRM LISA"), ("ZSO", "ERM IRM")):
+        trained = {one.learner for one in processes if setting in one.setups}
+        assert trained - {"LISA, CutMix"} == set(learners.split())
+    assert all(one.borrowed and one.own for one in processes)

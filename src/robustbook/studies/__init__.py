@@ -47,7 +47,10 @@ _ALL: Final = (
         "domain_shortcuts", "domains.domain_selection",
         {"shortcuts": True}, ("quick shortcuts", "full shortcuts"),
     ),
-    *_in("domains.", "domain_regime", "photographs", "photographs_pixels"),
+    *_in(
+        "domains.", "domain_regime", "regime_selection", "photographs",
+        "photographs_pixels",
+    ),
     *_in(
         "average_case.", "average_case_bias", "average_case_classes",
         "average_case_errors", "average_case_speed", "control_variate_gain",

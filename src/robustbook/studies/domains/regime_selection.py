@@ -1,0 +1,68 @@
+"""Does agreement select better where networks see shapes and hue?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+from typing import Final
+
+from robustbook.datasets.diagvib import OPPORTUNITIES
+from robustbook.studies._run import Row, Run, under
+from robustbook.studies.domains._processes import Process, measure
+from robustbook.studies.domains._regime import SETUPS
+
+_FULL: Final = partial(
+    Process, dataset="mnist", network="cifar10-resnet20", borrowed=True, size=32,
+    width=16, count=800, batch_size=32, epochs=4, seeds=5, validated=240, tested=200,
+    precision="bfloat16",
+)  # fmt: skip
+_QUICK: Final = partial(
+    Process, dataset="digits", network="cifar10-preact-adv-s0", borrowed=True, size=24,
+    width=8, count=60, batch_size=30, epochs=2, seeds=1, validated=30, tested=30,
+)  # fmt: skip
+_MIXED: Final = "two hues"
+SETTINGS: Final[dict[str, tuple[Process, ...]]] = {
+    # Learners as the thesis has them: LISA in Experiment 6 alone.
+    "full": (
+        _FULL(learner="ERM", lr=1e-3), _FULL(learner="IRM", lr=1e-3),
+        _FULL(learner="LISA", lr=1e-3, setups=(_MIXED,)),
+        _FULL(learner="ERM", lr=1e-4, setups=OPPORTUNITIES),
+        _FULL(learner="LISA, CutMix", lr=1e-3, setups=(_MIXED,)),
+    ),
+    "quick": (
+        _QUICK(learner="ERM", lr=5e-3, setups=("ZGO",)),
+        _QUICK(learner="LISA, CutMix", lr=5e-3, setups=(_MIXED,)),
+    ),
+}  # fmt: skip
+
+
+def rows(run: Run[Process]) -> Iterator[Row]:
+    """Train where two source domains differ in the hue; score every epoch.
+
+    The regime of the study `domain_regime` that comes nearest to the printed
+    accuracies: a network with borrowed weights, pictures standardized in each
+    environment.
+
+    One row for each ``setting`` ("two hues" or one of
+    :data:`robustbook.datasets.diagvib.OPPORTUNITIES`), ``learner``, ``optimizer``,
+    ``lr``, ``training_seed`` (also of all pictures) and ``epoch``: ``loss``; for each
+    validation pair NAME, and for the pair "tests" of test environments 0 and 1, the
+    ``NAME/accuracy`` and so on of :func:`robustbook.studies.domains._epochs.criteria`;
+    ``test/0`` to ``test/5``; ``seconds`` of processors for the training.
+
+    PA thesis, Experiments 6 and 7, Tables 5.3 and B.3; PA paper, Table 1. The book's
+    audit of domain shift.
+    """
+    for process, setting, training_seed in run.each(jobs(run)):
+        keys = {"setting": setting, **process.keys, "training_seed": training_seed}
+        yield from under(keys, measure(run, process, setting, training_seed))
+
+
+def jobs(run: Run[Process]) -> Iterator[tuple[Process, str, int]]:
+    """The trainings that the rows start from."""
+    # Seed after seed, so that a part of them is of use.
+    for number in range(max(process.seeds for process in run.settings)):
+        for setting, process in product(SETUPS, run.settings):
+            if setting in process.setups and number < process.seeds:
+                yield process, setting, run.seed + number
