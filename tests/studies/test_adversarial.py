@@ -409,6 +409,25 @@ def test_half_of_the_images_are_those_that_need_least(growing_shares):
         assert row[f"fall{suffix}_se"] == pytest.approx(error, rel=1e-6)
 
 
+def test_more_steps_are_compared_on_the_same_images(attack_steps):
+    assert len(attack_steps.rows) == 4 * len(SETTING.models)
+    for row in attack_steps.rows:
+        least = max(3 * row["steps"], SETTING.steps[row["attack"]])
+        assert row["more"] == least
+        assert row["eps"] is None or row["shorter"] is None
+    data = SETTING.data().subset(range(20))
+    row = attack_steps.row(model=NETWORK, attack="fab")
+    few, many = (
+        attack_model(NETWORK, Attack("fab", None, row[key]), data, seed=SEED)
+        for key in ("steps", "more")
+    )
+    pas = [posterior_agreement(x.logits, x.shifted_logits).pa for x in (few, many)]
+    assert row["pa_fall"] == pytest.approx(pas[0] - pas[1], abs=1e-8)
+    # Whoever needs less than the bound is not robust.
+    kept = [float((x.norms > SETTING.focus).double().mean()) for x in (few, many)]
+    assert row["robust_fall"] == pytest.approx(kept[0] - kept[1])
+
+
 # ------------------------------------------------------------------- noise and words
 
 

@@ -80,7 +80,7 @@ def test_workers_with_another_cache_or_other_code_are_refused(tmp_path):
         _compute._with_code("robustbook.scores", "0" * 64, int)
 
 
-@pytest.mark.parametrize("name", ["attack_convergence", "boundary", "growing_shares"])
+@pytest.mark.parametrize("name", ["attack_steps", "boundary", "growing_shares"])
 def test_the_parts_of_a_study_are_the_attacks_that_its_rows_start_from(
     name, monkeypatch
 ):

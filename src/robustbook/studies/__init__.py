@@ -26,7 +26,7 @@ _ALL: Final = (
     *_in("", "agreement_speed"),
     *_in(
         "adversarial.", "pseudo_agreement", "adversarial_groups", "adversarial_sweep",
-        "attack_convergence", "attack_examples", "boundary",
+        "attack_convergence", "attack_examples", "attack_steps", "boundary",
         "growing_shares", "noise", "imagenet", "norm_quantiles", "paired_differences",
         "rank_stability", "text_edits", "reviews",
     ),
