@@ -33,9 +33,9 @@ from robustbook.studies._run import (
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._estimates import (
     ESTIMATORS,
-    SHARE,
     estimated_arrays,
 )
+from robustbook.studies.average_case._sharper import sharpened
 from robustbook.training import train_classifier
 
 QUANTILES: Final = (0.05, 0.5, 0.95)
@@ -55,6 +55,11 @@ class EstimateSetting(Setting):
     fits: int = 10
     #: Noisy inputs of the reference, for each image and noise on average, at most.
     budget: int = 800
+    #: Models whose reference is sharpened, the error over that of MMSE in pairs that is
+    #: aimed at, and noisy inputs that are added for it, at most.
+    sharper: tuple[str, ...] = ()
+    share: float = 0.09
+    added: int = 3000
     estimators: tuple[str, ...] = ESTIMATORS
     #: The noise at which MMSE fits with more and more noisy inputs are compared, on
     #: how many images, for which models.
@@ -83,11 +88,16 @@ _MNIST: Final = EstimateSetting(
         "mnist-madry_tiny_adv", "mnist-cnn-s0",
     ),
     sigmas=(0.1, 0.2, 0.4, 0.8), focus=0.4, shown=("mnist-conv_small_nat",),
+    sharper=(
+        "mnist-conv_small_nat", "mnist-kw", "mnist-cnn_a_adv", "mnist-madry_tiny_adv",
+        "mnist-cnn-s0",
+    ),
 )  # fmt: skip
 _FASHION: Final = EstimateSetting(
     dataset="fashion-mnist", step=20,
     models=("fashion-linear", "fashion-kw", "fashion-mnist-cnn-s0"),
     sigmas=(0.1, 0.2, 0.4, 0.8), focus=0.2, shown=("fashion-kw",), budget=500,
+    sharper=("fashion-mnist-cnn-s0", "fashion-kw"),
 )  # fmt: skip
 _CIFAR: Final = EstimateSetting(
     dataset="cifar10", split="test1000", step=5,
@@ -96,6 +106,10 @@ _CIFAR: Final = EstimateSetting(
         "cifar10-cnn-s0",
     ),
     sigmas=(0.02, 0.05, 0.1, 0.2), shown=("cifar10-captum_lenet",), budget=250,
+    sharper=(
+        "cifar10-captum_lenet", "cifar10-cnn_a_adv4", "cifar10-cnn-s0",
+        "cifar10-resnet20",
+    ),
 )  # fmt: skip
 
 SETTINGS: Final = {
@@ -106,8 +120,9 @@ SETTINGS: Final = {
                 "digits-linear-s0", "digits-cnn-s0", "digits-cnn-noise-s0",
                 "digits-cnn-adv-s0", "digits-cnn-grad1-s0",
             ),
-            sigmas=(0.1, 0.2, 0.4), samples=24, focus=0.2, budget=300,
-            shown=("digits-cnn-s0",), counts=(1, 2, 5, 10),
+            sigmas=(0.1, 0.2, 0.4), samples=24, focus=0.2, budget=300, added=300,
+            sharper=("digits-cnn-s0", "digits-cnn-adv-s0"), shown=("digits-cnn-s0",),
+            counts=(1, 2, 5, 10),
         ),
     ),
     "full": (
@@ -128,8 +143,10 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
     "network": the ``accuracy`` without noise, on the whole test part;
     "reference": for each ``sigma``, Monte Carlo with a control variate: its root mean
     squared standard error over the images (``error``), how many noisy inputs an image
-    took on average (``trials``), and how many would make that error a tenth of MMSE's,
-    in pairs (``wanted``; none where MMSE's error is not seen);
+    took on average (``trials``), and whether it was sharpened for MMSE (``sharper``);
+    "difference": for each ``sigma``, by how much the mean squared error of Taylor
+    exceeds that of MMSE in pairs (``mse``), and what the reference alone adds to its
+    error (``mse_reference_se``);
     "error": for each ``sigma`` and ``estimator``, over the images: the mean absolute
     difference to the reference (``mean_abs``), what the reference's own error adds up
     to in it for a perfect estimate (``floor``), the mean squared difference less the
@@ -140,7 +157,7 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
     as printed and with its argument scaled;
     "convergence": MMSE with ``fits`` noisy inputs, drawn one by one as in the paper
     ("mmse") or as pairs of noise with opposite signs ("mmse_pairs").
-    Some models have rows of the first three kinds only, with fewer estimators.
+    Some models have rows of the first four kinds only, with fewer estimators.
 
     Average-case paper, Figures 1, 2, 5 to 10. Chapter 18 of this book.
     """
@@ -149,7 +166,8 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
         images, counts = len(setting.data()), _counts(setting, name)
         keys = {"dataset": setting.dataset, "model": name, "images": images}
         yield {"what": "network", **keys, **_accuracy(run, setting, name)}
-        yield from under(keys, _of_model(setting, counts, arrays))
+        sharper = name in setting.sharper
+        yield from under(keys, _of_model(setting, counts, sharper, arrays))
 
 
 def _counts(setting: EstimateSetting, name: str) -> tuple[int, ...]:
@@ -166,13 +184,23 @@ def measure(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> A
         "few": setting.few, "budget": setting.budget, "plain": "linear" in name,
         "seed": run.seed,
     }  # fmt: skip
-    return cached_arrays(
-        {
-            "device": str(resolve_device(run.device)), "model": model_sum(model),
-            "images": data_sum(data), "options": repr(options),
-        },
-        partial(estimated_arrays, model, data, **options),
+    keys = {
+        "device": str(resolve_device(run.device)), "model": model_sum(model),
+        "images": data_sum(data), "options": repr(options),
+    }  # fmt: skip
+    arrays = cached_arrays(
+        keys, partial(estimated_arrays, model, data, **options),
         code=estimated_arrays.__module__,
+    )  # fmt: skip
+    if name not in setting.sharper:
+        return arrays
+    return arrays | cached_arrays(
+        {**keys, "share": setting.share, "added": setting.added},
+        partial(
+            sharpened, model, data, arrays, sigmas=setting.sigmas, fits=setting.fits,
+            share=setting.share, most=setting.added, seed=run.seed,
+        ),
+        code=sharpened.__module__,
     )  # fmt: skip
 
 
@@ -208,15 +236,17 @@ def _model(name: str, seed: int) -> nn.Module:
 
 
 def _of_model(
-    setting: EstimateSetting, counts: tuple[int, ...], arrays: Arrays
+    setting: EstimateSetting, counts: tuple[int, ...], sharper: bool, arrays: Arrays
 ) -> Iterator[Row]:
     truth, variance = arrays["monte_carlo"], arrays["variance"]
     every = setting.estimators == ESTIMATORS
     for place, sigma in enumerate(setting.sigmas):
         yield {
             "what": "reference", "sigma": sigma,
-            **_reference(arrays["mmse_pairs"], arrays, place),
+            "error": decimals(math.sqrt(variance[place].mean())),
+            "trials": decimals(arrays["trials"][place].mean(), 1), "sharper": sharper,
         }  # fmt: skip
+        yield {"what": "difference", "sigma": sigma, **_difference(arrays, place)}
         for estimator in setting.estimators:
             compared = _compare(arrays[estimator][place], truth[place], variance[place])
             keys = {"what": "error", "sigma": sigma, "estimator": estimator}
@@ -249,16 +279,18 @@ def _of_model(
                 }  # fmt: skip
 
 
-def _reference(estimate: Values, arrays: Arrays, place: int) -> Row:
-    """How exact the reference is, and what a tenth of an estimate's error takes."""
-    variance, trials = arrays["variance"][place], arrays["trials"][place]
-    square = (estimate[place] - arrays["monte_carlo"][place]) ** 2 - variance
-    wanted = np.sqrt(variance * trials).mean() ** 2 / SHARE**2 / square.mean()
+def _difference(arrays: Arrays, place: int) -> Row:
+    """How much more Taylor errs than MMSE in pairs: the reference's square cancels."""
+    truth, fitted, tangent, variance = (
+        arrays[name][place]
+        for name in ("monte_carlo", "mmse_pairs", "taylor", "variance")
+    )
+    square = (tangent - truth) ** 2 - (fitted - truth) ** 2
+    by_chance = 4 * ((tangent - fitted) ** 2 * variance).sum() / len(truth) ** 2
     return {
-        "error": decimals(math.sqrt(variance.mean())),
-        "trials": decimals(trials.mean(), 1),
-        "wanted": decimals(wanted, 1) if square.mean() > 0 else None,
-    }  # fmt: skip
+        **mean_row("mse", square, partial(decimals, digits=9)),
+        "mse_reference_se": decimals(math.sqrt(by_chance), 9),
+    }
 
 
 def _compare(estimate: Values, truth: Values, variance: Values) -> Row:
