@@ -29,6 +29,10 @@ SETTINGS: Final[dict[str, tuple[Process, ...]]] = {
         _FULL(learner="LISA", lr=1e-3, setups=(_MIXED,)),
         _FULL(learner="ERM", lr=1e-4, setups=OPPORTUNITIES),
         _FULL(learner="LISA, CutMix", lr=1e-3, setups=(_MIXED,)),
+        # Two optimizers with four rates each, as in Experiment 6.
+        *(_FULL(learner="ERM", lr=lr, setups=(_MIXED,)) for lr in (1e-2, 1e-4, 1e-5)),
+        *(_FULL(learner="ERM", optimizer="sgd", lr=lr, setups=(_MIXED,))
+          for lr in (1e-1, 1e-2, 1e-3, 1e-4)),
     ),
     "quick": (
         _QUICK(learner="ERM", lr=5e-3, setups=("ZGO",)),
