@@ -108,7 +108,7 @@ _CIFAR: Final = EstimateSetting(
     sigmas=(0.02, 0.05, 0.1, 0.2), shown=("cifar10-captum_lenet",), budget=250,
     sharper=(
         "cifar10-captum_lenet", "cifar10-cnn_a_adv4", "cifar10-cnn-s0",
-        "cifar10-resnet20",
+        "cifar10-resnet20", "cifar10-resnet4b_adv",
     ),
 )  # fmt: skip
 
