@@ -73,7 +73,7 @@ SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
     "full": (
         ReviewSetting(
             dataset="imdb", sentences="sentence-polarity", encoder="minilm-l6",
-            trained=800, tested=120, epochs=2, n_gram_epochs=6, seeds=3,
+            trained=800, tested=240, epochs=2, n_gram_epochs=6, seeds=3,
             edits=(1, 4, 16, 64, 512), words=(1, 4, 16, 64),
         ),
         Texts(dataset="sentence-polarity"),
@@ -119,8 +119,11 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
             "words": decimals(_words(data).mean(), 2),
             "characters": decimals(np.mean([len(text) for text in data.texts]), 2),
         }  # fmt: skip
+    # Here, and not in what reads by them, so that their training counts once.
+    readers = {seed: _reader(run, seed) for seed in _seeds(run) if setting.encoder}
     logits = {
-        condition: _logits(run, *condition) for condition in run.each(_conditions(run))
+        condition: _logits(run, readers, *condition)
+        for condition in run.each(_conditions(run))
     }
     for reader, seed in product(setting.readers, _seeds(run)):
         keys = {"reader": reader, "training_seed": seed}
@@ -288,7 +291,7 @@ def _states(setting: ReviewSetting, device: str) -> list[Tensor]:
 
 
 def _logits(
-    run: Run[Setting], collection: str, kind: str, power: int
+    run: Run[Setting], readers: dict[int, Reader], *condition: Any
 ) -> dict[str, Tensor]:
     """Logits (n, 2) of every reader and seed of texts, from the cache if there."""
     setting = _chosen(run)
@@ -296,15 +299,18 @@ def _logits(
         {
             "setting": repr(replace(setting, edits=(), words=())),
             "seed": run.seed,
-            "texts": f"{collection}/{kind}/{power}",
+            "texts": "/".join(map(str, condition)),
         },
-        partial(_read, run, collection, kind, power),
+        partial(_read, run, readers, *condition),
         code=__name__,
     )
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _read(run: Run[Setting], collection: str, kind: str, power: int) -> Arrays:
+def _read(
+    run: Run[Setting], readers: dict[int, Reader],
+    collection: str, kind: str, power: int,
+) -> Arrays:  # fmt: skip
     setting = _chosen(run)
     data = _texts(setting, collection)
     texts = data.texts if kind == "none" else edited(data, kind, power, run.seed)
@@ -315,15 +321,13 @@ def _read(run: Run[Setting], collection: str, kind: str, power: int) -> Arrays:
     }
     if setting.encoder is not None:
         encoder = _encoder(setting.encoder, run.device)
-        readers = {
-            f"{setting.encoder}/{seed}": _reader(run, seed) for seed in _seeds(run)
-        }
-        found |= {name: torch.empty(len(texts), 2) for name in readers}
+        every = {f"{setting.encoder}/{seed}": one for seed, one in readers.items()}
+        found |= {name: torch.empty(len(texts), 2) for name in every}
         with torch.inference_mode():
             for some in encoder.batches(texts, tokens=setting.tokens):
                 # Once for all seeds.
                 states = _lower(setting, encoder, some)
-                for name, reader in readers.items():
+                for name, reader in every.items():
                     logits = reader(states, some.filled.to(states.device))
                     found[name][some.index] = logits.cpu()
     return {name: value.numpy() for name, value in found.items()}
