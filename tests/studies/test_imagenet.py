@@ -8,7 +8,7 @@ from torch import nn
 
 from robustbook.models import load_model, logits_of
 from robustbook.studies._run import Run
-from robustbook.studies.adversarial import imagenet as study
+from robustbook.studies.adversarial import _thousand as study
 from robustbook.studies.adversarial.imagenet import NONE, SETTINGS
 
 
@@ -25,7 +25,7 @@ def test_a_defended_network_is_attacked_through_its_surrogate(monkeypatch):
     monkeypatch.setattr(study, "apgd", spy)
     for name in run.setting.models:
         network = study.folded(run.model(name))
-        logits = torch.from_numpy(study._measured(network, shift, part, 0))
+        logits = torch.from_numpy(study.shifted_logits(network, shift, part, 0))
         # What is measured is the network itself, on what the attack gave.
         images = found[-1].adversarial
         assert (images - part.images).abs().max() <= shift[1] + 1e-6

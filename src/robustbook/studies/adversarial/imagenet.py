@@ -7,29 +7,29 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import pairwise, product
+from itertools import product
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from robustbook._store.cache import cached_arrays
 from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.agreement.parts import adam_steps
-from robustbook.attacks import apgd
-from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import Dataset
-from robustbook.models import load_model, logits_of
+from robustbook.models import load_model
 from robustbook.studies._run import Row, Run, Setting, data_sum, one_thread
 from robustbook.studies._statistics import mean_row
-from robustbook.training import add_gaussian_noise
+from robustbook.studies.adversarial._thousand import (
+    BATCH,
+    Shift,
+    folded,
+    shifted_logits,
+)
 
-#: Pictures that are kept at once, and that go through a network at once.
-_PART, _BATCH = 20, 10
+#: Pictures that are kept at once.
+_PART = 20
 _SHARES: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
-#: A kind of shift, its size, and the steps of an attack.
-Shift = tuple[str, float, int]
 NONE: Final[Shift] = ("none", 0.0, 0)
 
 
@@ -59,7 +59,10 @@ SETTINGS: Final[dict[str, tuple[LargeSetting, ...]]] = {
             split="test200", models=_TWO,
             shifts=_apgd("ce", 2, 4, 8) + _apgd("targeted", 2, 4, 8),
         ),
-        _nips(split="test200", models=_LITE[1:], shifts=_apgd("ce", 4)),
+        _nips(
+            split="test200", models=_LITE[1:],
+            shifts=_apgd("ce", 2, 4, 8) + _apgd("targeted", 2, 4, 8),
+        ),
         _nips(models=(*_TWO, *_LITE[1:]), shifts=_NATURAL),
         _nips(  # What more steps would do.
             split="test200", samples=20, models=_TWO,
@@ -110,7 +113,7 @@ def rows(run: Run[LargeSetting]) -> Iterator[Row]:
         for model in setting.models if last[0].startswith("apgd") else ():
             pair = logits[model, NONE], logits[model, last]
             with one_thread():
-                cost = _cost(folded(load_model(model)), data.images[:_BATCH], *pair)
+                cost = _cost(folded(load_model(model)), data.images[:BATCH], *pair)
             yield {"what": "cost", "model": model, **cost}
 
 
@@ -124,43 +127,10 @@ def _logits(
             "data": data_sum(part), "model": model, "kind": shift[0], "size": shift[1],
             "steps": shift[2], "seed": seed, "device": run.device,
         },
-        lambda: {"logits": _measured(network(model), shift, part, seed)},
-        code=(
-            "robustbook.attacks", "robustbook.corruptions", "robustbook.models",
-            "robustbook.training._losses",
-        ),
+        lambda: {"logits": shifted_logits(network(model), shift, part, seed)},
+        code=shifted_logits.__module__,
     )  # fmt: skip
     return torch.from_numpy(arrays["logits"])
-
-
-def _measured(network: nn.Module, shift: Shift, part: Dataset, seed: int) -> Any:
-    (kind, size, steps), images = shift, part.images
-    if kind == "noise":
-        generator = torch.Generator().manual_seed(seed)
-        images = add_gaussian_noise(images, size, generator=generator)
-    elif kind in CORRUPTIONS:
-        images = corrupt(images, kind, severity=int(size))
-    elif kind != "none":
-        aim: Any = getattr(network, "surrogate", network)
-        images = apgd(
-            aim, images, part.labels, eps=size, steps=steps, targets=3, seed=seed,
-            loss="ce" if kind == "apgd-ce" else "targeted", batch_size=_BATCH,
-            progress=False,
-        ).adversarial  # fmt: skip
-    return logits_of(network, images, batch_size=_BATCH).numpy()
-
-
-def folded(network: nn.Module) -> nn.Module:
-    """The network with each batch norm in the convolution before it, in place.
-
-    The same logits but for rounding in half the time, with channels last in memory.
-    """
-    for parent in network.modules():
-        for (name, layer), (after, norm) in pairwise([*parent.named_children()]):
-            if isinstance(layer, nn.Conv2d) and isinstance(norm, nn.BatchNorm2d):
-                setattr(parent, name, fuse_conv_bn_eval(layer, norm))
-                setattr(parent, after, nn.Identity())
-    return network.eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _scores(clean: Tensor, shifted: Tensor, labels: Tensor) -> Row:
