@@ -13,7 +13,7 @@ from robustbook.studies.adversarial.imagenet import NONE, SETTINGS
 
 
 def test_a_defended_network_is_attacked_through_its_surrogate(monkeypatch):
-    run = Run("imagenet", "quick", 0, "cpu", SETTINGS["quick"])
+    run = Run("imagenet", "quick", 0, "cpu", SETTINGS["quick"][:1])
     part, shift = run.data.subset(range(10)), ("apgd-ce", 0.05, 3)
     aimed, found, attack = [], [], study.apgd
 
@@ -65,9 +65,9 @@ def test_folded_networks_give_the_same_logits(make, size):
 
 
 def test_rows_begin_with_the_clean_pictures_and_attacks_take_away(imagenet):
-    (setting,) = SETTINGS["quick"]
+    setting, fewer = SETTINGS["quick"]
     for name in setting.models:
-        rows = imagenet.select(what="shift", model=name)
+        rows = imagenet.select(what="shift", model=name, samples=setting.samples)
         shifts = [(row["kind"], row["size"], row["steps"]) for row in rows]
         assert shifts == [NONE, *setting.shifts]
         assert rows[0]["pa"] == pytest.approx(math.log(10))
@@ -76,8 +76,20 @@ def test_rows_begin_with_the_clean_pictures_and_attacks_take_away(imagenet):
         accuracies = [row["accuracy"] for row in attacked]
         assert accuracies == sorted(accuracies, reverse=True)
         # A growing share of attacked pictures ends at the row of all.
-        shares = imagenet.select(what="ratio", model=name, size=attacked[-1]["size"])
+        last = {"kind": "apgd-ce", "size": attacked[-1]["size"]}
+        shares = imagenet.select(what="ratio", model=name, **last)
         agreed = [row["pa"] for row in shares] + [attacked[-1]["pa"]]
         assert agreed == sorted(agreed, reverse=True)
         cost = imagenet.row(what="cost", model=name)
         assert cost["adam_beta"] == pytest.approx(cost["beta"], rel=0.01)
+        # Of the same pictures, more steps take as much as the two rows differ by.
+        longer = imagenet.row(what="longer", model=name)
+        assert longer["samples"] == fewer.samples
+        pa = {
+            row["steps"]: row["pa"]
+            for row in imagenet.select(what="shift", model=name, kind="apgd-ce")
+            if row["samples"] == fewer.samples
+        }
+        fall = pa[longer["steps"]] - pa[longer["more"]]
+        assert longer["pa_fall"] == pytest.approx(fall, abs=1e-6)
+        assert longer["pa_fall_se"] > 0

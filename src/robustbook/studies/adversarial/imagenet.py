@@ -14,7 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._store.cache import cached_arrays
-from robustbook.agreement import posterior_agreement, shift_by_ratio
+from robustbook.agreement import (
+    compare_agreement,
+    posterior_agreement,
+    shift_by_ratio,
+)
 from robustbook.agreement.parts import adam_steps
 from robustbook.datasets import Dataset
 from robustbook.models import load_model
@@ -65,7 +69,7 @@ SETTINGS: Final[dict[str, tuple[LargeSetting, ...]]] = {
         ),
         _nips(models=(*_TWO, *_LITE[1:]), shifts=_NATURAL),
         _nips(  # What more steps would do.
-            split="test200", samples=20, models=_TWO,
+            split="test200", samples=100, models=_TWO,
             shifts=_apgd("ce", 4, steps=100) + _apgd("ce", 4),
         ),
     ),
@@ -74,6 +78,11 @@ SETTINGS: Final[dict[str, tuple[LargeSetting, ...]]] = {
             dataset="digits", samples=40,
             models=("digits-cnn-s0", "digits-cnn-s0+jpeg-rs"),
             shifts=_NATURAL + _apgd("ce", 12, 24) + _apgd("targeted", 12),
+        ),
+        LargeSetting(
+            dataset="digits", samples=20,
+            models=("digits-cnn-s0", "digits-cnn-s0+jpeg-rs"),
+            shifts=_apgd("ce", 12, steps=40) + _apgd("ce", 12),
         ),
     ),
 }  # fmt: skip
@@ -86,8 +95,10 @@ def rows(run: Run[LargeSetting]) -> Iterator[Row]:
     ``size``, "none" first: ``accuracy``, ``same``, the share of pictures with the
     answer of the clean one, ``confidence`` and ``pa`` with their standard errors over
     ``samples`` pictures, and ``beta``; "ratio", ``pa`` where only so many pictures are
-    attacked with the cross-entropy; "cost", seconds of one CPU thread of the exact
-    solver and of 500 steps of Adam under the last attack, and of a picture's gradient.
+    attacked; "longer", by how much ``pa`` falls from ``steps`` to ``more`` of them,
+    ``pa_fall``, with the standard error of the paired difference; "cost", seconds of
+    one CPU thread of the exact solver and of 500 steps of Adam under a targeted attack,
+    and of a picture's gradient.
 
     PA paper, Figures 17 and 18, with 10 000 pictures.
     """
@@ -106,11 +117,21 @@ def rows(run: Run[LargeSetting]) -> Iterator[Row]:
             clean, (kind, size, steps) = logits[model, NONE], shift
             keys = {"model": model, "kind": kind, "size": size, "steps": steps}
             yield {"what": "shift", **keys, **_scores(clean, shifted, data.labels)}
-            for share in _SHARES if kind == "apgd-ce" else ():
+            for share in _SHARES if kind.startswith("apgd") else ():
                 mixed = shift_by_ratio(clean, shifted, share, seed=run.seed)
                 yield {"what": "ratio", **keys, "ratio": share, **_pa(clean, mixed)}
+        for model, few, many in _longer(setting):
+            clean = logits[model, NONE]
+            fall = compare_agreement(
+                clean, logits[model, few], clean, logits[model, many]
+            )
+            yield {
+                "what": "longer", "model": model, "kind": few[0], "size": few[1],
+                "steps": few[2], "more": many[2], "samples": len(clean),
+                "pa_fall": fall.difference, "pa_fall_se": fall.standard_error,
+            }  # fmt: skip
         last = setting.shifts[-1]
-        for model in setting.models if last[0].startswith("apgd") else ():
+        for model in setting.models if last[0] == "apgd-targeted" else ():
             pair = logits[model, NONE], logits[model, last]
             with one_thread():
                 cost = _cost(folded(load_model(model)), data.images[:BATCH], *pair)
@@ -131,6 +152,13 @@ def _logits(
         code=shifted_logits.__module__,
     )  # fmt: skip
     return torch.from_numpy(arrays["logits"])
+
+
+def _longer(setting: LargeSetting) -> Iterator[tuple[str, Shift, Shift]]:
+    """By model, one attack with fewer and with more steps."""
+    for model, few, many in product(setting.models, setting.shifts, setting.shifts):
+        if few[:2] == many[:2] and few[2] < many[2]:
+            yield model, few, many
 
 
 def _scores(clean: Tensor, shifted: Tensor, labels: Tensor) -> Row:
