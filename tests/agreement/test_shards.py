@@ -289,7 +289,7 @@ print(json.dumps(everywhere(3, die, expected=2)))
 
 @pytest.mark.parametrize("how", ["ends", "hangs"])
 def test_a_rank_that_is_gone_is_an_error_of_the_others_in_bounded_time(how):
-    told = run(f"HOW, TIMEOUT = {how!r}, {8 if how == 'hangs' else 20}\n" + DEATH)
+    told = run(f"HOW, TIMEOUT = {how!r}, {5 if how == 'hangs' else 20}\n" + DEATH)
     assert told[1] is None
     for rank in (0, 2):
         message, seconds = told[rank]

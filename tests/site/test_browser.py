@@ -109,7 +109,7 @@ def test_every_page_shows_as_it_should_and_has_no_serious_violation(visit, site)
     elsewhere = ("index.html", "404.html")
     pages = [page for page in site.pages.values() if page.address not in elsewhere]
     faults = {}
-    for page, tab in in_turn(site, pages, visit(), visit()):
+    for page, tab in in_turn(site, pages, *(visit(haste=True) for _ in range(2))):
         found = {}
         for look, screen in (
             (faults_on_a_desktop, DESKTOP),
