@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -287,9 +288,23 @@ print(json.dumps(everywhere(3, die, expected=2)))
 """
 
 
-@pytest.mark.parametrize("how", ["ends", "hangs"])
-def test_a_rank_that_is_gone_is_an_error_of_the_others_in_bounded_time(how):
-    told = run(f"HOW, TIMEOUT = {how!r}, {5 if how == 'hangs' else 20}\n" + DEATH)
+#: How a rank goes, and the seconds that the group waits.
+DEATHS = {"ends": 20, "hangs": 5}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def deaths():
+    """Begun before the other tests: most of it is waiting."""
+    with ThreadPoolExecutor() as pool:
+        yield {
+            how: pool.submit(run, f"HOW, TIMEOUT = {how!r}, {seconds}\n" + DEATH)
+            for how, seconds in DEATHS.items()
+        }
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_a_rank_that_is_gone_is_an_error_of_the_others_in_bounded_time(deaths, how):
+    told = deaths[how].result()
     assert told[1] is None
     for rank in (0, 2):
         message, seconds = told[rank]
