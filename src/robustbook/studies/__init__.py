@@ -53,8 +53,8 @@ _ALL: Final = (
     ),
     *_in(
         "average_case.", "average_case_bias", "average_case_classes",
-        "average_case_ends", "average_case_errors", "average_case_speed",
-        "control_variate_gain",
+        "average_case_ends", "average_case_errors", "average_case_penalty",
+        "average_case_speed", "control_variate_gain",
     ),
     *_in(
         "margins.", "defended", "margin_accuracy", "margin_autoattack",

@@ -73,14 +73,6 @@ class EstimateSetting(Setting):
         return [name for name in self.models if name not in _TRAINED]
 
 
-def _penalized(setting: EstimateSetting) -> EstimateSetting:
-    """The CNN trained with a penalty instead of the models of a setting."""
-    return replace(
-        setting, models=(f"{setting.dataset}-cnn-grad1-s0",), shown=(), budget=100,
-        estimators=("taylor", "mmse_pairs"),
-    )  # fmt: skip
-
-
 _MNIST: Final = EstimateSetting(
     dataset="mnist", step=20,
     models=(
@@ -118,7 +110,7 @@ SETTINGS: Final = {
             dataset="digits",
             models=(
                 "digits-linear-s0", "digits-cnn-s0", "digits-cnn-noise-s0",
-                "digits-cnn-adv-s0", "digits-cnn-grad1-s0",
+                "digits-cnn-adv-s0",
             ),
             sigmas=(0.1, 0.2, 0.4), samples=24, focus=0.2, budget=300, added=300,
             sharper=("digits-cnn-s0", "digits-cnn-adv-s0"), shown=("digits-cnn-s0",),
@@ -131,7 +123,6 @@ SETTINGS: Final = {
             _CIFAR, models=("cifar10-resnet20",), sigmas=(0.05,), shown=(),
             estimators=("taylor", "mmse_pairs", "softmax"), budget=150,
         ),
-        *(_penalized(setting) for setting in (_MNIST, _FASHION, _CIFAR)),
     ),
 }  # fmt: skip
 
