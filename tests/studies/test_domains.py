@@ -29,13 +29,14 @@ TWO = range(SEED, SEED + 2)
 _TRAINED = ("learner", "training_seed", "epoch")
 COLUMNS = {
     "domain_bias": ("setup", *_TRAINED), "domain_learners": ("setup", *_TRAINED),
-    "domain_selection": ("factor", *_TRAINED),
+    "regime_learners": ("setup", *_TRAINED), "domain_selection": ("factor", *_TRAINED),
     "domain_shortcuts": ("setting", "factor", *_TRAINED),
 }  # fmt: skip
 PLANS = {name: STUDIES[name].settings("quick")[0] for name in COLUMNS}
 EXPECTED = {
     "domain_bias": (SETUPS, WATCHED_LEARNERS, TWO),
     "domain_learners": (SETUPS, LEARNERS, TWO),
+    "regime_learners": (("printed",), LEARNERS, TWO),
     "domain_selection": (FACTORS, ("ERM", "IRM", "LISA"), TWO),
     "domain_shortcuts": (OPPORTUNITIES, FACTORS, ("ERM", "IRM"), TWO),
 }

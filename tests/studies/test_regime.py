@@ -7,11 +7,22 @@ import pytest
 import torch
 
 from robustbook.datasets import Dataset
-from robustbook.models import load_model
+from robustbook.datasets.diagvib import draw_all
+from robustbook.models import load_model, logits_of
 from robustbook.studies import STUDIES
 from robustbook.studies._run import Run
 from robustbook.studies.domains import domain_regime as study
-from robustbook.studies.domains._regime import SETUPS, Regime, new_network, standardized
+from robustbook.studies.domains._pairs import LEARNERS
+from robustbook.studies.domains._pictures import (
+    SETUPS as LEARNT,
+)
+from robustbook.studies.domains._pictures import (
+    held_out_scenes,
+    standardized,
+)
+from robustbook.studies.domains._regime import SETUPS, Regime
+from robustbook.studies.domains._training import new_network
+from robustbook.training import train_domains
 
 from ..conftest import SEED
 
@@ -96,6 +107,33 @@ def test_another_device_has_regimes_of_its_own(monkeypatch):
     assert kinds["cpu"] | kinds["cuda"] == set(FULL)
     assert not kinds["cpu"] & kinds["cuda"]
     assert all(isinstance(one, Regime) for one in kinds["cuda"])
+
+
+def test_learners_are_trained_on_standardized_pictures(regime_learners):
+    """One training by hand, in its only epoch, and one of its rows."""
+    (plan,) = STUDIES["regime_learners"].settings("quick")
+    setup = LEARNT["printed"]
+
+    def seen(scenes):
+        return [
+            standardized(one.dataset(size=plan.size, dtype=torch.uint8))
+            for one in scenes
+        ]
+
+    how = {"shapes": setup.shapes, "source": plan.dataset, "count": plan.count}
+    network = new_network(plan, 2, SEED)
+    train_domains(
+        network, LEARNERS["IRM"], seen(draw_all(setup.training, **how, seed=SEED)),
+        epochs=plan.epochs, lr=plan.lr, batch_size=plan.batch_size, seed=SEED,
+        precision=plan.precision, progress=False,
+    )  # fmt: skip
+    scenes = held_out_scenes(setup, setup.tests, "test", plan, SEED, most=plan.tested)
+    where = {"learner": "IRM", "training_seed": SEED, "digits": "same", "ratio": 1.0}
+    for factors, shifted in enumerate(seen(scenes)):
+        row = regime_learners.row(what="pair", factors=factors, **where)
+        logits = logits_of(network.eval(), shifted.images)
+        sure = logits.double().softmax(1).amax(1).mean()
+        assert row["confidence"] == pytest.approx(float(sure), abs=1e-4)
 
 
 def test_every_process_is_scored_on_every_pair(regime_selection):

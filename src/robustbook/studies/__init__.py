@@ -51,6 +51,10 @@ _ALL: Final = (
         "domains.", "domain_regime", "regime_selection", "photographs",
         "photographs_pixels",
     ),
+    Study(
+        "regime_learners", "domains.domain_learners",
+        {"setups": ("printed",)}, ("quick borrowed", "full borrowed"),
+    ),
     *_in(
         "average_case.", "average_case_bias", "average_case_classes",
         "average_case_ends", "average_case_errors", "average_case_penalty",

@@ -123,8 +123,9 @@ def _drawn(
     tests = (chosen.tests[0], *chosen.tests)
     environments = tests if split == "test" else chosen.validation["ID"]
     other = digits == "other"
+    most = setting.tested if split == "test" else setting.validated
     return held_out_scenes(
-        chosen, environments, split, setting, seed, other_digits=other
+        chosen, environments, split, setting, seed, other_digits=other, most=most
     )
 
 
@@ -145,4 +146,5 @@ def _evaluated(model: nn.Module, held: _HeldOut, digits: str) -> dict[str, Tenso
 
 def _in_parts(function: Any, model: nn.Module, data: Dataset) -> Tensor:
     parts = torch.split(data.images, 128)
-    return torch.cat([function(model, part / 255) for part in parts])
+    scale = 255 if data.images.dtype == torch.uint8 else 1
+    return torch.cat([function(model, part / scale) for part in parts])

@@ -15,14 +15,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import torch
 from torch import nn
 
 from robustbook._store.cache import Arrays, cache_directory, cached_arrays
 from robustbook._store.provenance import fingerprint
 from robustbook.datasets import Dataset
-from robustbook.models import build_model
+from robustbook.models import build_model, load_model
 from robustbook.studies._run import Run, Setting
 from robustbook.training import History, Learner, train_domains
+
+#: The network of Chapter 15.
+SMALL: Final = "strided-cnn"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +44,22 @@ class TrainingSetting(Setting):
     #: Trainings of each learner.
     seeds: int
     norm: str = "group"
+    #: `SMALL`, or one that can be loaded; whether its weights begin as they are loaded.
+    network: str = SMALL
+    borrowed: bool = False
+    #: Whether the pictures of each environment are standardized by its own statistics.
+    own: bool = False
     #: Of the training; evaluation is in float32.
     precision: str = "float32"
     #: How many times each digit is in a validation or test sample, and the most scenes.
     laps: int = 1
     validated: int | None = None
     tested: int | None = None
+
+    def checkpoints(self) -> list[str]:
+        """Those that this project or others publish; packages have their own sums."""
+        named = self.network == SMALL or self.network.startswith("imagenet:")
+        return [] if named else [self.network]
 
 
 #: What all full and all quick settings share.
@@ -116,9 +130,7 @@ class Training:
     ) -> tuple[nn.Module, History]:
         """Train, or go on where a training was stopped; options are what to measure."""
         setting = self.run.setting
-        shape = {"width": setting.width, "norm": setting.norm}
-        shape["num_classes"] = num_classes
-        model = build_model("strided-cnn", seed=self.training_seed, options=shape)
+        model = new_network(setting, num_classes, self.training_seed)
         history = train_domains(
             model, self.learner, domains, epochs=setting.epochs, lr=setting.lr,
             batch_size=setting.batch_size, seed=self.training_seed,
@@ -126,3 +138,28 @@ class Training:
             precision=setting.precision, progress=False, **options,
         )  # fmt: skip
         return model, history
+
+
+def new_network(setting: TrainingSetting, num_classes: int, seed: int) -> nn.Module:
+    """A network with a new last layer; its other weights are borrowed, or new."""
+    if setting.network == SMALL:
+        shape = {"width": setting.width, "norm": setting.norm}
+        shape["num_classes"] = num_classes
+        return build_model(SMALL, seed=seed, options=shape)
+    model = load_model(setting.network).requires_grad_(True)
+    layers = dict(model.named_modules())
+    name = [one for one, layer in layers.items() if isinstance(layer, nn.Linear)][-1]
+    parent, _, place = name.rpartition(".")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if not setting.borrowed:
+            for layer in layers.values():
+                if hasattr(layer, "reset_parameters"):
+                    layer.reset_parameters()
+        last = nn.Linear(layers[name].in_features, num_classes)
+    setattr(layers[parent], place, last)
+    for layer in layers.values():
+        if isinstance(layer, nn.BatchNorm2d):
+            # torch's own: statistics that follow within an epoch.
+            layer.momentum = 0.1
+    return model

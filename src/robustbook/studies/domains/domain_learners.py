@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 from typing import Final
 
@@ -22,17 +22,28 @@ from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
 SETTINGS: Final = {
     "full": (FULL(count=5000, epochs=15, batch_size=64, lr=1e-3),),
     "quick": (QUICK(count=256, laps=2, epochs=6, lr=5e-3),),
-}
+    # With the weights of a network that has seen photographs.
+    "full borrowed": (
+        FULL(network="cifar10-resnet20", borrowed=True, own=True, size=48, count=800,
+             epochs=4, batch_size=32, lr=1e-3, validated=240, tested=300),
+    ),
+    "quick borrowed": (
+        QUICK(network="cifar10-preact-adv-s0", borrowed=True, own=True, count=60,
+              epochs=1, lr=5e-3, validated=30, tested=30),
+    ),
+}  # fmt: skip
 #: Shares of the second sample that are from the shifted environment.
 RATIOS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
-def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
+def rows(
+    run: Run[TrainingSetting], *, setups: Sequence[str] = tuple(SETUPS)
+) -> Iterator[Row]:
     """Train three learners on two domains, and measure them where factors shift.
 
-    Rows for each ``setup`` ("printed" or "configured" environments), ``learner`` and
-    ``training_seed`` (0, 1, ... after the seed of the validation and test images), with
-    ``what`` =
+    Rows for each ``setup`` of `setups` ("printed" or "configured" environments),
+    ``learner`` and ``training_seed`` (0, 1, ... after the seed of the validation and
+    test images), with ``what`` =
     "epoch": loss and risk after each ``epoch``;
     "pair": scores, by the weights of the epoch with the best validation accuracy, of
     the first test sample and a second one that shows the ``digits`` "same" or "other",
@@ -47,23 +58,25 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     stored in the cache after every epoch. Chapter 14 of this book.
     """
     trained: dict[tuple[str, str], list[TrainedPair]] = {}
-    for setup, learner, training_seed in run.each(jobs(run)):
+    for setup, learner, training_seed in run.each(jobs(run, setups=setups)):
         pair = measure(run, setup, learner, training_seed)
         trained.setdefault((setup, learner), []).append(pair)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
         yield from under(keys, _of_training(pair, run.seed))
     for setup, (learner, other) in product(
-        SETUPS, combinations(list(LEARNERS)[::-1], 2)
+        setups, combinations(list(LEARNERS)[::-1], 2)
     ):
         keys = {"setup": setup, "learner": learner, "other": other}
         differences = _between(trained[setup, learner], trained[setup, other])
         yield from under({"what": "difference", **keys}, differences)
 
 
-def jobs(run: Run[TrainingSetting]) -> Iterator[tuple[str, str, int]]:
+def jobs(
+    run: Run[TrainingSetting], *, setups: Sequence[str] = tuple(SETUPS)
+) -> Iterator[tuple[str, str, int]]:
     """The trainings that the rows start from."""
     seeds = range(run.seed, run.seed + run.setting.seeds)
-    for setup, training_seed, learner in product(SETUPS, seeds, LEARNERS):
+    for setup, training_seed, learner in product(setups, seeds, LEARNERS):
         yield setup, learner, training_seed
 
 

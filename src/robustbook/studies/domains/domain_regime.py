@@ -8,8 +8,9 @@ from itertools import product
 from typing import Final
 
 from robustbook.models import resolve_device
-from robustbook.studies._run import Row, Run, under
-from robustbook.studies.domains._regime import SETUPS, SMALL, Regime, measure
+from robustbook.studies._run import Row, Run
+from robustbook.studies.domains._regime import SETUPS, Regime, measure
+from robustbook.studies.domains._training import SMALL, new_network
 
 _SMALL: Final = partial(
     Regime, dataset="mnist", network=SMALL, size=64, width=16, count=800,
@@ -63,8 +64,19 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     audit of domain shift.
     """
     for regime, setting, training_seed in run.each(jobs(run)):
-        keys = {**regime.keys, "setting": setting, "training_seed": training_seed}
-        yield from under(keys, measure(run, regime, setting, training_seed))
+        classes = len(SETUPS[setting].shapes)
+        network = new_network(regime, classes, training_seed)
+        told = {
+            "parameters": sum(one.numel() for one in network.parameters()),
+            "count": regime.count, "epochs": regime.epochs,
+        }  # fmt: skip
+        for row in measure(run, regime, setting, training_seed, digits=4):
+            scores = {"loss": row["loss"], "accuracy": row["ID/accuracy"]}
+            scores |= {name: row[name] for name in row if name.startswith("test/")}
+            yield {
+                **regime.keys, "setting": setting, "training_seed": training_seed,
+                "epoch": row["epoch"], **scores, **told, "seconds": row["seconds"],
+            }  # fmt: skip
 
 
 def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, int]]:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
 from robustbook.studies._run import Row, Run, under
-from robustbook.studies.domains._processes import Process, measure
-from robustbook.studies.domains._regime import SETUPS
+from robustbook.studies.domains._regime import SETUPS, Regime, measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process(Regime):
+    """What the sources call an optimization process: a learner, how it is trained."""
+
+    @property
+    def keys(self) -> Row:
+        """What tells processes apart in a table."""
+        return {name: getattr(self, name) for name in ("learner", "optimizer", "lr")}
+
 
 _FULL: Final = partial(
     Process, dataset="mnist", network="cifar10-resnet20", borrowed=True, size=32,
