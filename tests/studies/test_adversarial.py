@@ -410,11 +410,21 @@ def test_half_of_the_images_are_those_that_need_least(growing_shares):
 
 
 def test_more_steps_are_compared_on_the_same_images(attack_steps):
-    assert len(attack_steps.rows) == 4 * len(SETTING.models)
+    first = attack_steps.select(samples=20)
+    assert len(first) == 4 * len(SETTING.models) + 2
     for row in attack_steps.rows:
-        least = max(3 * row["steps"], SETTING.steps[row["attack"]])
-        assert row["more"] == least
+        assert row["more"] >= 3 * row["steps"]
         assert row["eps"] is None or row["shorter"] is None
+    # More images, from where the network stands elsewhere; then more steps.
+    (closer,) = attack_steps.select(model=NETWORK, attack="fmn", samples=100)
+    (longer,) = attack_steps.select(model=NETWORK, attack="fmn", steps=closer["more"])
+    assert (closer["steps"], closer["more"], longer["more"]) == (20, 100, 300)
+    pair = attack_model(
+        NETWORK, Attack("fmn", None, 100), SETTING.data(), seed=SEED, device="cpu"
+    )
+    result = posterior_agreement(pair.logits, pair.shifted_logits)
+    assert closer["pa_more"] == pytest.approx(result.pa, abs=1e-8)
+    assert closer["pa_more_se"] == pytest.approx(result.standard_error, rel=1e-6)
     data = SETTING.data().subset(range(20))
     row = attack_steps.row(model=NETWORK, attack="fab")
     few, many = (

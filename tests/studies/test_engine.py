@@ -85,18 +85,21 @@ def test_the_parts_of_a_study_are_the_attacks_that_its_rows_start_from(
     name, monkeypatch
 ):
     asked = []
-    logits, other = torch.randn(2, 12, 10, generator=torch.Generator().manual_seed(0))
+    both = torch.randn(2, 20, 10, generator=torch.Generator().manual_seed(0))
 
     def made_up(model, attack, data, **where):
-        asked.append((model, attack, where["seed"], where["device"]))
-        size = torch.linspace(0, 1, 12)
-        labels = data.labels
+        asked.append((model, attack, len(data), where["seed"], where["device"]))
+        size, labels = torch.linspace(0, 1, len(data)), data.labels
+        logits, other = both[:, : len(data)]
         return attacked.AttackedLogits(logits, other, labels, size, logits, other)
 
     monkeypatch.setattr(attacked, "attack_model", made_up)
     study = STUDIES[name]
     module = importlib.import_module(study.code)
-    settings = tuple(replace(one, samples=12) for one in study.settings("quick"))
+    settings = tuple(
+        replace(one, samples=count)
+        for count, one in enumerate(study.settings("quick"), start=12)
+    )
     run = Run(name, "quick", 1, "cpu", settings)
     assert [*module.rows(run, **study.options)]
     of_rows, asked[:] = {*asked}, []

@@ -13,6 +13,7 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import build_model
 from robustbook.studies import STUDIES
 from robustbook.studies.domains import photographs as study
+from robustbook.studies.domains import photographs_mixing as mixing
 from robustbook.studies.domains.photographs import PAIRINGS, SETTINGS, Samples
 from robustbook.training import ERM, LISA, train_domains
 
@@ -127,3 +128,22 @@ def test_each_picture_is_trained_on_as_it_is_and_mirrored():
     assert torch.equal(source.images[4:, :, :, 0], images[:, :, :, 1])
     assert torch.equal(source.labels, labels.repeat(2))
     assert source.num_classes == 7
+
+
+def test_lisa_mixes_as_often_as_its_rows_say(
+    domains, photographs, photographs_mixing, monkeypatch
+):
+    # With one half it is the study of the heads, digit by digit.
+    half = photographs_mixing.select(across=0.5)
+    heads = photographs.select(what="epoch", learner="LISA", lr=1e-2)
+    assert len(half) == len(heads) == len(photographs_mixing.rows) / 5
+    for one, other in zip(half, heads, strict=True):
+        shared = one.keys() - {"across"}
+        assert {k: one[k] for k in shared} == {k: other[k] for k in shared}
+    learners = []
+    monkeypatch.setattr(mixing, "train_domains", lambda model, *given, **how: (
+        learners.append(given[0]) or train_domains(model, *given, **how)
+    ))  # fmt: skip
+    rows = [*mixing._measured(QUICK, domains, "bold", 0)]
+    assert learners == [LISA(across_domains=row["across"]) for row in rows]
+    assert [row["across"] for row in rows] == [0, 0.25, 0.5, 0.75, 1]

@@ -49,7 +49,7 @@ _ALL: Final = (
     ),
     *_in(
         "domains.", "domain_regime", "regime_selection", "photographs",
-        "photographs_pixels",
+        "photographs_mixing", "photographs_pixels",
     ),
     Study(
         "regime_learners", "domains.domain_learners",

@@ -9,44 +9,72 @@ from typing import Final
 from robustbook.agreement import compare_agreement
 from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import mean_row
-from robustbook.studies.adversarial.attacked import Attack
-from robustbook.studies.adversarial.attacked import attacked as measure
+from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacked
 from robustbook.studies.adversarial.settings import SETTINGS as ALL
 from robustbook.studies.adversarial.settings import AttackSetting
 
 __all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
-#: How many images, and how many times as many steps at least.
-IMAGES: Final = {"quick": 20, "full": 80}
+#: How many times as many steps at least, and under which attacks.
 TIMES: Final = 3
+KINDS: Final = ("fmn", "fab", "apgd-ce", "apgd-dlr")
+
+
+def _settings(
+    profile: str, images: int, *closer: tuple[str, int, str, int, int | None]
+) -> tuple[AttackSetting, ...]:
+    (setting,) = ALL[profile]
+    return replace(setting, samples=images), *(
+        replace(setting, models={model: times}, steps={kind: steps}, samples=count)
+        for model, times, kind, steps, count in closer
+    )
+
+
+#: All networks on the first images. Then closer, where those settle nothing: a network,
+#: how many times fewer steps it starts from, an attack, steps, images.
 SETTINGS: Final = {
-    profile: tuple(replace(one, samples=count) for one in ALL[profile])
-    for profile, count in IMAGES.items()
-}
+    "quick": _settings(
+        "quick", 20,
+        ("digits-cnn-s0", 5, "fmn", 100, 100), ("digits-cnn-s0", 1, "fmn", 100, 20),
+        ("digits-cnn-s0+jpeg-rs", 4, "fab", 8, 100),
+        ("digits-cnn-s0+jpeg-rs", 1, "fab", 8, 20),
+    ),
+    "full": _settings(
+        "full", 80,
+        ("cifar10-resnet20", 8, "fmn", 200, None),
+        ("cifar10-resnet20", 1, "fmn", 200, 80),
+        ("cifar10-marabou_large+jpeg-rs", 2, "fmn", 200, None),
+        ("cifar10-marabou_large+jpeg-rs", 1, "fmn", 300, 80),
+        ("cifar10-marabou_large+jpeg-rs", 5, "fab", 100, None),
+        ("cifar10-marabou_large+jpeg-rs", 1, "fab", 100, 80),
+    ),
+}  # fmt: skip
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
-    """Attack the first images as in other studies, and with three times as many steps.
+    """Attack images as in other studies, and with three times as many steps.
 
-    Networks that get fewer steps than others elsewhere get no fewer here.
+    Networks that get fewer steps than others elsewhere get no fewer here. What the
+    first images do not settle is attacked further, or on more of them.
 
-    One row for each model and attack ("apgd-ce" and "apgd-dlr" at the bound in focus,
-    "fmn" and "fab" without one), all of ``samples`` images attacked by ``steps`` and by
-    ``more``: ``pa`` after the former, and ``robust``, the share of images that are
-    right and for which nothing within the bound in focus was found; by how much each
-    falls then, ``pa_fall`` and ``robust_fall``, with standard errors of paired
+    One row for each model, attack ("apgd-ce" and "apgd-dlr" at the bound in focus,
+    "fmn" and "fab" without one) and setting, all of ``samples`` images attacked by
+    ``steps`` and by ``more``: ``pa`` and ``pa_more`` after these, and ``robust``, the
+    share of images that are right and for which nothing within the bound in focus was
+    found by ``steps``; by how much PA and that share fall by ``more``, ``pa_fall`` and
+    ``robust_fall``, with standard errors of paired
     differences; for attacks without a bound ``shorter``, by which share the median
     perturbation of the images that both mislead is shorter.
 
     PA paper, section 4.1: 1000 steps of FMN, AutoAttack's numbers of the others.
     Chapter 30.
     """
-    for model, attack, longer in run.each(_pairs(run)):
-        few, many = (measure(run, model, one) for one in (attack, longer))
+    for setting, model, attack, longer in run.each(_pairs(run)):
+        few, many = (measure(run, setting, model, one) for one in (attack, longer))
         before, after = ((one.logits, one.shifted_logits) for one in (few, many))
         fall = compare_agreement(*before, *after)
         # A bound is met up to rounding.
-        bound = run.setting.focus * (1 + 1e-4)
+        bound = setting.focus * (1 + 1e-4)
         robust, left = ((one.norms > bound).double() for one in (few, many))
         both = (few.norms > 0) & few.norms.isfinite() & many.norms.isfinite()
         sizes = few.norms[both], many.norms[both]
@@ -56,23 +84,32 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
         yield {
             "model": model, **attack.keys, "more": longer.steps, "samples": len(robust),
             "pa": fall.a.pa, "pa_se": fall.a.standard_error,
+            "pa_more": fall.b.pa, "pa_more_se": fall.b.standard_error,
             "pa_fall": fall.difference, "pa_fall_se": fall.standard_error,
             **mean_row("robust", robust), **mean_row("robust_fall", robust - left),
             "shorter": shorter,
         }  # fmt: skip
 
 
-def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
+def jobs(run: Run[AttackSetting]) -> Iterator[tuple[AttackSetting, str, Attack]]:
     """The attacks that the rows start from."""
-    for model, *both in _pairs(run):
-        yield from ((model, attack) for attack in both)
+    for setting, model, *both in _pairs(run):
+        yield from ((setting, model, attack) for attack in both)
 
 
-def _pairs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack, Attack]]:
-    setting = run.setting
-    for model in setting.models:
-        for kind in ("fmn", "fab", "apgd-ce", "apgd-dlr"):
+def measure(
+    run: Run[AttackSetting], setting: AttackSetting, model: str, attack: Attack
+) -> AttackedLogits:
+    """The images of a setting under an attack."""
+    return attacked(replace(run, settings=(setting,)), model, attack)
+
+
+def _pairs(
+    run: Run[AttackSetting],
+) -> Iterator[tuple[AttackSetting, str, Attack, Attack]]:
+    for setting, model in run.models():
+        for kind in [one for one in KINDS if one in setting.steps]:
             steps = setting.steps_on(model, kind)
             more = max(TIMES * steps, setting.steps[kind])
             bound = None if kind in ("fmn", "fab") else setting.focus
-            yield model, Attack(kind, bound, steps), Attack(kind, bound, more)
+            yield setting, model, Attack(kind, bound, steps), Attack(kind, bound, more)
