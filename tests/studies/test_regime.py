@@ -20,7 +20,7 @@ from robustbook.studies.domains._pictures import (
     held_out_scenes,
     standardized,
 )
-from robustbook.studies.domains._regime import SETUPS, Regime
+from robustbook.studies.domains._regime import HUES, SETUPS, Regime
 from robustbook.studies.domains._training import new_network
 from robustbook.training import train_domains
 
@@ -87,7 +87,7 @@ def test_every_training_has_every_epoch(domain_regime):
     epochs = range(1, QUICK[0].epochs + 1)
     assert sorted(map(str, found)) == sorted(
         str((*one.keys.values(), setting, seed, epoch))
-        for one, setting, seed, epoch in product(QUICK, SETUPS, seeds, epochs)
+        for one, setting, seed, epoch in product(QUICK, HUES, seeds, epochs)
     )
     for row in domain_regime.rows:
         if row["setting"] == "ZSO":
@@ -136,10 +136,11 @@ def test_learners_are_trained_on_standardized_pictures(regime_learners):
         assert row["confidence"] == pytest.approx(float(sure), abs=1e-4)
 
 
-def test_every_process_is_scored_on_every_pair(regime_selection):
-    """And the pairs of Experiment 6 are those of Table 5.3."""
-    processes = STUDIES["regime_selection"].settings("quick")
-    rows = regime_selection.rows
+@pytest.mark.parametrize("name", ["regime_selection", "regime_positions"])
+def test_every_process_is_scored_on_every_pair(quick, name):
+    """And the pairs of Experiment 6 are those of Tables 5.3 and 5.4."""
+    processes = STUDIES[name].settings("quick")
+    rows = quick(name).rows
     found = [(row["learner"], row["setting"], row["epoch"]) for row in rows]
     assert found == [
         (one.learner, setting, epoch)
@@ -150,7 +151,7 @@ def test_every_process_is_scored_on_every_pair(regime_selection):
     ]
     for row in rows:
         pairs = {name.split("/")[0] for name in row if name.endswith("/pa")}
-        five = {"SD", "1F-MD", "5F-MD", "OOD"} if row["setting"] == "two hues" else {}
+        five = {"SD", "1F-MD", "5F-MD", "OOD"} if "two" in row["setting"] else {}
         assert pairs == {"ID", "tests", *five}
         most = math.log(4 if five else 3)
         for pair in pairs:
@@ -164,4 +165,8 @@ def test_the_sources_learners_are_trained_in_their_experiments():
     for setting, learners in (("two hues", "ERM IRM LISA"), ("ZSO", "ERM IRM")):
         trained = {one.learner for one in processes if setting in one.setups}
         assert trained - {"LISA, CutMix"} == set(learners.split())
-    assert all(one.borrowed and one.own for one in processes)
+    places = STUDIES["regime_positions"].settings("full")
+    assert {one.learner for one in places} == {"ERM", "IRM", "LISA"}
+    assert all(one.borrowed and one.own for one in processes + places)
+    first, second = SETUPS["two positions"].training
+    assert first.differs_from(second) == ("position",)

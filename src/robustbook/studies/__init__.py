@@ -55,6 +55,10 @@ _ALL: Final = (
         "regime_learners", "domains.domain_learners",
         {"setups": ("printed",)}, ("quick borrowed", "full borrowed"),
     ),
+    Study(
+        "regime_positions", "domains.regime_selection",
+        {}, ("quick positions", "full positions"),
+    ),
     *_in(
         "average_case.", "average_case_bias", "average_case_classes",
         "average_case_ends", "average_case_errors", "average_case_penalty",

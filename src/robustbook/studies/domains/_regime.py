@@ -13,6 +13,7 @@ from robustbook.datasets import Dataset
 from robustbook.datasets.diagvib import (
     OPPORTUNITIES,
     SELECTION_HUE,
+    SELECTION_POSITION,
     Setup,
     opportunities,
 )
@@ -33,8 +34,11 @@ LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
 )
 #: Domains that differ in the hue: it tells nothing of the class (Experiment 6), or it
 #: gives the class away, more and less (Experiment 7).
+HUES: Final = ("two hues", *OPPORTUNITIES)
+#: These, and domains that differ in the position, which tells nothing of the class.
 SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(
-    {"two hues": SELECTION_HUE} | {name: opportunities(name) for name in OPPORTUNITIES}
+    {"two hues": SELECTION_HUE, "two positions": SELECTION_POSITION}
+    | {name: opportunities(name) for name in OPPORTUNITIES}
 )
 
 
@@ -46,7 +50,7 @@ class Regime(TrainingSetting):
     learner: str = "ERM"
     optimizer: str = "adam"
     #: Of `SETUPS`, those in which it is part of a study.
-    setups: tuple[str, ...] = tuple(SETUPS)
+    setups: tuple[str, ...] = HUES
     #: The kind of device on which it is.
     device: str = "cpu"
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from robustbook.models import resolve_device
 from robustbook.studies._run import Row, Run
-from robustbook.studies.domains._regime import SETUPS, Regime, measure
+from robustbook.studies.domains._regime import HUES, SETUPS, Regime, measure
 from robustbook.studies.domains._training import SMALL, new_network
 
 _SMALL: Final = partial(
@@ -85,5 +85,5 @@ def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, int]]:
     # Quick ones are the same everywhere.
     regimes = [one for one in run.settings if one.device == kind] or run.settings
     seeds = range(run.seed, run.seed + regimes[0].seeds)
-    for setting, training_seed, regime in product(SETUPS, seeds, regimes):
+    for setting, training_seed, regime in product(HUES, seeds, regimes):
         yield regime, setting, training_seed

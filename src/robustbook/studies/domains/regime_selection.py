@@ -52,25 +52,30 @@ SETTINGS: Final[dict[str, tuple[Process, ...]]] = {
         _QUICK(learner="ERM", lr=5e-3, setups=("ZGO",)),
         _QUICK(learner="LISA, CutMix", lr=5e-3, setups=(_MIXED,)),
     ),
+    "full positions": tuple(
+        _FULL(learner=one, lr=1e-3, setups=("two positions",))
+        for one in ("ERM", "IRM", "LISA")
+    ),
+    "quick positions": (_QUICK(learner="IRM", lr=5e-3, setups=("two positions",)),),
 }  # fmt: skip
 
 
 def rows(run: Run[Process]) -> Iterator[Row]:
-    """Train where two source domains differ in the hue; score every epoch.
+    """Train where two source domains differ in hue or position; score every epoch.
 
     The regime of the study `domain_regime` that comes nearest to the printed
     accuracies: a network with borrowed weights, pictures standardized in each
     environment.
 
-    One row for each ``setting`` ("two hues" or one of
+    One row for each ``setting`` ("two hues", "two positions" or one of
     :data:`robustbook.datasets.diagvib.OPPORTUNITIES`), ``learner``, ``optimizer``,
     ``lr``, ``training_seed`` (also of all pictures) and ``epoch``: ``loss``; for each
     validation pair NAME, and for the pair "tests" of test environments 0 and 1, the
     ``NAME/accuracy`` and so on of :func:`robustbook.studies.domains._epochs.criteria`;
     ``test/0`` to ``test/5``; ``seconds`` of processors for the training.
 
-    PA thesis, Experiments 6 and 7, Tables 5.3 and B.3; PA paper, Table 1. The book's
-    audit of domain shift.
+    PA thesis, Experiments 6 and 7, Tables 5.3, 5.4 and B.3; PA paper, Table 1. The
+    book's audit of domain shift.
     """
     for process, setting, training_seed in run.each(jobs(run)):
         keys = {"setting": setting, **process.keys, "training_seed": training_seed}
