@@ -57,9 +57,8 @@ def test_no_grid_point_exceeds_the_certificate(views, seed):
     curve = agreement_curve(*views, dense_grid(views), prior=prior)
     assert float(curve.max()) <= result.upper_bound
     assert float(result.per_sample.mean()) == pytest.approx(result.pa, abs=1e-12)
-    if math.isfinite(result.beta):
-        at_beta = agreement_curve(*views, [result.beta], prior=prior)
-        assert float(at_beta[0]) == pytest.approx(result.pa, abs=1e-12)
+    at_beta = agreement_curve(*views, [result.beta], prior=prior)
+    assert float(at_beta[0]) == pytest.approx(result.pa, abs=1e-12)
 
 
 @SETTINGS
@@ -102,9 +101,8 @@ def test_invariances(views, seed, scale):
     for what, other in same.items():
         found = posterior_agreement(*other, tol=TOL)
         assert found.pa == pytest.approx(reference.pa, abs=2 * TOL), what
-        if math.isfinite(found.beta):
-            at_beta = agreement_curve(*other, [found.beta])
-            assert float(at_beta[0]) == pytest.approx(found.pa, abs=1e-12), what
+        at_beta = agreement_curve(*other, [found.beta])
+        assert float(at_beta[0]) == pytest.approx(found.pa, abs=1e-12), what
         if what != "classes":  # Of ties, the first class counts.
             assert found.mismatch == pytest.approx(reference.mismatch), what
             hard = pytest.approx(reference.hard_part, abs=2 * TOL)
@@ -284,3 +282,16 @@ def test_extra_memory_of_a_large_problem_is_at_most_half_of_the_inputs():
     certified, share = run.stdout.split()
     assert certified == "True"
     assert float(share) <= 0.5
+
+
+def test_the_curve_goes_on_to_infinity():
+    clean = torch.tensor([[2.0, 2.0, 0.0], [0.0, 1.0, 0.0]])
+    betas = [math.inf, 1.0, 700.0, math.inf]
+    curve = agreement_curve(clean, clean, betas)
+    # A tie of two among three classes, and one that is sure.
+    expected = (math.log(3 / 2) + math.log(3)) / 2
+    assert curve[[0, 2, 3]].tolist() == pytest.approx([expected] * 3, abs=1e-12)
+    assert curve[1] == agreement_curve(clean, clean, [1.0])
+    apart = agreement_curve(clean, clean.roll(1, 1), [700.0, math.inf])
+    assert apart[0] < -300
+    assert apart[1] == -math.inf

@@ -205,19 +205,20 @@ def agreement_curve(
     ----------
     {logits, shifted_logits} {*more}
     betas : tensor, array or list, shape (B,)
-        Inverse temperatures, finite and at least 0. By name, or as the last array.
+        Inverse temperatures, at least 0; may be ``inf``. By name, or as the last array.
     {prior} {group}
 
     Returns
     -------
     Tensor, shape (B,)
-        J in nats per sample, float64.
+        J in nats per sample, float64; at ``inf`` its limit, which is ``-inf`` if the
+        answers to some sample have no class in common.
 
     {TypeError} {ValueError} {ConnectionError}
 
     Examples
     --------
-    >>> agreement_curve(torch.eye(2), torch.eye(2), [0.0, 1.0, 10.0])
+    >>> agreement_curve(torch.eye(2), torch.eye(2), [0.0, 1.0, float("inf")])
     tensor([0.0000, 0.1936, 0.6931], dtype=torch.float64)
     """
     arguments = _views(logits, shifted_logits, *more)
@@ -228,13 +229,20 @@ def agreement_curve(
         if given.ndim != 1:
             raise ValueError(f"betas: expected shape (B,), got {tuple(given.shape)}")
         return [
-            check_non_negative(f"betas[{place}]", beta)
+            check_non_negative(f"betas[{place}]", beta, infinite=True)
             for place, beta in enumerate(given.tolist())
         ]
 
     kernel = open_kernel(*views, prior=prior, group=group, settings=points)
-    evaluated = kernel.evaluate_all(points(), columns=False, samples=False)
-    values = [point.value for point in evaluated]
+    values = points()
+    finite = [place for place, beta in enumerate(values) if beta < math.inf]
+    evaluated = kernel.evaluate_all(
+        [values[place] for place in finite], columns=False, samples=False
+    )
+    limit = -math.inf if kernel.limit is None else kernel.mean(kernel.limit)
+    values = [limit] * len(values)
+    for place, point in zip(finite, evaluated, strict=True):
+        values[place] = point.value
     return torch.tensor(values, dtype=torch.float64, device=kernel.device)
 
 
