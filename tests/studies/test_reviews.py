@@ -72,8 +72,12 @@ def test_a_transformer_is_trained_above_its_frozen_layers(small):
 
 
 def test_what_was_read_is_not_read_again(small, monkeypatch, refuse):
-    run, _ = small
+    run, encoder = small
     first = list(study.rows(run))
     assert {row.get("reader") for row in first} == {None, "n-grams", "small"}
     monkeypatch.setattr(study, "_read", refuse)
     assert list(study.rows(run)) == first
+    # Another encoder of the same name.
+    next(encoder.parameters()).data += 1
+    with pytest.raises(AssertionError, match="measured again"):
+        list(study.rows(run))

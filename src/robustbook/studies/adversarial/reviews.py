@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._store.cache import Arrays, cached_arrays
+from robustbook._store.sums import model_sum
 from robustbook.agreement import pair_by_label, posterior_agreement
 from robustbook.datasets import Sentences, load_sentences
 from robustbook.models import Encoder, load_encoder, resolve_device
@@ -219,6 +220,13 @@ def _lower(setting: ReviewSetting, encoder: Encoder, some: Any) -> Tensor:
     return states
 
 
+def _with_what(run: Run[Setting]) -> dict[str, str | None]:
+    """What the name of an encoder does not tell: a folder's weights may change."""
+    name = _chosen(run).encoder
+    weights = model_sum(_encoder(name, run.device)) if name else None
+    return {"weights": weights, "device": run.device}
+
+
 @cache
 def _n_grams(setting: ReviewSetting, seed: int, device: str) -> SentenceClassifier:
     parts = _texts(setting, "train"), _texts(setting, "validation")
@@ -232,7 +240,7 @@ def _reader(run: Run[Setting], seed: int) -> Reader:
     # A training does not depend on what is edited afterwards.
     key = replace(setting, edits=(), words=(), seeds=0, tested=0, tokens=0)
     weights = cached_arrays(
-        {"setting": repr(key), "seed": seed},
+        {"setting": repr(key), "seed": seed, **_with_what(run)},
         partial(_trained, run, seed),
         code=__name__,
     )
@@ -300,6 +308,7 @@ def _logits(
             "setting": repr(replace(setting, edits=(), words=())),
             "seed": run.seed,
             "texts": "/".join(map(str, condition)),
+            **_with_what(run),
         },
         partial(_read, run, readers, *condition),
         code=__name__,
