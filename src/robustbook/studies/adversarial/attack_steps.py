@@ -43,10 +43,14 @@ SETTINGS: Final = {
         "full", 80,
         ("cifar10-resnet20", 8, "fmn", 200, None),
         ("cifar10-resnet20", 1, "fmn", 200, 80),
-        ("cifar10-marabou_large+jpeg-rs", 2, "fmn", 200, None),
-        ("cifar10-marabou_large+jpeg-rs", 1, "fmn", 300, 80),
+        ("cifar10-marabou_large+jpeg-rs", 10, "fmn", 1000, None),
+        ("cifar10-marabou_large+jpeg-rs", 1, "fmn", 1000, 80),
         ("cifar10-marabou_large+jpeg-rs", 5, "fab", 100, None),
         ("cifar10-marabou_large+jpeg-rs", 1, "fab", 100, 80),
+        ("cifar10-marabou_large+jpeg-rs", 2, "apgd-ce", 100, None),
+        ("cifar10-marabou_large+jpeg-rs", 1, "apgd-ce", 150, None),
+        ("cifar10-marabou_large+jpeg-rs", 2, "apgd-dlr", 100, None),
+        ("cifar10-marabou_large+jpeg-rs", 1, "apgd-dlr", 150, None),
     ),
 }  # fmt: skip
 
