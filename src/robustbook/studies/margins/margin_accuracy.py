@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -42,10 +42,8 @@ class _Sizes:
 
 _SIZES: Final = {
     "quick": _Sizes(20, (50, 100), (100,)),
-    "full": _Sizes(100, (50, 100, 200, 300, 500, 1000), (100, 500)),
+    "full": _Sizes(100, (50, 100, 200, 300, 500, 1000, 5000), (100, 500)),
 }
-#: Half of 10 000 images too, of one network: the margins of three more take longer.
-_HALF: Final = {"mnist-madry_tiny_adv": 5000}
 #: Parts of a subset for cross-fitting: half of the default, at half the cost.
 FOLDS: Final = 5
 
@@ -78,8 +76,6 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     """
     for setting, model in run.each_model():
         sizes = _SIZES[run.profile]
-        if model in _HALF:
-            sizes = replace(sizes, sizes=(*sizes.sizes, _HALF[model]))
         measured = margins_in(run, setting, model)
         about = {"bounds": measured.bounds, "correct": measured.correct}
         key: Row = {
