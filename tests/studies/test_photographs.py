@@ -47,7 +47,7 @@ def test_a_head_sees_nothing_of_the_domain_that_is_left_out(domains):
 
 def test_pairs_join_two_source_domains_within_the_class(domains):
     parts = {name: samples.take(range(50)) for name, samples in domains.items()}
-    pairs = study._source_pairs(parts, seed=0)
+    pairs = study.source_pairs(parts, seed=0)
     labels = torch.cat([part.labels for part in parts.values()]).numpy()
     for name in PAIRINGS:
         one, two = pairs[name]
@@ -56,7 +56,7 @@ def test_pairs_join_two_source_domains_within_the_class(domains):
         assert set(zip(one // 50, two // 50, strict=True)) == {(0, 1), (1, 2), (2, 0)}
         if name != "nearest":
             assert len(np.unique(two)) == len(two)
-    two = study._source_pairs(dict(list(parts.items())[:2]), seed=0)
+    two = study.source_pairs(dict(list(parts.items())[:2]), seed=0)
     assert set(two["label"][0] // 50) == {0}  # not the same pair twice
 
 

@@ -231,8 +231,8 @@ def _measured(
         for name, samples in domains.items()
     }
     validation = _taken(scaled, held)
-    paired = _joined(validation)
-    pairs = _source_pairs(validation, seed)
+    paired = joined(validation)
+    pairs = source_pairs(validation, seed)
     across = _paired(paired, scaled[target].take(tested), seed)
     for name, pair in pairs.items():
         partners, times = np.unique(pair[1], return_counts=True)
@@ -244,7 +244,7 @@ def _measured(
             ),
         }  # fmt: skip
     seen = seen or scaled
-    own, test = _joined(_taken(seen, held)), seen[target].take(tested)
+    own, test = joined(_taken(seen, held)), seen[target].take(tested)
     sources = [setting.source(samples) for samples in _taken(seen, train).values()]
     for (head, lr), learner in product(setting.heads, setting.learners):
         model = setting.network(head, sources[0], seed)
@@ -259,7 +259,7 @@ def _measured(
         keys = {"learner": learner, "head": head, "lr": lr}
         logits = (*zip(history.watched["own"], history.watched["test"], strict=True),)
         for epoch, (near, far) in enumerate(logits, start=1):
-            scores = _scores(near, own.labels, far, test.labels, pairs)
+            scores = scores_of(near, own.labels, far, test.labels, pairs)
             yield {"what": "epoch", **keys, "epoch": epoch, **scores}
         for row in _shift(*logits[-1], across):
             yield {**row, **keys}
@@ -271,9 +271,10 @@ def _taken(
     return {name: domains[name].take(positions) for name, positions in index.items()}
 
 
-def _scores(
+def scores_of(
     own: Tensor, labels: Tensor, other: Tensor, truth: Tensor, pairs: Mapping[str, Any]
 ) -> Row:
+    """Scores of a model on its own domains and on the one left out, and by pairs."""
     classes = [
         accuracy(other[truth == k], truth[truth == k])
         for k in range(1 + int(truth.max()))
@@ -310,7 +311,7 @@ def _paired(first: Samples, second: Samples, seed: int) -> dict[str, Any]:
     return {name: [index.numpy() for index in pair] for name, pair in found.items()}
 
 
-def _source_pairs(validation: dict[str, Samples], seed: int) -> dict[str, Any]:
+def source_pairs(validation: dict[str, Samples], seed: int) -> dict[str, Any]:
     """Positions in all validation samples: each domain is paired with the next one."""
     names = list(validation)
     sizes = [len(validation[name].labels) for name in names]
@@ -336,6 +337,7 @@ def _distance(samples: Samples, pair: Any) -> float:
     return float((one - two).norm(dim=1).mean())
 
 
-def _joined(parts: Mapping[str, Samples]) -> Samples:
+def joined(parts: Mapping[str, Samples]) -> Samples:
+    """All samples, one domain after the other."""
     columns = zip(*parts.values(), strict=True)
     return Samples(*(torch.cat(column) for column in columns))

@@ -15,9 +15,9 @@ from robustbook.studies.domains.photographs import SETTINGS as ALL
 from robustbook.studies.domains.photographs import (
     Samples,
     WorldSetting,
-    _joined,
-    _scores,
-    _source_pairs,
+    joined,
+    scores_of,
+    source_pairs,
     world_domains,
 )
 from robustbook.training import LISA, train_domains
@@ -74,17 +74,17 @@ def _measured(
         for name, order in orders.items()
         if name != target
     }
-    every = _joined(train).features
+    every = joined(train).features
     mean, std = every.mean(0), every.std(0) + 1e-3
 
     def scaled(samples: Samples) -> Samples:
         return Samples((samples.features - mean) / std, samples.labels)
 
     held = {name: scaled(domains[name].take(orders[name][:first])) for name in train}
-    own = _joined(held)
+    own = joined(held)
     test = scaled(domains[target].take(orders[target][: setting.tested]))
     sources = [setting.source(scaled(samples)) for samples in train.values()]
-    pairs = {"label": _source_pairs(held, seed)["label"]}
+    pairs = {"label": source_pairs(held, seed)["label"]}
     for (head, lr), across in product(setting.heads, ACROSS):
         model = setting.network(head, sources[0], seed)
         history = train_domains(
@@ -97,6 +97,6 @@ def _measured(
         )  # fmt: skip
         logits = zip(history.watched["own"], history.watched["test"], strict=True)
         for epoch, (near, far) in enumerate(logits, start=1):
-            scores = _scores(near, own.labels, far, test.labels, pairs)
+            scores = scores_of(near, own.labels, far, test.labels, pairs)
             keys = {"head": head, "lr": lr, "across": across, "epoch": epoch}
             yield {**keys, **scores}
