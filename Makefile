@@ -19,10 +19,13 @@ PORT    ?= 8000
 
 .DEFAULT_GOAL := help
 .PHONY: help env doctor book site pdf named full rerun publish timings serve \
-  lab slides test ranges check lint ruff types floors clean-runtime bench fuzz clean
+  lab slides test ranges processors check lint ruff types floors clean-runtime fuzz clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Python compiles torch again in each process that may not keep what it compiled.
+unexport PYTHONDONTWRITEBYTECODE
 
 # --- environment --------------------------------------------------------------
 
@@ -47,7 +50,8 @@ export CHECK_PYTHON
 # once. Elsewhere than on Linux, the usual index has CPU builds.
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 TORCH_FROM := $(if $(filter cpu-Linux,$(TORCH)-$(shell uname -s)),--retries 0 --extra-index-url $(CPU_INDEX))
-# What is imported is compiled then; the rest, two thirds, never.
+# What is imported is compiled then; the rest, two thirds, never. Pip 25.1 is the first
+# that knows groups.
 PIP_INSTALL := $(BIN)/python -m pip --disable-pip-version-check -qq install --no-compile
 TORCH_PINS := $(shell grep -E '^torch(vision)?==' constraints.txt)
 
@@ -56,8 +60,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	rm -f $(VENV)/.installed-*
 	@echo "Installing what the book runs on; this takes a minute or two."
+	$(PIP_INSTALL) 'pip>=25.1'
 	$(PIP_INSTALL) $(TORCH_FROM) $(TORCH_PINS)
-	$(PIP_INSTALL) --constraint constraints.txt --editable '.[book,lab,test]'
+	$(PIP_INSTALL) --constraint constraints.txt --editable . --group dev
 	@touch $@
 
 doctor: ## Say what this machine lacks, before or after `make env`
@@ -116,8 +121,14 @@ test: ## Run all checks and tests
 	@$(call phase,-j $(JOBS) check lint,check and lint)
 	@$(BIN)/python -m pytest --numprocesses $(JOBS) -m "not ranges"
 
-ranges: env ## Run chapters at other ends of their ranges, and slow checks of networks
-	$(BIN)/python -m pytest --numprocesses $(JOBS) -m ranges tests/press tests/training tests/models
+ranges: env ## Run chapters at other ends of their ranges, and slow checks
+	$(BIN)/python -m pytest --numprocesses $(JOBS) -m ranges tests/press tests/training \
+	  tests/models tests/site tests/studies
+
+# Vector instructions decide how sums are rounded: here by no more than SSE.
+processors: env ## Run the tests of what is trained as on an old processor
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(BIN)/python -m pytest \
+	  --numprocesses $(JOBS) -m processor tests/training tests/studies
 
 check: env
 	$(RUN) check
@@ -138,9 +149,6 @@ floors: env
 clean-runtime: env ## Execute all notebooks as in a fresh Colab
 	ROBUSTBOOK_CLEAN_RUNTIME=$${ROBUSTBOOK_CLEAN_RUNTIME:-all} \
 	  $(BIN)/python -m pytest tests/press/test_clean_runtime.py
-
-bench: env ## Time the measure against what it replaces
-	$(BIN)/python -m pytest tests/benchmarks --benchmark-enable -s
 
 fuzz: env ## Certify 100 000 hostile problems; resumes, takes an hour
 	$(BIN)/python tests/agreement/fuzz.py --jobs $(JOBS) --rows build/fuzz.csv \

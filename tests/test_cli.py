@@ -17,7 +17,11 @@ from typer.testing import CliRunner
 
 from robustbook import __version__
 from robustbook._comparison import paired_rates
-from robustbook.agreement import compare_agreement, posterior_agreement
+from robustbook.agreement import (
+    compare_agreement,
+    paired_accuracy,
+    posterior_agreement,
+)
 from robustbook.cli import app
 
 
@@ -104,6 +108,9 @@ def test_probabilities_are_remarked(score, tmp_path):
     assert result.exit_code == 0
     (line,) = result.stderr.splitlines()
     assert line.startswith("robustbook: likely.npy: rows are not negative")
+    assert "logits or log-probabilities" in line
+    np.save(tmp_path / "hard.npy", np.eye(3)[likely.argmax(1)])
+    assert score("hard.npy", "logarithms.npy").stderr == ""
 
 
 def test_what_is_infinite_or_undefined_is_strict_json(score, files):
@@ -186,6 +193,24 @@ def test_a_key_names_one_of_several_arrays_of_an_npz_file(score, files, arrays):
     )
     for other in ("two.npz", "shifted.npy"):
         assert score("two.npz", other, "--key", "b").exit_code == 0
+
+
+def test_many_names_of_an_npz_file_are_counted(score, files):
+    np.savez(files / "many.npz", **{f"a{i}": np.zeros(1) for i in range(5000)})
+    line = failure(score("many.npz", "shifted.npy"))
+    assert line.endswith("'a8', 'a9' and 4990 more; name one with --key")
+
+
+def test_a_long_header_is_refused_before_it_is_read(score, files):
+    with (
+        zipfile.ZipFile(files / "long.npz", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("logits.npy", "w", force_zip64=True) as file,
+    ):
+        file.write(b"\x93NUMPY\x02\x00" + (2**30).to_bytes(4, "little"))
+        file.write(b" " * 2**20)
+    line = failure(score("long.npz", "shifted.npy"))
+    assert "long.npz: expected a header of at most 10000 bytes, got one of 1073" in line
+    assert "pickle" not in line
 
 
 def test_a_bomb_is_refused_before_it_unpacks(score, files, monkeypatch):
@@ -514,3 +539,53 @@ def test_data_commands(name, source):
     assert f"{name} needs no file: {source}" in embedded.stderr
     unknown = CliRunner().invoke(app, ["data", "fetch", "no-such-set"])
     assert "no-such-set" in failure(unknown)
+
+
+@pytest.fixture
+def calibrated(files):
+    """Files of a labelled source beside the pairs."""
+    rng = np.random.default_rng(1)
+    source = 3 * rng.normal(size=(150, 4))
+    labels = (source + 2 * rng.normal(size=source.shape)).argmax(1)
+    np.save(files / "source.npy", source)
+    np.save(files / "known.npy", labels)
+    return source, labels
+
+
+def test_calibrated_on_a_source_it_estimates_the_accuracy(score, arrays, calibrated):
+    words = "clean.npy", "shifted.npy", "--calibrate", "source.npy", "known.npy"
+    expected = paired_accuracy(
+        arrays["clean"], arrays["shifted"], calibrated_on=calibrated
+    )
+    low, high = expected.interval
+    line = f"accuracy, estimated +{expected.value:.4f}, {low:.4f} to {high:.4f} at 95%"
+    shown = score(*words)
+    assert re.search(line, shown.stdout), shown.output
+    numbers = strict_json(score(*words, "--json").stdout)["paired_accuracy"]
+    assert numbers["value"] == expected.value
+    assert numbers["interval"] == [low, high]
+    assert numbers["calibration"]["beta"] == expected.calibration.beta
+
+
+def test_probabilities_are_scored_as_their_logarithms(score, files, calibrated):
+    for name in ("clean", "shifted", "source"):
+        logits = torch.from_numpy(np.load(files / f"{name}.npy"))
+        np.save(files / f"p_{name}.npy", logits.softmax(1).numpy())
+    words = "--calibrate", "source.npy", "known.npy", "--json"
+    logits = strict_json(score("clean.npy", "shifted.npy", *words).stdout)
+    words = "--calibrate", "p_source.npy", "known.npy", "--json", "--probabilities"
+    given = strict_json(score("p_clean.npy", "p_shifted.npy", *words).stdout)
+    assert given["pa"] == pytest.approx(logits["pa"], abs=1e-8)
+    assert given["paired_accuracy"]["value"] == pytest.approx(
+        logits["paired_accuracy"]["value"], abs=1e-8
+    )
+    message = failure(score("clean.npy", "shifted.npy", "--probabilities"))
+    assert re.search(r"clean\.npy: expected probabilities, got -", message)
+
+
+def test_a_bad_calibration_set_is_named(score, files, calibrated):
+    np.save(files / "other.npy", calibrated[1] + 1)
+    words = "clean.npy", "shifted.npy", "--calibrate", "source.npy"
+    message = failure(score(*words, "other.npy"))
+    assert message.endswith("other.npy: expected labels from 0 to 3, got 4")
+    assert "none.npy: no such file" in failure(score(*words, "none.npy"))

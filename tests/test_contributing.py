@@ -15,6 +15,9 @@ from press.stamps import staleness
 from robustbook._store.provenance import Code
 from robustbook.studies.results import stale_results
 
+from .press.conftest import complete
+from .press.small_book import press, small_book
+
 ROOT = Path(__file__).parents[1]
 _BLOCK = re.compile(
     r"^(?P<fence>`{3,})\{code-block\} (?P<kind>\w+)\n"
@@ -121,15 +124,23 @@ def test_nothing_else_becomes_stale(copy):
 
 
 @pytest.mark.slow
-def test_the_chapter_runs_and_passes_the_checks(copy):
-    run(
-        copy, "press", "run", "99", "--profile", "quick",
-        "--device", "cpu", "--output", str(copy / "99.ipynb"),
-    )  # fmt: skip
-    assert "Holds in this run.** The answer stays on" in (copy / "99.ipynb").read_text()
-    problems = run(copy, "press", "check", status=1).splitlines()
-    new = [line for line in problems if "99_top_two" in line]
-    assert [line.rpartition(": ")[2] for line in new] == [
-        "missing; make book",
-        "it was never executed; make book",
-    ], "it is not published here"
+def test_the_chapter_is_published_and_built_without_a_fault(copy, tmp_path):
+    """In a book with it, the page of the measure, and what it refers to."""
+    faults = set(run(copy, "press", "check", status=1).splitlines())
+    known = set(press(ROOT, "check", status=None).splitlines())
+    assert faults - known == {
+        "notebooks/99_top_two.ipynb: missing; make book",
+        "book/chapters/99_top_two.ipynb: stale: it was never executed; make book",
+    }
+    chapter = (copy / "notebooks" / "99_top_two.md").read_text()
+    first = complete().replace("ch-accuracy", "ch-first")
+    pages = {"book/api/top_k.md": (copy / "book" / "api" / "top_k.md").read_text()}
+    small_book(tmp_path, {"02_first": first, "99_top_two": chapter}, pages)
+    (tmp_path / "src").symlink_to(copy / "src")
+    press(tmp_path, "publish")
+    press(tmp_path, "site")
+    html = tmp_path / "_build" / "html" / "book"
+    page = (html / "chapters" / "99_top_two.html").read_text()
+    assert "<strong>Holds in this run.</strong> The answer stays on" in page
+    assert "top_k_agreement" in (html / "api" / "top_k.html").read_text()
+    assert press(tmp_path, "check") == "2 chapters: all in step, nothing stale\n"

@@ -139,6 +139,11 @@ def test_kl_has_a_direction_and_stays_exact_where_posteriors_underflow():
     assert kl_divergence([[1e100, 0.0]], [[0.0, 1e100]]) == pytest.approx(1e100)
 
 
+def test_jensen_shannon_is_at_most_log_two_though_rounded():
+    pair = 40 * torch.randn(2, 200, 4, generator=torch.manual_seed(0)).double()
+    assert jensen_shannon(*pair, reduction="none").max() == math.log(2)
+
+
 def test_infinite_beta_compares_predictions():
     clean, shifted = cloud(50, 4, 1), cloud(50, 4, 2)
     tv = total_variation(clean, shifted, beta=math.inf)

@@ -32,33 +32,29 @@ def lines_of(name):
     return [line for line in lines if line and not line.startswith("#")]
 
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT, GROUPS = PYPROJECT["project"], PYPROJECT["dependency-groups"]
 EXTRAS = PROJECT["optional-dependencies"]
 CONSTRAINTS = parse(lines_of("constraints.txt"))
 CONDA = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
-
-
-def test_a_plain_installation_brings_four_beside_the_arithmetic():
-    arithmetic = {"numpy", "scipy", "torch"}
-    assert set(parse(PROJECT["dependencies"])) - arithmetic == {
-        *("safetensors", "scikit-learn", "tqdm", "typer")
-    }
+TESTS = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_text("utf-8"))
 
 
 def test_what_the_book_needs_is_pinned_and_what_a_user_has_is_not():
-    versions = parse([*PROJECT["dependencies"], *EXTRAS["chapters"], *EXTRAS["book"]])
+    versions = parse([*PROJECT["dependencies"], *EXTRAS["chapters"], *GROUPS["book"]])
     for name, specifier in versions.items():
         if re.search("sphinx|docutils|jupyter-?book|jupytext|myst|numpydoc", name):
             assert [s.operator for s in specifier] == ["=="], name
     # A pin would bring another torch to a runtime that has one.
     for name in ("torch", "torchvision"):
         assert [s.operator for s in versions[name]] == [">="], name
-    assert CONSTRAINTS["torch"] == SpecifierSet("==2.13.0")
-    assert CONSTRAINTS["sphinx"] == SpecifierSet("==7.4.7")
 
 
 def test_constraints_satisfy_every_requirement():
-    required = parse(sum(EXTRAS.values(), start=[*PROJECT["dependencies"]]))
+    listed = [PROJECT["dependencies"], *EXTRAS.values(), *GROUPS.values()]
+    required = parse(
+        line for lines in listed for line in lines if isinstance(line, str)
+    )
     # The environment has its own setuptools, and `pip freeze` leaves it out.
     for name in set(required) - {"robustbook", "setuptools"}:
         (pin,) = CONSTRAINTS[name]
@@ -67,23 +63,28 @@ def test_constraints_satisfy_every_requirement():
         assert "+" not in pin.version, "not a public version"
 
 
-def test_make_conda_and_binder_install_the_package_with_the_constraints():
-    python, _, pip = CONDA["dependencies"]
-    assert Requirement(python).specifier == SpecifierSet(PROJECT["requires-python"])
-    assert CONDA["name"] == PROJECT["name"]
-    listed = pip["pip"]
-    binder = lines_of(".binder/requirements.txt")
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    for lines, wanted in ((listed, "book,lab,test"), (binder, "chapters")):
+def test_every_development_group_is_installed():
+    included = {group["include-group"] for group in GROUPS["dev"]}
+    assert included == set(GROUPS) - {"dev"}
+    install = "--constraint constraints.txt --editable . --group dev\n"
+    assert install in (ROOT / "Makefile").read_text("utf-8")
+
+
+def test_conda_and_binder_install_what_chapters_import_with_the_constraints():
+    *_, pip = CONDA["dependencies"]
+    for lines in (pip["pip"], lines_of(".binder/requirements.txt")):
         assert any(re.fullmatch(r"--constraint \S*constraints.txt", x) for x in lines)
-        (line,) = (line for line in lines if line.startswith("--editable"))
-        assert line == f"--editable .[{wanted}]"
-        assert set(wanted.split(",")) <= set(EXTRAS)
-    assert "--constraint constraints.txt --editable '.[book,lab,test]'" in makefile
-    # Whatever else is in that folder would take part in the building.
-    assert {path.name for path in (ROOT / ".binder").iterdir()} == {
-        *("requirements.txt", "runtime.txt")
-    }
-    language, _, version = (ROOT / ".binder/runtime.txt").read_text().partition("-")
-    assert language == "python"
-    assert SpecifierSet(PROJECT["requires-python"]).contains(version.strip())
+        assert "--editable .[chapters]" in lines
+
+
+def test_the_pythons_that_ci_tests_are_those_that_are_promised():
+    tested = TESTS["jobs"]["test"]["strategy"]["matrix"]["python"]
+    language = "Programming Language :: Python :: 3."
+    classifiers = [c for c in PROJECT["classifiers"] if c.startswith(language)]
+    assert [c.split(" :: ")[-1] for c in classifiers] == tested
+    promised = SpecifierSet(PROJECT["requires-python"])
+    assert tested == list(promised.filter([f"3.{minor}" for minor in range(8, 14)]))
+    conda = Requirement(CONDA["dependencies"][0]).specifier
+    assert tested == list(conda.filter([f"3.{minor}" for minor in range(8, 20)]))
+    binder = (ROOT / ".binder/runtime.txt").read_text().strip()
+    assert binder in [f"python-{version}" for version in tested]

@@ -1,8 +1,8 @@
-"""What linters do not say of private names and of messages.
+"""What linters do not say of private names.
 
 ``robustbook.attacks._engine`` may be imported in ``robustbook.attacks`` and below, and
 ``robustbook._store`` in all of robustbook. Who may import whom otherwise is in
-pyproject.toml, and `make lint` checks it. Messages are one sentence.
+pyproject.toml, and `make lint` checks it.
 """
 
 import ast
@@ -71,35 +71,3 @@ def test_no_chapter_imports_a_private_name():
 )
 def test_a_reach_into_another_package_is_seen(line, names):
     assert len(reached(ast.parse(line), "robustbook.margins")) == names
-
-
-# --- messages of errors and warnings -------------------------------------------------
-
-
-def last_words(tree):
-    """Line and end of the message of every error that is made and every warning."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not node.args:
-            continue
-        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        if name.endswith("Error") or name == "warn":
-            message = node.args[0]
-            if isinstance(message, ast.JoinedStr) and message.values:
-                message = message.values[-1]
-            if isinstance(message, ast.Constant) and isinstance(message.value, str):
-                yield node.lineno, message.value
-
-
-def test_no_message_ends_with_a_full_stop():
-    ending = [
-        f"{path.relative_to(ROOT)}:{line}"
-        for path in SOURCES
-        for line, words in last_words(ast.parse(path.read_text("utf-8")))
-        if words.endswith(".") and not words.endswith("..")
-    ]
-    assert ending == []
-
-
-def test_a_full_stop_is_seen():
-    tree = ast.parse('raise ValueError(f"x: expected {1}, got 2.")')
-    assert list(last_words(tree)) == [(1, ", got 2.")]

@@ -44,3 +44,22 @@ def test_a_measure_is_light(loaded, measure):
         assert rooms - {"robustbook._checks", "robustbook._docs"} == {
             f"robustbook.{measure}"
         }
+
+
+def test_modules_are_attributes_of_the_package_and_load_when_used():
+    script = """
+import sys, robustbook
+assert {"agreement", "margins", "scores"} <= set(dir(robustbook))
+assert not any(name.startswith("_engine") for name in dir(robustbook))
+assert "torch" not in sys.modules
+print(robustbook.agreement.posterior_agreement.__name__)
+try:
+    robustbook.agrement
+except AttributeError as error:
+    print(error)
+"""
+    printed = subprocess.check_output([sys.executable, "-c", script], text=True)
+    assert printed.splitlines() == [
+        "posterior_agreement",
+        "module 'robustbook' has no attribute 'agrement'",
+    ]

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -123,8 +124,8 @@ def test_directory_may_be_text(copied):
     assert load_model("digits-linear", directory=str(copied)) is not None
 
 
-def test_installed_package_carries_its_data(monkeypatch, tmp_path):
-    """Outside a checkout the folder beside the modules is used, or its lack told."""
+def test_where_an_installed_package_looks_for_data(monkeypatch, tmp_path):
+    """Outside a checkout: in robustbook-data, in the wheel, or an error."""
     package = tmp_path / "site" / "robustbook"
     package.mkdir(parents=True)
     module = package / "_store" / "files.py"
@@ -133,6 +134,9 @@ def test_installed_package_carries_its_data(monkeypatch, tmp_path):
         data_directory()
     (package / "_data" / "checkpoints").mkdir(parents=True)
     assert data_directory() == package / "_data"
+    (tmp_path / "site" / "robustbook_data" / "checkpoints").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    assert data_directory() == tmp_path / "site" / "robustbook_data"
 
 
 def test_saving_twice_gives_the_same_bytes(tmp_path):
@@ -188,6 +192,23 @@ def test_bad_arguments_are_named(call, message):
         call()
 
 
+@pytest.mark.parametrize(
+    ("returned", "remedy"),
+    [
+        (lambda x: SimpleNamespace(logits=x), r"output: output\.logits\)"),
+        (lambda x: {"logits": x}, r"output: output\['logits'\]\)"),
+        (lambda x: (x, None), r"output: output\[0\]\)"),
+        (lambda x: x.numpy(), "numpy.save the logits"),
+        (lambda _: 3, r"return logits of shape \(N, K\)"),
+    ],
+)
+def test_logits_of_says_what_makes_logits_of_another_output(returned, remedy):
+    model = nn.Flatten()
+    model.register_forward_hook(lambda module, images, output: returned(output))
+    with pytest.raises(TypeError, match=f"model: expected a tensor.*{remedy}"):
+        logits_of(model, ONE)
+
+
 def test_logits_of_batches_and_keeps_the_mode_of_each_module():
     layers = nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(0.5), nn.Linear(64, 10)
     model = nn.Sequential(*layers).train()
@@ -203,9 +224,25 @@ def test_resolve_device():
     assert models.resolve_device("cpu").type == "cpu"
     expected = "cuda" if torch.cuda.is_available() else "cpu"
     assert models.resolve_device("auto").type == expected
-    if expected == "cpu":
-        with pytest.raises(ValueError, match="torch finds no CUDA device"):
-            models.resolve_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "message"),
+    [
+        ("cuda", 0, "the CUDA devices of this machine are: none; pass"),
+        ("cuda:9", 2, "the CUDA devices of this machine are: cuda:0, cuda:1; pass"),
+        ("mps", 0, "got 'mps'; the measures need float64"),
+        ("meta", 0, "got 'meta'; the measures need float64"),
+    ],
+)
+def test_a_device_that_cannot_work_is_refused_in_one_line(
+    monkeypatch, device, gpus, message
+):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    with pytest.raises(ValueError, match=message) as error:
+        models.resolve_device(device)
+    assert "\n" not in str(error.value)
 
 
 def test_data_card_lists_every_checkpoint():

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 
-from robustbook.notebook import claim, record, say, show_table
+from robustbook.notebook import check_ranges, claim, record, say, show_table
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,63 @@ def test_what_is_no_single_truth_value_is_refused(holds):
         claim("So.", holds)
 
 
+@pytest.mark.parametrize(
+    ("possible", "mark"),
+    [(True, "○ **Undecided"), (np.array([1.0]) < 0, "✗ **Does not hold")],
+)
+def test_what_a_run_cannot_decide_is_no_false_claim(possible, mark, capsys):
+    claim("So.", False, possible)
+    claim("So.", True, possible)
+    undecided, holds = capsys.readouterr().out.splitlines()
+    assert undecided.startswith(mark)
+    assert holds.startswith("✓")
+
+
+CELL = """profile = "quick"
+seed = 0
+wrong = 0.2  # 0 to 0.4: share of labels
+kind = "a"  # one of "a", "b": of noise
+folder = ""  # any folder: of data
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"profile": "fast"}, 'profile: expected "quick" or "full", got \'fast\''),
+        ({"seed": -1}, "seed: expected a whole number from 0, got -1"),
+        ({"seed": 0.5}, "seed: expected a whole number"),
+        ({"wrong": 2}, "wrong: expected 0 to 0.4, got 2"),
+        ({"wrong": -0.1}, "wrong: expected 0 to 0.4"),
+        ({"wrong": math.nan}, "wrong: expected 0 to 0.4"),
+        ({"wrong": "0.1"}, "wrong: expected 0 to 0.4"),
+        ({"kind": "c"}, 'kind: expected one of "a", "b", got \'c\''),
+        ({"cuont": 100}, "cuont: expected a parameter of this chapter: .* wrong, kind"),
+        ({"wrong": 0.4, "kind": "b", "folder": "x", "seed": 3}, None),
+        ({"wrong": 0}, None),
+    ],
+)
+def test_parameters_are_those_of_the_chapter_and_in_range(given, said):
+    injected = "\n".join(["# Parameters", *(f"{n} = {v!r}" for n, v in given.items())])
+    cells = ["", 'x = 5  # 0 to 1: not here\nprofile = "full"', CELL, injected]
+    namespace = {"In": cells}
+    exec("\n".join(cells), {"nan": math.nan}, namespace)
+    if said is None:
+        check_ranges(namespace)
+        return
+    with pytest.raises(ValueError, match=said):
+        check_ranges(namespace)
+
+
 def test_a_table_has_its_digits_signs_and_gaps(capsys):
     frame = pd.DataFrame(
-        {"σ": [0.1, -0.01], "n": [3, 4], "who": ["a|b", None], "a|b": [np.nan, -1.0]}
+        {"σ": [np.inf, -0.01], "n": [3, 4], "who": ["a|b", None], "a|b": [np.nan, -1.0]}
     ).set_index("who")
     show_table(frame, digits=1)
     assert capsys.readouterr().out.splitlines() == [
         r"| who | σ | n | a\|b |",
         "| --- | --: | --: | --: |",
-        r"| a\|b | 0.1 | 3 |  |",
+        r"| a\|b | ∞ | 3 |  |",
         "|  | 0.0 | 4 | −1.0 |",
     ]
 

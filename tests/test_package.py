@@ -17,17 +17,18 @@ import zipfile
 from collections.abc import Callable
 from importlib.metadata import Distribution
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
 from .closure import link, needed
 
-hatchling = pytest.importorskip("hatchling.build", reason="needs the extra [test]")
+hatchling = pytest.importorskip("hatchling.build", reason="needs the group test")
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
-CARRIED = ("checkpoints", "reported", "results")
+DATA = ("README.md", "checkpoints", "reported", "results")
 SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -60,11 +61,20 @@ MISSING = {
 }
 
 
+def built(project, folder):
+    """Return the wheel of a folder with a pyproject.toml."""
+    with contextlib.chdir(project):
+        return folder / hatchling.build_wheel(str(folder))
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    with contextlib.chdir(ROOT):
-        return folder / hatchling.build_wheel(str(folder))
+    return built(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def data_wheel(tmp_path_factory):
+    return built(ROOT / "data", tmp_path_factory.mktemp("data_wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +122,7 @@ def plain(folder):
 
 
 @pytest.fixture(scope="module")
-def answers(plain):
+def answers(plain, data_wheel):
     """Status, output and errors of all that is asked of a plain installation."""
     (readme,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     lines = (
@@ -138,8 +148,24 @@ def answers(plain):
         "logits = robustbook.models.logits_of(model, test.images)\n"
         "print(robustbook.scores.accuracy(logits, test.labels) > 0.95)\n"
     )
+    data = (
+        "import sys\n"
+        "from robustbook.models import load_model\n"
+        "from robustbook.studies import read_results\n"
+        "def report(action, name):\n"
+        "    try:\n"
+        "        print(type(action(name)).__name__)\n"
+        "    except RuntimeError as error:\n"
+        "        print(error)\n"
+        "report(load_model, 'mnist-cnn'), report(read_results, 'agreement_speed')\n"
+        f"sys.path.append({str(data_wheel)!r} + '-unpacked')\n"
+        "report(load_model, 'mnist-cnn'), report(read_results, 'agreement_speed')\n"
+    )
+    with zipfile.ZipFile(data_wheel) as archive:
+        archive.extractall(f"{data_wheel}-unpacked")
     # The lines first: they see what is loaded.
     asked = [("lines", lines, []), ("missing", missing, []), ("images", images, [])]
+    asked += [("data", data, [])]
     asked += [(name, "", offered(name)) for name in ("score", "compare")]
     asked += [("report", "", report_on_digits())]
     done = plain("python", "-W", "error", "-c", ASK, said=json.dumps(asked))
@@ -154,20 +180,53 @@ def offered(command):
     return line.partition("#")[0].split()
 
 
-def test_the_wheel_carries_the_package_and_its_data_and_nothing_else(wheel):
-    names = set(zipfile.ZipFile(wheel).namelist())
-    carried = {name for name in names if ".dist-info/" not in name}
-    listing = ["git", "ls-files", "-zco", "--exclude-standard", "src/robustbook"]
-    listing += [f"data/{folder}" for folder in CARRIED]
+def committed(*paths):
+    """Return the files below some paths that are committed, or that could be."""
+    listing = ["git", "ls-files", "-zco", "--exclude-standard", *paths]
     done = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True)
-    expected = {
-        re.sub("^src/", "", re.sub("^data/", "robustbook/_data/", name))
-        for name in done.stdout.split("\0")
-        if (ROOT / name).is_file()
+    return {name for name in done.stdout.split("\0") if (ROOT / name).is_file()}
+
+
+def carried(wheel):
+    """Return what a wheel installs, its own description left out."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    return {name for name in names if ".dist-info/" not in name}
+
+
+def test_the_wheel_carries_the_package_and_what_its_interface_reads(wheel):
+    names = committed("src/robustbook", *(f"data/{part}" for part in DATA[:3]))
+    assert carried(wheel) == {
+        name.replace("src/", "").replace("data/", "robustbook/_data/", 1)
+        for name in names
+        if not name.endswith(".safetensors") or "/digits-" in name
     }
-    assert carried == expected
-    assert "robustbook/py.typed" in carried
-    assert not [name for name in names if "/." in name]
+    assert "robustbook/py.typed" in carried(wheel)
+    assert sum(one.file_size for one in zipfile.ZipFile(wheel).infolist()) < 5e6
+
+
+def test_the_data_package_carries_all_data_and_its_licence(data_wheel):
+    names = committed(*(f"data/{part}" for part in DATA))
+    assert carried(data_wheel) == {
+        "robustbook_data/LICENSE",
+        *(name.replace("data/", "robustbook_data/", 1) for name in names),
+    }
+
+
+def test_what_needs_the_data_package_says_so_in_one_line_and_uses_it(answers):
+    status, out, _ = answers["data"]
+    *missing, network, results = out.splitlines()
+    assert (status, network, results) == (0, "Sequential", "Results")
+    assert len(missing) == 2
+    assert all("pip install ./data" in line for line in missing)
+
+
+def test_readme_on_a_package_index_has_no_relative_links(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (n for n in archive.namelist() if n.endswith("/METADATA"))
+        text = archive.read(metadata).decode()
+    links = re.findall(r'\]\(([^)]+)\)|(?:src|srcset|href)="([^"]+)"', text)
+    assert len(links) > 6
+    assert {urlsplit(link or other).scheme for link, other in links} == {"https"}
 
 
 def test_readme_names_the_installations_that_are_tried_here():

@@ -67,6 +67,17 @@ def test_every_notebook_installs_this_version():
         assert not any("%pip" in cell.source for cell in rest), path.name
 
 
+def test_pages_are_deployed_after_the_tests_and_a_deployment_is_not_cut_off():
+    folder = ROOT / ".github" / "workflows"
+    pages = yaml.safe_load((folder / "pages.yml").read_text("utf-8"))
+    tests = yaml.safe_load((folder / "test.yml").read_text("utf-8"))
+    triggers = pages[True]  # YAML takes "on" for a truth
+    assert triggers.keys() == {"workflow_run"}
+    assert triggers["workflow_run"]["workflows"] == [tests["name"]]
+    assert "conclusion == 'success'" in pages["jobs"]["build"]["if"]
+    assert pages["concurrency"]["cancel-in-progress"] is False
+
+
 def test_one_address():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     source, site = project["urls"]["Source"], project["urls"]["Book"]

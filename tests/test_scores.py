@@ -73,6 +73,10 @@ def test_concordance_is_one_for_one_ranking_and_small_for_opposite_ones():
     rising = torch.tensor([1.0, 2.0, 5.0, 9.0])
     assert rank_concordance(torch.stack([rising, rising.exp(), rising * 3])) == 1.0
     assert rank_concordance(torch.stack([rising, -rising])) == pytest.approx(0.0)
+    # Where ties round it up to more than 1.
+    for conditions in range(2, 9):
+        tied = rank_concordance(torch.tensor([[1.0, 1.0, 1.0, 2.0]] * conditions))
+        assert 1 - 1e-12 < tied <= 1
 
 
 def test_concordance_is_kendalls_formula():

@@ -17,7 +17,7 @@
     const way = getComputedStyle(element).overflowX;
     return (
       (way === "auto" || way === "scroll") &&
-      element.scrollWidth > element.clientWidth + 1
+      element.scrollWidth > element.clientWidth
     );
   }
 

@@ -15,7 +15,7 @@ from press.layout import BookError, Chapter, list_chapters
 from press.pairs import pair_faults
 from press.publish import PUBLISHED
 from press.source import Source, cell_tags, read_source
-from press.stamps import read_stamp, staleness
+from press.stamps import in_step, read_stamp, staleness
 from press.status import render_status, status_page
 
 MAX_COLUMNS = 78
@@ -161,6 +161,8 @@ def _check_published(source: Source) -> Iterator[Problem]:
     place = chapter.show(chapter.published)
     if reasons := staleness(chapter):
         yield Problem(place, f"stale: {' and '.join(reasons)}", "make book")
+    elif not in_step(chapter):
+        yield Problem(place, "its text is not the present one", "make book")
     stamp = read_stamp(chapter)
     if stamp is None:
         return

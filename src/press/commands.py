@@ -1,6 +1,6 @@
 """``python -m press``: run, publish, time and check the chapters.
 
-What needs the extra ``book`` is imported when a command runs: ``--help`` does without.
+What needs the group ``book`` is imported when a command runs: ``--help`` does without.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import typer
 from typer.core import TyperGroup
 
 from press.layout import BookError, Chapter, book_root, find_chapter, list_chapters
-from press.stamps import staleness
 
 
 def _fail(message: str, *, status: int) -> NoReturn:
@@ -58,10 +57,10 @@ Chapters = Annotated[
 ProfileOption = Annotated[
     Profile, typer.Option(help="quick computes all; full loads what is expensive.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 
 
-_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?|mps")
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 def _chosen(named: list[str] | None) -> list[Chapter]:
@@ -85,7 +84,7 @@ def _parse(given: list[str] | None, **common: Any) -> dict[str, Any]:
     device = str(values.get("device", "auto"))
     if not _DEVICE.fullmatch(device):
         raise BookError(
-            f"--device {device}: expected auto, cpu, cuda, cuda:N (a number) or mps"
+            f"--device {device}: expected auto, cpu, cuda or cuda:N (a number)"
         )
     return values
 
@@ -127,29 +126,26 @@ def slides(chapters: Chapters = None) -> None:
 def publish(
     chapters: Chapters = None,
     stale: Annotated[
-        bool, typer.Option("--stale", help="Only those whose inputs changed.")
+        bool, typer.Option("--stale", help="Only those whose outputs may have changed.")
     ] = False,
-    profile: ProfileOption = Profile.full,
-    device: Device = "cpu",
     jobs: Annotated[
         int | None, typer.Option(min=1, help="How many at a time; else the cores.")
     ] = None,
 ) -> None:
     """Execute chapters for the site, all or nothing each."""
+    from press.stamps import publish_new_words, staleness
+
     chosen = _chosen(chapters)
     if stale:
+        for chapter in filter(publish_new_words, chosen):
+            print(f"{chapter.name}: new text, the same outputs")
         chosen = [chapter for chapter in chosen if staleness(chapter)]
-    if not chosen:
-        print("no chapter is stale")
-        return
+        if not chosen:
+            print("no chapter has to be executed")
+            return
     from press.publish import publish as publish_chapters
 
-    failures = publish_chapters(
-        chosen,
-        parameters=_parse(None, profile=profile.value, device=device),
-        jobs=jobs,
-    )
-    if failures:
+    if failures := publish_chapters(chosen, jobs=jobs):
         _fail("\n\npress: ".join(map(str, failures)), status=1)
 
 

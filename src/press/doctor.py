@@ -52,6 +52,9 @@ def show_versions() -> dict[str, str]:
 
 
 def _check_packages(versions: dict[str, str]) -> Iterator[Finding]:
+    if platform.system() == "Windows":
+        why = "no make, and no .venv/bin, which all commands of README use"
+        yield "Windows", why, "wsl --install, then clone and make env in Ubuntu"
     python = sys.version_info[:2]
     mend = (
         ""

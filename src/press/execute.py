@@ -25,7 +25,15 @@ from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError, strip_color
 
 from press.layout import BookError
-from press.source import METADATA, Source, cell_tags, parameter_values
+from press.source import (
+    EXECUTED_WITH,
+    METADATA,
+    Source,
+    cell_tags,
+    code_cells,
+    parameter_values,
+    weave,
+)
 
 #: What starts a kernel.
 KERNEL = (sys.executable, "-m", "ipykernel_launcher")
@@ -210,29 +218,16 @@ def _normalize(source: Source, executed: NotebookNode) -> NotebookNode:
 
     The values that papermill injects go to the end of the parameters cell.
     """
-    cells: list[NotebookNode] = []
-    count = 0
-    for cell in executed.cells:
+    code: list[NotebookNode] = []
+    for cell in code_cells(executed):
         if _PAPERMILL_TAG in cell_tags(cell):
             given = cell.source.removeprefix("# Parameters\n")
-            cells[-1].source += f"\n\n# Executed with:\n{given.rstrip()}"
+            code[-1].source += EXECUTED_WITH + given.rstrip()
             continue
-        cell = nbformat.from_dict(cell)
-        cell.id = source.notebook.cells[len(cells)].id
-        cell.metadata = source.notebook.cells[len(cells)].metadata
-        if cell.cell_type == "code":
-            count += 1
-            cell.execution_count = count
-            cell.outputs = _merge(cell.outputs, count)
-        cells.append(cell)
-    return nbformat.from_dict(
-        {
-            "cells": cells,
-            "metadata": METADATA,
-            "nbformat": source.notebook.nbformat,
-            "nbformat_minor": source.notebook.nbformat_minor,
-        }
-    )
+        cell.execution_count = len(code) + 1
+        cell.outputs = _merge(cell.outputs, cell.execution_count)
+        code.append(cell)
+    return weave(source, code)
 
 
 def _merge(outputs: list[NotebookNode], count: int) -> list[NotebookNode]:

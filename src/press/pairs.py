@@ -8,6 +8,7 @@ stand for.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from press.layout import Chapter, list_chapters, package_version
 from press.source import Source, cell_tags, read_source, render, write_whole
-from press.stamps import STAMP, source_sum
+from press.stamps import STAMP
 
 #: Where the site offers what chapters are made from.
 DOWNLOADS: Final = "_sources"
@@ -42,7 +43,9 @@ except ImportError:
     installed = None
 needed = {modules}
 if installed != "{version}" or not all(map(find_spec, needed)):
-    %pip install -q "robustbook[chapters] @ {archive}\""""
+    %pip install -q "robustbook[chapters] @ {archive}" \
+"robustbook-data @ {archive}#subdirectory=data"\
+"""
 
 # What a chapter imports of the extra ``chapters``.
 MODULES: Final = ("foolbox", "pyautoattack", "seaborn")
@@ -151,7 +154,8 @@ def pair_faults(source: Source) -> Iterator[str]:
 
 
 def _stamp(source: Source) -> dict[str, str]:
-    return {"source_sha256": source_sum(source.chapter)}
+    content = source.chapter.source.read_bytes()
+    return {"source_sha256": hashlib.sha256(content).hexdigest()}
 
 
 def _code(notebook: NotebookNode) -> list[tuple[str, str]]:

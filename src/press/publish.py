@@ -6,7 +6,7 @@ import base64
 import io
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -16,19 +16,22 @@ from PIL import Image, ImageChops, ImageStat
 from tqdm import tqdm
 from tqdm.contrib.concurrent import thread_map
 
-from press.execute import Execution, execute
+from press.execute import execute
 from press.layout import BookError, Chapter
 from press.pairs import as_page
 from press.source import (
-    Source,
+    METADATA,
     check_writable,
+    code_cells,
+    code_of,
     is_false_claim,
     parameter_values,
     read_source,
     render,
+    weave,
     write_whole,
 )
-from press.stamps import STAMP, data_sums, input_hashes, package_versions
+from press.stamps import STAMP, code_sum, data_sums, package_versions
 from press.status import record_timing, write_status
 
 #: What the site shows: all of a chapter, on the processor that every reader has.
@@ -105,14 +108,27 @@ def publish(
 
 def _publish(chapter: Chapter, parameters: Mapping[str, Any]) -> float:
     """Execute and publish one chapter; return how long it ran."""
-    hashes, source = input_hashes(chapter), read_source(chapter)
+    code, source = code_sum(chapter), read_source(chapter)
     execution = execute(source, parameters=parameters)
-    if hashes != input_hashes(chapter) or _data_changed(chapter.root, execution):
+    # Its text may have changed.
+    now, data = read_source(chapter), data_sums(chapter.root, execution.reads)
+    if (
+        code_of(now.notebook) != code_of(source.notebook)
+        or code_sum(chapter) != code
+        or _changed_since(chapter.root, execution.started, data)
+    ):
         raise BookError(f"{chapter.name}: its inputs changed while it ran; again")
     if false := "\n".join(_false_claims(execution.notebook)):
         raise BookError(f"{chapter.name}: not published\n{false}")
     lighten_pictures(execution.notebook)
-    stamped = _stamp(source, execution, hashes, parameters)
+    stamp = {
+        "code_sha256": code,
+        "data": data,
+        "parameters": {**parameter_values(source.notebook), **parameters},
+        "versions": package_versions(),
+    }
+    cells = code_cells(execution.notebook)
+    stamped = weave(now, cells, {**METADATA, STAMP: stamp})
     write_whole(chapter.published, render(stamped))
     with _TIMINGS:
         record_timing(chapter, execution.seconds)
@@ -126,37 +142,9 @@ def _false_claims(notebook: NotebookNode) -> Iterator[str]:
                 yield f"{cell.id}: {output.data['text/plain']}"
 
 
-def _data_changed(root: Path, execution: Execution) -> bool:
-    return any(
-        Path(path).is_relative_to(root / "data")
-        and Path(path).stat().st_mtime > execution.started
-        for path, *_ in execution.reads
-    )
-
-
-def _stamp(
-    source: Source,
-    execution: Execution,
-    hashes: Mapping[str, str],
-    parameters: Mapping[str, Any],
-) -> NotebookNode:
-    values = {**parameter_values(source.notebook), **parameters}
-    execution.notebook.metadata[STAMP] = {
-        **hashes,
-        "data": data_sums(source.chapter.root, execution.reads),
-        "device": _device(values.get("device", "cpu")),
-        "parameters": values,
-        "versions": package_versions(),
-    }
-    return execution.notebook
-
-
-def _device(wanted: Any) -> str:
-    if wanted not in ("auto", "cuda"):
-        return str(wanted)
-    import torch
-
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+def _changed_since(root: Path, started: float, names: Iterable[str]) -> bool:
+    files = [root / name.partition("#/")[0] for name in names]
+    return any(file.stat().st_mtime > started for file in files if file.exists())
 
 
 def lighten(content: bytes) -> bytes:

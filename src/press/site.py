@@ -11,6 +11,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
+from modulefinder import ModuleFinder
 from pathlib import Path
 
 from press.layout import BookError
@@ -22,33 +24,46 @@ BUILD = (
 )
 
 _STAMP = "build-stamp.json"
-# Sphinx reads again only pages whose text changed: after a change to one of these, the
-# others would keep their old links and looks.
+# Sphinx reads again only pages whose text changed. After a change to one of these, or
+# to the extensions and what they import, others would keep their old links and looks.
 _EVERY_PAGE = (
     "_config.yml",
     "_toc.yml",
     "book/_static/**/*",
-    "src/press/ext/*",
-    "src/press/pairs.py",
+    "constraints.txt",
+    "src/robustbook/__init__.py",
 )
 _SOURCES = (
-    *_EVERY_PAGE,
     "CITATION.cff",
     "book/**/*",
-    "constraints.txt",
     "data/README.md",
     "data/claims.toml",
     "notebooks/*.md",
-    "src/**/*.py",
+    "src/robustbook/**/*.py",
 )
 
 
-def _hash(root: Path, patterns: tuple[str, ...]) -> str:
+def _glob(root: Path, patterns: Iterable[str]) -> set[Path]:
+    return {path for pattern in patterns for path in root.glob(pattern)}
+
+
+def _extensions() -> set[Path]:
+    """The running extensions of Sphinx, and what they import of the press."""
+    press = Path(__file__).parent
+    files = _glob(press, ["ext/*"])
+    finder = ModuleFinder([str(press.parent)])
+    for path in files:
+        if path.suffix == ".py":
+            finder.load_file(str(path))
+    modules = (vars(module)["__file__"] for module in finder.modules.values())
+    return files | {Path(name) for name in modules if name}
+
+
+def _hash(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for path in sorted({path for pattern in patterns for path in root.glob(pattern)}):
+    for path in sorted(files):
         if path.is_file() and "__pycache__" not in path.parts:
-            name = path.relative_to(root).as_posix()
-            digest.update(f"{name}\0{path.stat().st_size}\0".encode())
+            digest.update(f"{path}\0{path.stat().st_size}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -56,8 +71,8 @@ def _hash(root: Path, patterns: tuple[str, ...]) -> str:
 def stamp_of(root: Path) -> dict[str, str]:
     """Return the stamp of a site made from the sources as they are now."""
     return {
-        "every_page": _hash(root, _EVERY_PAGE),
-        "sources": _hash(root, _SOURCES),
+        "every_page": _hash(_glob(root, _EVERY_PAGE) | _extensions()),
+        "sources": _hash(_glob(root, _SOURCES)),
         "pdf": os.environ.get("ROBUSTBOOK_PDF", ""),
     }
 

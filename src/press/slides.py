@@ -17,7 +17,7 @@ from nbformat.v4 import new_markdown_cell, new_notebook
 from press.layout import BookError, Chapter
 from press.pairs import pair_faults, with_outputs
 from press.source import cell_tags, read_source, write_whole
-from press.stamps import read_stamp, source_sum
+from press.stamps import in_step
 
 # Sections that are read, not shown.
 _LEFT_OUT = re.compile(r"^## .*(References|Exercises)")
@@ -78,9 +78,7 @@ def write_slides(chapter: Chapter) -> Path:
     """Write a chapter's slides into ``_build/slides`` and return where."""
     from nbconvert import SlidesExporter
 
-    stamp = read_stamp(chapter) or {}
-    in_step = stamp.get("source_sha256") == source_sum(chapter)
-    if not in_step or any(pair_faults(read_source(chapter))):
+    if not in_step(chapter) or any(pair_faults(read_source(chapter))):
         raise BookError(f"{chapter.show(chapter.pair)} is not in step: make book")
     pages = (chapter.pair, chapter.published)
     deck = slide_deck(with_outputs(*(nbformat.read(p, as_version=4) for p in pages)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import tempfile
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,6 +23,10 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python", "pygments_lexer": "ipython3"},
 }
+# In an executed chapter, what it was executed with stands behind its parameters.
+EXECUTED_WITH = "\n\n# Executed with:\n"
+# The tags that change what runs; the others say how a page shows it.
+_TAGS_OF_RUNS = {"parameters", "raises-exception", "skip-execution"}
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,30 @@ def _parsed(chapter: Chapter, text: str) -> Source:
 def cell_tags(cell: NotebookNode) -> list[str]:
     """Return the tags of a cell."""
     return list(cell.metadata.get("tags", []))
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """Return the cells of a notebook that are code."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def code_of(notebook: NotebookNode) -> list[tuple[str, set[str]]]:
+    """Return what runs: the code of each cell, and its tags that matter for a run."""
+    return [
+        (cell.source.partition(EXECUTED_WITH)[0], _TAGS_OF_RUNS & set(cell_tags(cell)))
+        for cell in code_cells(notebook)
+    ]
+
+
+def weave(
+    source: Source, executed: Iterable[NotebookNode], metadata: Any = METADATA
+) -> NotebookNode:
+    """Return a chapter as it is written, with the outputs of its executed code."""
+    woven = deepcopy(source.notebook)
+    for cell, ran in zip(code_cells(woven), executed, strict=True):
+        cell.update({**ran, "id": cell.id, "metadata": cell.metadata})
+    woven.metadata = nbformat.from_dict(metadata)
+    return woven
 
 
 def is_false_claim(output: NotebookNode) -> bool:

@@ -1,51 +1,48 @@
 """Stamps: what an executed chapter was made from, and whether that still holds.
 
-That is its text, the code that it imports, in turn, and the files of ``data`` that it
-opened. When and how long it ran is in :mod:`press.status`.
+That is its code, which the executed chapter shows, the code that this imports, in turn,
+and the files of ``data`` that it opened. Its text is no part of it: new words get the
+outputs that are there. When and how long it ran is in :mod:`press.status`.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import platform
 import re
-import subprocess
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib.metadata import version
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final
 
+import nbformat
+from IPython.core.inputtransformer2 import TransformerManager
+from nbformat import NotebookNode
+
 from press.layout import BookError, Chapter
+from press.source import (
+    code_cells,
+    code_of,
+    read_source,
+    render,
+    weave,
+    write_whole,
+)
 
 # The key of the stamp in a notebook's metadata.
 STAMP = "robustbook"
 
 _PACKAGES = ("matplotlib", "numpy", "scikit-learn", "scipy", "torch", "torchmetrics")
 
-#: What a chapter takes from the package, wherever it says so.
-_IMPORT: Final = re.compile(
-    r"^[ \t]*((?:from robustbook[\w.]* import[ ]+(?:\([^)]*\)|[^\n(]+))"
-    r"|(?:import robustbook[^\n]*))",
-    re.MULTILINE,
-)
-#: Where it calls the command line of the package.
-_COMMAND: Final = re.compile(r"^!.*\brobustbook\b", re.MULTILINE)
-
-
-def source_sum(chapter: Chapter) -> str:
-    """Return the sum of a chapter's text."""
-    return hashlib.sha256(chapter.source.read_bytes()).hexdigest()
-
-
-def input_hashes(chapter: Chapter) -> dict[str, str]:
-    """Return the sums of what is known of a chapter before it runs."""
-    return {
-        "source_sha256": source_sum(chapter),
-        "code_sha256": _code_sums(chapter.root)[chapter.name],
-    }
+#: In place of the sum of a file that does not exist.
+_ABSENT: Final = "absent"
+#: The package, or a module of it, named in a string.
+_MODULE: Final = re.compile(r"\brobustbook(?:\.\w+)*\b")
 
 
 def data_sums(root: Path, reads: Iterable[Iterable[str]]) -> dict[str, str]:
@@ -60,12 +57,23 @@ def data_sums(root: Path, reads: Iterable[Iterable[str]]) -> dict[str, str]:
             name = Path(path).relative_to(root).as_posix()
             name += "#/" * bool(keys) + "/".join(keys)
             sums[name] = _data_sum(root, name)
+            if not sums[name]:
+                raise BookError(
+                    f"{name}: the chapter read it, and it cannot be found again, so a "
+                    "change would go unnoticed; expected keys without / into objects "
+                    "of a JSON file"
+                )
     return dict(sorted(sums.items()))
 
 
 def _data_sum(root: Path, name: str) -> str:
-    """The sum of a file, or of a part of it; "" if it is gone."""
+    """The sum of a file, or of a part of it; "" if there is no such part.
+
+    A chapter may look for a file that is not there: it depends on its absence.
+    """
     file, _, place = name.partition("#/")
+    if not (root / file).exists():
+        return _ABSENT
     try:
         content = (root / file).read_bytes()
         if place:
@@ -83,45 +91,59 @@ def _decoded(content: bytes) -> Any:
     return json.loads(content)
 
 
-def program(text: str) -> str:
-    """Return what a chapter imports from the package, as a program."""
-    taken = _IMPORT.findall(text)
-    if _COMMAND.search(text):
-        taken.append("import robustbook.cli")
-    return "\n".join(taken)
+def package_imports(notebook: NotebookNode) -> str:
+    """Return a chapter's code as a program that imports whatever it names.
+
+    A module that is named in a string is one, since importlib may be given it; and so
+    is the package in a command of the shell or of IPython.
+    """
+    lines: list[str] = []
+    for cell in code_cells(notebook):
+        code = TransformerManager().transform_cell(cell.source)
+        try:
+            named = sorted(_named_modules(ast.parse(code)))
+        except SyntaxError:
+            continue  # as its execution will say
+        lines += [code, *(f"import {name}" for name in named)]
+    return "\n".join(lines)
 
 
-def _code_sums(root: Path) -> dict[str, str]:
-    """By chapter, the sum of what it imports from the package."""
-    files = [
-        *sorted((root / "src" / "robustbook").rglob("*.py")),
-        *sorted((root / "notebooks").glob("*.md")),
-    ]
+def _named_modules(tree: ast.AST) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if _MODULE.fullmatch(text):
+                names.add(text)
+            case ast.Call() if ast.unparse(node.func).startswith("get_ipython()."):
+                names.update(_MODULE.findall(ast.unparse(node)))
+    return {"robustbook.cli" if name == "robustbook" else name for name in names}
+
+
+def code_sum(chapter: Chapter) -> str:
+    """Return the sum of what a chapter imports from the package; "" without one."""
+    source = chapter.root / "src"
+    files = sorted((source / "robustbook").rglob("*.py"))
     state = tuple((str(f), s.st_mtime_ns, s.st_size) for f in files for s in [f.stat()])
-    return _computed_sums(root, state)
+    if (package := _package(source, state)) is None:
+        return ""
+    program = package_imports(read_source(chapter).notebook)
+    try:
+        return str(package.fingerprint_of_program(program))
+    except SyntaxError as error:
+        fault = "the code of the package cannot be read"
+        raise BookError(f"{fault}: {error}; `make lint` names the file") from error
 
 
 @lru_cache(maxsize=4)
-def _computed_sums(root: Path, state: tuple[Any, ...]) -> dict[str, str]:
-    """Ask the package, which the press does not import, once for all chapters."""
-    programs = {
-        path.stem: program(path.read_text(encoding="utf-8"))
-        for path in (root / "notebooks").glob("*.md")
-    }
-    reader = root / "src" / "robustbook" / "_store" / "provenance.py"
-    if not reader.is_file():
-        return dict.fromkeys(programs, "")
-    answer = subprocess.run(
-        [sys.executable, "-P", str(reader)],
-        input=json.dumps(programs),
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
-    if answer.returncode:
-        raise BookError(f"the code of the package cannot be read:\n{answer.stderr}")
-    sums: dict[str, str] = json.loads(answer.stdout)
-    return sums
+def _package(source: Path, state: tuple[Any, ...]) -> Any:
+    """What reads the package's code: a file of its own, which imports nothing of it."""
+    reader = source / "robustbook" / "_store" / "provenance.py"
+    spec = spec_from_file_location("provenance_of_package", reader)
+    if not reader.is_file() or spec is None or spec.loader is None:
+        return None
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Code(source)
 
 
 def package_versions() -> dict[str, str]:
@@ -130,26 +152,31 @@ def package_versions() -> dict[str, str]:
     return {"python": platform.python_version(), **versions}
 
 
+def read_published(chapter: Chapter) -> NotebookNode | None:
+    """Return the published chapter, None if there is none with a stamp."""
+    try:
+        notebook = nbformat.v4.reads(chapter.published.read_text(encoding="utf-8"))
+        stamped = isinstance(notebook.metadata[STAMP], dict)
+    except (FileNotFoundError, ValueError, LookupError, AttributeError):
+        return None
+    return notebook if stamped else None
+
+
 def read_stamp(chapter: Chapter) -> dict[str, Any] | None:
     """Return the stamp of the published chapter, None if there is none."""
-    try:
-        notebook = json.loads(chapter.published.read_text(encoding="utf-8"))
-        stamp = notebook["metadata"][STAMP]
-    except (FileNotFoundError, json.JSONDecodeError, KeyError, TypeError):
-        return None
-    return stamp if isinstance(stamp, dict) else None
+    published = read_published(chapter)
+    return None if published is None else dict(published.metadata[STAMP])
 
 
 def staleness(chapter: Chapter) -> list[str]:
-    """Return why the published chapter is stale; an empty list if it is fresh."""
-    stamp = read_stamp(chapter)
-    if stamp is None:
+    """Return why a chapter has to be executed; an empty list if its outputs hold."""
+    published = read_published(chapter)
+    if published is None:
         return ["it was never executed"]
-    now = input_hashes(chapter)
-    reasons = []
-    if stamp.get("source_sha256") != now["source_sha256"]:
-        reasons.append("its text changed")
-    if stamp.get("code_sha256") != now["code_sha256"]:
+    stamp, reasons = published.metadata[STAMP], []
+    if code_of(published) != code_of(read_source(chapter).notebook):
+        reasons.append("its code changed")
+    if stamp.get("code_sha256") != code_sum(chapter):
         reasons.append("code that it imports changed")
     data: dict[str, str] = stamp.get("data", {})
     reasons += [
@@ -158,3 +185,25 @@ def staleness(chapter: Chapter) -> list[str]:
         if _data_sum(chapter.root, name) != known
     ]
     return reasons
+
+
+def _with_new_words(chapter: Chapter) -> NotebookNode | None:
+    """Return the published chapter with its text as it is now; None if code differs."""
+    published, source = read_published(chapter), read_source(chapter)
+    if published is None or code_of(published) != code_of(source.notebook):
+        return None
+    return weave(source, code_cells(published), published.metadata)
+
+
+def in_step(chapter: Chapter) -> bool:
+    """Whether the published chapter has the text and the code of its source."""
+    woven = _with_new_words(chapter)
+    return woven is not None and woven == read_published(chapter)
+
+
+def publish_new_words(chapter: Chapter) -> bool:
+    """Give a published chapter its present text, if its outputs hold and it changed."""
+    woven = _with_new_words(chapter)
+    if woven is None or woven == read_published(chapter) or staleness(chapter):
+        return False
+    return write_whole(chapter.published, render(woven))

@@ -24,6 +24,9 @@ Array = npt.NDArray[Any]
 LIMIT: Final = "ROBUSTBOOK_LARGEST_ARRAY"
 _DEFAULT_LIMIT: Final = 2.0
 
+#: The largest header, in bytes, that numpy reads of a file that it does not trust.
+_LONGEST_HEADER: Final = 10_000
+
 #: Entries in a block of rows.
 BLOCK_ENTRIES: Final = 2**22
 
@@ -121,10 +124,15 @@ def _read_npz(path: Path, key: str | None, default: str) -> Array:
             remedy = "name one with --key" if unnamed else "see numpy.savez"
             raise FileError(
                 f"{path}: expected an array named {wanted!r}, "
-                f"got {', '.join(map(repr, names)) or 'none'}; {remedy}"
+                f"got {_listed(names)}; {remedy}"
             )
         with archive.open(archive.namelist()[names.index(wanted)]) as file:
             return _read_npy(path, file)
+
+
+def _listed(names: list[str]) -> str:
+    few = ", ".join(map(repr, names[:10])) or "none"
+    return f"{few} and {len(names) - 10} more" if len(names) > 10 else few
 
 
 def row_blocks(array: Array) -> Iterator[tuple[slice, Array]]:
@@ -149,8 +157,14 @@ def _read_npy(path: Path, file: IO[bytes], *, mapped: bool = False) -> Array:
             f"{path}: not a .npy file; write one with numpy.save(path, array)"
         )
     file.seek(0)
-    version = form.read_magic(file)
-    old = version == (1, 0)
+    old = form.read_magic(file) == (1, 0)
+    length = int.from_bytes(file.read(2 if old else 4), "little")
+    if length > _LONGEST_HEADER:
+        raise FileError(
+            f"{path}: expected a header of at most {_LONGEST_HEADER} bytes, got one of "
+            f"{length}: the file is damaged; save it again"
+        )
+    file.seek(len(form.MAGIC_PREFIX) + 2)
     read = form.read_array_header_1_0 if old else form.read_array_header_2_0
     shape, _, dtype = read(file)
     if dtype.hasobject:

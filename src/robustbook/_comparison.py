@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
+from scipy.stats import t
 from torch import Tensor
 
 from robustbook._checks.arguments import check_labels
@@ -69,11 +70,14 @@ def _hits(clean: Any, shifted: Any, labels: Any) -> dict[str, Tensor]:
     return hits
 
 
-def paired_means(one: Tensor, other: Tensor) -> Difference:
-    """A difference of two means over the same samples (N,), with a normal interval."""
+def paired_means(one: Tensor, other: Tensor, unseen: float = 0.0) -> Difference:
+    """A difference of two means over the same samples (N,), with Student's interval.
+
+    If it is the same in all samples, the interval is as wide as what they may not show.
+    """
     each = one.double() - other.double()
     value, error = float(each.mean()), float(each.std()) / math.sqrt(len(each))
-    half = NormalDist().inv_cdf(0.975) * error
+    half = float(t.ppf(0.975, len(each) - 1)) * error or unseen
     return Difference(value, error, (value - half, value + half))
 
 

@@ -42,6 +42,17 @@ _Labels = Annotated[Path | None, Option(help="True classes, (N,): adds accuracie
 _Prior = Annotated[Path | None, Option(help="Class prior, (K,); uniform if left out.")]
 _Tol = Annotated[float, Option(help="Largest gap to the upper bound, in nats.")]
 _Key = Annotated[str | None, Option(help="Name of the logits in .npz files.")]
+_Calibrate = Annotated[
+    tuple[Path, Path] | None,
+    Option(
+        metavar="LOGITS LABELS",
+        help="Of labelled source inputs, no training data, in two files: adds an "
+        "estimate of the accuracy on the shifted inputs.",
+    ),
+]
+_Probabilities = Annotated[
+    bool, Option(help="The files hold probabilities; a 0 counts as 1e-12.")
+]
 _JSON = 'One JSON object; infinite numbers are "inf", undefined ones null.'
 _Json = Annotated[bool, Option("--json", help=_JSON)]
 
@@ -121,7 +132,7 @@ _Data = Annotated[
     ),
 ]
 _Images = Annotated[
-    int | None, Option(min=10, help="Drawn at random: 200, or what --minutes allows.")
+    int | None, Option(min=10, help="Drawn at random; 200 if left out.")
 ]
 _Skip = Annotated[
     list[str] | None,
@@ -138,7 +149,7 @@ _Sigma = Annotated[
     float | None, Option(help="Standard deviation of the noise: likewise, else 0.1.")
 ]
 _Seed = Annotated[int, Option(min=0, help="Of all that is random.")]
-_Device = Annotated[str, Option(help="auto, cpu, cuda, cuda:N or mps.")]
+_Device = Annotated[str, Option(help="auto, cpu, cuda or cuda:N.")]
 _EngineName = Annotated[
     str,
     Option(help="Where many models run: local, local:N processes, dask://HOST:PORT."),
@@ -160,15 +171,23 @@ def score(
     prior: _Prior = None,
     tol: _Tol = 1e-9,
     key: _Key = None,
+    calibrate: _Calibrate = None,
+    probabilities: _Probabilities = False,
     as_json: _Json = False,
 ) -> None:
     """Posterior agreement of a model between clean and shifted inputs."""
-    from robustbook.agreement import posterior_agreement
+    from robustbook.agreement import log_probabilities, posterior_agreement
 
     files = {"logits": clean, "shifted_logits": shifted}
-    with _in_words(files | {"labels": labels, "prior": prior}):
-        both, true, weights = _read(files, labels, prior, key, mapped=True)
-        takes_long = both[0].size > 2**26 and sys.stderr.isatty()
+    source = dict(zip(_SOURCE, calibrate or (None, None), strict=True))
+    with _in_words(files | {"labels": labels, "prior": prior} | source):
+        both, true, weights = _read(
+            files, labels, prior, key, mapped=True, probabilities=probabilities
+        )
+        if probabilities:
+            named = zip(files, both, strict=True)
+            both = [log_probabilities(array, name=name) for name, array in named]
+        takes_long = math.prod(both[0].shape) > 2**26 and sys.stderr.isatty()
         agreement = posterior_agreement(
             *both, prior=weights, tol=tol, progress=takes_long
         )
@@ -177,11 +196,53 @@ def score(
         if true is not None:
             names = "accuracy", "shifted_accuracy"
             scores |= {n: _accuracy(x, true) for n, x in zip(names, both, strict=True)}
+        estimate = calibrate and _paired_accuracy(both, calibrate, key, probabilities)
     if as_json:
-        _print_json(_fields(agreement) | scores)
+        _print_json(_fields(agreement) | scores | _estimate_fields(estimate))
         return
     rates = [(_RATES[name], f"{scores[name]:.4f}") for name in _RATES if name in scores]
-    _print_table([*_agreement_lines(agreement, uniform=prior is None), *rates])
+    lines = _agreement_lines(agreement, uniform=prior is None)
+    _print_table([*lines, *rates, *_estimate_lines(estimate)])
+
+
+#: What the messages of the calibration call the two files.
+_SOURCE = "calibration logits", "calibration labels"
+
+
+def _paired_accuracy(
+    pair: list[Any], calibrate: tuple[Path, Path], key: str | None, probabilities: bool
+) -> Any:
+    """The estimate of accuracy, calibrated on two files."""
+    from robustbook._array_files import read_labels
+    from robustbook.agreement import log_probabilities, paired_accuracy
+
+    named, name = {_SOURCE[0]: calibrate[0]}, _SOURCE[0]
+    # The key names arrays of .npz files: of this one it may have no file to look in.
+    own = key if calibrate[0].suffix.lower() == ".npz" else None
+    (logits,), _, _ = _read(named, None, None, own, probabilities=probabilities)
+    if probabilities:
+        logits = log_probabilities(logits, name=name)
+    on = logits, read_labels(calibrate[1])
+    return paired_accuracy(*pair, calibrated_on=on)
+
+
+def _estimate_fields(estimate: Any) -> dict[str, Any]:
+    if estimate is None:
+        return {}
+    names = "value", "standard_error", "interval", "level"
+    fields: dict[str, Any] = {name: getattr(estimate, name) for name in names}
+    names = "beta", "interval", "num_samples", "cross_entropy"
+    calibration = {name: getattr(estimate.calibration, name) for name in names}
+    return {"paired_accuracy": fields | {"calibration": calibration}}
+
+
+def _estimate_lines(estimate: Any) -> _Lines:
+    if estimate is None:
+        return []
+    (low, high), beta = estimate.interval, estimate.calibration.beta
+    value = f"{estimate.value:.4f}, {low:.4f} to {high:.4f} at {estimate.level:.0%}"
+    calibrated = "infinite" if math.isinf(beta) else f"{beta:.6g}"
+    return [("accuracy, estimated", value), ("  calibrated β", calibrated)]
 
 
 @app.command()
@@ -215,6 +276,8 @@ def compare(
 ) -> None:
     """Two models, or many, on the same pairs: paired differences at 95 %.
 
+    The exit status is 1 if a listed model could not be measured.
+
     \b
     robustbook compare clean_a.npy shifted_a.npy clean_b.npy shifted_b.npy
     robustbook compare models.txt --data digits:test --images 50
@@ -229,7 +292,7 @@ def compare(
                 sigma=sigma, skip=_lenses(skip), seed=seed, device=device,
             )  # fmt: skip
         _print_json(sweep.numbers) if as_json else print(sweep.table)
-        return
+        raise typer.Exit(bool(sweep.failures))
     if len(files) != 4:
         said = "expected four files, clean and shifted logits of model A and of model B"
         _fail(f"{said}, or one list of models that ends in .txt; got {len(files)}")
@@ -301,9 +364,11 @@ def _read(
     key: str | None,
     *,
     mapped: bool = False,
+    probabilities: bool = False,
 ) -> tuple[list[Any], Any, Any]:
     """Logits, labels and prior; what looks like probabilities is remarked."""
-    from robustbook._array_files import read_array, read_labels
+    from robustbook._array_files import read_array, read_labels, row_blocks
+    from robustbook._checks.arguments import PROBABILITIES, are_probabilities
 
     paths = [*files.values()]
     if key is not None and not any(path.suffix.lower() == ".npz" for path in paths):
@@ -314,23 +379,14 @@ def _read(
     options: dict[str, Any] = {"key": key, "default": "logits", "mapped": mapped}
     logits = [read_array(path, **options) for path in paths]
     for path, array in dict(zip(paths, logits, strict=True)).items():
-        if array.ndim == 2 and array.size and _are_probabilities(array):
-            _say(
-                f"{path}: rows are not negative and sum to 1, as probabilities are; "
-                "scored as logits they give another number than their logarithms"
-            )
+        blocks = row_blocks(array) if array.ndim == 2 and array.size else ()
+        if probabilities or not blocks:
+            continue
+        if all(are_probabilities(rows) for _, rows in blocks):
+            _say(f"{path}: {PROBABILITIES}")
     true = None if labels is None else read_labels(labels)
     weights = None if prior is None else read_array(prior, default="prior").squeeze()
     return logits, true, weights
-
-
-def _are_probabilities(array: Any) -> bool:
-    from robustbook._array_files import row_blocks
-
-    return all(
-        bool((part >= 0).all() and (abs(part.sum(1) - 1) < 1e-3).all())
-        for _, part in row_blocks(array)
-    )
 
 
 _FIELDS = (
@@ -360,9 +416,11 @@ def _agreement_lines(agreement: Any, *, uniform: bool) -> _Lines:
     beta = "infinite" if math.isinf(agreement.beta) else f"{agreement.beta:.6g}"
     share = f", {agreement.pa / most:.1%} of log K" if uniform else ""
     error = agreement.standard_error
+    low, high = agreement.interval()
     return [
         ("pairs, classes", f"{agreement.num_samples}, {agreement.num_classes}"),
         ("posterior agreement", f"{agreement.pa:.6f} nats per sample{share}"),
+        ("  95 % interval", f"{low:.6f} to {high:.6f}"),
         ("  standard error", "undefined" if math.isnan(error) else f"{error:.6f}"),
         ("  hard decisions", f"{agreement.hard_part:.6f}"),
         ("  confidences", f"{agreement.confidence_part:+.6f}"),
@@ -427,7 +485,8 @@ def report(
     out: Annotated[Path, Option(help="The page to write.")],
     images: _Images = None,
     minutes: Annotated[
-        float | None, Option(help="Take as many images as fit into this time.")
+        float | None,
+        Option(help="Take as many images as fit into this time, --images at most."),
     ] = None,
     skip: _Skip = None,
     eps: _Eps = None,
@@ -445,6 +504,8 @@ def report(
 ) -> None:
     """One page on one model, or on many: agreement, average-case robustness, margins.
 
+    The exit status is 1 if a listed model could not be measured; the page says why.
+
     \b
     robustbook report digits-cnn-s0 --data digits:test --out page.html
     robustbook report models.txt --data digits:test --out page.html --engine local:2
@@ -459,10 +520,11 @@ def report(
         if model.endswith(".txt"):
             sweep = _swept(engine, **asked)
             sweep.write(out, numbers)
-            print(f"{out}: {len(sweep.models)} models")
+            count = len(sweep.models)
+            print(f"{out}: {count - len(sweep.failures)} of {count} models")
             for name, why in sweep.failures.items():
                 _say(f"{name}: not measured: {why}")
-            return
+            raise typer.Exit(bool(sweep.failures))
         _refuse(context, "a list of models", "engine")
         from robustbook.report import Request, make
 

@@ -5,9 +5,13 @@ In a notebook they show as Markdown, elsewhere they are printed.
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,28 +19,89 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["check_profile", "claim", "record", "say", "show_table"]
+__all__ = ["check_ranges", "claim", "record", "say", "show_table"]
 
 # Under this key the metadata of a claim's output say whether it holds.
 _CLAIM: Final = "robustbook_claim"
+
+# What papermill writes above the values that it was given.
+_INJECTED: Final = "# Parameters\n"
+_ASSIGNED = re.compile(r"^(\w+)\s*=", re.MULTILINE)
+_RANGE = re.compile(
+    r"^(\w+)\s*=.*# ((-?\d\S*) to (-?\d[^\s:]*)|one of ([^:]+)):", re.MULTILINE
+)
 
 # A hyphen that stands for a minus: before a number, and behind no word.
 # Code and formulas, which stay, or the sign of a number.
 _MINUS = re.compile(r"`[^`]*`|\$[^$]*\$|(?<![\w\-−$`])-(?=[\d.∞]|inf)")
 
 
-def check_profile(profile: str) -> None:
-    """Refuse a profile that is neither "quick" nor "full", with a ValueError.
+def check_ranges(namespace: Mapping[str, Any]) -> None:
+    """Refuse parameters that are out of range, or that the chapter does not have.
+
+    A range is what the comment behind a parameter states, "0 to 0.4:" or "one of 1,
+    2:"; it is read from the cell that was run.
+
+    Parameters
+    ----------
+    namespace : mapping
+        The ``globals()`` of a notebook.
+
+    Raises
+    ------
+    ValueError
+        It names the parameter and its range.
 
     Examples
     --------
-    >>> check_profile("fast")
+    >>> cell = 'profile = "quick"\\nseed = 0\\nwrong = 2  # 0 to 0.4: share of labels'
+    >>> check_ranges({"profile": "quick", "seed": 0, "wrong": 2, "In": [cell]})
     Traceback (most recent call last):
     ...
-    ValueError: profile: expected "quick" or "full", got 'fast'
+    ValueError: wrong: expected 0 to 0.4, got 2
     """
+    profile, seed = namespace["profile"], namespace["seed"]
     if profile not in ("quick", "full"):
         raise ValueError(f'profile: expected "quick" or "full", got {profile!r}')
+    if type(seed) is not int or seed < 0:
+        raise ValueError(f"seed: expected a whole number from 0, got {seed!r}")
+    cell, injected = "", ""
+    for ran in namespace.get("In", ()):
+        if ran.startswith(_INJECTED):
+            injected = ran
+        elif "profile" in _ASSIGNED.findall(ran):
+            cell, injected = ran, ""
+    known = _ASSIGNED.findall(cell)
+    for name in _ASSIGNED.findall(injected):
+        if name not in known:
+            has = ", ".join(known)
+            raise ValueError(f"{name}: expected a parameter of this chapter: {has}")
+    for name, (words, values) in stated_ranges(cell).items():
+        value = namespace[name]
+        if words.startswith("one of"):
+            fits = value in values
+        else:
+            low, high = values
+            fits = isinstance(value, Real) and low <= value <= high
+        if not fits:
+            raise ValueError(f"{name}: expected {words}, got {value!r}")
+
+
+def stated_ranges(cell: str) -> dict[str, tuple[str, list[Any]]]:
+    """By parameter, the range that its comment states, and the ends or the choices.
+
+    Examples
+    --------
+    >>> stated_ranges("noise = 0.3  # 0.1 to 0.5: of an image")
+    {'noise': ('0.1 to 0.5', [0.1, 0.5])}
+    """
+    ranges = {}
+    for name, words, low, high, choices in _RANGE.findall(cell):
+        with suppress(SyntaxError, ValueError):
+            values = ast.literal_eval(f"[{choices or f'{low}, {high}'}]")
+            if choices or low != high:
+                ranges[name] = words, values
+    return ranges
 
 
 def say(sentence: str) -> None:
@@ -53,18 +118,27 @@ def say(sentence: str) -> None:
     _show(_signed(sentence))
 
 
-def claim(sentence: str, holds: Any) -> None:
+def claim(sentence: str, holds: Any, possible: Any = False) -> None:
     """Show a claim with its numbers, and whether it holds in this run.
 
     Other seeds, networks or settings may prove it false, and nothing stops there. In
-    the published book it has to hold: a false one is not published.
+    the published book it has to hold: one that does not is not published.
 
-    It is Markdown, as in :func:`say`; `holds` may be an array or tensor of one element.
+    Parameters
+    ----------
+    sentence : str
+        Markdown, as in :func:`say`.
+    holds : bool, or an array or tensor of one
+        Whether this run shows it, such as ``low > 0`` of an interval.
+    possible : likewise, default False
+        Whether it may still be true where this run does not show it: ``high > 0``. Such
+        a claim is called undecided. Few seeds or networks decide little.
 
     Raises
     ------
     ValueError
-        If `holds` is no single truth value, such as an array of several, or NaN.
+        If `holds` or `possible` is no single truth value, such as an array of several,
+        or NaN.
 
     Examples
     --------
@@ -72,17 +146,17 @@ def claim(sentence: str, holds: Any) -> None:
     ✓ **Holds in this run.** Two and two make 4.
     >>> claim("1e16 + 1 is greater than 1e16.", 1e16 + 1 > 1e16)
     ✗ **Does not hold in this run.** 1e16 + 1 is greater than 1e16.
+    >>> low, high = -0.3, 0.9
+    >>> claim(f"It costs 0.3 ({low} to {high}).", low > 0, possible=high > 0)
+    ○ **Undecided in this run.** It costs 0.3 (−0.3 to 0.9).
     """
-    value = np.asarray(holds.detach().cpu() if hasattr(holds, "detach") else holds)
-    if value.size != 1 or value.dtype.kind not in "biu" or isinstance(holds, list):
-        raise ValueError(
-            f"holds: expected one truth value, got {holds!r:.60}; of several, say "
-            ".all() or .any()"
-        )
-    true = bool(value.item())
-    mark = "✓ **Holds in this run.**" if true else "✗ **Does not hold in this run.**"
-    text = _signed(sentence)
-    _show(f"{mark} {text}", {_CLAIM: true})
+    true, maybe = _truth("holds", holds), _truth("possible", possible)
+    mark = "✗ **Does not hold in this run.**"
+    if true:
+        mark = "✓ **Holds in this run.**"
+    elif maybe:
+        mark = "○ **Undecided in this run.**"
+    _show(f"{mark} {_signed(sentence)}", {_CLAIM: true})
 
 
 def show_table(frame: pd.DataFrame, digits: int = 2, *, index: bool = True) -> None:
@@ -138,6 +212,16 @@ def record(name: str, value: Any) -> None:
         raise ValueError(f"expected a name and a number or text, got {name}: {value!r}")
     metadata = {"scrapbook": {"name": name, "mime_prefix": prefix}}
     _display({f"{prefix}text/plain": repr(value)}, metadata)
+
+
+def _truth(name: str, given: Any) -> bool:
+    value = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
+    if value.size != 1 or value.dtype.kind not in "biu" or isinstance(given, list):
+        raise ValueError(
+            f"{name}: expected one truth value, got {given!r:.60}; of several, say "
+            ".all() or .any()"
+        )
+    return bool(value.item())
 
 
 def _signed(text: str) -> str:

@@ -1,8 +1,8 @@
 """Certificates on thousands of hostile problems, against grids and fifty digits.
 
 `make fuzz` runs it. It can be stopped and goes on where it was; at the end, and with
-``--problems 0`` at any time, it prints how many evaluations each family took, and what
-failed:
+``--problems 0 --streams 0`` at any time, it prints how many evaluations each family
+took, and what failed:
 
     python tests/agreement/fuzz.py --problems 100000 --jobs 2 --rows build/fuzz.csv
 """
@@ -22,10 +22,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from hostile import FAMILIES, Pair, problem
+from hostile import FAMILIES, Pair, many_views, problem
 from random_views import exact_kernel
 
-from robustbook.agreement import agreement_search
+from robustbook.agreement import posterior_agreement
+from robustbook.agreement.solver import agreement_search
 
 TOL = 1e-9
 #: One problem in so many is checked with fifty digits.
@@ -36,11 +37,15 @@ GRID = 60
 BLOCK = 64
 #: What is known with fifty digits.
 EXACT = 1e-45
+#: The family of problems of many views that are read as streams, and in memory.
+STREAMED = "streamed"
 COLUMNS = ("family", "seed", "evaluations", "seconds", "failure")
 
 
 def check(family: str, seed: int) -> tuple[str, int, int, float, str]:
     """Solve one problem and look for anything above its bounds."""
+    if family == STREAMED:
+        return check_stream(seed)
     pair = problem(family, seed)
     start = time.process_time()
     try:
@@ -52,6 +57,24 @@ def check(family: str, seed: int) -> tuple[str, int, int, float, str]:
     if not failure and seed % DIGITS_EVERY == 0:
         failure = _digits(pair, found)
     return family, seed, found.evaluations, seconds, failure or "none"
+
+
+def check_stream(seed: int) -> tuple[str, int, int, float, str]:
+    """Solve a problem of many views in memory and from small chunks."""
+    views, prior, size = many_views(seed)
+    chunks = [
+        tuple(view[start : start + size] for view in views)
+        for start in range(0, len(views[0]), size)
+    ]
+    start, failure = time.process_time(), "none"
+    try:
+        whole = posterior_agreement(*views, prior=prior, tol=TOL)
+        found = posterior_agreement(chunks, prior=prior, tol=TOL)
+    except ArithmeticError as error:
+        return STREAMED, seed, -1, time.process_time() - start, str(error)[:200]
+    if abs(found.pa - whole.pa) > TOL or max(found.gap, whole.gap) > TOL:
+        failure = f"{whole.pa!r} in memory, {found.pa!r} as a stream"
+    return STREAMED, seed, found.evaluations, time.process_time() - start, failure
 
 
 def _above(pair: Pair, found, rng: np.random.Generator) -> str:
@@ -154,6 +177,7 @@ def main() -> int:
     """Run what is missing, then print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--problems", type=int, default=100_000)
+    parser.add_argument("--streams", type=int, default=10_000)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--rows", type=Path, default=Path("build/fuzz.csv"))
     parser.add_argument("--store", type=Path, help="where the table goes, as JSON")
@@ -163,15 +187,19 @@ def main() -> int:
     rows = _rows(path)
     done = {*zip(rows.family, rows.seed.astype(int), strict=True)}
     seeds = range(math.ceil(options.problems / len(FAMILIES)))
-    left = [(f, seed) for seed in seeds for f in FAMILIES if (f, seed) not in done]
+    tasks = [(family, seed) for seed in seeds for family in FAMILIES]
+    tasks += [(STREAMED, seed) for seed in range(options.streams)]
+    left = [task for task in tasks if task not in done]
     blocks = [left[place : place + BLOCK] for place in range(0, len(left), BLOCK)]
     with ProcessPoolExecutor(options.jobs) as pool:
         for block in pool.map(_block, blocks):
             new = pd.DataFrame(block, columns=COLUMNS)
             new.to_csv(path, mode="a", header=not path.exists(), index=False)
     rows = _rows(path)
-    lines = table(rows)
+    streamed = rows.family == STREAMED
+    lines = table(rows[~streamed]) if not streamed.all() else rows[:0]
     print(lines.to_string(index=False))
+    print(f"{streamed.sum()} problems of many views in memory and as streams")
     if options.store:
         store(lines, options.store)
     failures = rows[rows.failure != "none"]

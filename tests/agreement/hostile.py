@@ -196,3 +196,22 @@ FAMILIES: dict[str, Callable[[Generator], Pair]] = {
 def problem(family: str, seed: int) -> Pair:
     """The problem of one family and seed."""
     return FAMILIES[family](np.random.default_rng([list(FAMILIES).index(family), seed]))
+
+
+def many_views(seed: int) -> tuple[list[np.ndarray], np.ndarray | None, int]:
+    """Two to six views, a prior with a rare class or none, and the size of a chunk."""
+    rng = np.random.default_rng(seed)
+    views, samples, classes = (
+        rng.integers(2, 7),
+        _between(rng, 1, 60),
+        rng.integers(2, 7),
+    )
+    signal = rng.normal(size=(samples, classes)) * 10 ** rng.uniform(-2, 2)
+    noise = 10 ** rng.uniform(-2, 1)
+    others = [signal + noise * rng.normal(size=signal.shape) for _ in range(views)]
+    prior = None
+    if rng.random() < 0.7:
+        prior = rng.dirichlet(np.ones(classes)) + 1e-3
+        prior[0] = 10 ** rng.uniform(-6, 0)
+        prior /= prior.sum()
+    return others, prior, _between(rng, 1, 20)

@@ -14,15 +14,16 @@ from hypothesis import strategies as st
 from numpy.polynomial import chebyshev
 
 from robustbook.agreement import posterior_agreement
-from robustbook.agreement._bounds import (
+from robustbook.agreement.solver._bounds import (
     StartBound,
     chord_tangent_bound,
     curvature_bound,
     tail_bound,
 )
-from robustbook.agreement._interpolation import Ceiling, Interpolation, sector
-from robustbook.agreement._kernel import Kernel
-from robustbook.agreement._search import Step, maximize
+from robustbook.agreement.solver._interpolation import Ceiling, Interpolation, sector
+from robustbook.agreement.solver._kernel import Kernel
+from robustbook.agreement.solver._search import maximize
+from robustbook.agreement.solver._trace import Step
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 INSIDE = np.linspace(-0.9, 0.9, 7)
@@ -68,6 +69,26 @@ def test_no_point_inside_an_interval_exceeds_any_of_its_bounds(
         ceiling = known.ceiling(known.near(left.beta), math.inf, 0.0)
         assert ceiling is None or ceiling.top >= highest
         assert tail_bound(kernel, points[0]) >= highest
+
+
+@pytest.mark.parametrize("place", [0.5, 1.0, 2.0])
+def test_bounds_hold_where_both_ends_are_rounded_down(place):
+    """Over an interval so short that all there is to bound is rounding."""
+    clean, noise = torch.randn(2, 30, 3, generator=torch.manual_seed(0)).double()
+    views = clean, clean + noise
+    beta, kernel = place * posterior_agreement(*views).beta, Kernel(*views)
+    steps = -1e-7, 0.0, 1e-7
+    left, middle, right = (kernel.evaluate(beta * (1 + step)) for step in steps)
+    highest = max(left.value, middle.value, right.value)
+    for end in (left, right):
+        end.value -= end.rounding
+        end.convex -= end.rounding
+    for bound in (
+        chord_tangent_bound(left, right),
+        curvature_bound(kernel, left, right),
+        tail_bound(kernel, left),
+    ):
+        assert bound >= highest
 
 
 def remainders(pair, ratio, count):
@@ -161,7 +182,7 @@ def test_differences_far_below_the_others_are_solved():
 
 
 def test_without_power_sums_the_result_is_the_same(monkeypatch):
-    from robustbook.agreement import _search
+    from robustbook.agreement.solver import _search
 
     for family in ("ordinary", "chance", "humps", "near_constant"):
         pair = problem(family, 3)

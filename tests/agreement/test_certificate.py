@@ -15,9 +15,9 @@ from random_views import dense_grid, noisy, problems, rows
 from robustbook.agreement import (
     CertificateError,
     agreement_curve,
-    agreement_search,
     posterior_agreement,
 )
+from robustbook.agreement.solver import agreement_search
 
 TOL = 1e-9
 SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
@@ -178,7 +178,7 @@ def test_half_precision_is_summed_in_double(dtype):
 
 @pytest.mark.parametrize("views", [2, 3])
 def test_large_problems_are_shifted_chunk_by_chunk(monkeypatch, views):
-    from robustbook.agreement import _kernel
+    from robustbook.agreement.solver import _kernel
 
     problem = noisy(7, views, 3000, 11)
     kept = posterior_agreement(*problem)

@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,14 +10,13 @@ import torch
 
 from robustbook.agreement import (
     adam_agreement,
-    agreement_bounds,
     agreement_curve,
-    agreement_search,
     compare_agreement,
     gibbs_posterior,
     posterior_agreement,
     symmetric_channel_capacity,
 )
+from robustbook.agreement.solver import agreement_bounds, agreement_search
 
 GOOD = torch.tensor([[1.0, 0.0, 2.0], [0.5, 3.0, 0.0]])
 BAD_STEPS = {"beta0": -1.0, "lr": 0.0, "epochs": 0, "batch_size": 0, "seed": -1}
@@ -30,7 +30,9 @@ def spoiled(place, value):
 
 BAD_PAIRS = [
     (GOOD[0], GOOD[0], ValueError, r"logits: expected shape \(N, K\).*got \(3,\)"),
-    (GOOD[None], GOOD[None], ValueError, r"logits: expected shape"),
+    (GOOD[None], GOOD[None], ValueError, r"logits: expected shape.*pass logits\[0\]"),
+    ((GOOD,), (GOOD,), ValueError, r"logits: expected shape.*pass logits\[0\]"),
+    (GOOD[None, None].expand(2, 3, 2, 3), GOOD, ValueError, "flatten"),
     (GOOD, GOOD[:1], ValueError, r"shifted_logits: .*\(2, 3\).*got \(1, 3\)"),
     (GOOD, GOOD[:, :2], ValueError, r"shifted_logits: .*got \(2, 2\)"),
     (GOOD[:0], GOOD[:0], ValueError, "at least one sample"),
@@ -38,13 +40,15 @@ BAD_PAIRS = [
     (spoiled((1, 2), math.nan), GOOD, ValueError, r"logits: .*NaN at index \(1, 2\)"),
     (GOOD, spoiled((0, 1), math.nan), ValueError, r"shifted_logits: .*index \(0, 1\)"),
     (spoiled((1, 0), math.inf), GOOD, ValueError, r"inf at index \(1, 0\)"),
-    (GOOD, spoiled((1, 0), -math.inf), ValueError, r"-inf at index \(1, 0\)"),
+    (GOOD, spoiled((1, 0), -math.inf), ValueError, r"-inf at index \(1, 0\).*clip"),
     (GOOD.double() * 1e200, GOOD.double(), ValueError, "within ±1e\\+100"),
     (GOOD.int(), GOOD, TypeError, "logits: expected floating-point.*int32"),
     (GOOD, GOOD.bool(), TypeError, "shifted_logits: expected floating-point.*bool"),
     (GOOD, GOOD.to(torch.complex64), TypeError, "complex64"),
     ("logits", GOOD, TypeError, "logits: expected a torch tensor"),
     (None, GOOD, TypeError, "logits: expected a torch tensor"),
+    (SimpleNamespace(logits=GOOD), GOOD, TypeError, r"pass its \.logits"),
+    ({"logits": GOOD}, GOOD, TypeError, r"pass its \['logits'\]"),
     (np.ma.masked_array([[1.0, 2.0]]), GOOD, TypeError, "masked array"),
     (GOOD.to_sparse(), GOOD, TypeError, "expected a dense tensor"),
     (GOOD.to(torch.float8_e4m3fn), GOOD, TypeError, "float8"),
@@ -103,9 +107,11 @@ def test_bad_priors(prior, error, message):
             (partial(agreement_curve, GOOD, GOOD, betas), ValueError, message)
             for betas, message in (
                 *(([beta], r"betas\[0\]") for beta in (-1.0, math.nan)),
-                (1.0, r"betas: expected shape \(B,\)"),
+                ([[1.0]], r"betas: expected shape \(B,\)"),
             )
         ),
+        # Without inverse temperatures, the error says how to pass them.
+        (partial(agreement_curve, GOOD, GOOD), ValueError, r"betas=\[0.1, 1, 10\]"),
         (
             partial(gibbs_posterior, GOOD, -0.5),
             ValueError,
@@ -152,3 +158,13 @@ def test_bad_priors(prior, error, message):
 def test_bad_options(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_single_beta_gives_a_single_value():
+    (expected,) = agreement_curve(GOOD, GOOD.flip(0), [2.0])
+    for value in (
+        agreement_curve(GOOD, GOOD.flip(0), 2.0),
+        agreement_curve(GOOD, GOOD.flip(0), betas=2.0),
+    ):
+        assert value.shape == ()
+        assert value == expected

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from robustbook.agreement import agreement_curve, agreement_loss, posterior_agreement
-from robustbook.agreement.parts import Kernel
+from robustbook.agreement.solver import Kernel
 
 
 def pairs(count=40, classes=4, seed=0, noise=1.0, dtype=torch.float64):

@@ -13,10 +13,10 @@ from scipy.optimize import minimize_scalar
 
 from robustbook.agreement import (
     agreement_curve,
-    agreement_search,
     posterior_agreement,
     symmetric_channel_capacity,
 )
+from robustbook.agreement.solver import agreement_search
 
 TOL = 1e-9
 SETTINGS = settings(max_examples=40, deadline=None, derandomize=True)

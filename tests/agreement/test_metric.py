@@ -108,7 +108,8 @@ def test_one_value_serves_trackers_and_arithmetic():
 
 
 def test_a_dict_where_one_number_is_wanted_says_so(metric):
-    with pytest.raises(TypeError, match='value="pa"'):
+    assert metric.higher_is_better is None
+    with pytest.raises(AttributeError, match="provide the `maximize` argument"):
         MetricTracker(metric)
     more = metric + 1
     more.update(CLEAN, SHIFTED)

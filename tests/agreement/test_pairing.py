@@ -8,7 +8,6 @@ import torch
 
 from robustbook.agreement import (
     pair_by_label,
-    pair_canonical,
     pair_nearest,
     pair_optimal,
 )
@@ -93,34 +92,3 @@ def test_nearest_survives_offsets_and_scales():
         moved = [scale * part + offset for part in (clean, shifted)]
         assert torch.equal(pair_nearest(*moved)[1], expected)
         assert len(pair_optimal(*moved)[0]) == 50
-
-
-def test_canonical_pairs_look_past_what_only_one_domain_has():
-    """A hidden position, told by rotated features beside a loud one of each domain."""
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(4), 40)
-    hidden = np.eye(4)[labels] + 0.1 * rng.normal(size=(160, 4))
-    order = rng.permutation(160)
-    mixing = rng.normal(size=(2, 4, 4))
-    loud = 20 * rng.normal(size=(2, 160, 1))
-    clean = np.hstack([hidden @ mixing[0], loud[0]])
-    shifted = np.hstack([(hidden @ mixing[1])[order], loud[1]])
-    given = {"labels": labels, "shifted_labels": labels[order]}
-    index, partner = pair_canonical(clean, shifted, **given)
-    assert (labels[index] == labels[order][partner]).all()
-    assert len(set(partner.tolist())) == len(index) == 160
-
-    def apart(pairs):
-        return np.abs(hidden[pairs[0]] - hidden[order][pairs[1]]).mean()
-
-    by_label = pair_by_label(labels, labels[order])
-    assert apart((index, partner)) < 0.8 * apart(by_label)
-    assert apart(pair_optimal(clean, shifted, **given)) > 0.9 * apart(by_label)
-    assert len(pair_canonical(clean[:150], shifted, labels=labels[:150],
-                              shifted_labels=labels[order])[0]) == 150  # fmt: skip
-    with pytest.raises(ValueError, match="two classes in common"):
-        pair_canonical(clean, shifted, labels=labels * 0, shifted_labels=labels * 0)
-    with pytest.raises(ValueError, match=r"shifted_features: .* that differ"):
-        pair_canonical(clean, 0 * shifted, **given)
-    with pytest.raises(ValueError, match=r"labels: expected shape \(160,\)"):
-        pair_canonical(clean, shifted, **given | {"labels": np.tile(labels, 2)})

@@ -144,5 +144,5 @@ def test_a_crowd_is_agreed_with_at_least_as_well_as_its_members():
 def test_votes_that_are_none_and_what_cannot_be_proven_are_refused(votes, message):
     with pytest.raises(ValueError, match=message):
         soft_label_agreement(drawn(5)[0], votes)
-    with pytest.raises(CertificateError, match="set a larger tol"):
+    with pytest.raises(CertificateError, match="Set tol above"):
         soft_label_agreement(*drawn(6), tol=1e-18)

@@ -9,15 +9,15 @@ import sys
 import numpy as np
 import pytest
 import torch
+from fuzz import check_stream
 
 from robustbook.agreement import (
-    _kernel,
-    _streams,
+    CertificateError,
     agreement_curve,
-    agreement_search,
     posterior_agreement,
 )
-from robustbook.agreement._first_pass import EvenRows
+from robustbook.agreement.solver import _kernel, _streams, agreement_search
+from robustbook.agreement.solver._streams import EvenRows
 
 SAMPLES, CLASSES = 900, 7
 
@@ -254,6 +254,66 @@ def test_a_stream_that_is_another_in_a_later_pass_is_refused(passes, first, then
     calls = iter([first] * passes)
     with pytest.raises(ValueError, match=said):
         posterior_agreement(lambda: iter(next(calls, then)))
+
+
+def test_rows_inside_a_chunk_that_change_are_noticed():
+    inner = PAIR[1].copy()
+    inner[50, 1] += 0.5
+    swapped = PAIR[0].copy()
+    swapped[[40, 41]] = swapped[[41, 40]]
+    for other in ((PAIR[0], inner), (swapped, PAIR[1])):
+        calls = iter([HUNDREDS] * 2)
+        with pytest.raises(ValueError, match="chunk 0 on"):
+            posterior_agreement(
+                lambda calls=calls, other=other: iter(
+                    next(calls, chunks_of(other, 100))
+                )
+            )
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_streams_of_many_views_with_rare_classes_are_solved_as_arrays_are(
+    block, monkeypatch
+):
+    # The allowance for rounding was that of a full chunk: one in ten was refused.
+    monkeypatch.undo()
+    failures = [
+        (seed, failure)
+        for seed in range(60 * block, 60 * block + 60)
+        for *_, failure in [check_stream(seed)]
+        if failure != "none"
+    ]
+    assert failures == []
+
+
+def test_many_samples_do_not_widen_the_allowance_for_rounding(monkeypatch):
+    monkeypatch.undo()
+    draws = torch.Generator().manual_seed(0)
+    signal = torch.randn(70_000, 2, generator=draws).double()
+    views = [
+        signal + torch.randn(70_000, 2, generator=draws).double() for _ in range(5)
+    ]
+    result = posterior_agreement(*views, prior=[1e-4, 1 - 1e-4])
+    assert result.gap <= 1e-9
+    assert result.evaluations <= 60
+
+
+@pytest.mark.parametrize("tol", [1e-12, 1e-13, 3e-14])
+def test_a_search_that_gains_no_more_ends(tol, monkeypatch):
+    monkeypatch.undo()
+    rng = np.random.default_rng(0)
+    for samples in (1, 5, 300):
+        views = list(rng.normal(size=(4, samples, 3)))
+        for count in (2, 4):
+            chunks, prior = [tuple(views[:count])], [1e-4, 0.5, 0.4999]
+            seen = "After 0 evaluations"
+            try:
+                found = posterior_agreement(chunks, prior=prior, tol=tol)
+            except CertificateError as error:
+                seen = str(error)
+            else:
+                assert found.gap <= tol
+            assert int(seen.split("After ")[1].split()[0]) <= 1000
 
 
 @pytest.fixture

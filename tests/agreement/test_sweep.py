@@ -82,3 +82,25 @@ def test_bad_input(attacked):
         decompose_agreement(result, clean[:5], shifted[:5], labels[:5])
     with pytest.raises(ValueError, match="labels: expected labels from 0 to 4"):
         decompose_agreement(result, clean, shifted, labels + 1)
+
+
+def test_a_result_of_other_views_or_of_a_prior_is_refused(attacked):
+    clean, shifted, labels, _ = attacked
+    others = [
+        posterior_agreement(clean, shifted, shifted.flip(0)),
+        posterior_agreement(clean, shifted + 0.5 * clean),
+        posterior_agreement(clean, shifted, prior=[0.4, 0.3, 0.1, 0.1, 0.1]),
+    ]
+    for result in others:
+        with pytest.raises(ValueError, match="measured with a uniform prior"):
+            decompose_agreement(result, clean, shifted, labels)
+
+
+def test_posteriors_that_hardly_overlap_are_decomposed():
+    """Where the product of two posteriors underflows, contributions stay."""
+    clean = torch.tensor([[1.0, 0.0]] * 400 + [[800.0, 0.0]])
+    shifted = torch.cat([clean[:400], torch.tensor([[0.0, 800.0]])])
+    result = posterior_agreement(clean, shifted)
+    parts = decompose_agreement(result, clean, shifted, torch.zeros(401).long())
+    assert parts.total == pytest.approx(result.pa, abs=1e-12)
+    assert parts.changed_correct.count == 1

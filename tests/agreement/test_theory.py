@@ -15,7 +15,7 @@ from robustbook.agreement import (
     posterior_agreement,
     symmetric_channel_capacity,
 )
-from robustbook.agreement.parts import Kernel
+from robustbook.agreement.solver import Kernel
 
 
 def variance(weights, values):

@@ -273,3 +273,9 @@ def test_cuda(digits, name):
     assert result.adversarial.device == images.device
     on_cpu = ATTACKS[name](source, images, labels)
     assert abs(result.robust_accuracy() - on_cpu.robust_accuracy()) < 0.05
+
+
+@pytest.mark.parametrize("attack", [fgsm, pgd, apgd])
+def test_a_bound_in_levels_of_255_is_refused_with_the_mend(digits, attack):
+    with pytest.raises(ValueError, match="for 8 of 255 levels pass 8/255"):
+        attack(*digits[:2], eps=8)

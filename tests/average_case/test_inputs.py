@@ -1,6 +1,7 @@
 """Bad input and models that misbehave: an error, a warning, or a proper answer."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,10 +14,10 @@ from robustbook.average_case import (
     mmse,
     monte_carlo,
     mv_sigmoid,
-    printed_bound,
     softmax_proxy,
     taylor,
 )
+from robustbook.margins import gradient_normalized_margin
 
 X = torch.rand(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 ESTIMATES = pytest.mark.parametrize(
@@ -123,11 +124,23 @@ def test_gradients_must_exist(estimate):
         estimate(lambda x: (x - X[0, 0]).abs().sqrt() + 0 * x, X, 0.1, label=None)
 
 
-@ESTIMATES
-def test_training_mode_warns(estimate):
-    model = nn.Sequential(nn.Dropout(0.0), nn.Linear(3, 3)).double()
-    with pytest.warns(UserWarning, match=r"model\.eval"):
-        estimate(model, X, 0.1)
+@pytest.mark.parametrize(
+    "estimate",
+    [
+        *(partial(one, sigma=0.1) for one in (monte_carlo, control_variate)),
+        *(partial(one, sigma=0.1) for one in (taylor, mmse)),
+        softmax_proxy,
+        gradient_normalized_margin,
+    ],
+)
+def test_training_mode_warns_and_draws_nothing_from_the_generator(estimate):
+    layers = nn.Linear(3, 20), nn.Dropout(0.5), nn.Linear(20, 3)
+    model = nn.Sequential(*layers).double()
+    state = torch.random.get_rng_state()
+    with pytest.warns(UserWarning, match=r"model\.eval") as caught:
+        estimate(model, X)
+    assert __file__ in {warning.filename for warning in caught}
+    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 @ESTIMATES
@@ -204,7 +217,3 @@ def test_complex_numbers_are_refused_and_dependent_gradients_have_no_bound():
         linear_exact(weights, torch.zeros(3), torch.eye(3), 0.1)
     with pytest.raises(TypeError, match="values: expected real"):
         mv_sigmoid(weights)
-    # The printed bound is infinite for dependent gradients.
-    first = torch.tensor([1.0, 0.3, 0.7], dtype=torch.float64)
-    dependent = torch.stack([first, 3 * first])
-    assert printed_bound(torch.ones(2, 3), dependent, 0.1) == math.inf

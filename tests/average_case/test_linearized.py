@@ -54,6 +54,24 @@ def test_probabilities_of_all_classes_sum_to_one(num_classes):
     assert bool(((total - 1).abs() < 5 * variance.sqrt() + 1e-12).all())
 
 
+def test_failures_keep_the_digits_that_the_difference_loses():
+    """Eight standard deviations from two boundaries, one of them twice as far."""
+    weights = torch.tensor([[0.0, 0.0], [-1.0, 0.0], [0.0, -0.5]], dtype=torch.float64)
+    bias = torch.tensor([0.0, -8.0, -8.0], dtype=torch.float64)
+    x = torch.zeros(1, 2, dtype=torch.float64)
+    exact = float(torch.special.ndtr(torch.tensor(-8.0).double()))
+    model = lambda x: x @ weights.T + bias  # noqa: E731
+    for result in (linear_exact(weights, bias, x, 1.0), taylor(model, x, 1.0)):
+        assert float(result.failure) == pytest.approx(exact, rel=1e-9)
+        low, high = result.failure_interval()
+        assert float(low) <= float(result.failure) <= float(high) < 1.001 * exact
+    sampled = monte_carlo(model, x, 1.0, samples=100)
+    assert torch.equal(sampled.failure, 1 - sampled.probability)
+    low, high = sampled.interval()
+    lost = sampled.failure_interval()
+    assert torch.equal(torch.cat(lost), torch.cat([1 - high, 1 - low]))
+
+
 def test_full_covariance():
     model = linear(4)
     root = torch.randn(12, 12, generator=torch.Generator().manual_seed(1)).double() / 4

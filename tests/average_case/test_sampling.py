@@ -66,6 +66,23 @@ def test_control_variate_is_unbiased_and_calibrated(sigma, options):
     assert 0.91 < coverage(result, exact) <= 1
 
 
+def test_standard_error_of_four_samples_by_hand():
+    """A model beside a linearization that keeps all: only its own spread counts."""
+
+    def model(x):
+        return torch.cat([1 - 10 * x**2, torch.zeros_like(x)], dim=1)
+
+    result = control_variate(model, torch.zeros(200, 1), 0.3, samples=4)
+    # One of the four is lost: a half of two, whose mean has variance 1/4. Two
+    # disagreements are added.
+    one_lost = result.probability == 0.75
+    assert one_lost.sum() > 10
+    expected = math.sqrt(1 / 4 / 4 + 2 / 4**2)
+    assert result.standard_error[one_lost].tolist() == pytest.approx(
+        [expected] * int(one_lost.sum())
+    )
+
+
 def test_few_samples_stay_unbiased_and_the_variance_is_smaller():
     # The coefficient is from the other half: no bias even where it is poor.
     result = control_variate(Curved(), POINT.repeat(6000, 1), 0.8, samples=8)

@@ -117,6 +117,29 @@ def test_algorithm_one_by_hand():
     assert accuracy.threshold == -np.inf
 
 
+def test_standard_error_of_five_by_hand():
+    """Three of five are robust, of a thousand: n - 1, and what was not drawn."""
+    scores, right = np.linspace(0, 1, 1000), np.ones(1000, dtype=bool)
+    margins = np.array([0.1, 0.9, 0.9, 0.1, 0.9])
+    rows = [100, 300, 500, 700, 900]
+    plain = estimate_robust_accuracy(scores, right, rows, margins, 0.5, level=0.3).plain
+    squares, factor = 5 * 0.6 * 0.4, 0.995 / 4 / 5
+    assert plain.standard_error == pytest.approx(np.sqrt(factor * squares))
+    z = 0.3853205
+    half = z * np.sqrt(factor * (squares + z**2))
+    assert plain.interval == pytest.approx((0.6 - half, 0.6 + half))
+
+
+def test_three_of_ten_meet_a_share_of_three_tenths_though_rounded_up():
+    scores, right = np.arange(17.0), np.ones(17, dtype=bool)
+    margins = np.repeat([9.0, 0.0], [7, 10])
+    share = 0.1 * 3
+    assert share > 3 / 10
+    measured = range(17), margins, 0.5
+    accuracy = estimate_robust_accuracy(scores, right, *measured, alpha=share)
+    assert (accuracy.threshold, accuracy.tpr) == (9, 0.3)
+
+
 def test_zero_margins_of_wrong_predictions_make_no_difference_by_design():
     scores, right, margins, eps, _ = population(500, noise=0.5, share=0.4)
     rows = np.random.default_rng(0).choice(500, 60, replace=False)

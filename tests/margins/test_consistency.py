@@ -79,6 +79,21 @@ def test_coverage(step, count):
     assert 0.923 <= hits / 600 <= 0.977
 
 
+@pytest.mark.parametrize("count", [3, 5, 10, 30])
+@pytest.mark.parametrize("noise", [0.01, 0.1, 1.0])
+def test_coverage_where_hardly_any_pair_disagrees(count, noise):
+    random = np.random.default_rng(3)
+
+    def draw(size):
+        x = random.gamma(2, size=size)
+        return x, x + noise * random.normal(size=size)
+
+    truth = tau_b(*draw(100_000))[0]
+    ends = np.array([margin_consistency(*draw(count)).interval for _ in range(600)])
+    assert ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean() >= 0.923
+    assert (ends[:, 0] < ends[:, 1]).all()
+
+
 def test_ties_change_the_interval():
     """Were they ignored, these two would be the same."""
     random = np.random.default_rng(2)
@@ -89,7 +104,14 @@ def test_ties_change_the_interval():
 
 def test_perfect_order_and_infinite_margins():
     result = margin_consistency(torch.arange(5.0), [0.1, 0.2, 0.3, 0.4, np.inf])
-    assert (result.tau, result.interval, result.spearman) == (1, (1, 1), 1)
+    assert (result.tau, result.interval, result.spearman) == (1, (-1, 1), 1)
+    # Where ties round it up to more than 1.
+    many = np.array([3.0, 5, 0, 2, 3, 2, 4, 6, 2, 5, 0, 3])
+    for sign in (1, -1):
+        result = margin_consistency(many, sign * many)
+        assert result.tau == sign
+        # Up to 26.5 % of all samples, of which none is among 12, may be out of order.
+        assert min(map(abs, result.interval)) == pytest.approx((1 - 0.2646) ** 2, 1e-3)
     tied = margin_consistency([1.0, 2, 3, 4], [0.1, 0.2, np.inf, np.inf])
     assert tied.tau == pytest.approx(stats.kendalltau([1, 2, 3, 4], [1, 2, 3, 3])[0])
 

@@ -4,9 +4,7 @@ The published ones were executed in the full profile; `make check` proves that t
 fresh.
 """
 
-import ast
 import re
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,26 +12,17 @@ import pytest
 from press import execute
 from press.layout import list_chapters
 from press.source import parameter_values, read_source
+from robustbook.notebook import stated_ranges
 
-from ..conftest import SEED
+from ..conftest import RUN_SEED
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMON = {"profile": "quick", "device": "cpu", "seed": SEED}
-#: A parameter, and the range or the choices that its comment states.
-RANGE = re.compile(
-    r"^(\w+)\s*=.*# (?:(-?\d\S*) to (-?\d[^\s:]*)|one of ([^:]+)):", re.MULTILINE
-)
+COMMON = {"profile": "quick", "device": "cpu", "seed": RUN_SEED}
 
 
 def ends_of(text):
     """By parameter, the first and the last value that it may have."""
-    ends = {}
-    for name, low, high, choices in RANGE.findall(text):
-        with suppress(SyntaxError, ValueError):
-            values = ast.literal_eval(f"[{choices or f'{low}, {high}'}]")
-            if choices or low != high:
-                ends[name] = [values[0], values[-1]]
-    return ends
+    return {name: [v[0], v[-1]] for name, (_, v) in stated_ranges(text).items()}
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +51,7 @@ def test_quick(chapter, end):
     source = read_source(chapter)
     text = chapter.source.read_text("utf-8")
     own = {name: ends[end] for name, ends in ends_of(text).items()}
-    execute.execute(source, parameters={**COMMON, "seed": SEED + end, **own})
+    execute.execute(source, parameters={**COMMON, "seed": RUN_SEED + end, **own})
 
 
 def test_every_parameter_states_its_range():
@@ -74,6 +63,7 @@ def test_every_parameter_states_its_range():
         stated = {*ends_of(text), *re.findall(r"^(\w+) = .*# any ", text, re.MULTILINE)}
         bare += [f"{chapter.name}: {x}" for x in own - stated - set(COMMON)]
         assert set(ends_of(text)) <= own, "a range of no parameter"
+        assert "check_ranges(globals())" in text
     assert bare == []
 
 

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from press.checks import check
 from press.claims import is_test
 from press.source import METADATA, read_source, render
-from press.stamps import STAMP, input_hashes
+from press.stamps import STAMP, code_sum
 from press.status import write_status
 
 from .conftest import complete, write_pair
@@ -16,9 +17,10 @@ from .conftest import complete, write_pair
 Edit = Callable[[str], str]
 
 
-def pretend_publish(chapter, outputs=None):
+def pretend_publish(chapter, outputs=None, *, pair=True):
     """Publish without running: stamp the source, give its first cell outputs."""
-    write_pair(chapter)
+    if pair:
+        write_pair(chapter)
     notebook = read_source(chapter).notebook
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if outputs:
@@ -28,9 +30,8 @@ def pretend_publish(chapter, outputs=None):
         cell.outputs = [said | {"metadata": {"robustbook_claim": True}}]
     notebook.metadata = METADATA | {
         STAMP: {
-            **input_hashes(chapter),
-            "device": "cpu",
-            "parameters": {"profile": "full"},
+            "code_sha256": code_sum(chapter),
+            "parameters": {"profile": "full", "device": "cpu"},
             "versions": {"python": "3.11"},
         }
     }
@@ -62,7 +63,14 @@ def test_a_stale_chapter(make_book):
     chapter.source.write_text(chapter.source.read_text() + "\nMore.\n")
     write_pair(chapter)
     assert faults(chapter) == [
-        "book/chapters/01_small.ipynb: stale: its text changed; make book"
+        "book/chapters/01_small.ipynb: its text is not the present one; make book"
+    ]
+    chapter.source.write_text(
+        chapter.source.read_text().replace("seed = 0", "seed = 1")
+    )
+    write_pair(chapter)
+    assert faults(chapter) == [
+        "book/chapters/01_small.ipynb: stale: its code changed; make book"
     ]
 
 
@@ -135,7 +143,11 @@ CLAIMS = 'claim("One and one make two.", 1 + 1 == 2)\n'
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(PRINTS, ":tags: [long]\n\n" + "print(seed)\n" * 16), (CLAIMS, CLAIMS * 16)],
+    [
+        (PRINTS, ":tags: [long]\n\n" + "print(seed)\n" * 16),
+        (CLAIMS, CLAIMS * 16),
+        (PRINTS, f"x = '{'y' * 72}'"),
+    ],
 )
 def test_a_cell_may_be_long_that_says_so_or_is_not_shown(make_book, old, new):
     chapter = make_book(text=swap(old, new)(complete()))
@@ -143,13 +155,13 @@ def test_a_cell_may_be_long_that_says_so_or_is_not_shown(make_book, old, new):
     assert faults(chapter) == []
 
 
-WIDE = f"x = '{'y' * 80}'"
+WIDE = f"x = '{'y' * 73}'"
 
 
 @pytest.mark.parametrize(
     ("code", "line", "fault"),
     [
-        (f"1\n{WIDE}", WIDE, "a line of 86 columns; at most 78"),
+        (f"1\n{WIDE}", WIDE, "a line of 79 columns; at most 78"),
         ("x = 1\n" * 16, "x = 1", "16 lines"),
     ],
 )
@@ -162,7 +174,7 @@ def test_a_problem_names_its_line(make_book, code, line, fault):
 
 
 def test_a_claim_that_is_never_said(chapter):
-    text = chapter.published.read_text().replace("robustbook_claim", "other")
+    text = chapter.published.read_text().replace('"robustbook_claim": true', "")
     chapter.published.write_text(text)
     (found,) = faults(chapter)
     assert "cell 01_small-004: a claim that is never said" in found
@@ -173,6 +185,27 @@ def test_an_address_of_memory_is_seen(chapter):
     pretend_publish(chapter, [said])
     (found,) = faults(chapter)
     assert "cell 01_small-003: shows a memory address" in found
+
+
+def test_an_address_that_no_reader_sees_is_none(chapter):
+    text = chapter.published.read_text().replace(
+        'n": "Two."', 'n": "<A at 0x7f00aa11bb>"'
+    )
+    chapter.published.write_text(text)
+    assert faults(chapter) == []
+
+
+def test_an_audit_needs_no_exercises(make_book):
+    lesson = make_book(text=cut("## Key takeaways", "## References")(complete()))
+    assert any("0 exercises" in fault for fault in faults(lesson))
+    audit = replace(lesson, name="01_audit_of_sums")
+    audit.source.write_text(lesson.source.read_text())
+    for path in (lesson.source, lesson.pair):
+        path.unlink()
+    contents = lesson.root / "_toc.yml"
+    contents.write_text(contents.read_text().replace(lesson.name, audit.name))
+    pretend_publish(audit)
+    assert faults(audit) == []
 
 
 def test_published_with_another_profile(chapter):

@@ -248,6 +248,9 @@ def test_values_come_from_the_executed_chapter(book):
         insert_values("{glue:text}`sum-name:.2f`", book.root)
     with pytest.raises(BookError, match="cannot read"):
         insert_values("{glue}`sum-share`", book.root)
+    executed = book.published.read_text()
+    book.published.write_text(executed.replace("0.1234", "0.5"))
+    assert insert_values("{glue:text}`sum-share:.1%`", book.root) == "50.0%"
     copy = book.published.with_name("02_copy.ipynb")
     copy.write_text(book.published.read_text())
     with pytest.raises(BookError, match="sum-share is recorded twice"):

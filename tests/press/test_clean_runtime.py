@@ -35,7 +35,7 @@ from robustbook import __version__
 
 from ..closure import link, needed
 
-hatchling = pytest.importorskip("hatchling.build", reason="needs the extra [test]")
+hatchling = pytest.importorskip("hatchling.build", reason="needs the group test")
 
 ROOT = Path(__file__).resolve().parents[2]
 WANTED = os.environ.get("ROBUSTBOOK_CLEAN_RUNTIME", "")
@@ -155,7 +155,7 @@ def prepared(runtime):
     notebook = nbformat.read(list_chapters(ROOT)[0].pair, as_version=4)
     (cell,) = (c for c in notebook.cells if "install" in c.metadata.get("tags", []))
     if WANTED != "published":
-        (address,) = re.findall(r"@ (https://\S+)\"", cell.source)
+        (address,) = set(re.findall(r"@ (https://[^\s\"#]+)", cell.source))
         cell.source = cell.source.replace(address, runtime.release.as_uri())
     notebook.cells = [cell]
     path = runtime.folder / "install.ipynb"

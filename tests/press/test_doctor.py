@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -51,10 +52,29 @@ def test_a_good_set_up_is_ready(capsys):
     assert said.endswith("\nready\n")
 
 
+@pytest.mark.usefixtures("no_conflict")
+def test_windows_is_told_of_wsl(monkeypatch):
+    monkeypatch.setattr(doctor.platform, "system", lambda: "Windows")
+    assert "wsl --install" in findings()["Windows"][1]
+
+
 def test_packages_that_do_not_fit_are_named(monkeypatch):
     why = "torch 2.0 has requirement numpy<2, but you have numpy 2.4.6."
     monkeypatch.setattr(doctor, "_run", lambda *words: answer(words, 1, why))
     assert findings()["pip check"] == (why, "rm -rf .venv; make env")
+
+
+@pytest.mark.usefixtures("no_conflict")
+@pytest.mark.parametrize(
+    ("python", "mend"),
+    [((3, 9), True), ((3, 11), False), ((3, 13), False), ((3, 20), True)],
+)
+def test_a_python_that_the_book_cannot_use_is_replaced(monkeypatch, python, mend):
+    here = SimpleNamespace(version_info=(*python, 1), executable=sys.executable)
+    monkeypatch.setattr(doctor, "sys", here)
+    assert findings()["Python"][1] == (
+        "rm -rf .venv; make env PYTHON=python3.12" if mend else ""
+    )
 
 
 @pytest.mark.usefixtures("no_conflict")

@@ -114,7 +114,10 @@ def test_the_pair_installs_the_release_where_it_is_missing(chapter):
     assert "https://us.example.org/book/book/chapters/01_small.html" in note.source
     address = f"https://example.org/us/book/archive/{revision('main')}.tar.gz"
     *guard, command = install.source.splitlines()
-    assert command == f'    %pip install -q "robustbook[chapters] @ {address}"'
+    assert command == (
+        f'    %pip install -q "robustbook[chapters] @ {address}" '
+        f'"robustbook-data @ {address}#subdirectory=data"'
+    )
     assert guard[-1].startswith(f'if installed != "{__version__}" or not all(')
     # The chapter itself is as it was written.
     assert [title.source, *(cell.source for cell in rest)] == [

@@ -42,11 +42,19 @@ def cell(index):
         "quotations": ("a\n\n  b", "a\n\n> b"),
         "links": ("`x <03.html#y>`_", "[x](https://book.example/book/chapters/03.html#y)"),
         "code": ("::\n\n  x = 1", "```\nx = 1\n```"),
+        "code with backticks": ("``a`b``", "``a`b``"),
     }.values(),
     ids=lambda value: None,
 )  # fmt: skip
 def test_what_text_becomes(text, wanted):
     assert markdown(text) == wanted
+
+
+def test_a_space_in_an_address_is_escaped():
+    link = nodes.paragraph("", "", nodes.reference("", "x", refuri="a b.html"))
+    assert PAGE.cells(nodes.section("", link)) == [
+        "[x](https://book.example/book/chapters/a%20b.html)"
+    ]
 
 
 def test_a_bar_in_a_table_is_no_border():
@@ -62,6 +70,13 @@ def test_a_formula_is_one_line_with_its_number():
     page = nodes.section("", block)
     assert PAGE.cells(page) == [
         r"$$\begin{aligned} D(p | q) \\ &= 0 \end{aligned} \tag{4.1}$$"
+    ]
+
+
+def test_a_formula_with_an_environment_of_its_own_is_left_alone():
+    text = r"\begin{align} x &= 1 \\ y &= 2 \end{align}"
+    assert PAGE.cells(nodes.section("", nodes.math_block("", text, nowrap=True))) == [
+        text
     ]
 
 
@@ -93,7 +108,7 @@ def test_theorems_are_quoted_with_their_numbers():
     ]
 
 
-@pytest.mark.parametrize(("length", "folded"), [(10, False), (2000, True)])
+@pytest.mark.parametrize(("length", "folded"), [(400, False), (450, True)])
 def test_long_proofs_are_folded(length, folded):
     words = nodes.paragraph(
         "", "", nodes.emphasis("", "Proof."), nodes.Text(" x" * length)

@@ -1,33 +1,39 @@
 """Chapters run in this Python, all or nothing, and repeat byte for byte."""
 
+import base64
+import io
 import json
 import re
 import sys
 
 import nbformat
 import pytest
+from PIL import Image
 
 from press.execute import ChapterError
 from press.layout import BookError, Chapter
 from press.publish import PUBLISHED, publish, rerun
 from press.source import read_source
 from press.stamps import read_stamp, staleness
-from press.status import render_status, status_page
+from press.status import read_timings, record_timing, render_status, status_page
 
-from .conftest import book_in
+from .conftest import book_in, complete
 
 pytestmark = pytest.mark.slow
 fast = pytest.mark.usefixtures("fast_kernels")
 
-# Everything that varies from run to run if nothing is done about it.
+# Everything that varies from run to run, and from one user to another, if nothing is
+# done about it; and a picture that can be lighter.
 VARIED = """
 import random, sys, os
+print([os.environ[f"{name}_NUM_THREADS"] for name in ("MKL", "OMP", "OPENBLAS")])
+print("of_the_user" in globals())
 print({"a", "b", "c"}, random.Random(seed).random())
 for i in range(50):
     print(i, flush=True)
 print(profile, device)
 import matplotlib.pyplot as plt
-_ = plt.plot([1, 2])
+_ = plt.plot([i * i % 97 for i in range(300)])
 plt.show()
 """
 
@@ -55,12 +61,30 @@ def varied(tmp_path_factory):
     return chapter
 
 
-def test_publishing_repeats_byte_for_byte(varied):
+def test_publishing_repeats_byte_for_byte(varied, tmp_path, monkeypatch):
+    """For another user, too, with another start-up and more threads."""
     first = varied.published.read_bytes()
     varied.published.unlink()
+    startup = tmp_path / "profile_default" / "startup" / "of_the_user.py"
+    startup.parent.mkdir(parents=True)
+    startup.write_text("of_the_user = 1")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    for name in ("MKL", "OMP", "OPENBLAS"):
+        monkeypatch.setenv(f"{name}_NUM_THREADS", "2")
     assert publish([varied]) == []
     assert varied.published.read_bytes() == first
     nbformat.validate(published(varied))
+
+
+def test_pictures_are_published_light(varied):
+    (picture,) = (
+        output.data["image/png"]
+        for cell in published(varied).cells
+        for output in cell.get("outputs", [])
+        if "image/png" in output.get("data", {})
+    )
+    with Image.open(io.BytesIO(base64.b64decode(picture))) as opened:
+        assert opened.mode == "P", "a palette"
 
 
 def test_the_published_chapter_is_its_source_with_outputs(varied):
@@ -121,6 +145,7 @@ def test_a_failure_leaves_the_published_chapter(make_book):
     line = chapter.source.read_text().splitlines().index("def half(x):") + 1
     assert f"failed in the cell at notebooks/01_small.md:{line}" in message
     assert "    half(1)" in message
+    assert re.search(r"-> \d+ +return x / 0\n", message), "the traceback"
     assert message.endswith("ZeroDivisionError: division by zero")
     assert "\x1b" not in message
 
@@ -188,16 +213,29 @@ def test_an_unknown_parameter(make_book):
         rerun(make_book(), parameters={"sed": 1})
 
 
+MEETS = """
+import pathlib, time
+pathlib.Path("{name}").touch()
+for _ in range(300):
+    if pathlib.Path("{other}").exists(): break
+    time.sleep(0.1)
+else:
+    raise TimeoutError("nobody came")
+print("{name}")
+"""
+
+
 @fast
 def test_chapters_run_side_by_side(make_book, tmp_path):
-    first = make_book("print('one')")
+    """Each waits until the other one runs."""
+    first = make_book(MEETS.format(name="one", other="two"))
     second = Chapter(tmp_path, "02_second")
-    text = (
-        first.source.read_text()
-        .replace("ch-accuracy", "ch-gibbs")
-        .replace("one", "two")
-    )
-    second.source.write_text(text)
+    text = complete(MEETS.format(name="two", other="one"))
+    second.source.write_text(text.replace("ch-accuracy", "ch-gibbs"))
     assert publish([first, second], jobs=2) == []
     assert text_of(first) == "one\n"
     assert text_of(second) == "two\n"
+    assert read_timings(tmp_path).keys() == {"01_small", "02_second"}
+    second.source.unlink()
+    record_timing(first, 1.0)
+    assert read_timings(tmp_path).keys() == {"01_small"}, "the other one is gone"

@@ -1,78 +1,151 @@
-"""The site is built where something changed, and pictures are made lighter once."""
+"""The site is never stale, and pictures are made lighter once.
+
+A book of two chapters is built truly, changed, and built again.
+"""
 
 import base64
 import io
-import sys
+import shutil
 
 import nbformat
 import numpy as np
 import pytest
 from PIL import Image
 
-from press import site
-from press.layout import BookError
+from press.layout import Chapter
 from press.publish import SMALL, lighten, lighten_pictures
+from press.site import stamp_of
 
-# What Jupyter Book and the extension do, as far as it matters here.
-BUILD = """
-import sys
-from pathlib import Path
-from press.site import stamp_of, write_stamp
-root = Path(sys.argv[-1])
-html = root / "_build" / "html"
-html.mkdir(parents=True, exist_ok=True)
-with (html / "built").open("a") as file:
-    file.write("x")
-if "bad" in (root / "book" / "a.md").read_text():
-    sys.exit(3)
-write_stamp(html, stamp_of(root))
+from .conftest import complete
+from .small_book import ROOT, press, small_book
+from .test_checks import pretend_publish
+
+LAW = """\
+(sec-accuracy-law)=
+## The law of sums
+
+We add $1$, and {cite:t}`carvalho2025pa` agrees.
+
+## Key takeaways
+"""
+SECOND = """\
+(ch-second)=
+# Second
+
+It follows from {ref}`sec-accuracy-law` in {numref}`ch-accuracy`.
+
+```{code-cell} python
+:tags: [parameters]
+
+profile = "quick"
+```
 """
 
 
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    (tmp_path / "book").mkdir()
-    (tmp_path / "book" / "a.md").write_text("# A\n")
-    (tmp_path / "_config.yml").write_text("title: A\n")
-    monkeypatch.setattr(site, "BUILD", (sys.executable, "-c", BUILD))
-    return tmp_path
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    """A book with a copy of the press, built."""
+    root = tmp_path_factory.mktemp("book")
+    first = complete().replace("## Key takeaways\n", LAW)
+    head = first[: first.index("(ch-accuracy)=")]
+    small_book(root, {"01_small": first, "02_second": head + SECOND})
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src" / "press", root / "src" / "press", ignore=ignore)
+    (root / "src" / "robustbook").mkdir()
+    shutil.copy(ROOT / "src" / "robustbook" / "__init__.py", root / "src/robustbook")
+    for name in ("01_small", "02_second"):
+        pretend_publish(Chapter(root, name), pair=False)
+    assert built(root)
+    return root
 
 
-def builds(root):
-    """How often the site was built since it was last built from nothing."""
-    return len((root / "_build" / "html" / "built").read_text())
+def edit(root, file, old, new):
+    path = root / file
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
 
 
-def test_a_site_is_built_once_for_the_same_sources_and_on_what_there_is(root):
-    for _ in range(2):
-        assert site.build_site(root) == root / "_build" / "html" / "index.html"
-        assert builds(root) == 1
-    (root / "book" / "a.md").write_text("# B\n")
-    site.build_site(root)
-    assert builds(root) == 2
+def built(root, **options):
+    """Build the site, if that is stale; return whether Sphinx ran."""
+    return "Running Sphinx" in press(root, "site", **options)
 
 
-@pytest.mark.parametrize("file", ["_config.yml", "_toc.yml", "book/_static/a.css"])
-def test_what_every_page_shows_makes_all_anew(root, file):
-    site.build_site(root)
-    (root / file).parent.mkdir(exist_ok=True)
-    (root / file).write_text("changed\n")
-    site.build_site(root)
-    assert builds(root) == 1
+def page(root, name):
+    return (root / "_build" / "html" / "book" / "chapters" / f"{name}.html").read_text()
 
 
-def test_the_promise_of_a_pdf_is_another_site(root, monkeypatch):
-    site.build_site(root)
-    monkeypatch.setenv("ROBUSTBOOK_PDF", "1")
-    site.build_site(root)
-    assert builds(root) == 2
+def notebook(root, name):
+    return (root / "notebooks" / f"{name}.ipynb").read_text()
 
 
-def test_a_build_with_a_warning_is_no_site(root):
-    (root / "book" / "a.md").write_text("bad\n")
+def test_nothing_is_built_where_nothing_changed_that_a_page_shows(book):
+    assert not built(book)
+    edit(book, "src/press/pdf.py", '"""', '"""Now: ')
+    assert not built(book)
+
+
+def test_new_words_are_on_their_page_and_no_other_is_written(book):
+    other = book / "_build" / "html" / "book" / "chapters" / "02_second.html"
+    before = other.stat().st_mtime_ns
+    edit(book, "notebooks/01_small.md", "It adds.", "It adds numbers.")
+    assert "new text, the same outputs" in press(book, "publish", "--stale")
+    assert built(book)
+    assert "It adds numbers." in page(book, "01_small")
+    assert "It adds numbers." in notebook(book, "01_small")
+    assert other.stat().st_mtime_ns == before
+
+
+def test_a_new_title_is_shown_wherever_it_is_referred_to(book):
+    edit(book, "notebooks/01_small.md", "## The law of sums", "## A law of numbers")
+    press(book, "publish", "--stale")
+    assert built(book)
+    assert "A law of numbers" in page(book, "02_second")
+    assert "A law of numbers" in notebook(book, "02_second")
+
+
+def test_a_release_is_named_on_every_page_and_installed_by_every_notebook(book):
+    path = book / "src" / "robustbook" / "__init__.py"
+    path.write_text('__version__ = "98.7.6"\n')
+    assert built(book)
+    for name in ("01_small", "02_second"):
+        assert "/archive/v98.7.6.tar.gz" in notebook(book, name)
+        assert "/blob/v98.7.6/notebooks/" in page(book, name)
+
+
+def test_what_the_press_makes_of_a_page_is_made_anew(book):
+    edit(book, "src/press/ext/text.py", '"unbroken"', '"in-one-piece"')
+    edit(book, "src/press/pairs.py", "The text describes", "This text describes")
+    assert built(book)
+    assert 'class="in-one-piece"' in page(book, "01_small")
+    assert "This text describes" in notebook(book, "02_second")
+
+
+def test_a_build_with_a_warning_is_no_site(book):
+    edit(book, "book/intro.md", "To begin with.", "See {ref}`sec-nowhere`.")
     for _ in range(2):  # it is not taken for fresh
-        with pytest.raises(BookError, match="ended with status 3"):
-            site.build_site(root)
+        assert built(book, status=2)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("_config.yml", "_toc.yml", "CITATION.cff", "constraints.txt"),
+        *("book/intro.md", "book/chapters/01_small.ipynb", "book/_static/a.css"),
+        *("data/README.md", "data/claims.toml", "notebooks/01_small.md"),
+        *("src/robustbook/__init__.py", "src/robustbook/attacks/_pgd.py"),
+    ],
+)
+def test_a_site_is_stale_when_a_source_changed(tmp_path, file):
+    before = stamp_of(tmp_path)
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("changed\n")
+    assert stamp_of(tmp_path) != before
+
+
+def test_the_promise_of_a_pdf_is_another_site(tmp_path, monkeypatch):
+    before = stamp_of(tmp_path)
+    monkeypatch.setenv("ROBUSTBOOK_PDF", "1")
+    assert stamp_of(tmp_path) != before
 
 
 def png(pixels):

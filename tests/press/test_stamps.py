@@ -6,11 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from press.layout import Chapter
+from press.layout import BookError, Chapter
 from press.publish import publish
-from press.stamps import program, staleness
+from press.stamps import (
+    code_sum,
+    data_sums,
+    in_step,
+    publish_new_words,
+    staleness,
+)
 
-from .conftest import book_in
+from .conftest import HEAD, book_in, complete
 
 PROVENANCE = Path(__file__).resolve().parents[2] / "src/robustbook/_store/provenance.py"
 
@@ -84,7 +90,8 @@ def edit(chapter, file, old, new):
 @pytest.mark.parametrize(
     ("file", "old", "new", "reason"),
     [
-        ("notebooks/01_small.md", "We add.", "We add up.", "its text changed"),
+        ("notebooks/01_small.md", "seed = 0", "seed = 1", "its code changed"),
+        ("notebooks/01_small.md", "[parameters]", "[long]", "its code changed"),
         ("src/robustbook/attacks/_pgd.py", "1", "3", "code that it imports changed"),
         ("src/robustbook/scores.py", "1", "3", "code that it imports changed"),
         ("src/robustbook/_store/files.py", "abs", "real", "code that it imports"),
@@ -106,6 +113,8 @@ def test_an_input_makes_it_stale(published, file, old, new, reason):
         ("src/robustbook/attacks/_fab.py", "2", "3"),
         ("src/robustbook/attacks/__init__.py", "from ._fab import fab", "x = 1"),
         ("src/robustbook/scores.py", "LIMIT", "# A comment.\nLIMIT"),
+        ("notebooks/01_small.md", "We add.", "We `import robustbook.attacks` and add."),
+        ("notebooks/01_small.md", "[parameters]", "[parameters, hide-input]"),
         ("src/robustbook/attacks/_pgd.py", "return", '"""Say one."""\n    return'),
         ("data/results/text.json", "2", "3"),
         ("data/checkpoints/registry.json", "2", "3"),
@@ -116,29 +125,143 @@ def test_what_it_does_not_read_leaves_it_fresh(published, file, old, new):
     assert staleness(published) == []
 
 
-def test_data_that_is_gone_or_damaged_makes_it_stale(published):
+@pytest.mark.parametrize("registry", ["{", '{"models": {"b": 2}}', '{"models": 3}'])
+def test_data_that_is_gone_or_damaged_makes_it_stale(published, registry):
     (published.root / "data/results/noise.json").unlink()
-    (published.root / "data/checkpoints/registry.json").write_text("{")
+    (published.root / "data/checkpoints/registry.json").write_text(registry)
     assert len(staleness(published)) == 2
 
 
+def test_line_ends_of_a_checkout_on_windows_change_nothing(published):
+    path = published.root / "data/results/noise.json"
+    path.write_text(path.read_text() + "\n")
+    before = data_sums(published.root, [[str(path)]])
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert data_sums(published.root, [[str(path)]]) == before
+
+
+def test_only_data_of_the_book_is_stamped(published, tmp_path_factory):
+    inside = published.root / "data/results/text.json"
+    reads = [[str(inside)], [str(tmp_path_factory.mktemp("cache") / "images.pt")]]
+    assert list(data_sums(published.root, reads)) == ["data/results/text.json"]
+
+
+def test_a_file_that_a_chapter_looked_for_in_vain_may_not_appear(tmp_path):
+    looked_for = tmp_path / "data" / "large.json"
+    looked_for.parent.mkdir()
+    before = data_sums(tmp_path, [[str(looked_for), "rows"]])
+    looked_for.write_text('{"rows": []}')
+    assert data_sums(tmp_path, [[str(looked_for), "rows"]]) != before
+
+
+@pytest.mark.parametrize("read", [["list.json", "0"], ["slash.json", "a/b"]])
+def test_data_that_cannot_be_found_again_is_not_stamped(tmp_path, read):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/list.json").write_text("[1]")
+    (tmp_path / "data/slash.json").write_text('{"a/b": 1}')
+    with pytest.raises(BookError, match=f"data/{read[0]}.*cannot be found again"):
+        data_sums(tmp_path, [[str(tmp_path / "data" / read[0]), *read[1:]]])
+
+
+def test_new_words_get_the_outputs_that_are_there(published, monkeypatch):
+    """As a run would: cells have other numbers, captions are new, no kernel starts."""
+    text = published.source.read_text().replace("We add.", "We add up.\n\n+++\n\nSo.")
+    text = text.replace("[parameters]", "[parameters]\n:mystnb: {image: {alt: New}}")
+    published.source.write_text(text)
+    assert not in_step(published)
+    with monkeypatch.context() as patch:
+        patch.setattr("press.publish.execute", None)
+        assert publish_new_words(published)
+        assert not publish_new_words(published)
+    assert staleness(published) == []
+    assert in_step(published)
+    woven = published.published.read_bytes()
+    published.published.unlink()
+    assert publish([published]) == []
+    assert published.published.read_bytes() == woven
+
+
+def test_new_words_beside_new_code_wait_for_the_run(published):
+    edit(published, "notebooks/01_small.md", "We add.", "We add up.")
+    edit(published, "data/results/noise.json", "1", "3")
+    before = published.published.read_bytes()
+    assert not publish_new_words(published)
+    edit(published, "data/results/noise.json", "3", "1")
+    edit(published, "notebooks/01_small.md", "seed = 0", "seed = 1")
+    assert not publish_new_words(published)
+    assert published.published.read_bytes() == before
+
+
+WRITES = """
+import json, os, pathlib, time
+path = pathlib.Path({path!r}).resolve()
+path.parent.mkdir(exist_ok=True)
+time.sleep(0.05)
+path.write_text(path.read_text().replace("1", "2") if path.is_file() else "1")
+reads = pathlib.Path(os.environ["ROBUSTBOOK_READS"])
+reads.write_text(json.dumps([str(path)]) if "data" in path.parts else "")
+"""
+
+
 @pytest.mark.usefixtures("fast_kernels")
-def test_data_that_changes_during_the_run_is_not_stamped(make_book):
-    chapter = make_book(
-        "import json, os, pathlib, time\n"
-        'path = pathlib.Path("data/x.json").resolve()\n'
-        "path.parent.mkdir(exist_ok=True)\n"
-        "time.sleep(0.05)\n"
-        'path.write_text("1")\n'
-        'pathlib.Path(os.environ["ROBUSTBOOK_READS"]).write_text('
-        "json.dumps([str(path)]))"
-    )
+@pytest.mark.parametrize("path", ["data/x.json", "notebooks/01_small.md"])
+def test_what_changes_during_the_run_is_not_stamped(make_book, path):
+    chapter = make_book(WRITES.format(path=path))
+    (failure,) = publish([chapter])
+    assert "its inputs changed while it ran" in str(failure)
+    assert not chapter.published.exists()
+
+
+def test_code_that_changes_during_the_run_is_not_stamped(original, tmp_path):
+    shutil.copytree(original.root, tmp_path, dirs_exist_ok=True)
+    chapter = Chapter(tmp_path, original.name)
+    path = "src/robustbook/scores.py"
+    body = f"from robustbook.scores import LIMIT\n{WRITES.format(path=path)}"
+    chapter.source.write_text(complete(body))
     (failure,) = publish([chapter])
     assert "its inputs changed while it ran" in str(failure)
 
 
-def test_a_chapter_depends_on_the_commands_that_it_runs():
-    assert program("text\n!cd {folder} && robustbook score a b\n") == (
-        "import robustbook.cli"
+def test_words_that_change_during_the_run_are_published(make_book, fast_kernels):
+    chapter = make_book(
+        "import pathlib\n"
+        'path = pathlib.Path("notebooks/01_small.md")\n'
+        'path.write_text(path.read_text().replace("We " "add.", "We add up."))'
     )
-    assert program("`robustbook score a b` and !important") == ""
+    assert publish([chapter]) == []
+    assert in_step(chapter)
+    assert "We add up." in chapter.published.read_text()
+
+
+@pytest.mark.parametrize(
+    ("code", "module"),
+    [
+        ("import robustbook.scores", "scores"),
+        ("import torch, robustbook.scores as s", "scores"),
+        ("import numpy; from robustbook.scores import LIMIT", "scores"),
+        ("from robustbook \\\n    import scores", "scores"),
+        ("import importlib\nimportlib.import_module('robustbook.scores')", "scores"),
+        ("if seed:\n    from robustbook import scores", "scores"),
+        ("!cd {folder} && robustbook score a b", "cli"),
+        ("%%bash\nrobustbook score a b", "cli"),
+        ("out = !python -m robustbook.scores", "scores"),
+        ("import subprocess\nsubprocess.run(['robustbook', 'score'])", "cli"),
+        ("print('`robustbook score a b`')", None),
+        ("import numpy, robustbookish", None),
+        ("this is no Python, import robustbook.scores", None),
+    ],
+)
+def test_an_import_is_seen_wherever_code_says_it(original, tmp_path, code, module):
+    shutil.copytree(original.root, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "src/robustbook/cli.py").write_text("LIMIT = 1\n")
+    cell = f"```{{code-cell}} python\n{code}\n```\n"
+    chapter = Chapter(tmp_path, original.name)
+    chapter.source.write_text(f"{HEAD}import robustbook.attacks and look.\n\n{cell}")
+    before, changed = code_sum(chapter), []
+    for name in ("scores", "cli", "attacks/_pgd"):
+        path = tmp_path / f"src/robustbook/{name}.py"
+        path.write_text(path.read_text() + "\nNEW = 1\n")
+        if code_sum(chapter) != before:
+            changed.append(name)
+            before = code_sum(chapter)
+    assert changed == ([module] if module else [])

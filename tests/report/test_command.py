@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import time
 import warnings
 
 import numpy as np
@@ -15,7 +16,7 @@ from robustbook.datasets import load_dataset
 from robustbook.lenses import three_lenses
 from robustbook.models import load_model
 from robustbook.report import Request, read_images, read_report
-from robustbook.report._forecast import Forecast, Pace
+from robustbook.report._forecast import Forecast, Pace, measure_pace
 from robustbook.report._request import check_fit
 
 FAST = (
@@ -81,6 +82,7 @@ single = lambda: Net(classes=1)
 small = lambda: Net().half()
 frozen = lambda: Net(lambda logits: logits.detach())
 half = lambda: Net(lambda logits: logits[:1])
+likely = lambda: Net(lambda logits: logits.softmax(1))
 same = lambda: Net(lambda logits: 0 * logits + torch.tensor([0.0, 1, 0, 0]))
 output = lambda: Net(Output)
 named = lambda: Net(lambda logits: {"loss": 0, "logits": logits})
@@ -199,6 +201,14 @@ def test_too_few_images_are_an_error_of_the_option(run):
     assert (result.exit_code, "--images" in result.stderr) == (2, True)
 
 
+@pytest.mark.filterwarnings("default")
+def test_fewer_images_than_asked_for_are_remarked(run):
+    result = run("own_nets:Net", "mine.npz", "--images=21", "--skip=margins")
+    said = "robustbook: --images 21: mine.npz has 20 images, and all are measured"
+    assert said in result.stderr
+    assert "--images" not in run("own_nets:Net", "mine.npz", "--skip=margins").stderr
+
+
 def test_a_model_that_fails_later_is_said_to(run, tmp_path):
     result = run("own_nets:Picky", "mine.npz")
     assert result.exit_code == 1
@@ -249,7 +259,8 @@ def test_the_time_is_forecast_and_kept_to(run, command, tmp_path):
     result = run("own_nets:Net", "mine.npz", "--skip=margins,average-case")
     (line,) = result.stderr.splitlines()
     assert re.match(
-        r"robustbook: about \d+ s for 12 images \(agreement \d+ s\); an interr", line
+        r"robustbook: about \d+ s for 12 images \(agreement \d+ s.*\); an interr",
+        line,
     )
     assert read_report(tmp_path / "page.html")["average_case"] is None
     words = ["--data=mine.npz", "--out=page.html", *FAST[1:], "--minutes=60"]
@@ -272,6 +283,19 @@ def test_a_forecast_counts_the_passes_that_are_made():
     assert seconds["agreement"] == pytest.approx(shifts, rel=0.01)
     assert seconds["average-case"] == pytest.approx(20 * forward["average-case"], 0.02)
     assert seconds["margins"] == pytest.approx(10 * forward["input margin"], rel=0.1)
+
+
+def test_the_pace_is_that_of_usual_passes_not_of_the_fastest():
+    calls = []
+
+    def model(images):
+        calls.append(len(images))
+        time.sleep({3: 0.0, 5: 0.0, 10: 0.3}.get(len(calls), 0.02))
+        return images.flatten(1)
+
+    pace = measure_pace(model, torch.rand(16, 1, 4, 4), severity=3)
+    assert sum(pace.forward) > 0.015
+    assert pace.slowest > 2
 
 
 def test_as_many_images_as_fit_are_taken():
@@ -301,12 +325,22 @@ def test_what_is_missing_is_said_before_anything_is_done(run, monkeypatch):
 
 
 @pytest.mark.filterwarnings("default")
-def test_a_model_with_one_answer_is_said_to_be(run, tmp_path):
-    result = run("own_nets:same", "mine.npz")
+@pytest.mark.parametrize(
+    ("model", "remark", "title"),
+    [
+        ("same", "it names class 1 for all 12 images", "One class for all images."),
+        ("likely", "rows are not negative and sum to 1", "Probabilities instead of lo"),
+        ("Net", "", ""),
+    ],
+)
+def test_what_makes_the_numbers_mislead_is_said(run, tmp_path, model, remark, title):
+    result = run(f"own_nets:{model}", "mine.npz")
     assert result.exit_code == 0, result.output
-    assert "robustbook: model: it names class 1 for all 12 images" in result.stderr
+    assert f"robustbook: model: {remark}" in result.stderr or not remark
+    assert ("robustbook: model: " in result.stderr) == bool(remark)
     page = (tmp_path / "page.html").read_text("utf-8")
-    assert "One class for all images." in page
+    assert title in page
+    assert page.count('class="warning"') == bool(remark)
 
 
 @pytest.mark.filterwarnings("default")

@@ -117,7 +117,7 @@ def test_the_table_shows_the_numbers(report, seen):
     text = " ".join(Outline(report.html).text)
     for found in seen.agreements.values():
         assert f"{found.pa:.3f}" in text
-        assert f"± {1.96 * found.standard_error:.3f}" in text
+        assert "{:.3f}–{:.3f}".format(*found.interval()) in text
         assert f"{100 * found.mismatch:.1f}\xa0%" in text
     assert f"{100 * seen.robust_share.value:.1f}\xa0%" in text
     passes = seen.passes["input margin"]
@@ -446,6 +446,7 @@ def pages_in_print(page, folder, browser):
     return len(pypdf.PdfReader(folder / "page.pdf").pages)
 
 
+@pytest.mark.chromium
 def test_a_report_prints_on_one_sheet(unmoved, report, tmp_path, browser):
     assert pages_in_print(report, tmp_path, browser) == 1
     long = "robustbench:cifar10/Linf/Wang2023Better_WRN-70-16_with_a_long_name"

@@ -109,7 +109,7 @@ class Site:
 
 @pytest.fixture(scope="session")
 def build():
-    """Return where the site is, and what its strict build complained of."""
+    """Return where the site is, what its build complained of, what it wrote."""
     for name in ("bs4", "jupyter_book"):
         require(name)
     done = subprocess.run(
@@ -123,7 +123,8 @@ def build():
     lines = (done.stdout + done.stderr).splitlines()
     notable = [line for line in lines if "WARNING" in line or "ERROR" in line]
     faults = "\n".join(notable or lines[-40:]) if done.returncode else ""
-    return ROOT / "_build" / "html", faults
+    wrote = [line for line in lines if line.startswith("wrote ")]
+    return ROOT / "_build" / "html", faults, wrote
 
 
 @pytest.fixture(scope="session")
@@ -131,7 +132,7 @@ def site(build):
     """Return the site with all its pages parsed."""
     from bs4 import BeautifulSoup
 
-    root, faults = build
+    root, faults, _ = build
     if faults:
         pytest.fail("no site: see test_the_site_is_built_strictly", pytrace=False)
     pages = {}

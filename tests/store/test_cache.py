@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from robustbook._store import cache
-from robustbook._store.cache import BusyError, cache_directory, earlier_work, passing_by
+from robustbook._store.cache import (
+    BusyError,
+    DeadlineError,
+    cache_directory,
+    deadline,
+    earlier_work,
+    passing_by,
+)
 
 #: The code is the same, unless a test is about it.
 cached_arrays = partial(cache.cached_arrays, code="robustbook.scores")
@@ -153,6 +160,28 @@ def test_what_a_killed_process_was_computing_is_computed_by_the_next(tmp_path):
     compute = Counting(3.0)
     with passing_by():
         assert cached_arrays({"eps": 1}, compute, directory=tmp_path)["x"][0] == 3.0
+
+
+def test_nothing_is_begun_after_a_deadline_and_nothing_stopped_by_it(tmp_path):
+    def ask(eps, compute):
+        return cached_arrays({"eps": eps}, compute, directory=tmp_path)["x"][0]
+
+    def in_parts():
+        return {"x": np.full(3, ask(2, Counting(2.0)) + ask(3, Counting(3.0)))}
+
+    late = Counting()
+    with deadline(0.0, spare=1):
+        # What is begun takes the parts that it needs.
+        assert ask(1, in_parts) == 5.0
+        with pytest.raises(DeadlineError):
+            ask(4, late)
+        # What is kept is read.
+        assert ask(3, late) == 3.0
+    assert late.calls == 0
+    for end in (None, 1e12):
+        with deadline(end):
+            ask(end, late)
+    assert late.calls == 2
 
 
 def test_other_code_computes_anew(tmp_path, monkeypatch):

@@ -1,8 +1,7 @@
-"""Change a line of any module: what can change is stale, and nothing else is.
+"""Change a line of a module: what can change is stale, and nothing else is.
 
-The table is computed for every module of the package. What *can* change is told by
-another witness than the sums: by Python itself, which says where each imported name
-was made.
+What *can* change is told by another witness than the sums: by Python itself, which
+knows the object that each imported name is bound to.
 """
 
 import ast
@@ -10,11 +9,13 @@ import importlib
 import shutil
 import sys
 from functools import cache
+from importlib.util import resolve_name
 from pathlib import Path
 
+import jupytext
 import pytest
 
-from press.stamps import program
+from press.stamps import package_imports
 from robustbook._store.provenance import PLUMBING, Code, package_source
 from robustbook.studies import STUDIES
 
@@ -24,8 +25,6 @@ MODULES = sorted(
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
     for path in (SOURCE / "robustbook").rglob("*.py")
 )
-#: What runs as a program, and nothing imports.
-IMPORTABLE = [name for name in MODULES if not name.endswith("__main__")]
 
 
 def file_of(module, source=SOURCE):
@@ -33,92 +32,73 @@ def file_of(module, source=SOURCE):
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
 
 
-# ------------------------------------------------------------------ the witness
+@cache
+def tree_of(module):
+    return ast.parse(file_of(module).read_text(encoding="utf-8"))
+
+
+def whole(name):
+    """A module, or all that is in a package."""
+    inside = {m for m in MODULES if m == name or m.startswith(f"{name}.")}
+    return inside if name != "robustbook" else set()
+
+
+def made_in(base, name):
+    """The modules that bind a name, other than by importing it, to this very object."""
+    if f"{base}.{name}" in MODULES:
+        return whole(f"{base}.{name}")
+    if not base.startswith("robustbook."):
+        return set()
+    thing = getattr(importlib.import_module(base), name)
+    return {
+        m
+        for m in MODULES
+        if name in bound_in(m) and vars(importlib.import_module(m)).get(name) is thing
+    }
+
+
+@cache
+def bound_in(module):
+    names = set()
+    for node in tree_of(module).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        targets = getattr(node, "targets", [getattr(node, "target", None)])
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def origins(tree, package=""):
+    """The modules of the package whose code a program uses."""
+    for_checker = {
+        id(node)
+        for test in ast.walk(tree)
+        if isinstance(test, ast.If) and "TYPE_CHECKING" in ast.unparse(test.test)
+        for statement in test.body
+        for node in ast.walk(statement)
+    }
+    used = set()
+    for node in ast.walk(tree):
+        if id(node) in for_checker:
+            continue
+        if isinstance(node, ast.Import):
+            used |= {module for alias in node.names for module in whole(alias.name)}
+        elif isinstance(node, ast.ImportFrom):
+            base = resolve_name("." * node.level + (node.module or ""), package)
+            for alias in node.names:
+                used |= made_in(base, alias.name)
+    return used
 
 
 @cache
 def imported(module):
-    """The modules of the package whose code a module uses, as Python finds them."""
-    living = importlib.import_module(module)
-    tree = ast.parse(file_of(module).read_text(encoding="utf-8"))
-    return frozenset(
-        origin
-        for base, name in _statements(tree, living)
-        if base.split(".")[0] == "robustbook"
-        for origin in _made_in(base, name)
-    )
+    package = module
+    if file_of(module).stem != "__init__":
+        package = module.rpartition(".")[0]
+    return origins(tree_of(module), package)
 
 
-def _statements(tree, living):
-    for node in ast.walk(_without_checker(tree)):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, None) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = importlib.util.resolve_name(
-                "." * node.level + (node.module or ""), living.__package__ or ""
-            )
-            yield from ((base, alias.name) for alias in node.names)
-
-
-def _without_checker(tree):
-    class Removed(ast.NodeTransformer):
-        def visit_If(self, node):
-            if "TYPE_CHECKING" in ast.unparse(node.test):
-                node.body = [ast.Pass()]
-            self.generic_visit(node)
-            return node
-
-    return Removed().visit(tree)
-
-
-def _made_in(base, name):
-    """Where a name was made; for a package as a whole, everything in it."""
-    if name is None or f"{base}.{name}" in MODULES:
-        whole = base if name is None else f"{base}.{name}"
-        if whole != "robustbook":
-            yield from (m for m in MODULES if m == whole or m.startswith(f"{whole}."))
-        return
-    if base == "robustbook":
-        return
-    thing = getattr(importlib.import_module(base), name)
-    home = getattr(thing, "__module__", None)
-    if isinstance(home, str) and home in MODULES and _holds(home, name):
-        yield home
-        return
-    # A constant does not know where it was made: look who assigns this very one.
-    yield from (
-        m
-        for m in IMPORTABLE
-        if _assigns(m, name) and vars(importlib.import_module(m)).get(name) is thing
-    )
-
-
-def _holds(module, name):
-    return _assigns(module, name) or name in _names(module)[1]
-
-
-def _assigns(module, name):
-    return name in _names(module)[0]
-
-
-@cache
-def _names(module):
-    """What a module assigns, and the functions and classes that it defines."""
-    body = ast.parse(file_of(module).read_text(encoding="utf-8")).body
-    targets = []
-    for node in body:
-        if isinstance(node, ast.Assign):
-            targets += node.targets
-        elif isinstance(node, ast.AnnAssign):
-            targets.append(node.target)
-    kinds = (ast.FunctionDef, ast.ClassDef)
-    return (
-        frozenset(target.id for target in targets if isinstance(target, ast.Name)),
-        frozenset(node.name for node in body if isinstance(node, kinds)),
-    )
-
-
-def reached(roots, *, plumbing):
+def reached(roots, *, plumbing=False):
     pending, closed = set(roots), set()
     while pending:
         module = pending.pop()
@@ -129,86 +109,32 @@ def reached(roots, *, plumbing):
     return closed
 
 
-# -------------------------------------------------------------------- the table
-
-
-#: Where the code of a cache comes from a caller: who calls.
-CALLERS = {
-    "robustbook.studies.domains._training": ("_epochs", "_pairs", "_watched"),
-    "robustbook.studies.domains.photographs": ("photographs", "photographs_pixels"),
-    "robustbook.studies.lenses._models": ("_survival",),
-    "robustbook.studies.pairing": ("pairing", "pairing_heads"),
-}
-
-#: The calls that keep arrays.
-KEEPING = ("cached_arrays", "cached_rows")
-
-
-@cache
-def caches():
-    """By call that keeps arrays, the modules whose sum is in its key."""
-    kept = {}
-    for module in IMPORTABLE:
-        # What keeps arrays for others, with their code.
-        if module in ("robustbook._store.cache", "robustbook.studies._run"):
-            continue
-        for node in ast.walk(ast.parse(file_of(module).read_text(encoding="utf-8"))):
-            if (
-                not isinstance(node, ast.Call)
-                or getattr(node.func, "id", "") not in KEEPING
-            ):
-                continue
-            (code,) = (key.value for key in node.keywords if key.arg == "code")
-            call = f"{module}:{node.lineno}"
-            if module in CALLERS:
-                package = module.rpartition(".")[0]
-                for caller in CALLERS[module]:
-                    kept[f"{call} {caller}"] = (f"{package}.{caller}",)
-                continue
-            value = eval(
-                compile(ast.Expression(code), module, "eval"),
-                {**vars(importlib.import_module(module)), "__name__": module},
-            )
-            kept[call] = (value,) if isinstance(value, str) else tuple(value)
-    return kept
-
-
 @pytest.fixture(scope="module")
 def programs():
     return {
-        path.stem: program(path.read_text(encoding="utf-8"))
+        path.stem: package_imports(jupytext.read(path))
         for path in sorted((ROOT / "notebooks").glob("*.md"))
     }
 
 
-def table(programs, of_code, of_program):
-    """By result, cache and chapter: something of its modules, or of its program."""
-    rows = {("result", name): of_code(study.code) for name, study in STUDIES.items()}
-    rows |= {("cache", name): of_code(*code) for name, code in caches().items()}
-    return rows | {
-        ("chapter", name): of_program(text) for name, text in programs.items()
+def sums(source, programs):
+    """By result and by chapter, the sum of the code that it depends on."""
+    code = Code(source)
+    results = {name: code.fingerprint(study.code) for name, study in STUDIES.items()}
+    return results | {
+        name: code.fingerprint_of_program(text) for name, text in programs.items()
     }
 
 
-def sums(source, programs):
-    code = Code(source)
-    return table(programs, code.fingerprint, code.fingerprint_of_program)
-
-
-def can_change(programs):
-    """The modules that the numbers of each can depend on."""
-
-    def of_program(text):
-        statements = _statements(ast.parse(text), sys.modules[__name__])
-        roots = {
-            origin
-            for base, alias in statements
-            if base.split(".")[0] == "robustbook"
-            for origin in _made_in(base, alias)
-        }
-        return reached(roots, plumbing=True)
-
-    return table(programs, lambda *code: reached(set(code), plumbing=False), of_program)
+@pytest.fixture(scope="module")
+def depends(programs):
+    """By result and by chapter, the modules that its numbers can depend on."""
+    rows = {name: reached(whole(study.code)) for name, study in STUDIES.items()}
+    for name, text in programs.items():
+        rows[name] = reached(origins(ast.parse(text)), plumbing=True)
+    assert rows.keys() == {*STUDIES, *programs}
+    assert all(len(code) > 2 for code in rows.values())
+    return rows
 
 
 @pytest.fixture
@@ -218,34 +144,37 @@ def house(tmp_path):
     return tmp_path
 
 
-def test_a_changed_line_makes_stale_what_it_can_change_in_every_module(house, programs):
-    before, depends = sums(house, programs), can_change(programs)
-    assert before.keys() == depends.keys()
-    wrong = []
-    for module in MODULES:
-        path = file_of(module, house)
-        text = path.read_bytes()
-        path.write_bytes(text + b"\n_CHANGED = 1\n")
-        after = sums(house, programs)
-        path.write_bytes(text)
-        for entry, code in depends.items():
-            if (after[entry] != before[entry]) != (module in code):
-                wrong.append((module, *entry, "missed" if module in code else "vain"))
-    assert wrong == []
+def changed(file, house, programs, before):
+    """What is stale after a change of a file."""
+    content = file.read_bytes()
+    file.write_bytes(content + (b"\n_CHANGED = 1\n" if file.suffix == ".py" else b"\n"))
+    after = sums(house, programs)
+    file.write_bytes(content)
+    return {name for name in before if after[name] != before[name]}
 
 
-def test_a_changed_template_makes_stale_what_imports_its_room(house, programs):
-    before, depends = sums(house, programs), can_change(programs)
+def test_code_covers_what_python_imports():
+    code = Code(SOURCE)
+    for module in MODULES[1:]:
+        assert code.closure(module) == reached(whole(module)), module
+    assert len(MODULES) > 100
+
+
+def test_a_changed_line_makes_stale_what_it_can_change(house, programs, depends):
+    before = sums(house, programs)
+    for module in MODULES[::9]:
+        stale = changed(file_of(module, house), house, programs, before)
+        assert stale == {name for name in before if module in depends[name]}, module
+
+
+def test_a_changed_template_makes_stale_what_imports_its_room(house, programs, depends):
+    before = sums(house, programs)
     files = [*house.rglob("*.jinja"), *house.rglob("*.vega.json")]
     assert len(files) > 2
     for file in files:
-        text = file.read_bytes()
-        file.write_bytes(text + b"\n")
-        after = sums(house, programs)
-        file.write_bytes(text)
         beside = {m for m in MODULES if file_of(m, house).parent == file.parent}
-        stale = {entry for entry in before if after[entry] != before[entry]}
-        assert stale == {entry for entry in before if beside & depends[entry]}
+        stale = changed(file, house, programs, before)
+        assert stale == {name for name in before if beside & depends[name]}
         assert stale
 
 
@@ -265,13 +194,6 @@ def test_words_about_the_code_and_its_place_make_nothing_stale(house, programs):
         # comes behind the words.
         path.write_text("# A comment.\n" + ast.unparse(tree), encoding="utf-8")
     assert sums(house, programs) == before
-
-
-def test_the_table_has_no_empty_row(programs):
-    depends = can_change(programs)
-    assert {kind for kind, _ in depends} == {"result", "cache", "chapter"}
-    assert all(len(code) > 2 for code in depends.values())
-    assert len(MODULES) > 100
 
 
 @pytest.mark.parametrize("name", ["norm_quantiles", "average_case_speed"])

@@ -8,14 +8,14 @@ import pytest
 from robustbook.studies import STUDIES
 from robustbook.studies.domains import _training
 
-from ..conftest import SEED
+from ..conftest import RUN_SEED
 
 
 @pytest.fixture(scope="session")
 def quick(rows_once):
     """Results of a study in the quick profile, by its name."""
     compute = runpy.run_path(str(rows_once))["compute_once"]
-    how = {"profile": "quick", "seed": SEED, "device": "cpu"}
+    how = {"profile": "quick", "seed": RUN_SEED, "device": "cpu"}
     return cache(lambda name: compute(STUDIES[name], **how))
 
 

@@ -23,7 +23,7 @@ from robustbook.studies.domains.components import (
     shares_of_variance,
 )
 
-from ..conftest import SEED
+from ..conftest import RUN_SEED, SEED
 
 TWO = range(SEED, SEED + 2)
 _TRAINED = ("learner", "training_seed", "epoch")
@@ -148,13 +148,14 @@ def test_features_that_do_not_vary_have_no_picture(features):
 
 def test_nothing_is_trained_twice(domain_bias, refuse, monkeypatch):
     monkeypatch.setattr(_training, "train_domains", refuse)
-    again = STUDIES["domain_bias"].compute(profile="quick", seed=SEED, device="cpu")
+    again = STUDIES["domain_bias"].compute(profile="quick", seed=RUN_SEED, device="cpu")
     assert again.rows == domain_bias.rows
     assert again.provenance["from_cache"]["files"] == again.provenance["units"]
     # The time is that of the trainings, not of reading them.
     assert again.provenance["seconds"] >= again.provenance["from_cache"]["seconds"] > 1
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize(
     ("name", "train", "learner"),
     [
@@ -170,12 +171,12 @@ def test_a_stopped_training_goes_on(
     measured = stopped_at(4)
     run = Run("test", "quick", SEED, "cpu", (PLANS[name],))
     with pytest.raises(KeyboardInterrupt):
-        train(run, "printed", learner, 1)
+        train(run, "printed", learner, SEED)
     (left,) = (tmp_path / "domains").iterdir()
     assert left.suffix == ".pt"
-    found = train(run, "printed", learner, 1)
+    found = train(run, "printed", learner, SEED)
     assert len(measured) == PLANS[name].epochs + 1
-    where = {"setup": "printed", "learner": learner, "training_seed": 1}
+    where = {"setup": "printed", "learner": learner, "training_seed": SEED}
     wanted = results.select(what="epoch", **where)
     assert [row["loss"] for row in wanted] == [row["loss"] for row in found.epochs]
     if name == "domain_bias":
@@ -235,8 +236,9 @@ def test_learners_learn_the_domains_they_see(domain_learners):
     seen = rows[rows.factors < 2].groupby(["setup", "learner"]).shifted_accuracy
     assert len(seen) == len(SETUPS) * len(LEARNERS)
     # Who guessed would not be right this often on so many digits, each shown in laps.
-    digits = rows.samples.max() / PLANS["domain_learners"].laps
-    assert (seen.mean() > 0.5 + 4 * 0.5 / digits**0.5).all()
+    plan = PLANS["domain_learners"]
+    guesses = rows.samples.max() / plan.laps * plan.seeds
+    assert (seen.mean() > 0.5 + 4 * 0.5 / guesses**0.5).all()
     # LISA, which sees mixed images only, takes longer.
     assert (seen.mean().drop("LISA", level="learner") > 0.75).all()
 
@@ -287,12 +289,12 @@ def test_the_same_picture_twice_agrees_whatever_the_model(domain_selection):
 
 
 def test_shortcuts_are_believed_and_zso_leaves_no_new_combination(domain_shortcuts):
-    """The last epoch: right where the hue goes with the class, wrong elsewhere."""
+    """The last epoch: right where the hue goes with the class, seldom elsewhere."""
     last = PLANS["domain_shortcuts"].epochs
     for row in domain_shortcuts.rows:
         if (row["factor"], row["setting"], row["epoch"]) == ("hue", "ZGO", last):
-            assert row["test/0"] > 0.9
-            assert row["test/1"] < 0.2
+            # A network that does not look at the hue is right as often in both.
+            assert row["test/0"] - row["test/1"] > 0.5
         if row["setting"] == "ZSO":
             assert row["test/0"] == row["test/1"]
 

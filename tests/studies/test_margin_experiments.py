@@ -13,6 +13,7 @@ from scipy.stats import kendalltau
 from robustbook._store.sums import tensors_sum
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model, logits_of
+from robustbook.studies._run import Run
 from robustbook.studies.margins import _search, measured
 from robustbook.studies.margins._defended_nets import (
     Method,
@@ -42,12 +43,13 @@ from ..conftest import SEED
 (SETTING,) = SETTINGS["quick"]
 LINEAR = "digits-linear-s0"
 QUICK = Recipe(targets=2, steps=5, refine_steps=10, rounds=0)
+RUN = Run("margins", "quick", SEED, "cpu", (SETTING,))
 
 
 def measure(model):
     recipe, _ = SETTING.models[model]
     images = SETTING.images_of(model)
-    return margins_of(model, images, recipe, seed=SEED, device="cpu")
+    return margins_of(RUN, model, images, recipe)
 
 
 # ------------------------------------------------------------ measured margins
@@ -77,7 +79,7 @@ def test_linear_margins_solve_the_linear_program():
 
 def test_bounds_are_above_exact_margins_and_close():
     data = load_dataset("digits", "test").subset(slice(40))
-    found = margins_of(LINEAR, data, Recipe(steps=10, refine_steps=20, rounds=1))
+    found = margins_of(RUN, LINEAR, data, Recipe(steps=10, refine_steps=20, rounds=1))
     excess = found.bounds / linear_margins(load_model(LINEAR), data.images) - 1
     assert float(excess.min()) > -1e-5
     assert float(excess.median()) < 0.01
@@ -103,7 +105,7 @@ def test_margins_are_measured_once(tmp_path, monkeypatch, refuse):
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
     monkeypatch.setattr(measured, "_BLOCK", 5)
     data = load_dataset("digits", "test").subset(slice(12))
-    first = margins_of(LINEAR, data, QUICK)
+    first = margins_of(RUN, LINEAR, data, QUICK)
     assert len(list(tmp_path.rglob("*.npz"))) == 6  # two for each block
 
     for name in ("searched_arrays", "first_order_arrays"):
@@ -111,17 +113,17 @@ def test_margins_are_measured_once(tmp_path, monkeypatch, refuse):
         refused = functools.partial(refuse)
         functools.update_wrapper(refused, getattr(measured, name))
         monkeypatch.setattr(measured, name, refused)
-    again = margins_of(LINEAR, data, QUICK)
+    again = margins_of(RUN, LINEAR, data, QUICK)
     assert torch.equal(first.bounds, again.bounds)
-    part = margins_of(LINEAR, data.subset(slice(10)), QUICK)
+    part = margins_of(RUN, LINEAR, data.subset(slice(10)), QUICK)
     assert torch.equal(first.bounds[:10], part.bounds)
     with pytest.raises(AssertionError, match="measured again"):
-        margins_of(LINEAR, data, Recipe(2, 6, 10, 0))
+        margins_of(RUN, LINEAR, data, Recipe(2, 6, 10, 0))
 
 
 def test_scores_of_a_linear_model():
     data = load_dataset("digits", "test").subset(slice(20))
-    found = margins_of(LINEAR, data, QUICK)
+    found = margins_of(RUN, LINEAR, data, QUICK)
     scores = scores_of(found)
     top = found.logits.double().topk(2, dim=1).values
     assert torch.allclose(scores["logit_margin"], top[:, 0] - top[:, 1])
@@ -294,8 +296,8 @@ def test_defended_networks_are_measured_as_others_are(defended):
     for method in ("plain", "mart"):
         how = setting.methods.get(method)
         data = setting.training_images()
-        model = trained(start, how, data, setting.budget, seed=SEED + 1)
-        found = margins_of(model, images, setting.models[start][0], device="cpu")
+        model = trained(RUN, start, how, data, setting.budget, number=1)
+        found = margins_of(RUN, model, images, setting.models[start][0])
         key = {"method": method, "seed": 1}
         row = defended.row(what="consistency", score="logit_margin", **key)
         logit = scores_of(found)["logit_margin"]
@@ -308,10 +310,11 @@ def test_defended_networks_are_measured_as_others_are(defended):
 def test_every_method_trains_another_network(defended):
     (setting,) = DEFENDED["quick"]
     data, start = setting.training_images(), "digits-cnn-s0"
-    seen = {
-        tensors_sum(trained(start, how, data, setting.budget, seed=SEED).state_dict())
+    networks = [
+        trained(RUN, start, how, data, setting.budget, number=0)
         for how in setting.methods.values()
-    }
+    ]
+    seen = {tensors_sum(network.state_dict()) for network in networks}
     assert len(seen) == len(setting.methods) == 5
 
 
@@ -352,11 +355,11 @@ def test_what_is_learned_is_of_the_weakest_method_on_other_images(defended):
     taus = []
     for seed, start in enumerate(setting.models):
         how = setting.methods.get(method)
-        model = trained(start, how, data, budget, seed=SEED + seed)
+        model = trained(RUN, start, how, data, budget, number=seed)
         recipe, _ = setting.models[start]
         other = setting.data().subset(slice(50, 100))
         train, test = (
-            margins_of(model, images, recipe, device="cpu")
+            margins_of(RUN, model, images, recipe)
             for images in (data.subset(slice(40)), other)
         )
         gap, decided = scores_of(test)["logit_margin"], test.logits.argmax(1)
@@ -397,10 +400,14 @@ def test_the_objective_of_mart_is_that_of_its_formula(defended):
     assert row["value_se"] == pytest.approx(error, rel=1e-4)
 
 
-def test_a_plain_network_by_its_recipe_is_the_stored_one():
-    made, stored = plain("digits", 1), load_model("digits-cnn-s1")
-    for name, value in made.state_dict().items():
-        torch.testing.assert_close(value, stored.state_dict()[name])
+@pytest.mark.processor
+def test_a_plain_network_by_its_recipe_predicts_as_the_stored_one():
+    images = load_dataset("digits", "test").images
+    networks = plain("digits", 1), *map(load_model, ("digits-cnn-s1", "digits-cnn-s0"))
+    ours, same_seed, other_seed = (logits_of(n, images).softmax(1) for n in networks)
+    # Processors round differently, and training spreads it: 1e-4. Another seed: 1e-2.
+    assert float((ours - same_seed).abs().sum(1).mean()) / 2 < 1e-3
+    assert float((ours - other_seed).abs().sum(1).mean()) / 2 > 5e-3
 
 
 def test_only_some_classes_are_attacked_where_only_these_are_defended():

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from robustbook.agreement import pair_by_label, posterior_agreement
+from robustbook.agreement import pair_by_label, pair_optimal, posterior_agreement
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.models import build_model
 from robustbook.studies import STUDIES
 from robustbook.studies.domains import photographs as study
 from robustbook.studies.domains import photographs_mixing as mixing
+from robustbook.studies.domains._canonical import pair_canonical
 from robustbook.studies.domains.photographs import PAIRINGS, SETTINGS, Samples
 from robustbook.training import ERM, LISA, train_domains
 
@@ -78,6 +79,7 @@ def test_rows_are_whole_and_obey_what_is_proved(photographs):
             assert row["distance"] < 1
 
 
+@pytest.mark.processor
 def test_pixel_rows_are_those_of_trainings_by_hand(photographs_pixels):
     (setting,) = STUDIES["photographs_pixels"].settings("quick")
     data = load_dataset("digits", "train")
@@ -147,3 +149,29 @@ def test_lisa_mixes_as_often_as_its_rows_say(
     rows = [*mixing._measured(QUICK, domains, "bold", 0)]
     assert learners == [LISA(across_domains=row["across"]) for row in rows]
     assert [row["across"] for row in rows] == [0, 0.25, 0.5, 0.75, 1]
+
+
+def test_canonical_pairs_look_past_what_only_one_domain_has():
+    """A hidden position, told by rotated features beside a loud one of each domain."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 40)
+    hidden = np.eye(4)[labels] + 0.1 * rng.normal(size=(160, 4))
+    order = rng.permutation(160)
+    mixing = rng.normal(size=(2, 4, 4))
+    loud = 20 * rng.normal(size=(2, 160, 1))
+    clean = np.hstack([hidden @ mixing[0], loud[0]])
+    shifted = np.hstack([(hidden @ mixing[1])[order], loud[1]])
+    given = {"labels": labels, "shifted_labels": labels[order]}
+    index, partner = pair_canonical(*map(torch.tensor, (clean, shifted)), **given)
+    assert (labels[index] == labels[order][partner]).all()
+    assert len(set(partner.tolist())) == len(index) == 160
+
+    def apart(pairs):
+        return np.abs(hidden[pairs[0]] - hidden[order][pairs[1]]).mean()
+
+    by_label = pair_by_label(labels, labels[order])
+    assert apart((index, partner)) < 0.8 * apart(by_label)
+    assert apart(pair_optimal(clean, shifted, **given)) > 0.9 * apart(by_label)
+    classes = {"labels": labels[:150], "shifted_labels": labels[order]}
+    fewer = pair_canonical(*map(torch.tensor, (clean[:150], shifted)), **classes)
+    assert len(fewer[0]) == 150

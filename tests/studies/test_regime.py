@@ -20,7 +20,7 @@ from robustbook.studies.domains._pictures import (
     held_out_scenes,
     standardized,
 )
-from robustbook.studies.domains._regime import HUES, SETUPS, Regime
+from robustbook.studies.domains._regime import HUES, SETUPS
 from robustbook.studies.domains._training import new_network
 from robustbook.training import train_domains
 
@@ -28,6 +28,7 @@ from ..conftest import SEED
 
 QUICK = STUDIES["domain_regime"].settings("quick")
 FULL = STUDIES["domain_regime"].settings("full")
+KINDS = ("cpu", "cuda")
 (BORROWED,) = (one for one in QUICK if one.borrowed)
 (NEW,) = (one for one in QUICK if one.keys == BORROWED.keys | {"borrowed": False})
 
@@ -74,7 +75,7 @@ def test_all_but_the_last_layer_is_borrowed_or_new(regime):
 
 def test_each_regime_differs_from_the_one_before_in_one_thing():
     """A network comes with the size of its pictures."""
-    for regimes in (QUICK, [one for one in FULL if one.device == "cpu"]):
+    for regimes in (QUICK, FULL):
         for before, one in pairwise(one.keys for one in regimes):
             changed = {name for name in one if one[name] != before[name]}
             assert len(changed - {"size"}) == 1
@@ -94,21 +95,17 @@ def test_every_training_has_every_epoch(domain_regime):
             assert row["test/0"] == row["test/1"]
 
 
-def test_another_device_has_regimes_of_its_own(monkeypatch):
-    kinds = {}
-    for kind in ("cpu", "cuda"):
-        monkeypatch.setattr(
-            study, "resolve_device", lambda name, kind=kind: torch.device(kind)
-        )
-        jobs = study.jobs(Run("test", "full", 0, kind, FULL))
-        kinds[kind] = {regime for regime, *_ in jobs}
-        quick = study.jobs(Run("test", "quick", 0, kind, QUICK))
-        assert {regime for regime, *_ in quick} == set(QUICK)
-    assert kinds["cpu"] | kinds["cuda"] == set(FULL)
-    assert not kinds["cpu"] & kinds["cuda"]
-    assert all(isinstance(one, Regime) for one in kinds["cuda"])
+def test_regimes_are_the_same_on_every_kind_of_device():
+    here, there = ([*study.jobs(Run("", "full", 0, kind, FULL))] for kind in KINDS)
+    assert here == there
+    assert {regime for regime, *_ in here} == set(FULL)
+    # Those that only a GPU can train are another study, with rows of its own.
+    large = STUDIES["domain_regime_large"]
+    assert large.device == "cuda"
+    assert not set(FULL) & set(large.settings("full"))
 
 
+@pytest.mark.processor
 def test_learners_are_trained_on_standardized_pictures(regime_learners):
     """One training by hand, in its only epoch, and one of its rows."""
     (plan,) = STUDIES["regime_learners"].settings("quick")

@@ -2,14 +2,16 @@
 
 import json
 import math
+import subprocess
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from robustbook._store import sha256_of
 from robustbook._store.provenance import fingerprint
 from robustbook.datasets import DataUnavailableError, data_directory
-from robustbook.studies import STUDIES, results
+from robustbook.studies import STUDIES, _stored, results
 from robustbook.studies._stored import confirm_results, write_results
 from robustbook.studies.results import Results, load_reported, stale_results
 
@@ -129,7 +131,7 @@ def project(tmp_path):
         (package / name).write_text(content)
     for kind in ("results", "checkpoints"):
         (tmp_path / "data" / kind).mkdir(parents=True)
-    checkpoints(tmp_path, "1" * 64)
+    digest = checkpoints(tmp_path, b"weights")
     study = STUDIES["noise"]
     write(
         tmp_path / "data" / "results",
@@ -137,17 +139,20 @@ def project(tmp_path):
             "module": study.code,
             "options": study.described,
             "code_sha256": fingerprint(study.code, source=tmp_path / "src"),
-            "inputs": {"digits-cnn-s0": "1" * 64, "images.gz": "2" * 64},
+            "inputs": {"digits-cnn-s0": digest, "images.gz": "2" * 64},
         },
     )
     assert stale_results(tmp_path) == []
     return tmp_path
 
 
-def checkpoints(project, digest):
-    content = {"schema": 1, "checkpoints": {"digits-cnn-s0": {"sha256": digest}}}
-    path = project / "data" / "checkpoints" / "registry.json"
-    path.write_text(json.dumps(content))
+def checkpoints(project, weights):
+    file = project / "data" / "checkpoints" / "digits-cnn-s0.safetensors"
+    file.write_bytes(weights)
+    entry = {"file": file.name, "sha256": sha256_of(file)}
+    content = {"schema": 1, "checkpoints": {"digits-cnn-s0": entry}}
+    (file.parent / "registry.json").write_text(json.dumps(content))
+    return entry["sha256"]
 
 
 def changed(path, text):
@@ -171,7 +176,7 @@ def test_what_is_not_imported_does_not_matter_nor_do_comments(project):
 
 
 def test_another_checkpoint_and_other_options_make_results_stale(project, monkeypatch):
-    checkpoints(project, "3" * 64)
+    checkpoints(project, b"others")
     (stale,) = stale_results(project)
     assert "other checkpoints than it was measured on: digits-cnn-s0" in str(stale)
     other = replace(STUDIES["noise"], options={"larger": True})
@@ -274,3 +279,24 @@ def test_data_card_lists_every_reported_table():
         table = load_reported(name)
         assert f"| `{name}.json` |" in card
         assert f"| {table.place} | {table.title} |" in card
+
+
+def test_only_the_commit_of_the_project_itself_is_stored(tmp_path, monkeypatch):
+    def git(*words):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        command = ["git", "-C", str(tmp_path), *who, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    installed = tmp_path / ".venv" / "lib" / "site-packages"
+    installed.mkdir(parents=True)
+    stored = {}
+    for source in (installed, tmp_path / "src"):
+        source.mkdir(exist_ok=True)
+        monkeypatch.setattr(_stored, "package_source", lambda path=source: path)
+        results = Results("made_up", "quick", ({"x": 1},), {})
+        written = write_results(results, directory=tmp_path / "results")
+        stored[source.name] = written.provenance["commit"]
+    assert stored == {"site-packages": None, "src": git("rev-parse", "HEAD")}

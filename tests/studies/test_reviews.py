@@ -6,15 +6,19 @@ from dataclasses import replace
 import pytest
 import torch
 
+from robustbook.agreement import pair_by_label, posterior_agreement
+from robustbook.datasets import load_sentences
 from robustbook.models import Encoder
 from robustbook.studies._run import Run
 from robustbook.studies.adversarial import reviews as study
 from robustbook.studies.adversarial.reviews import SETTINGS, THIRDS
+from robustbook.text import levenshtein_edits, train_sentence_classifier
 
 from ..conftest import SEED
 from ..test_encoders import Words, config_of
 
 QUICK = SETTINGS["quick"][0]
+SPLITS = ("train", "validation", "test")
 
 
 def test_rows_are_whole_and_obey_what_is_proved(reviews):
@@ -34,6 +38,41 @@ def test_rows_are_whole_and_obey_what_is_proved(reviews):
         for score in ("shifted_accuracy", "same_answer_rate"):
             mean = sum(row[score] for row in thirds) / 3
             assert every[score] == pytest.approx(mean)
+
+
+def test_rows_of_n_grams_are_those_of_a_training_by_hand(reviews):
+    """The epoch is chosen on reviews that are neither trained nor measured on."""
+    parts = {name: load_sentences("template-reviews", name) for name in SPLITS}
+
+    def first(name, count, start=0):
+        kept, one = slice(start, start + count), parts[name]
+        return replace(one, texts=one.texts[kept], labels=one.labels[kept])
+
+    model = train_sentence_classifier(
+        first("train", 200), first("validation", 60), epochs=12, seed=SEED
+    )
+    measured, further = first("test", 60), first("test", 60, 60)
+    right = [
+        model.logits(one.texts).argmax(1) == one.labels for one in (measured, further)
+    ]
+    row = reviews.row(what="reader", reader="n-grams", training_seed=SEED)
+    assert row["accuracy"] == pytest.approx(torch.cat(right).double().mean())
+    assert not right[1].equal(right[0])
+    clean = model.logits(measured.texts)
+    shifted = model.logits(levenshtein_edits(measured.texts, 4, seed=SEED))
+    by_hand = {
+        "accuracy": right[0].double().mean(),
+        "shifted_accuracy": (shifted.argmax(1) == measured.labels).double().mean(),
+        "pa": posterior_agreement(clean, shifted).pa,
+    }
+    row = reviews.row(
+        what="shift", kind="levenshtein", power=4, part="all", training_seed=SEED
+    )
+    assert by_hand == pytest.approx({k: row[k] for k in by_hand}, abs=1e-3)
+    one, two = pair_by_label(measured.labels, further.labels, seed=SEED)
+    pa = posterior_agreement(clean[one], model.logits(further.texts)[two]).pa
+    row = reviews.row(what="pairs", to="further", training_seed=SEED)
+    assert row["pa"] == pytest.approx(pa, abs=1e-3)
 
 
 @pytest.fixture

@@ -15,16 +15,31 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from robustbook._store.cache import cached_arrays
+from robustbook._store.files import sha256_of
 from robustbook._store.provenance import Code, package_source
 from robustbook.datasets import DataUnavailableError
 from robustbook.models import list_models, list_public_models
-from robustbook.studies import STUDIES, Study, __main__, _all, results_for, run_study
+from robustbook.studies import (
+    STUDIES,
+    Study,
+    __main__,
+    _all,
+    _compute,
+    results_for,
+    run_study,
+)
 from robustbook.studies._run import Run, Setting, under
 from robustbook.studies._statistics import clustered_error, mean_error
 from robustbook.studies.results import Results, read_results
 
+from ..conftest import RUN_SEED
+
 NAMES = sorted(STUDIES)
 HEX = set("0123456789abcdef")
+#: Studies of some minutes at most: times of this machine, and a few attacks.
+KEEP_NOTHING = {
+    "agreement_speed", "average_case_speed", "cost_model", "attack_examples",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -142,6 +157,19 @@ def test_time_is_that_of_the_run_that_measured(toy, monkeypatch):
     assert again["seconds"] == 300
 
 
+def test_runs_with_two_seeds_share_no_seed(toy, monkeypatch):
+    """A run uses its seed and the next ones: of draws, trainings and starts."""
+    module = importlib.import_module(toy.code)
+    seeds = lambda run: [{"used": run.seed + k} for k in range(2000)]  # noqa: E731
+    monkeypatch.setattr(module, "rows", seeds)
+    first, second = (toy.compute(profile="quick", seed=k, device="cpu") for k in (0, 1))
+    assert first.rows[0]["used"] == 0
+    assert not {row["used"] for row in first.rows} & {
+        row["used"] for row in second.rows
+    }
+    assert second.provenance["seed"] == 1
+
+
 def test_a_run_shows_its_parts_and_its_only_setting():
     run = Run("toy", "quick", 0, "cpu", (Setting(dataset="digits", samples=3),))
     assert len(run.data) == 3
@@ -149,6 +177,74 @@ def test_a_run_shows_its_parts_and_its_only_setting():
     assert run.units == 2
     step = Setting(dataset="digits", samples=9, step=4).data()
     assert torch.equal(step.images, Setting(dataset="digits").data().images[:9:4])
+
+
+def test_a_key_holds_weights_data_settings_seed_and_kind_of_device():
+    run = Run("toy", "quick", 3, "auto", ())
+    network, data = torch.nn.Linear(2, 2), Setting(dataset="digits", samples=5).data()
+
+    def key(run=run, part="logits", networks=network, data=data, **settings):
+        return run.key(part, networks=networks, data=data, **settings)
+
+    first = key(sizes=(1, 2), setting=Setting(dataset="digits"))
+    assert first == key(sizes=(1, 2), setting=Setting(dataset="digits"))
+    kind = "cuda" if torch.cuda.is_available() else "cpu"
+    assert (first["seed"], first["device"]) == (3, kind)
+    others = [
+        first, key(replace(run, seed=4)), key(part="rows"), key(sizes=(1, 2)),
+        key(sizes=(1, 2), setting=Setting(dataset="digits", step=2)),
+        key(sizes=(1, 3)), key(sizes=(1, 2.0)), key(sizes=("1, 2",)),
+        key(data=data.subset(slice(4))), key(data=data.images), key(data="mnist"),
+        key(networks="digits-cnn-s0"), key(networks=["digits-cnn-s0", network]),
+    ]  # fmt: skip
+    with torch.no_grad():
+        network.weight += 1e-6
+    others.append(key(sizes=(1, 2), setting=Setting(dataset="digits")))
+    texts = [json.dumps(other, sort_keys=True) for other in others]
+    assert len({*texts}) == len(texts)
+    assert not any("digits-cnn" in text for text in texts)
+    with pytest.raises(TypeError, match="expected networks, data, or plain values"):
+        key(size=key)
+
+
+class Asked(Exception):  # noqa: N818 - no error
+    """A part of a study was asked for."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_weights_and_seeds_are_other_keys_of_a_study(name, monkeypatch):
+    """By the first part that it asks for: for the others, see rows_once.py."""
+    if name in KEEP_NOTHING:
+        return
+    study = STUDIES[name]
+    settings = study.settings("quick")
+    if name == "domain_regime":
+        settings = settings[-1:]  # The first have no network that is loaded.
+
+    def ask(key, *_, **__):
+        raise Asked(key)
+
+    def first(seed=RUN_SEED):
+        run = Run(name, "quick", seed, "cpu", settings)
+        with pytest.raises(Asked) as asked:
+            list(importlib.import_module(study.code).rows(run, **study.options))
+        return asked.value.args[0]
+
+    monkeypatch.setattr("robustbook.studies._run.cached_arrays", ask)
+    before = first()
+    assert before == first() != first(RUN_SEED + 100)
+    load = torch.nn.Module.load_state_dict
+
+    def perturbed(module, weights, **options):
+        moved = {
+            name: value + 1e-3 if value.is_floating_point() else value
+            for name, value in weights.items()
+        }
+        return load(module, moved, **options)
+
+    monkeypatch.setattr("torch.nn.Module.load_state_dict", perturbed)
+    networks = [one for setting in settings for one in setting.checkpoints()]
+    assert (first() != before) == bool(networks)
 
 
 def test_shared_keys_stand_behind_what_a_row_is():
@@ -227,6 +323,34 @@ def test_the_command_stores_checks_and_confirms(toy, project):
     assert confirmed["rows"] == measured["rows"]
     assert confirmed["provenance"] == measured["provenance"]
 
+    confirmed["rows"][0]["edited"] = 1.0
+    path.write_text(json.dumps(confirmed))
+    command("confirm", "toy", "--evidence", "the rows that somebody edited")
+    code, told = command("check")
+    assert code == 1
+    assert "toy: its rows are not those that were measured; restore it" in told
+
+
+def test_a_changed_byte_of_a_checkpoint_is_seen(toy, project):
+    command("toy", "--device", "cpu")
+    (project / "src").symlink_to(Path(__file__).parents[2] / "src")
+    folder = project / "data" / "checkpoints"
+    folder.mkdir()
+    weights = folder / "toy-s0.safetensors"
+    weights.write_bytes(b"weights")
+    entry = {"file": weights.name, "sha256": sha256_of(weights)}
+    text = json.dumps({"schema": 1, "checkpoints": {"toy-s0": entry}})
+    (folder / "registry.json").write_text(text)
+    path = project / "data" / "results" / "toy.json"
+    stored = json.loads(path.read_text())
+    stored["stamp"]["inputs"] = {"toy-s0": entry["sha256"]}
+    path.write_text(json.dumps(stored))
+    assert command("check") == (0, "")
+    weights.write_bytes(b"weighty")
+    code, told = command("check")
+    assert code == 1
+    assert "toy: other checkpoints than it was measured on: toy-s0; run" in told
+
 
 def test_the_command_keeps_full_rows_and_says_what_is_wrong(toy, project):
     command("toy", "--device", "cpu")
@@ -254,11 +378,9 @@ def test_all_runs_what_waits_the_cheapest_first(toy, project, monkeypatch):
         path.write_text(json.dumps(stored))
     ran = []
 
-    def measure(words, seconds):
-        ran.append(words[3])
-        if words[3] == "toy":
-            return "stopped"
-        return "failed" if command(*words[3:])[0] else "measured"
+    def measure(name, *how):
+        ran.append(name)
+        return 3 if name == "toy" else command(name, *how)[0]
 
     monkeypatch.setattr(_all, "_run", measure)
     monkeypatch.setattr("robustbook._engine._PATIENCE", 0.1)
@@ -298,10 +420,81 @@ def test_an_interrupted_study_says_that_it_goes_on(toy, project, monkeypatch):
     )
 
 
-def test_a_study_is_stopped_at_the_end_of_a_slice():
-    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
-    assert "goes on from the cache" in _all._run(sleep, 0.2)
-    assert _all._run([sys.executable, "-c", "raise SystemExit(1)"], 60) == "failed"
+def test_a_study_stops_between_two_parts_and_goes_on(toy, project):
+    path = project / "data" / "results" / "toy.json"
+    how = ("toy", "--device", "cpu", "--minutes", "0")
+    # Some of it is done each time, so that it ends.
+    code, told = command(*how)
+    assert (code, path.is_file()) == (3, False)
+    assert told.endswith("the same command goes on from there\n")
+    assert len([*(project / "cache").glob("*.npz")]) == 1
+    assert command(*how)[0] == 0
+    assert read_results("toy").provenance["from_cache"]["files"] == 1
+    assert [row["part"] for row in read_results("toy").rows] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.ranges] * (name != "people"))
+        for name in NAMES
+        if name not in KEEP_NOTHING
+    ],
+)
+def test_rows_measured_in_two_slices_are_those_of_one(
+    name, quick, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    alone = STUDIES[name].compute(profile="quick", seed=RUN_SEED, device="cpu")
+
+    def timeless(rows):
+        return [
+            {key: value for key, value in row.items() if "seconds" not in key}
+            for row in rows
+        ]
+
+    assert timeless(alone.rows) == timeless(quick(name).rows)
+
+
+def test_a_slice_tells_a_study_that_failed_from_one_that_goes_on():
+    assert _all._run("nothing") not in _all._OUTCOMES
+
+
+def test_studies_wait_for_the_device_that_they_are_measured_on(
+    toy, project, monkeypatch
+):
+    (project / "src").symlink_to(Path(__file__).parents[2] / "src")
+    for name in set(STUDIES) - {"toy"}:
+        monkeypatch.delitem(STUDIES, name)
+    command("toy", "--device", "cpu")
+    waiting = partial(_all.waiting_studies, project)
+    for only, here, there in ((None, [], ["toy"]), ("cpu", [], []), ("cuda", [], [])):
+        monkeypatch.setitem(STUDIES, "toy", replace(toy, device=only))
+        assert waiting(device="cpu") == here
+        with monkeypatch.context() as patch:
+            patch.setattr(_all, "resolve_device", torch.device)
+            if only != "cuda":
+                assert waiting(device="cuda") == there
+    (project / "data" / "results" / "toy.json").unlink()
+    assert waiting(device="cpu") == []
+    with monkeypatch.context() as patch:
+        patch.setattr(_all, "resolve_device", torch.device)
+        assert waiting(device="cuda") == ["toy"]
+
+
+def test_the_device_that_is_stored_is_the_one_that_computed(toy, monkeypatch):
+    monkeypatch.setattr(_compute, "resolve_device", torch.device)
+    seen = []
+
+    def rows(run):
+        seen.append(run.device)
+        yield {"x": 0}
+
+    monkeypatch.setattr("robustbook.studies.agreement_speed.rows", rows)
+    for study in (toy, replace(toy, device="cpu")):
+        results = study.compute(profile="quick", device="cuda")
+        assert results.provenance["device"] == seen[-1]
+    assert seen == ["cuda", "cpu"]
 
 
 def test_telling_what_is_stale_takes_no_torch():

@@ -72,6 +72,7 @@ def test_what_is_watched_is_seen_after_each_epoch(learn, data):
     assert not torch.equal(seen[0], seen[1])
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("learner", [ERM(), IRM(), LISA(), LISA(mix="cutmix")])
 def test_learners_learn_and_repeat_to_the_last_bit(learn, same_weights, learner):
     model, history = learn(learner=learner, epochs=6)

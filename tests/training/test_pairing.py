@@ -153,6 +153,7 @@ def test_a_new_epoch_or_another_training_begins_with_its_own_temperature():
         pairing._running["log beta"] = 50.0
 
 
+@pytest.mark.processor
 def test_a_resumed_training_is_that_of_a_run_without_interruption(small, tmp_path):
     def train(epochs, path=None):
         torch.manual_seed(0)

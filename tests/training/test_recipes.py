@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from robustbook.datasets import load_dataset
-from robustbook.models import checkpoint_entry, list_models, load_model
+from robustbook.models import checkpoint_entry, list_models, load_model, logits_of
 from robustbook.training import RECIPES, LongTraining, adversarial_loss
 from robustbook.training import _retrain as training
 from robustbook.training.__main__ import main
@@ -88,21 +88,19 @@ def test_command_repeats_to_the_last_byte(tmp_path):
     assert model(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
 
 
-def test_the_command_makes_a_committed_file_again(tmp_path):
-    """To the last byte where torch and the processor are those that made it."""
+@pytest.mark.processor
+def test_the_command_makes_networks_that_predict_as_the_committed_ones(tmp_path):
     command("digits", "--models", "digits-linear", "--output", tmp_path)
     written = json.loads((tmp_path / "registry.json").read_text())["checkpoints"]
     assert len(written) == 5
-    same = torch.backends.cpu.get_cpu_capability() == "AVX512"
-    for run, entry in written.items():
-        committed = checkpoint_entry(run)
-        if same and entry["versions"] == committed["versions"]:
-            assert entry["sha256"] == committed["sha256"]
-        weights, expected = (
-            load_model(run, directory=folder).state_dict()
+    images = load_dataset("digits", "test").images
+    for run in written:
+        ours, committed = (
+            logits_of(load_model(run, directory=folder), images).softmax(1)
             for folder in (tmp_path, None)
         )
-        torch.testing.assert_close(weights, expected, rtol=0, atol=1e-4)
+        # Another seed: 5e-3.
+        assert float((ours - committed).abs().sum(1).mean()) / 2 < 1e-5
 
 
 def test_retraining_keeps_other_data_sets_and_other_models(tmp_path):

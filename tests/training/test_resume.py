@@ -46,6 +46,7 @@ def classify(data, path=None, **changes):
 # ------------------------------------------------------------------------ going on
 
 
+@pytest.mark.processor
 @pytest.mark.parametrize("is_long", [False, True])
 def test_a_stopped_training_ends_as_if_it_was_not(
     small, same_weights, tmp_path, stopped, long, is_long
@@ -58,6 +59,7 @@ def test_a_stopped_training_ends_as_if_it_was_not(
     assert same_weights(rest, whole)
 
 
+@pytest.mark.processor
 def test_a_training_on_domains_stopped_by_time_goes_on(full, tmp_path, monkeypatch):
     path = tmp_path / "new" / "run.pt"
     _, none = full(path, time_limit=0)
@@ -75,6 +77,7 @@ def test_a_training_on_domains_stopped_by_time_goes_on(full, tmp_path, monkeypat
     assert path.stat().st_mtime_ns == written
 
 
+@pytest.mark.processor
 def test_the_length_can_change_until_the_rates_differ(
     full, small, same_weights, tmp_path, stopped, long
 ):

@@ -8,6 +8,8 @@ remembers, and the next one starts afresh.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -47,10 +49,28 @@ def load_pages_once() -> None:
     StandardDomain._resolve_numref_xref = resolve_remembering
 
 
+def shown_elsewhere(env: BuildEnvironment) -> dict[str, Any]:
+    """Return what pages show of others: titles, numbers, labels, names and works."""
+    domains = env.domaindata
+    return {
+        "titles": {name: title.astext() for name, title in env.titles.items()},
+        "numbers": (env.toc_secnumbers, env.toc_fignumbers, domains["math"]["objects"]),
+        "labels": [domains["std"].get(x) for x in ("labels", "anonlabels", "terms")],
+        "names": domains["py"]["objects"],
+        "works": {c.key: repr(c.entry) for c in domains["cite"]["citations"]},
+    }
+
+
 def begin(app: Sphinx) -> None:
     """Remove the stamp of an earlier build; note the sources as they are now."""
     remove_stamp(Path(app.outdir))
     app.book_stamp = stamp_of(Path(app.srcdir))
+    app.book_shown = deepcopy(shown_elsewhere(app.env))
+
+
+def pages_that_show_others(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:
+    """Return all pages if what they may show of others changed."""
+    return env.found_docs if shown_elsewhere(env) != app.book_shown else ()
 
 
 def end(app: Sphinx, exception: Exception | None) -> None:
@@ -67,6 +87,7 @@ def setup(app: Sphinx) -> None:
     app.connect("env-before-read-docs", allow_parallel_reading)
     load_pages_once()
     app.connect("builder-inited", begin)
+    app.connect("env-get-updated", pages_that_show_others)
     app.connect("build-finished", end, priority=950)
     # Asked for at each citation, it looks through all that is installed.
     pybtex.plugin.find_plugin = cache(pybtex.plugin.find_plugin)

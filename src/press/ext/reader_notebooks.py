@@ -17,7 +17,7 @@ from press.ext.plain_markdown import PlainMarkdown
 from press.layout import find_chapter
 from press.pairs import DOWNLOADS, pair_text, with_outputs
 from press.source import read_source, render, write_whole
-from press.stamps import read_stamp, source_sum
+from press.stamps import in_step
 
 CHAPTERS = "book/chapters/"
 
@@ -32,15 +32,14 @@ def write_notebook(
     if doctree is None or not pagename.startswith(CHAPTERS):
         return
     chapter = find_chapter(Path(app.srcdir), pagename.removeprefix(CHAPTERS))
-    stamp, source = read_stamp(chapter), read_source(chapter)
-    if stamp is None or stamp["source_sha256"] != source_sum(chapter):
+    if not in_step(chapter):
         return  # the page is not of this text
     page = PlainMarkdown(
         urljoin(app.config.html_baseurl, f"{pagename}.html"),
         app.env.toc_fignumbers.get(pagename, {}),
         app.config.mathjax3_config["tex"]["macros"],
     )
-    text = pair_text(source, page.cells(doctree))
+    text = pair_text(read_source(chapter), page.cells(doctree))
     folder = Path(app.outdir) / DOWNLOADS
     write_whole(folder / chapter.show(chapter.pair), text)
     executed = with_outputs(

@@ -5,7 +5,7 @@ Nothing here allocates memory of the size of its input.
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,11 @@ from torch import Tensor
 #: Logits beyond this are refused: their squares, summed, could overflow.
 LARGEST_LOGIT = 1e100
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+#: What is remarked of rows that :func:`are_probabilities`.
+PROBABILITIES = (
+    "rows are not negative and sum to 1, as probabilities are; scored as logits they "
+    "give another number than their logarithms; use logits or log-probabilities"
+)
 
 
 def as_tensor(name: str, value: Any) -> Tensor:
@@ -46,10 +51,20 @@ def as_tensor(name: str, value: Any) -> Tensor:
             warnings.filterwarnings("ignore", "The given NumPy array is not writ")
             return torch.from_numpy(array)
     except (TypeError, ValueError, RuntimeError) as error:
+        part = where_logits_are(value)
         raise TypeError(
             f"{name}: expected a torch tensor or a numeric NumPy array, got "
-            f"{type(value).__name__} ({error})"
+            f"{type(value).__name__} ({f'pass its {part}' if part else error})"
         ) from None
+
+
+def where_logits_are(output: object) -> str:
+    """How to reach the logits in what a model returned; empty if nothing shows it."""
+    if hasattr(output, "logits"):
+        return ".logits"
+    if isinstance(output, Mapping) and output:
+        return f"[{'logits' if 'logits' in output else next(iter(output))!r}]"
+    return ""
 
 
 def as_real(name: str, value: Any) -> Tensor:
@@ -77,9 +92,17 @@ def check_logits(
     if logits.ndim == 2 and len(logits) == 0 and empty:
         return logits
     if logits.ndim != 2 or len(logits) == 0:
+        remedy = ""
+        if logits.ndim == 3 and len(logits) == 1:
+            remedy = f"; of one array in a tuple or list, pass {name}[0]"
+        elif logits.ndim > 2:
+            remedy = (
+                "; of (N, K, H, W), movedim(1, -1).flatten(0, -2) makes pixels the "
+                "samples, and the standard error takes them for independent"
+            )
         raise ValueError(
             f"{name}: expected shape (N, K), samples by classes, with at least one "
-            f"sample, got {tuple(logits.shape)}"
+            f"sample, got {tuple(logits.shape)}{remedy}"
         )
     if logits.shape[1] < min_classes:
         raise ValueError(
@@ -97,6 +120,15 @@ def check_logits(
             f"first (posterior agreement does not change)"
         )
     return logits
+
+
+def are_probabilities(rows: Any) -> bool:
+    """Whether no entry of an (N, K) tensor or array is negative, and rows sum to 1.
+
+    Hard decisions, one-hot, are none: their score is what it should be.
+    """
+    alike = (rows >= 0).all() and (abs(rows.sum(1) - 1) < 1e-3).all()
+    return bool(alike and ((rows > 0) & (rows < 1)).any())
 
 
 def check_logit_pair(
@@ -182,6 +214,17 @@ def check_positive(name: str, value: Any) -> float:
     number = check_real(name, value)
     if not number > 0 or math.isinf(number):
         raise ValueError(f"{name}: expected a positive finite number, got {number:g}")
+    return number
+
+
+def check_bound(name: str, value: Any, *, norm: str = "linf") -> float:
+    """Return a bound on the change of an image whose pixels are in [0, 1]."""
+    number = check_positive(name, value)
+    if norm == "linf" and number > 1:
+        raise ValueError(
+            f"{name}: expected at most 1, as pixels are in [0, 1], got {number:g}; "
+            f"for {number:g} of 255 levels pass {number:g}/255"
+        )
     return number
 
 
@@ -311,8 +354,15 @@ def _first_not_finite(name: str, values: Tensor, start: int = 0) -> str:
             place = (start + row, *place[1:])
             shown = place[0] if len(place) == 1 else place
             kind = "NaN" if math.isnan(entry) else f"{entry}"
+            remedy = "remove such samples from both arrays or mend the model"
+            if entry == -math.inf:
+                remedy = (
+                    "of a probability of 0, take the logarithm of one clipped, such as "
+                    "at 1e-6, and report this number, as the result depends on it; "
+                    "leave masked classes out of both arrays"
+                )
             return (
                 f"{name}: expected finite numbers, got {kind} at index {shown}; "
-                f"remove such samples from both arrays or mend the model"
+                f"{remedy}"
             )
     raise AssertionError("every entry is finite")

@@ -2,11 +2,15 @@
 
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from robustbook._checks.arguments import where_logits_are
 
 Model = Callable[[Tensor], Tensor]
 
@@ -56,13 +60,32 @@ def model_answers(model: Model, images: Tensor) -> tuple[Tensor, Tensor]:
     return logits.detach(), gradients
 
 
+def check_is_tensor(output: object) -> Tensor:
+    """Return what the model returned, or say which line makes logits of it."""
+    if isinstance(output, Tensor):
+        return output
+    part = where_logits_are(output)
+    if isinstance(output, tuple | list) and output and not part:
+        part = "[0]"
+    remedy = "return logits of shape (N, K) from forward"
+    if part:
+        remedy = (
+            "where the model is made, add: model.register_forward_hook("
+            f"lambda module, images, output: output{part})"
+        )
+    elif isinstance(output, np.ndarray):
+        remedy = (
+            "attacks need gradients, so name the network in PyTorch; of any other, "
+            "numpy.save the logits and score them with robustbook score"
+        )
+    raise TypeError(
+        f"model: expected a tensor of logits, got {type(output).__name__}; {remedy}"
+    )
+
+
 def check_model_logits(logits: object, count: int) -> Tensor:
     """Return what the model returned, if it has one row of real logits a sample."""
-    if not isinstance(logits, Tensor):
-        raise TypeError(
-            "model: expected a callable that returns a tensor of logits, got "
-            f"{type(logits).__name__}"
-        )
+    logits = check_is_tensor(logits)
     if logits.layout != torch.strided:
         raise TypeError(
             f"model: expected dense logits, got layout {logits.layout}; let it return "
@@ -155,12 +178,20 @@ def find_device(
     return requested
 
 
-def warn_of_training(model: Model) -> None:
+@contextmanager
+def keeping_generators() -> Iterator[None]:
+    """Restore torch's random generators: a model in training mode draws from them."""
+    places = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=places):
+        yield
+
+
+def warn_of_training(model: Model, stacklevel: int = 4) -> None:
     """Warn of modules whose result depends on the batch or on chance."""
     if isinstance(model, nn.Module) and any(m.training for m in model.modules()):
         warnings.warn(
             "model: it is in training mode, so dropout and batch normalization make "
             "its logits random or dependent on the batch; call model.eval() first",
             UserWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )

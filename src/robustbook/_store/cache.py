@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any, Final
 
 import numpy as np
@@ -63,8 +64,9 @@ def cached_arrays(
     beside the code: the modules that compute them (``__name__`` for the caller's own)
     and what they import. A file that cannot be read is computed anew. Who asks for what
     another process is computing waits for it; inside :func:`passing_by`, that is a
-    BusyError. A cache that cannot be written to is an OSError before anything is
-    computed; where the disk is full afterwards, a warning.
+    BusyError. After a :func:`deadline`, nothing is computed: a DeadlineError. A cache
+    that cannot be written to is an OSError before anything is computed; where the disk
+    is full afterwards, a warning.
     """
     for name, value in configuration.items():
         if value is not None and type(value) not in (str, int, float, bool):
@@ -79,6 +81,8 @@ def cached_arrays(
     stored = _read(path, key)
     if stored is not None:
         return stored
+    if not _in_time.get()():
+        raise DeadlineError("the time is up; what was computed is in the cache")
     check_writable(
         folder, what="cache", remedy=f"set {ENVIRONMENT_VARIABLE} to another folder"
     )
@@ -90,7 +94,8 @@ def cached_arrays(
 
 def _computed(path: Path, key: str, compute: Callable[[], Arrays]) -> Arrays:
     start = perf_counter()
-    with earlier_work() as earlier:
+    # What is begun is not stopped by a part of its own.
+    with earlier_work() as earlier, deadline(None):
         arrays = compute()
     for name in (_KEY, _RUN):
         if name in arrays:
@@ -143,13 +148,39 @@ _passing: ContextVar[bool] = ContextVar("passing", default=False)
 
 
 @contextmanager
-def passing_by() -> Iterator[None]:
+def passing_by(passing: bool = True) -> Iterator[None]:
     """Do not wait for what others compute: a BusyError, so that one can go on."""
-    token = _passing.set(True)
+    token = _passing.set(passing)
     try:
         yield
     finally:
         _passing.reset(token)
+
+
+# ------------------------------------------------------- before it is too late
+
+
+class DeadlineError(RuntimeError):
+    """It is too late to begin; what was computed before is kept."""
+
+
+#: Whether the next computation is begun.
+_in_time: ContextVar[Callable[[], bool]] = ContextVar("in_time", default=lambda: True)
+
+
+@contextmanager
+def deadline(end: float | None, *, spare: int = 0) -> Iterator[None]:
+    """Begin nothing after a time, as ``time.time()`` has it; None is no such time.
+
+    What is begun before is not stopped. So many computations are begun in any case:
+    with one, whoever comes again and again is done in the end.
+    """
+    begun = count()
+    token = _in_time.set(lambda: end is None or next(begun) < spare or time() < end)
+    try:
+        yield
+    finally:
+        _in_time.reset(token)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -28,7 +29,9 @@ class DataUnavailableError(RuntimeError):
 def data_directory() -> Path:
     """Return the project's own ``data`` folder: checkpoints and stored results.
 
-    In a checkout, installed or not, that of the repository; else the wheel's copy.
+    In a checkout, installed or not, that of the repository; else that of the package
+    robustbook-data; else what robustbook itself carries, which has no stored results
+    and only the networks for the digits.
 
     Raises
     ------
@@ -42,14 +45,30 @@ def data_directory() -> Path:
     True
     """
     package = Path(__file__).resolve().parents[1]
-    for folder in (package.parents[1] / "data", package / "_data"):
+    data_package = find_spec("robustbook_data")
+    folders = [
+        package.parents[1] / "data",
+        *map(Path, (data_package and data_package.submodule_search_locations) or ()),
+        package / "_data",
+    ]
+    for folder in folders:
         if (folder / "checkpoints").is_dir():
             return folder
     raise DataUnavailableError(
         "the project's data folder (checkpoints, reported and stored results) was "
-        f"looked for in {package.parents[1] / 'data'} and {package / '_data'}; "
+        f"looked for in {', '.join(map(str, folders))}; "
         "install robustbook from a checkout of its repository (pip install -e .)"
     )
+
+
+def missing_file(path: Path, *, remedy: str) -> DataUnavailableError:
+    """Return the error for a file of ``data`` that is not there.
+
+    Where robustbook was installed without its data package, that is the remedy.
+    """
+    if path.parent.parent.name == "_data":
+        remedy = "it is in robustbook-data: pip install ./data in a clone of the book"
+    return DataUnavailableError(f"{path} is missing; {remedy}")
 
 
 def cache_root() -> Path:
@@ -162,7 +181,7 @@ def read_json(path: Path, *, remedy: str, note: bool = True) -> dict[str, Any]:
     `note`, the caller uses a part and calls :func:`note_read` himself.
     """
     if not path.is_file():
-        raise DataUnavailableError(f"{path} is missing; {remedy}")
+        raise missing_file(path, remedy=remedy)
     if note:
         note_read(path)
     try:

@@ -7,34 +7,28 @@ solver in Chapter 7, hard decisions in Chapter 8.
 from typing import TYPE_CHECKING, Any
 
 from robustbook.agreement._adam import AdamTrace, adam_agreement
-from robustbook.agreement._bounds import IntervalBounds
-from robustbook.agreement._continuous import (
-    ContinuousAgreement,
-    continuous_agreement,
-    gaussian_agreement,
-)
+from robustbook.agreement._calibration import Calibration, calibrate_beta
+from robustbook.agreement._gaussian import gaussian_agreement
+from robustbook.agreement._hard_decisions import symmetric_channel_capacity
 from robustbook.agreement._loss import agreement_loss
 from robustbook.agreement._measure import (
-    agreement_bounds,
     agreement_curve,
-    agreement_search,
     compare_agreement,
     gibbs_posterior,
     posterior_agreement,
-    symmetric_channel_capacity,
 )
-from robustbook.agreement._pairing import (
-    pair_by_label,
-    pair_canonical,
-    pair_nearest,
-    pair_optimal,
+from robustbook.agreement._paired_accuracy import (
+    PairedAccuracy,
+    PairedAccuracyDifference,
+    compare_paired_accuracy,
+    paired_accuracy,
 )
+from robustbook.agreement._pairing import pair_by_label, pair_nearest, pair_optimal
 from robustbook.agreement._result import (
     Agreement,
     AgreementComparison,
     CertifiedAgreement,
 )
-from robustbook.agreement._search import CertificateError, SearchTrace, Step
 from robustbook.agreement._soft_labels import SoftLabelAgreement, soft_label_agreement
 from robustbook.agreement._sweep import (
     AgreementDecomposition,
@@ -42,6 +36,8 @@ from robustbook.agreement._sweep import (
     decompose_agreement,
     shift_by_ratio,
 )
+from robustbook.agreement._temperatures import log_probabilities, posterior_overlap
+from robustbook.agreement.solver import CertificateError
 
 if TYPE_CHECKING:
     from robustbook.agreement._metric import PosteriorAgreement
@@ -51,30 +47,30 @@ __all__ = [
     "Agreement",
     "AgreementComparison",
     "AgreementDecomposition",
+    "Calibration",
     "CertificateError",
     "CertifiedAgreement",
-    "ContinuousAgreement",
     "ContributionGroup",
-    "IntervalBounds",
+    "PairedAccuracy",
+    "PairedAccuracyDifference",
     "PosteriorAgreement",
-    "SearchTrace",
     "SoftLabelAgreement",
-    "Step",
     "adam_agreement",
-    "agreement_bounds",
     "agreement_curve",
     "agreement_loss",
-    "agreement_search",
+    "calibrate_beta",
     "compare_agreement",
-    "continuous_agreement",
+    "compare_paired_accuracy",
     "decompose_agreement",
     "gaussian_agreement",
     "gibbs_posterior",
+    "log_probabilities",
     "pair_by_label",
-    "pair_canonical",
     "pair_nearest",
     "pair_optimal",
+    "paired_accuracy",
     "posterior_agreement",
+    "posterior_overlap",
     "shift_by_ratio",
     "soft_label_agreement",
     "symmetric_channel_capacity",

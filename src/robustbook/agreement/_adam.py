@@ -23,7 +23,7 @@ LARGEST_NUMBER = 1e30
 
 @dataclass(frozen=True, eq=False)
 class AdamTrace:
-    """What Adam did.
+    """The course of Adam, epoch by epoch.
 
     Attributes
     ----------
@@ -97,28 +97,28 @@ def adam_agreement(
     """
     first, second = check_logit_pair(logits, shifted_logits)
     beta0, lr = check_non_negative("beta0", beta0), check_positive("lr", lr)
+    epochs = check_count("epochs", epochs)
     if batch_size is not None:
         batch_size = check_count("batch_size", batch_size)
     if seed is not None:
         seed = check_count("seed", seed, minimum=0)
-    sizes = float(first.abs().max()), float(second.abs().max()), beta0, lr
-    names = "logits", "shifted_logits", "beta0", "lr"
-    for name, size in zip(names, sizes, strict=True):
+    sizes = {"logits": float(first.abs().max()), "beta0": beta0, "lr": lr}
+    sizes["shifted_logits"] = float(second.abs().max())
+    for name, size in sizes.items():
         if size > LARGEST_NUMBER:
             raise ValueError(
                 f"{name}: expected at most {LARGEST_NUMBER:g} in size, as this "
                 f"procedure works in single precision, got {size:g}"
             )
-    epochs = check_count("epochs", epochs)
-    options: dict[str, Any] = {"beta0": beta0, "lr": lr, "seed": seed}
     betas, steps = adam_steps(
-        first, second, epochs=epochs, batch_size=batch_size, **options
-    )
-    trace = torch.tensor(betas, dtype=torch.float64)
-    return AdamTrace(trace, agreement_curve(first, second, betas).cpu(), steps)
+        first, second, beta0=beta0, lr=lr, epochs=epochs, batch_size=batch_size,
+        seed=seed,
+    )  # fmt: skip
+    pa = agreement_curve(first, second, betas).cpu()
+    return AdamTrace(torch.tensor(betas, dtype=torch.float64), pa, steps)
 
 
-# Gradients are wanted whatever the caller has switched off.
+# Callers may have switched gradients off.
 @torch.inference_mode(False)
 @torch.enable_grad()
 def adam_steps(
@@ -132,36 +132,27 @@ def adam_steps(
     seed: int | None = None,
 ) -> tuple[list[float], int]:
     """Beta at the start and after every epoch, and the number of steps."""
-    generator = None if seed is None else torch.Generator().manual_seed(seed)
     clean, shifted = logits.float().clone(), shifted_logits.float().clone()
     size = len(clean) if batch_size is None else batch_size
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
     beta = torch.tensor([beta0], device=clean.device, requires_grad=True)
     optimizer = torch.optim.Adam([beta], lr=lr)
     betas, steps = [beta0], 0
     for _ in range(epochs):
-        order = None
         if generator is not None:
             order = torch.randperm(len(clean), generator=generator).to(clean.device)
-        for low in range(0, len(clean), size):
-            rows: Any = slice(low, low + size)
-            rows = rows if order is None else order[rows]
-            _step(optimizer, beta, clean[rows], shifted[rows])
+            clean, shifted = logits.float()[order], shifted_logits.float()[order]
+        batches = torch.split(clean, size), torch.split(shifted, size)
+        for one, other in zip(*batches, strict=True):
+            product = (beta * one).softmax(1) * (beta * other).softmax(1)
+            # Overlaps that underflow get a floor and no gradient, as in the papers'
+            # implementation.
+            overlap = product.sum(1).clamp(min=SMALLEST_OVERLAP)
+            (gradient,) = torch.autograd.grad(-overlap.log().sum(), beta)
+            beta.grad = torch.nan_to_num(gradient)
+            optimizer.step()
+            with torch.no_grad():
+                beta.clamp_(min=0.0)
             steps += 1
         betas.append(float(beta.detach()))
     return betas, steps
-
-
-def _step(
-    optimizer: torch.optim.Optimizer, beta: Tensor, clean: Tensor, shifted: Tensor
-) -> None:
-    """One gradient step on the negative log overlap, then beta >= 0."""
-    overlap = (beta * clean).softmax(1).mul((beta * shifted).softmax(1)).sum(1)
-    # Floor and zeroed gradients where the overlap underflows, as in the source.
-    overlap = torch.where(overlap < SMALLEST_OVERLAP, SMALLEST_OVERLAP, overlap)
-    loss = -overlap.log().sum()
-    optimizer.zero_grad()
-    (gradient,) = torch.autograd.grad(loss, beta)
-    beta.grad = torch.nan_to_num(gradient)
-    optimizer.step()
-    with torch.no_grad():
-        beta.clamp_(min=0.0)

@@ -17,6 +17,11 @@ prior : Tensor or array, shape (K,), optional
 tol : float, default 1e-9
     Largest gap accepted between ``upper_bound`` and ``pa``, in nats per sample.
     Double precision allows about 1e-11, times K / 1000 for many classes.
+level : float, default 0.95
+    Coverage of the interval, strictly between 0 and 1.
+probabilities : bool, default False
+    Whether the arrays hold probabilities, as of scikit-learn or a web service, of which
+    logarithms are taken; a 0 counts as 1e-12, with a warning.
 norms : Tensor or array, shape (N,), optional
     Size of each perturbation, at least 0 or ``inf`` (not attacked with success).
     Samples are shifted in this order, ties as they come; without, at random.

@@ -1,4 +1,4 @@
-"""Agreement as an objective: what training can descend, and its temperature."""
+"""Agreement as a training loss."""
 
 import math
 from typing import Any
@@ -64,22 +64,20 @@ def agreement_loss(
         beta = posterior_agreement(*checked).beta
     else:
         beta = check_non_negative("beta", beta, infinite=True)
-    # What is checked is detached; what is differentiated is what was given.
-    given = (logits, shifted_logits)
-    first, second = (
-        live if isinstance(live, Tensor) else view
-        for live, view in zip(given, checked, strict=True)
-    )
+    # The checked copies are detached; gradients flow to the tensors that were passed.
+    first = logits if isinstance(logits, Tensor) else checked[0]
+    second = shifted_logits if isinstance(shifted_logits, Tensor) else checked[1]
     both = _log_posterior(first, beta) + _log_posterior(second, beta)
     loss = -(torch.logsumexp(both, 1).mean() + math.log(first.shape[1]))
-    kind = torch.promote_types(first.dtype, second.dtype)
-    return loss.to(torch.promote_types(kind, torch.float32))
+    dtype = torch.promote_types(first.dtype, second.dtype)
+    return loss.to(torch.promote_types(dtype, torch.float32))
 
 
 def _log_posterior(logits: Tensor, beta: float) -> Tensor:
+    """Logarithm of the Gibbs posterior, differentiable by the logits."""
     scores = logits.double()
     if math.isinf(beta):
-        # Locally constant: in the graph, with a gradient of zero.
+        # The limit is locally constant; the sum gives it a gradient of zero.
         return gibbs_posterior(scores.detach(), beta).log() + 0.0 * scores
     top = scores.detach().amax(1, keepdim=True)
     return ((scores - top) * beta).log_softmax(1)

@@ -4,17 +4,13 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from statistics import NormalDist
 from typing import Any
 
 import torch
-from scipy import special
 from torch import Tensor
 
 from robustbook._checks.arguments import (
     as_tensor,
-    check_count,
-    check_fraction,
     check_level,
     check_logit_pair,
     check_logits,
@@ -23,17 +19,25 @@ from robustbook._checks.arguments import (
     check_positive,
     check_prior,
 )
-from robustbook.agreement import _bounds
 from robustbook.agreement._docs import SHARED
-from robustbook.agreement._kernel import Kernel
-from robustbook.agreement._problem import open_kernel
+from robustbook.agreement._hard_decisions import (
+    student_half_width,
+    symmetric_channel_capacity,
+    unseen_loss,
+)
 from robustbook.agreement._result import (
     Agreement,
     AgreementComparison,
     standard_error_of_mean,
 )
-from robustbook.agreement._search import SearchTrace, Step, maximize
-from robustbook.agreement._votes import one_hot_views
+from robustbook.agreement.solver import (
+    Kernel,
+    Step,
+    as_views,
+    maximize,
+    one_hot_views,
+    open_kernel,
+)
 
 
 @SHARED.fill
@@ -112,80 +116,9 @@ def posterior_agreement(
     True
     """
     accepted = partial(check_positive, "tol", tol)
-    views = _views(logits, shifted_logits, *more)
+    views = as_views(logits, shifted_logits, *more)
     kernel = open_kernel(*views, prior=prior, group=group, settings=accepted)
     return _measure(kernel, accepted(), progress=progress and kernel.shards.rank == 0)
-
-
-@SHARED.fill
-def agreement_search(
-    logits: Any,
-    shifted_logits: Any = None,
-    *more: Any,
-    prior: Any = None,
-    tol: float = 1e-9,
-    group: Any = None,
-) -> SearchTrace:
-    """Solve as :func:`posterior_agreement` does; return its :class:`SearchTrace`.
-
-    Parameters
-    ----------
-    {logits, shifted_logits} {*more} {prior} {tol} {group}
-
-    {TypeError} {ValueError} {ConnectionError} {CertificateError}
-
-    Examples
-    --------
-    >>> trace = agreement_search(torch.eye(3), torch.eye(3)[[0, 1, 1]])
-    >>> trace.upper_bound - trace.value <= 1e-9
-    True
-    """
-    accepted = partial(check_positive, "tol", tol)
-    views = _views(logits, shifted_logits, *more)
-    kernel = open_kernel(*views, prior=prior, group=group, settings=accepted)
-    return maximize(kernel, accepted(), batch=kernel.batch)
-
-
-@SHARED.fill
-def agreement_bounds(
-    logits: Any, shifted_logits: Any, left: float, right: float, *, prior: Any = None
-) -> _bounds.IntervalBounds:
-    """Proven upper bounds on the agreement kernel J over an interval; Chapter 7.
-
-    Parameters
-    ----------
-    {logits, shifted_logits}
-    left, right : float
-        Ends of the interval of inverse temperatures, 0 <= left < right; `right`
-        may be ``inf``.
-    {prior}
-
-    Returns
-    -------
-    IntervalBounds
-        ``chord_tangent`` and ``curvature`` (nats per sample); for an unbounded
-        interval ``tail`` instead. Bounds that do not apply are ``inf``.
-
-    {TypeError} {ValueError}
-
-    Examples
-    --------
-    >>> agreement_bounds(torch.eye(2), torch.eye(2), 0.0, 1.0).chord_tangent < 0.7
-    True
-    """
-    low = check_non_negative("left", left)
-    high = check_non_negative("right", right, infinite=True)
-    if not low < high:
-        raise ValueError(f"right: expected more than left={low:g}, got {high:g}")
-    kernel = open_kernel(logits, shifted_logits, prior=prior)
-    start = kernel.evaluate(low)
-    if math.isinf(high):
-        return _bounds.IntervalBounds(tail=_bounds.tail_bound(kernel, start))
-    stop = kernel.evaluate(high)
-    return _bounds.IntervalBounds(
-        chord_tangent=_bounds.chord_tangent_bound(start, stop),
-        curvature=_bounds.curvature_bound(kernel, start, stop),
-    )
 
 
 @SHARED.fill
@@ -204,13 +137,14 @@ def agreement_curve(
     Parameters
     ----------
     {logits, shifted_logits} {*more}
-    betas : tensor, array or list, shape (B,)
-        Inverse temperatures, at least 0; may be ``inf``. By name, or as the last array.
+    betas : number, tensor, array or list, shape (B,)
+        Inverse temperatures, at least 0; may be ``inf``. By name, or after the last
+        array of logits.
     {prior} {group}
 
     Returns
     -------
-    Tensor, shape (B,)
+    Tensor, shape (B,), or () for a number
         J in nats per sample, float64; at ``inf`` its limit, which is ``-inf`` if the
         answers to some sample have no class in common.
 
@@ -221,16 +155,19 @@ def agreement_curve(
     >>> agreement_curve(torch.eye(2), torch.eye(2), [0.0, 1.0, float("inf")])
     tensor([0.0000, 0.1936, 0.6931], dtype=torch.float64)
     """
-    arguments = _views(logits, shifted_logits, *more)
+    arguments = as_views(logits, shifted_logits, *more)
     *views, betas = arguments if betas is None else (*arguments, betas)
 
     def points() -> list[float]:
         given = as_tensor("betas", betas)
-        if given.ndim != 1:
-            raise ValueError(f"betas: expected shape (B,), got {tuple(given.shape)}")
+        if given.ndim > 1:
+            raise ValueError(
+                f"betas: expected shape (B,), got {tuple(given.shape)}; pass inverse "
+                "temperatures after the logits, such as betas=[0.1, 1, 10]"
+            )
         return [
             check_non_negative(f"betas[{place}]", beta, infinite=True)
-            for place, beta in enumerate(given.tolist())
+            for place, beta in enumerate(given.reshape(-1).tolist())
         ]
 
     kernel = open_kernel(*views, prior=prior, group=group, settings=points)
@@ -243,7 +180,8 @@ def agreement_curve(
     values = [limit] * len(values)
     for place, point in zip(finite, evaluated, strict=True):
         values[place] = point.value
-    return torch.tensor(values, dtype=torch.float64, device=kernel.device)
+    curve = torch.tensor(values, dtype=torch.float64, device=kernel.device)
+    return curve.reshape(as_tensor("betas", betas).shape)
 
 
 @SHARED.fill
@@ -279,47 +217,6 @@ def gibbs_posterior(logits: Any, beta: float) -> Tensor:
     else:
         weight = (shifted * temperature).exp()
     return weight / weight.sum(1, keepdim=True)
-
-
-@SHARED.fill
-def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
-    """Posterior agreement of hard decisions: a channel capacity.
-
-    The K-ary symmetric channel changes its input to one of the K - 1 other letters,
-    each with probability mismatch / (K - 1). One-hot logits with this share of
-    mismatched predictions have its capacity as their posterior agreement, as long as
-    mismatch < (K - 1) / K, and 0 beyond, where Shannon's capacity rises again: no
-    temperature turns a mismatch into a match. Source: Chapter 8 (not in the papers).
-
-    Parameters
-    ----------
-    mismatch : float
-        Share of pairs whose predictions differ, in [0, 1].
-    num_classes : int
-        K, at least 2.
-
-    Returns
-    -------
-    float
-        Nats: log K - H_b(mismatch) - mismatch log(K - 1), or 0.
-
-    {TypeError} {ValueError}
-
-    Examples
-    --------
-    >>> round(symmetric_channel_capacity(0.11, 2), 4)
-    0.3466
-    >>> symmetric_channel_capacity(0.9, 10)
-    0.0
-    """
-    share = check_fraction("mismatch", mismatch)
-    classes = check_count("num_classes", num_classes, minimum=2)
-    if share * classes >= classes - 1:
-        return 0.0
-    # Relative entropy to the uniform distribution: no cancellation near 0.
-    correct = special.xlogy(1.0 - share, classes * (1.0 - share))
-    wrong = special.xlogy(share, classes * share / (classes - 1))
-    return max(0.0, float(correct + wrong))
 
 
 @SHARED.fill
@@ -372,15 +269,13 @@ def compare_agreement(
         _measure(Kernel(*pair, prior=weights), accepted) for pair in (pair_a, pair_b)
     )
     error = standard_error_of_mean(a.per_sample - b.per_sample)
-    half = NormalDist().inv_cdf(0.5 + coverage / 2.0) * error
+    count, classes = pair_a[0].shape
+    half = student_half_width(error, count, coverage)
+    if not half > 0:
+        # Nothing varied; either model may contradict itself where no sample is.
+        half = unseen_loss(count, classes)
     low, high = a.pa - b.pa - half, a.pa - b.pa + half
     return AgreementComparison(a, b, a.pa - b.pa, error, (low, high), coverage)
-
-
-def _views(logits: Any, *others: Any) -> tuple[Any, ...]:
-    """Two or more arrays, or one stream."""
-    alone = len(others) == 1 and others[0] is None
-    return (logits,) if alone else (logits, *others)
 
 
 @contextmanager

@@ -31,10 +31,11 @@ mend_torchvision()
 with extra("metric"):
     from torchmetrics import Metric
 
-NAMES: Final = ("pa", "beta", "standard_error", "hard_part", "confidence_part")
+_OF_AGREEMENT: Final = ("pa", "beta", "standard_error", "hard_part", "confidence_part")
+NAMES: Final = (*_OF_AGREEMENT, "low", "high")
 ONE_VALUE: Final = (
-    "PosteriorAgreement: expected one number, got a dict of five; make the metric with "
-    'value="pa"'
+    "PosteriorAgreement: expected one number, got a dict of several; make the metric "
+    'with value="pa"'
 )
 
 
@@ -61,7 +62,8 @@ class PosteriorAgreement(Metric):
     {prior} {tol}
     num_views : int, default 2
         Arrays that an update takes: clean and shifted logits, and more.
-    value : {"pa", "beta", "standard_error", "hard_part", "confidence_part"}, optional
+    value : {"pa", "beta", "standard_error", "hard_part", "confidence_part", "low", \
+            "high"}, optional
         What to compute, as one tensor: for arithmetic such as ``metric + 1``, and for
         :class:`torchmetrics.MetricTracker`. All of them in a dict if left out.
     **kwargs
@@ -79,6 +81,16 @@ class PosteriorAgreement(Metric):
     >>> metric.update(torch.eye(3), torch.eye(3)[[1, 0, 2]])
     >>> round(float(metric.compute()["pa"]), 4)
     0.231
+
+    Lightning logs a metric of one value, here from the hooks of a LightningModule::
+
+        def __init__(self):
+            super().__init__()
+            self.pa = PosteriorAgreement(value="pa")
+
+        def validation_step(self, batch, index):
+            self.pa.update(self(batch["clean"]), self(batch["shifted"]))
+            self.log("pa", self.pa)
     """
 
     is_differentiable = False
@@ -109,10 +121,9 @@ class PosteriorAgreement(Metric):
 
     @property
     def higher_is_better(self) -> bool | None:  # type: ignore[override]
-        """Whether a larger `value` is better; without one nothing can be tracked."""
-        if self.value is None:
-            raise TypeError(ONE_VALUE)
-        return {"beta": None, "standard_error": False}.get(self.value, True)
+        """Whether a larger `value` is better; None where that is not known."""
+        known = {None: None, "beta": None, "standard_error": False}
+        return known.get(self.value, True)
 
     def update(self, logits: Any, shifted_logits: Any, *more: Any) -> None:
         """Add a batch of logits of the same inputs, shapes (n, K); n may be 0.
@@ -157,8 +168,9 @@ class PosteriorAgreement(Metric):
         Returns
         -------
         dict of str to Tensor, or Tensor
-            Scalars: ``pa``, ``standard_error``, ``hard_part`` and ``confidence_part``
-            (nats per sample) and ``beta`` (1 / logit); with a `value`, that one.
+            Scalars: ``pa``, ``standard_error``, ``hard_part``, ``confidence_part``,
+            ``low`` and ``high``, the ends of :meth:`Agreement.interval`, (nats per
+            sample) and ``beta`` (1 / logit); with a `value`, that one.
 
         Raises
         ------
@@ -166,7 +178,9 @@ class PosteriorAgreement(Metric):
             If there was no update with samples; as :func:`posterior_agreement`.
         """
         result = self._solve()
-        return self._selected({name: getattr(result, name) for name in NAMES})
+        numbers = {name: getattr(result, name) for name in _OF_AGREEMENT}
+        low, high = result.interval()
+        return self._selected({**numbers, "low": low, "high": high})
 
     def agreement(self) -> Agreement:
         """Return the full :class:`Agreement` of what was gathered so far."""

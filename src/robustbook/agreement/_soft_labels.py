@@ -4,27 +4,20 @@ With q the soft labels and p(beta) the model's Gibbs posterior,
 
     J(beta) = mean_i log(K sum_j q_ij p_ij(beta)).
 
-It is C - D with C = log K + mean_i log sum_j q_ij exp(beta x_ij) and
-D = mean_i log sum_j exp(beta x_ij), both convex, so that chords of C and tangents of D
-bound J over an interval, as for two models (Chapter 7).
+It is C - D with C = mean_i log sum_j K q_ij exp(beta x_ij) and
+D = mean_i log sum_j exp(beta x_ij), both convex: the kernel of one view whose joint
+weights are those of each sample, solved as two models are (Chapter 7).
 """
 
-import heapq
 import math
-from typing import Any, Final, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor, check_logits, check_positive
 from robustbook.agreement._docs import SHARED
 from robustbook.agreement._result import CertifiedAgreement
-from robustbook.agreement._search import CertificateError
-
-#: Evaluations after which the search gives up.
-_MOST: Final = 10_000
-_GROWTH: Final = 4.0
-_EPSILON: Final = torch.finfo(torch.float64).eps
+from robustbook.agreement.solver import Kernel, maximize
 
 
 class SoftLabelAgreement(CertifiedAgreement):
@@ -65,6 +58,7 @@ def soft_label_agreement(
 
     Examples
     --------
+    >>> import torch
     >>> logits = torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 0.5]])
     >>> votes = torch.tensor([[9, 1, 0], [0, 3, 7]])
     >>> result = soft_label_agreement(logits, votes)
@@ -73,7 +67,15 @@ def soft_label_agreement(
     """
     scores = check_logits("logits", logits).double()
     labels = _rows_that_sum_to_one(soft_labels, scores)
-    return _Search(scores, labels, check_positive("tol", tol)).run()
+    accepted = check_positive("tol", tol)
+    # A power of two in all logits changes nothing but the unit of beta.
+    spreads = scores.amax(1) - scores.amin(1)
+    largest = float(spreads.max())
+    power = -math.frexp(largest)[1] if largest else 0
+    kernel = Kernel(scores * 2.0**power, labels=labels)
+    found = maximize(kernel, accepted)
+    beta = found.beta * 2.0**power
+    return SoftLabelAgreement(found.value, beta, found.upper_bound, found.per_sample)
 
 
 def _rows_that_sum_to_one(soft_labels: Any, logits: Tensor) -> Tensor:
@@ -90,115 +92,3 @@ def _rows_that_sum_to_one(soft_labels: Any, logits: Tensor) -> Tensor:
         row = int((sums[:, 0] <= 0).nonzero()[0])
         raise ValueError(f"soft_labels: expected a positive sum, got 0 in row {row}")
     return labels / sums
-
-
-class _Point(NamedTuple):
-    """J = C - D at an inverse temperature, and the slope of D."""
-
-    beta: float
-    convex: float
-    concave: float
-    slope: float
-    per_sample: Tensor
-
-    @property
-    def value(self) -> float:
-        return self.convex - self.concave
-
-    @property
-    def slack(self) -> float:
-        """Allowance for rounding."""
-        return 16 * _EPSILON * (1 + abs(self.convex) + abs(self.concave))
-
-
-class _Search:
-    """Best-first branch and bound over [0, infinity]."""
-
-    def __init__(self, logits: Tensor, labels: Tensor, tol: float) -> None:
-        # Of each sample the largest logit is 0: C and D fall, and nothing overflows.
-        self.logits = logits - logits.amax(1, keepdim=True)
-        self.log_labels = labels.log()
-        self.tol = tol
-        self.log_k = math.log(labels.shape[1])
-        self.cap = self.log_k + float(labels.amax(1).log().mean())
-        leading = self.logits == 0
-        ties = leading.sum(1).double().log()
-        #: How fast C falls in the end, at least 0, and what D falls to.
-        best = self.logits.masked_fill(labels == 0, -math.inf).amax(1)
-        self.depth = -float(best.mean())
-        self.floor = float(ties.mean())
-        self.limit = self.log_k + (labels * leading).sum(1).log() - ties
-        self.best = (0.0, 0.0, torch.zeros_like(ties))
-        self.count = 0
-        self.queue: list[tuple[float, int, _Point, _Point | None]] = []
-
-    def run(self) -> SoftLabelAgreement:
-        self._offer(math.inf, float(self.limit.mean()), self.limit)
-        self._push(self._evaluate(0.0), None)
-        while -self.queue[0][0] > self.best[1] + self.tol:
-            _, _, left, right = heapq.heappop(self.queue)
-            beta = self._between(left, right)
-            if self.count == _MOST or not left.beta < beta < (
-                math.inf if right is None else right.beta
-            ):
-                raise CertificateError(
-                    f"soft-label agreement: the gap could not be closed to "
-                    f"tol={self.tol:g} at beta={left.beta:g}; set a larger tol"
-                )
-            middle = self._evaluate(beta)
-            self._push(left, middle)
-            self._push(middle, right)
-        beta, value, each = self.best
-        return SoftLabelAgreement(value, beta, max(value, -self.queue[0][0]), each)
-
-    def _offer(self, beta: float, value: float, per_sample: Tensor) -> None:
-        if value > self.best[1]:
-            self.best = (beta, min(value, self.cap), per_sample)
-
-    def _evaluate(self, beta: float) -> _Point:
-        self.count += 1
-        tempered = beta * self.logits
-        joint = self.log_k + (tempered + self.log_labels).logsumexp(1)
-        own = tempered.logsumexp(1)
-        slope = ((tempered - own[:, None]).exp() * self.logits).sum(1)
-        convex, concave, steep = (float(part.mean()) for part in (joint, own, slope))
-        point = _Point(beta, convex, concave, steep, joint - own)
-        self._offer(beta, point.value, point.per_sample)
-        return point
-
-    def _push(self, left: _Point, right: _Point | None) -> None:
-        bound = self._tail(left) if right is None else _chord_tangent(left, right)
-        item = (-min(bound, self.cap), self.count, left, right)
-        heapq.heappush(self.queue, item)
-
-    def _tail(self, last: _Point) -> float:
-        """Bound beyond `last`: C falls by `depth`, D over its tangent and its floor."""
-        if -last.slope <= self.depth:
-            return last.value + last.slack
-        step = (last.concave - self.floor) / -last.slope
-        return last.convex - self.floor - self.depth * step + last.slack
-
-    def _between(self, left: _Point, right: _Point | None) -> float:
-        if right is None:
-            scale = max(-float(self.logits.mean()), 1e-300)
-            return _GROWTH * left.beta if left.beta else 1 / scale
-        if not left.beta:
-            return right.beta / _GROWTH
-        if right.beta > 2 * left.beta:
-            product = left.beta * right.beta
-            if product < math.inf:
-                return math.sqrt(product)
-            return math.sqrt(left.beta) * math.sqrt(right.beta)
-        return 0.5 * (left.beta + right.beta)
-
-
-def _chord_tangent(left: _Point, right: _Point) -> float:
-    """Bound between two points: C is under its chord, D over its tangents."""
-    width = right.beta - left.beta
-    chord = (right.convex - left.convex) / width
-    rise, fall = chord - left.slope, chord - right.slope
-    slack = left.slack + right.slack
-    if rise <= 0 or fall >= 0:
-        return (left if rise <= 0 else right).value + slack
-    step = (right.value - left.value - fall * width) / (rise - fall)
-    return left.value + rise * min(max(step, 0.0), width) + slack

@@ -1,4 +1,4 @@
-"""Samples of which only a part is shifted, and who contributes what to agreement."""
+"""Shifts of a part of the samples, and the contributions of groups to agreement."""
 
 import math
 from dataclasses import dataclass
@@ -99,7 +99,8 @@ def decompose_agreement(
     Parameters
     ----------
     result : Agreement
-        From :func:`posterior_agreement` on the same logits, with a uniform prior.
+        From :func:`posterior_agreement` on the same two arrays of logits, with a
+        uniform prior; another result is refused.
     {logits, shifted_logits}
     labels : tensor or array, shape (N,)
         True classes.
@@ -123,27 +124,38 @@ def decompose_agreement(
     true = check_labels("labels", labels, length=size, num_classes=classes)
     before, after = clean.argmax(1), shifted.argmax(1)
     kept, correct = before == after, before == true.to(before.device)
-    missing = 1.0 - gibbs_posterior(clean, result.beta).amax(1)
-    missing_shifted = 1.0 - gibbs_posterior(shifted, result.beta).amax(1)
-
-    def group(members: Tensor, value: Tensor | None) -> ContributionGroup:
+    posterior = gibbs_posterior(clean, result.beta)
+    shifted_posterior = gibbs_posterior(shifted, result.beta)
+    per_sample = (classes * (posterior * shifted_posterior).sum(1)).log()
+    # Contributions below this may have underflowed.
+    pairs = per_sample.clamp(min=-500.0), result.per_sample.clamp(min=-500.0)
+    same = torch.allclose(*pairs, rtol=0.0, atol=1e-4)
+    if result.num_views != 2 or not same:
+        raise ValueError(
+            "logits: expected the two views of the result, measured with a uniform "
+            "prior; these have other contributions at its beta"
+        )
+    missing = 1.0 - posterior.amax(1)
+    missing_shifted = 1.0 - shifted_posterior.amax(1)
+    # For each group its members and what the thesis takes for their overlap.
+    groups = {
+        "kept_correct": (kept & correct, 1.0 - 2.0 * missing),
+        "kept_wrong": (kept & ~correct, 1.0 - 2.0 * missing),
+        "changed_correct": (~kept & correct, missing_shifted),
+        "changed_wrong": (~kept & ~correct, None),
+    }
+    shares = {}
+    for name, (members, overlap) in groups.items():
         count = int(members.sum())
         exact = float(result.per_sample[members].sum()) / size
-        if value is None:
-            return ContributionGroup(count, exact, math.nan)
-        approximation = count / size * (math.log(classes) + float(value))
-        return ContributionGroup(count, exact, approximation if count else 0.0)
-
-    def kept_value(members: Tensor) -> Tensor:
-        return (1.0 - 2.0 * missing[members].mean()).log()
-
-    fooled = ~kept & correct
-    return AgreementDecomposition(
-        kept_correct=group(kept & correct, kept_value(kept & correct)),
-        kept_wrong=group(kept & ~correct, kept_value(kept & ~correct)),
-        changed_correct=group(fooled, missing_shifted[fooled].mean().log()),
-        changed_wrong=group(~kept & ~correct, None),
-    )
+        approximation = 0.0
+        if overlap is None:
+            approximation = math.nan
+        elif count:
+            confidence = math.log(classes) + float(overlap[members].mean().log())
+            approximation = count / size * confidence
+        shares[name] = ContributionGroup(count, exact, approximation)
+    return AgreementDecomposition(**shares)
 
 
 def _rank(norms: Any, count: int, seed: int) -> Tensor:

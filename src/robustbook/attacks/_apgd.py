@@ -5,7 +5,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_choice, check_count, check_positive
+from robustbook._checks.arguments import check_bound, check_choice, check_count
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
 from robustbook.attacks.engine import DOCS, ArrayLike, Batch, Norm, Settings, run_attack
@@ -78,7 +78,7 @@ def apgd(
     >>> apgd(model, images, eps=0.5, loss="dlr", steps=5).success.tolist()
     [True]
     """
-    check_positive("eps", eps)
+    check_bound("eps", eps, norm=norm)
     check_count("steps", steps)
     check_count("restarts", restarts)
     check_count("targets", targets)

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_count, check_positive
+from robustbook._checks.arguments import check_bound, check_count, check_positive
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
 from robustbook.attacks.engine import DOCS, ArrayLike, Batch, Norm, Settings, run_attack
@@ -50,7 +50,7 @@ def fgsm(
     >>> result.success.tolist(), result.norms.tolist()
     ([True], [0.5])
     """
-    check_positive("eps", eps)
+    check_bound("eps", eps, norm=norm)
     from robustbook.attacks.foolbox_runs import run_pgd
 
     perturb = partial(run_pgd, norm=norm, eps=eps, steps=1, step_size=eps)
@@ -117,7 +117,7 @@ def pgd(
     >>> result.success.tolist()
     [True]
     """
-    check_positive("eps", eps)
+    check_bound("eps", eps, norm=norm)
     check_count("steps", steps)
     check_count("restarts", restarts)
     if step_size is not None:

@@ -5,7 +5,6 @@ Start with :func:`monte_carlo` or, for an error bar at fewer calls,
 linearized estimates, Chapter 19 the unbiased one.
 """
 
-from robustbook.average_case._bounds import corrected_bound, printed_bound
 from robustbook.average_case._estimators import (
     linear_exact,
     mmse,
@@ -21,13 +20,11 @@ __all__ = [
     "OrthantProbability",
     "Robustness",
     "control_variate",
-    "corrected_bound",
     "linear_exact",
     "mmse",
     "monte_carlo",
     "mv_sigmoid",
     "orthant_probability",
-    "printed_bound",
     "softmax_proxy",
     "taylor",
 ]

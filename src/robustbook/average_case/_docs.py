@@ -15,16 +15,11 @@ points : int, default 128
     Points of each of 8 scrambles, from four classes on: standard errors of about 1e-4.
 seed : int, default 0
     Seed of all that is drawn: noise and scrambles.
-batch_size : int, optional
-    Inputs at once; chosen by memory by default.
+batch_size : int, default 256
+    Inputs at once; the gradients of an input count as one each. Lower it where memory
+    is short.
 device : str or torch.device, optional
     Where to run; where the model is by default. Noise differs between devices.
-eigenvalues : Tensor or array, shape (K - 1, D)
-    Eigenvalues of the symmetric matrices A_i, of any sign.
-gradients : Tensor or array, shape (K - 1, D)
-    The vectors u_i.
-estimator : {"taylor", "mmse"}, default "taylor"
-    What errs: the expansion at the input, or the best linear fit.
 UserWarning
     If the model is in training mode or does not tell classes apart, or `sigma` is
     lost in rounding.

@@ -1,6 +1,6 @@
 """Estimates without sampling: linearized and linear models, mv-sigmoid, softmax."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
 import torch
@@ -15,7 +15,7 @@ from robustbook._checks.arguments import (
     check_power_of_two,
 )
 from robustbook._checks.images import check_inputs
-from robustbook._checks.models import Model
+from robustbook._checks.models import Model, keeping_generators
 from robustbook.average_case import _problem
 from robustbook.average_case._docs import SHARED
 from robustbook.average_case._linearize import (
@@ -34,6 +34,7 @@ _SMALLEST: Final = 1e-150
 
 
 @SHARED.fill
+@keeping_generators()
 def taylor(
     model: Model,
     x: Any,
@@ -43,14 +44,14 @@ def taylor(
     label: Any = None,
     points: int = 128,
     seed: int = 0,
-    batch_size: int | None = None,
+    batch_size: int = _problem.BATCH,
     device: str | torch.device | None = None,
 ) -> Robustness:
     """Robustness of the model linearized at the input.
 
     One Jacobian serves all sigmas. The error is of order σ times the curvature of the
-    boundaries, summed over classes (:func:`corrected_bound`). Source: the average-case
-    paper, Proposition 3.1; Chapter 18.
+    boundaries, summed over classes (a bound is proved in Chapter 18). Source: the
+    average-case paper, Proposition 3.1; Chapter 18.
 
     Parameters
     ----------
@@ -74,12 +75,15 @@ def taylor(
     """
     _check_integration(cdf, points, seed)
     problem = _problem.set_up(model, x, sigma, label, batch_size, device)
-    return _estimate(
-        "taylor", problem, lambda _: linearize(problem), 1, cdf, points, seed
+    rows = together(
+        _apply_cdf(cdf, part.margins, part.gram, problem.sigmas, points, seed)
+        for part in linearize(problem)
     )
+    return _summarize("taylor", problem, cdf, 1, rows)
 
 
 @SHARED.fill
+@keeping_generators()
 def mmse(
     model: Model,
     x: Any,
@@ -91,7 +95,7 @@ def mmse(
     label: Any = None,
     points: int = 128,
     seed: int = 0,
-    batch_size: int | None = None,
+    batch_size: int = _problem.BATCH,
     device: str | torch.device | None = None,
 ) -> Robustness:
     """Robustness of the linear model that fits best under the noise.
@@ -134,47 +138,36 @@ def mmse(
         raise TypeError(f"antithetic: expected True or False, got {antithetic!r}")
     problem = _problem.set_up(model, x, sigma, label, batch_size, device)
 
-    def fits(sigma: float) -> Iterator[Linearization]:
-        return mmse_linearizations(problem, sigma, samples, seed, antithetic=antithetic)
+    rows = []
+    for sigma in problem.sigmas[:, None]:
+        fits = mmse_linearizations(
+            problem, float(sigma), samples, seed, antithetic=antithetic
+        )
+        rows.append(
+            together(
+                _apply_cdf(cdf, part.margins, part.gram, sigma, points, seed)
+                for part in fits
+            )
+        )
+    estimates = [torch.cat(values) for values in zip(*rows, strict=True)]
+    return _summarize("mmse", problem, cdf, samples, estimates)
 
-    return _estimate("mmse", problem, fits, samples, cdf, points, seed)
+
+def together(parts: Iterable[tuple[Tensor, ...]]) -> list[Tensor]:
+    """What was measured (S, n) of each part of the inputs, put together: (S, N)."""
+    return [torch.cat(values, dim=1) for values in zip(*parts, strict=True)]
 
 
-def _estimate(
-    method: str,
-    problem: _problem.Problem,
-    linearizations: Callable[[float], Iterable[Linearization]],
-    samples: int,
-    cdf: Cdf,
-    points: int,
-    seed: int,
+def _summarize(
+    method: str, problem: _problem.Problem, cdf: Cdf, samples: int, rows: list[Tensor]
 ) -> Robustness:
-    def measure(part: Linearization, sigmas: Tensor) -> tuple[Tensor, Tensor]:
-        return _apply_cdf(cdf, part.margins, part.gram, sigmas, points, seed)
-
-    shared = method == "taylor"
-    probability, error = measure_all(problem, linearizations, measure, shared=shared)
     name = method if cdf == "mvn" else f"{method}_{cdf}"
     calls = samples * problem.num_classes
-    return problem.summarize(name, calls, probability=probability, standard_error=error)
+    return problem.summarize(name, calls, **_named(rows))
 
 
-def measure_all(
-    problem: _problem.Problem,
-    linearizations: Callable[[float], Iterable[Linearization]],
-    measure: Callable[[Linearization, Tensor], tuple[Tensor, ...]],
-    *,
-    shared: bool,
-) -> list[Tensor]:
-    """What is measured (S, n) of every linearization, put together: (S, N) each.
-
-    One linearization serves all sigmas, or each sigma has its own.
-    """
-    rows = []
-    for sigmas in problem.sigmas[None] if shared else problem.sigmas[:, None]:
-        parts = [measure(part, sigmas) for part in linearizations(float(sigmas[0]))]
-        rows.append([torch.cat(values, dim=1) for values in zip(*parts, strict=True)])
-    return [torch.cat(values) for values in zip(*rows, strict=True)]
+def _named(rows: Iterable[Tensor]) -> dict[str, Tensor]:
+    return dict(zip(("probability", "standard_error", "failure"), rows, strict=True))
 
 
 def mmse_linearizations(
@@ -288,8 +281,8 @@ def linear_exact(
             product = steps @ spread @ steps.T
             gram[rows] = (product + product.T) / 2
     margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), labels)
-    exact, error = _apply_cdf(cdf, margins, gram, sigmas.reshape(-1), points, seed)
-    estimates = {"probability": exact, "standard_error": error}
+    estimates = _named(_apply_cdf(cdf, margins, gram, sigmas.reshape(-1), points, seed))
+    exact = estimates["probability"]
     estimates["calls"] = torch.zeros_like(exact, dtype=torch.int64)
     shown = sigmas if covariance is None else torch.full_like(sigmas, torch.nan)
     return make_result("linear_exact", labels, shown, inputs.device, **estimates)
@@ -367,13 +360,14 @@ def mv_sigmoid(values: Any, *, scale: float = 1.0) -> Tensor:
 
 
 @SHARED.fill
+@keeping_generators()
 def softmax_proxy(
     model: Model,
     x: Any,
     *,
     temperature: Any = 1.0,
     label: Any = None,
-    batch_size: int | None = None,
+    batch_size: int = _problem.BATCH,
     device: str | torch.device | None = None,
 ) -> Tensor:
     """Softmax probability of the prediction: what is often taken for robustness.
@@ -417,13 +411,13 @@ def _check_integration(cdf: str, points: int, seed: int) -> None:
 
 def _apply_cdf(
     cdf: Cdf, margins: Tensor, gram: Tensor, sigmas: Tensor, points: int, seed: int
-) -> tuple[Tensor, Tensor]:
-    """Probabilities (S, n) and their standard errors."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Probabilities (S, n), their standard errors, and probabilities of failure."""
     if cdf == "mv_sigmoid":
         # Infinite where no noise moves a margin.
         norms = gram.diagonal(dim1=1, dim2=2).sqrt()
         scale = sigmas.to(margins.device)[:, None, None] * norms
         probability = mv_sigmoid(margins / scale)
-        return probability, torch.zeros_like(probability)
+        return probability, torch.zeros_like(probability), 1 - probability
     exact = linear_probability(margins, gram, sigmas, seed=seed, points=points)
-    return exact.probability, exact.standard_error
+    return exact.probability, exact.standard_error, exact.failure

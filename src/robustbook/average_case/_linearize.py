@@ -2,18 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from robustbook._checks.models import Model, check_differentiable, model_logits
 from robustbook.average_case._normal import OrthantProbability, orthant_probability
-from robustbook.average_case._problem import (
-    Problem,
-    activation_bytes,
-    memory_budget,
-    spans,
-)
+from robustbook.average_case._problem import Problem, spans
+
+#: Entries of all Jacobians at once: 128 MB in double precision.
+_ENTRIES: Final = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +62,12 @@ def linearize(
 
     `noise` returns what to add, (n, samples, ...), for a slice of the inputs.
     """
-    chunk, at_once, products = _sizes(problem, samples)
+    # Inputs, copies of each and products: together at most one batch.
+    size, others_count = problem.batch_size, problem.num_classes - 1
+    at_once = min(samples, size)
+    fit = _ENTRIES // (others_count * problem.num_pixels)
+    chunk = max(1, min(size // at_once, fit))
+    products = min(others_count, max(1, size // (at_once * chunk)))
     for rows in spans(len(problem), chunk):
         inputs, labels = problem.inputs[rows], problem.labels[rows]
         count = len(inputs)
@@ -101,23 +105,6 @@ def linear_probability(
     """Probability (S, n) that all of ``g + σ J z`` are at least 0 (Lemma 3.1)."""
     scaled = margins / sigmas.to(margins.device)[:, None, None]
     return orthant_probability(scaled, gram, points=points, seed=seed)
-
-
-def _sizes(problem: Problem, samples: int) -> tuple[int, int, int]:
-    """Inputs at once, noisy copies of each at once, products at once."""
-    products = problem.num_classes - 1
-    budget = memory_budget(problem.inputs.device)
-    activations = activation_bytes(problem.model, problem.inputs)
-    element = problem.inputs.element_size()
-    # The Jacobian, its sum, and a copy in double precision for the Gram matrix.
-    row = products * problem.num_pixels * (2 * element + 8)
-    # A product in a batch of products needs its own gradients of the activations.
-    products_at_once = max(1, min(products, budget // (2 * activations)))
-    for_one = activations * (1 + products_at_once)
-    copies = max(1, min(samples, problem.batch_size, budget // for_one))
-    noise = samples * problem.num_pixels * element if samples > 1 else 0
-    chunk = budget // (for_one * copies + row + noise)
-    return max(1, min(chunk, problem.batch_size // copies)), copies, products_at_once
 
 
 def _differentiate(

@@ -20,11 +20,8 @@ from robustbook._checks.arguments import (
 from robustbook._checks.images import check_inputs
 from robustbook.average_case._result import Robustness, make_result
 
-#: Bytes for the activations of one batch on a CPU; on a GPU, a share of what is free.
-_CPU_BUDGET: Final = 256 << 20
-_CUDA_SHARE: Final = 0.25
-#: More at once does not pay.
-_LARGEST_BATCH: Final = {"cpu": 2048, "cuda": 1 << 16}
+#: Inputs at once, by default.
+BATCH: Final = 256
 
 #: Instead of sigma, where no noise is wanted.
 NO_NOISE: Final = object()
@@ -97,27 +94,28 @@ def set_up(
     x: Any,
     sigma: Any = NO_NOISE,
     label: Any = None,
-    batch_size: int | None = None,
+    batch_size: int = BATCH,
     device: str | torch.device | None = None,
 ) -> Problem:
-    """Check everything that can be checked before the work begins."""
+    """Check everything that can be checked before the work begins.
+
+    Its caller is to stand in :func:`keeping_generators`: warnings count that frame.
+    """
     models.check_model(model)
     original = check_inputs("x", x)
     sigmas = torch.ones(0) if sigma is NO_NOISE else check_positives("sigma", sigma)
-    if batch_size is not None:
-        check_count("batch_size", batch_size)
+    check_count("batch_size", batch_size)
     if label is not None:
         label = check_labels("label", label, length=len(original))
-    models.warn_of_training(model)
+    models.warn_of_training(model, stacklevel=5)
     place = models.find_device(model, original, device)
     inputs = original.to(place).contiguous()
-    size = batch_size or _choose_batch(model, inputs)
-    logits = _logits(model, inputs, size, "inputs").double()
+    logits = _logits(model, inputs, batch_size, "inputs").double()
     check_logits("model's logits", logits)
     _warn(logits, inputs, sigmas)
     labels = labels_or_predictions(label, logits)
     flat, home = sigmas.reshape(-1), original.device
-    return Problem(model, inputs, labels, logits, flat, sigmas, size, home)
+    return Problem(model, inputs, labels, logits, flat, sigmas, batch_size, home)
 
 
 def labels_or_predictions(label: Any, logits: Tensor) -> Tensor:
@@ -161,7 +159,7 @@ def _warn(logits: Tensor, inputs: Tensor, sigmas: Tensor) -> None:
             "classes, so their prediction is class 0 by convention only; do not read "
             "their robustness",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     finest = float(torch.finfo(inputs.dtype).eps * inputs.abs().max())
     if sigmas.numel() and float(sigmas.min()) < 16 * finest:
@@ -170,42 +168,8 @@ def _warn(logits: Tensor, inputs: Tensor, sigmas: Tensor) -> None:
             f"{inputs.dtype} inputs of this size, {finest:.1g}; what is drawn at "
             "random is then wrong. Compute in float64",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
-
-
-def memory_budget(device: torch.device) -> int:
-    """Bytes that the activations of one batch may take."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return int(_CUDA_SHARE * free)
-    return _CPU_BUDGET
-
-
-def activation_bytes(model: models.Model, inputs: Tensor) -> int:
-    """Bytes that autograd keeps for one input, seen on a small batch."""
-    storages: dict[int, int] = {}
-
-    def pack(value: Tensor) -> Tensor:
-        if not isinstance(value, torch.nn.Parameter):
-            storage = value.untyped_storage()
-            storages[storage.data_ptr()] = storage.nbytes()
-        return value
-
-    with (
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value),
-    ):
-        models.ask_model(model, inputs[:2].clone().requires_grad_())
-    total = sum(storages.values()) // len(inputs[:2])
-    return max(total, 16 * inputs[0].numel() * inputs.element_size())
-
-
-def _choose_batch(model: models.Model, inputs: Tensor) -> int:
-    kind = "cpu" if inputs.device.type == "cpu" else "cuda"
-    size = memory_budget(inputs.device) // activation_bytes(model, inputs)
-    return max(1, min(size, _LARGEST_BATCH[kind]))
 
 
 def spans(count: int, size: int) -> Iterator[slice]:

@@ -26,7 +26,8 @@ class Robustness:
         Estimate of the probability of the class in `labels` under noise, float64.
         An unbiased estimate by a control variate can lie slightly outside [0, 1].
     standard_error : Tensor, shape (N,) or (S, N)
-        Of what was drawn at random, float64; the error of a linearization is not in it.
+        Of `probability` and of `failure`, float64: of what was drawn at random; the
+        error of a linearization is not in it.
     labels : Tensor, shape (N,)
         The class whose probability this is: the prediction, unless given.
     sigma : Tensor, shape () or (S,)
@@ -34,6 +35,9 @@ class Robustness:
         NaN where a covariance was given.
     method : str
         Name of the estimator.
+    failure : Tensor, shape (N,) or (S, N)
+        1 - `probability`, float64. Where it was integrated, with the digits that the
+        difference would lose.
     calls : Tensor, shape (N,) or (S, N)
         Evaluations of the model for this number, forward and backward ones (one for
         a vector-Jacobian product); work that several sigmas share counts for each.
@@ -53,6 +57,11 @@ class Robustness:
     calls: Tensor = field(repr=False)
     trials: Tensor | None = field(default=None, repr=False)
     variance_reduction: Tensor | None = field(default=None, repr=False)
+    failure: Tensor = field(default_factory=lambda: torch.empty(0), repr=False)
+
+    def __post_init__(self) -> None:
+        if self.failure.shape != self.probability.shape:  # not given
+            object.__setattr__(self, "failure", 1 - self.probability)
 
     def __len__(self) -> int:
         """N, the number of inputs."""
@@ -77,6 +86,14 @@ class Robustness:
             center = (share + z**2 / (2 * count)) / (1 + z**2 / count)
             half = z * spread.sqrt() / (1 + z**2 / count)
         return (center - half).clamp(0, 1), (center + half).clamp(0, 1)
+
+    def failure_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+        """The same for `failure`, with its digits: see :meth:`interval`."""
+        if self.trials is not None:
+            low, high = self.interval(level)
+            return 1 - high, 1 - low
+        half = NormalDist().inv_cdf(0.5 + check_level(level) / 2) * self.standard_error
+        return (self.failure - half).clamp(0, 1), (self.failure + half).clamp(0, 1)
 
 
 def squeeze(values: Tensor, sigma: Tensor) -> Tensor:

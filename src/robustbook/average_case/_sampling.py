@@ -11,33 +11,35 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_choice, check_count, check_positive
-from robustbook._checks.models import Model
+from robustbook._checks.models import Model, keeping_generators
 from robustbook.average_case._docs import SHARED
-from robustbook.average_case._estimators import measure_all, mmse_linearizations
+from robustbook.average_case._estimators import mmse_linearizations, together
 from robustbook.average_case._linearize import (
     Linearization,
     linear_probability,
     linearize,
 )
-from robustbook.average_case._normal import sobol_engine, standard_error_of_means
 from robustbook.average_case._problem import (
+    BATCH,
     BLOCK,
     MEASURE,
     PILOT,
     SHIFT,
     Problem,
     draw_normal,
-    memory_budget,
     random_bits,
     set_up,
     spans,
 )
 from robustbook.average_case._result import ADDED, Robustness
+from robustbook.average_case._separation import (
+    SCRAMBLES,
+    sobol_engine,
+    standard_error_of_means,
+)
 
 #: Noisy inputs that choose how many more are needed; their answers are not used.
 _PILOT_SAMPLES: Final = 256
-#: Independent scrambles of Sobol points: an even number, halves of which are folds.
-_SCRAMBLES: Final = 8
 #: Weight of the coefficient 1, in samples, against what the data say.
 _PRIOR: Final = 1.0
 
@@ -46,6 +48,7 @@ Linear = Literal["taylor", "mmse"]
 
 
 @SHARED.fill
+@keeping_generators()
 def monte_carlo(
     model: Model,
     x: Any,
@@ -56,7 +59,7 @@ def monte_carlo(
     label: Any = None,
     seed: int = 0,
     first: int = 0,
-    batch_size: int | None = None,
+    batch_size: int = BATCH,
     device: str | torch.device | None = None,
 ) -> Robustness:
     """Share of noisy inputs on which the model keeps its prediction.
@@ -153,6 +156,7 @@ def _count(
 
 
 @SHARED.fill
+@keeping_generators()
 def control_variate(
     model: Model,
     x: Any,
@@ -165,7 +169,7 @@ def control_variate(
     label: Any = None,
     points: int = 128,
     seed: int = 0,
-    batch_size: int | None = None,
+    batch_size: int = BATCH,
     device: str | torch.device | None = None,
 ) -> Robustness:
     """Unbiased estimate that asks the model only where its linearization may err.
@@ -214,28 +218,33 @@ def control_variate(
     check_count("points", points)
     check_count("seed", seed, minimum=0)
     check_choice("noise", noise, ("random", "sobol"))
-    each, rest = divmod(samples, _SCRAMBLES)
+    each, rest = divmod(samples, SCRAMBLES)
     if noise == "sobol" and (rest or each & (each - 1) or not each):
         raise ValueError(
-            f"samples: expected {_SCRAMBLES} times a power of 2 for Sobol points, for "
+            f"samples: expected {SCRAMBLES} times a power of 2 for Sobol points, for "
             f"example 1024; got {samples}"
         )
     options = _Options(samples, noise, points, seed)
     problem = set_up(model, x, sigma, label, batch_size, device)
     shared = linearization == "taylor"
 
-    def fits(sigma: float) -> Iterator[Linearization]:
-        if shared:
-            return linearize(problem, keep=True)
-        return mmse_linearizations(
-            problem, sigma, linearization_samples, seed, antithetic=True, keep=True
+    rows = []
+    for sigmas in problem.sigmas[None] if shared else problem.sigmas[:, None]:
+        fits = (
+            linearize(problem, keep=True)
+            if shared
+            else mmse_linearizations(
+                problem,
+                float(sigmas),
+                linearization_samples,
+                seed,
+                antithetic=True,
+                keep=True,
+            )
         )
-
-    def measure(part: Linearization, sigmas: Tensor) -> tuple[Tensor, ...]:
-        return _measure(problem, part, sigmas, options)
-
+        rows.append(together(_measure(problem, part, sigmas, options) for part in fits))
     names = "probability", "standard_error", "variance_reduction"
-    estimates = measure_all(problem, fits, measure, shared=shared)
+    estimates = [torch.cat(values) for values in zip(*rows, strict=True)]
     calls = samples + problem.num_classes * (1 if shared else linearization_samples)
     return problem.summarize(
         "control_variate", calls, **dict(zip(names, estimates, strict=True))
@@ -254,7 +263,7 @@ class _Options:
         """Sizes of the groups: halves, or scrambles. Odd and even ones are folds."""
         if self.noise == "random":
             return [self.samples // 2, self.samples - self.samples // 2]
-        return [self.samples // _SCRAMBLES] * _SCRAMBLES
+        return [self.samples // SCRAMBLES] * SCRAMBLES
 
 
 def _measure(
@@ -313,7 +322,7 @@ def _compare(
     result = torch.zeros(len(sigmas), count, len(sizes), 3, dtype=torch.int64)
     first = part.rows.start
     basis = _basis(part) if options.noise == "sobol" else None
-    for keys, length in _units(count, sizes, problem, part):
+    for keys, length in _units(count, sizes, problem):
         row = torch.tensor([key[0] for key in keys])
         group = torch.tensor([key[1] for key in keys])
         names = [(first + key[0], *key[1:]) for key in keys]
@@ -332,7 +341,7 @@ def _compare(
 
 
 def _units(
-    count: int, sizes: Sequence[int], problem: Problem, part: Linearization
+    count: int, sizes: Sequence[int], problem: Problem
 ) -> Iterator[tuple[list[tuple[int, int, int]], int]]:
     """(input, group, block) triples that go to the model together, and their size."""
     keys: dict[int, list[tuple[int, int, int]]] = {}
@@ -341,12 +350,8 @@ def _units(
             for block, start in enumerate(range(0, size, BLOCK)):
                 length = min(BLOCK, size - start)
                 keys.setdefault(length, []).append((row, group, block))
-    assert part.jacobian is not None
-    # A unit needs its Jacobian once more.
-    one = part.jacobian[0].numel() * part.jacobian.element_size()
-    fit = max(1, memory_budget(problem.inputs.device) // (2 * one))
     for length, same in keys.items():
-        for some in spans(len(same), min(fit, max(1, problem.batch_size // length))):
+        for some in spans(len(same), max(1, problem.batch_size // length)):
             yield same[some], length
 
 

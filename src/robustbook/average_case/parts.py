@@ -6,15 +6,26 @@ from robustbook.average_case._linearize import (
     linear_probability,
     linearize,
 )
-from robustbook.average_case._problem import MEASURE, Problem, draw_normal, set_up
+from robustbook.average_case._normal import joint_probability
+from robustbook.average_case._problem import (
+    MEASURE,
+    Problem,
+    check_positives,
+    draw_normal,
+    set_up,
+)
+from robustbook.average_case._result import squeeze
 
 __all__ = [
     "MEASURE",
     "Linearization",
     "Problem",
+    "check_positives",
     "draw_normal",
+    "joint_probability",
     "linear_probability",
     "linearize",
     "mmse_linearizations",
     "set_up",
+    "squeeze",
 ]

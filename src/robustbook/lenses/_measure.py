@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import (
+    PROBABILITIES,
+    are_probabilities,
     as_tensor,
+    check_bound,
     check_count,
     check_labels,
     check_positive,
@@ -102,8 +105,8 @@ def three_lenses(
     Warns
     -----
     UserWarning
-        If the model gives the same images other logits in another batch, or names one
-        class for all of them.
+        If the model gives the same images other logits in another batch, names one
+        class for all of them, or returns probabilities.
 
     Raises
     ------
@@ -126,7 +129,7 @@ def three_lenses(
     True
     """
     settings = _result.Settings(
-        eps=check_positive("eps", eps),
+        eps=check_bound("eps", eps),
         attack_steps=check_count("attack_steps", attack_steps),
         sigma=check_positive("sigma", sigma),
         noise_samples=check_count("noise_samples", noise_samples),
@@ -249,7 +252,7 @@ def _check_corruptions(kinds: Any) -> tuple[str, ...]:
 
 
 def _warn(logits: Tensor, again: Tensor) -> None:
-    """Warn of a constant, and of logits that depend on chance or on the batch."""
+    """Warn of a constant, of probabilities, and of logits that vary by the batch."""
     predicted = logits.argmax(dim=1)
     if bool((predicted == predicted[0]).all()):
         warnings.warn(
@@ -258,6 +261,8 @@ def _warn(logits: Tensor, again: Tensor) -> None:
             UserWarning,
             stacklevel=3,
         )
+    if are_probabilities(logits):
+        warnings.warn(f"model: {PROBABILITIES}", UserWarning, stacklevel=3)
     spread = float(logits.double().std())
     off = spread
     if again.shape[1] == logits.shape[1]:

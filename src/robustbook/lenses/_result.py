@@ -10,6 +10,7 @@ import torch
 from scipy.stats import binomtest
 from torch import Tensor
 
+from robustbook._checks.arguments import are_probabilities
 from robustbook.agreement import Agreement
 from robustbook.average_case import Robustness
 from robustbook.margins import Consistency, InputMargins, margin_consistency
@@ -154,6 +155,11 @@ class ThreeLenses:
     def constant(self) -> bool:
         """Whether the model names one class for all clean images."""
         return bool((self.logits.argmax(dim=1) == self.logits[0].argmax()).all())
+
+    @property
+    def probabilities(self) -> bool:
+        """Whether the model returned probabilities in place of logits."""
+        return are_probabilities(self.logits)
 
     @property
     def domain_agreement(self) -> tuple[float, float] | None:

@@ -2,13 +2,16 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from scipy import stats
 
 from robustbook._checks.arguments import check_level
 from robustbook.margins._arrays import DOCS, Indices, Vector, check_vector
+
+#: Fewer samples say nothing of how often two margins disagree.
+FEWEST: Final = 10
 
 
 @dataclass(frozen=True)
@@ -20,10 +23,10 @@ class Consistency:
     tau : float
         Kendall's τ-b, in [-1, 1].
     interval : tuple of float
-        Confidence interval for it.
+        Confidence interval for it: all of [-1, 1] for fewer than ten samples.
     standard_error : float
         Of `tau`. 0 where all pairs agree: no disagreement was seen, which is no proof
-        that there is none.
+        that there is none, and the interval takes that in.
     spearman : float
         Spearman's ρ.
     num_samples : int
@@ -43,9 +46,11 @@ def margin_consistency(
 ) -> Consistency:
     """Kendall's τ-b of two margins, with an interval: :class:`Consistency`.
 
-    By the delta method for U-statistics, ties counted, on the scale of Fisher's z. The
-    interval is for the sampling of inputs; that measured margins are upper bounds is
-    not in it. Source: the margin paper, section 2.2; Chapter 21.
+    By the delta method for U-statistics, ties counted, on the scale of Fisher's z;
+    where no disagreement was seen, by Clopper and Pearson's bound on the share of
+    samples that disagree. The interval is for the sampling of inputs; that measured
+    margins are upper bounds is not in it. Source: the margin paper, section 2.2;
+    Chapter 21.
 
     Parameters
     ----------
@@ -74,16 +79,26 @@ def margin_consistency(
                 f"{len(values)} times; a rank correlation is not defined"
             )
     tau, error = tau_b(x, y)
-    interval = _fisher(tau, error, len(x), level)
+    interval = _interval(tau, error, len(x), level)
     # Of ranks: differences of infinite margins are not numbers.
     spearman = float(stats.pearsonr(stats.rankdata(x), stats.rankdata(y)).statistic)
     return Consistency(tau, interval, error, spearman, len(x))
 
 
-def _fisher(tau: float, error: float, count: int, level: float) -> tuple[float, float]:
-    """Symmetric on the scale of atanh, so it stays within [-1, 1]."""
+def _interval(
+    tau: float, error: float, count: int, level: float
+) -> tuple[float, float]:
+    """Student's on the scale of atanh, where the samples vary; else what they allow.
+
+    Where each sample is in order with all others, up to a share s of all samples may
+    not be: the upper end of Clopper and Pearson's interval for none among `count`. If
+    those were in random order, (1 - s)^2 of the pairs would still be in theirs.
+    """
+    if count < FEWEST:
+        return -1.0, 1.0
     if abs(tau) == 1 or error == 0:
-        return tau, tau
+        pairs_left = (0.5 - level / 2) ** (2 / count)
+        return max(-1.0, tau - 1 + pairs_left), min(1.0, tau + 1 - pairs_left)
     half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * error / (1 - tau**2)
     return math.tanh(math.atanh(tau) - half), math.tanh(math.atanh(tau) + half)
 

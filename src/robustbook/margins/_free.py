@@ -174,6 +174,7 @@ def _check_weight(weight: Any) -> Tensor:
 
 
 @DOCS.fill
+@models.keeping_generators()
 def gradient_normalized_margin(
     model: models.Model,
     images: Any,

@@ -191,8 +191,9 @@ def _resumed(
     logits, gradients = model_answers(batch.model, batch.images)
     seen = {"images": batch.images, "labels": batch.labels, "logits": logits}
     slopes = gradients.flatten(1).cpu().numpy()
+    sums = {name: tensor_sum(values) for name, values in seen.items()}
     kept = cached_arrays(
-        key | {name: tensor_sum(values) for name, values in seen.items()},
+        {**key, **sums, "device": batch.images.device.type},
         lambda: {**searched(), "slopes": slopes},
         code=__name__,
         directory=folder,

@@ -9,6 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._checks.arguments import check_count
+from robustbook._checks.models import check_is_tensor
+
+#: Kinds of devices that compute in float64, as the measures do.
+DEVICE_TYPES = ("cpu", "cuda")
 
 
 def resolve_device(device: str) -> torch.device:
@@ -17,7 +21,8 @@ def resolve_device(device: str) -> torch.device:
     Raises
     ------
     ValueError
-        If torch knows no such device, or there is no CUDA device here.
+        If torch knows no such device, it is neither a CPU nor a CUDA device, or this
+        machine does not have it.
 
     Examples
     --------
@@ -32,10 +37,17 @@ def resolve_device(device: str) -> torch.device:
         raise ValueError(
             f"device: expected 'auto', 'cpu' or 'cuda', got {device!r}"
         ) from error
-    if chosen.type == "cuda" and not torch.cuda.is_available():
+    if chosen.type not in DEVICE_TYPES:
         raise ValueError(
-            f"device: got {device!r}, but torch finds no CUDA device; pass 'cpu' or "
-            "'auto'"
+            f"device: expected 'auto', 'cpu' or 'cuda', got {device!r}; the measures "
+            "need float64, which other devices may lack"
+        )
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if chosen.type == "cuda" and (chosen.index or 0) >= count:
+        here = ", ".join(f"cuda:{index}" for index in range(count)) or "none"
+        raise ValueError(
+            f"device: got {device!r}, but the CUDA devices of this machine are: "
+            f"{here}; pass 'cpu' or 'auto'"
         )
     return chosen
 
@@ -53,13 +65,22 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
     batch_size : int, default 1024
         Images evaluated at once.
 
+    Raises
+    ------
+    TypeError
+        If the model returns no tensor; the message says which line mends it.
+
     Examples
     --------
     >>> from robustbook.models import load_model
     >>> logits_of(load_model("digits-linear"), torch.zeros(3, 1, 8, 8)).shape
     torch.Size([3, 10])
     """
-    return _evaluated(model, images, batch_size, lambda batch: model(batch))
+
+    def logits(batch: Tensor) -> Tensor:
+        return check_is_tensor(model(batch))
+
+    return _evaluated(model, images, batch_size, logits)
 
 
 def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Tensor:

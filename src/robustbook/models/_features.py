@@ -10,6 +10,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import check_count
 from robustbook._store.cache import Arrays, cached_arrays
+from robustbook._store.sums import tensors_sum
 from robustbook.datasets import dataset_spec
 from robustbook.datasets.photographs import decoded, pacs_labels, stored_pictures
 from robustbook.models._imagenet import Lite, load_imagenet
@@ -56,10 +57,13 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
         part = {name: stored[name] for name in names[start : start + _PART]}
         pictures = hashlib.sha256(b"".join(part.values())).hexdigest()
         arrays = cached_arrays(
-            {"what": "Lite0 features", "pictures": pictures, "size": size},
+            {
+                "part": "Lite0 features", "network": _weights(), "pictures": pictures,
+                "size": size, "device": "cpu",
+            },
             partial(_seen, part, spec.image_shape[1], size),
             code=_CODE,
-        )
+        )  # fmt: skip
         parts.append(torch.from_numpy(arrays["features"]))
     return torch.cat(parts), torch.from_numpy(pacs_labels(stored))
 
@@ -67,6 +71,11 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
 @cache
 def _network() -> Lite:
     return load_imagenet("efficientnet-lite0").eval()
+
+
+@cache
+def _weights() -> str:
+    return tensors_sum(_network().state_dict())
 
 
 def _seen(part: dict[str, bytes], stored_size: int, size: int) -> Arrays:

@@ -129,9 +129,10 @@ def load_checkpoint(name: str, *, directory: Path | str | None = None) -> nn.Mod
     entry = checkpoint_entry(name, directory=directory)
     path = _folder(directory) / entry["file"]
     if not path.is_file():
-        raise DataUnavailableError(
-            f"{entry['name']}: {path} is missing; restore it from the repository, "
-            f"or retrain with `{entry['command']}`"
+        raise _store.missing_file(
+            path,
+            remedy="restore it from the repository, "
+            f"or retrain with `{entry['command']}`",
         )
     actual = sha256_of(path)
     if actual != entry["sha256"]:

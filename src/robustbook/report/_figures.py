@@ -63,9 +63,10 @@ def _agreements(lenses: ThreeLenses) -> dict[str, str]:
     names = list(lenses.agreements)
     agreements = lenses.agreements.values()
     values = np.array([agreement.pa for agreement in agreements])
-    errors = np.nan_to_num([words.Z * one.standard_error for one in agreements])
+    ends = np.array([agreement.interval() for agreement in agreements])
+    errors = np.abs(ends.T - values)
     hard = np.array([agreement.hard_part for agreement in agreements])
-    low = max(0.0, min((values - errors).min(), hard.min()))
+    low = min(ends.min(), hard.min())
     rows = np.arange(len(names))[::-1]
 
     def draw(ax: Axes) -> None:

@@ -7,6 +7,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Final
 
 import torch
@@ -17,20 +18,26 @@ from robustbook.corruptions import CORRUPTIONS, corrupt
 #: Seconds of a part: so much is lost by an interruption, and so often the bar moves.
 _PART: Final = 30.0
 _PARTS: Final = (256, 128, 64, 32, 16, 8, 4, 2)
-#: Images in the larger batch that is timed, unless the first takes longer than this.
+#: Images in the larger batch that is timed, unless the first takes longer than this;
+#: and passes of each size, unless they do.
 _BATCH: Final = 16
 _PATIENCE: Final = 2.0
+_PASSES: Final = 7
 #: Draws and library code around each pass of an attack, in seconds.
 _AROUND: Final = 5e-4
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of a pass, for a batch and for each image in it, and of a corruption."""
+    """Seconds of a pass, for a batch and for each image in it, and of a corruption.
+
+    The slowest pass took so many times as long.
+    """
 
     forward: tuple[float, float]
     gradient: tuple[float, float]
     corruption: float
+    slowest: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -114,26 +121,37 @@ def measure_pace(model: nn.Module, images: Tensor, *, severity: int) -> Pace:
     for kind in CORRUPTIONS:
         corrupt(images[:2].cpu(), kind, severity=severity)
     corruption = (time.perf_counter() - start) / (2 * len(CORRUPTIONS))
-    return Pace(_rate(evaluate, images), _rate(differentiate, images), corruption)
+    forward, slow = _rate(evaluate, images)
+    gradient, slower = _rate(differentiate, images)
+    return Pace(forward, gradient, corruption, max(slow, slower))
 
 
-def _rate(run: Callable[[Tensor], None], images: Tensor) -> tuple[float, float]:
-    """Seconds of a batch and of an image: a line through one image and several."""
+def _rate(
+    run: Callable[[Tensor], None], images: Tensor
+) -> tuple[tuple[float, float], float]:
+    """Seconds of a batch and of an image: a line through one image and several.
 
-    def seconds(count: int) -> float:
-        start = time.perf_counter()
-        run(images[:count])
-        return time.perf_counter() - start
+    Passes wait for other programs, now and then, so each time is the median of some;
+    by how much the slowest exceeds it comes second.
+    """
 
-    seconds(1)  # the first pass is not like the others
-    single = seconds(1)
-    count = min(_BATCH, len(images))
+    def seconds(count: int) -> list[float]:
+        times: list[float] = []
+        while len(times) < _PASSES and sum(times) < _PATIENCE:
+            start = time.perf_counter()
+            run(images[:count])
+            times.append(time.perf_counter() - start)
+        return times
+
+    run(images[:1])  # the first pass is not like the others
+    times = seconds(1)
+    single, count = median(times), min(_BATCH, len(images))
     if count < 2 or single > _PATIENCE:
-        return 0.0, single
-    single = min(single, seconds(1))
-    several = min(seconds(count), seconds(count)) if single < 0.1 else seconds(count)
+        return (0.0, single), max(times) / single
+    times = seconds(count)
+    several = median(times)
     image = max((several - single) / (count - 1), 0.02 * several / count)
-    return max(0.0, single - image), image
+    return (max(0.0, single - image), image), max(times) / several
 
 
 def in_words(seconds: float) -> str:

@@ -25,10 +25,7 @@ from robustbook.models import load_model
 from robustbook.report._data import Images, read_images
 from robustbook.report._forecast import Forecast, Pace, in_words, measure_pace
 from robustbook.report._page import Report, image_scores, versions, write_files
-from robustbook.report._request import Request, check_fit
-
-#: Images where neither their number nor the time is asked for.
-IMAGES: Final = 200
+from robustbook.report._request import IMAGES, Request, check_fit
 
 #: Seconds that what was measured is kept for who goes on with it: a month.
 _KEPT: Final = 30 * 24 * 3600.0
@@ -51,8 +48,7 @@ def make(request: Request) -> float:
     if len(pool) < FEWEST:
         said = f"expected at least {FEWEST}, got {len(pool)}"
         raise ValueError(f"{pool.name}: images: {said}")
-    most = request.images or (IMAGES if request.minutes is None else len(pool))
-    chosen = pool.draw(most, seed=request.seed)
+    chosen = request.draw(pool)
     device = request.place
     model = load_model(request.model, device=device).eval()
     classes = check_fit(model, chosen, request.model)
@@ -134,7 +130,10 @@ def _forecast(
         times = asdict(pace) | {"spent": time.monotonic() - started}
         return {name: np.array(value) for name, value in times.items()}
 
-    pace = cached_arrays({"pace": 1}, timed, code="robustbook.report", directory=folder)
+    pace = cached_arrays(
+        {"part": "pace", "device": parameter.device.type}, timed,
+        code="robustbook.report", directory=folder,
+    )  # fmt: skip
     spent = float(pace.pop("spent"))
     count = len(chosen)
     forecast = Forecast(
@@ -151,6 +150,9 @@ def _forecast(
     if total > 600 and request.minutes is None:
         costly = max(lenses, key=lambda name: lenses[name])
         advice = f"; --minutes 10 takes fewer images, --skip {costly} leaves that out"
+    if forecast.pace.slowest > 1.5:
+        each += f"; up to {in_words(total * forecast.pace.slowest)} if the machine "
+        each += "stays as busy as it was for a moment"
     _say(
         f"about {in_words(total)} for {forecast.images} images ({each}){advice}; an "
         "interrupted report goes on where it stopped"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,11 +18,12 @@ from robustbook._comparison import Difference, paired_means, paired_rates
 from robustbook._engine import Engine
 from robustbook._json import strict
 from robustbook._store.cache import cache_directory
+from robustbook.agreement import symmetric_channel_capacity
 from robustbook.lenses import ThreeLenses, three_lenses
 from robustbook.models import load_model
 from robustbook.report import _words as words
 from robustbook.report._data import read_images
-from robustbook.report._make import IMAGES, drop_old, naming
+from robustbook.report._make import drop_old, naming
 from robustbook.report._page import template, with_versions, write_files
 from robustbook.report._request import EPS, SIGMA, Request, check_fit, parse_bound
 
@@ -39,6 +41,8 @@ class Measure:
     name: str
     values: dict[str, Tensor]
     rate: bool
+    #: By how much two means may differ if they are the same on all images.
+    unseen: float = 0.0
 
     def mean(self, model: str) -> float:
         """Over the images."""
@@ -46,8 +50,10 @@ class Measure:
 
     def difference(self, model: str, other: str) -> Difference:
         """Of the means of two models, paired by image."""
-        paired = paired_rates if self.rate else paired_means
-        return paired(self.values[model], self.values[other])
+        one, another = self.values[model], self.values[other]
+        if self.rate:
+            return paired_rates(one, another)
+        return paired_means(one, another, self.unseen)
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,8 @@ class Sweep:
             raise ValueError("--minutes: for one model; take fewer --images for many")
         models = read_models(Path(request.model))
         chosen = Engine.named(engine, device=request.place)
-        images = read_images(request.data).draw(
-            request.images or IMAGES, seed=request.seed
-        )
+        images = request.draw(read_images(request.data))
+        request = replace(request, images=len(images))
         if Path(request.data).is_file():
             request = replace(request, data=str(Path(request.data).resolve()))
         folder = cache_directory() / "many"
@@ -83,14 +88,16 @@ class Sweep:
         calls = [partial(_measured, request, model, folder) for model in models]
         lenses: dict[str, ThreeLenses] = {}
         failures: dict[str, str] = {}
+        remarks: dict[str, list[str]] = {}
         for number, result in chosen.results(calls, title="models"):
             model = models[number]
             if isinstance(result, BaseException):
                 failures[model] = _reason(model, result)
                 continue
-            lenses[model], remarks = result
-            for remark in remarks:
-                warnings.warn(f"{model}: {remark}", stacklevel=2)
+            lenses[model], said = result
+            remarks[model] = [f"{model}: {remark}" for remark in said]
+            for remark in remarks[model]:
+                warnings.warn(remark, stacklevel=2)
         lenses = {model: lenses[model] for model in models if model in lenses}
         _drop_misfits(lenses, failures)
         failures = {model: failures[model] for model in models if model in failures}
@@ -105,6 +112,8 @@ class Sweep:
             f"{settings.severity}; σ = {settings.sigma:g}; seed {settings.seed}",
             "with": with_versions(),
         }
+        if remarked := [remark for model in lenses for remark in remarks[model]]:
+            header["remarks"] = "; ".join(remarked)
         return cls(models, tuple(_measures(lenses)), failures, header)
 
     @property
@@ -198,7 +207,7 @@ def _measured(
     request: Request, name: str, folder: Path
 ) -> tuple[ThreeLenses, list[str]]:
     """Measure one model, on any worker; and what was remarked there."""
-    chosen = read_images(request.data).draw(request.images or IMAGES, seed=request.seed)
+    chosen = request.draw(read_images(request.data))
     model = load_model(name, device=request.place).eval()
     check_fit(model, chosen, name)
     # The same for all, whatever they were trained with.
@@ -233,20 +242,30 @@ def _measures(lenses: dict[str, ThreeLenses]) -> Iterator[Measure]:
     first = next(iter(lenses.values()))
     settings = first.settings
 
-    def all_of(name: str, values: Any, *, rate: bool = False) -> Measure:
-        return Measure(name, {m: values(one) for m, one in lenses.items()}, rate)
+    # Of none among N, three are possible; as contradictions they cost agreement.
+    share, classes = min(1.0, 3 / len(first)), first.num_classes
+    lost = math.log(classes) - symmetric_channel_capacity(share, classes)
+
+    def all_of(
+        name: str, values: Any, *, rate: bool = False, unseen: float = share
+    ) -> Measure:
+        found = {model: values(one) for model, one in lenses.items()}
+        return Measure(name, found, rate, unseen)
 
     if first.correct is not None:
         yield all_of("accuracy", lambda one: one.correct, rate=True)
     for shift in ("adversarial", "noise"):
         if first.agreements:
             name = f"PA, {words.shift_name(shift)}"
-            yield all_of(name, lambda one, s=shift: one.agreements[s].per_sample)
+            yield all_of(
+                name, lambda one, s=shift: one.agreements[s].per_sample, unseen=lost
+            )
     if first.agreements:
         name, kinds = "PA, mean of corruptions", settings.corruptions
         yield all_of(
             name,
             lambda x: torch.stack([x.agreements[k].per_sample for k in kinds]).mean(0),
+            unseen=lost,
         )
     if first.robustness is not None:
         name = f"survives noise, σ = {settings.sigma:g}"

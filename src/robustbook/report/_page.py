@@ -134,7 +134,7 @@ class Report:
         cards = words.cards(lenses)
         return template("page.html.jinja").render(
             framed=framed, book=words.BOOK, model=self.model, header=self._header(),
-            warning=words.constant_sentence(lenses),
+            warnings=words.warnings(lenses),
             lenses=[words.LENSES[name] for name in cards], cards=[*cards.values()],
             shifts=[*_shift_rows(lenses)], measures=[*_measure_rows(lenses)],
             figures=figures(lenses), rows=rows,
@@ -267,7 +267,7 @@ def _shift_rows(lenses: ThreeLenses) -> Iterator[list[str]]:
         changed = Share.of(lenses.changed(shift))
         yield [
             words.shift_name(shift),
-            f"{agreement.pa:.3f}|{words.half_width(agreement.standard_error)}",
+            f"{agreement.pa:.3f}|{words.nats(*agreement.interval())}",
             words.percent(agreement.pa / most),
             f"{words.percent(changed.value)}|{words.interval(*changed.interval)}",
             f"{agreement.hard_part:.3f}",

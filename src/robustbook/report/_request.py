@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from robustbook._checks.arguments import check_positive
 from robustbook._checks.models import check_model_logits, model_dtype
@@ -23,6 +23,8 @@ from robustbook.report._data import Images
 #: The usual strengths of the attack and of the noise.
 EPS: Final = 8 / 255
 SIGMA: Final = 0.1
+#: Images where neither their number nor the time is asked for.
+IMAGES: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,14 @@ class Request:
         eps = parse_bound(self.eps) if self.eps else recipe.get("adversarial_eps")
         sigma = self.sigma or recipe.get("noise_std")
         return eps or EPS, sigma or SIGMA
+
+    def draw(self, pool: Images) -> Images:
+        """Draw as many images as are asked for, or as there are."""
+        if self.images is not None and self.images > len(pool):
+            said = f"{pool.name} has {len(pool)} images, and all are measured"
+            warnings.warn(f"--images {self.images}: {said}", stacklevel=3)
+        usual = IMAGES if self.minutes is None else len(pool)
+        return pool.draw(self.images or usual, seed=self.seed)
 
     @property
     def measuring(self) -> dict[str, Any]:
@@ -162,11 +172,6 @@ def check_fit(model: nn.Module, chosen: Images, name: str) -> int:
             f"{name}: images of {shape}, as {chosen.name} has them, do not fit this "
             f"model ({type(error).__name__}: {reason})"
         ) from error
-    if not isinstance(answer, Tensor):
-        raise TypeError(
-            f"{name}: expected a tensor of logits, got {type(answer).__name__}; "
-            f"{_next_step(answer)}"
-        )
     try:
         logits = check_model_logits(answer, len(pixels))
     except (TypeError, ValueError) as error:
@@ -184,25 +189,3 @@ def check_fit(model: nn.Module, chosen: Images, name: str) -> int:
     if but:
         raise ValueError(f"{name}: {classes} classes, but {but}")
     return classes
-
-
-def _next_step(answer: object) -> str:
-    """The line that makes logits of what the model returns."""
-    if isinstance(answer, np.ndarray):
-        return (
-            "attacks need gradients, so name the network in PyTorch; of any other, "
-            "numpy.save the logits and score them with robustbook score"
-        )
-    if hasattr(answer, "logits"):
-        part = ".logits"
-    elif isinstance(answer, Mapping) and answer:
-        part = f"[{'logits' if 'logits' in answer else next(iter(answer))!r}]"
-        part = part.replace("[logits]", "['logits']")
-    elif isinstance(answer, tuple | list) and answer:
-        part = "[0]"
-    else:
-        return "return logits of shape (N, K) from forward"
-    return (
-        "where the model is made, add: model.register_forward_hook("
-        f"lambda module, images, output: output{part})"
-    )

@@ -91,6 +91,10 @@ def interval(low: float, high: float, *, digits: int = 1) -> str:
     return f"{100 * low:.{digits}f}–{100 * high:.{digits}f}{_SPACE}%"
 
 
+def nats(low: float, high: float) -> str:
+    return f"{low:.3f}–{high:.3f}"
+
+
 def bound(eps: float) -> str:
     """ε as people write it: in steps of a byte where it is a whole number of them."""
     steps = 255 * eps
@@ -160,15 +164,22 @@ def cards(lenses: ThreeLenses) -> dict[str, dict[str, str]]:
     return cards
 
 
-def constant_sentence(lenses: ThreeLenses) -> str:
-    """A warning where there is nothing to read off the page, else nothing."""
-    if not lenses.constant:
-        return ""
-    return (
-        f"This model names class {int(lenses.logits[0].argmax())} for all "
-        f"{len(lenses)} images. What never changes its mind agrees with itself and "
-        "survives any noise: the numbers below say nothing of what it has learned."
-    )
+def warnings(lenses: ThreeLenses) -> dict[str, str]:
+    """What keeps the numbers below from meaning what they seem to, by its title."""
+    found = {}
+    if lenses.constant:
+        found["One class for all images."] = (
+            f"This model names class {int(lenses.logits[0].argmax())} for all "
+            f"{len(lenses)} images. What never changes its mind agrees with itself and "
+            "survives any noise: the numbers below say nothing of what it has learned."
+        )
+    if lenses.probabilities:
+        found["Probabilities instead of logits."] = (
+            "What this model returns is not negative and sums to 1. Agreement, attacks "
+            "and logit margins take it for logits, and give other numbers than the "
+            "logarithms would: leave out the softmax, or return log-probabilities."
+        )
+    return found
 
 
 def agreement_sentence(lenses: ThreeLenses) -> str:

@@ -8,6 +8,7 @@ with ``SETTINGS`` and ``rows``, and a name in :data:`STUDIES`.
 from __future__ import annotations
 
 import importlib
+import time
 from pathlib import Path
 from typing import Final
 
@@ -18,12 +19,12 @@ from robustbook.studies.results import Results, read_results
 __all__ = ["STUDIES", "Study", "results_for", "run_study"]
 
 
-def _in(folder: str, *names: str) -> list[Study]:
-    return [Study(name, f"{folder}{name}") for name in names]
+def _in(folder: str, *names: str, device: str | None = None) -> list[Study]:
+    return [Study(name, f"{folder}{name}", device=device) for name in names]
 
 
 _ALL: Final = (
-    *_in("", "agreement_speed"),
+    *_in("", "agreement_speed", "cost_model", "choosing", device="cpu"),
     *_in(
         "adversarial.", "pseudo_agreement", "adversarial_groups", "adversarial_sweep",
         "attack_convergence", "attack_examples", "attack_steps", "boundary",
@@ -47,9 +48,14 @@ _ALL: Final = (
         "domain_shortcuts", "domains.domain_selection",
         {"shortcuts": True}, ("quick shortcuts", "full shortcuts"),
     ),
+    *_in("domains.", "domain_regime", "regime_selection"),
+    Study(
+        "domain_regime_large", "domains.domain_regime",
+        {}, ("quick large", "full large"), "cuda",
+    ),
     *_in(
-        "domains.", "domain_regime", "regime_selection", "photographs",
-        "photographs_mixing", "photographs_pixels",
+        "domains.", "photographs", "photographs_mixing", "photographs_pixels",
+        device="cpu",
     ),
     Study(
         "regime_learners", "domains.domain_learners",
@@ -62,14 +68,16 @@ _ALL: Final = (
     *_in(
         "average_case.", "average_case_bias", "average_case_classes",
         "average_case_ends", "average_case_errors", "average_case_penalty",
-        "average_case_speed", "control_variate_gain",
+        "control_variate_gain",
     ),
+    *_in("average_case.", "average_case_speed", device="cpu"),
     *_in(
         "margins.", "defended", "margin_accuracy", "margin_autoattack",
         "margin_consistency", "margin_convergence", "margin_pseudo", "margin_samples",
     ),
     *_in("lenses.", "three_lenses"),
-    *_in("", "people", "pairing", "pairing_heads", "choosing", "cost_model"),
+    *_in("", "people", "pairing", "pairing_heads"),
+    *_in("", "error_bars", device="cpu"),
 )  # fmt: skip
 
 #: Studies by name.
@@ -83,6 +91,7 @@ def run_study(
     seed: int = 0,
     device: str = "auto",
     engine: str = "local:1",
+    minutes: float | None = None,
     directory: Path | str | None = None,
 ) -> Results:
     """Run a study and store its rows with their provenance.
@@ -101,6 +110,9 @@ def run_study(
         Over what its units run: "local" for as many processes as there are cores (one
         on a CUDA device), "local:N" for N, "dask://HOST:PORT" for the workers of that
         Dask scheduler. Rows are the same.
+    minutes : float, optional
+        Begin no part of it after so many minutes. What is missing then is a
+        DeadlineError: what was measured is kept, and the next call goes on from there.
     directory : Path or str, optional
         Where to write ``NAME.json``; the project's ``data/results`` by default.
 
@@ -123,8 +135,9 @@ def run_study(
     """
     study = _named(name)
     results = study.compute(
-        profile=profile, seed=seed, device=device, engine=engine, stamped=True
-    )
+        profile=profile, seed=seed, device=device, engine=engine, stamped=True,
+        until=None if minutes is None else time.time() + 60 * minutes,
+    )  # fmt: skip
     # By name: who only reads stored rows does not depend on what writes them.
     stored = importlib.import_module("robustbook.studies._stored")
     written: Results = stored.write_results(results, directory=directory)

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from robustbook._store import DataUnavailableError, data_directory
+from robustbook._store.cache import DeadlineError
 from robustbook.studies import STUDIES, run_study
 from robustbook.studies._stored import confirm_results
+from robustbook.studies._study import UNFINISHED
 from robustbook.studies.results import read_results, stale_results
 
 
@@ -23,7 +25,9 @@ def main(
     engine: Annotated[
         str, typer.Option(help="local, local:N, or dask://HOST:PORT of a scheduler")
     ] = "local",
-    minutes: Annotated[float, typer.Option(help="of a slice of all")] = 9.0,
+    minutes: Annotated[
+        float | None, typer.Option(help="after which no part is begun; 9 for all")
+    ] = None,
     since: Annotated[
         datetime | None, typer.Option(help="of all: again, if measured before")
     ] = None,
@@ -32,11 +36,11 @@ def main(
 ) -> None:
     """Run study NAME and store its rows in the project's data/results.
 
-    `all` runs those whose rows are of other code or of another kind of device, the
-    cheapest first, for so many minutes, and ends with status 3 if some still wait: the
-    same command goes on. `check` lists stored results that the present code may not
-    reproduce. `confirm NAME --evidence TEXT` stamps stored rows that are known to be
-    those of the present code.
+    What is not done after --minutes, where they are given, ends with status 3: the
+    same command goes on. `all` runs those whose rows are of other code or of another
+    kind of device, the cheapest first. `check` lists stored results that the present
+    code may not reproduce. `confirm NAME --evidence TEXT` stamps stored rows that are
+    known to be those of the present code.
     """
     try:
         if overview:
@@ -44,20 +48,21 @@ def main(
         elif name == "check":
             _check()
         elif name == "all":
-            _all(device, engine, minutes, since)
+            _all(device, engine, 9.0 if minutes is None else minutes, since)
         elif name == "confirm":
             _confirm(confirmed, evidence)
         else:
-            _run(name, profile, seed, device, engine)
+            _run(name, profile, seed, device, engine, minutes)
     except typer.Exit:  # a RuntimeError
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, DeadlineError) as stop:
         print(
             f"{name}: interrupted; what was measured is kept, and the same command "
             "goes on from there",
             file=sys.stderr,
         )
-        raise typer.Exit(130) from None
+        late = isinstance(stop, DeadlineError)
+        raise typer.Exit(UNFINISHED if late else 130) from None
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -89,7 +94,7 @@ def _all(device: str, engine: str, minutes: float, since: datetime | None) -> No
     )
     if waiting:
         print(f"still to measure: {', '.join(waiting)}")
-        raise typer.Exit(3)
+        raise typer.Exit(UNFINISHED)
 
 
 def _confirm(name: str, evidence: str) -> None:
@@ -101,7 +106,9 @@ def _confirm(name: str, evidence: str) -> None:
     print(f"{name}: stamped with the present code, options and inputs")
 
 
-def _run(name: str, profile: str, seed: int, device: str, engine: str) -> None:
+def _run(
+    name: str, profile: str, seed: int, device: str, engine: str, minutes: float | None
+) -> None:
     if profile != "full" and _is_full(name):
         raise ValueError(
             f"{data_directory() / 'results' / name}.json holds rows of the full "
@@ -111,7 +118,9 @@ def _run(name: str, profile: str, seed: int, device: str, engine: str) -> None:
     seconds = STUDIES[name].forecast() if name in STUDIES else None
     if profile == "full" and seconds is not None:
         print(f"{name} took {_duration(seconds)} when its rows were measured")
-    run_study(name, profile=profile, seed=seed, device=device, engine=engine)
+    run_study(
+        name, profile=profile, seed=seed, device=device, engine=engine, minutes=minutes
+    )
 
 
 def _is_full(name: str) -> bool:

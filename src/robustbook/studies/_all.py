@@ -9,13 +9,18 @@ import time
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from robustbook._checks.arguments import check_non_negative
 from robustbook._engine import Engine
 from robustbook._store import DataUnavailableError
 from robustbook.models import resolve_device
 from robustbook.studies import STUDIES
+from robustbook.studies._study import UNFINISHED
 from robustbook.studies.results import read_results, stale_results
+
+#: By the status of its process, what became of a study.
+_OUTCOMES: Final = {0: "measured", UNFINISHED: "stopped between two parts; it goes on"}
 
 
 def waiting_studies(
@@ -42,8 +47,9 @@ def run_slice(
 ) -> list[str]:
     """Run what waits for so many minutes; return what still does.
 
-    Each runs in a process of its own. One that the end of the slice stops goes on from
-    the cache; one that fails is said, and does not stop the others.
+    Each runs in a process of its own, which begins no part of the study after the end
+    of the slice: the next slice goes on from there. One that fails does not stop the
+    others.
     """
     check_non_negative("minutes", minutes)
     chosen = Engine.named(engine, device=device)
@@ -57,24 +63,24 @@ def run_slice(
         left = end - time.monotonic()
         if left <= 0:
             break
-        how = ["--device", device, "--engine", engine]
-        outcome = _run([sys.executable, "-m", "robustbook.studies", name, *how], left)
-        print(f"{name}: {outcome}", flush=True)
+        how = ["--device", device, "--engine", engine, "--minutes", str(left / 60)]
+        print(f"{name}: {_OUTCOMES.get(_run(name, *how), 'failed')}", flush=True)
     still = set(waiting_studies(root, device=device, since=since))
     return [name for name in waiting if name in still]
 
 
-def _run(command: Sequence[str], seconds: float) -> str:
-    try:
-        code = subprocess.run(command, timeout=seconds, check=False).returncode
-    except subprocess.TimeoutExpired:
-        return "stopped by the end of the slice; it goes on from the cache"
-    return "failed" if code else "measured"
+def _run(*words: str) -> int:
+    command = [sys.executable, "-m", "robustbook.studies", *words]
+    return subprocess.run(command, check=False).returncode
 
 
 def _waits(
     name: str, stale: Collection[str], kind: str, since: datetime | None
 ) -> bool:
+    only = STUDIES[name].device
+    if only == "cuda" != kind:
+        return False
+    kind = only or kind
     try:
         run = read_results(name).provenance
     except DataUnavailableError:

@@ -10,16 +10,23 @@ import importlib
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from time import perf_counter, sleep
-from typing import Any, Final
+from time import perf_counter, time
+from typing import Any
 
 from robustbook._checks.arguments import check_count
 from robustbook._engine import Engine
-from robustbook._store.cache import BusyError, earlier_work, passing_by
+from robustbook._store.cache import (
+    BusyError,
+    DeadlineError,
+    deadline,
+    earlier_work,
+    passing_by,
+)
 from robustbook._store.provenance import fingerprint
 from robustbook.datasets import dataset_spec
 from robustbook.models import (
@@ -28,13 +35,10 @@ from robustbook.models import (
     public_model,
     resolve_device,
 )
-from robustbook.studies._run import Run, Setting
+from robustbook.studies._run import SEEDS_A_RUN, Run, Setting
 from robustbook.studies._stored import checked_rows
 from robustbook.studies._study import PROFILES, Study
 from robustbook.studies.results import Results
-
-#: Seconds after which one looks again whether what others compute is done.
-_AGAIN: Final = 2.0
 
 
 def compute(
@@ -45,25 +49,32 @@ def compute(
     device: str,
     stamped: bool = False,
     engine: str = "local:1",
+    until: float | None = None,
 ) -> Results:
     """Measure in memory, and say on what and how long."""
     if profile not in PROFILES:
         raise ValueError(f"profile: expected 'quick' or 'full', got {profile!r}")
     seed = check_count("seed", seed, minimum=0)
-    place = str(resolve_device(device))
+    asked = str(resolve_device(device))
+    place = "cpu" if study.device == "cpu" else asked
     chosen = Engine.named(engine, device=place)
-    run = Run(study.name, profile, seed, device, study.settings(profile))
+    run = Run(study.name, profile, SEEDS_A_RUN * seed, place, study.settings(profile))
     # Before the run: what is edited meanwhile is not what measured.
     stamp = study.stamp(profile) if stamped else {}
     if not chosen.here:
-        _fill(study, run, chosen)
+        _fill(study, run, chosen, until)
         if chosen.scheduler is not None:
-            whole = partial(compute, study, profile=profile, seed=seed, device=device)
+            whole = partial(
+                compute, study, profile=profile, seed=seed, device=place, until=until
+            )
             (results,) = _on_workers(study, [whole], chosen)
             return replace(results, stamp=stamp)
     started, begin = datetime.now(UTC), perf_counter()
-    with earlier_work() as earlier:
-        rows = importlib.import_module(study.code).rows(run, **study.options)
+    module = importlib.import_module(study.code)
+    # One part in any case, unless the engine has had the time for parts.
+    spare = int(chosen.here or not hasattr(module, "measure"))
+    with earlier_work() as earlier, deadline(until, spare=spare):
+        rows = module.rows(run, **study.options)
         table = checked_rows(rows)
     seconds = perf_counter() - begin + earlier.seconds
     provenance = {
@@ -78,27 +89,28 @@ def compute(
     return Results(study.name, profile, tuple(table), provenance, stamp)
 
 
-def _fill(study: Study, run: Run[Any], engine: Engine) -> None:
-    """Have every part of a study in the cache, computed by the engine or by others."""
+def _fill(
+    study: Study, run: Run[Any], engine: Engine, until: float | None = None
+) -> None:
+    """Have the parts of a study in the cache, computed by the engine or by others."""
     module = importlib.import_module(study.code)
-    waiting = []
-    if hasattr(module, "measure"):
-        has_jobs = hasattr(module, "jobs")
-        jobs = module.jobs(run, **study.options) if has_jobs else run.models()
-        waiting = [partial(module.measure, run, *job) for job in jobs]
-    while waiting:
-        calls = [partial(_left_in_cache, part) for part in waiting]
+    if not hasattr(module, "measure"):
+        return
+    has_jobs = hasattr(module, "jobs")
+    jobs = module.jobs(run, **study.options) if has_jobs else run.models()
+    parts = [partial(module.measure, run, *job) for job in jobs]
+    for wait in (False, True):
+        calls = [partial(_leave_in_cache, part, until, wait) for part in parts]
         kept = [*_on_workers(study, calls, engine)]
-        waiting = [part for part, done in zip(waiting, kept, strict=True) if not done]
-        if waiting:
-            sleep(_AGAIN)
+        parts = [part for part, done in zip(parts, kept, strict=True) if not done]
 
 
-def _left_in_cache(part: Callable[[], Any]) -> bool:
-    """Compute a part, unless another run is at it."""
+def _leave_in_cache(part: Callable[[], Any], until: float | None, wait: bool) -> bool:
+    """Compute a part, if it is not too late; False if another run is at it."""
     try:
-        with passing_by():
-            part()
+        with suppress(DeadlineError), passing_by(not wait), deadline(until):
+            if until is None or time() < until:
+                part()
     except BusyError:
         return False
     return True

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -17,12 +18,17 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from robustbook._checks.extras import extra
-from robustbook._store.cache import Configuration, cached_arrays
-from robustbook._store.sums import tensors_sum
-from robustbook.datasets import Dataset, load_dataset
+from robustbook._store.cache import Arrays, Configuration, cached_arrays
+from robustbook._store.sums import model_sum, tensor_sum, tensors_sum
+from robustbook.datasets import Dataset, Sentences, dataset_spec, load_dataset
 from robustbook.models import load_model, resolve_device
 
 Row = dict[str, Any]
+
+
+#: How many seeds a run may use, from ``Run.seed`` on: the next run has the next ones,
+#: so that runs with seeds 0 and 1 share no random numbers.
+SEEDS_A_RUN: Final = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +75,8 @@ class Run(Generic[S]):
     settings: tuple[S, ...]
     #: How many parts are done: what is not in the cache then is lost when stopped.
     units: int = field(default=0)
+    #: Sums of the networks that were named in keys, each taken once.
+    _sums: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def setting(self) -> S:
@@ -81,9 +89,81 @@ class Run(Generic[S]):
         """Its images."""
         return self.setting.data()
 
-    def model(self, name: str) -> nn.Module:
-        """Load a network, where the run is."""
-        return load_model(name).eval().to(resolve_device(self.device))
+    def model(self, network: str | nn.Module) -> nn.Module:
+        """Take a network, or load it by its name, to where the run is."""
+        model = load_model(network) if isinstance(network, str) else network
+        return model.eval().to(resolve_device(self.device))
+
+    def key(
+        self, part: str, *, networks: Any = (), data: Any = (), **settings: Any
+    ) -> Configuration:
+        """Return all that a part of a study depends on beside its code.
+
+        Every key of the cache is made here, so that it holds the seed, and the type of
+        the device; weights and images by their sums, never by a name.
+
+        Parameters
+        ----------
+        part : str
+            What is computed, as no other part is called.
+        networks : Module, str, or sequence of these
+            Networks, or names that :func:`robustbook.models.load_model` takes.
+        data : Dataset, Sentences, Tensor, array, or several of these, or str
+            What the networks are shown; or the name of a data set, all of its splits.
+        **settings
+            Plain values, and tuples, mappings and dataclasses of them.
+        """
+        alone = isinstance(networks, nn.Module | str)
+        sums = [self._network_sum(one) for one in ([networks] if alone else networks)]
+        return {
+            "part": part, "networks": " ".join(sums), "data": _data_text(data),
+            "settings": _text(settings), "seed": self.seed,
+            "device": resolve_device(self.device).type,
+        }  # fmt: skip
+
+    def _network_sum(self, network: nn.Module | str) -> str:
+        if isinstance(network, nn.Module):
+            return model_sum(network)
+        if network not in self._sums:
+            self._sums[network] = model_sum(load_model(network))
+        return self._sums[network]
+
+    def arrays(
+        self, part: str, compute: Callable[[], Arrays], *,
+        code: str | tuple[str, ...], **depends: Any,
+    ) -> Arrays:  # fmt: skip
+        """Read the arrays of a part from the cache, or compute and keep them.
+
+        `code` is as :func:`cached_arrays` takes it, all others as :meth:`key` does.
+        """
+        return cached_arrays(self.key(part, **depends), compute, code=code)
+
+    def rows(
+        self, part: str, measure: Callable[[], Iterable[Row]], *,
+        code: str | tuple[str, ...], **depends: Any,
+    ) -> list[Row]:  # fmt: skip
+        """Read the rows of a part from the cache, or measure and keep them."""
+        kept = self.arrays(
+            part, lambda: {"rows": np.array(json.dumps([*measure()]))},
+            code=code, **depends,
+        )  # fmt: skip
+        rows: list[Row] = json.loads(str(kept["rows"]))
+        return rows
+
+    def trained(
+        self, part: str, network: nn.Module, train: Callable[[], object], *,
+        code: str | tuple[str, ...], **depends: Any,
+    ) -> nn.Module:  # fmt: skip
+        """Train a network in place, or give it the weights that the cache keeps."""
+
+        def weights() -> Arrays:
+            train()
+            state = network.state_dict()
+            return {name: value.cpu().numpy() for name, value in state.items()}
+
+        kept = self.arrays(part, weights, code=code, networks=network, **depends)
+        network.load_state_dict({k: torch.from_numpy(v) for k, v in kept.items()})
+        return self.model(network.requires_grad_(False))
 
     def each(self, parts: Iterable[T]) -> Iterator[T]:
         """Take the parts one by one, under a progress bar."""
@@ -105,17 +185,36 @@ def data_sum(data: Dataset) -> str:
     return tensors_sum({"images": data.images, "labels": data.labels})
 
 
-def cached_rows(
-    configuration: Configuration, measure: Callable[[], Iterable[Row]], *, code: str
-) -> list[Row]:
-    """Rows from the cache, or what measures them; see :func:`cached_arrays`."""
-    stored = cached_arrays(
-        configuration,
-        lambda: {"rows": np.array(json.dumps([*measure()]))},
-        code=code,
+def _data_text(data: Any) -> str:
+    """What a key says of data; of names, the sums of the files."""
+    if not isinstance(data, str):
+        return _text(data)
+    files = dataset_spec(data).files
+    return _text(files or [load_dataset(data, split) for split in ("train", "test")])
+
+
+def _text(value: Any) -> str:
+    """A text of plain values and of sums that is the same in every process."""
+    if value is None or type(value) in (bool, int, float, str):
+        return repr(value)
+    if isinstance(value, Dataset):
+        return data_sum(value)
+    if isinstance(value, Sentences):
+        texts = hashlib.sha256(repr(value.texts).encode()).hexdigest()
+        return f"{texts} {tensor_sum(value.labels)}"
+    if isinstance(value, Tensor | np.ndarray):
+        return tensor_sum(torch.as_tensor(value))
+    if is_dataclass(value) and not isinstance(value, type):
+        shown = {item.name: getattr(value, item.name) for item in fields(value)}
+        return type(value).__name__ + _text(shown)
+    if isinstance(value, Mapping):
+        return _text([*value.items()])
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_text, value))})"
+    raise TypeError(
+        "key of a part: expected networks, data, or plain values, and tuples, mappings "
+        f"and dataclasses of them; got {type(value).__name__}"
     )
-    rows: list[Row] = json.loads(str(stored["rows"]))
-    return rows
 
 
 def under(keys: Row, rows: Iterable[Row]) -> Iterator[Row]:

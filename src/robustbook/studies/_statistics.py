@@ -38,9 +38,9 @@ def mean_error(values: Values | Tensor) -> float:
 def mean_row(
     name: str, values: Values | Tensor, rounded: Callable[[Any], float] = float
 ) -> Row:
-    """A mean and its standard error, in columns named after `name`."""
-    mean = values.mean()
-    return {name: rounded(mean), f"{name}_se": rounded(mean_error(values))}
+    """A mean and its standard error, in columns named after `name`; None of one."""
+    error = rounded(mean_error(values)) if len(values) > 1 else None
+    return {name: rounded(values.mean()), f"{name}_se": error}
 
 
 def interval_row(name: str, value: Any, ends: tuple[Any, Any]) -> Row:
@@ -105,18 +105,29 @@ def class_differences(
     return float(test.pvalue)
 
 
+def correlation_interval(
+    value: float, resampled: Values
+) -> tuple[float | None, float | None]:
+    """95% interval of a correlation: normal, with the standard deviation of resamples.
+
+    Resampling adds noise, so it draws a correlation toward 0: a percentile interval
+    would lie beside the estimate. None where fewer than two resamples are known.
+    """
+    known = resampled[~np.isnan(resampled)]
+    if math.isnan(value) or len(known) < 2:
+        return None, None
+    half = 1.96 * float(known.std(ddof=1))
+    return significant(max(-1.0, value - half)), significant(min(1.0, value + half))
+
+
 def bootstrap_interval(
     statistic: Callable[[Integers], float],
     size: int,
     generator: np.random.Generator,
     *,
     resamples: int,
-) -> tuple[float, float]:
-    """95% interval of a correlation: normal, with the bootstrap's standard error.
-
-    Resampling adds noise, so it draws a correlation toward 0: a percentile interval
-    would lie beside the estimate. The statistic is of the positions that were drawn.
-    """
+) -> tuple[float | None, float | None]:
+    """Interval of a correlation of the positions that are drawn, by a bootstrap."""
     drawn = bootstrap(
         (np.arange(size),),
         lambda index: statistic(index),
@@ -125,8 +136,8 @@ def bootstrap_interval(
         method="percentile",
         random_state=generator,
     )
-    center, half = statistic(np.arange(size)), 1.96 * float(drawn.standard_error)
-    return significant(max(-1.0, center - half)), significant(min(1.0, center + half))
+    value = statistic(np.arange(size))
+    return correlation_interval(value, drawn.bootstrap_distribution)
 
 
 def share_ordered(proxy: Values, p: Values) -> tuple[float, float]:
@@ -151,11 +162,16 @@ def share_ordered(proxy: Values, p: Values) -> tuple[float, float]:
 def area_within_classes(
     values: Values, upper: Integers, classes: Integers
 ) -> tuple[float, float]:
-    """Area under the ROC curve within classes, averaged; with DeLong's error."""
+    """Area under the ROC curve within classes, averaged; with DeLong's error.
+
+    Classes with fewer than two values at either end, which tell no error, are left out.
+    """
     areas, variances = [], []
     for number in np.unique(classes):
         high = values[(classes == number) & (upper == 1)]
         low = values[(classes == number) & (upper == 0)]
+        if min(len(high), len(low)) < 2:
+            continue
         wins = (high[:, None] > low[None]) + 0.5 * (high[:, None] == low[None])
         areas.append(wins.mean())
         variances.append(sem(wins.mean(1)) ** 2 + sem(wins.mean(0)) ** 2)
@@ -174,6 +190,11 @@ def rank_correlation(a: Values, b: Values) -> float:
 
 
 def rank_correlation_error(a: Values, b: Values) -> float:
-    """Standard error of Spearman's correlation (Bonett and Wright)."""
-    value = rank_correlation(a, b)
-    return (1 - value**2) * math.sqrt((1 + value**2 / 2) / (len(a) - 3))
+    """Standard error of Spearman's correlation of what is finite (Bonett and Wright).
+
+    NaN for fewer than four.
+    """
+    value, count = rank_correlation(a, b), int((np.isfinite(a) & np.isfinite(b)).sum())
+    if count < 4:
+        return math.nan
+    return (1 - value**2) * math.sqrt((1 + value**2 / 2) / (count - 3))

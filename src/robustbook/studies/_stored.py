@@ -13,12 +13,14 @@ from typing import Any, Final
 
 from robustbook._store import SCHEMA, read_json
 from robustbook._store.files import write_text
+from robustbook._store.provenance import package_source
 from robustbook.studies.results import (
     REMEDY,
     Results,
     Row,
     read_results,
     results_folder,
+    rows_sum,
 )
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -32,14 +34,18 @@ def write_results(results: Results, *, directory: Path | str | None = None) -> R
             "name: expected lower-case letters, digits, hyphens and underscores; "
             f"got {results.name!r}"
         )
-    rows = checked_rows(results.rows)
-    commit, dirty = _git_state(Path(__file__).parent)
+    rows = [_encoded(row) for row in checked_rows(results.rows)]
+    commit, dirty = _git_state()
     content = {
         "schema": SCHEMA,
         "profile": results.profile,
-        "rows": [_encoded(row) for row in rows],
+        "rows": rows,
         "provenance": {"commit": commit, "dirty": dirty, **results.provenance},
-        "stamp": _known(results.stamp, how="measured", commit=commit),
+        "stamp": _known(
+            {**results.stamp, "rows_sha256": rows_sum(rows)},
+            how="measured",
+            commit=commit,
+        ),
     }
     path = results_folder(directory) / f"{results.name}.json"
     return _written(path, content)
@@ -61,9 +67,15 @@ def confirm_results(
     read_results(name, directory=directory)
     path = results_folder(directory) / f"{name}.json"
     content = read_json(path, remedy=REMEDY)
-    commit, dirty = _git_state(Path(__file__).parent)
+    commit, dirty = _git_state()
+    # Of the rows that were measured: nothing said here makes others of them.
+    rows = content.get("stamp", {}).get("rows_sha256") or rows_sum(content["rows"])
     content["stamp"] = _known(
-        stamp, how="confirmed", commit=commit, dirty=dirty, evidence=evidence.strip()
+        {**stamp, "rows_sha256": rows},
+        how="confirmed",
+        commit=commit,
+        dirty=dirty,
+        evidence=evidence.strip(),
     )
     return _written(path, content)
 
@@ -113,16 +125,25 @@ def _encoded(row: Row) -> dict[str, Any]:
     }
 
 
-def _git_state(folder: Path) -> tuple[str | None, bool | None]:
-    """Commit, and whether tracked files differ from it; None outside git."""
+def _git_state() -> tuple[str | None, bool | None]:
+    """Commit, and whether tracked files differ from it; None outside a checkout."""
+    project = package_source().parent
+    questions = (
+        ("rev-parse", "--show-toplevel"), ("rev-parse", "HEAD"),
+        ("status", "--porcelain", "-uno"),
+    )  # fmt: skip
     outputs = []
-    for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "-uno")):
+    for words in questions:
         try:
-            command = ["git", "-C", str(folder), *words]
+            command = ["git", "-C", str(project), *words]
             finished = subprocess.run(
                 command, capture_output=True, text=True, check=True
             )
         except (OSError, subprocess.CalledProcessError):
             return None, None
         outputs.append(finished.stdout.strip())
-    return outputs[0], bool(outputs[1])
+    top, commit, changes = outputs
+    if Path(top).resolve() != project:
+        # The package is installed in an environment that is part of another project.
+        return None, None
+    return commit, bool(changes)

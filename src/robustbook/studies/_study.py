@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from robustbook.studies._run import Setting
 
 PROFILES: Final = ("quick", "full")
+#: Status with which the command ends when there is more to measure.
+UNFINISHED: Final = 3
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,16 @@ class Study:
         Arguments of ``rows`` that tell studies of one module apart.
     keys : (str, str)
         Which settings the quick and the full profile take.
+    device : str, optional
+        The only kind of device that it is measured on. "cpu": what it measures is
+        there, wherever it is asked to run. "cuda": `all` does not begin it elsewhere.
     """
 
     name: str
     module: str
     options: Mapping[str, Any] = field(default_factory=dict)
     keys: tuple[str, str] = PROFILES
+    device: str | None = None
 
     @property
     def code(self) -> str:
@@ -70,16 +76,20 @@ class Study:
         device: str = "auto",
         stamped: bool = False,
         engine: str = "local:1",
+        until: float | None = None,
     ) -> Results:
         """Measure in memory, and say on what and how long; nothing is stored.
 
         What the cache holds is not measured again, and counts with the seconds that
         it took where it was. With `stamped`, for rows that will be stored, the stamp
         is taken before they are measured. The engine is this process, or as in
-        :func:`robustbook.studies.run_study`.
+        :func:`robustbook.studies.run_study`. After `until`, as ``time.time()`` has it,
+        no part of it is begun but the first: a DeadlineError, if one is missing then.
         """
-        how = {"profile": profile, "seed": seed, "device": device, "stamped": stamped}
-        results: Results = _named("_compute").compute(self, **how, engine=engine)
+        results: Results = _named("_compute").compute(
+            self, profile=profile, seed=seed, device=device, stamped=stamped,
+            engine=engine, until=until,
+        )  # fmt: skip
         return results
 
     def inputs(self, profile: str) -> dict[str, str]:

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from robustbook.agreement import posterior_agreement
-from robustbook.agreement.parts import Kernel, adam_steps
+from robustbook.agreement.parts import adam_steps
+from robustbook.agreement.solver import Kernel
 from robustbook.studies._run import Row, Run, Setting, one_thread
 
 #: Epochs of the papers' procedure, which takes batches of 16.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, permutations, repeat
 from typing import Any, Final, NamedTuple
@@ -25,7 +25,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.studies._run import Row, Run, Setting, cached_rows, under
+from robustbook.studies._run import Row, Run, Setting, under
 from robustbook.studies._statistics import Integers, Values
 
 _RATES: Final = {10**a: 10**a for a in np.arange(-4.5, -0.9, 0.5).tolist()}
@@ -91,12 +91,14 @@ def rows(run: Run[ChoosingSetting]) -> Iterator[Row]:
     for setting in run.settings:
         seeds = range(run.seed, run.seed + setting.problems)
         for seed, task in run.each((s, t) for s in seeds for t in setting.tasks):
-            key = {**asdict(setting), "tasks": task}
-            del key["models"], key["problems"]
-            key |= {"what": __name__, "seed": seed}
+            rows = run.rows(
+                "judged candidates", partial(_judged, setting, task, seed),
+                data="digits" if setting.dataset == "digits" else (),
+                setting=replace(setting, problems=0, tasks=(task,)), problem=seed,
+                code=__name__,
+            )  # fmt: skip
             keys = {"dataset": setting.dataset, "task": task, "seed": seed}
-            judged = partial(_judged, setting, task, seed)
-            yield from under(keys, cached_rows(key, judged, code=__name__))
+            yield from under(keys, rows)
 
 
 def _judged(setting: ChoosingSetting, task: str, seed: int) -> list[Row]:
@@ -207,7 +209,7 @@ def _networks(setting: ChoosingSetting, task: str, seed: int) -> Iterator[Row]:
             2500, 10, n_informative=5, n_redundant=0, n_classes=4, class_sep=2.0,
             flip_y=0.0, random_state=seed,
         )  # fmt: skip
-        inputs = StandardScaler().fit_transform(inputs)
+        inputs = StandardScaler().fit(inputs[:500]).transform(inputs)
         rest = inputs[500:], labels[500:]
         problem = _problem(setting, inputs[:500], labels[:500], rest, 0.3, random)
     option, candidates = FAMILIES[task]

@@ -18,8 +18,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.multiprocessing import get_context
 
-from robustbook.agreement import agreement_search, posterior_agreement
-from robustbook.agreement.parts import Kernel, Shards, maximize, shards_of
+from robustbook.agreement import posterior_agreement
+from robustbook.agreement.solver import (
+    Kernel,
+    Shards,
+    agreement_search,
+    maximize,
+    shards_of,
+)
 from robustbook.studies._run import Row, Run, Setting, one_thread
 from robustbook.studies.agreement_speed import ordinary_problem
 
@@ -28,10 +34,10 @@ __all__ = ["COUNTS", "SETTINGS", "over_ranks", "predicted_parts", "rows"]
 #: What an evaluation of two views does, counted in the kernel: for each entry
 #: exponentials, sweeps (an operation of all entries of a buffer with another's), and
 #: products with a vector; operations on a column of a number a sample; calls a chunk.
-COUNTS: Final = {"exp": 2, "sweep": 15, "product": 9, "column": 70, "call": 115}
+COUNTS: Final = {"exp": 2, "sweep": 15, "product": 9, "column": 45, "call": 119}
 #: Entries of a chunk; and of problems that are kept, shifted and in float64: they are
 #: read as such, and save the sweeps that convert and shift them.
-CHUNK: Final = 2**17
+CHUNK: Final = 2**16
 KEPT: Final = 2**21
 SAVED: Final = 4
 _ALONE: Final = shards_of(None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
 from robustbook.models import build_model, logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, cached_rows, small_network, under
+from robustbook.studies._run import Row, Run, Setting, small_network, under
 from robustbook.training import (
     AttackedView,
     OtherDomain,
@@ -96,21 +96,25 @@ def rows(run: Run[PairingSetting]) -> Iterator[Row]:
     ``trained`` and ``unseen`` accuracy, ``_pa`` and ``_same`` (same-answer rate) under
     the shift of training and under another one. Chapter 36.
     """
-    return trainings(run, _TASKS, code=__name__)
+    return trainings(run, _TASKS, lambda setting: setting.dataset, code=__name__)
 
 
-def trainings(run: Run[PairingSetting], tasks: Tasks, *, code: str) -> Iterator[Row]:
-    """Rows of all settings, each view a task of the module `code`."""
+def trainings(
+    run: Run[PairingSetting], tasks: Tasks, data: Callable[[PairingSetting], Any], *,
+    code: str,
+) -> Iterator[Row]:  # fmt: skip
+    """Rows of all settings, each view a task, from some data, of the module `code`."""
     for setting in run.settings:
         seeds = range(run.seed, run.seed + setting.seeds)
         for seed, method in run.each((s, m) for s in seeds for m in (PLAIN, *METHODS)):
-            key = {**asdict(setting), "weights": repr(setting.weights)}
-            del key["models"], key["seeds"]
             make = tasks[setting.view]
-            measured = partial(_measured, setting, make, method, seed, run.device)
-            key |= {"what": code, "method": method, "seed": seed}
+            rows = run.rows(
+                code, partial(_measured, setting, make, method, seed, run.device),
+                data=data(setting), setting=replace(setting, seeds=0), method=method,
+                training_seed=seed, code=code,
+            )  # fmt: skip
             keys = {"view": setting.view, "method": method, "seed": seed}
-            yield from under(keys, cached_rows(key, measured, code=code))
+            yield from under(keys, rows)
 
 
 def _measured(
@@ -190,12 +194,13 @@ def _of_one_domain(setting: PairingSetting, seed: int) -> Task:
     )
 
     def pairs(trained: nn.Module) -> dict[str, Pair]:
-        found = {}
+        found, device = {}, next(trained.parameters()).device
         sets = {"validation": other, "trained": test}
         for place, (name, data) in enumerate(sets.items()):
             draws = torch.Generator().manual_seed(1000 * (place + 1) + seed)
-            moved = shift(trained, data.images[None], data.labels[None], draws)[0]
-            found[name] = data.images, moved.detach(), data.labels
+            batch = (part[None].to(device) for part in (data.images, data.labels))
+            moved = shift(trained, *batch, draws)[0]
+            found[name] = data.images, moved.detach().cpu(), data.labels
         return {**found, "unseen": (test.images, unseen(test.images), test.labels)}
 
     return Task(model, [own], shift, pairs)

@@ -34,7 +34,8 @@ def rows(run: Run[PairingSetting]) -> Iterator[Row]:
     Rows as of the study ``pairing``. In the quick profile three kinds of digits take
     the place of the domains. Chapter 36.
     """
-    return trainings(run, {"heads": _heads}, code=__name__)
+    tasks = {"heads": _heads}
+    return trainings(run, tasks, lambda one: _domains(one.dataset), code=__name__)
 
 
 @cache

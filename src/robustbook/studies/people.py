@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from robustbook._store.cache import cached_arrays
 from robustbook.agreement import soft_label_agreement
 from robustbook.datasets import load_votes
 from robustbook.models import load_model, logits_of
-from robustbook.studies._run import Row, Run, Setting, data_sum
+from robustbook.studies._run import Row, Run, Setting
 from robustbook.studies._statistics import Values, interval_row, middle_95
 from robustbook.studies.families import matched_difference
 
@@ -99,11 +98,10 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
     yield _people_row(votes, labels, random, _HALVES[run.profile])
     measured: dict[str, dict[str, _Measured]] = {}
     for name in run.each(networks.models):
-        stored = cached_arrays(
-            {"data": data_sum(data), "model": name, "device": run.device},
-            partial(_logits, run, name, data.images),
-            code="robustbook.models",
-        )
+        stored = run.arrays(
+            "logits of images", partial(_logits, run, name, data.images),
+            networks=name, data=data, code="robustbook.models",
+        )  # fmt: skip
         logits = np.asarray(stored["logits"], dtype=np.float64)
         row, measured[name] = _model_row(logits, votes, labels)
         robust = networks.models[name]

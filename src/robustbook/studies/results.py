@@ -7,14 +7,23 @@ them and a stamp: the sums of the code, the options and the inputs that they dep
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from robustbook._checks.extras import extra
-from robustbook._store import DataUnavailableError, data_directory, note_read, read_json
+from robustbook._store import (
+    DataUnavailableError,
+    data_directory,
+    note_read,
+    read_json,
+    sha256_of,
+)
 from robustbook._store.provenance import Code
 
 if TYPE_CHECKING:
@@ -248,6 +257,9 @@ def _staleness(path: Path, root: Path, code: Code) -> str | None:
     stamp = stored.stamp
     if "code_sha256" not in stamp:
         return f"it has no stamp of what its rows depend on; {again}, or confirm it"
+    rows = read_json(path, remedy=REMEDY, note=False)["rows"]
+    if stamp.get("rows_sha256") != rows_sum(rows):
+        return f"its rows are not those that were measured; restore it, or {again}"
     study = STUDIES.get(path.stem)
     if study is not None and (stamp["module"], stamp["options"]) != (
         study.code,
@@ -271,18 +283,35 @@ def _staleness(path: Path, root: Path, code: Code) -> str | None:
 
 
 def _changed_checkpoints(inputs: Mapping[str, str], root: Path) -> str:
-    """Those of ours whose sum is no longer that of the stamp."""
-    path = root / "data" / "checkpoints" / "registry.json"
-    if not path.is_file():
+    """Those of ours whose sum, or whose file, is no longer that of the stamp."""
+    folder = root / "data" / "checkpoints"
+    if not (folder / "registry.json").is_file():
         return ""
-    ours = read_json(path, remedy="restore it from the repository")["checkpoints"]
+    registry = read_json(folder / "registry.json", remedy="restore it from git")
+    ours = registry["checkpoints"]
     changed = [
         name
         for name, known in inputs.items()
         if ours.get(name, {"sha256": known})["sha256"] != known
         or (_RUN.search(name) and name not in ours)
+        or (name in ours and _sum_of_file(folder / ours[name]["file"]) != known)
     ]
     return ", ".join(changed)
+
+
+def _sum_of_file(path: Path) -> str:
+    """The sha256 of a checkpoint; nothing of one that is not here."""
+    return _sum_once(path, path.stat().st_mtime_ns) if path.is_file() else ""
+
+
+@cache
+def _sum_once(path: Path, _changed: int) -> str:
+    return sha256_of(path)
+
+
+def rows_sum(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The sha256 of rows as their file has them."""
+    return hashlib.sha256(json.dumps([*rows]).encode()).hexdigest()
 
 
 def _decoded(row: Row) -> dict[str, Any]:

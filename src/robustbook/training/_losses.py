@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from robustbook._checks.arguments import check_count, check_positive
+from robustbook._checks.arguments import check_bound, check_count, check_positive
 
 #: What training minimizes: a number, to be differentiated by the parameters, of
 #: model, images (n, C, H, W), labels (n,) and a CPU generator for what is random.
@@ -144,7 +144,7 @@ def attacked_images(
     The arguments are those of :func:`adversarial_loss`. It raises the `objective`, of
     logits and of what is given for labels.
     """
-    eps = check_positive("eps", eps)
+    eps = check_bound("eps", eps)
     steps = check_count("steps", steps)
     step = 2.5 * eps / steps
     if step_size is not None:

@@ -186,9 +186,10 @@ def train_domains(
         Samples of each domain in a step.
     checkpoint : Path or str, optional
         File to which everything is written after each epoch, and from which training
-        goes on if it is there: the result is that of a run without interruption, or
-        of one with so many epochs from the beginning. The model must have the weights
-        with which that training began, or those in the file.
+        goes on if it is there: on the same processor with as many threads, the result
+        is to the last bit that of a run without interruption, or of one with so many
+        epochs from the beginning. The model must have the weights with which that
+        training began, or those in the file.
     time_limit : float, optional
         Seconds after which no further epoch is begun; what is returned is not
         finished then.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from robustbook.studies._scores import agreement_row, failure_rates
 from robustbook.studies._statistics import (
     Integers,
     Values,
+    correlation_interval,
     interval_row,
     mean_error,
     middle_95,
@@ -71,15 +73,27 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     for model, attack in run.each(jobs(run)):
         logits = measure(run, model, attack)
         keys = {"dataset": dataset, "model": model, **attack.keys}
-        result = posterior_agreement(logits.logits, logits.shifted_logits)
-        summary = _summary(logits, result, draws)
+        (summary,) = run.rows(
+            "groups of samples", partial(_summary, logits, draws),
+            data=[logits, draws], code=__name__,
+        )  # fmt: skip
         yield {"table": "summary", **keys, **summary}
         if _in_focus(attack, setting):
             yield from under({"table": "histogram", **keys}, _histograms(logits))
             several = measured.setdefault((attack.kind, attack.eps), [])
-            several.append(_resampled(logits, summary, draws))
+            several.append(
+                run.arrays(
+                    "resampled measures", partial(_resampled, logits, summary, draws),
+                    data=[logits, draws], code=__name__,
+                )
+            )  # fmt: skip
             if attack.kind != "apgd-dlr":
-                shares = _over_shares(logits, result.beta, attack.unbounded, run.seed)
+                by_size = attack.unbounded
+                shares = run.rows(
+                    "shares of the samples",
+                    partial(_over_shares, logits, summary["beta"], by_size, run.seed),
+                    data=logits, by_size=by_size, code=__name__,
+                )  # fmt: skip
                 yield from under({"table": "share", **keys}, shares)
     for (kind, eps), models in measured.items():
         keys = {"table": "rank", "dataset": dataset, "attack": kind, "eps": eps}
@@ -103,10 +117,11 @@ def _in_focus(attack: Attack, setting: AttackSetting) -> bool:
 # -------------------------------------------------------------- one model, one attack
 
 
-def _summary(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
-    logits = clean, _, labels = pair.logits, pair.shifted_logits, pair.labels
+def _summary(pair: AttackedLogits, draws: Integers) -> Iterator[Row]:
+    logits = clean, shifted, labels = pair.logits, pair.shifted_logits, pair.labels
+    result = posterior_agreement(clean, shifted)
     gaps = clean.double().topk(2, dim=1).values
-    return {
+    yield {
         "samples": result.num_samples, "classes": result.num_classes,
         "accuracy": accuracy(clean, labels), **failure_rates(*logits),
         **agreement_row(result), "margin": float((gaps[:, 0] - gaps[:, 1]).mean()),
@@ -217,10 +232,13 @@ def _over_shares(
         )
         mixed = replace(pair, shifted_logits=shifted, shifted_features=features)
         result = posterior_agreement(pair.logits, shifted)
+        product = gibbs_posterior(pair.logits, beta) * gibbs_posterior(shifted, beta)
+        contributions = (result.num_classes * product.sum(1)).log()
+        at_one = replace(result, beta=beta, per_sample=contributions)
         yield {
             "ratio": ratio, "pa": result.pa, "beta": result.beta,
             "approximation": _approximation(mixed, result),
-            "approximation_at_one": _approximation(mixed, replace(result, beta=beta)),
+            "approximation_at_one": _approximation(mixed, at_one),
             **_discrepancies(mixed, result.beta),
         }  # fmt: skip
 
@@ -306,11 +324,12 @@ def _ranks(models: list[dict[str, Values]]) -> Iterator[Row]:
             kendalltau(agreement[:, draw], column)
             for draw, column in enumerate(table.T)
         ]
-        ends = middle_95(np.array([order.statistic for order in orders[1:]]))
+        tau, *drawn = (float(order.statistic) for order in orders)
+        ends = correlation_interval(tau, np.array(drawn))
         yield {
             "measure": name,
             "models": len(models),
-            **interval_row("tau", _or_none(float(orders[0].statistic)), ends),
+            **interval_row("tau", _or_none(tau), ends),
             "p": _or_none(float(orders[0].pvalue)),
         }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
+from functools import partial
 from statistics import fmean
 from typing import Final
 
@@ -36,10 +37,13 @@ def rows(run: Run[AttackSetting], kinds: Collection[str] = KINDS) -> Iterator[Ro
     ``hard_part``, ``confidence_part``, ``shifted_accuracy`` and ``same_answer_rate``.
     """
     for model, attack in run.each(jobs(run, kinds)):
-        pair = measure(run, model, attack)
+        pair, orders = measure(run, model, attack), ORDERS[run.profile]
+        rows = run.rows(
+            "scores over ratios", partial(_over_ratios, pair, attack, orders, run.seed),
+            data=pair, attack=attack, orders=orders, code=__name__,
+        )  # fmt: skip
         keys = {"dataset": run.data.name, "model": model, **attack.keys}
-        orders = ORDERS[run.profile]
-        yield from under(keys, _over_ratios(pair, attack, orders, run.seed))
+        yield from under(keys, rows)
 
 
 def jobs(

@@ -9,11 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robustbook._store.cache import Arrays, cached_arrays
-from robustbook._store.sums import model_sum
 from robustbook.datasets import Dataset
-from robustbook.models import load_model, resolve_device
-from robustbook.studies._run import Run, data_sum
+from robustbook.studies._run import Run
 from robustbook.studies.adversarial._attack import Attack, attacked_arrays
 from robustbook.studies.adversarial.settings import AttackSetting
 
@@ -54,24 +51,15 @@ class AttackedLogits:
 
 
 def attack_model(
-    name: str, attack: Attack, data: Dataset, *, seed: int = 0, device: str = "auto"
+    run: Run[Any], name: str, attack: Attack, data: Dataset
 ) -> AttackedLogits:
     """Attack a model, or read from the cache what came of it; it is on the CPU."""
-    model = load_model(name).eval()
-
-    def compute() -> Arrays:
-        return attacked_arrays(attack, model.to(resolve_device(device)), data, seed)
-
-    arrays = cached_arrays(
-        {
-            "what": "attacked logits", "model": model_sum(model),
-            "data": data_sum(data), "attack": attack.kind,
-            # Minimum-norm attacks run once: a bound only selects from what they found.
-            "eps": None if attack.unbounded else attack.eps, "steps": attack.steps,
-            "seed": seed,
-        },
-        compute,
-        code=attacked_arrays.__module__,
+    # Minimum-norm attacks run once: a bound only selects from what they found.
+    once = replace(attack, eps=None) if attack.unbounded else attack
+    arrays = run.arrays(
+        "attacked logits",
+        lambda: attacked_arrays(once, run.model(name), data, run.seed),
+        networks=name, data=data, attack=once, code=attacked_arrays.__module__,
     )  # fmt: skip
     tensors = {key: torch.from_numpy(value) for key, value in arrays.items()}
     for key in ("features", "shifted_features"):
@@ -107,4 +95,4 @@ def pgd_attacks(run: Run[AttackSetting], **_: Any) -> Iterator[tuple[str, Attack
 
 def attacked(run: Run[AttackSetting], model: str, attack: Attack) -> AttackedLogits:
     """The images of a run under an attack."""
-    return attack_model(model, attack, run.data, seed=run.seed, device=run.device)
+    return attack_model(run, model, attack, run.data)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Final
 
 import torch
+from torch import Tensor
 
 from robustbook.agreement import (
     adam_agreement,
@@ -66,21 +68,30 @@ def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
 
 
 def _paths(run: Run[AttackSetting], name: str) -> Iterator[Row]:
-    model, images, epochs = run.model(name), run.data.images, EPOCHS[run.profile]
+    model, images = run.model(name), run.data.images
     generator = torch.Generator().manual_seed(run.seed)
     noisy = add_gaussian_noise(images, SIGMA, generator=generator)
     clean, shifted = logits_of(model, images), logits_of(model, noisy)
+    epochs = EPOCHS[run.profile]
     for ratio in NOISY:
         mixed = shift_by_ratio(clean, shifted, ratio, seed=run.seed)
-        best = posterior_agreement(clean, mixed)
-        path = adam_agreement(clean, mixed, epochs=epochs[-1], batch_size=16)
-        for epoch in epochs:
-            yield {
-                "ratio": ratio, "samples": len(images), "epoch": epoch,
-                "beta": float(path.beta[epoch]), "pa": float(path.pa[epoch]),
-                "reported_beta": path.best_beta, "reported_pa": path.best_pa,
-                "best_beta": best.beta, "best_pa": best.pa,
-            }  # fmt: skip
+        path = run.rows(
+            "path of Adam", partial(_path, clean, mixed, epochs),
+            data=[clean, mixed], epochs=epochs, code=__name__,
+        )  # fmt: skip
+        yield from under({"ratio": ratio, "samples": len(images)}, path)
+
+
+def _path(clean: Tensor, mixed: Tensor, epochs: Collection[int]) -> Iterator[Row]:
+    best = posterior_agreement(clean, mixed)
+    path = adam_agreement(clean, mixed, epochs=max(epochs), batch_size=16)
+    for epoch in epochs:
+        yield {
+            "epoch": epoch,
+            "beta": float(path.beta[epoch]), "pa": float(path.pa[epoch]),
+            "reported_beta": path.best_beta, "reported_pa": path.best_pa,
+            "best_beta": best.beta, "best_pa": best.pa,
+        }  # fmt: skip
 
 
 def _confidence(pair: AttackedLogits, ratio: float, seed: int) -> Row:

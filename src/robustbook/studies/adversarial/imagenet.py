@@ -13,7 +13,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.cache import cached_arrays
 from robustbook.agreement import (
     compare_agreement,
     posterior_agreement,
@@ -22,7 +21,7 @@ from robustbook.agreement import (
 from robustbook.agreement.parts import adam_steps
 from robustbook.datasets import Dataset
 from robustbook.models import load_model
-from robustbook.studies._run import Row, Run, Setting, data_sum, one_thread
+from robustbook.studies._run import Row, Run, Setting, one_thread
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial._thousand import (
     BATCH,
@@ -110,7 +109,7 @@ def rows(run: Run[LargeSetting]) -> Iterator[Row]:
         every = product(starts, setting.models, (NONE, *setting.shifts))
         for start, model, shift in run.each(every):
             part = data.subset(slice(start, min(start + _PART, len(data))))
-            one = _logits(run, network, model, shift, part, run.seed + start)
+            one = _logits(run, network, model, shift, part, start)
             found[model, shift].append(one)
         logits = {key: torch.cat(parts) for key, parts in found.items()}
         for (model, shift), shifted in logits.items():
@@ -140,15 +139,14 @@ def rows(run: Run[LargeSetting]) -> Iterator[Row]:
 
 def _logits(
     run: Run[LargeSetting], network: Callable[[str], nn.Module], model: str,
-    shift: Shift, part: Dataset, seed: int,
+    shift: Shift, part: Dataset, start: int,
 ) -> Tensor:  # fmt: skip
     """Logits of shifted pictures, from the cache if there."""
-    arrays = cached_arrays(
-        {
-            "data": data_sum(part), "model": model, "kind": shift[0], "size": shift[1],
-            "steps": shift[2], "seed": seed, "device": run.device,
-        },
+    seed = run.seed + start
+    arrays = run.arrays(
+        "logits of shifted pictures",
         lambda: {"logits": shifted_logits(network(model), shift, part, seed)},
+        networks=model, data=part, shift=shift, start=start,
         code=shifted_logits.__module__,
     )  # fmt: skip
     return torch.from_numpy(arrays["logits"])

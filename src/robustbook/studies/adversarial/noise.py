@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import product
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.cache import cached_arrays
-from robustbook._store.sums import model_sum
 from robustbook.agreement import (
     adam_agreement,
     agreement_curve,
     posterior_agreement,
     shift_by_ratio,
 )
-from robustbook.datasets import Dataset
 from robustbook.models import logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, data_sum, under
+from robustbook.studies._run import Row, Run, Setting, under
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.settings import LEVELS
@@ -84,33 +82,21 @@ def rows(run: Run[NoiseSetting]) -> Iterator[Row]:
     book.
     """
     for place, name in enumerate(run.each(run.setting.models)):
-        model = run.model(name)
         keys = {"dataset": run.data.name, "model": name, "samples": len(run.data)}
-        yield from under(keys, _of_model(run, model, first=place == 0))
+        yield from under(keys, _of_model(run, name, first=place == 0))
 
 
-def _of_model(
-    run: Run[NoiseSetting], model: nn.Module, *, first: bool
-) -> Iterator[Row]:
-    setting, data, seed = run.setting, run.data, run.seed
+def _of_model(run: Run[NoiseSetting], name: str, *, first: bool) -> Iterator[Row]:
+    data, model = run.data, run.model(name)
     clean = logits_of(model, data.images)
-    noisy = {d: _noisy(model, data, setting, seed + d) for d in range(setting.draws)}
     known = share_row("accuracy", accuracy(clean, data.labels), len(data))
     yield {"what": "model", **known, "confidence": confidence(clean)}
-    for draw in range(setting.draws):
-        for sigma in setting.sigmas:
-            shifted = noisy[draw][sigma]
-            measured = measure_pair(clean, shifted, data.labels)
-            yield {"what": "strength", "sigma": sigma, "draw": draw, **measured}
-            if sigma in FOCUS.values():
-                for ratio in RATIOS:
-                    mixed = shift_by_ratio(clean, shifted, ratio, seed=seed + draw)
-                    yield {
-                        "what": "ratio", "sigma": sigma, "draw": draw, "ratio": ratio,
-                        **measure_pair(clean, mixed, data.labels),
-                    }  # fmt: skip
-                if first and draw == 0:
-                    yield from _kernels(clean, shifted, sigma, setting.epochs, seed)
+    for draw in range(run.setting.draws):
+        scores = measure(run, name, draw)
+        for sigma in run.setting.sigmas:
+            yield from (row for row in scores if row["sigma"] == sigma)
+            if first and draw == 0 and sigma in FOCUS.values():
+                yield from _kernels(run, clean, _noisy(run, model, sigma, draw), sigma)
 
 
 def jobs(run: Run[NoiseSetting]) -> Iterator[tuple[str, int]]:
@@ -118,49 +104,58 @@ def jobs(run: Run[NoiseSetting]) -> Iterator[tuple[str, int]]:
     return product(run.setting.models, range(run.setting.draws))
 
 
-def measure(run: Run[NoiseSetting], name: str, draw: int) -> None:
-    """Leave the logits under a draw in the cache."""
-    _noisy(run.model(name), run.data, run.setting, run.seed + draw)
-
-
-def _noisy(
-    model: nn.Module, data: Dataset, setting: NoiseSetting, seed: int
-) -> dict[float, Tensor]:
-    """Logits by strength; one seed draws the same noise, scaled, for all."""
-
-    def logits(sigma: float) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        noisy = add_gaussian_noise(data.images, sigma, generator=generator)
-        return logits_of(model, noisy)
-
-    arrays = cached_arrays(
-        {
-            "what": "noisy logits", "device": str(next(model.parameters()).device),
-            "model": model_sum(model), "data": data_sum(data),
-            "sigmas": repr(setting.sigmas), "seed": seed,
-        },
-        lambda: {repr(sigma): logits(sigma).numpy() for sigma in setting.sigmas},
-        code=("robustbook.models", add_gaussian_noise.__module__),
+def measure(run: Run[NoiseSetting], name: str, draw: int) -> list[Row]:
+    """Scores under one draw, at all strengths and ratios."""
+    return run.rows(
+        "scores in noise", partial(_scores, run, name, draw),
+        networks=name, data=run.data, sigmas=run.setting.sigmas, draw=draw,
+        code=__name__,
     )  # fmt: skip
-    return {sigma: torch.from_numpy(arrays[repr(sigma)]) for sigma in setting.sigmas}
+
+
+def _scores(run: Run[NoiseSetting], name: str, draw: int) -> Iterator[Row]:
+    data, seed, model = run.data, run.seed + draw, run.model(name)
+    clean = logits_of(model, data.images)
+    for sigma in run.setting.sigmas:
+        shifted = _noisy(run, model, sigma, draw)
+        scores = measure_pair(clean, shifted, data.labels)
+        yield {"what": "strength", "sigma": sigma, "draw": draw, **scores}
+        for ratio in RATIOS if sigma in FOCUS.values() else ():
+            mixed = shift_by_ratio(clean, shifted, ratio, seed=seed)
+            scores = measure_pair(clean, mixed, data.labels)
+            keys = {"sigma": sigma, "draw": draw, "ratio": ratio}
+            yield {"what": "ratio", **keys, **scores}
+
+
+def _noisy(run: Run[NoiseSetting], model: nn.Module, sigma: float, draw: int) -> Tensor:
+    """Logits; one seed draws the same noise, scaled, for all strengths."""
+    generator = torch.Generator().manual_seed(run.seed + draw)
+    return logits_of(
+        model, add_gaussian_noise(run.data.images, sigma, generator=generator)
+    )
 
 
 def _kernels(
-    clean: Tensor, shifted: Tensor, sigma: float, epochs: int, seed: int
+    run: Run[NoiseSetting], clean: Tensor, shifted: Tensor, sigma: float
 ) -> Iterator[Row]:
     """The kernel over beta, its certified maximum, and where Adam goes."""
     for ratio in CURVES:
-        mixed = shift_by_ratio(clean, shifted, ratio, seed=seed)
-        best = posterior_agreement(clean, mixed)
-        shared = {
-            "sigma": sigma, "draw": 0, "ratio": ratio,
-            "best_pa": best.pa, "best_beta": best.beta,
-        }  # fmt: skip
-        curve = agreement_curve(clean, mixed, BETAS)
-        for beta, value in zip(BETAS.tolist(), curve.tolist(), strict=True):
-            yield {"what": "kernel", **shared, "beta": beta, "kernel": value}
-        if ratio not in OPTIMIZED:
-            continue
+        mixed = shift_by_ratio(clean, shifted, ratio, seed=run.seed)
+        epochs = run.setting.epochs if ratio in OPTIMIZED else 0
+        rows = run.rows(
+            "kernel", partial(_kernel, clean, mixed, epochs),
+            data=[clean, mixed], epochs=epochs, code=__name__,
+        )  # fmt: skip
+        yield from under({"sigma": sigma, "draw": 0, "ratio": ratio}, rows)
+
+
+def _kernel(clean: Tensor, mixed: Tensor, epochs: int) -> Iterator[Row]:
+    best = posterior_agreement(clean, mixed)
+    shared = {"best_pa": best.pa, "best_beta": best.beta}
+    curve = agreement_curve(clean, mixed, BETAS)
+    for beta, value in zip(BETAS.tolist(), curve.tolist(), strict=True):
+        yield {"what": "kernel", **shared, "beta": beta, "kernel": value}
+    if epochs:
         trace = adam_agreement(clean, mixed, epochs=epochs, batch_size=16)
         for epoch in _spread(epochs):
             yield {

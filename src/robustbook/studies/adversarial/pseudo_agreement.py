@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import Any, Final
+
+from torch import Tensor
 
 from robustbook.agreement import adam_agreement, posterior_agreement
 from robustbook.models import logits_of
@@ -39,14 +42,20 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
         logits = logits_of(run.model(name), data.images)
         exact = posterior_agreement(logits, logits)
         for scale, steps in product((1.0, 0.1), runs):
-            trace = adam_agreement(
-                scale * logits, scale * logits, batch_size=16, seed=None, **steps
-            )
+            scaled = scale * logits
+            (reported,) = run.rows(
+                "Adam on identical logits", partial(_reported, scaled, steps),
+                data=scaled, **steps, code=adam_agreement.__module__,
+            )  # fmt: skip
             yield {
                 "dataset": data.name, "model": name, "samples": samples, "scale": scale,
-                **steps, "beta": trace.best_beta, "pa": trace.best_pa,
-                "log_pa": samples * (trace.best_pa - exact.pa), "exact_pa": exact.pa,
-                "exact_beta": exact.beta,
+                **steps, **reported, "log_pa": samples * (reported["pa"] - exact.pa),
+                "exact_pa": exact.pa, "exact_beta": exact.beta,
                 **share_row("accuracy", accuracy(logits, data.labels), samples),
-                "mean_confidence": float((scale * logits).softmax(1).amax(1).mean()),
+                "mean_confidence": float(scaled.softmax(1).amax(1).mean()),
             }  # fmt: skip
+
+
+def _reported(logits: Tensor, steps: dict[str, Any]) -> Iterator[Row]:
+    trace = adam_agreement(logits, logits, batch_size=16, seed=None, **steps)
+    yield {"beta": trace.best_beta, "pa": trace.best_pa}

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import product
 from typing import Final
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from robustbook._store.cache import Arrays
 from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.scores import accuracy, rank_concordance, same_answer_rate
 from robustbook.studies._run import Row, Run, under
-from robustbook.studies._statistics import Values
+from robustbook.studies._statistics import Integers, Values
 from robustbook.studies.adversarial.attacked import AttackedLogits
 from robustbook.studies.adversarial.attacked import attacked as measure
 from robustbook.studies.adversarial.attacked import pgd_attacks as jobs
@@ -45,6 +45,7 @@ def rows(run: Run[AttackSetting], bootstraps: int = 200) -> Iterator[Row]:
     pairs = {
         (model, attack.eps): measure(run, model, attack) for model, attack in jobs(run)
     }
+    logits = [(one.logits, one.shifted_logits) for one in pairs.values()]
     random = np.random.default_rng([run.seed, count])
     for draw in run.each(
         range(-1, QUICK_DRAWS if run.profile == "quick" else bootstraps)
@@ -52,7 +53,11 @@ def rows(run: Run[AttackSetting], bootstraps: int = 200) -> Iterator[Row]:
         index = np.arange(count)
         if draw >= 0:
             index = random.integers(count, size=count)
-        scores = _scores(pairs, setting, conditions, torch.from_numpy(index), run.seed)
+        scores = run.arrays(
+            "scores of resampled images",
+            partial(_scores, pairs, setting, conditions, index, run.seed),
+            data=[*logits, index], conditions=conditions, code=__name__,
+        )["scores"]  # fmt: skip
         keys = {"dataset": run.data.name, "bootstrap": draw}
         yield from under(keys, _concordances(scores, setting, conditions))
 
@@ -61,9 +66,9 @@ def _scores(
     pairs: dict[tuple[str, float | None], AttackedLogits],
     setting: AttackSetting,
     conditions: list[tuple[float, float]],
-    index: Tensor,
+    index: Integers,
     seed: int,
-) -> Values:
+) -> Arrays:
     """Every measure under every condition for every model."""
     table = np.empty((len(MEASURES), len(conditions), len(setting.models)))
     for row, (eps, ratio) in enumerate(conditions):
@@ -76,7 +81,7 @@ def _scores(
                 accuracy(mixed, labels),
                 same_answer_rate(clean, mixed),
             )
-    return table
+    return {"scores": table}
 
 
 def _concordances(

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
-from robustbook._store.cache import Arrays, cached_arrays
-from robustbook._store.sums import model_sum
+from robustbook._store.cache import Arrays
 from robustbook.agreement import pair_by_label, posterior_agreement
 from robustbook.datasets import Sentences, load_sentences
 from robustbook.models import Encoder, load_encoder, resolve_device
@@ -23,12 +22,12 @@ from robustbook.scores import accuracy
 from robustbook.studies._run import Row, Run, Setting, decimals
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
-from robustbook.studies.adversarial.text_edits import CERTAIN, edited
-from robustbook.text import (
-    SentenceClassifier,
-    sentence_features,
-    train_sentence_classifier,
+from robustbook.studies.adversarial.text_edits import (
+    CERTAIN,
+    edited,
+    trained_classifier,
 )
+from robustbook.text import sentence_features
 
 __all__ = ["SETTINGS", "rows"]
 
@@ -220,30 +219,21 @@ def _lower(setting: ReviewSetting, encoder: Encoder, some: Any) -> Tensor:
     return states
 
 
-def _with_what(run: Run[Setting]) -> dict[str, str | None]:
-    """What the name of an encoder does not tell: a folder's weights may change."""
+def _encoders(run: Run[Setting]) -> list[Encoder]:
     name = _chosen(run).encoder
-    weights = model_sum(_encoder(name, run.device)) if name else None
-    return {"weights": weights, "device": run.device}
-
-
-@cache
-def _n_grams(setting: ReviewSetting, seed: int, device: str) -> SentenceClassifier:
-    parts = _texts(setting, "train"), _texts(setting, "validation")
-    options: dict[str, Any] = {"seed": seed, "device": resolve_device(device)}
-    return train_sentence_classifier(*parts, epochs=setting.n_gram_epochs, **options)
+    return [_encoder(name, run.device)] if name else []
 
 
 def _reader(run: Run[Setting], seed: int) -> Reader:
     """A trained transformer, from the cache if there."""
     setting = _chosen(run)
-    # A training does not depend on what is edited afterwards.
-    key = replace(setting, edits=(), words=(), seeds=0, tested=0, tokens=0)
-    weights = cached_arrays(
-        {"setting": repr(key), "seed": seed, **_with_what(run)},
-        partial(_trained, run, seed),
-        code=__name__,
-    )
+    weights = run.arrays(
+        "reader", partial(_trained, run, seed),
+        networks=_encoders(run), data=_texts(setting, "train"),
+        # A training does not depend on what is edited afterwards.
+        setting=replace(setting, edits=(), words=(), seeds=0, tested=0, tokens=0),
+        training_seed=seed, code=__name__,
+    )  # fmt: skip
     encoder = _encoder(setting.encoder, run.device)
     model = Reader(encoder, setting.layers).to(encoder.norm.weight.device)
     model.load_state_dict({k: torch.from_numpy(v) for k, v in weights.items()})
@@ -256,7 +246,10 @@ def _trained(run: Run[Setting], seed: int) -> Arrays:
     encoder = _encoder(setting.encoder, run.device)
     data, states = _texts(setting, "train"), _states(setting, run.device)
     device = encoder.norm.weight.device
-    with torch.random.fork_rng():
+    on_cuda = device.type == "cuda"
+    # bfloat16, where a GPU has it; every CPU does.
+    mixed = not on_cuda or torch.cuda.is_bf16_supported()
+    with torch.random.fork_rng(devices=[device] if on_cuda else []):
         torch.manual_seed(seed)
         model = Reader(encoder, setting.layers).to(device).train()
         groups = [
@@ -275,7 +268,7 @@ def _trained(run: Run[Setting], seed: int) -> Arrays:
                 )
                 filled = some[..., 0].isnan().to(device)
                 some = some.nan_to_num().float().to(device)
-                with torch.autocast(device.type, torch.bfloat16):
+                with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
                     logits = model(some, filled)
                 loss = F.cross_entropy(logits.float(), data.labels[index].to(device))
                 optimizer.zero_grad()
@@ -303,16 +296,13 @@ def _logits(
 ) -> dict[str, Tensor]:
     """Logits (n, 2) of every reader and seed of texts, from the cache if there."""
     setting = _chosen(run)
-    arrays = cached_arrays(
-        {
-            "setting": repr(replace(setting, edits=(), words=())),
-            "seed": run.seed,
-            "texts": "/".join(map(str, condition)),
-            **_with_what(run),
-        },
-        partial(_read, run, readers, *condition),
+    every = ("train", "validation", condition[0])
+    arrays = run.arrays(
+        "logits of texts", partial(_read, run, readers, *condition),
+        networks=_encoders(run), data=[_texts(setting, name) for name in every],
+        setting=replace(setting, edits=(), words=()), condition=condition,
         code=__name__,
-    )
+    )  # fmt: skip
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
@@ -324,8 +314,11 @@ def _read(
     data = _texts(setting, collection)
     texts = data.texts if kind == "none" else edited(data, kind, power, run.seed)
     features = sentence_features(texts)
+    learned = _texts(setting, "train"), _texts(setting, "validation")
     found = {
-        f"{N_GRAMS}/{seed}": _n_grams(setting, seed, run.device).logits(features)
+        f"{N_GRAMS}/{seed}": trained_classifier(
+            run, *learned, epochs=setting.n_gram_epochs, seed=seed
+        ).logits(features)
         for seed in _seeds(run)
     }
     if setting.encoder is not None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import Sentences, load_sentences
-from robustbook.models import resolve_device
 from robustbook.scores import accuracy
 from robustbook.studies._run import Row, Run, Setting
 from robustbook.studies._scores import confidence, measure_pair
@@ -96,32 +97,62 @@ def rows(run: Run[TextSetting]) -> Iterator[Row]:
     }
     data = parts["test"]
     models = {
-        training_seed: train_sentence_classifier(
-            parts["train"], parts["validation"], epochs=setting.epochs,
-            seed=training_seed, device=resolve_device(run.device),
+        training_seed: trained_classifier(
+            run, parts["train"], parts["validation"], epochs=setting.epochs,
+            seed=training_seed,
         )
         for training_seed in run.each(range(seed, seed + setting.training_seeds))
     }  # fmt: skip
     clean = {number: model.logits(data.texts) for number, model in models.items()}
-    for number, model in models.items():
-        yield _model_row(number, model, data)
-    edits = product(_SHIFTS, setting.powers, range(setting.edit_seeds))
-    for (kind, how), power, draw in run.each(edits):
+    for number, logits in clean.items():
+        yield _model_row(number, logits, data)
+    edits = product(_SHIFTS, setting.powers, range(seed, seed + setting.edit_seeds))
+    for (kind, how), power, edit_seed in run.each(edits):
         most = {"insert": setting.most_words, "replace": LONGEST}
-        if power > most.get(how, math.inf):
-            continue
-        features = sentence_features(edited(data, kind, power, seed + draw, how=how))
-        for number, model in models.items():
-            yield {
-                "what": "shift", "dataset": data.name, "training_seed": number,
-                "kind": kind, "how": how, "power": power, "edit_seed": seed + draw,
-                "samples": len(data),
-                **measure_pair(clean[number], model.logits(features), data.labels),
-            }  # fmt: skip
+        if power <= most.get(how, math.inf):
+            edit = {"kind": kind, "how": how, "power": power, "edit_seed": edit_seed}
+            yield from run.rows(
+                "edited sentences", partial(_shift_rows, models, clean, data, edit),
+                networks=models.values(), data=data, **edit, code=__name__,
+            )  # fmt: skip
 
 
-def _model_row(training_seed: int, model: SentenceClassifier, test: Sentences) -> Row:
-    logits = model.logits(test.texts)
+def trained_classifier(
+    run: Run[Any], train: Sentences, validation: Sentences, *, epochs: int, seed: int
+) -> SentenceClassifier:
+    """Train a classifier, or read it from the cache."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = SentenceClassifier()
+
+    def fit() -> None:
+        best = train_sentence_classifier(
+            train, validation, epochs=epochs, seed=seed, device=run.device
+        )
+        model.load_state_dict(best.state_dict())
+
+    run.trained(
+        "sentence classifier", model, fit, data=[train, validation],
+        epochs=epochs, training_seed=seed, code="robustbook.text",
+    )  # fmt: skip
+    return model
+
+
+def _shift_rows(
+    models: Mapping[int, SentenceClassifier], clean: Mapping[int, Tensor],
+    data: Sentences, edit: Row,
+) -> Iterator[Row]:  # fmt: skip
+    kind, how, power, edit_seed = edit.values()
+    features = sentence_features(edited(data, kind, power, edit_seed, how=how))
+    for number, model in models.items():
+        yield {
+            "what": "shift", "dataset": data.name, "training_seed": number, **edit,
+            "samples": len(data),
+            **measure_pair(clean[number], model.logits(features), data.labels),
+        }  # fmt: skip
+
+
+def _model_row(training_seed: int, logits: Tensor, test: Sentences) -> Row:
     certain = CERTAIN * torch.nn.functional.one_hot(test.labels, 2).double()
     known = posterior_agreement(logits.double(), certain)
     return {

@@ -15,10 +15,10 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 
-from robustbook._store.cache import Arrays, cached_arrays
+from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
 from robustbook.models import build_model, logits_of
-from robustbook.studies._run import Row, png, significant
+from robustbook.studies._run import Row, Run, png, significant
 from robustbook.studies._statistics import (
     Integers,
     Values,
@@ -45,11 +45,11 @@ class Ends:
     repeats: int = 2
 
 
-def end_rows(survival: Survival, ends: Ends) -> Iterator[Row]:
+def end_rows(run: Run[Any], survival: Survival, ends: Ends) -> Iterator[Row]:
     """What the ends by robustness and by softmax are, and who can tell them."""
     scores = _scores(survival)
     yield from _properties(survival, scores, ends)
-    yield from _separability(survival, scores, ends)
+    yield from _separability(run, survival, scores, ends)
 
 
 def _scores(survival: Survival) -> dict[str, Values]:
@@ -91,13 +91,12 @@ def _properties(
 
 
 def _separability(
-    survival: Survival, scores: dict[str, Values], ends: Ends
+    run: Run[Any], survival: Survival, scores: dict[str, Values], ends: Ends
 ) -> Iterator[Row]:
-    arrays = cached_arrays(
-        {**survival.configuration, "what": "told apart", "ends": repr(ends)},
-        lambda: _separations(survival, scores, ends),
-        code=__name__,
-    )
+    arrays = run.arrays(
+        "ends told apart", lambda: _separations(survival, scores, ends),
+        data=[survival.data, scores], ends=ends, code=__name__,
+    )  # fmt: skip
     for score, value in arrays.items():
         mean = value.mean(0)
         # Images are the units; training adds what differs between repeats.
@@ -153,7 +152,7 @@ def ends_of_classes(
         chosen = np.flatnonzero(labels == number)
         size = min(count, len(chosen) // 2)
         order = chosen[np.argsort(score[chosen], kind="stable")]
-        index += [order[:size], order[-size:]]
+        index += [order[:size], order[len(order) - size :]]
         upper += [np.zeros(size, dtype=int), np.ones(size, dtype=int)]
     return np.concatenate(index), np.concatenate(upper)
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.cache import Arrays, Configuration, cached_arrays
-from robustbook._store.sums import model_sum
+from robustbook._store.cache import Arrays
 from robustbook.average_case import mmse, softmax_proxy
 from robustbook.average_case.parts import linear_probability, linearize, set_up
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
-from robustbook.studies._run import data_sum
+from robustbook.studies._run import Run
 from robustbook.studies._statistics import Integers, Values
 
 #: Points of each scramble of the integration.
@@ -35,7 +34,7 @@ class Survival:
     (S, N, K), how many noisy copies are predicted as each class, and ``first``, those
     among the first half of them; ``taylor`` and with fits ``mmse`` (S, N); ``softmax``
     (N,), the probability of the prediction; ``ratio`` (N,), the least margin over its
-    gradient's norm. The configuration is what they depend on.
+    gradient's norm.
     """
 
     data: Dataset
@@ -43,7 +42,6 @@ class Survival:
     draws: int
     seed: int
     arrays: Arrays
-    configuration: Configuration
 
     @cached_property
     def labels(self) -> Integers:
@@ -80,20 +78,16 @@ class Survival:
 
 
 def measure_survival(
-    model: nn.Module, data: Dataset, *, sigmas: tuple[float, ...], draws: int,
-    fits: int = 0, seed: int = 0,
+    run: Run[Any], name: str, data: Dataset, *, sigmas: tuple[float, ...], draws: int,
+    fits: int = 0,
 ) -> Survival:  # fmt: skip
     """Measure all that needs the model, or read it from the cache."""
-    configuration: Configuration = {
-        "what": "kept predictions", "model": model_sum(model), "images": data_sum(data),
-        "sigmas": repr(sigmas), "draws": draws, "fits": fits, "seed": seed,
-    }  # fmt: skip
-    arrays = cached_arrays(
-        configuration,
-        lambda: _measure(model, data.images, list(sigmas), draws, fits, seed),
-        code=__name__,
-    )
-    return Survival(data, sigmas, draws, seed, arrays, configuration)
+    problem = data.images, list(sigmas), draws, fits, run.seed
+    arrays = run.arrays(
+        "kept predictions", lambda: _measure(run.model(name), *problem),
+        networks=name, data=data, sigmas=sigmas, draws=draws, fits=fits, code=__name__,
+    )  # fmt: skip
+    return Survival(data, sigmas, draws, run.seed, arrays)
 
 
 def _measure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -137,8 +138,8 @@ def measure(
     """How often the predictions of a network survive."""
     fits = setting.fits if model in setting.fitted else 0
     return measure_survival(
-        run.model(model), setting.data(), sigmas=setting.sigmas, draws=setting.draws,
-        fits=fits, seed=run.seed,
+        run, model, setting.data(), sigmas=setting.sigmas, draws=setting.draws,
+        fits=fits,
     )  # fmt: skip
 
 
@@ -147,13 +148,20 @@ def _of_model(
 ) -> Iterator[Row]:
     survival = measure(run, setting, model)
     yield _model(model, len(survival.labels))
+    yield from run.rows(
+        "classes and ranks of images", partial(_of_survival, survival),
+        data=[survival.data, survival.arrays], sigmas=survival.sigmas, code=__name__,
+    )  # fmt: skip
+    if model in setting.separated:
+        yield from end_rows(run, survival, setting.ends)
+    if model == setting.models[0]:
+        yield from pictures(survival, setting.pictured)
+
+
+def _of_survival(survival: Survival) -> Iterator[Row]:
     yield from _means(survival)
     yield from _classes(survival)
     yield from _ranks(survival)
-    if model in setting.separated:
-        yield from end_rows(survival, setting.ends)
-    if model == setting.models[0]:
-        yield from pictures(survival, setting.pictured)
 
 
 # ------------------------------------------------------------------ model and classes

@@ -14,11 +14,11 @@ from scipy.stats import chi2, norm
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
-from robustbook._store.cache import Arrays, cached_arrays
+from robustbook._store.cache import Arrays
 from robustbook.average_case.parts import linear_probability, linearize, set_up
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, Setting, data_sum, decimals
+from robustbook.studies._run import Row, Run, Setting, decimals
 from robustbook.studies._statistics import Values
 
 #: Pictures at once.
@@ -83,14 +83,11 @@ def rows(run: Run[ClassesSetting]) -> Iterator[Row]:
     model, data = run.model(name), run.data
     for index in run.each(range(len(data))):
         one = data.subset(slice(index, index + 1))
-        arrays = cached_arrays(
-            {
-                "model": name, "data": data_sum(one), "sigmas": repr(setting.sigmas),
-                "draws": setting.draws, "near": setting.near, "device": run.device,
-                "seed": run.seed + index,
-            },
+        arrays = run.arrays(
+            "slopes of all classes",
             partial(measured, model, one, setting, run.seed + index),
-            code=(__name__, "robustbook.models"),
+            networks=name, data=one, sigmas=setting.sigmas, draws=setting.draws,
+            near=setting.near, index=index, code=(__name__, "robustbook.models"),
         )  # fmt: skip
         for place, sigma in enumerate(setting.sigmas):
             head = {"dataset": setting.dataset, "model": name, "index": index}
@@ -122,7 +119,9 @@ def measured(
     order = (margins / square.sqrt()).argsort()
     chosen = torch.cat([torch.tensor([top]), others.nonzero()[:, 0][order]])
     few = chosen[: setting.near + 1]
-    problem = set_up(lambda x: model(x)[:, few.to(x.device)], image, setting.sigmas)
+    problem = set_up(
+        lambda x: model(x)[:, few.to(x.device)], image, setting.sigmas, batch_size=_PART
+    )
     (part,) = linearize(problem)
     exact = linear_probability(
         part.margins, part.gram, problem.sigmas, seed=seed, points=1024

@@ -9,23 +9,15 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-import torch
 from torch import nn
 
-from robustbook._store.cache import Arrays, cached_arrays
-from robustbook._store.sums import model_sum
+from robustbook._store.cache import Arrays
 from robustbook.datasets import load_dataset
-from robustbook.models import (
-    build_model,
-    load_model,
-    logits_of,
-    resolve_device,
-)
+from robustbook.models import build_model, logits_of
 from robustbook.studies._run import (
     Row,
     Run,
     Setting,
-    data_sum,
     decimals,
     significant,
     under,
@@ -168,62 +160,48 @@ def _counts(setting: EstimateSetting, name: str) -> tuple[int, ...]:
 def measure(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> Arrays:
     """The estimates of a network."""
     data = setting.data()
-    model = _model(name, run.seed).to(resolve_device(run.device))
+    model = _model(run, name)
     options: dict[str, Any] = {
         "sigmas": setting.sigmas, "estimators": setting.estimators,
         "fits": setting.fits, "counts": _counts(setting, name), "focus": setting.focus,
         "few": setting.few, "budget": setting.budget, "plain": "linear" in name,
-        "seed": run.seed,
     }  # fmt: skip
-    keys = {
-        "device": str(resolve_device(run.device)), "model": model_sum(model),
-        "images": data_sum(data), "options": repr(options),
-    }  # fmt: skip
-    arrays = cached_arrays(
-        keys, partial(estimated_arrays, model, data, **options),
-        code=estimated_arrays.__module__,
+    arrays = run.arrays(
+        "estimates", partial(estimated_arrays, model, data, **options, seed=run.seed),
+        networks=model, data=data, **options, code=estimated_arrays.__module__,
     )  # fmt: skip
     if name not in setting.sharper:
         return arrays
-    return arrays | cached_arrays(
-        {**keys, "share": setting.share, "added": setting.added},
-        partial(
-            sharpened, model, data, arrays, sigmas=setting.sigmas, fits=setting.fits,
-            share=setting.share, most=setting.added, seed=run.seed,
-        ),
-        code=sharpened.__module__,
+    options = {
+        "sigmas": setting.sigmas, "fits": setting.fits, "share": setting.share,
+        "most": setting.added,
+    }  # fmt: skip
+    return arrays | run.arrays(
+        "sharper reference",
+        partial(sharpened, model, data, arrays, **options, seed=run.seed),
+        networks=model, data=[data, arrays], **options, code=sharpened.__module__,
     )  # fmt: skip
 
 
 def _accuracy(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> Row:
     """Of the test part, not only of the images that are shown with noise."""
     data = load_dataset(setting.dataset, setting.split)
-    model = _model(name, run.seed).to(resolve_device(run.device))
-    right = logits_of(model, data.images).argmax(1).cpu() == data.labels
+    right = logits_of(_model(run, name), data.images).argmax(1).cpu() == data.labels
     return {"accuracy": decimals(right.double().mean()), "tested": len(data)}
 
 
-def _model(name: str, seed: int) -> nn.Module:
+def _model(run: Run[Any], name: str) -> nn.Module:
     """Load a checkpoint, or train one of the linear models of this study."""
     if name not in _TRAINED:
-        return load_model(name).eval()
-    model = build_model("linear", seed=seed, options={"size": 28})
+        return run.model(name)
+    model = build_model("linear", seed=run.seed, options={"size": 28})
     data = load_dataset(_TRAINED[name], "train")
-
-    def fit() -> Arrays:
-        train_classifier(model, data, **_RECIPE, seed=seed, progress=False)
-        return {key: value.numpy() for key, value in model.state_dict().items()}
-
-    weights = cached_arrays(
-        {
-            "recipe": repr(_RECIPE), "initial": model_sum(model),
-            "images": data_sum(data), "seed": seed,
-        },
-        fit,
-        code=train_classifier.__module__,
+    how: dict[str, Any] = {**_RECIPE, "seed": run.seed, "device": run.device}
+    return run.trained(
+        "linear model", model,
+        partial(train_classifier, model, data, **how, progress=False),
+        data=data, recipe=_RECIPE, code=train_classifier.__module__,
     )  # fmt: skip
-    model.load_state_dict({key: torch.tensor(v) for key, v in weights.items()})
-    return model.eval()
 
 
 def _of_model(

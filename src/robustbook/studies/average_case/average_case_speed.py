@@ -20,7 +20,7 @@ PAPER_SAMPLES: Final = 10_000
 #: Of its MMSE.
 FITS: Final = (1, 5, 10, 25, 50, 100)
 #: Inputs that the model gets at once.
-WAYS: Final = {"serial": 1, "batched": None}
+WAYS: Final = {"serial": 1, "batched": 1024}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from torch import nn
-
-from robustbook._store.cache import Arrays, Configuration, cached_arrays
-from robustbook._store.sums import model_sum
+from robustbook._store.cache import Arrays
 from robustbook.average_case import control_variate, mmse, monte_carlo, taylor
 from robustbook.datasets import Dataset
-from robustbook.studies._run import Row, Run, Setting, data_sum, decimals, under
+from robustbook.studies._run import Row, Run, Setting, decimals, under
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._counts import (
     FITS,
@@ -113,21 +110,11 @@ def rows(run: Run[GainSetting]) -> Iterator[Row]:
     Chapter 19 of this book.
     """
     for setting, name in run.each_model():
-        data = setting.data()
-        model = run.model(name)
         keys = {"dataset": setting.dataset, "model": name}
-        yield from under(keys, _images(setting, model, data, run.seed))
+        yield from under(keys, _images(run, setting, name))
         if name == setting.repeated:
-            few = data.subset(slice(setting.few_images))
-            yield from under(keys, _repeats(setting, model, few, run.seed))
-
-
-def _key(model: nn.Module, data: Dataset, sigma: float, seed: int) -> dict[str, Any]:
-    """What every array of this study depends on beside the code."""
-    return {
-        "device": str(next(model.parameters()).device), "model": model_sum(model),
-        "images": data_sum(data), "sigma": sigma, "seed": seed,
-    }  # fmt: skip
+            few = setting.data().subset(slice(setting.few_images))
+            yield from under(keys, _repeats(run, setting, name, few))
 
 
 def jobs(run: Run[GainSetting]) -> Iterator[tuple[GainSetting, str, float]]:
@@ -139,29 +126,22 @@ def jobs(run: Run[GainSetting]) -> Iterator[tuple[GainSetting, str, float]]:
 
 def measure(
     run: Run[GainSetting], setting: GainSetting, name: str, sigma: float
-) -> None:
-    """Leave counts in the cache."""
-    _counted(run.model(name), setting.data(), sigma, setting.counted, run.seed)
-
-
-def _counted(
-    model: nn.Module, data: Dataset, sigma: float, samples: int, seed: int
 ) -> Arrays:
-    return cached_arrays(
-        {**_key(model, data, sigma, seed), "count": samples},
-        partial(counted_arrays, model, data, sigma, samples, seed),
-        code=_CODE,
-    )
+    """Counts of a network and a sigma."""
+    data, samples = setting.data(), setting.counted
+    return run.arrays(
+        "counts of agreement",
+        lambda: counted_arrays(run.model(name), data, sigma, samples, run.seed),
+        networks=name, data=data, sigma=sigma, samples=samples, code=_CODE,
+    )  # fmt: skip
 
 
-def _images(
-    setting: GainSetting, model: nn.Module, data: Dataset, seed: int
-) -> Iterator[Row]:
+def _images(run: Run[GainSetting], setting: GainSetting, name: str) -> Iterator[Row]:
     """Counts for each image and sigma."""
     samples = setting.counted
     for sigma in setting.sigmas:
-        counts = _counted(model, data, sigma, samples, seed)
-        for index in range(len(data)):
+        counts = measure(run, setting, name, sigma)
+        for index in range(len(counts["kept"])):
             row: Row = {
                 "what": "image", "sigma": sigma, "index": index,
                 "samples": samples, "kept": int(counts["kept"][index]),
@@ -174,17 +154,20 @@ def _images(
 
 
 def _repeats(
-    setting: GainSetting, model: nn.Module, data: Dataset, seed: int
+    run: Run[GainSetting], setting: GainSetting, name: str, data: Dataset
 ) -> Iterator[Row]:
     """Errors and intervals of estimates that are repeated with fresh noise."""
-    sigma, key = setting.focus, _key(model, data, setting.focus, seed)
-    problem = model, data.images, sigma
+    sigma, seed = setting.focus, run.seed
+    problem = run.model(name), data.images, sigma
+    key: dict[str, Any] = {
+        "networks": name, "data": data, "sigma": sigma, "code": _CODE
+    }  # fmt: skip
     counts: Row = {"samples": setting.reference, "points": 4096}
-    reference = cached_arrays(
-        {**key, "reference": setting.reference},
+    reference = run.arrays(
+        "reference of repeated estimates",
         lambda: estimate_arrays(control_variate(*problem, **counts, seed=seed + 1)),
-        code=_CODE,
-    )
+        **counts, **key,
+    )  # fmt: skip
     truth, own = reference["probability"], reference["error"] ** 2
     # The reference is unbiased, not cut; what it estimates is in [0, 1].
     known = truth.clip(0, 1)
@@ -193,15 +176,11 @@ def _repeats(
             ask = monte_carlo if estimator == "monte_carlo" else control_variate
             estimate = partial(ask, *problem, samples=samples, **options)
             seeds = range(seed + 2, seed + 2 + setting.repeats)
-            repeated: Configuration = {
-                "estimator": estimator, "options": repr(options), "samples": samples,
-                "repeats": setting.repeats,
-            }  # fmt: skip
-            estimates = cached_arrays(
-                {**key, **repeated},
-                partial(repeated_arrays, estimate, seeds),
-                code=_CODE,
-            )
+            estimates = run.arrays(
+                "repeated estimates", partial(repeated_arrays, estimate, seeds),
+                estimator=estimator, options=options, samples=samples,
+                repeats=setting.repeats, **key,
+            )  # fmt: skip
             shared = {"sigma": sigma, "estimator": estimator, "samples": samples}
             calls = int(estimates["calls"].max())
             mse = ((estimates["probability"] - truth) ** 2).mean(axis=0) - own

@@ -26,6 +26,7 @@ from robustbook.training import History
 
 #: The factor in which the source domains differ.
 FACTORS: Final = ("hue", "position")
+
 # The configuration's test environments are cumulative also for position; twice the
 # same domain, the thesis's SD, is printed for it but not configured.
 _SETUPS: Final[Mapping[str, Setup]] = MappingProxyType(
@@ -50,7 +51,9 @@ def epochs_of(
     training = Training(run, __name__, setup, learner, LEARNERS[learner], training_seed)
 
     def compute() -> tuple[History, Arrays]:
-        validation, tests = _held_out(setup, run.setting, run.seed)
+        validation, tests = held_out(
+            _SETUPS[setup], run.setting, run.seed, one_domain=setup in FACTORS
+        )
         _, history = training.train(
             training_pictures(_SETUPS[setup], run.setting, training_seed),
             num_classes=len(_SETUPS[setup].shapes),
@@ -89,23 +92,20 @@ def _next_of_class(labels: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=1)
-def _held_out(
-    setup: str, setting: TrainingSetting, seed: int
+def held_out(
+    setup: Setup, setting: TrainingSetting, seed: int, *, one_domain: bool = False
 ) -> tuple[dict[str, tuple[Dataset, Dataset]], list[Dataset]]:
     """Validation pairs, and tests: the same digits in all environments of a part."""
-    chosen = _SETUPS[setup]
-    wanted = dict(chosen.validation)
-    if setup in FACTORS:
-        wanted = {"SD": (chosen.training[0], chosen.training[0]), **wanted}
+    wanted = dict(setup.validation)
+    if one_domain:
+        wanted = {"SD": (setup.training[0], setup.training[0]), **wanted}
     # Each environment once, also if it is part of several pairs.
     environments = list(dict.fromkeys(one for pair in wanted.values() for one in pair))
     samples, tests = (
-        pictures(
-            held_out_scenes(chosen, some, split, setting, seed, most=most), setting
-        )
+        pictures(held_out_scenes(setup, some, split, setting, seed, most=most), setting)
         for some, split, most in (
             (environments, "validation", setting.validated),
-            (chosen.tests, "test", setting.tested),
+            (setup.tests, "test", setting.tested),
         )
     )
     pairs = {

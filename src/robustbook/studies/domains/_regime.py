@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from robustbook.datasets import Dataset
 from robustbook.datasets.diagvib import (
     OPPORTUNITIES,
     SELECTION_HUE,
@@ -17,12 +16,10 @@ from robustbook.datasets.diagvib import (
     Setup,
     opportunities,
 )
-from robustbook.studies._run import Row, Run, cached_rows, decimals
-from robustbook.studies.domains._epochs import criteria
+from robustbook.studies._run import Row, Run, decimals
+from robustbook.studies.domains._epochs import criteria, held_out
 from robustbook.studies.domains._pairs import LEARNERS as WITHOUT_CUTMIX
 from robustbook.studies.domains._pictures import (
-    held_out_scenes,
-    pictures,
     training_pictures,
 )
 from robustbook.studies.domains._training import TrainingSetting, new_network
@@ -51,8 +48,6 @@ class Regime(TrainingSetting):
     optimizer: str = "adam"
     #: Of `SETUPS`, those in which it is part of a study.
     setups: tuple[str, ...] = HUES
-    #: The kind of device on which it is.
-    device: str = "cpu"
 
     @property
     def keys(self) -> Row:
@@ -65,14 +60,11 @@ def measure(
     run: Run[Any], regime: Regime, setting: str, training_seed: int, *, digits: int = 6
 ) -> list[Row]:
     """Train and score every epoch, or read what that gave, to so many decimals."""
-    # Not part of it: how many other trainings there are, and where.
-    others = {"seeds", "models", "device", "setups"}
-    plan = {name: one for name, one in asdict(regime).items() if name not in others}
-    rows = cached_rows(
-        {**plan, "setting": setting, "training_seed": training_seed},
-        partial(_trained, run, regime, setting, training_seed),
-        code=__name__,
-    )
+    rows = run.rows(
+        "training in a regime", partial(_trained, run, regime, setting, training_seed),
+        **replace(regime, setups=()).depends, setup=setting,
+        training_seed=training_seed, code=__name__,
+    )  # fmt: skip
     return [{name: round(one, digits) for name, one in row.items()} for row in rows]
 
 
@@ -83,7 +75,7 @@ def _trained(
     # The pictures are those of all learners.
     plan = replace(regime, learner="", optimizer="", lr=0.0, setups=(), borrowed=False)
     sources = training_pictures(setup, plan, training_seed)
-    pairs, tests = _held_out(setup, plan, training_seed)
+    pairs, tests = held_out(setup, plan, training_seed)
     model = new_network(regime, len(setup.shapes), training_seed)
     began = time.process_time()
     history = train_domains(
@@ -97,24 +89,3 @@ def _trained(
     for row in history.rows:
         scores = {name: float(row[name]) for name in row if "/" in name}
         yield {"epoch": row["epoch"], "loss": row["loss"], **scores, "seconds": seconds}
-
-
-@lru_cache(maxsize=1)
-def _held_out(
-    setup: Setup, plan: Regime, seed: int
-) -> tuple[dict[str, tuple[Dataset, Dataset]], list[Dataset]]:
-    """Validation pairs, and tests: the same digits in all environments of a part."""
-    wanted = setup.validation
-    environments = list(dict.fromkeys(one for pair in wanted.values() for one in pair))
-    samples, tests = (
-        pictures(held_out_scenes(setup, some, split, plan, seed, most=most), plan)
-        for some, split, most in (
-            (environments, "validation", plan.validated),
-            (setup.tests, "test", plan.tested),
-        )
-    )
-    pairs = {
-        name: (samples[environments.index(one)], samples[environments.index(two)])
-        for name, (one, two) in wanted.items()
-    }
-    return pairs, tests

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from robustbook._store.cache import Arrays, cache_directory, cached_arrays
+from robustbook._store.cache import Arrays, cache_directory
 from robustbook._store.provenance import fingerprint
 from robustbook.datasets import Dataset
 from robustbook.models import build_model, load_model
@@ -58,8 +58,19 @@ class TrainingSetting(Setting):
 
     def checkpoints(self) -> list[str]:
         """Those that this project or others publish; packages have their own sums."""
-        named = self.network == SMALL or self.network.startswith("imagenet:")
-        return [] if named else [self.network]
+        return [name for name in self.loaded if not name.startswith("imagenet:")]
+
+    @property
+    def loaded(self) -> list[str]:
+        """The network that is loaded, if it is."""
+        return [] if self.network == SMALL else [self.network]
+
+    @property
+    def depends(self) -> dict[str, Any]:
+        """All that one training depends on, for its key in the cache."""
+        # Not on how many other trainings there are, and on no name.
+        one = replace(self, seeds=0, network=SMALL)
+        return {"networks": self.loaded, "data": self.dataset, "setting": one}
 
 
 #: What all full and all quick settings share.
@@ -78,7 +89,7 @@ class Training:
     The module `code`, with what it imports, is part of the key; `setup` and `name` are
     what a person calls the domains and the learner. `training_seed` is of the training
     images, the initial weights and the training; the seed of the run, of validation and
-    test images. Where it is trained is not part of what is looked for in the cache.
+    test images.
     """
 
     run: Run[TrainingSetting]
@@ -89,22 +100,17 @@ class Training:
     training_seed: int
 
     @property
-    def configuration(self) -> dict[str, Any]:
-        """All that defines the training beside the code, plain numbers and strings."""
-        setting = asdict(self.run.setting)
-        # Not part of it: how many other trainings there are, and networks.
-        for name in ("seeds", "models"):
-            del setting[name]
+    def _depends(self) -> dict[str, Any]:
         return {
-            "what": self.code, "setup": self.setup, "learner": self.name,
-            "options": repr(self.learner), "training_seed": self.training_seed,
-            "seed": self.run.seed, **setting,
+            **self.run.setting.depends, "setup": self.setup, "learner": self.learner,
+            "training_seed": self.training_seed,
         }  # fmt: skip
 
     @property
     def checkpoint(self) -> Path:
         """Where it is kept: a file for its name and everything that defines it."""
-        text = json.dumps([self.configuration, fingerprint(self.code)], sort_keys=True)
+        key = self.run.key(self.code, **self._depends)
+        text = json.dumps([key, fingerprint(self.code)], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         setup = self.setup.replace(" ", "-")
         name = f"{setup}-{self.name}-s{self.training_seed}-{digest}.pt"
@@ -119,10 +125,7 @@ class Training:
             history, arrays = compute()
             return {"epochs": np.array(json.dumps(history.rows)), **arrays}
 
-        folder = self.checkpoint.parent
-        arrays = cached_arrays(
-            self.configuration, computed, code=self.code, directory=folder
-        )
+        arrays = self.run.arrays(self.code, computed, code=self.code, **self._depends)
         return json.loads(str(arrays["epochs"])), arrays
 
     def train(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import combinations, product
 from typing import Final
 
@@ -62,7 +63,11 @@ def rows(
         pair = measure(run, setup, learner, training_seed)
         trained.setdefault((setup, learner), []).append(pair)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
-        yield from under(keys, _of_training(pair, run.seed))
+        scores = run.rows(
+            "scores of a trained pair", partial(_of_training, pair, run.seed),
+            data=pair, code=__name__,
+        )  # fmt: skip
+        yield from under(keys, scores)
     for setup, (learner, other) in product(
         setups, combinations(list(LEARNERS)[::-1], 2)
     ):

@@ -7,7 +7,6 @@ from functools import partial
 from itertools import product
 from typing import Final
 
-from robustbook.models import resolve_device
 from robustbook.studies._run import Row, Run
 from robustbook.studies.domains._regime import HUES, SETUPS, Regime, measure
 from robustbook.studies.domains._training import SMALL, new_network
@@ -20,8 +19,8 @@ _SMALL: Final = partial(
 _RESNET: Final = partial(_SMALL, network="cifar10-resnet20", size=32)
 # Nearer to the sources, who have 100 epochs of 15 000 pictures a domain.
 _LARGE: Final = partial(
-    _SMALL, device="cuda", network="imagenet:efficientnet-lite0", size=128, count=5000,
-    batch_size=64, epochs=10, validated=300, tested=1000, precision="auto",
+    _SMALL, network="imagenet:efficientnet-lite0", size=128, count=5000, batch_size=64,
+    epochs=10, validated=300, tested=1000, precision="auto",
 )  # fmt: skip
 _QUICK: Final = partial(
     Regime, dataset="digits", network="cifar10-preact-adv-s0", size=24, width=8,
@@ -32,13 +31,15 @@ SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
         _SMALL(own=False), _SMALL(),
         _RESNET(), _RESNET(borrowed=True), _RESNET(borrowed=True, lr=1e-4),
         _RESNET(lr=1e-4),
-        *(_LARGE(borrowed=kind, lr=lr) for lr in (1e-3, 1e-4)
-          for kind in (False, True)),
     ),
     "quick": (
         _QUICK(network=SMALL, own=False), _QUICK(network=SMALL),
         _QUICK(), _QUICK(borrowed=True),
     ),
+    "full large": tuple(
+        _LARGE(borrowed=kind, lr=lr) for lr in (1e-3, 1e-4) for kind in (False, True)
+    ),
+    "quick large": (_QUICK(borrowed=True, seeds=1),),
 }  # fmt: skip
 
 
@@ -57,8 +58,8 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     of the network, ``count`` of the training pictures of a domain, ``epochs``, and
     ``seconds`` of processors that the training took with its evaluations.
 
-    On a CUDA device there are other regimes, with weights from ImageNet, at the size
-    of the sources' pictures.
+    In the study ``domain_regime_large``, for a CUDA device, weights are from ImageNet
+    and pictures of the sources' size.
 
     PA thesis, Experiments 6 and 7, Tables 5.3 and B.3; PA paper, Table 1. The book's
     audit of domain shift.
@@ -81,9 +82,6 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
 
 def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, int]]:
     """The trainings that the rows start from."""
-    kind = resolve_device(run.device).type
-    # Quick ones are the same everywhere.
-    regimes = [one for one in run.settings if one.device == kind] or run.settings
-    seeds = range(run.seed, run.seed + regimes[0].seeds)
-    for setting, training_seed, regime in product(HUES, seeds, regimes):
+    seeds = range(run.seed, run.seed + run.settings[0].seeds)
+    for setting, training_seed, regime in product(HUES, seeds, run.settings):
         yield regime, setting, training_seed

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from robustbook.studies._run import Row, Run, cached_rows, under
+from robustbook.studies._run import Row, Run, under
 from robustbook.studies.domains.photographs import SETTINGS as ALL
 from robustbook.studies.domains.photographs import (
     Samples,
@@ -50,14 +50,12 @@ def rows(run: Run[WorldSetting]) -> Iterator[Row]:
     seeds = range(run.seed, run.seed + setting.seeds)
     for training_seed, target in run.each(product(seeds, domains)):
         keys: Row = {"target": target, "training_seed": training_seed}
-        yield from under(
-            keys,
-            cached_rows(
-                {"setting": repr(setting), **keys},
-                partial(_measured, setting, domains, target, training_seed),
-                code=__name__,
-            ),
-        )
+        rows = run.rows(
+            "one domain left out, mixed",
+            partial(_measured, setting, domains, target, training_seed),
+            data=domains, setting=replace(setting, seeds=0), **keys, code=__name__,
+        )  # fmt: skip
+        yield from under(keys, rows)
 
 
 def _measured(

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from robustbook._store.cache import Arrays, cached_arrays
-from robustbook._store.sums import model_sum
+from robustbook._store.cache import Arrays
 from robustbook.agreement import Agreement, posterior_agreement
 from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import Dataset
 from robustbook.margins import gradient_normalized_margin
 from robustbook.models import logits_of
-from robustbook.studies._run import Run, data_sum
+from robustbook.studies._run import Run
 from robustbook.studies.adversarial.attacked import Attack, attack_model
 from robustbook.studies.lenses._survival import counted, linearized
 from robustbook.studies.lenses.settings import LensSetting
@@ -97,20 +96,19 @@ def measure_model(
 ) -> LensedModel:
     """Measure a network with all lenses, or read what was measured."""
     data, seed = run.data, run.seed
-    where: dict[str, Any] = {"seed": seed, "device": run.device}
-    margins = margins_of(name, data, setting.models[name], **where)
+    margins = margins_of(run, name, data, setting.models[name])
     model = run.model(name)
     # Attacks go against the prediction: no lens needs a label.
     decided = replace(data, labels=margins.logits.argmax(dim=1))
     attack = Attack("pgd", setting.eps, setting.attack_steps)
-    attacked = attack_model(name, attack, decided, **where)
+    attacked = attack_model(run, name, attack, decided)
     drawn = np.random.default_rng([seed, 0]).standard_normal(data.images.shape)
     noisy = data.images + setting.sigma * torch.from_numpy(drawn).float()
     shifted = {"adversarial": attacked.shifted_logits, "noise": logits_of(model, noisy)}
     for kind in CORRUPTIONS:
         corrupted = corrupt(data.images, kind, severity=setting.severity)
         shifted[kind] = logits_of(model, corrupted)
-    survival = partial(_survival, model, data, setting.noise_samples, seed)
+    survival = partial(_survival, run, name, data, setting.noise_samples)
     fits = {
         sigma: survival(linearized, sigma) for sigma in (*setting.small, setting.sigma)
     }
@@ -131,24 +129,21 @@ def measure_model(
 
 
 def _survival(
-    model: nn.Module,
+    run: Run[LensSetting],
+    name: str,
     data: Dataset,
     samples: int,
-    seed: int,
     estimate: Callable[..., Arrays],
     sigma: float,
 ) -> dict[str, Tensor]:
     """Average-case robustness of each image by an estimate, in blocks."""
-    parts = []
+    parts, model = [], run.model(name)
     for start in range(0, len(data), _BLOCK):
         block = data.subset(slice(start, start + _BLOCK))
-        arrays = cached_arrays(
-            {
-                "estimate": estimate.__name__, "model": model_sum(model),
-                "data": data_sum(block), "sigma": sigma, "samples": samples,
-                "seed": seed,
-            },
-            partial(estimate, model, block.images, sigma, samples, seed),
+        arrays = run.arrays(
+            f"average case {estimate.__name__}",
+            partial(estimate, model, block.images, sigma, samples, run.seed),
+            networks=name, data=block, sigma=sigma, samples=samples,
             code=estimate.__module__,
         )  # fmt: skip
         parts.append(arrays)

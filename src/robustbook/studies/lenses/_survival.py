@@ -34,7 +34,7 @@ def linearized(
     model: nn.Module, images: Tensor, sigma: float, _: int, seed: int
 ) -> Arrays:
     """The probability by a linear fit, and the logarithm of what it lacks to 1."""
-    problem = set_up(model, images, sigma, None, None, None)
+    problem = set_up(model, images, sigma)
     kept, lost = [], []
     for fit in mmse_linearizations(problem, sigma, _SAMPLES, seed, antithetic=True):
         exact = linear_probability(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.cache import Arrays, cached_arrays
-from robustbook._store.sums import model_sum
 from robustbook.datasets import Dataset
 from robustbook.models import load_model
-from robustbook.studies._run import data_sum
+from robustbook.studies._run import Run
 from robustbook.training import (
     AttackedView,
     Learner,
@@ -81,8 +80,9 @@ class Budget:
 
 
 def trained(
-    start: str, method: Method | None, data: Dataset, budget: Budget, *, seed: int
-) -> nn.Module:
+    run: Run[Any], start: str, method: Method | None, data: Dataset, budget: Budget, *,
+    number: int,
+) -> nn.Module:  # fmt: skip
     """A plain network that a method trained further, from the cache if it is there.
 
     Without a method it is the plain network.
@@ -93,23 +93,12 @@ def trained(
     if method.standardized:
         model = nn.Sequential(StandardizedImages(), model)
     data = data.subset(slice(budget.images))
-    stored = cached_arrays(
-        {
-            "start": model_sum(model), "data": data_sum(data), "method": repr(method),
-            "budget": repr(budget), "seed": seed,
-        },
-        partial(_weights, model, method, data, budget, seed),
-        code=__name__,
+    train = partial(
+        train_classifier, model.requires_grad_(True), data, loss=method.loss,
+        epochs=budget.epochs, lr=budget.lr, batch_size=budget.batch_size,
+        seed=run.seed + number, device=run.device, progress=False,
     )  # fmt: skip
-    model.load_state_dict({k: torch.from_numpy(v) for k, v in stored.items()})
-    return model.requires_grad_(False).eval()
-
-
-def _weights(
-    model: nn.Module, method: Method, data: Dataset, budget: Budget, seed: int
-) -> Arrays:
-    train_classifier(
-        model.requires_grad_(True), data, loss=method.loss, epochs=budget.epochs,
-        lr=budget.lr, batch_size=budget.batch_size, seed=seed, progress=False,
+    return run.trained(
+        "defended network", model, train,
+        data=data, method=method, budget=budget, number=number, code=__name__,
     )  # fmt: skip
-    return {k: v.detach().numpy() for k, v in model.state_dict().items()}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-import torch
 from torch import nn
 
-from robustbook._store.cache import Arrays, cached_arrays
-from robustbook.datasets import Dataset, load_dataset
+from robustbook.datasets import load_dataset
 from robustbook.models import build_model
-from robustbook.studies._run import data_sum
-from robustbook.training import RECIPES, Recipe, train_classifier
+from robustbook.studies._run import Run
+from robustbook.training import RECIPES, train_classifier
 
 
 def plain(dataset: str, seed: int) -> nn.Module:
@@ -22,21 +21,15 @@ def plain(dataset: str, seed: int) -> nn.Module:
     (recipe,) = (one for one in RECIPES[dataset] if one.model == f"{dataset}-cnn")
     model = build_model(recipe.arch, seed=seed, options=dict(recipe.options))
     data = load_dataset(dataset, "train")
-    stored = cached_arrays(
-        {"recipe": repr(recipe), "data": data_sum(data), "seed": seed},
-        partial(_weights, model, recipe, data, seed),
-        code=__name__,
-    )
-    model.load_state_dict({k: torch.from_numpy(v) for k, v in stored.items()})
-    return model
-
-
-def _weights(model: nn.Module, recipe: Recipe, data: Dataset, seed: int) -> Arrays:
-    train_classifier(
-        model, data, loss=recipe.loss, epochs=recipe.epochs, lr=recipe.lr,
-        batch_size=recipe.batch_size, seed=seed, progress=False,
+    train = partial(
+        train_classifier, model, data, loss=recipe.loss, epochs=recipe.epochs,
+        lr=recipe.lr, batch_size=recipe.batch_size, seed=seed, progress=False,
     )  # fmt: skip
-    return {k: v.detach().numpy() for k, v in model.state_dict().items()}
+    # On the CPU, wherever a study is: who loads a network says nothing of a device.
+    run = Run[Any](dataset, "full", seed, "cpu", ())
+    return run.trained(
+        "plain network", model, train, data=data, recipe=recipe, code=__name__
+    )
 
 
 #: For :func:`robustbook.models.load_model`, which takes them by import path.

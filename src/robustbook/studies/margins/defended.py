@@ -196,7 +196,7 @@ def _learned(
             for data in (setting.training_images().subset(slice(most)), later)
         )
         own: Row = {"method": weak, "seed": seed, "start": start}
-        for row in _learned_from(train, test, setting, learning, run.seed):
+        for row in _learned_from(run, train, test, setting, learning):
             yield {**row, **own}
             if row["what"] == "learned":
                 key = row["score"], row["train"]
@@ -209,10 +209,10 @@ def _learned(
 
 
 def _learned_from(
-    train: MeasuredMargins, test: MeasuredMargins, setting: DefendedSetting,
-    learning: Learning, seed: int,
+    run: Run[DefendedSetting], train: MeasuredMargins, test: MeasuredMargins,
+    setting: DefendedSetting, learning: Learning,
 ) -> Iterator[Row]:  # fmt: skip
-    for row in learned_rows(train, test, setting, learning, seed):
+    for row in learned_rows(run, train, test, setting, learning):
         what = {"method": "learned", "detection": "learned detection"}[row["what"]]
         yield {**row, "what": what, "score": row["method"]}
     values = _by_class(train, test)
@@ -252,7 +252,7 @@ def _network(
 ) -> nn.Module:
     how, data = setting.methods.get(method), setting.training_images()
     start = setting.start(method, seed)
-    return trained(start, how, data, setting.budget, seed=run.seed + seed)
+    return trained(run, start, how, data, setting.budget, number=seed)
 
 
 def measure(
@@ -263,7 +263,7 @@ def measure(
     model, start = _network(run, setting, method, seed), setting.start(method, seed)
     data = setting.images_of(start) if data is None else data
     recipe, _ = setting.models[start]
-    return margins_of(model, data, recipe, seed=run.seed, device=run.device)
+    return margins_of(run, model, data, recipe)
 
 
 def jobs(run: Run[DefendedSetting]) -> Iterator[tuple[DefendedSetting, str, int]]:
@@ -279,19 +279,24 @@ def _objective(
 ) -> Row:
     """What MART minimizes, of a network, on training images: mean and error."""
     model, data = _network(run, setting, method, seed), setting.training_images()
-    loss = cast(Loss, setting.methods["mart"].loss)
-    draws = torch.Generator().manual_seed(run.seed)
-    count = setting.compared
-    batches = (one[:count].tensor_split(40) for one in (data.images, data.labels))
-    values = np.array(
-        [
-            float(loss(model, images, labels, draws))
-            for images, labels in zip(*batches, strict=True)
-        ]
-    )
+    data, mart = data.subset(slice(setting.compared)), setting.methods["mart"]
+    loss = cast(Loss, mart.loss)
+
+    def values() -> Iterator[Row]:
+        draws = torch.Generator().manual_seed(run.seed)
+        place = next(model.parameters()).device
+        parts = (one.to(place).tensor_split(40) for one in (data.images, data.labels))
+        for images, labels in zip(*parts, strict=True):
+            yield {"value": float(loss(model, images, labels, draws))}
+
+    batches = run.rows(
+        "what MART minimizes", values,
+        networks=model, data=data, method=mart, code=__name__,
+    )  # fmt: skip
+    value = np.array([batch["value"] for batch in batches])
     return {
-        "what": "objective", "images": count, "value": float(values.mean()),
-        "value_se": float(values.std(ddof=1)) / math.sqrt(len(values)),
+        "what": "objective", "images": len(data), "value": float(value.mean()),
+        "value_se": float(value.std(ddof=1)) / math.sqrt(len(value)),
     }  # fmt: skip
 
 

@@ -13,10 +13,9 @@ import numpy as np
 from scipy.stats import kendalltau, rankdata
 from sklearn.isotonic import IsotonicRegression
 
-from robustbook._store.sums import tensors_sum
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
 from robustbook.margins.parts import tune_threshold
-from robustbook.studies._run import Row, Run, cached_rows, under
+from robustbook.studies._run import Row, Run, under
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
 from robustbook.studies.margins.measured import margin_blocks as jobs
 from robustbook.studies.margins.measured import measure_block as measure
@@ -77,15 +76,13 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     for setting, model in run.each_model():
         sizes = _SIZES[run.profile]
         measured = margins_in(run, setting, model)
-        about = {"bounds": measured.bounds, "correct": measured.correct}
-        key: Row = {
-            "margins": tensors_sum({**about, **scores_of(measured)}),
-            "eps": repr((setting.eps, setting.focus)),
-            "sizes": repr(sizes), "seed": run.seed,
-        }  # fmt: skip
-        estimated = partial(_of_model, measured, setting, sizes, run.seed)
-        keys = {"dataset": setting.dataset, "model": model}
-        yield from under(keys, cached_rows(key, estimated, code=__name__))
+        rows = run.rows(
+            "estimates of robust accuracy",
+            partial(_of_model, measured, setting, sizes, run.seed),
+            data=measured, eps=setting.eps, focus=setting.focus, sizes=sizes,
+            code=__name__,
+        )  # fmt: skip
+        yield from under({"dataset": setting.dataset, "model": model}, rows)
 
 
 def _of_model(

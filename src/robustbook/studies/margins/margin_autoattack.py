@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 import torch
 from torch import nn
 
 from robustbook._checks.extras import extra
-from robustbook._store.cache import Arrays, Configuration, cached_arrays
-from robustbook._store.sums import model_sum
+from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, data_sum
+from robustbook.studies._run import Row, Run
 from robustbook.studies.margins.columns import share_row
 from robustbook.studies.margins.measured import margins_of
 from robustbook.studies.margins.settings import SETTINGS as ALL
@@ -47,11 +45,10 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     Margin paper, Appendix B.1, Figure 8.
     """
     for setting, name in run.each_model():
-        model, data = run.model(name), setting.images_of(name)
-        data = data.subset(slice(IMAGES[run.profile]))
-        turned = _turned(model, data, setting.focus, run.seed)
+        data = setting.images_of(name).subset(slice(IMAGES[run.profile]))
+        turned = _turned(run, name, data, setting.focus)
         recipe, _ = setting.models[name]
-        own = margins_of(model, data, recipe, seed=run.seed, device=run.device)
+        own = margins_of(run, name, data, recipe)
         found = own.bounds <= setting.focus
         yield {
             "dataset": setting.dataset, "model": name, "eps": setting.focus,
@@ -62,12 +59,16 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def _turned(model: nn.Module, data: Dataset, eps: float, seed: int) -> torch.Tensor:
+def _turned(
+    run: Run[MarginSetting], name: str, data: Dataset, eps: float
+) -> torch.Tensor:
     """Which decisions, right or wrong, the ensemble turns: from the cache, (N,)."""
-    key: Configuration
-    key = {"model": model_sum(model), "data": data_sum(data), "eps": eps, "seed": seed}
-    attacked = partial(_attacked, model, data, eps, seed)
-    return torch.from_numpy(cached_arrays(key, attacked, code=__name__)["turned"])
+    kept = run.arrays(
+        "turned by AutoAttack",
+        lambda: _attacked(run.model(name), data, eps, run.seed),
+        networks=name, data=data, eps=eps, code=__name__,
+    )  # fmt: skip
+    return torch.from_numpy(kept["turned"])
 
 
 def _attacked(model: nn.Module, data: Dataset, eps: float, seed: int) -> Arrays:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -57,8 +58,12 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
         networks = {}
         for model in run.each(setting.models):
             networks[model] = margins_in(run, setting, model)
-            keys = {"dataset": setting.dataset, "model": model}
-            yield from under(keys, _of_model(networks[model], setting))
+            rows = run.rows(
+                "consistency of margins", partial(_of_model, networks[model], setting),
+                data=networks[model], eps=setting.eps, focus=setting.focus,
+                code=__name__,
+            )  # fmt: skip
+            yield from under({"dataset": setting.dataset, "model": model}, rows)
         across = _across(networks, setting)
         yield from under({"what": "across", "dataset": setting.dataset}, across)
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from functools import partial
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.cache import Arrays, Configuration, cached_arrays
-from robustbook._store.sums import model_sum
+from robustbook._store.cache import Arrays
 from robustbook.attacks import fab, fmn
 from robustbook.margins import input_margin, logit_margin
 from robustbook.margins import margin_consistency as consistency_of
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, data_sum, under
+from robustbook.studies._run import Row, Run, under
 from robustbook.studies.margins._search import Recipe, measure_bounds
 from robustbook.studies.margins.columns import share_row, tau_row
 from robustbook.studies.margins.measured import linear_head
@@ -81,13 +79,13 @@ def _compared(
         # Other random starts than the recipe's.
         "long": lambda: measure_bounds(model, images, long, seed=seed + 100)[0],
     }
-    key: Configuration
-    key = {"model": model_sum(model), "data": data_sum(data), "seed": seed}
+    recipes = {"recipe": recipe, "long": long}
     bounds_by = {}
     for search, measure in searches.items():
-        options = asdict(recipe) if search == "recipe" else {}
-        searched = {**key, "search": search, **options}
-        arrays = cached_arrays(searched, partial(_arrays, measure), code=__name__)
+        arrays = run.arrays(
+            f"bounds by {search}", partial(_arrays, measure),
+            networks=name, data=data, recipe=recipes.get(search), code=__name__,
+        )  # fmt: skip
         bounds_by[search] = torch.from_numpy(arrays["bounds"])
     logits = logits_of(model, images)
     best = torch.stack(list(bounds_by.values())).amin(dim=0)
@@ -120,7 +118,7 @@ def linear_margins(model: nn.Module, images: Tensor) -> Tensor:
     by bisection; without bounds on the pixels it is gap / ‖v‖₁. Infinite where no image
     in [0, 1] is of another class.
     """
-    weights = linear_head(model)[0].double()
+    weights = linear_head(model)[0].double().cpu()
     logits, pixels = logits_of(model, images).double(), images.double().flatten(1)
     top, predicted = logits.max(dim=1)
     gaps = top[:, None] - logits

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -88,54 +89,64 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
             setting.images_of(model).subset(slice(TESTED)),
         )
         recipe, _ = setting.models[model]
-        train, test = (
-            margins_of(model, data, recipe, seed=run.seed, device=run.device)
-            for data in splits
-        )
+        train, test = (margins_of(run, model, data, recipe) for data in splits)
         keys = {"dataset": setting.dataset, "model": model}
-        yield from under(keys, learned_rows(train, test, setting, learning, run.seed))
+        yield from under(keys, learned_rows(run, train, test, setting, learning))
 
 
 def learned_rows(
-    train: MeasuredMargins,
-    test: MeasuredMargins,
-    setting: MarginSetting,
-    learning: Learning,
-    seed: int,
-) -> Iterator[Row]:
+    run: Run[Any], train: MeasuredMargins, test: MeasuredMargins,
+    setting: MarginSetting, learning: Learning,
+) -> Iterator[Row]:  # fmt: skip
     """Learn from some training images, and from all; test on other images."""
     train = train[train.bounds.isfinite()]
+    sizes = sorted({min(size, len(train)) for size in learning.sizes})
+    learning = replace(learning, images={}, sizes=tuple(sizes))
+    for size in (0, *sizes):
+        yield from run.rows(
+            "learned margins",
+            partial(_learned, train, test, setting, learning, size, run.seed),
+            data=[train, test], eps=setting.eps, focus=setting.focus,
+            learning=learning, size=size, code=__name__,
+        )  # fmt: skip
+
+
+def _learned(
+    train: MeasuredMargins, test: MeasuredMargins, setting: MarginSetting,
+    learning: Learning, size: int, seed: int,
+) -> Iterator[Row]:  # fmt: skip
+    """Learn from so many images; with none, what is known without learning."""
     before, after = scores_of(train), scores_of(test)
-    for name, values in after.items():
+    for name, values in after.items() if size == 0 else ():
         key = {"method": name, "train": 0, "training_seed": None}
         mae = name in ("gradient_margin", "first_order_margin")
         yield from under(key, _tested(values, test, setting, mae=mae, detect=True))
-    sizes = sorted({min(size, len(train)) for size in learning.sizes})
-    for size in sizes:
-        bounds = train.bounds[:size]
-        learned: list[tuple[str, int | None, Tensor]] = []
-        for method, score in (
-            ("isotonic", "logit_margin"), ("gradient_isotonic", "gradient_margin")
-        ):  # fmt: skip
-            values = before[score][:size]
-            usable = values.isfinite()
-            rising = _rising(values[usable], bounds[usable], after[score])
-            learned.append((method, None, rising))
-        for method, inputs, others in (
-            ("ridge", train.features, test.features),
-            ("ridge_logits", _sorted(train.logits), _sorted(test.logits)),
-        ):
-            learned.append((method, None, _ridge(inputs[:size], bounds, others)))
-        boosted = _boosted(before, train.bounds, after, size)
-        learned.append(("boosted_scores", None, boosted))
-        for number in range(seed, seed + learning.seeds):
-            network = PseudoMargin(seed=number, **learning.options)
-            network.fit(train.features[:size], bounds)
-            learned.append(("pseudo", number, network.predict(test.features)))
-        for method, training_seed, values in learned:
-            key = {"method": method, "train": size, "training_seed": training_seed}
-            last = size == sizes[-1]
-            yield from under(key, _tested(values, test, setting, mae=True, detect=last))
+    if size == 0:
+        return
+    bounds = train.bounds[:size]
+    learned: list[tuple[str, int | None, Tensor]] = []
+    for method, score in (
+        ("isotonic", "logit_margin"), ("gradient_isotonic", "gradient_margin")
+    ):  # fmt: skip
+        values = before[score][:size]
+        usable = values.isfinite()
+        rising = _rising(values[usable], bounds[usable], after[score])
+        learned.append((method, None, rising))
+    for method, inputs, others in (
+        ("ridge", train.features, test.features),
+        ("ridge_logits", _sorted(train.logits), _sorted(test.logits)),
+    ):
+        learned.append((method, None, _ridge(inputs[:size], bounds, others)))
+    boosted = _boosted(before, train.bounds, after, size)
+    learned.append(("boosted_scores", None, boosted))
+    for number in range(seed, seed + learning.seeds):
+        network = PseudoMargin(seed=number, **learning.options)
+        network.fit(train.features[:size], bounds)
+        learned.append(("pseudo", number, network.predict(test.features)))
+    for method, training_seed, values in learned:
+        key = {"method": method, "train": size, "training_seed": training_seed}
+        last = size == learning.sizes[-1]
+        yield from under(key, _tested(values, test, setting, mae=True, detect=last))
 
 
 def _sorted(logits: Tensor) -> Tensor:

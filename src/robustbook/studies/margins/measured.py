@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.cache import Arrays, cached_arrays
-from robustbook._store.sums import model_sum
+from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
 from robustbook.margins import feature_margin, logit_margin
-from robustbook.models import features_of, load_model, resolve_device
-from robustbook.studies._run import Run, data_sum
+from robustbook.models import features_of
+from robustbook.studies._run import Run
 from robustbook.studies.margins._search import (
     Recipe,
     first_order_arrays,
@@ -76,26 +74,20 @@ class MeasuredMargins:
 
 
 def margins_of(
-    model: str | nn.Module,
-    data: Dataset,
-    recipe: Recipe,
-    *,
-    seed: int = 0,
-    device: str = "auto",
+    run: Run[Any], network: str | nn.Module, data: Dataset, recipe: Recipe
 ) -> MeasuredMargins:
     """Measure the input margins of a model, or read them from the cache.
 
     It is given, or named, and must end in a linear layer. Every block of 500 images is
     kept on its own; the seed is APGD's. What is returned is on the CPU.
     """
-    model = load_model(model) if isinstance(model, str) else model
-    model = model.eval().to(resolve_device(device))
+    model = run.model(network)
     blocks = []
     for start in range(0, len(data), _BLOCK):
         block = data.subset(slice(start, start + _BLOCK))
-        blocks.append(_of_block(model, block, recipe, seed))
+        blocks.append(_of_block(run, network, block, recipe))
     weights, bias = (part.cpu() for part in linear_head(model))
-    features = features_of(model.cpu(), data.images)
+    features = features_of(model, data.images)
     joined = {
         key: torch.from_numpy(np.concatenate([block[key] for block in blocks]))
         for key in blocks[0]
@@ -105,19 +97,19 @@ def margins_of(
     )
 
 
-def _of_block(model: nn.Module, block: Dataset, recipe: Recipe, seed: int) -> Arrays:
-    key = {"model": model_sum(model), "data": data_sum(block)}
-    searched = cached_arrays(
-        {**key, **asdict(recipe), "seed": seed},
-        partial(searched_arrays, model, block, recipe, seed),
-        code=searched_arrays.__module__,
-    )
-    first_order = cached_arrays(
-        key,
-        partial(first_order_arrays, model, block),
-        code=first_order_arrays.__module__,
-    )
-    return searched | first_order
+def _of_block(
+    run: Run[Any], network: str | nn.Module, block: Dataset, recipe: Recipe
+) -> Arrays:
+    searched = run.arrays(
+        "searched margins",
+        lambda: searched_arrays(run.model(network), block, recipe, run.seed),
+        networks=network, data=block, recipe=recipe, code=searched_arrays.__module__,
+    )  # fmt: skip
+    return searched | run.arrays(
+        "first-order margins",
+        lambda: first_order_arrays(run.model(network), block),
+        networks=network, data=block, code=first_order_arrays.__module__,
+    )  # fmt: skip
 
 
 def margin_blocks(run: Run[MarginSetting]) -> Iterator[tuple[MarginSetting, str, int]]:
@@ -132,7 +124,7 @@ def measure_block(
 ) -> None:
     """Leave the margins of a block in the cache."""
     block = setting.images_of(model).subset(slice(start, start + _BLOCK))
-    _of_block(run.model(model), block, setting.models[model][0], run.seed)
+    _of_block(run, model, block, setting.models[model][0])
 
 
 def margins_in(
@@ -140,17 +132,15 @@ def margins_in(
 ) -> MeasuredMargins:
     """One of the networks of a setting, measured."""
     recipe, _ = setting.models[model]
-    return margins_of(
-        model, setting.images_of(model), recipe, seed=run.seed, device=run.device
-    )
+    return margins_of(run, model, setting.images_of(model), recipe)
 
 
 def linear_head(model: nn.Module) -> tuple[Tensor, Tensor]:
     """Weights (K, D) and bias (K,) of the last linear layer, which makes the logits."""
     layer = [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
     weights = layer.weight.detach()
-    bias = torch.zeros(len(weights)) if layer.bias is None else layer.bias.detach()
-    return weights, bias
+    bias = layer.bias
+    return weights, weights.new_zeros(len(weights)) if bias is None else bias.detach()
 
 
 def scores_of(model: MeasuredMargins) -> dict[str, Tensor]:

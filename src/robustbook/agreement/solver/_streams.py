@@ -1,10 +1,8 @@
 """Where logits are: in memory, mapped files, arrays that are cut, chunks."""
 
-import hashlib
 import itertools
 import math
 import mmap
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -83,17 +81,25 @@ class Cut:
         self.num_samples: int | None
         self.num_samples, self.num_classes = shape
         self.device = first[0].device
-        self._checked = False
+        self._sums = RunningSums(self._changed)
 
     def blocks(self) -> Iterator[tuple[Tensor, ...]]:
-        for view in self._views:
-            if isinstance(view, MappedFile):
-                view.check_unchanged()
+        known = self._sums.known
         rows = max(1, BLOCK_ENTRIES // self.num_classes)
-        for start in range(0, self.num_samples or 0, rows):
-            block = [view[start : start + rows] for view in self._views]
-            yield _tensors(block, start, known=self._checked)
-        self._checked = True
+        for place, start in enumerate(range(0, self.num_samples or 0, rows)):
+            rows_read = [view[start : start + rows] for view in self._views]
+            block = _tensors(rows_read, start, known=known)
+            self._sums.compare(place, block)
+            yield block
+        self._sums.known = True
+
+    def _changed(self, place: int, which: int) -> Exception:
+        view, name = self._views[which], view_names(self.num_views)[which]
+        where = view.path if isinstance(view, MappedFile) else "the array"
+        return OSError(
+            f"{name}: expected {where} to stay as it was in the first pass, got other "
+            f"numbers in block {place}; measure again when nobody writes to it"
+        )
 
 
 class MappedFile:
@@ -108,7 +114,6 @@ class MappedFile:
         self.path = Path(str(array.filename))
         self.shape, self.dtype = array.shape, array.dtype
         self._start = start
-        self._mark = self._read_mark()
 
     def __getitem__(self, rows: slice) -> np.ndarray[Any, Any]:
         total, width = self.shape
@@ -118,19 +123,11 @@ class MappedFile:
             values = np.fromfile(file, self.dtype, max(0, stop - start) * width)
         if len(values) < (stop - start) * width:
             raise OSError(
-                f"{self.name}: expected {total} rows of {width} in {self.path}, got a "
-                f"file that ends in row {start + len(values) // width}; write it again"
+                f"{self.name}: expected {total} rows of {width} in {self.path} to stay "
+                f"there, got a file that ends in row {start + len(values) // width}; "
+                "write it again"
             )
         return values.reshape(-1, width)
-
-    def check_unchanged(self) -> None:
-        """Refuse another file than was opened."""
-        if self._read_mark() != self._mark:
-            raise OSError(
-                f"{self.name}: expected {self.path} to stay as it was when it was "
-                "opened, got another size, time of change or first block; measure "
-                "again when nobody writes to it"
-            )
 
     def _open(self) -> IO[bytes]:
         try:
@@ -141,11 +138,41 @@ class MappedFile:
                 "is measured, got no such file; put it back, or load it into memory"
             ) from error
 
-    def _read_mark(self) -> tuple[int, int, bytes]:
-        with self._open() as file:
-            status = os.fstat(file.fileno())
-            block = hashlib.sha256(file.read(2**16)).digest()
-        return status.st_size, status.st_mtime_ns, block
+
+class RunningSums:
+    """What tells a later pass from the first one: sums of its numbers, by block.
+
+    Each row counts by its place: rows that changed places are seen as well.
+    """
+
+    def __init__(self, changed: Callable[[int, int], Exception]) -> None:
+        self.known = False
+        self._changed = changed
+        #: Of each block the number of rows, and of each view the sum.
+        self._sums: list[list[float]] = []
+
+    def __len__(self) -> int:
+        return len(self._sums)
+
+    def compare(self, place: int, block: Sequence[Tensor]) -> None:
+        """Keep the sums of a block, or refuse one whose sums are others."""
+        sums = [float(len(block[0])), *map(_weighted_sum, block)]
+        if not self.known:
+            self._sums.append(sums)
+        elif place >= len(self) or sums[0] != self._sums[place][0]:
+            raise self._changed(place, 0)
+        else:
+            pairs = zip(sums[1:], self._sums[place][1:], strict=True)
+            for which, (now, before) in enumerate(pairs):
+                # What is no number is refused by who adds it up.
+                if now != before and not math.isnan(now):
+                    raise self._changed(place, which)
+
+
+def _weighted_sum(view: Tensor) -> float:
+    rows = view.double().sum(1)
+    places = torch.arange(1, len(rows) + 1, dtype=torch.float64, device=rows.device)
+    return float((rows * places).sum())
 
 
 class Chunks:
@@ -164,7 +191,7 @@ class Chunks:
                 "that makes it, or an object such as a DataLoader"
             )
         self._chunks = chunks
-        self._marks: list[tuple[float, ...]] = []
+        self._sums = RunningSums(lambda place, _: _changed(place))
         self.num_samples: int | None = None
         # The look at the first chunk begins the first pass: a stream that is another
         # when it is read again is seen.
@@ -176,16 +203,11 @@ class Chunks:
         self.device = first[0].device if first else torch.device("cpu")
 
     def blocks(self) -> Iterator[tuple[Tensor, ...]]:
-        known = self.num_samples is not None
-        place, small = -1, []
-        for place, block in enumerate(self._read() if known else self._begun):
-            # Length, first and last row: a stream that was shuffled or cut is seen.
-            rows = [view[end] for view in block for end in (0, -1)]
-            mark = (len(block[0]), *(float(row.double().sum()) for row in rows))
-            if not known:
-                self._marks.append(mark)
-            elif self._marks[place : place + 1] != [mark]:
-                raise _changed(place)
+        place, size, small = -1, 0, []
+        blocks = self._read() if self._sums.known else self._begun
+        for place, block in enumerate(blocks):
+            self._sums.compare(place, block)
+            size += len(block[0])
             # Work on many samples costs little more than on a few.
             small.append(block)
             if sum(own[0].numel() for own in small) >= JOINED_ENTRIES:
@@ -193,9 +215,9 @@ class Chunks:
                 small = []
         if small:
             yield _joined(small)
-        if place + 1 != len(self._marks):
+        if place + 1 != len(self._sums):
             raise _changed(place + 1)
-        self.num_samples = sum(int(mark[0]) for mark in self._marks)
+        self.num_samples, self._sums.known = size, True
 
     def _read(self) -> Iterator[tuple[Tensor, ...]]:
         """One pass: the chunks that have samples."""
@@ -276,3 +298,32 @@ def _place_in_file(array: np.memmap[Any, Any]) -> int | None:
     inside = int(array.__array_interface__["data"][0]) - mapped
     # Maps begin at a multiple of the granularity.
     return array.offset - array.offset % mmap.ALLOCATIONGRANULARITY + inside
+
+
+class EvenRows:
+    """Every s-th row of chunks that come one by one, where s grows with their number.
+
+    At most twice as many rows are kept as asked for.
+    """
+
+    def __init__(self, empty: list[Tensor], most: int) -> None:
+        self._parts = [empty]
+        self._most = most
+        self._count, self._step = 0, 1
+
+    @property
+    def rows(self) -> list[Tensor]:
+        """The rows so far, one tensor for each view."""
+        return [torch.cat(views) for views in zip(*self._parts, strict=True)]
+
+    def add(self, start: int, chunk: Sequence[Tensor]) -> None:
+        """Look at the next rows, of which the first has the number `start`."""
+        new = slice(-start % self._step, None, self._step)
+        if not self._most or new.start >= len(chunk[0]):
+            return
+        self._parts.append([view[new].double() for view in chunk])
+        self._count += len(self._parts[-1][0])
+        while self._count > 2 * self._most:
+            self._step *= 2
+            self._parts = [[view[::2].clone() for view in self.rows]]
+            self._count = len(self._parts[0][0])

@@ -39,8 +39,8 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from scipy.interpolate import KroghInterpolator
 
-from robustbook.agreement._evaluation import Evaluation
-from robustbook.agreement._kernel import Kernel
+from robustbook.agreement.solver._evaluation import Evaluation
+from robustbook.agreement.solver._kernel import Kernel
 
 #: Sums of absolute values are at most so many times the absolute value of the sum.
 TAME = 4.0
@@ -78,7 +78,7 @@ class Interpolation:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.nodes: list[Node] = []
-        wide, narrow = kernel.ranges.sum(0), kernel.narrow
+        wide, narrow = kernel.first.ranges.sum(0), kernel.first.narrow
         #: What rounding may add to a moment, as a factor.
         self._unit = unit = 1.0 + 8.0 * kernel.relative_error
         self._total, self._narrow_mean, self._narrow_square = (

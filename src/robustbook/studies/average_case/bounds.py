@@ -13,15 +13,12 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import as_real, check_choice
-from robustbook.average_case._docs import SHARED
-from robustbook.average_case._problem import check_positives
-from robustbook.average_case._result import squeeze
+from robustbook.average_case.parts import check_positives, squeeze
 
 Estimator = Literal["taylor", "mmse"]
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 
 
-@SHARED.fill
 def printed_bound(
     eigenvalues: Any, gradients: Any, sigma: Any, *, estimator: Estimator = "taylor"
 ) -> Tensor:
@@ -34,14 +31,27 @@ def printed_bound(
 
     Parameters
     ----------
-    {eigenvalues} {gradients} {sigma} {estimator}
+    eigenvalues : Tensor or array, shape (K - 1, D)
+        Eigenvalues of the symmetric matrices A_i, of any sign.
+    gradients : Tensor or array, shape (K - 1, D)
+        The vectors u_i.
+    sigma : float or sequence
+        Standard deviations of the noise in every coordinate, in units of the input.
+    estimator : {"taylor", "mmse"}, default "taylor"
+        What errs: the expansion at the input, or the best linear fit.
 
     Returns
     -------
     Tensor, shape () or (S,)
         Float64; infinite where the u_i are linearly dependent and no ratio is 0.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument does not hold real numbers.
+    ValueError
+        If shapes do not fit together, a value is out of range or not finite, or a
+        gradient is 0.
 
     Examples
     --------
@@ -65,7 +75,6 @@ def printed_bound(
     return squeeze(bound, sigmas)
 
 
-@SHARED.fill
 def corrected_bound(
     eigenvalues: Any, gradients: Any, sigma: Any, *, estimator: Estimator = "taylor"
 ) -> Tensor:
@@ -76,14 +85,27 @@ def corrected_bound(
 
     Parameters
     ----------
-    {eigenvalues} {gradients} {sigma} {estimator}
+    eigenvalues : Tensor or array, shape (K - 1, D)
+        Eigenvalues of the symmetric matrices A_i, of any sign.
+    gradients : Tensor or array, shape (K - 1, D)
+        The vectors u_i.
+    sigma : float or sequence
+        Standard deviations of the noise in every coordinate, in units of the input.
+    estimator : {"taylor", "mmse"}, default "taylor"
+        What errs: the expansion at the input, or the best linear fit.
 
     Returns
     -------
     Tensor, shape () or (S,)
         Float64, in [0, 1].
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError
+        If an argument does not hold real numbers.
+    ValueError
+        If shapes do not fit together, a value is out of range or not finite, or a
+        gradient is 0.
 
     Examples
     --------

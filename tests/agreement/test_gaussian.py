@@ -1,4 +1,4 @@
-"""Agreement of regressions against quadrature, grids and closed forms."""
+"""Agreement of regressions against quadrature and limits, and a grid of values."""
 
 import math
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate
 
-from robustbook.agreement import continuous_agreement, gaussian_agreement
-from robustbook.agreement._continuous import _gaussian_kernel, _gaussian_maximizer
+from robustbook.agreement import agreement_curve, gaussian_agreement
+from robustbook.agreement._gaussian import _gaussian_kernel, _gaussian_maximizer
 
 Density = Callable[[float], float]
 energies = st.floats(0, 50)
@@ -119,72 +119,40 @@ def test_for_a_wide_prior_only_the_mean_square_change_counts():
 def test_silence_scores_infinity_and_contradiction_nothing():
     still = torch.zeros(5)
     assert gaussian_agreement(still, still, scale=1.0).pa == math.inf
-    assert continuous_agreement(still, still, interval=(-1, 1)).pa == math.inf
     far = torch.full((5,), 3.0)
     against = gaussian_agreement(far, -far, scale=1.0)
     assert (against.pa, against.beta) == (0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("risk", "plain", "steepness"),
-    [
-        (torch.abs, abs, 1.0),
-        (lambda d: 0.5 * d * d, half_square, 10.0),
-        (lambda d: (1 + d * d).sqrt() - 1, lambda d: math.sqrt(1 + d * d) - 1, 1.0),
-    ],
-    ids=["absolute", "squared", "smooth"],
-)
-def test_the_certificate_holds_the_integral(risk, plain, steepness):
-    views = pair(8)
-    result = continuous_agreement(
-        *views, interval=(-5, 5), risk=risk, steepness=steepness, tol=2e-2
-    )
-    assert result.gap <= 2e-2
-    for factor in (0.5, 0.8, 1.0, 1.25, 2.0):
-        beta = factor * result.beta
-        value = by_quadrature(views, beta, plain, lambda _: 0.1, 5.0)
-        assert value <= result.upper_bound + 1e-9
-        if factor == 1.0:
-            assert value >= result.pa - 1e-9
 
 
 @settings(max_examples=20)
 @given(
     beta=st.floats(1e-2, 30), size=st.sampled_from([64, 256]), seed=st.integers(0, 9)
 )
-def test_a_grid_errs_by_no_more_than_its_bound(beta, size, seed):
-    from robustbook.agreement import agreement_curve
-    from robustbook.agreement._continuous import _Problem
-
-    views = pair(3, seed=seed)
-    problem = _Problem(*views, -5.0, 5.0, torch.abs, 1.0)
-    step = 10 / size
+def test_a_grid_of_values_errs_by_at_most_the_bound_of_chapter_35(beta, size, seed):
+    clean, shifted = pair(3, seed=seed)
+    length, step = 10.0, 10.0 / size
     grid = -5 + step * (torch.arange(size).double() + 0.5)
-    logits = [-(grid - side[:, None]).abs() for side in views]
+    logits = [-(grid - side[:, None]).abs() for side in (clean, shifted)]
     summed = float(agreement_curve(*logits, [beta]))
-    exact = by_quadrature(views, beta, abs, lambda _: 0.1, 5.0)
-    assert abs(summed - exact) <= problem.error(beta, step) + 1e-9
-    assert exact <= problem.beyond(max(beta, 2 / problem.depth)) or (
-        beta < 2 / problem.depth
+    exact = by_quadrature((clean, shifted), beta, abs, lambda _: 0.1, 5.0)
+    once, twice = (
+        0.75 * (step * b) ** 2 / -math.expm1(-b * length / 2) for b in (beta, 2 * beta)
     )
+    if twice <= 0.5:
+        bound = -2 * math.log1p(-once) - math.log1p(-twice)
+        assert abs(summed - exact) <= bound + 1e-9
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message"),
+    ("arguments", "message"),
     [
-        (([1.0], [1.0, 2.0]), {}, "shifted: expected shape"),
-        (([math.nan], [1.0]), {}, "predictions: expected finite"),
-        (([], []), {}, r"predictions: expected shape \(N,\)"),
-        (([1.0], [1.0]), {"interval": (0.0, 0.5)}, "interval: expected"),
-        (([[1.0, 2.0]], [[1.0, 2.0]]), {}, "expected one output, got 2"),
+        (([1.0], [1.0, 2.0]), "shifted: expected shape"),
+        (([math.nan], [1.0]), "predictions: expected finite"),
+        (([], []), r"predictions: expected shape \(N,\)"),
+        (([[1.0, 2.0]], [1.0]), r"shifted: expected shape \(1, 2\)"),
     ],
 )
-def test_what_is_no_pair_of_predictions_is_refused(arguments, options, message):
+def test_arrays_that_are_no_pair_of_predictions_are_refused(arguments, message):
     arrays = [torch.tensor(side) for side in arguments]
     with pytest.raises(ValueError, match=message):
-        continuous_agreement(*arrays, **{"interval": (-9.0, 9.0)} | options)
-
-
-def test_a_change_too_small_for_any_grid_is_said():
-    with pytest.raises(ArithmeticError, match="larger tol"):
-        continuous_agreement([0.0], [1e-12], interval=(-1, 1), tol=1e-6)
+        gaussian_agreement(*arrays, scale=1.0)

@@ -16,19 +16,18 @@ tail
 start
     Near 0, J is at most linear and at most quadratic in beta: :class:`StartBound`.
 
-A fifth one needs more evaluations than two: :mod:`robustbook.agreement._interpolation`.
+A fifth one needs more evaluations than two:
+:mod:`robustbook.agreement.solver._interpolation`.
 """
 
 import math
-import operator
 from dataclasses import dataclass
-from functools import reduce
 
 import torch
-from torch import Tensor
 
-from robustbook.agreement._evaluation import Evaluation, PowerSums
-from robustbook.agreement._kernel import Kernel, place_of_largest, sum_without
+from robustbook.agreement.solver._evaluation import Evaluation
+from robustbook.agreement.solver._kernel import Kernel
+from robustbook.agreement.solver._sums import place_of_largest, sum_without
 
 #: Beyond this inverse temperature only values and slopes count: there, logits matter
 #: whose squares underflow.
@@ -64,11 +63,11 @@ def interval_bound(
 ) -> float:
     """Smallest proven upper bound on J over [left.beta, right.beta].
 
-    That by curvature is left out where the other is `enough`, without power sums, far
+    That by curvature is left out where the other is `enough`, without columns, far
     apart, and where squares of logits that matter may underflow.
     """
     bound = min(chord_tangent_bound(left, right), kernel.cap)
-    curved = left.sums is not None and right.sums is not None
+    curved = left.columns is not None and right.columns is not None
     curved = curved and right.beta <= min(LARGEST_CURVED, WIDEST_CURVED * left.beta)
     if bound > enough and curved:
         bound = min(bound, curvature_bound(kernel, left, right))
@@ -129,12 +128,22 @@ def curvature_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> floa
 
 
 def largest_curvature(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
-    """Upper bound on the curvature of J over the interval, by monotone power sums."""
-    highest = _variance_above(left.joint, right.joint)
-    pairs = zip(left.marginals, right.marginals, strict=True)
-    lowest = reduce(operator.add, (_variance_below(*pair) for pair in pairs))
-    sizes = left.joint.second / right.joint.zeroth
-    size, total = kernel.totals(sizes, highest - lowest)
+    """Upper bound on the curvature of J over the interval, by monotone power sums.
+
+    With S_k the power sums of a sample, the zeroth and second fall in beta and the
+    first rises: each is bounded by its value at one end.
+    """
+    assert left.columns is not None
+    assert right.columns is not None
+    logs, means, squares = left.columns
+    later_logs, later_means, later_squares = right.columns
+    # S_0 at the left end over S_0 at the right one.
+    fall = (logs - later_logs).exp_()
+    highest = squares[-1] * fall[-1]
+    spread = highest - (later_means[-1] / fall[-1]).square_()
+    means, fall = (means[:-1] * fall[:-1]).square_(), fall[:-1]
+    spread -= (later_squares[:-1] / fall - means).clamp_min_(0.0).sum(0)
+    size, total = kernel.totals(highest, spread)
     return (total + 8.0 * kernel.relative_error * size) / kernel.num_samples
 
 
@@ -166,9 +175,8 @@ class StartBound:
 
     def __init__(self, kernel: Kernel, start: Evaluation) -> None:
         self.kernel = kernel
-        sums = start.marginals
-        means = torch.stack([-s.first / s.zeroth for s in sums])
-        squares = torch.stack([s.second / s.zeroth for s in sums])
+        assert start.columns is not None
+        means, squares = -start.columns[1, :-1], start.columns[2, :-1]
         deviations = (squares - means * means).clamp_min_(0.0).sqrt_()
         self._mean = means.sum(0)
         self._lean = sum_without(means, place_of_largest(means))
@@ -192,15 +200,3 @@ class StartBound:
             middle = math.sqrt(low) * math.sqrt(high)
             low, high = (middle, high) if self(middle) <= level else (low, middle)
         return low
-
-
-def _variance_above(left: PowerSums, right: PowerSums) -> Tensor:
-    """Upper bound on the variance between the ends, per sample."""
-    mean = right.first / left.zeroth
-    return left.second / right.zeroth - mean * mean
-
-
-def _variance_below(left: PowerSums, right: PowerSums) -> Tensor:
-    """Lower bound on the variance between the ends, per sample."""
-    mean = left.first / right.zeroth
-    return (right.second / left.zeroth - mean * mean).clamp_min(0.0)

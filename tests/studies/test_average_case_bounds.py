@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 import torch
 
-from robustbook.average_case import corrected_bound, mmse, printed_bound, taylor
+from robustbook.average_case import mmse, taylor
+from robustbook.studies.average_case.bounds import corrected_bound, printed_bound
 
 
 class Quadratic:
@@ -120,6 +121,12 @@ def test_orders_in_sigma_and_extremes():
     for value, bound in ((0.0, 0), (9.0, 1)):
         found = corrected_bound(torch.full((2, 4), value), torch.eye(2, 4), 5.0)
         assert float(found) == bound
+
+
+def test_the_printed_bound_is_infinite_for_dependent_gradients():
+    first = torch.tensor([1.0, 0.3, 0.7], dtype=torch.float64)
+    dependent = torch.stack([first, 3 * first])
+    assert printed_bound(torch.ones(2, 3), dependent, 0.1) == math.inf
 
 
 def test_mmse_is_better_in_many_dimensions():

@@ -1,8 +1,8 @@
 """Certified global maximum of the agreement kernel by branch and bound.
 
 Evaluated inverse temperatures cut [0, infinity) into intervals; each interval has a
-proven upper bound (:mod:`robustbook.agreement._bounds`). Split the interval with the
-largest bound until none exceeds the best value found by more than the tolerance.
+proven upper bound (:mod:`robustbook.agreement.solver._bounds`). Split the interval with
+the largest bound until none exceeds the best value found by more than the tolerance.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from robustbook.agreement._bounds import (
+from robustbook.agreement.solver._bounds import (
     LARGEST_CURVED,
     StartBound,
     interval_bound,
     tail_bound,
 )
-from robustbook.agreement._evaluation import Evaluation
-from robustbook.agreement._interpolation import Interpolation, Node
-from robustbook.agreement._kernel import Kernel
+from robustbook.agreement.solver._evaluation import Evaluation
+from robustbook.agreement.solver._interpolation import Interpolation, Node
+from robustbook.agreement.solver._kernel import Kernel
+from robustbook.agreement.solver._trace import CertificateError, SearchTrace, Step
 
-#: Evaluations after which the search gives up and says what is still open.
-MOST_EVALUATIONS = 100_000
+#: Evaluations after which the search gives up and says what is still open: all of
+#: them, and those in which the gap did not fall by a tenth.
+MOST_EVALUATIONS = 20_000
+MOST_IN_VAIN = 500
 #: The unbounded interval grows by this factor, then by its square, and so on.
 FIRST_GROWTH = 4.0
 LARGEST_GROWTH = 1e8
@@ -40,64 +43,6 @@ SMALL_ENTRIES = 2**18
 PATIENCE = 10
 #: A peak between ends within this factor is interpolated.
 WIDE = 20.0
-
-
-class CertificateError(ArithmeticError):
-    """The gap between the best value and its upper bound could not be closed."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """One evaluation of the search and the state of the certificate after it.
-
-    Attributes
-    ----------
-    beta, value, slope : float
-        The inverse temperature evaluated, J there (nats) and its derivative.
-    interval : tuple of float
-        The interval that this evaluation split.
-    lower, upper : float
-        Best value so far and proven upper bound so far (nats).
-    """
-
-    beta: float
-    value: float
-    slope: float
-    interval: tuple[float, float]
-    lower: float
-    upper: float
-
-
-@dataclass(frozen=True, eq=False)
-class SearchTrace:
-    """What a search proved, and how.
-
-    Attributes
-    ----------
-    beta, value, upper_bound : float
-        The maximizer, J there, and the proven upper bound on sup J (nats).
-    value_at_zero : float
-        J(0): 0 for a uniform prior.
-    per_sample : Tensor, shape (N,)
-        Contributions to J at ``beta``.
-    evaluations, passes : int
-        Inverse temperatures at which the kernel was evaluated, and passes over all the
-        data, those before the search included.
-    steps : list of Step
-        One an evaluation, in order; the first pass, at beta = 0, has none.
-    intervals : list of (left, right, bound)
-        The intervals at the end, from left to right, with their upper bounds.
-    """
-
-    beta: float
-    value: float
-    upper_bound: float
-    value_at_zero: float
-    per_sample: Tensor
-    evaluations: int
-    passes: int
-    steps: list[Step]
-    intervals: list[tuple[float, float, float]]
 
 
 @dataclass(eq=False)
@@ -164,15 +109,20 @@ class _Search:
         kernel = self.kernel
         # At beta = 0 both posteriors are uniform: J(0) needs no pass.
         start = kernel.value_at_zero
-        self._offer(0.0, start, torch.full_like(kernel.ranges[0], start), 0.0)
+        self._offer(0.0, start, torch.full_like(kernel.first.ranges[0], start), 0.0)
         if kernel.limit is not None:
             # Every argmax set meets: J has a limit at infinity, a candidate.
             limit, rounding = kernel.mean(kernel.limit), kernel.rounding(kernel.cap)
             self._offer(math.inf, limit, kernel.limit, rounding)
         if not self._proven(kernel.cap) and not kernel.everything_idle:
             self._start()
+        gap, count = math.inf, self.count
         while items := self._worst():
             self._split(items)
+            if self._upper() - self.best_value < 0.9 * gap:
+                gap, count = self._upper() - self.best_value, self.count
+            elif self.count - count > MOST_IN_VAIN and self.queue:
+                raise self._refusal(self.queue[0], gap)
         assert self.best_per_sample is not None
         if self._upper() - self.best_value > self.tol:
             raise self._refusal(None, 2.0 * self.best_rounding)
@@ -190,7 +140,9 @@ class _Search:
 
     def _start(self) -> None:
         """Evaluate at 0; where a pass takes several, where they are likely to help."""
-        points = self._evaluate([0.0])
+        self.count = 1
+        points = [self.kernel.start]
+        self._keep(points)
         cuts = self._likely_cuts() if self.batch > 1 else []
         for place in range(0, len(cuts), self.batch):
             points += self._evaluate(cuts[place : place + self.batch])
@@ -253,8 +205,12 @@ class _Search:
     def _evaluate(self, betas: list[float]) -> list[Evaluation]:
         """One pass over the data."""
         self.count += len(betas)
-        columns = self.small or betas == [0.0]
-        points = self.kernel.evaluate_all(betas, columns=columns)
+        points = self.kernel.evaluate_all(betas, columns=self.small)
+        self._keep(points)
+        return points
+
+    def _keep(self, points: list[Evaluation]) -> None:
+        """Offer evaluations as the best one; keep what bounds need of them."""
         if self.start_bound is None and self.kernel.uniform:
             self.start_bound = StartBound(self.kernel, points[0])
         self.fresh += points
@@ -265,8 +221,7 @@ class _Search:
             point.per_sample = None
             if not self.small:
                 self.kernel.moments_of(point)
-                point.sums = None
-        return points
+                point.columns = None
 
     def _push(
         self,
@@ -302,7 +257,8 @@ class _Search:
         bounds = [item.bound]
         if low == 0.0 and self.start_bound is not None:
             bounds.append(self.start_bound(right.beta))
-        if not self.small or self.count >= PATIENCE:
+        soft = self.kernel.labels is not None
+        if not soft and (not self.small or self.count >= PATIENCE):
             if self.interpolation is None:
                 self.interpolation = Interpolation(self.kernel)
             for point in self.fresh:
@@ -323,10 +279,14 @@ class _Search:
             beta, stride = self._point(item)
             low, high = item.ends
             # Where the slack for rounding is all that keeps the bound up, and is as
-            # small as it gets, a split cannot help.
-            slack = 2.0 * (left.rounding + (left if right is None else right).rounding)
+            # small as it gets, a split cannot help. Nor can it at an end that is too
+            # high for any tolerance below its slack.
+            ends = [left] if right is None else [left, right]
+            slack = 2.0 * (ends[0].rounding + ends[-1].rounding)
             stuck = item.bound - slack <= self.best_value
             stuck = stuck and slack <= 16.0 * self.best_rounding
+            least = 2.0 * min(end.rounding for end in ends)
+            stuck = stuck or not self._proven(max(end.value for end in ends) + least)
             if stuck or not low < beta < high or self.count >= MOST_EVALUATIONS:
                 excess = item.bound - self.best_value
                 allowed = 8.0 * self.best_rounding if stuck else excess

@@ -1,0 +1,390 @@
+"""The agreement kernel J = C - D, evaluated in chunks with bounded rounding.
+
+With the logits of each of m views shifted so that the largest of each sample is 0
+(x^v = F^v - max F^v), prior pi and inverse temperature beta,
+
+    C_i(beta) = log sum_j pi_j^(1-m) exp(beta sum_v x^v_ij)      (convex)
+    D_i(beta) = sum_v log sum_j exp(beta x^v_ij)                 (convex)
+    J(beta)   = mean_i [C_i(beta) - D_i(beta)]
+
+One pass over the data takes one exponential per class, sample and view: the joint
+term is their product. A pass returns the values, the slopes and the moments
+from which :mod:`robustbook.agreement.solver._bounds` builds its upper bounds.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from robustbook._checks.arguments import LARGEST_LOGIT
+from robustbook.agreement.solver._columns import SUMMED, columns_of, power_sums
+from robustbook.agreement.solver._evaluation import (
+    MOMENTS,
+    Evaluation,
+    Moments,
+    spreads,
+)
+from robustbook.agreement.solver._first_pass import first_pass
+from robustbook.agreement.solver._shards import ALONE, Reduction, Shards
+from robustbook.agreement.solver._streams import InMemory, Source
+from robustbook.agreement.solver._sums import (
+    UNIT_ROUNDOFF,
+    add_up,
+    median,
+    relative_error,
+    terms,
+    together,
+)
+from robustbook.agreement.solver._votes import Pattern, share_of_split
+
+#: Entries per work buffer: on CPU the four of them fit into a core's cache.
+CHUNK_ENTRIES = {"cpu": 2**16, "cuda": 2**22}
+#: Problems of at most this many entries keep their shifted logits in float64.
+KEPT_ENTRIES = 2**21
+#: A product of exponentials of at least exp(-this) has kept its leading terms:
+#: what underflows (below exp(-745)) is smaller by exp(-170) at least.
+LARGEST_EXPONENT = 575.0
+#: Logits of a typical sample must differ by this: their squares must not underflow.
+SMALLEST_SCALE = 1e-130
+#: Weights of classes, pi_j^(1-m), beyond this are refused: their sums could overflow.
+LARGEST_WEIGHT = 1e100
+#: Evaluations in one pass over logits that are not in memory.
+STREAMED_BATCH: Final = 6
+#: About so many of their entries are kept, for a look at the problem in memory.
+SOME_ENTRIES = 2**18
+
+
+class Kernel:
+    """J for checked arrays: statistics once, then :meth:`evaluate`.
+
+    `counts` says how often each sample counts. With soft `labels` (N, K), rows that sum
+    to 1, one view is measured against them: C_i = log sum_j K q_ij exp(beta x_ij). The
+    samples may come from a `source`
+    instead of arrays, and be those of one of several `shards`: then every number here
+    is that of all of them, and every tensor holds the samples of this process.
+    """
+
+    def __init__(
+        self,
+        *views: Tensor,
+        prior: Tensor | None = None,
+        counts: Tensor | None = None,
+        labels: Tensor | None = None,
+        source: Source | None = None,
+        shards: Shards = ALONE,
+    ) -> None:
+        self.source = InMemory(views) if source is None else source
+        self.shards = shards
+        self.prior = prior
+        self.num_views = self.source.num_views
+        self.num_classes = self.source.num_classes
+        self.device = device = self.source.device
+        self.counts = counts
+        #: K q, where answers of one view are compared with soft labels q.
+        self.labels = None if labels is None else labels * self.num_classes
+        self.uniform = labels is None
+        if prior is not None:
+            self.uniform = bool((prior == prior[0]).all())
+        self.ones = torch.ones(self.num_classes, dtype=torch.float64, device=device)
+        others = self.num_views - 1
+        if prior is None:
+            self.weights = self.ones * self.num_classes**others
+        else:
+            self.weights = reduce(operator.mul, [1.0 / prior] * others)
+        # A rare class may lead by its weight where its product is far smaller.
+        low, high = float(self.weights.min()), float(self.weights.max())
+        #: J never exceeds this, nor, without labels, does a sample's contribution.
+        self.cap = math.log(high)
+        if self.labels is not None:
+            low, high = float(self.labels[self.labels > 0].min()), self.num_classes
+            self.cap = float(self.labels.amax(1).log().mean())
+        self.largest_exponent = LARGEST_EXPONENT - math.log(high / low)
+        self._largest_log = max(abs(math.log(low)), math.log(high * self.num_classes))
+        #: J(0): all posteriors are uniform. Zero without a prior, never below.
+        self.total_weight = math.fsum(self.weights.tolist())
+        self.surplus = self.total_weight / low - 1.0
+        self.value_at_zero = math.log(
+            self.total_weight / self.num_classes**self.num_views
+        )
+        self._make_room()
+        self._summarize()
+
+    def _make_room(self) -> None:
+        """Buffers for a chunk; small problems are shifted once and for all."""
+        entries = CHUNK_ENTRIES.get(self.device.type, CHUNK_ENTRIES["cuda"])
+        self._chunk = max(1, entries // self.num_classes)
+        if self.source.num_samples is not None:
+            self._chunk = min(max(1, self.source.num_samples), self._chunk)
+        self.kept: list[Tensor] | None = None
+        arrays = self.source.views if isinstance(self.source, InMemory) else ()
+        if arrays and arrays[0].numel() <= KEPT_ENTRIES:
+            wide = [view.double() for view in arrays]
+            self.kept = [view - view.amax(1, keepdim=True) for view in wide]
+        shifted = self.num_views * (self.kept is None)
+        self.buffers = self.new(4 + shifted, self._chunk, self.num_classes)
+        #: How many evaluations a pass is worth.
+        self._own_batch = 1 if arrays else STREAMED_BATCH
+
+    def _summarize(self) -> None:
+        """One pass without exponentials: maxima, ties, votes, scales, and beta = 0."""
+        some = max(1, SOME_ENTRIES // self.num_classes) * (self._own_batch > 1)
+
+        def look() -> tuple[float, int, int, bool, Counter[Pattern]]:
+            self.first = own = first_pass(self, some)
+            size = len(own.depth)
+            total = float(size if self.counts is None else self.counts.sum())
+            idle = own.everything_idle
+            return total, own.longest, self._own_batch, idle, own.votes
+
+        summaries = self.shards.gather(look)
+        self.passes = 1
+        sizes, rows, batches, idle, votes = zip(*summaries, strict=True)
+        #: N, all shards together.
+        self.num_samples = round(math.fsum(sizes))
+        #: How many evaluations a pass is worth.
+        self.batch = max(batches)
+        # Bounds on rounding depend on it, and must be the same everywhere.
+        self._row_terms = terms(max(rows))
+        self.relative_error = relative_error(
+            self.num_views, self.num_classes, self._row_terms
+        )
+        self.everything_idle = all(idle)
+        #: How often each pattern of predictions occurs, as `_votes` has them.
+        self.votes: Counter[Pattern] = sum(votes, Counter())
+        first = self.first
+        #: The slope of C, and so of J, for beta to infinity is minus this.
+        self.depth = self.mean(first.depth)
+        (self.deepest,) = self.largest(first.depth)
+        #: The floor that D falls to for beta to infinity.
+        self.concave_limit = self.mean(first.concave_limit)
+        #: J at infinity, per sample; None where the supremum is not there.
+        self.limit = first.limit if self.depth == 0.0 else None
+        #: Mean distance of a logit from the largest, in a typical sample: a first
+        #: guess of where things happen.
+        self.scale = median(first.distances, self.shards) / self.num_classes or 1.0
+        if self.scale < SMALLEST_SCALE:
+            raise ValueError(
+                f"logits: expected differences of at least {SMALLEST_SCALE:g} within a "
+                f"typical sample, got {self.scale:g}; multiply all logits by one "
+                f"constant first (posterior agreement does not change)"
+            )
+        #: The evaluation at beta = 0, which needs no other pass.
+        self.start = self._evaluation_at_zero()
+
+    @property
+    def mismatch(self) -> float:
+        """Share of samples on which not all predictions (first argmax) coincide."""
+        return share_of_split(self.votes, by_class=self.prior is not None)
+
+    def _evaluation_at_zero(self) -> Evaluation:
+        first, how = self.first, [math.fsum] * SUMMED
+        sums, per_sample = first.sums, self.new(len(first.depth))
+
+        def local() -> list[float]:
+            parts = [
+                columns_of(self, 0.0, rows, sums[..., rows], per_sample[rows], None)
+                for rows in first.slices
+            ]
+            return together(parts, how)
+
+        numbers = self.shards.reduce(local, how)
+        first.sums = sums[..., :0]
+        return self._evaluation(0.0, numbers, per_sample, sums)
+
+    def of_some(self) -> Kernel | None:
+        """The kernel of some of the samples, in memory; None where all of them are."""
+        if self.batch == 1:
+            return None
+        return Kernel(*self.first.some, prior=self.prior, shards=self.shards)
+
+    def evaluate(self, beta: float) -> Evaluation:
+        """Value, slope, curvature and moments of J at a finite beta >= 0."""
+        return self.evaluate_all([beta])[0]
+
+    def evaluate_all(
+        self, betas: Sequence[float], *, columns: bool = True, samples: bool = True
+    ) -> list[Evaluation]:
+        """The same at several inverse temperatures in one pass.
+
+        Without `columns` there are no moments of each sample, only those of all, and
+        without `samples` no contributions.
+        """
+        how: list[Reduction] = [math.fsum] * SUMMED
+        if not columns:
+            how += MOMENTS
+        size = len(self.first.depth)
+        height, width = self.num_views + 1, size if columns else self._chunk
+        sums = [self.new(3, height, width) for _ in betas]
+        per_sample = [self.new(size if samples else self._chunk) for _ in betas]
+
+        def local() -> list[float]:
+            parts: list[list[Tensor]] = [[] for _ in betas]
+            for rows, chunk in self.chunks():
+                shifted, joint = self.shift(chunk, self.first.tops[:, rows])
+                self.lift(joint, self.first.depth[rows])
+                first = slice(rows.stop - rows.start)
+                for place, beta in enumerate(betas):
+                    part = sums[place][..., rows if columns else first]
+                    own = per_sample[place][rows if samples else first]
+                    lost = power_sums(self, beta, rows, shifted, joint, part)
+                    totals = columns_of(self, beta, rows, part, own, lost)
+                    if not columns:
+                        totals = torch.cat([totals, self._spreads(rows, part)])
+                    parts[place].append(totals)
+            self.passes += 1
+            return [number for part in parts for number in together(part, how)]
+
+        numbers = self.shards.reduce(local, how * len(betas))
+        step = len(how)
+        return [
+            self._evaluation(
+                beta,
+                numbers[step * place : step * (place + 1)],
+                per_sample[place] if samples else None,
+                sums[place] if columns else None,
+            )
+            for place, beta in enumerate(betas)
+        ]
+
+    def _evaluation(
+        self,
+        beta: float,
+        numbers: Sequence[float],
+        per_sample: Tensor | None,
+        columns: Tensor | None,
+    ) -> Evaluation:
+        """What the sums over all samples say."""
+        c, d, slope_of_c, slope_of_d, curvature = (
+            total / self.num_samples for total in numbers[:SUMMED]
+        )
+        if math.isnan(c) or math.isnan(d):
+            raise ValueError(
+                "logits: expected the same finite numbers in every pass, got NaN "
+                "in a later one; measure again when nobody changes them"
+            )
+        moments = None
+        if columns is None:
+            moments = Moments.of(numbers[SUMMED:], self.num_samples)
+        # |C| of a sample is at most this, on average.
+        size = self._largest_log + beta * self.depth
+        return Evaluation(
+            beta=beta,
+            value=c - d,
+            slope=slope_of_c - slope_of_d,
+            curvature=curvature,
+            convex=c,
+            concave=d,
+            concave_slope=slope_of_d,
+            rounding=self.rounding(size + d),
+            slope_rounding=self.relative_error * (abs(slope_of_c) + abs(slope_of_d)),
+            moments=moments,
+            per_sample=per_sample,
+            columns=columns,
+        )
+
+    def shift(
+        self, chunk: Sequence[Tensor], tops: Tensor
+    ) -> tuple[Sequence[Tensor], Tensor]:
+        """The views of a chunk, each with a largest logit of 0, and their sum."""
+        joint, *_ = self.buffers[:, : len(chunk[0])]
+        if self.kept is None:
+            shifted = list(self.buffers[4:, : len(chunk[0])].unbind())
+            for x, view, top in zip(shifted, chunk, tops, strict=True):
+                x.copy_(view).sub_(top[:, None])
+        else:
+            shifted = list(chunk)
+        if len(shifted) == 1:
+            return shifted, joint.copy_(shifted[0])
+        torch.add(shifted[0], shifted[1], out=joint)
+        for x in shifted[2:]:
+            joint.add_(x)
+        return shifted, joint
+
+    def lift(self, joint: Tensor, depth: Tensor) -> Tensor:
+        """Add the depth to the sum of the views: of each sample the largest is 0."""
+        joint.add_(depth[:, None])
+        # Classes without a label do not count; nothing may overflow there.
+        return joint if self.labels is None else joint.clamp_(-LARGEST_LOGIT, 0.0)
+
+    def weighted(self, rows: slice, terms: Tensor) -> Tensor:
+        """Terms of the joint sum times the labels of the samples."""
+        return terms if self.labels is None else terms.mul_(self.labels[rows])
+
+    def _spreads(self, rows: slice, columns: Tensor) -> Tensor:
+        counts = None if self.counts is None else self.counts[rows]
+        widest, narrow = self.first.widest[:, rows], self.first.narrow[rows]
+        return spreads(columns, widest, narrow, counts)
+
+    def moments_of(self, point: Evaluation) -> Moments:
+        """Moments of an evaluation, from those of each sample if it has none."""
+        if point.moments is None:
+            columns = point.columns
+            assert columns is not None
+
+            def local() -> list[float]:
+                slices = self.first.slices
+                parts = [self._spreads(rows, columns[..., rows]) for rows in slices]
+                return together(parts, MOMENTS)
+
+            numbers = self.shards.reduce(local, MOMENTS)
+            point.moments = Moments.of(numbers, self.num_samples)
+        return point.moments
+
+    def rounding(self, size: float) -> float:
+        """Bound on the rounding error of a value of J; `size` is mean |C| + D.
+
+        The relative errors of the m + 1 sums over classes become absolute errors
+        of their logarithms. The logarithms themselves, the sum of the logits over
+        the views and the sum over the rows of a chunk round relative to their sizes.
+        """
+        rows = self._row_terms + 16 + 2 * self.num_views
+        return self.relative_error + UNIT_ROUNDOFF * rows * (1.0 + self.cap + size)
+
+    def chunks(self) -> Iterator[tuple[slice, Sequence[Tensor]]]:
+        """Slices of the samples, and their logits (shifted if they are kept)."""
+        start = 0
+        blocks = self.source.blocks() if self.kept is None else [self.kept]
+        for block in blocks:
+            length = len(block[0])
+            for low in range(0, length, self._chunk):
+                high = min(low + self._chunk, length)
+                rows = slice(start + low, start + high)
+                yield rows, [view[low:high] for view in block]
+            start += length
+
+    def new(self, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float64, device=self.device)
+
+    def mean(self, column: Tensor) -> float:
+        """Mean over all samples of a per-sample column."""
+
+        def local() -> list[float]:
+            own = column if self.counts is None else column * self.counts
+            parts = [add_up(own[None, rows]) for rows in self.first.slices]
+            return together(parts, [math.fsum])
+
+        return self.shards.reduce(local)[0] / self.num_samples
+
+    def totals(self, *columns: Tensor) -> Sequence[float]:
+        """Sums over all samples of per-sample columns."""
+        if self.counts is not None:
+            columns = tuple(column * self.counts for column in columns)
+        how = [math.fsum] * len(columns)
+        return self.shards.reduce(
+            lambda: [float(column.sum()) for column in columns], how
+        )
+
+    def largest(self, *columns: Tensor) -> Sequence[float]:
+        """Maxima over all samples of per-sample columns."""
+        return self.shards.reduce(
+            lambda: [float(c.max()) if len(c) else -math.inf for c in columns],
+            [max] * len(columns),
+        )

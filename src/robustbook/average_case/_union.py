@@ -1,0 +1,124 @@
+"""Probability that at least one of several normal constraints fails.
+
+The failures are taken apart by the first constraint that fails, the most likely ones in
+front: P[some fail] = Σ_i P[i fails, and all before it hold]. The first two terms are
+closed forms. Failures that are common are integrated together, as the complement of an
+orthant probability, and each of the others is an orthant probability of its own, whose
+variables are drawn where constraint i fails: no point is spent where nothing happens,
+however rare the failure is. A term is at most P[i fails], and the sum at least the
+largest of these, so that its relative error does not grow as failures become rare.
+Sources: Genz (1992) for each term; Owen, Maximov and Chertkov, Importance sampling the
+union of rare events (2019), for sampling given the failure of one event; Chapter 17.
+"""
+
+from typing import Final
+
+import numpy as np
+import torch
+from scipy.special import owens_t
+from torch import Tensor
+
+from robustbook.average_case import _separation
+from robustbook.average_case._separation import SCRAMBLES, standard_error_of_means
+
+#: Failures that are more likely than this are integrated together.
+COMMON: Final = 0.2
+#: Constraints whose failures have together at most this share of the probability of the
+#: most likely failure are not integrated: half of their sum is added, the other half is
+#: the error. So are all where failure has at most the second probability.
+NEGLIGIBLE: Final = 1e-5
+CERTAIN: Final = 1e-12
+#: Each other term has a quarter of the points, or less where there are many terms.
+_SHARE: Final = 4
+#: A set of conditional probability 1 / points escapes all points of an integral every
+#: third time, and scrambles that all miss it agree. This share of it is added to the
+#: error: a heuristic, whose size was found by the coverage of each problem (tests).
+_MISSED: Final = 1 / 8
+_SMALLEST: Final = 1e-300
+
+
+def failure_probability(
+    limits: Tensor, correlation: Tensor, points: int, seed: int, tolerance: float
+) -> tuple[Tensor, Tensor]:
+    """P[Z_i > limit_i for some i] (n,) and its standard error, limits ascending."""
+    size = limits.shape[1]
+    chances = torch.special.ndtr(-limits)
+    tails = chances.flip(1).cumsum(1).flip(1)
+    kept = (tails > NEGLIGIBLE * chances[:, :1]).sum(dim=1)
+    kept = torch.where(tails[:, 0] < CERTAIN, 0, kept)
+    # The first two are closed forms in any case.
+    kept = torch.maximum(kept, (chances[:, :2] > 0).sum(dim=1))
+    common = (chances > COMMON).sum(dim=1)
+    common = torch.where(common > 2, common, kept.clamp(max=2))
+    rest = torch.nn.functional.pad(tails, (0, 1)).gather(1, kept[:, None]) / 2
+    values = rest.repeat(1, SCRAMBLES)
+    error = rest[:, 0] / 1.96
+    missed = torch.zeros_like(error)
+    for several in sorted(set(common.tolist()) - {0}):
+        rows = (common == several).nonzero()[:, 0]
+        limit = limits[rows, :several]
+        matrix = correlation[rows, :several, :several]
+        if several == 1:
+            values[rows] += chances[rows, :1]
+        elif several == 2:
+            both = bivariate(-limit, matrix[:, 0, 1])
+            values[rows] += (chances[rows, :2].sum(dim=1) - both)[:, None]
+        else:
+            factor = _separation.factorize(limit, matrix, tolerance)
+            means, rounding = _separation.integrate(factor, points, seed)
+            values[rows] += 1 - means
+            error[rows] += rounding
+            missed[rows] += (chances[rows, 0] / (SCRAMBLES * points)).square()
+    # About as many points for all terms together as for one integral.
+    fewer = [
+        _SHARE ** (1 + ((terms // 8).bit_length() + 1) // 2)
+        for terms in range(size + 1)
+    ]
+    share = torch.tensor(fewer, device=limits.device)[kept - common]
+    single = points <= _separation.SINGLE_POINTS
+    for last in range(2, size):
+        live = (common <= last) & (kept > last)
+        for part in sorted(set(share[live].tolist())):
+            rows = (live & (share == part)).nonzero()[:, 0]
+            each = max(1, points // part)
+            factor = _given_failure(limits[rows], correlation[rows], last, tolerance)
+            means, rounding = _separation.integrate(
+                factor, each, seed, shift=last, single=single
+            )
+            values[rows] += means
+            error[rows] += rounding
+            missed[rows] += (chances[rows, last] / (SCRAMBLES * each)).square()
+    spread = standard_error_of_means(values).square() + _MISSED**2 * missed
+    return values.mean(dim=1), spread.sqrt() + error
+
+
+def _given_failure(
+    limits: Tensor, correlation: Tensor, last: int, tolerance: float
+) -> _separation.Factor:
+    """Constraint `last` turned round, in front of all before it."""
+    order = [last, *range(last)]
+    signs = torch.ones(last + 1, dtype=limits.dtype, device=limits.device)
+    signs[0] = -1
+    matrix = correlation[:, order][:, :, order] * signs * signs[:, None]
+    return _separation.cholesky(limits[:, order] * signs, matrix, tolerance)
+
+
+def bivariate(limits: Tensor, correlation: Tensor) -> Tensor:
+    """P[Z_1 ≤ h, Z_2 ≤ k], by Owen's T function."""
+    # The formula divides by both limits: next to 0 its value is that at 0.
+    near = limits.cpu()
+    h, k = torch.where(near == 0, _SMALLEST, near).unbind(dim=1)
+    rho = correlation.cpu().clamp(-1, 1)
+    root = ((1 - rho) * (1 + rho)).sqrt()
+    parts = torch.zeros_like(h)
+    for first, second in ((h, k), (k, h)):
+        slope = (second / first - rho) / root
+        parts += torch.from_numpy(np.asarray(owens_t(first.numpy(), slope.numpy())))
+    total = (torch.special.ndtr(h) + torch.special.ndtr(k)) / 2
+    value = total - parts - torch.where((h < 0) != (k < 0), 0.5, 0.0)
+    # The closed form cancels where one variable is a function of the other.
+    same, opposite = rho == 1, rho == -1
+    smaller = torch.special.ndtr(torch.minimum(h, k))
+    between = (torch.special.ndtr(h) - torch.special.ndtr(-k)).clamp_min(0)
+    value = torch.where(same, smaller, torch.where(opposite, between, value))
+    return value.to(limits.device)

@@ -1,0 +1,362 @@
+"""How often the intervals of the package hold the truth, cell by cell.
+
+Each cell is one kind of interval in one regime, nominally of 95 %. Hard answers are
+counted, number by number of changed ones; everything else is drawn again and again from
+a distribution whose truth is known, or measured on a very large sample.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import stats
+from torch import Tensor
+
+from robustbook._comparison import paired_means, paired_rates
+from robustbook.agreement import (
+    compare_agreement,
+    posterior_agreement,
+    symmetric_channel_capacity,
+)
+from robustbook.average_case import monte_carlo
+from robustbook.margins import (
+    detection_scores,
+    estimate_robust_accuracy,
+    margin_consistency,
+)
+from robustbook.studies._integration_coverage import integration_cells
+from robustbook.studies._run import Row, Run, Setting
+
+Array = npt.NDArray[Any]
+Interval = tuple[float, float]
+#: An interval, and the normal one around the same estimate, if there is one.
+Pair = tuple[Interval, Interval | None]
+Draw = Callable[[np.random.Generator], Pair]
+
+_NOMINAL: Final = 0.95
+_Z: Final = 1.959964
+#: The 95 % quantile of the brittle scores.
+_AT_95: Final = float(stats.norm.ppf(0.95))
+_PRIOR: Final = torch.tensor([0.3, 0.2, *[0.0625] * 8], dtype=torch.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoverageSetting(Setting):
+    """How many samples are drawn for each cell, and whether of all sizes."""
+
+    kind: ClassVar[str] = "made up"
+    draws: int
+    whole: bool
+
+
+SETTINGS: Final = {
+    "quick": (CoverageSetting(dataset="", draws=10, whole=False),),
+    "full": (CoverageSetting(dataset="", draws=400, whole=True),),
+}
+
+
+class Cell(NamedTuple):
+    """An interval in a regime, the truth there, and how to draw a sample of n."""
+
+    measure: str
+    regime: str
+    n: int
+    truth: float
+    draw: Draw
+
+
+def jobs(run: Run[CoverageSetting]) -> list[tuple[str]]:
+    """The families of intervals, by name."""
+    return [(name,) for name in ("hard answers", *_FAMILIES, "integration")]
+
+
+def measure(run: Run[CoverageSetting], name: str) -> list[Row]:
+    """Measure one family, or read it from the cache."""
+    setting = run.setting
+
+    def found() -> Iterator[Row]:
+        if name == "hard answers":
+            yield from _counted(setting)
+        elif name == "integration":
+            draws = max(5, setting.draws // 4)  # they take a tenth of a second
+            yield from integration_cells(run.seed, draws, setting.whole)
+        else:
+            for cell in _FAMILIES[name](setting.whole):
+                yield _simulated(cell, setting.draws, run.seed)
+
+    return run.rows(f"coverage of {name}", found, code=__name__, setting=setting)
+
+
+def rows(run: Run[CoverageSetting]) -> Iterator[Row]:
+    """Yield a row for each cell.
+
+    Columns ``measure``, ``regime``, ``n`` (samples), ``nominal``, ``coverage``, its
+    Monte Carlo ``error``, 0 where it is counted, and ``before``: the coverage of
+    ± 1.96 standard errors, of the integration that of all constraints together; with
+    ``width_ratio``, the mean width over that one's. Both None where there is none.
+    """
+    for job in run.each(jobs(run)):
+        yield from measure(run, *job)
+
+
+def _counted(setting: CoverageSetting) -> Iterator[Row]:
+    """Of one-hot answers, of which a share differs: by the binomial distribution."""
+    sizes = [(2, 10), (2, 200), (10, 10), (10, 30), (10, 200)]
+    more = [(2, 30), (2, 1000), (10, 1000), (1000, 30), (1000, 200)]
+    for classes, n in [*sizes, *more] if setting.whole else sizes:
+        clean, numbers = torch.zeros(n, classes), np.arange(n + 1)
+        clean[:, 0] = 1
+        results = []
+        for changed in numbers:
+            shifted = clean.clone()
+            shifted[:changed, :2] = torch.tensor([0.0, 1.0])
+            results.append(posterior_agreement(clean, shifted))
+        now = np.array([result.interval() for result in results])
+        usual = np.array([_normal(r.pa, r.standard_error) for r in results])
+        for rate in (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5):
+            truth = symmetric_channel_capacity(rate, classes)
+            chance = stats.binom.pmf(numbers, n, rate)
+            coverage, before = (
+                min(1.0, float(chance @ _holds(ends, truth))) for ends in (now, usual)
+            )
+            widths = [float(chance @ np.ptp(ends, axis=1)) for ends in (now, usual)]
+            yield {
+                "measure": "PA, hard answers",
+                "regime": f"K = {classes}, {rate:.1%} change", "n": n,
+                "nominal": _NOMINAL, "coverage": coverage, "error": 0.0,
+                "before": before, "width_ratio": _ratio(*widths),
+            }  # fmt: skip
+
+
+def _simulated(cell: Cell, draws: int, seed: int) -> Row:
+    random = np.random.default_rng([seed, *f"{cell[:3]}".encode()])
+    pairs = [cell.draw(random) for _ in range(draws)]
+    now = np.array([own for own, _ in pairs])
+    usual = np.array([other for _, other in pairs if other is not None])
+    share = float(_holds(now, cell.truth).mean())
+    row: Row = {
+        "measure": cell.measure, "regime": cell.regime, "n": cell.n,
+        "nominal": _NOMINAL, "coverage": share,
+        "error": math.sqrt((share * (1 - share) + 1 / draws) / draws),
+        "before": None, "width_ratio": None,
+    }  # fmt: skip
+    if len(usual):
+        row["before"] = float(_holds(usual, cell.truth).mean())
+        widths = (float(np.ptp(ends, axis=1).mean()) for ends in (now, usual))
+        row["width_ratio"] = _ratio(*widths)
+    return row
+
+
+def _holds(ends: Array, truth: float) -> Array:
+    return (ends[:, 0] - 1e-8 <= truth) & (truth <= ends[:, 1] + 1e-8)
+
+
+def _ratio(width: float, usual: float) -> float | None:
+    return width / usual if usual > 1e-9 else None
+
+
+def _normal(value: float, error: float) -> Interval:
+    half = 0.0 if math.isnan(error) else _Z * error
+    return value - half, value + half
+
+
+# ------------------------------------------------------------------- agreement
+
+
+def _views(
+    random: np.random.Generator, n: int, changes: float, views: int = 2
+) -> list[Tensor]:
+    """Answers of two confidences among ten, some of which change to sure others."""
+    label = random.integers(10, size=n)
+    clean = random.normal(size=(n, 10))
+    clean[np.arange(n), label] += random.choice([4.0, 8.0], size=n)
+    made = [clean]
+    for _ in range(views - 1):
+        shifted = clean + 0.5 * random.normal(size=(n, 10))
+        changed = np.flatnonzero(random.random(n) < changes)
+        shifted[changed] = random.normal(size=(len(changed), 10))
+        shifted[changed, (label[changed] + 1) % 10] += 8
+        made.append(shifted)
+    return [torch.tensor(one) for one in made]
+
+
+def _true_agreement(
+    whole: bool, changes: float, views: int = 2, prior: Tensor | None = None
+) -> float:
+    """Of so many that its own error is small beside theirs."""
+    random = np.random.default_rng(7)
+    many = _views(random, 200_000 if whole else 20_000, changes, views)
+    return posterior_agreement(*many, prior=prior, tol=1e-7).pa
+
+
+def _agreement(
+    n: int, changes: float, views: int, prior: Tensor | None,
+    random: np.random.Generator,
+) -> Pair:  # fmt: skip
+    made = _views(random, n, changes, views)
+    result = posterior_agreement(*made, prior=prior, tol=1e-6)
+    return result.interval(), _normal(result.pa, result.standard_error)
+
+
+def _soft_answers(whole: bool) -> Iterator[Cell]:
+    for kind, views, prior in (
+        ("PA, soft answers", 2, None), ("PA, three views", 3, None),
+        ("PA, with a prior", 2, _PRIOR),
+    ):  # fmt: skip
+        for changes in (0.003, 0.01, 0.05, 0.3) if whole else (0.01, 0.3):
+            truth = _true_agreement(whole, changes, views, prior)
+            for n in (30, 100, 300, 1000) if whole else (30, 300):
+                draw = partial(_agreement, n, changes, views, prior)
+                yield Cell(kind, f"{changes:.1%} change", n, truth, draw)
+
+
+def _comparison(
+    n: int, changes: tuple[float, float], random: np.random.Generator
+) -> Pair:
+    made = [view for share in changes for view in _views(random, n, share)]
+    result = compare_agreement(*made, tol=1e-6)
+    return result.interval, _normal(result.difference, result.standard_error)
+
+
+def _comparisons(whole: bool) -> Iterator[Cell]:
+    for regime, *changes in (
+        ("both change 1%", 0.01, 0.01), ("both change 10%", 0.1, 0.1),
+        ("one changes 5%, one nothing", 0.05, 0.0),
+    ):  # fmt: skip
+        one, two = changes
+        truth = _true_agreement(whole, one) - _true_agreement(whole, two)
+        for n in (30, 100, 300, 1000) if whole else (30, 300):
+            draw = partial(_comparison, n, (one, two))
+            yield Cell("difference of PA", regime, n, truth, draw)
+
+
+# ------------------------------------------------------------- rates and survival
+
+
+def _two_rates(n: int, one: float, two: float, random: np.random.Generator) -> Pair:
+    first, second = (torch.tensor(random.random(n) < share) for share in (one, two))
+    result = paired_rates(first, second)
+    return result.interval, _normal(result.value, result.standard_error)
+
+
+def _two_means(n: int, random: np.random.Generator) -> Pair:
+    first, second = (torch.tensor(random.gamma(0.5, size=n)) for _ in range(2))
+    result = paired_means(first, second)
+    return result.interval, _normal(result.value, result.standard_error)
+
+
+def _survival(n: int, failure: float, random: np.random.Generator) -> Pair:
+    """Of a linear model of two classes, counted."""
+    x = torch.tensor([[-float(stats.norm.ppf(failure))]], dtype=torch.float64)
+    result = monte_carlo(
+        lambda z: torch.cat([z, torch.zeros_like(z)], dim=1), x, 1.0,
+        label=torch.tensor([0]), samples=n, seed=int(random.integers(2**31)),
+    )  # fmt: skip
+    low, high = result.interval()
+    share = float(result.probability)
+    usual = _normal(share, math.sqrt(share * (1 - share) / n))
+    return (float(low), float(high)), usual
+
+
+def _rates(whole: bool) -> Iterator[Cell]:
+    for n in (30, 100, 1000) if whole else (30, 100):
+        for one, two in ((0.99, 0.99), (0.99, 0.9), (0.6, 0.5)):
+            regime, draw = f"{one:g} and {two:g}", partial(_two_rates, n, one, two)
+            yield Cell("difference of two rates", regime, n, one - two, draw)
+        draw = partial(_two_means, n)
+        yield Cell("difference of two means", "long tails", n, 0.0, draw)
+        for failure in (1e-4, 1e-2, 0.1, 0.4):
+            regime, draw = f"{failure:g} fail", partial(_survival, n, failure)
+            yield Cell("survival, counted", regime, n, 1 - failure, draw)
+
+
+# --------------------------------------------------------------------- margins
+
+
+def _detected(n: int, apart: float, name: str, random: np.random.Generator) -> Pair:
+    """Scores of two normal distributions; one tenth of the decisions is brittle."""
+    brittle = np.arange(n) < min(n - 1, max(1, random.binomial(n, 0.1)))
+    scores = random.normal(size=n) + apart * ~brittle
+    found = detection_scores(scores, 1.0 - brittle, 0.5, resamples=100)
+    ends: Interval = getattr(found, f"{name}_interval")
+    return ends, None
+
+
+def _detection(whole: bool) -> Iterator[Cell]:
+    for apart in (1.0, 2.0, 4.0):
+        # Precision of the threshold t, over the brittle decisions that lie below it.
+        t = stats.norm.ppf((np.arange(100_000) + 0.5) / 100_000)
+        true, false = 0.1 * stats.norm.cdf(t), 0.9 * stats.norm.cdf(t - apart)
+        truths = {
+            "AUROC": ("auroc", float(stats.norm.cdf(apart / math.sqrt(2)))),
+            "average precision": ("aupr", float((true / (true + false)).mean())),
+            "FPR at 95% TPR": ("fpr", float(stats.norm.cdf(_AT_95 - apart))),
+        }
+        for n in (100, 200, 400, 1000) if whole else (100, 400):
+            for title, (name, truth) in truths.items():
+                regime = f"scores {apart:g} standard deviations apart"
+                yield Cell(title, regime, n, truth, partial(_detected, n, apart, name))
+
+
+def _tau(n: int, correlation: float, random: np.random.Generator) -> Pair:
+    x, other = random.normal(size=(2, n))
+    y = correlation * x + math.sqrt(1 - correlation**2) * other
+    # Input margins are not negative; ranks are all that counts.
+    result = margin_consistency(x, np.exp(y))
+    return result.interval, _normal(result.tau, result.standard_error)
+
+
+def _consistency(whole: bool) -> Iterator[Cell]:
+    for n in (5, 10, 30, 100, 500) if whole else (10, 100):
+        for correlation in (0.0, 0.7, 0.95):
+            truth = 2 / math.pi * math.asin(correlation)
+            draw = partial(_tau, n, correlation)
+            yield Cell("Kendall's τ", f"correlation {correlation:g}", n, truth, draw)
+
+
+class _TestSet(NamedTuple):
+    scores: Array
+    correct: Array
+    margins: Array
+    eps: float
+
+
+def _sampled(n: int, data: _TestSet, name: str, random: np.random.Generator) -> Pair:
+    """From n margins of a test set of 10 000."""
+    chosen = random.permutation(len(data.scores))[:n]
+    result = estimate_robust_accuracy(
+        data.scores, data.correct, chosen, data.margins[chosen], data.eps,
+        seed=int(random.integers(2**31)),
+    )  # fmt: skip
+    own = getattr(result, name)
+    return own.interval, _normal(own.value, own.standard_error)
+
+
+def _robust_accuracy(whole: bool) -> Iterator[Cell]:
+    random = np.random.default_rng(10)
+    margins = random.gamma(2, size=10_000)
+    scores = margins + 0.3 * random.normal(size=10_000)
+    correct = random.random(10_000) < 0.9
+    for brittle in (0.005, 0.05, 0.4):
+        eps = float(np.quantile(margins, brittle))
+        data = _TestSet(scores, correct, margins, eps)
+        truth = float((correct & (margins > eps)).mean())
+        for n in (50, 200, 1000) if whole else (50, 200):
+            for title, name in (("plain", "plain"), ("difference", "design_based")):
+                draw = partial(_sampled, n, data, name)
+                title = f"robust accuracy, {title}"
+                yield Cell(title, f"{brittle:.1%} brittle", n, truth, draw)
+
+
+_FAMILIES: Final[dict[str, Callable[[bool], Iterator[Cell]]]] = {
+    "soft answers": _soft_answers, "comparisons": _comparisons, "rates": _rates,
+    "detection": _detection, "consistency": _consistency,
+    "robust accuracy": _robust_accuracy,
+}  # fmt: skip

@@ -1,0 +1,270 @@
+"""The estimated accuracy under a shift: naive forms, coverage, hostile input."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from paired_worlds import accuracy_of, answers_of, clean_logits, drawn, source
+from scipy.special import softmax
+from scipy.stats import binomtest
+
+from robustbook.agreement import (
+    calibrate_beta,
+    compare_paired_accuracy,
+    paired_accuracy,
+)
+from robustbook.scores import same_answer_rate
+
+pytestmark = pytest.mark.filterwarnings("ignore:calibration")
+
+
+def pairs(random, size, num_classes, sharp, keep):
+    logits = clean_logits(random, size, num_classes, sharp)
+    return logits, np.eye(num_classes)[answers_of(random, logits, keep)]
+
+
+@pytest.fixture
+def world():
+    random = np.random.default_rng(0)
+    return *pairs(random, 400, 6, 4.0, 0.6), source(random, 300, 6, 4.0)
+
+
+def test_it_is_the_mean_probability_of_the_shifted_answer(world):
+    clean, shifted, labelled = world
+    estimate = paired_accuracy(clean, shifted, calibrated_on=labelled)
+    beta = calibrate_beta(*labelled).beta
+    p = softmax(beta * clean, axis=1)[np.arange(400), shifted.argmax(1)]
+    assert estimate.value == pytest.approx(p.mean(), rel=1e-12)
+    np.testing.assert_allclose(estimate.per_sample, p, rtol=1e-12)
+    assert estimate.interval[0] < estimate.from_pairs[0] < estimate.value
+    assert estimate.interval[1] > estimate.from_calibration[1] > estimate.value
+
+
+def test_the_scale_of_the_logits_does_not_matter(world):
+    clean, shifted, (logits, labels) = world
+    one = paired_accuracy(clean, shifted, calibrated_on=(logits, labels))
+    other = paired_accuracy(
+        50 * clean + 3, 0.1 * shifted, calibrated_on=(50 * logits, labels)
+    )
+    assert other.value == pytest.approx(one.value, rel=1e-9)
+    assert other.interval == pytest.approx(one.interval, rel=1e-6)
+
+
+def test_the_standard_error_against_a_bootstrap(world):
+    clean, shifted, (logits, labels) = world
+    random, values = np.random.default_rng(1), []
+    for _ in range(300):
+        rows, own = random.integers(400, size=400), random.integers(300, size=300)
+        values.append(
+            paired_accuracy(
+                clean[rows], shifted[rows], calibrated_on=(logits[own], labels[own])
+            ).value
+        )
+    estimate = paired_accuracy(clean, shifted, calibrated_on=(logits, labels))
+    assert estimate.standard_error == pytest.approx(np.std(values), rel=0.2)
+
+
+# Classes, sharpness of the posteriors, share of answers kept, pairs, calibration.
+CELLS = [
+    (2, 1.5, 1.0, 50, 50),
+    (2, 1.5, 0.5, 500, 50),
+    (10, 6.0, 1.0, 50, 500),  # few wrong answers
+    (10, 9.0, 1.0, 50, 50),
+    (10, 9.0, 0.02, 50, 500),  # few right ones
+    (10, 9.0, 0.02, 500, 50),
+    (10, 3.0, 0.0, 500, 500),
+    pytest.param((100, 8.0, 1.0, 500, 50), marks=pytest.mark.slow),
+    pytest.param((1000, 11.0, 0.5, 50, 50), marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_the_interval_covers(cell):
+    num_classes, sharp, keep, size, labelled = cell
+    random, held = np.random.default_rng(7), 0
+    size_of_truth = 10**7 // num_classes
+    truth = accuracy_of(num_classes, sharp, keep, size=min(200_000, size_of_truth))
+    for _ in range(150):
+        clean, shifted = pairs(random, size, num_classes, sharp, keep)
+        calibrated_on = source(random, labelled, num_classes, sharp)
+        low, high = paired_accuracy(
+            clean, shifted, calibrated_on=calibrated_on
+        ).interval
+        held += low <= truth <= high
+    assert binomtest(held, 150, 0.93, alternative="less").pvalue > 0.001
+
+
+def test_without_either_part_it_would_not_cover():
+    """The two corrections are needed: neither of them is there for the looks."""
+    random = np.random.default_rng(8)
+    held = {"pairs alone": 0, "normal": 0}
+    for cell, name in (((100, 8.0, 1.0, 500, 50), "pairs alone"),
+                       ((10, 9.0, 0.02, 50, 500), "normal")):  # fmt: skip
+        num_classes, sharp, keep, size, labelled = cell
+        truth = accuracy_of(num_classes, sharp, keep)
+        for _ in range(100):
+            clean, shifted = pairs(random, size, num_classes, sharp, keep)
+            estimate = paired_accuracy(
+                clean,
+                shifted,
+                calibrated_on=source(random, labelled, num_classes, sharp),
+            )
+            if name == "pairs alone":
+                low, high = estimate.from_pairs
+            else:
+                half = 1.96 * estimate.standard_error
+                low, high = estimate.value - half, estimate.value + half
+            held[name] += low <= truth <= high
+    assert held["pairs alone"] < 75
+    assert held["normal"] < 85
+
+
+@pytest.mark.parametrize("by_class", ["answer", "label"])
+def test_by_class_against_loops_and_drawn_labels(by_class):
+    random, held, cells = np.random.default_rng(9), 0, 0
+    big, big_shifted = pairs(random, 100_000, 4, 3.0, 0.7)
+    p, answer = softmax(big, axis=1), big_shifted.argmax(1)
+    hit = [p[answer == k, k].sum() for k in range(4)]
+    weight = np.bincount(answer) if by_class == "answer" else p.sum(0)
+    truth = np.array(hit) / weight
+    for _ in range(60):
+        clean, shifted = pairs(random, 200, 4, 3.0, 0.7)
+        estimate = paired_accuracy(
+            clean, shifted, calibrated_on=source(random, 200, 4, 3.0), by_class=by_class
+        )
+        value, low, high = estimate.by_class.T.numpy()
+        held += int(((low <= truth) & (truth <= high)).sum())
+        cells += 4
+    assert held / cells > 0.93
+    p, answer = softmax(estimate.calibration.beta * clean, axis=1), shifted.argmax(1)
+    for k in range(4):
+        weight = (answer == k).sum() if by_class == "answer" else p[:, k].sum()
+        assert value[k] == pytest.approx(p[answer == k, k].sum() / weight, rel=1e-9)
+
+
+def test_a_class_that_is_never_answered_is_undefined(world):
+    clean, _, labelled = world
+    shifted = np.eye(6)[np.zeros(400, dtype=int)]
+    estimate = paired_accuracy(
+        clean, shifted, calibrated_on=labelled, by_class="answer"
+    )
+    assert not estimate.by_class[0].isnan().any()
+    assert estimate.by_class[1:].isnan().all()
+
+
+@pytest.mark.parametrize("labelled", [50, 400])
+def test_the_difference_of_two_models_covers(labelled):
+    random, held, widths = np.random.default_rng(10), 0, []
+    truth = accuracy_of(5, 4.0, 0.8) - accuracy_of(5, 4.0, 0.6)
+    for _ in range(150):
+        clean = clean_logits(random, 200, 5, 4.0)
+        a, b = (np.eye(5)[answers_of(random, clean, keep)] for keep in (0.8, 0.6))
+        logits, labels = source(random, labelled, 5, 4.0)
+        found = compare_paired_accuracy(
+            clean, a, clean / 3, b, calibrated_on=(logits, logits / 3, labels)
+        )
+        held += found.interval[0] <= truth <= found.interval[1]
+        one, two = found.first.interval, found.second.interval
+        widths.append(
+            (found.interval[1] - found.interval[0])
+            / math.hypot(one[1] - one[0], two[1] - two[0])
+        )
+    assert binomtest(held, 150, 0.93, alternative="less").pvalue > 0.001
+    # What both owe to the same pictures and labels cancels.
+    assert np.mean(widths) < (0.95 if labelled == 50 else 1.0)
+
+
+def test_the_difference_covers_where_few_pairs_tell_the_models_apart():
+    """Five in a hundred answers differ, in 50 pairs: often none."""
+    random, held = np.random.default_rng(13), 0
+    truth = accuracy_of(10, 4.0, 0.5) - accuracy_of(10, 4.0, 0.45)
+    for _ in range(200):
+        clean = clean_logits(random, 50, 10, 4.0)
+        top, draw = clean.argmax(1), random.random(50)
+        other = (top + random.integers(1, 10, size=50)) % 10
+        a, b = (np.eye(10)[np.where(draw < keep, top, other)] for keep in (0.5, 0.45))
+        logits, labels = source(random, 300, 10, 4.0)
+        found = compare_paired_accuracy(
+            clean, a, clean, b, calibrated_on=(logits, logits, labels)
+        )
+        held += found.interval[0] <= truth <= found.interval[1]
+    assert binomtest(held, 200, 0.93, alternative="less").pvalue > 0.05
+
+
+def test_a_model_differs_from_itself_by_nothing(world):
+    clean, shifted, (logits, labels) = world
+    found = compare_paired_accuracy(
+        clean, shifted, clean, shifted, calibrated_on=(logits, logits, labels)
+    )
+    assert found.value == 0
+    assert found.standard_error == pytest.approx(0, abs=1e-9)
+    assert found.interval[0] <= 0 <= found.interval[1]
+
+
+def test_separable_calibration_leaves_the_same_answer_rate_and_a_lower_end():
+    logits = 3 * torch.eye(5).repeat(40, 1)
+    shifted = logits.roll(20, 0)[:, [1, 0, 2, 3, 4]]
+    with pytest.warns(UserWarning, match="all 200 answers are right"):
+        found = paired_accuracy(
+            logits, shifted, calibrated_on=(logits, torch.arange(5).repeat(40))
+        )
+    assert found.value == same_answer_rate(logits, shifted)
+    assert found.interval[0] < found.from_pairs[0]
+
+
+def test_one_pair_says_nothing(world):
+    clean, shifted, labelled = world
+    found = paired_accuracy(clean[:1], shifted[:1], calibrated_on=labelled)
+    assert found.interval == (0, 1)
+
+
+def test_a_class_that_the_source_never_has():
+    random = np.random.default_rng(11)
+    logits, labels = source(random, 600, 4, 5.0)
+    clean, shifted = pairs(random, 600, 4, 5.0, 0.9)
+    rest = labels != 3
+    with pytest.warns(UserWarning, match="class 3 is frequent in the pairs and absent"):
+        paired_accuracy(clean, shifted, calibrated_on=(logits[rest], labels[rest]))
+
+
+@pytest.mark.parametrize(
+    ("calibrated_on", "error", "message"),
+    [
+        (None, TypeError, "without labels, posterior_agreement compares the pairs"),
+        (np.eye(6), TypeError, r"expected \(logits, labels\)"),
+        ((np.eye(5), [0, 1, 2, 3, 4]), ValueError, "logits of 6 classes"),
+        ((np.eye(6), [0, 1, 2, 3, 4, 6]), ValueError, "labels from 0 to 5, got 6"),
+    ],
+)
+def test_bad_calibration_sets(world, calibrated_on, error, message):
+    clean, shifted, _ = world
+    with pytest.raises(error, match=message):
+        paired_accuracy(clean, shifted, calibrated_on=calibrated_on)
+
+
+def test_bad_options(world):
+    clean, shifted, labelled = world
+    with pytest.raises(ValueError, match="by_class: expected one of answer, label"):
+        paired_accuracy(clean, shifted, calibrated_on=labelled, by_class="classes")
+    with pytest.raises(ValueError, match="level"):
+        paired_accuracy(clean, shifted, calibrated_on=labelled, level=1.5)
+    with pytest.raises(TypeError, match=r"expected \(logits_a, logits_b, labels\)"):
+        compare_paired_accuracy(clean, shifted, clean, shifted, calibrated_on=labelled)
+
+
+def test_whatever_the_shift_does_it_is_unbiased_if_it_knows_no_more():
+    """The theorem on drawn labels: answers may depend on the clean logits anyhow."""
+    random = np.random.default_rng(12)
+    logits = clean_logits(random, 40_000, 5, 3.0)
+    p = softmax(logits, axis=1)
+    labels = drawn(random, p)
+    order = logits.argsort(1)
+    unsure = p.max(1) < 0.7
+    for answer in (order[:, -2], order[:, 0], np.where(unsure, order[:, -2], 3)):
+        right = (answer == labels).mean()
+        assert p[np.arange(40_000), answer].mean() == pytest.approx(right, abs=0.01)
+    # An attacker who is told the label knows more: the estimate is too high.
+    told = np.where(order[:, -1] == labels, order[:, -2], order[:, -1])
+    assert (told == labels).mean() == 0
+    assert p[np.arange(40_000), told].mean() > 0.1
