@@ -144,5 +144,6 @@ def drop_thebe(app: Sphinx, *_: Any) -> None:
 def setup(app: Sphinx) -> None:
     """Register what comes after the theme."""
     app.add_config_value("book_pdf", os.environ.get("ROBUSTBOOK_PDF") == "1", "html")
+    app.config.templates_path.append(str(Path(__file__).parent))
     app.connect("html-page-context", frame_page, priority=700)
     app.connect("config-inited", drop_thebe)
