@@ -37,7 +37,7 @@ def hard_interval(changed, count, classes):
         error = math.sqrt(share * (1 - share) / (count - 1))
         error *= math.log((1 - share) * (classes - 1) / share)
     value = symmetric_channel_capacity(share, classes)
-    low, high = agreement_interval(value, error, share, count, classes, 0.95)
+    low, high = agreement_interval(value, error, share, count, classes, 0.95, 0.0)
     return max(0.0, low), min(math.log(classes), high)
 
 

@@ -10,10 +10,6 @@ from scipy import special, stats
 from robustbook._checks.arguments import check_count, check_fraction
 from robustbook.agreement._docs import SHARED
 
-#: A change that happens this often among N samples on average is seen in 93 % of all
-#: sets of N: exp(-2.6) is .07.
-UNSEEN: Final = 2.6
-
 
 @SHARED.fill
 def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
@@ -63,12 +59,6 @@ def student_half_width(standard_error: float, count: int, level: float) -> float
     return float(stats.t.ppf(0.5 + level / 2, count - 1)) * standard_error
 
 
-def unseen_loss(count: int, num_classes: int) -> float:
-    """How far contradictions that `count` samples may not show lower the agreement."""
-    share = min(1.0, UNSEEN / count)
-    return math.log(num_classes) - symmetric_channel_capacity(share, num_classes)
-
-
 def agreement_interval(
     pa: float,
     standard_error: float,
@@ -76,35 +66,49 @@ def agreement_interval(
     count: int,
     num_classes: int,
     level: float,
+    contradiction_loss: float,
 ) -> tuple[float, float]:
     """Interval for the agreement of two views; see :meth:`Agreement.interval`."""
     hard = symmetric_channel_capacity(mismatch, num_classes)
     below, above = _ends_of_hard(mismatch, count, num_classes, level)
-    down, up = hard - below, above - hard
-    chance = (num_classes - 1) / num_classes
     half = student_half_width(standard_error, count, level)
     if math.isnan(half):
         return 0.0, math.inf
     hard_error = 0.0
-    if 0 < mismatch < chance:
+    if 0 < mismatch < (num_classes - 1) / num_classes:
         odds = (1 - mismatch) * (num_classes - 1) / mismatch
         spread = math.sqrt(mismatch * (1 - mismatch) / (count - 1))
         hard_error = spread * math.log(odds)
-    if hard_error == 0:
-        return pa - math.hypot(down, half), pa + math.hypot(up, half)
-    ratio = standard_error / hard_error
-    if ratio > _TOO_SOFT:
-        return pa - half, pa + half
     # Student's quantile in place of the normal one that Wilson's interval has.
-    small = half / (standard_error * stats.norm.ppf(0.5 + level / 2))
-    # Changed answers that cost less than contradictions tell nothing of these.
-    unseen = math.sqrt(max(0.0, 1 - ratio**2)) * unseen_loss(count, num_classes)
-    down, up = ratio * small * down, ratio * small * up
-    return pa - math.hypot(down, unseen), pa + up
+    small = student_half_width(1.0, count, level) / stats.norm.ppf(0.5 + level / 2)
+    low = lower_end(pa, standard_error, count, level, contradiction_loss)
+    if max(abs(standard_error - hard_error), abs(pa - hard)) < _AS_HARD:
+        low = pa - (small if hard_error else 1.0) * (hard - below)
+    if hard_error == 0:
+        return low, pa + math.hypot(above - hard, half)
+    ratio = standard_error / hard_error
+    up = half if ratio > _TOO_SOFT else ratio * small * (above - hard)
+    return low, pa + up
+
+
+def lower_end(
+    pa: float, standard_error: float, count: int, level: float, loss: float
+) -> float:
+    """Lower end, which supposes that contradictions are as frequent as it says.
+
+    Of contradictions that cost `loss` each, more by a loss of t in all raise the
+    variance of the mean by t loss / count. The end solves
+    t² = q² (standard_error² + t loss / count), as Wilson's solves its own.
+    """
+    shift = student_half_width(1.0, count, level) ** 2 * loss / count / 2
+    half = student_half_width(standard_error, count, level)
+    return pa - shift - math.hypot(shift, half)
 
 
 #: Where contributions vary so much more than the answers, these say nothing of them.
 _TOO_SOFT: Final = 3.0
+#: So close to those of hard answers, contributions and agreement are taken for theirs.
+_AS_HARD: Final = 1e-6
 
 
 def _ends_of_hard(

@@ -20,14 +20,12 @@ from robustbook._checks.arguments import (
     check_prior,
 )
 from robustbook.agreement._docs import SHARED
-from robustbook.agreement._hard_decisions import (
-    student_half_width,
-    symmetric_channel_capacity,
-    unseen_loss,
-)
+from robustbook.agreement._hard_decisions import symmetric_channel_capacity
 from robustbook.agreement._result import (
     Agreement,
     AgreementComparison,
+    contradiction_loss,
+    interval_of_difference,
     standard_error_of_mean,
 )
 from robustbook.agreement.solver import (
@@ -269,12 +267,7 @@ def compare_agreement(
         _measure(Kernel(*pair, prior=weights), accepted) for pair in (pair_a, pair_b)
     )
     error = standard_error_of_mean(a.per_sample - b.per_sample)
-    count, classes = pair_a[0].shape
-    half = student_half_width(error, count, coverage)
-    if not half > 0:
-        # Nothing varied; either model may contradict itself where no sample is.
-        half = unseen_loss(count, classes)
-    low, high = a.pa - b.pa - half, a.pa - b.pa + half
+    low, high = interval_of_difference(a, b, coverage)
     return AgreementComparison(a, b, a.pa - b.pa, error, (low, high), coverage)
 
 
@@ -319,5 +312,8 @@ def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement
         mismatch=kernel.mismatch,
         hard_part=hard,
         standard_error=standard_error_of_mean(trace.per_sample, kernel.shards),
+        contradiction_loss=contradiction_loss(
+            trace.per_sample, kernel.num_classes, kernel.num_views, kernel.shards
+        ),
         trace=trace,
     )

@@ -17,9 +17,9 @@ from robustbook._checks.extras import extra
 from robustbook.agreement._docs import SHARED
 from robustbook.agreement._hard_decisions import (
     agreement_interval,
+    lower_end,
     student_half_width,
     symmetric_channel_capacity,
-    unseen_loss,
 )
 from robustbook.agreement.solver import ALONE, SearchTrace, Shards, open_kernel
 
@@ -70,6 +70,11 @@ class Agreement:
         change: of 200 pairs of hard answers of which one in a thousand changes,
         ``pa ± 1.96 standard_error`` holds the truth in 18 % of samples (Chapter 8).
         NaN for a single sample.
+    contradiction_loss : float
+        How much a contradiction, a sample of negative contribution, costs beside the
+        others, in nats: the mean over contradictions, each weighted by its cost. One
+        more than were seen counts among them, at the cost that it has among hard
+        answers. The lower end of :meth:`interval` needs it.
     trace : SearchTrace
         Every step of the search.
 
@@ -94,6 +99,7 @@ class Agreement:
     mismatch: float
     hard_part: float
     standard_error: float
+    contradiction_loss: float = field(repr=False)
     trace: SearchTrace = field(repr=False)
 
     @property
@@ -126,10 +132,11 @@ class Agreement:
         For hard answers of two views it is Wilson's interval for the mismatch, mapped
         by :func:`symmetric_channel_capacity` and as much wider as Student's quantile is
         than the normal one. It has a width where no answer changed. For soft answers it
-        is a heuristic, whose coverage is tested: each half is scaled by how much the
-        contributions vary beside those of hard answers, and the lower end takes in
-        contradictions too rare for N samples to show. For more views and for a prior it
-        is Student's, with such a lower end.
+        is a heuristic, whose coverage Chapter 41 measures: the upper half is that of
+        hard answers, scaled by how much the contributions vary beside theirs, and for
+        more views or with a prior it is Student's; the lower half is of Wilson's kind:
+        the more contradictions it supposes, each at a cost of ``contradiction_loss``,
+        the more their number may vary.
 
         Parameters
         ----------
@@ -163,16 +170,16 @@ class Agreement:
         coverage = check_level(level)
         most = (self.num_views - 1) * math.log(self.num_classes)
         hard = symmetric_channel_capacity(self.mismatch, self.num_classes)
-        numbers = self.num_samples, self.num_classes, coverage
+        count, loss = self.num_samples, self.contradiction_loss
         if self.num_views == 2 and math.isclose(hard, self.hard_part, abs_tol=1e-12):
             low, high = agreement_interval(
-                self.pa, self.standard_error, self.mismatch, *numbers
-            )
+                self.pa, self.standard_error, self.mismatch, count,
+                self.num_classes, coverage, loss,
+            )  # fmt: skip
         else:
-            half = student_half_width(self.standard_error, self.num_samples, coverage)
-            unseen = unseen_loss(self.num_samples, self.num_classes)
-            low = self.pa - math.hypot(half, (self.num_views - 1) * unseen)
-            high, most = self.pa + half, max(most, self.pa + half)
+            low = lower_end(self.pa, self.standard_error, count, coverage, loss)
+            high = self.pa + student_half_width(self.standard_error, count, coverage)
+            most = max(most, high)
         if math.isnan(low) or math.isnan(high):
             return 0.0, most
         return max(0.0, low), min(most, high)
@@ -253,7 +260,9 @@ class AgreementComparison:
     standard_error : float
         Of the difference, from the paired contributions.
     interval : (float, float)
-        Confidence interval at `level`, normal approximation.
+        Confidence interval at `level`, by Zou's method: each side of it joins one side
+        of the two intervals of the models, as far as their contributions do not vary
+        together (*Psychological Methods*, 2007).
     level : float
         Coverage of the interval.
     """
@@ -298,6 +307,29 @@ class CertifiedAgreement:
         return standard_error_of_mean(self.per_sample)
 
 
+def interval_of_difference(
+    a: Agreement, b: Agreement, level: float
+) -> tuple[float, float]:
+    """Zou's interval for a.pa - b.pa, of two measurements on the same pairs."""
+    own = torch.stack([one.per_sample for one in (a, b)])
+    correlation = math.nan
+    if own.shape[1] > 1:
+        own = own - own.mean(1, keepdim=True)
+        products = (own @ own.T).cpu()
+        correlation = float(products[0, 1] / products.diagonal().prod().sqrt())
+    if math.isnan(correlation):
+        correlation = 0.0  # one of them does not vary
+
+    def joined(one: float, other: float) -> float:
+        square = one**2 + other**2 - 2 * correlation * one * other
+        return math.sqrt(max(0.0, square))
+
+    (low_a, high_a), (low_b, high_b) = a.interval(level), b.interval(level)
+    value = a.pa - b.pa
+    low = value - joined(a.pa - low_a, high_b - b.pa)
+    return low, value + joined(high_a - a.pa, b.pa - low_b)
+
+
 def check_same_pairs(result: Agreement, num_samples: int, num_classes: int) -> None:
     """Refuse logits of other pairs than the measured ones, by their number."""
     measured = len(result.per_sample), result.num_classes
@@ -318,6 +350,27 @@ def standard_error_of_mean(contributions: Tensor, shards: Shards = ALONE) -> flo
     deviations = contributions - total / count
     (squares,) = shards.reduce(lambda: [float(deviations.square_().sum())])
     return math.sqrt(squares / (count - 1) / count)
+
+
+def contradiction_loss(
+    contributions: Tensor, num_classes: int, num_views: int, shards: Shards = ALONE
+) -> float:
+    """See :class:`Agreement`."""
+    negative = contributions[contributions < 0]
+    count, total, number, own, squares = shards.reduce(
+        lambda: [
+            float(len(contributions)), float(contributions.sum()),
+            float(len(negative)), float(negative.sum()), float(negative.square().sum()),
+        ],
+        [math.fsum] * 5,
+    )  # fmt: skip
+    others = (total - own) / max(1.0, count - number)
+    costs = number * others - own
+    squares += number * others**2 - 2 * others * own
+    odds = (num_classes - 1) * (count - number - 1) / (number + 1)
+    unseen = (num_views - 1) * math.log(odds) if odds > 1 else 0.0
+    costs += unseen
+    return (squares + unseen**2) / costs if costs > 0 else 0.0
 
 
 def _plot_kernel(
