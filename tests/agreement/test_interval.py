@@ -47,6 +47,17 @@ def test_the_interval_of_hard_answers_is_that_of_their_number(changed):
     assert result.interval() == pytest.approx(hard_interval(changed, 50, 3), abs=1e-6)
 
 
+@pytest.mark.parametrize("seen", [0, 1, 5, 200])
+def test_the_lower_end_is_the_score_interval_of_a_number_of_contradictions(seen):
+    from robustbook.agreement._hard_decisions import lower_end
+
+    loss, count, q = 2.5, 10**9, stats.norm.ppf(0.975)
+    error = loss * math.sqrt(seen) / count
+    low = lower_end(0.7, error, count, 0.95, loss)
+    supposed = seen + (0.7 - low) * count / loss
+    assert supposed - seen == pytest.approx(q * math.sqrt(supposed), rel=1e-4)
+
+
 @pytest.mark.parametrize("classes", [2, 10, 1000])
 @pytest.mark.parametrize("count", SIZES)
 def test_intervals_of_hard_answers_cover(classes, count):
@@ -105,6 +116,24 @@ def test_models_between_which_nothing_varied_differ_by_what_is_not_seen():
     pairs = hard_pairs(2, 12, 3)
     low, high = compare_agreement(*pairs, *pairs).interval
     assert low < 0 < high
+
+
+def test_a_difference_is_held_where_one_model_shows_no_change():
+    # By Student's interval of the paired contributions in 77 % of samples.
+    random = np.random.default_rng(4)
+    shares = 0.05, 0.0
+    one, other = (
+        posterior_agreement(*soft_pairs(random, 100_000, flips=flips), tol=1e-6).pa
+        for flips in shares
+    )
+    held = 0
+    for _ in range(150):
+        made = [
+            view for flips in shares for view in soft_pairs(random, 30, flips=flips)
+        ]
+        low, high = compare_agreement(*made, tol=1e-6).interval
+        held += low <= one - other <= high
+    assert held >= 0.92 * 150
 
 
 def test_equal_models_are_told_apart_in_one_of_twenty():
