@@ -10,8 +10,6 @@ from robustbook.studies.results import read_results
 
 #: No interval of these is promised to cover where nearly all are told apart.
 UNMENDED = {"AUROC", "average precision"}
-#: One or two changed answers among thirty pairs, of one model.
-FEW = ("difference of PA", "one changes 5%, one nothing", 30)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +29,7 @@ def test_counted_cells_are_the_stored_ones(quick, stored):
 
 
 def test_every_promise_is_kept(stored):
-    promised = stored.drop(UNMENDED, level="measure").drop(FEW)
+    promised = stored.drop(UNMENDED, level="measure")
     assert (promised.coverage + 3 * promised.error >= 0.92).all()
     assert (promised.before < 0.9).sum() > 40, "the usual ones do not"
 
