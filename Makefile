@@ -121,7 +121,7 @@ test: ## Run all checks and tests
 	@$(call phase,-j $(JOBS) check lint,check and lint)
 	@$(BIN)/python -m pytest --numprocesses $(JOBS) -m "not ranges"
 
-ranges: env ## Run chapters at other ends of their ranges, and slow checks
+ranges: env ## Run the longest chapters, all at other ends of their ranges, and slow checks
 	$(BIN)/python -m pytest --numprocesses $(JOBS) -m ranges tests/press tests/training \
 	  tests/models tests/site tests/studies
 

@@ -17,6 +17,8 @@ from robustbook.notebook import stated_ranges
 from ..conftest import RUN_SEED
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Chapters that take longest, two thirds of the time of all: `make ranges` runs them.
+LONG = "15 17 24 29 30 31 32 33 36 38 39 40 41".split()
 COMMON = {"profile": "quick", "device": "cpu", "seed": RUN_SEED}
 
 
@@ -39,7 +41,7 @@ def measured_once(fast_kernels, rows_once, monkeypatch):
             chapter,
             end,
             id=f"{chapter.name}-{name}",
-            marks=[pytest.mark.ranges] if end else [],
+            marks=[pytest.mark.ranges] if end or chapter.name[:2] in LONG else [],
         )
         for chapter in list_chapters(ROOT)
         for end, name in enumerate(("low", "high"))
