@@ -13,8 +13,8 @@ HEAVY = {
 
 
 MEASURES = (
-    *("agreement", "average_case", "corruptions", "discrepancies", "scores"),
-    *("selection", "style"),
+    *("agreement", "average_case", "corruptions", "discrepancies", "label_free"),
+    *("scores", "selection", "style"),
 )
 #: Each measure in a fork of its own, of a process that has torch already.
 SCRIPT = """
