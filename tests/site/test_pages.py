@@ -271,6 +271,8 @@ def test_a_page_weighs_less_than_a_megabyte_and_a_half(site, loads):
             page.target(one)[0] for one in loads[page.address] if "data:" not in one
         }
         loaded[page.address] = {one for one in local if (site.root / one).is_file()}
+    # The largest script, which the page of results alone needs.
+    assert not any("searchindex.js" in own for own in loaded.values())
     times = Counter(path for own in loaded.values() for path in own)
     common = {path for path in times if path.startswith("_static/") and times[path] > 1}
     weights = {
