@@ -34,21 +34,23 @@ def test_values_are_those_of_scikit_learn(ties):
         assert detection.prevalence == brittle.mean()
 
 
-def test_delong_variance_by_hand():
-    """Placements of five samples: 0.5, 1, 1 of the brittle; 1, 2/3 of the robust."""
+def test_ends_of_the_auroc_are_where_their_own_error_reaches_the_estimate():
+    """Five samples: three brittle, two robust, five of six pairs in order."""
     detection = detection_scores(
         [0.0, 1.0, 3.0, 2.0, 4.0], [1.0, 1.0, 1.0, 9.0, 9.0], 5.0, resamples=100
     )
     assert detection.auroc == pytest.approx(5 / 6)
-    variance = np.var([0.5, 1, 1], ddof=1) / 3 + np.var([1, 2 / 3], ddof=1) / 2
-    half = 1.959964 * np.sqrt(variance) / (5 / 6 * 1 / 6)
-    expected = [1 / (1 + np.exp(-(np.log(5) + d))) for d in (-half, half)]
-    assert detection.auroc_interval == pytest.approx(expected, rel=1e-5)
+    for end in detection.auroc_interval:
+        # Hanley and McNeil's variance, with 3/2 for both numbers less one.
+        chance = 1 + 1.5 * (1 - end) / (2 - end) + 1.5 * end / (1 + end)
+        variance = end * (1 - end) * chance / 6
+        assert abs(end - 5 / 6) == pytest.approx(1.959964 * np.sqrt(variance))
 
 
 def test_resamples_are_those_of_plain_code():
     """The vectorized scores against scikit-learn on the same resamples."""
     scores, margins = sample(np.random.default_rng(5), 60, ties=True)
+    scores = np.random.default_rng(6).normal(size=60).round(1)
     detection = detection_scores(scores, margins, 1.0, resamples=200, seed=3)
     random = np.random.default_rng(3)
     # Resamples are of places in the order of the scores.
@@ -58,10 +60,12 @@ def test_resamples_are_those_of_plain_code():
         rows = order[random.integers(60, size=60)]
         brittle, drawn = margins[rows] <= 1.0, -scores[rows]
         plain.append(average_precision_score(brittle, drawn))
-    scale = np.arcsin(np.sqrt(plain))
-    middle = np.arcsin(np.sqrt(detection.aupr))
-    ends = np.sin(middle + 1.959964 * scale.std(ddof=1) * np.array([-1, 1])) ** 2
-    assert detection.aupr_interval == pytest.approx(tuple(ends), rel=1e-5)
+    spread = np.arcsin(np.sqrt(plain)).std(ddof=1)
+    trials = min(detection.num_brittle, 1 / (4 * spread**2))
+    # The ends of Wilson's interval are where the estimate is 1.96 errors away.
+    for end in detection.aupr_interval:
+        error = np.sqrt(end * (1 - end) / trials)
+        assert abs(end - detection.aupr) == pytest.approx(1.959964 * error)
 
 
 def test_coverage():
@@ -76,6 +80,24 @@ def test_coverage():
     # Three standard errors of a share of 0.95 in 300 are 0.038; AUPR's is 0.94.
     assert (hits / 300 >= [0.912, 0.902, 0.912]).all(), hits
     assert (hits[:2] / 300 <= 0.988).all(), hits
+
+
+@pytest.mark.parametrize("count", [100, 400])
+def test_few_brittle_decisions_that_are_told_apart_are_covered(count):
+    """DeLong's interval held this AUROC in .46 and .89, resamples in .49 and .88."""
+    random, held = np.random.default_rng(2), []
+    scores = stats.norm.ppf((np.arange(100_000) + 0.5) / 100_000)
+    true, false = 0.1 * stats.norm.cdf(scores), 0.9 * stats.norm.cdf(scores - 4)
+    truths = stats.norm.cdf(4 / np.sqrt(2)), (true / (true + false)).mean()
+    for _ in range(200):
+        brittle = np.arange(count) < max(1, random.binomial(count, 0.1))
+        drawn = random.normal(size=count) + 4 * ~brittle
+        found = detection_scores(drawn, 1.0 - brittle, 0.5, resamples=100)
+        ends = found.auroc_interval, found.aupr_interval
+        held.append(
+            [low <= t <= high for (low, high), t in zip(ends, truths, strict=True)]
+        )
+    assert (np.mean(held, axis=0) >= 0.93).all()
 
 
 @pytest.mark.parametrize(("count", "mean"), [(100, 1.0), (200, 2.0), (400, 4.0)])
@@ -96,7 +118,9 @@ def test_a_perfect_score_an_opposite_one_and_a_blind_one():
     best = detection_scores(margins, margins, 0.3)
     assert (best.auroc, best.aupr, best.fpr) == (1, pytest.approx(1), 0)
     assert best.threshold <= 0.3
-    assert best.auroc_interval == (1, 1)
+    # No pair is told apart wrongly, which is no proof that none can be.
+    assert best.auroc_interval == (pytest.approx(0.91, abs=0.01), 1)
+    assert best.aupr_interval == pytest.approx((0.796, 1), abs=0.001)
     worst = detection_scores(-margins, margins, 0.3)
     assert (worst.auroc, worst.fpr) == (0, 1)
     blind = detection_scores(np.zeros(50), margins, 0.3)
@@ -108,13 +132,13 @@ def test_intervals_of_average_precision_end_at_zero_and_one():
     margins = np.array([0.1, 0.2, 0.9, 0.9, 0.9, 0.9])
     scores = np.array([1.0, 3.0, 2.0, 4.0, 5.0, 6.0])
     detection = detection_scores(scores, margins, 0.5, level=1 - 1e-9)
-    assert detection.aupr_interval == pytest.approx((0, 1))
+    assert detection.aupr_interval == pytest.approx((0, 1), abs=0.06)
 
 
 def test_infinite_margins_are_robust_and_one_brittle_decision_is_enough():
     detection = detection_scores([0.1, 0.2, 0.3], [0.1, np.inf, np.inf], 0.5)
     assert detection.num_brittle == 1
-    assert detection.auroc_interval == (0.0, 1.0)
+    assert detection.auroc_interval == (pytest.approx(0.283, abs=1e-3), 1.0)
     # The smallest share needs one flag.
     scores, margins = [2.0, 1.0, 3.0, 0.0], [0.1, 0.2, 0.3, 0.4]
     detection = detection_scores(scores, margins, 0.2, tpr=1e-13, resamples=100)

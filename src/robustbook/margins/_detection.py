@@ -6,6 +6,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.stats import binom, rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
@@ -30,15 +31,12 @@ class Detection:
     auroc : float
         Probability that a brittle decision scores lower than a robust one.
     auroc_interval : tuple of float
-        By DeLong's method, on the logit scale. It covers 93 to 97 %, in simulations,
-        and 88 to 92 % where few mistakes are seen; a point where none was, which is no
-        proof that there is none.
+        By Newcombe's method 5. It covers 94 to 99 %, in simulations.
     aupr : float
         Average precision. That of a random score is `prevalence`, not 0.5.
     aupr_interval : tuple of float
-        By the spread over resamples, on the arcsine scale. It covers 92 to 95 %, in
-        simulations; where nearly all decisions are told apart 87 to 93 %, and 78 % with
-        10 to 20 brittle ones.
+        Wilson's, with the trials that the spread over resamples is worth, at most the
+        number of brittle decisions. It covers 93 to 99 %, in simulations.
     fpr : float
         Share of robust decisions flagged when that of brittle ones asked for is.
     fpr_interval : tuple of float
@@ -82,9 +80,9 @@ def detection_scores(
     """Score the detection of brittle decisions by a small margin: :class:`Detection`.
 
     Brittle decisions are the positive class; the lower the score, the more brittle.
-    Source: the margin paper, section 2.3; DeLong, DeLong and Clarke-Pearson, "Comparing
-    the areas under two or more correlated receiver operating characteristic curves",
-    Biometrics 1988; Chapter 22.
+    Source: the margin paper, section 2.3; Newcombe, "Confidence intervals for an effect
+    size measure based on the Mann-Whitney statistic. Part 2", Statistics in Medicine
+    2006; Chapters 22 and 41.
 
     Parameters
     ----------
@@ -133,9 +131,12 @@ def detection_scores(
     place = max(1, int(np.argmax(true >= share - 1e-12)))
     drawn = _resample(order, brittle, resamples, seed)
     return Detection(
-        auroc=auroc, auroc_interval=_delong(order, brittle, auroc, level),
+        auroc=auroc,
+        auroc_interval=_of_auroc(
+            auroc, int(brittle.sum()), int((~brittle).sum()), level
+        ),
         aupr=aupr,
-        aupr_interval=_arcsine(aupr, drawn, level),
+        aupr_interval=_of_precision(aupr, drawn, int(brittle.sum()), level),
         fpr=float(false[place]),
         fpr_interval=_of_flagged(order, brittle, float(false[place]), share, level),
         threshold=float(values[order == -cuts[place]][0]),
@@ -143,39 +144,55 @@ def detection_scores(
     )  # fmt: skip
 
 
-def _delong(
-    order: Indices, brittle: Flags, auroc: float, level: float
+def _of_auroc(
+    auroc: float, num_brittle: int, num_robust: int, level: float
 ) -> tuple[float, float]:
-    """From the placements: each sample's share of the other class that it beats."""
-    positive, negative = order[brittle], order[~brittle]
-    everyone = rankdata(np.concatenate([positive, negative]))
-    above = everyone[: len(positive)] - rankdata(positive)
-    below = everyone[len(positive) :] - rankdata(negative)
-    parts = (above / len(negative), below / len(positive))
-    variance = sum(
-        float(part.var(ddof=1)) / len(part) if len(part) > 1 else math.nan
-        for part in parts
-    )
-    if math.isnan(variance):
-        return 0.0, 1.0
-    if variance == 0 or auroc in (0.0, 1.0):
-        return auroc, auroc
-    center = math.log(auroc / (1 - auroc))
-    half = NormalDist().inv_cdf(0.5 + level / 2) * math.sqrt(variance)
-    half /= auroc * (1 - auroc)
-    return 1 / (1 + math.exp(half - center)), 1 / (1 + math.exp(-half - center))
+    """The AUROCs whose own standard error reaches to the one that was seen.
 
-
-def _arcsine(share: float, drawn: Vector, level: float) -> tuple[float, float]:
-    """Around the estimate, on the scale of the arcsine of the root.
-
-    Percentiles would be too high: a decision that is drawn twice supports itself.
+    The variance is that of two exponential distributions with the AUROC in question
+    (Newcombe's method 5), so it is not 0 where no pair was told apart wrongly.
     """
-    center = math.asin(math.sqrt(share))
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    extra = (num_brittle + num_robust) / 2 - 1
+
+    def variance(area: float) -> float:
+        odds = (1 - area) / (2 - area) + area / (1 + area)
+        return area * (1 - area) * (1 + extra * odds) / (num_brittle * num_robust)
+
+    def end(edge: float) -> float:
+        """Between the estimate and 0 or 1, where the variance is 0."""
+        if auroc == edge:
+            return edge
+
+        def beyond(area: float) -> float:
+            return (area - auroc) ** 2 - z**2 * variance(area)
+
+        # At the estimate itself nothing is beyond, at the edge everything is.
+        inner = auroc if 0 < auroc < 1 else abs(auroc - 1e-12)
+        return float(brentq(beyond, inner, edge))
+
+    return end(0.0), end(1.0)
+
+
+def _of_precision(
+    aupr: float, drawn: Vector, num_brittle: int, level: float
+) -> tuple[float, float]:
+    """Wilson's interval of a share of as many trials as the precision is worth.
+
+    By the spread over resamples, on the arcsine scale, but never more trials than
+    there are brittle decisions, which resamples that make no mistake suggest.
+    """
     spread = float(np.nanstd(np.arcsin(np.sqrt(np.minimum(drawn, 1.0))), ddof=1))
-    half = NormalDist().inv_cdf(0.5 + level / 2) * spread
-    low, high = max(center - half, 0.0), min(center + half, math.pi / 2)
-    return math.sin(low) ** 2, math.sin(high) ** 2
+    trials = min(num_brittle, 1 / (4 * spread**2) if spread > 0 else math.inf)
+    return _wilson(aupr, trials, level)
+
+
+def _wilson(share: float, trials: float, level: float) -> tuple[float, float]:
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    center = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
+    half = z * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2)
+    half /= 1 + z**2 / trials
+    return max(0.0, center - half), min(1.0, center + half)
 
 
 def _of_flagged(
@@ -190,17 +207,14 @@ def _of_flagged(
     robust = order[~brittle]
     tails = np.array([0.5 - level / 2, 0.5 + level / 2])
     below, above = binom.ppf(tails, len(ends), tpr).astype(int)
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    center = (fpr + z**2 / (2 * len(robust))) / (1 + z**2 / len(robust))
-    spread = math.sqrt(fpr * (1 - fpr) / len(robust) + (z / (2 * len(robust))) ** 2)
-    half = z * spread / (1 + z**2 / len(robust))
+    fewest, largest = _wilson(fpr, len(robust), level)
     low, high = 0.0, 1.0
     if below > 0:
         least = float((robust <= ends[below - 1]).mean())
-        low = max(0.0, fpr - math.hypot(fpr - least, fpr - center + half))
+        low = max(0.0, fpr - math.hypot(fpr - least, fpr - fewest))
     if above < len(ends):
         most = float((robust <= ends[above]).mean())
-        high = min(1.0, fpr + math.hypot(most - fpr, center + half - fpr))
+        high = min(1.0, fpr + math.hypot(most - fpr, largest - fpr))
     return low, high
 
 
