@@ -31,12 +31,12 @@ class Detection:
     auroc : float
         Probability that a brittle decision scores lower than a robust one.
     auroc_interval : tuple of float
-        By Newcombe's method 5. It covers 94 to 99 %, in simulations.
+        By Newcombe's method 5. It covers 95 to 99 %, in simulations.
     aupr : float
         Average precision. That of a random score is `prevalence`, not 0.5.
     aupr_interval : tuple of float
         Wilson's, with the trials that the spread over resamples is worth, at most the
-        number of brittle decisions. It covers 93 to 99 %, in simulations.
+        number of brittle decisions. It covers 92 to 99 %, in simulations.
     fpr : float
         Share of robust decisions flagged when that of brittle ones asked for is.
     fpr_interval : tuple of float
