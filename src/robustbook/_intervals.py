@@ -1,4 +1,4 @@
-"""The normal quantile and Wilson's interval, for everything that reports an interval."""
+"""The normal quantile and Wilson's interval, for all that reports intervals."""
 
 import math
 from statistics import NormalDist
