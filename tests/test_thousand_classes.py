@@ -13,7 +13,7 @@ from linear_models import linear
 from torch import nn
 
 from robustbook import agreement
-from robustbook.attacks import apgd, bisect_result, fab, fgsm, fmn, pgd, smallest
+from robustbook.attacks import apgd, fab, fgsm, fmn, pgd, smallest
 from robustbook.models import logits_of
 from robustbook.scores import accuracy, same_answer_rate
 
@@ -82,10 +82,9 @@ def test_every_attack(network, name):
 def test_smallest_perturbations_are_those_of_the_linear_model(thousand):
     images = thousand.images
     # A wrong target costs untargeted FMN a few per cent, so several are tried.
-    by_fmn = fmn(thousand, images, steps=30, targets=5, progress=False)
-    by_fab = fab(thousand, images, steps=10, targets=5, progress=False)
-    closest = smallest(by_fmn, by_fab)
-    attacked = bisect_result(thousand, images, closest, steps=12, progress=False)
-    excess = attacked.norms / thousand.linf - 1
+    options = {"targets": 5, "bisections": 12, "progress": False}
+    by_fmn = fmn(thousand, images, steps=30, **options)
+    by_fab = fab(thousand, images, steps=10, **options)
+    excess = smallest(by_fmn, by_fab).norms / thousand.linf - 1
     assert float(excess.min()) > -1e-3
     assert float(excess.median()) < 0.01

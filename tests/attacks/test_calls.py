@@ -12,7 +12,6 @@ from torch import nn
 
 from robustbook.attacks import (
     apgd,
-    bisect_result,
     fab,
     fgsm,
     fmn,
@@ -152,8 +151,6 @@ def test_failed_samples_are_infinite(attack):
     assert torch.isinf(result.norms).all()
     assert torch.equal(result.adversarial, images)
     assert result.robust_accuracy() == 1.0
-    shorter = bisect_result(stubborn, images, result)
-    assert torch.isinf(shorter.norms).all()
 
 
 def test_training_mode_is_named(digits):
@@ -234,10 +231,7 @@ def test_bad_options_of_single_attacks(attack, options, message):
         attack(lambda x: first_pixels(x)[:, :2], IMAGES, **options)
 
 
-def test_a_result_of_other_images_and_a_model_elsewhere_are_refused(digits):
-    result = fgsm(first_pixels, IMAGES, eps=0.1)
-    with pytest.raises(ValueError, match="one of these images"):
-        bisect_result(first_pixels, IMAGES[:2], result)
+def test_a_model_on_another_device_is_refused(digits):
     with pytest.raises(ValueError, match=r"got meta; call model.to\(\"meta\"\)"):
         fgsm(*digits[:2], eps=0.1, device="meta")
 

@@ -1,5 +1,6 @@
 """APGD with three losses, by pyautoattack."""
 
+from functools import partial
 from typing import Final, Literal
 
 import torch
@@ -10,7 +11,7 @@ from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
 from robustbook.attacks.engine import DOCS, ArrayLike, Batch, Norm, Settings, run_attack
 
-#: Each loss, with the number of classes from which it is defined.
+#: Each loss, with the number of classes that it needs.
 LOSSES: Final = {"ce": 2, "dlr": 3, "targeted": 4}
 
 
@@ -35,10 +36,10 @@ def apgd(
 
     The cross-entropy ("ce") of very confident models has a gradient of zero in float32:
     it then reports robustness that is not there. The difference of logits ratio ("dlr")
-    has no scale, so always look at both. "targeted" goes for one class after the other;
-    it is slower, and the strongest. Source: Croce and Hein, "Reliable evaluation of
-    adversarial robustness with an ensemble of diverse parameter-free attacks", ICML
-    2020; Chapters 9 and 12.
+    does not depend on the scale of the logits, so always look at both. "targeted" tries
+    one class after the other; it is the slowest and the strongest. Source: Croce and
+    Hein, "Reliable evaluation of adversarial robustness with an ensemble of diverse
+    parameter-free attacks", ICML 2020; Chapters 9 and 12.
 
     Parameters
     ----------
@@ -48,10 +49,10 @@ def apgd(
     steps : int, default 100
         Gradient steps in a run.
     restarts : int, default 1
-        Runs from different random starts, until one succeeds.
+        Runs from different random starts, until one of them succeeds.
     targets : int, default 9
-        For "targeted": how many of the likeliest other classes to try, all of them
-        if there are fewer.
+        Number of the likeliest other classes that "targeted" tries; all of them if
+        there are fewer.
     {norm} {batch_size}
     seed : int, default 0
         Seed of the random starts; each image has its own.
@@ -60,8 +61,8 @@ def apgd(
     Returns
     -------
     AttackResult
-        Images within `eps`; those of the highest loss where the attack failed, and
-        the clean ones where the model is wrong already.
+        Images within `eps`: where the attack failed, those of the highest loss; where
+        the model is wrong already, the clean ones.
 
     {TypeError} {ValueError} {ModuleNotFoundError}
 
@@ -86,6 +87,7 @@ def apgd(
     from robustbook.attacks.pyautoattack_runs import ZeroGradients, run_apgd
 
     log = ZeroGradients()
+    run = partial(run_apgd, loss=loss, norm=norm, eps=eps, steps=steps, log=log)
 
     def perturb(batch: Batch) -> Tensor:
         num_classes = batch.logits.shape[1]
@@ -99,14 +101,13 @@ def apgd(
             goals = [*batch.ranked_classes(min(targets, num_classes - 1))]
         best = batch.images.clone()
         highest = torch.full((len(batch),), -torch.inf, device=best.device)
-        # Run after run, each on the images that no run before it succeeded on.
+        # Each run attacks the images on which no run before it succeeded.
         left = torch.arange(len(batch), device=best.device)
         for number, goal in enumerate(goals * restarts):
             part = batch[left]
-            images, fooled, value = run_apgd(
-                part, None if goal is None else goal[left], loss=loss, norm=norm,
-                eps=eps, steps=steps, start=_start(part, number, norm, eps), log=log,
-            )  # fmt: skip
+            target = None if goal is None else goal[left]
+            start = _start(part, number, norm, eps)
+            images, fooled, value = run(part, target, start=start)
             better = fooled | (value > highest[left])
             best[left[better]] = images[better]
             highest[left] = torch.maximum(highest[left], value)
@@ -122,7 +123,7 @@ def apgd(
 
 
 def _start(batch: Batch, number: int, norm: Norm, eps: float) -> Tensor:
-    """A random point on the surface of the ball, as APGD draws it."""
+    """Draw a random point on the surface of the ball, as APGD does."""
     if norm == "linf":
         direction = batch.uniform(number).flatten(1)
         size = direction.abs().amax(dim=1, keepdim=True)

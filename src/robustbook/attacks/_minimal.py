@@ -1,7 +1,6 @@
-"""Attacks that look for the smallest perturbation: FMN, FAB, and a bisection."""
+"""Attacks that look for the smallest perturbation: FMN and FAB."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook._checks.models import Model
 from robustbook.attacks import engine
-from robustbook.attacks._result import AttackResult, smallest
+from robustbook.attacks._result import AttackResult
 
 
 def closest(
@@ -19,7 +18,7 @@ def closest(
     bisections: int,
     norm: engine.Norm,
 ) -> Callable[[engine.Batch], Tensor]:
-    """Run for each target, keep the closest image that fools, and bisect."""
+    """Attack toward each target, keep the closest image that fools, and bisect."""
     if targets is not None:
         check_count("targets", targets)
     check_count("bisections", bisections, minimum=0)
@@ -69,8 +68,8 @@ def fmn(
     steps : int, default 100
         Gradient steps.
     step_size : float, default 1.0
-        First step size α, the L2 length of a step; it decreases to a hundredth.
-        With 10 the attack gets closer on some networks.
+        First step size α, the L2 length of a step; it decreases to a hundredth of it.
+        With 10, the attack gets closer on some networks.
     gamma : float, default 0.05
         First relative change of the size of the ball in a step.
     {targets} {bisections} {norm} {batch_size} {seed} {progress} {device}
@@ -123,8 +122,8 @@ def fab(
 ) -> AttackResult:
     """Look for the smallest perturbation by projections on the boundary: FAB.
 
-    What it finds is not limited in size. It steps 5 % beyond the boundary as it
-    sees it; `bisections` take that back. Source: Croce and Hein, "Minimally distorted
+    The perturbation may have any size. FAB steps 5 % beyond its estimate of the
+    boundary; `bisections` take that back. Source: Croce and Hein, "Minimally distorted
     adversarial examples with a fast adaptive boundary attack", ICML 2020; Chapters 9
     and 12.
 
@@ -160,68 +159,3 @@ def fab(
         "fab", norm, batch_size, seed, progress, device, minimal=True
     )
     return engine.run_attack(perturb, model, images, labels, settings)
-
-
-@engine.DOCS.fill
-def bisect_result(
-    model: Model,
-    images: engine.ArrayLike,
-    result: AttackResult,
-    labels: engine.ArrayLike | None = None,
-    *,
-    steps: int = 20,
-    batch_size: int = 256,
-    seed: int = 0,
-    progress: bool = True,
-    device: str | torch.device | None = None,
-) -> AttackResult:
-    """Shorten perturbations on the line between the clean and the attacked image.
-
-    No perturbation gets longer. Attacks overshoot the boundary (FAB on purpose, by 5 %
-    of a step), and this takes most of it back. The images end so close to the boundary
-    that rounding in another batch size can undo the change. Chapter 9.
-
-    Parameters
-    ----------
-    {model} {images}
-    result : AttackResult
-        What an attack found on these images.
-    labels : Tensor or ndarray, shape (N,), optional
-        The labels that the attack was given, if any.
-    steps : int, default 20
-        Halvings.
-    {batch_size} {seed} {progress} {device}
-
-    Returns
-    -------
-    AttackResult
-        On the same images, with norms that are at most those of `result`.
-
-    {TypeError} {ValueError}
-
-    Examples
-    --------
-    >>> from robustbook.models import load_model
-    >>> from robustbook.attacks import fgsm
-    >>> model, images = load_model("digits-linear"), torch.full((1, 1, 8, 8), 0.5)
-    >>> far = fgsm(model, images, eps=0.5)
-    >>> near = bisect_result(model, images, far)
-    >>> bool(near.norms[0] < far.norms[0])
-    True
-    """
-    check_count("steps", steps)
-    if tuple(images.shape) != tuple(result.adversarial.shape):
-        raise ValueError(
-            f"result: expected one of these images, of shape {tuple(images.shape)}, "
-            f"got shape {tuple(result.adversarial.shape)}"
-        )
-
-    def perturb(batch: engine.Batch) -> Tensor:
-        attacked = result.adversarial[batch.indices.to(result.adversarial.device)]
-        return batch.bisect(attacked.to(batch.images), steps=steps)
-
-    settings = engine.Settings(
-        result.attack, result.norm, batch_size, seed, progress, device, minimal=True
-    )
-    shorter = engine.run_attack(perturb, model, images, labels, settings)
-    return replace(smallest(result, shorter), attack=result.attack)

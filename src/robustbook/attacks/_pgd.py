@@ -1,5 +1,6 @@
 """FGSM and PGD: steps along the gradient of the cross-entropy, by foolbox."""
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -74,13 +75,13 @@ def pgd(
     skip_errors: bool = True,
     batch_size: int = 256,
     seed: int = 0,
-    first: int = 0,
+    offset: int = 0,
     progress: bool = True,
     device: str | torch.device | None = None,
 ) -> AttackResult:
     """Attack with projected gradient steps on the cross-entropy: PGD.
 
-    The last image counts, as in the original. The cross-entropy of very confident
+    The last image counts, as in the paper. The cross-entropy of very confident
     models has a gradient of zero in float32, and PGD then reports robustness that is
     not there; compare with ``apgd(loss="dlr")``. Source: Madry et al., "Towards deep
     learning models resistant to adversarial attacks", ICLR 2018; Chapter 9.
@@ -98,8 +99,9 @@ def pgd(
     {norm} {skip_errors} {batch_size}
     seed : int, default 0
         Seed of the random starts; each image has its own.
-    first : int, default 0
-        Number of the first image: a part of a larger set starts as it does there.
+    offset : int, default 0
+        Index of the first image in a larger set of which these are a part: each image
+        then has the random start that it has there.
     {progress} {device}
 
     Returns
@@ -140,15 +142,13 @@ def pgd(
             moved[left] = run(batch[left], number)
         return moved
 
-    settings = Settings(
-        "pgd", norm, batch_size, seed, progress, device, skip_errors=skip_errors,
-        first=first,
-    )  # fmt: skip
+    settings = Settings("pgd", norm, batch_size, seed, progress, device)
+    settings = replace(settings, skip_errors=skip_errors, offset=offset)
     return run_attack(perturb, model, images, labels, settings)
 
 
 def _start(batch: Batch, number: int, norm: Norm) -> Tensor:
-    """A random point of the unit ball for each image."""
+    """Draw a random point of the unit ball for each image."""
     if norm == "linf":
         return batch.uniform(number)
     # The first n of n + 2 coordinates of a point on the sphere are uniform in the ball.

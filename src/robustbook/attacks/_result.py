@@ -12,8 +12,8 @@ from robustbook._checks.arguments import check_non_negative
 Norm = Literal["linf", "l2"]
 NORMS: Final = ("linf", "l2")
 
-#: What rounding can add to the change of one float32 pixel: an attack of size 8/255
-#: can come out larger by as much.
+#: Rounding can make the change of one float32 pixel larger by as much: an attack of
+#: size 8/255 can come out above its bound.
 ROUNDING: Final = 2.0**-23
 
 
@@ -24,17 +24,17 @@ class AttackResult:
     Attributes
     ----------
     adversarial : Tensor, shape (N, ...)
-        The attacked images, in [0, 1]. Where the model was wrong already, the clean
-        image. Where the attack failed: the last image tried for an attack of fixed
-        size, the clean image for an attack that looks for the smallest size.
+        The attacked images, in [0, 1]; the clean image where the model was wrong
+        already. Where the attack failed, an attack of fixed size gives the last image
+        that it tried, one that looks for the smallest size the clean image.
     norms : Tensor, shape (N,)
         Size of the perturbation, float64, in [0, 1] pixel units: ``inf`` where nothing
         was found, 0 where the model was wrong already and the image was left as it is.
     success : Tensor, shape (N,)
         Whether the prediction on ``adversarial`` differs from the label, bool.
     norm : {"linf", "l2"}
-        What ``norms`` measures: the largest change of a pixel, or the root of the
-        sum of squares.
+        Measure of size: the largest change of a pixel, or the root of the sum of
+        squares.
     attack : str
         Name of the attack.
     """
@@ -48,10 +48,16 @@ class AttackResult:
     def __len__(self) -> int:
         return len(self.success)
 
-    def robust_accuracy(self, eps: float = math.inf) -> float:
-        """Share of samples for which nothing of size `eps` or less was found.
+    def __repr__(self) -> str:
+        return (
+            f"AttackResult({self.attack}, {self.norm}: {int(self.success.sum())} of "
+            f"{len(self)} images fooled the model)"
+        )
 
-        What rounding can add, 1.2e-7 a pixel, is allowed. A better attack finds more.
+    def robust_accuracy(self, eps: float = math.inf) -> float:
+        """Return the share of samples for which no change up to `eps` was found.
+
+        Rounding, 1.2e-7 a pixel, is allowed for. A better attack gives a lower share.
 
         Raises
         ------
@@ -68,7 +74,7 @@ class AttackResult:
 def smallest(*results: AttackResult) -> AttackResult:
     """Take, sample by sample, the smallest perturbation of several results.
 
-    They are on the same images and labels, in the same norm. Where none of them
+    All of them must be on the same images and labels, in the same norm. Where none
     succeeded, the image of the first is kept.
 
     Raises
@@ -91,12 +97,12 @@ def smallest(*results: AttackResult) -> AttackResult:
         raise ValueError("results: expected at least one AttackResult, got none")
     first = results[0]
     for other in results[1:]:
-        for what, one, two in (
+        for name, a, b in (
             ("norm", first.norm, other.norm),
             ("shape", *(tuple(x.adversarial.shape) for x in (first, other))),
         ):
-            if one != two:
-                raise ValueError(f"results: expected one {what}, got {one} and {two}")
+            if a != b:
+                raise ValueError(f"results: expected one {name}, got {a} and {b}")
     adversarial, norms = first.adversarial.clone(), first.norms.clone()
     success = first.success.clone()
     for other in results[1:]:
@@ -109,7 +115,7 @@ def smallest(*results: AttackResult) -> AttackResult:
 
 
 def distances(images: Tensor, others: Tensor, norm: Norm) -> Tensor:
-    """Norms of the differences, sample by sample, float64."""
+    """Return the norms of the differences, sample by sample, float64."""
     difference = (others.double() - images.double()).flatten(1)
     if norm == "linf":
         return difference.abs().amax(dim=1)

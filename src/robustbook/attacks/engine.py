@@ -1,6 +1,6 @@
-"""What attacks are made of: checks, batches, seeds, and the verdict by the model.
+"""The parts that attacks share: checks, batches, seeds and the verdict of the model.
 
-For those who write attacks, or ensembles of them as :mod:`robustbook.margins` does.
+They serve those who write an attack, or an ensemble as :mod:`robustbook.margins` does.
 The docstrings of attacks, margins and lenses share these entries:
 
 model : callable
@@ -18,23 +18,23 @@ targets : int, optional
     Go for this many of the likeliest other classes, one after the other, and keep
     the smallest perturbation; all of them if there are fewer. Untargeted by default.
 bisections : int, default 0
-    Halvings of the way back to the clean image in the end, as by :func:`bisect_result`.
+    Halvings of the way back to the clean image, after the attack.
 norm : {"linf", "l2"}, default "linf"
-    What size and distance mean: the largest change of a pixel, or the root of the
+    Measure of size and distance: the largest change of a pixel, or the root of the
     sum of squares.
 skip_errors : bool, default True
-    Leave inputs as they are on which the model is wrong already.
+    Leave an input as it is if the model is wrong on it already.
 batch_size : int, default 256
-    Images at once; the result does not depend on it, rounding apart.
+    Images in a batch; apart from rounding, the result does not depend on it.
 seed : int, default 0
     Seed for models that draw random numbers; the search itself draws none.
 progress : bool, default True
     Show a progress bar, on a terminal.
 device : str or torch.device, optional
-    Where to run, "auto" for a CUDA device if there is one; where the model is by
-    default. The result is where the images are.
+    Where to run, "auto" for a CUDA device if there is one; by default where the model
+    is. The result is where the images are.
 TypeError
-    If images or logits are no floating-point numbers, the model and the images
+    If images or logits are not floating-point numbers, the model and the images
     differ in dtype, or the labels are not integers.
 ValueError
     If shapes do not match, a label is no class, a logit is NaN or infinite on a
@@ -100,10 +100,10 @@ class _Isolated(torch.autograd.Function):
 
 
 class Classifier(nn.Module):
-    """The model as the libraries want it: float32 in, float32 out.
+    """The model as the libraries expect it: float32 in, float32 out.
 
-    The model itself is called with the type of number of the caller's images.
-    It is not registered as a submodule: nothing moves it or changes its mode.
+    The model itself is called with images of the caller's dtype. It is not registered
+    as a submodule, so that nothing moves it or changes its mode.
     """
 
     def __init__(self, model: models.Model, dtype: torch.dtype) -> None:
@@ -121,7 +121,7 @@ class Classifier(nn.Module):
 
     def _call(self, images: Tensor) -> Tensor:
         model, dtype = self._hidden
-        # What is too large for float32 is refused, too.
+        # Logits that overflow float32 are refused, too.
         logits = models.ask_model(model, images.to(dtype)).float()
         return models.check_finite_logits(logits, images)
 
@@ -136,17 +136,18 @@ class Settings:
     seed: int
     progress: bool
     device: str | torch.device | None
-    #: Look for the smallest perturbation; where none is found, give the clean image.
+    #: The attack looks for the smallest perturbation and returns the clean image where
+    #: it finds none.
     minimal: bool = False
-    #: Leave inputs alone on which the model is wrong already.
+    #: Inputs on which the model is wrong already are left as they are.
     skip_errors: bool = True
-    #: Number of the first image in the set that these are a part of.
-    first: int = 0
+    #: The index of the first image, where the images are a part of a larger set.
+    offset: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The samples that an attack gets at once: float32, in [0, 1], contiguous."""
+    """The samples that an attack works on at once: float32, in [0, 1], contiguous."""
 
     model: Classifier
     images: Tensor
@@ -168,21 +169,21 @@ class Batch:
         )
 
     def fools(self, images: Tensor) -> Tensor:
-        """Whether the model is wrong on these images, one for each sample."""
+        """Return whether the model is wrong on these images, one for each sample."""
         predicted: Tensor = self.model(images).argmax(dim=1)
         return predicted != self.labels
 
     def column(self, values: Tensor) -> Tensor:
-        """One value a sample, in a shape that broadcasts against the images."""
+        """Reshape one value per sample so that it broadcasts against the images."""
         return values.reshape(-1, *[1] * (self.images.ndim - 1))
 
     def inside(self, moved: Tensor) -> Tensor:
-        """Moved images in [0, 1]; the clean one where an image is not finite.
+        """Clip moved images to [0, 1]; replace those that are not finite by clean ones.
 
-        A step along a gradient that is not finite leads nowhere.
+        A step along a gradient that is not finite makes them so.
         """
-        sane = self.column(torch.isfinite(moved).flatten(1).all(dim=1))
-        return torch.where(sane, moved, self.images).clamp(0, 1)
+        finite = self.column(torch.isfinite(moved).flatten(1).all(dim=1))
+        return torch.where(finite, moved, self.images).clamp(0, 1)
 
     def bisect(self, attacked: Tensor, *, steps: int) -> Tensor:
         """Move attacked images toward the clean ones as long as they fool the model."""
@@ -199,12 +200,12 @@ class Batch:
         return closest
 
     def uniform(self, run: int = 0) -> Tensor:
-        """Numbers in [-1, 1) for each pixel, the same for a sample in any batch."""
+        """Draw a number in [-1, 1) per pixel, the same for a sample in any batch."""
         drawn = self._drawn(run, lambda random, size: random.random(size, np.float32))
         return (2 * drawn - 1).reshape(self.images.shape)
 
     def normal(self, run: int = 0, *, extra: int = 0) -> Tensor:
-        """Standard normal numbers (n, pixels + extra), likewise."""
+        """Draw standard normal numbers (n, pixels + extra) in the same way."""
         return self._drawn(
             run, lambda random, size: random.standard_normal(size + extra, np.float32)
         )
@@ -218,7 +219,7 @@ class Batch:
         return torch.from_numpy(np.stack(drawn)).to(self.images.device)
 
     def ranked_classes(self, targets: int) -> list[Tensor]:
-        """The most likely other classes on the clean images, best first."""
+        """Return the most likely other classes on the clean images, best first."""
         scores = self.logits.clone()
         scores[torch.arange(len(self)), self.labels] = -torch.inf
         order = scores.argsort(dim=1, descending=True, stable=True)
@@ -232,12 +233,12 @@ def run_attack(
     labels: ArrayLike | None,
     settings: Settings,
 ) -> AttackResult:
-    """Attack batch by batch, then ask the model what came of it."""
+    """Attack batch by batch, and let the model judge the attacked images."""
     models.check_model(model)
     check_choice("norm", settings.norm, NORMS)
     check_count("batch_size", settings.batch_size)
     check_count("seed", settings.seed, minimum=0)
-    check_count("first", settings.first, minimum=0)
+    check_count("offset", settings.offset, minimum=0)
     clean = check_images(images, planes=False, half=False, outside="warn")
     truth = None
     if labels is not None:
@@ -255,18 +256,19 @@ def run_attack(
             desc=settings.attack,
             unit="image",
             leave=False,
-            # None: only on a terminal.
+            # With None, tqdm shows the bar on a terminal only.
             disable=None if settings.progress else True,
         ) as bar,
     ):
         for start in range(0, len(clean), settings.batch_size):
             rows = torch.arange(start, min(start + settings.batch_size, len(clean)))
-            # A copy that was not made in inference mode.
+            # The copy is an ordinary tensor also if the images are inference tensors.
             part = clean[rows].clone().to(device)
             known = None if truth is None else truth[rows].to(device)
-            place = rows + settings.first
-            one = _attack_batch(perturb, classifier, part, known, place, settings)
-            parts.append(one)
+            indices = rows + settings.offset
+            parts.append(
+                _attack_batch(perturb, classifier, part, known, indices, settings)
+            )
             bar.update(len(rows))
     adversarial, norms, success = (
         torch.cat(values).to(clean.device) for values in zip(*parts, strict=True)
@@ -279,7 +281,7 @@ def _attack_batch(
     model: Classifier,
     clean: Tensor,
     labels: Tensor | None,
-    rows: Tensor,
+    indices: Tensor,
     settings: Settings,
 ) -> tuple[Tensor, Tensor, Tensor]:
     images = clean.float()
@@ -288,7 +290,7 @@ def _attack_batch(
     if labels is None:
         labels = predicted
     check_labels("labels", labels, length=len(images), num_classes=logits.shape[1])
-    everything = Batch(model, images, labels, logits, rows, settings.seed)
+    everything = Batch(model, images, labels, logits, indices, settings.seed)
     success = predicted != labels
     attacked = ~success if settings.skip_errors else torch.ones_like(success)
     adversarial, norms = clean.clone(), torch.zeros(len(clean), dtype=torch.float64)
@@ -296,7 +298,6 @@ def _attack_batch(
     if bool(attacked.any()):
         batch = everything[attacked]
         moved = batch.inside(perturb(batch).detach()).to(clean.dtype)
-        # Some attacks return the clean image where they fail, with norm 0.
         fooled = batch.fools(moved)
         if settings.minimal:
             moved = torch.where(batch.column(fooled), moved, clean[attacked])
@@ -308,7 +309,7 @@ def _attack_batch(
 
 @contextmanager
 def _own_random_state(device: torch.device, seed: int) -> Iterator[None]:
-    """Seed torch's generators for libraries and random models; restore them."""
+    """Seed torch's generators for libraries and random models; restore them after."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         # torch.manual_seed would also seed devices that are not restored.

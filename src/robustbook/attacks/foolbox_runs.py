@@ -1,4 +1,4 @@
-"""Single runs by foolbox 3.3.4, with two mends of its FMN and starts that are given."""
+"""Single runs of foolbox 3.3.4, with given starts and two corrections of its FMN."""
 
 import warnings
 from typing import Any
@@ -9,7 +9,7 @@ from robustbook._checks.extras import extra
 from robustbook.attacks.engine import Batch, Norm
 
 with extra("attacks"), warnings.catch_warnings():
-    # It imports a name that SciPy has moved.
+    # foolbox imports a name that SciPy has moved.
     warnings.simplefilter("ignore", DeprecationWarning)
     from eagerpy.astensor import astensor
     from foolbox.attacks import L2PGD, LinfPGD
@@ -20,11 +20,11 @@ with extra("attacks"), warnings.catch_warnings():
 
 
 def _nudged(epsilon: Any) -> Any:
-    """A size that is larger by a hair.
+    """Return a slightly larger size.
 
-    FMN sets the size to its estimate of the distance to the boundary. Around images
-    where a model is linear that is exact, the two logits come out equal, and it stays
-    there for good without having fooled the model.
+    FMN sets the size to its estimate of the distance to the boundary. Where a model is
+    linear, the estimate is exact, the two logits come out equal, and FMN stays there
+    for good without having fooled the model.
     """
     return epsilon * (1 + 1e-5) + 1e-6
 
@@ -50,10 +50,10 @@ def run_pgd(
     step_size: float,
     start: Tensor | None = None,
 ) -> Tensor:
-    """PGD's last images; ``start`` is inside the unit ball, or None for the center."""
+    """Return PGD's last images; `start` is in the unit ball, or None for its center."""
     kind = LinfPGD if norm == "linf" else L2PGD
     attack = kind(abs_stepsize=step_size, steps=steps, random_start=start is not None)
-    # foolbox draws a start itself, for a batch and not for an image.
+    # foolbox would draw starts for the batch, not for each image.
     attack.get_random_start = lambda x0, epsilon: x0 + epsilon * astensor(start)  # type: ignore[method-assign]
     criterion = Misclassification(batch.labels)
     images: Tensor = attack.run(_wrapped(batch), batch.images, criterion, epsilon=eps)
@@ -70,10 +70,10 @@ def run_fmn(
     gamma: float,
     start: Tensor | None = None,
 ) -> Tensor:
-    """FMN's closest images, the clean ones where it found none.
+    """Return FMN's closest images, the clean ones where it found none.
 
-    Toward a class for each image, or, with None, away from the label; from images
-    ``start`` that are in the class already, or from the clean ones.
+    It goes toward a class for each image or, with None, away from the label. It starts
+    from images `start` that are in the class already, or from the clean ones.
     """
     kind = _LinfFMN if norm == "linf" else _L2FMN
     attack = kind(steps=steps, max_stepsize=step_size, gamma=gamma)
@@ -88,8 +88,8 @@ def run_fmn(
     except AssertionError:
         if start is None:
             raise
-        # foolbox asks the model once more whether the start is in the class, and
-        # that rounds otherwise where arithmetic is not deterministic.
+        # foolbox asks the model again whether the start is in the class. Where
+        # arithmetic is not deterministic, the answer may differ by rounding.
         return batch.images
     return images
 

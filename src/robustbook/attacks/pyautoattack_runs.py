@@ -1,4 +1,4 @@
-"""Single runs by pyautoattack 0.2.0, without the seeding and filters around them."""
+"""Single runs of pyautoattack 0.2.0, without the seeding and filters around them."""
 
 import warnings
 from typing import Any, Final
@@ -17,17 +17,17 @@ _NAMES: Final = {"linf": "Linf", "l2": "L2"}
 
 
 class ZeroGradients:
-    """Takes the library's remarks on zero gradients, of which one is enough."""
+    """A logger that turns the library's remarks on zero gradients into one warning."""
 
     def __init__(self) -> None:
         self.any = False
 
     def warning(self, message: str) -> None:
-        """Note that there was one."""
+        """Note that there was a remark."""
         self.any = True
 
     def report(self) -> None:
-        """Warn once, if there was any."""
+        """Warn once if there was any remark."""
         if self.any:
             warnings.warn(
                 "model: some images have a gradient of zero, so the attack does not "
@@ -48,7 +48,7 @@ def run_apgd(
     start: Tensor,
     log: ZeroGradients,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """One run of APGD: images, whether they fool the model, and their loss.
+    """Run APGD once; return images, whether they fool the model, and their loss.
 
     Where the run fails, the images are those of the highest loss.
     """
@@ -68,16 +68,16 @@ def run_apgd(
 
 
 def run_fab(batch: Batch, target: Tensor | None, *, norm: Norm, steps: int) -> Tensor:
-    """FAB's closest images of any size, the clean ones where it found none.
+    """Return FAB's closest images of any size, the clean ones where it found none.
 
-    Toward a class for each image, or, with None, to the nearest boundary of any.
+    It goes toward a class for each image or, with None, to the nearest boundary.
     """
     options: dict[str, Any] = {"norm": _NAMES[norm], "n_iter": steps}
     if target is None:
         attack = FABAttack_PT(batch.model, **options)
     else:
         attack = _TargetedFAB(batch, target, options)
-    # `perturb` would throw away what is larger than eps.
+    # `perturb` would discard perturbations larger than eps.
     images: Tensor = attack.attack_single_run(
         batch.images, batch.labels, is_targeted=target is not None
     )
@@ -85,16 +85,17 @@ def run_fab(batch: Batch, target: Tensor | None, *, norm: Norm, steps: int) -> T
 
 
 class _TargetedFAB(FABAttack_PT):  # type: ignore[misc]
-    """FAB toward one class for each image; the library knows ranks only."""
+    """FAB toward one class for each image; the library only takes ranks of classes."""
 
     def __init__(self, batch: Batch, target: Tensor, options: dict[str, Any]) -> None:
         super().__init__(batch.model, **options)
-        self.target_class = 2  # a rank, which is not used
+        self.target_class = 2  # The library wants a rank, but does not use it here.
         self._labels: Tensor | None = batch.labels
         self._target = target
 
     def _get_predicted_label(self, x: Tensor) -> Any:
-        # First it leaves out what is misclassified: nothing here, but for rounding.
+        # The library first drops misclassified images. All are right here, but another
+        # batch may round differently, so its first question gets the labels.
         labels, self._labels = self._labels, None
         return super()._get_predicted_label(x) if labels is None else labels
 

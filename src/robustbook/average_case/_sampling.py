@@ -58,7 +58,7 @@ def monte_carlo(
     precision: float | None = None,
     label: Any = None,
     seed: int = 0,
-    first: int = 0,
+    offset: int = 0,
     batch_size: int = BATCH,
     device: str | torch.device | None = None,
 ) -> Robustness:
@@ -79,9 +79,9 @@ def monte_carlo(
     precision : float, optional
         Standard error to aim at.
     {label} {seed}
-    first : int, default 0
-        Number of the first input: a part of a larger set has the noise that it has
-        there.
+    offset : int, default 0
+        Index of the first input in a larger set of which these are a part: each input
+        then has the noise that it has there.
     {batch_size} {device}
 
     Returns
@@ -103,7 +103,7 @@ def monte_carlo(
     """
     check_count("samples", samples)
     check_count("seed", seed, minimum=0)
-    check_count("first", first, minimum=0)
+    check_count("offset", offset, minimum=0)
     if precision is not None:
         check_positive("precision", precision)
     problem = set_up(model, x, sigma, label, batch_size, device)
@@ -111,7 +111,7 @@ def monte_carlo(
     spent = needed.clone()
     if precision is not None:
         pilot = torch.full_like(needed, min(_PILOT_SAMPLES, samples))
-        survivals = _count(problem, pilot, seed, PILOT, first)
+        survivals = _count(problem, pilot, seed, PILOT, offset)
         share = (survivals.double() + ADDED / 2) / (pilot + ADDED)
         wanted = (share * (1 - share) / precision**2).ceil()
         # As many as the standard error needs if none of them fails.
@@ -119,7 +119,7 @@ def monte_carlo(
         wanted = wanted.clamp(min=fewest).clamp(max=samples)
         needed = wanted.long()
         spent = needed + pilot
-    survivals = _count(problem, needed, seed, MEASURE, first)
+    survivals = _count(problem, needed, seed, MEASURE, offset)
     share = (survivals.double() + ADDED / 2) / (needed + ADDED)
     error = (share * (1 - share) / (needed + ADDED)).sqrt()
     estimates = {"probability": survivals.double() / needed, "standard_error": error}
@@ -127,7 +127,7 @@ def monte_carlo(
 
 
 def _count(
-    problem: Problem, needed: Tensor, seed: int, stream: int, first: int
+    problem: Problem, needed: Tensor, seed: int, stream: int, offset: int
 ) -> Tensor:
     """Kept predictions (S, N) among the first `needed` noisy inputs of each."""
     blocks = (needed.amax(dim=0) + BLOCK - 1) // BLOCK
@@ -139,7 +139,7 @@ def _count(
     survivals = torch.zeros_like(needed)
     place = torch.arange(BLOCK)
     for some in spans(len(keys), max(1, problem.batch_size // BLOCK)):
-        numbers = [(first + index, block) for index, block in keys[some]]
+        numbers = [(offset + index, block) for index, block in keys[some]]
         noise = draw_normal(seed, stream, numbers, BLOCK, problem.inputs)
         index = torch.tensor([key[0] for key in keys[some]])
         start = BLOCK * torch.tensor([key[1] for key in keys[some]])

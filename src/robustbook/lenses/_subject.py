@@ -98,7 +98,7 @@ class Subject:
             images = pgd(
                 self._attackable, self.images[rows], eps=self.settings.eps,
                 steps=self.settings.attack_steps, seed=self.settings.seed,
-                first=int(rows[0]), batch_size=self.batch_size, progress=False,
+                offset=int(rows[0]), batch_size=self.batch_size, progress=False,
                 device=self.device,
             ).adversarial  # fmt: skip
         elif shift == NOISE:
@@ -114,7 +114,7 @@ class Subject:
         robustness = monte_carlo(
             self.model, self.images[rows], self.settings.sigma,
             samples=self.settings.noise_samples, seed=self.settings.seed,
-            first=int(rows[0]), device=self.device,
+            offset=int(rows[0]), device=self.device,
         )  # fmt: skip
         return {name: getattr(robustness, name) for name in SURVIVAL}
 

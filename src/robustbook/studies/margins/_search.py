@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from robustbook._store.cache import Arrays
-from robustbook.attacks import apgd, bisect_result
+from robustbook.attacks import AttackResult, apgd, smallest
+from robustbook.attacks.engine import Batch, Settings, run_attack
 from robustbook.datasets import Dataset
 from robustbook.margins import gradient_normalized_margin, input_margin
 from robustbook.models import features_of, logits_of
@@ -63,9 +64,7 @@ def measure_bounds(
                     model, images[rows], labels[rows], eps=eps,
                     steps=recipe.apgd_steps, seed=seed + number, progress=False,
                 )  # fmt: skip
-            closer = bisect_result(
-                model, images[rows], closer, labels[rows], steps=6, progress=False
-            )
+            closer = _bisected(model, images[rows], labels[rows], closer)
             better = closer.success & (closer.norms < bounds[rows])
             chosen = rows[better]
             bounds[chosen] = closer.norms[better]
@@ -74,6 +73,19 @@ def measure_bounds(
             missed = rows[~better]
             shares[missed] = shares[missed].sqrt()
     return torch.where(reached, bounds, torch.inf), adversarial
+
+
+def _bisected(
+    model: nn.Module, images: Tensor, labels: Tensor, result: AttackResult
+) -> AttackResult:
+    """Shorten perturbations on the line between the clean and the attacked image."""
+
+    def perturb(batch: Batch) -> Tensor:
+        attacked = result.adversarial[batch.indices.to(result.adversarial.device)]
+        return batch.bisect(attacked.to(batch.images), steps=6)
+
+    settings = Settings("apgd", result.norm, 256, 0, False, None, minimal=True)
+    return smallest(result, run_attack(perturb, model, images, labels, settings))
 
 
 def searched_arrays(
