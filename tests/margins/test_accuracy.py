@@ -172,7 +172,7 @@ def test_stratified_sample_measures_right_predictions_once():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"correct": [1, 0, 1, 1]}, TypeError, "correct: expected booleans"),
+        ({"correct": [2, 0, 1, 1]}, TypeError, "booleans or integers 0 and 1"),
         ({"correct": np.ones(3, bool)}, ValueError, r"correct: expected shape \(4,\)"),
         ({"indices": [0, 0]}, ValueError, "indices: expected different"),
         ({"indices": [0, 4]}, ValueError, "indices from 0 to 3, got 4"),
@@ -198,6 +198,16 @@ def test_bad_input(change, error, message):
     estimate_robust_accuracy(**arguments)
     with pytest.raises(error, match=message):
         estimate_robust_accuracy(**(arguments | change))
+
+
+def test_integers_0_and_1_say_what_is_correct():
+    scores, right, margins, eps, _ = population(100, noise=0.5, share=0.4)
+    rows = np.arange(0, 100, 3)
+    by_flags, by_integers = (
+        estimate_robust_accuracy(scores, correct, rows, margins[rows], eps)
+        for correct in (right, right.astype(int))
+    )
+    assert by_flags == by_integers
 
 
 def test_bad_sizes():

@@ -129,6 +129,14 @@ def test_a_perfect_score_an_opposite_one_and_a_blind_one():
     assert blind.aupr == pytest.approx(blind.prevalence)
 
 
+def test_intervals_of_a_perfect_score_exist_at_the_smallest_levels():
+    margins = np.linspace(0.01, 1, 50)
+    for scores, edge in ((margins, 1), (-margins, 0)):
+        for level in (1e-3, 1e-6, 1e-9):
+            found = detection_scores(scores, margins, 0.3, level=level, resamples=100)
+            assert found.auroc_interval == pytest.approx((edge, edge), abs=level)
+
+
 def test_intervals_of_average_precision_stay_between_zero_and_one():
     margins = np.array([0.1, 0.2, 0.9, 0.9, 0.9, 0.9])
     scores = np.array([1.0, 3.0, 2.0, 4.0, 5.0, 6.0])

@@ -1,14 +1,10 @@
-"""Input margins: exact on linear models, never below the truth, resumable."""
-
-from types import SimpleNamespace
+"""Input margins: exact on linear models, never below the truth."""
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from robustbook.attacks import apgd, fab, fmn
-from robustbook.margins import _input_margin as module
 from robustbook.margins import input_margin
 
 
@@ -140,126 +136,17 @@ def test_vanishing_gradients_do_not_stop_it():
     assert result.attack[2].startswith("line")
 
 
-@pytest.fixture
-def searches(monkeypatch):
-    """Sizes of the batches that are searched, not read."""
-    search, sizes = module.search, []
-
-    def counted(batch, recipe):
-        if len(sizes) == searches.limit:
-            raise KeyboardInterrupt
-        sizes.append(len(batch))
-        return search(batch, recipe)
-
-    monkeypatch.setattr(module, "search", counted)
-    searches = SimpleNamespace(sizes=sizes, limit=None)
-    return searches
-
-
-def test_a_checkpoint_goes_on_where_it_stopped(digits, tmp_path, searches):
-    model, images, _ = digits
-    options = {"batch_size": 16, "steps": 5, "refine_steps": 5, "progress": False}
-    whole = input_margin(model, images, **options)
-    searches.sizes.clear()
-    searches.limit = 2
-    with pytest.raises(KeyboardInterrupt):
-        input_margin(model, images, checkpoint=tmp_path, **options)
-    assert len(list(tmp_path.iterdir())) == 2
-    searches.limit = None
-    again = input_margin(model, images, checkpoint=tmp_path, **options)
-    assert searches.sizes == [16, 16, 8]
-    assert torch.equal(again.margins, whole.margins)
-    assert torch.equal(again.adversarial, whole.adversarial)
-    assert again.attack == whole.attack
-    input_margin(model, images, checkpoint=tmp_path, **options)
-    assert searches.sizes == [16, 16, 8]
-
-
-def test_a_checkpoint_of_anything_else_is_not_read(digits, tmp_path, searches):
-    images, seen = digits[1][:6], []
-    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 4)).eval()
-    torch.nn.init.normal_(model[1].weight, generator=torch.Generator().manual_seed(0))
-    labels = model(images).argmax(1)
-    moved, wrong = images.clone(), labels.clone()
-    moved[0, 0, 0, 0] += 0.01
-    wrong[0] = (labels[0] + 1) % 4
-
-    def searched(called=model, images=images, labels=labels, **options):
-        options = {"steps": 3, "refine_steps": 0, "checkpoint": tmp_path} | options
-        seen.append(input_margin(called, images, labels, **options))
-        return searches.sizes.pop() if searches.sizes else 0
-
-    hidden = lambda x: model(x)  # noqa: E731
-    assert (searched(), searched()) == (6, 0)
-    assert torch.equal(seen[0].margins, seen[1].margins)
-    for change in ({"norm": "l2"}, {"steps": 4}, {"images": moved}, {"called": hidden}):
-        assert searched(**change) == 6
-    assert searched(labels=wrong) == 5
-    model.straight_through = True
-    assert searched() == 6
-    with torch.no_grad():
-        model[1].weight *= 1.01
-    assert (searched(), searched(hidden)) == (6, 6)
-    alone = input_margin(model, images, labels, steps=3, refine_steps=0)
-    assert all(torch.equal(one.margins, alone.margins) for one in seen[-2:])
-
-
-def test_a_checkpoint_of_other_gradients_is_not_read(tmp_path):
-    """Two models with the same logits everywhere, of which one hides its gradient."""
-    weights = torch.tensor([[1.0, 0.2], [-1.0, 0.4]])
-
-    class Linear(nn.Module):
-        def __init__(self, mask):
-            super().__init__()
-            self.mask = torch.tensor(mask)
-
-        def forward(self, images):
-            shown, hidden = images * self.mask, images * (1 - self.mask)
-            return (shown + hidden.detach()) @ weights.T
-
-    masked, honest = Linear([1.0, 0.0]).eval(), Linear([1.0, 1.0]).eval()
-    images = torch.rand(6, 2, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(masked(images), honest(images))
-    options = {"steps": 5, "refine_steps": 5, "bisections": 3}
-    alone = input_margin(honest, images, **options)
-    for first, second in ((masked, honest), (masked.forward, honest.forward)):
-        folder = tmp_path / type(first).__name__
-        other = input_margin(first, images, checkpoint=folder, **options)
-        assert float(other.margins.mean()) > 1.05 * float(alone.margins.mean())
-        after = input_margin(second, images, checkpoint=folder, **options)
-        assert torch.equal(after.margins, alone.margins)
-        assert torch.equal(after.adversarial, alone.adversarial)
-
-
-def test_a_broken_logit_loses_no_batch(ten, tmp_path, searches):
-    mended = False
-
-    def model(images):
-        broken = len(searches.sizes) == 2 and not mended
-        return ten(images) + (torch.nan if broken else 0)
-
-    options = {"batch_size": 3, "steps": 2, "refine_steps": 0, "checkpoint": tmp_path}
-    with pytest.raises(ValueError, match="expected finite logits, got NaN"):
-        input_margin(model, ten.images[:6], **options)
-    assert len(list(tmp_path.iterdir())) == 1
-    mended = True
-    input_margin(model, ten.images[:6], **options)
-    assert searches.sizes == [3, 3, 3]
-
-
-def test_random_models_are_seeded_and_resumable(digits, tmp_path):
+def test_random_models_are_seeded(digits):
     model, images, _ = digits
 
     def noisy(x):
         return model(x + 0.01 * torch.randn_like(x))
 
     options = {"batch_size": 10, "steps": 3, "refine_steps": 3}
+    first = input_margin(noisy, images[:20], **options)
     torch.manual_seed(0)
-    first = input_margin(noisy, images[:20], checkpoint=tmp_path, **options)
     second = input_margin(noisy, images[:20], **options)
     assert torch.equal(first.margins, second.margins)
-    again = input_margin(noisy, images[:20], checkpoint=tmp_path, **options)
-    assert torch.equal(first.adversarial, again.adversarial)
     other = input_margin(noisy, images[:20], seed=1, **options)
     assert not torch.equal(first.margins, other.margins)
 
@@ -303,12 +190,3 @@ def test_numpy_double_one_image_and_inference_mode(ten):
 def test_bad_input(ten, options, error, message):
     with pytest.raises(error, match=message):
         input_margin(ten, **{"images": ten.images[:3], **options})
-
-
-def test_a_seed_of_numpy_can_be_kept_in_a_folder_of_use(ten, tmp_path):
-    options = {"steps": 2, "refine_steps": 0, "checkpoint": tmp_path}
-    for seed in (np.int64(3), 3):
-        input_margin(ten, ten.images[:2], seed=seed, **options)
-    (file,) = tmp_path.iterdir()
-    with pytest.raises(OSError, match="checkpoint: expected a folder"):
-        input_margin(ten, ten.images[:2], **options | {"checkpoint": file / "folder"})

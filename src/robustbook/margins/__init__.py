@@ -1,8 +1,8 @@
-"""Margins: distances to the decision boundary, and what a forward pass knows of them.
+"""Margins: distances to the decision boundary, and cheap scores that order them.
 
-The input margin is the distance that matters, and it is expensive to measure; the
-logit margin is free. Chapter 21 asks when one tells the other, Chapters 22 and 23 use
-it, Chapter 28 learns a better one.
+The input margin is the distance that matters, and it is expensive to measure; the logit
+margin is free. Chapter 21 asks when one predicts the other, Chapters 22 and 23 use the
+prediction, Chapter 28 learns a better one.
 """
 
 from robustbook.margins._accuracy import (

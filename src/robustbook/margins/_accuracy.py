@@ -1,7 +1,6 @@
 """Robust accuracy of a large test set from a few measured margins."""
 
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,16 @@ from robustbook._checks.arguments import (
     check_level,
     check_non_negative,
 )
-from robustbook.margins import _arrays
-from robustbook.margins._arrays import DOCS, Flags, Indices, Vector, check_vector
+from robustbook._intervals import normal_quantile
+from robustbook.margins._arrays import (
+    DOCS,
+    Flags,
+    Indices,
+    Vector,
+    check_flags,
+    check_indices,
+    check_vector,
+)
 
 
 @dataclass(frozen=True)
@@ -29,9 +36,9 @@ class Estimate:
     value : float
         The estimate. Unbiased estimates may lie slightly outside [0, 1].
     standard_error : float
-        Estimated; with the correction for a finite population.
+        Estimated with the correction for a finite population.
     interval : tuple of float
-        Of the coverage asked for, within what the sample leaves possible.
+        Confidence interval, cut to the values that the sample leaves possible.
     """
 
     value: float
@@ -39,7 +46,7 @@ class Estimate:
     interval: tuple[float, float]
 
 
-def bounded_interval(
+def _random_sample_estimate(
     value: float,
     residuals: Vector,
     outcome: Flags,
@@ -47,47 +54,41 @@ def bounded_interval(
     rows: Indices,
     level: float,
 ) -> Estimate:
-    """The normal interval of a simple random sample, as wide as Wilson's at least.
+    """Return the estimate of a simple random sample, with a normal interval.
 
-    Where no residual was seen, it is no point. It is cut to what the measured outcomes
-    and the wrong predictions leave possible, which is certain.
+    The interval is at least as wide as Wilson's, also where no residual was seen, and
+    cut to the values that measured outcomes and wrong predictions leave possible.
     """
     size, count = len(rows), len(right)
     correction = 1 - size / count
     squares = float(np.square(residuals).sum())
     error = np.sqrt(correction * squares / (size - 1) / size)
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+    z = normal_quantile(level)
     half = z * np.sqrt(correction * (squares + z**2) / (size - 1) / size)
     least = float(outcome.sum()) / count
     most = (right.sum() - (right[rows] & ~outcome).sum()) / count
-    return Estimate(value, float(error), clipped(value, half, least, most))
-
-
-def clipped(
-    value: float, half: float, least: float, most: float
-) -> tuple[float, float]:
     low, high = np.clip([value - half, value + half], least, most).tolist()
-    return low, high
+    return Estimate(value, float(error), (low, high))
 
 
 @dataclass(frozen=True)
 class RobustAccuracy:
-    """Robust accuracy by Algorithm 1 and, from the same sample, by design.
+    """Robust accuracy by Algorithm 1, and two unbiased estimates of the same sample.
 
     Attributes
     ----------
     estimate : float
-        Algorithm 1: the share of all samples that are classified rightly with a logit
+        Algorithm 1: the share of all samples that are classified correctly with a logit
         margin above `threshold`. It has a bias that no interval covers.
     threshold : float
         Logit margin up to which decisions count as brittle.
     tpr : float
-        Share of the brittle decisions of the sample that are up to it.
+        Share of the sample's brittle decisions with a logit margin up to `threshold`.
     plain : Estimate
-        The share in the sample: unbiased, blind to the logit margins.
+        The share in the sample: unbiased, and independent of the logit margins.
     design_based : Estimate
-        Difference estimator: unbiased whatever the logit margins are worth, and the
-        more precise the more they are.
+        Difference estimator: unbiased however poor the logit margins are, and the more
+        precise the better they are.
     """
 
     estimate: float
@@ -114,9 +115,9 @@ def estimate_robust_accuracy(
 
     Returns a :class:`RobustAccuracy`: three estimates, two with intervals. Algorithm 1
     of the paper tunes a threshold of the logit margin to the robust accuracy of the
-    sample and applies it to all. The plain estimate is that of the sample. The
+    sample and applies it to all. The plain estimate is the share in the sample. The
     difference estimator predicts all outcomes from the logit margins, cross-fitted, and
-    adds the mean error of the predictions on the sample. Source: the margin paper,
+    adds the mean error of these predictions on the sample. Source: the margin paper,
     section 2.4; Särndal, Swensson and Wretman, "Model assisted survey sampling", 1992,
     chapter 7; Chapter 23.
 
@@ -125,14 +126,14 @@ def estimate_robust_accuracy(
     {logit_margin} {correct}
     indices : Tensor or array, shape (n,)
         The samples whose input margins were measured: drawn uniformly at random,
-        without replacement, in the order drawn. Where they were sorted, the difference
-        estimator is unbiased on average over `seed` only.
+        without replacement, in the order drawn. If they are sorted, the difference
+        estimator is unbiased only on average over `seed`.
     input_margin : Tensor or array, shape (n,)
-        Their input margins, in that order; where predictions are wrong, any number.
+        Their input margins in the same order; any number where predictions are wrong.
     {eps}
     alpha : float, default 0.8
         The smallest share of the sample's brittle decisions that the threshold of
-        Algorithm 1 may find.
+        Algorithm 1 may flag.
     folds : int, default 10
         Parts of the sample for cross-fitting.
     {level} {seed}
@@ -140,7 +141,7 @@ def estimate_robust_accuracy(
     Raises
     ------
     {TypeError, ValueError}
-        Among them: an index that is there twice, or fewer than two.
+        Also if an index occurs twice, or there are fewer than two.
 
     Examples
     --------
@@ -154,8 +155,8 @@ def estimate_robust_accuracy(
     True
     """
     scores = check_vector("logit_margin", logit_margin)
-    right = _arrays.check_flags("correct", correct, length=len(scores))
-    rows = _arrays.check_indices("indices", indices, population=len(scores))
+    right = check_flags("correct", correct, length=len(scores))
+    rows = check_indices("indices", indices, population=len(scores))
     margins = check_vector("input_margin", input_margin, length=len(rows), low=0.0)
     limit = check_non_negative("eps", eps)
     share = check_fraction("alpha", alpha)
@@ -168,12 +169,13 @@ def estimate_robust_accuracy(
     outcome = right[rows] & ~brittle
     threshold, tpr = tune_threshold(scores[rows], right[rows], brittle, share)
     values = outcome.astype(np.float64)
-    share = float(values.mean())
+    mean = float(values.mean())
+    residuals = values - mean
     return RobustAccuracy(
         estimate=float((right & (scores > threshold)).mean()),
         threshold=threshold,
         tpr=tpr,
-        plain=bounded_interval(share, values - share, outcome, right, rows, level),
+        plain=_random_sample_estimate(mean, residuals, outcome, right, rows, level),
         design_based=_difference(scores, right, rows, outcome, folds, level, seed),
     )
 
@@ -181,9 +183,9 @@ def estimate_robust_accuracy(
 def tune_threshold(
     scores: Vector, right: Flags, brittle: Flags, alpha: float
 ) -> tuple[float, float]:
-    """The threshold that reproduces the sample's robust accuracy best.
+    """Return the threshold that best reproduces the sample's robust accuracy.
 
-    Of equally good ones, the middle one: the paper does not say which.
+    Among equally good ones it is the middle one; the paper does not say which to take.
     """
     cuts = np.unique(scores)
     order = np.sort(scores[right])
@@ -193,7 +195,7 @@ def tune_threshold(
         places = np.searchsorted(np.sort(scores[brittle]), cuts, side="right")
         flagged = places / brittle.sum()
     else:
-        # None to be flagged: a threshold below all scores flags none.
+        # No decision is brittle: a threshold below all scores flags none.
         cuts = np.concatenate([[-np.inf], cuts])
         flagged = np.ones(len(cuts))
         error = np.concatenate([[abs(len(order) - right.sum())], error])
@@ -212,13 +214,14 @@ def _difference(
     level: float,
     seed: int,
 ) -> Estimate:
-    """Unbiased, exactly: for each part of the sample, given all others.
+    """Return the cross-fitted difference estimator, which is exactly unbiased.
 
-    Given those, a part is a simple random sample of what they left of the population,
-    and its difference estimator with predictions from them is unbiased for its mean.
+    Given all other parts, a part of the sample is a simple random sample of the rest of
+    the population, and with predictions from the other parts its difference estimator
+    is unbiased for the mean of that rest.
     """
     count, size = len(scores), len(rows)
-    # Ranks: predictions are monotone, and infinite scores do no harm.
+    # Ranks do, as predictions are monotone, and infinite scores have ranks.
     order = rankdata(scores)
     parts = np.array_split(np.random.default_rng(seed).permutation(size), folds)
     residuals, estimates = np.zeros(size), []
@@ -234,11 +237,11 @@ def _difference(
         estimates.append((outcome[others].sum() + total) / count)
     estimate = float(np.mean(estimates))
     spread = residuals - residuals.mean()
-    return bounded_interval(estimate, spread, outcome, right, rows, level)
+    return _random_sample_estimate(estimate, spread, outcome, right, rows, level)
 
 
 def _predict(order: Vector, right: Flags, rows: Indices, outcome: Flags) -> Vector:
-    """Probability of a right and robust decision, rising with the score."""
+    """Predict the probability of a right and robust decision, rising with the score."""
     chosen = right[rows]
     if not chosen.any():
         return np.zeros(len(order))
@@ -250,18 +253,18 @@ def _predict(order: Vector, right: Flags, rows: Indices, outcome: Flags) -> Vect
 
 @dataclass(frozen=True, eq=False)
 class StratifiedSample:
-    """Which samples to measure, and what they stand for.
+    """The samples to measure, and the strata that they represent.
 
     Attributes
     ----------
     indices : Tensor, shape (n,)
-        The samples to measure, int64; all of them are classified rightly.
+        The samples to measure, int64; all of them are classified correctly.
     strata : Tensor, shape (n,)
         The stratum of each, from 0.
     sizes : Tensor, shape (H,)
-        How many samples each stratum stands for.
+        Number of samples in each stratum.
     num_samples : int
-        N, wrong predictions among them.
+        Number of all samples, N, wrong predictions among them.
     """
 
     indices: Tensor = field(repr=False)
@@ -270,7 +273,7 @@ class StratifiedSample:
     num_samples: int
 
     def __len__(self) -> int:
-        """The number of samples to measure, n."""
+        """Return n, the number of samples to measure."""
         return len(self.indices)
 
     @DOCS.fill
@@ -282,53 +285,50 @@ class StratifiedSample:
         Parameters
         ----------
         input_margin : Tensor or array, shape (n,)
-            Measured margins, in the order of `indices`.
+            Measured margins in the order of `indices`.
         {eps} {level}
 
         {TypeError, ValueError}
         """
         margins = check_vector("input_margin", input_margin, length=len(self), low=0.0)
         limit = check_non_negative("eps", eps)
-        z = NormalDist().inv_cdf(0.5 + check_level(level) / 2)
+        z = normal_quantile(check_level(level))
         robust, strata = margins > limit, self.strata.numpy()
         totals = self.sizes.double().numpy()
         drawn = np.bincount(strata, minlength=len(totals)).astype(np.float64)
         hits = np.bincount(strata, weights=robust, minlength=len(totals))
         shares = hits / drawn
         value = float((totals * shares).sum() / self.num_samples)
-        # Squared residuals within strata; one is a stratum that is known whole.
+        # Squared residuals within strata. A stratum of one sample is known completely.
         squares = drawn * shares * (1 - shares)
         weights = (totals / self.num_samples) ** 2 * (1 - drawn / totals) / drawn
-        error = _root(weights * squares / np.maximum(drawn - 1, 1))
-        # As wide in all as Wilson's interval where no residual was seen.
+        error = np.sqrt((weights * squares / np.maximum(drawn - 1, 1)).sum())
+        # Where no residual was seen, the interval is as wide as Wilson's.
         squares = squares + z**2 * drawn / drawn.sum()
-        half = z * _root(weights * squares / np.maximum(drawn - 1, 1))
+        half = z * np.sqrt((weights * squares / np.maximum(drawn - 1, 1)).sum())
         least = hits.sum() / self.num_samples
         most = (totals.sum() - (drawn - hits).sum()) / self.num_samples
-        return Estimate(value, error, clipped(value, half, least, most))
-
-
-def _root(parts: Vector) -> float:
-    return float(np.sqrt(parts.sum()))
+        low, high = np.clip([value - half, value + half], least, most).tolist()
+        return Estimate(value, float(error), (low, high))
 
 
 @DOCS.fill
 def stratified_sample(
     logit_margin: Any, correct: Any, size: int, *, strata: int = 10, seed: int = 0
 ) -> StratifiedSample:
-    """Choose samples to measure: right predictions, spread over the logit margins.
+    """Choose samples to measure among right predictions, spread over logit margins.
 
-    Right ones are put in strata of equal size by their logit margin; from each about
-    the same share is drawn. Returns a :class:`StratifiedSample`. Source: Cochran,
-    "Sampling techniques", 1977, chapter 6; Chapter 23.
+    Right predictions are divided into strata of equal size by their logit margin; from
+    each, about the same number is drawn. Returns a :class:`StratifiedSample`. Source:
+    Cochran, "Sampling techniques", 1977, chapter 6; Chapter 23.
 
     Parameters
     ----------
     {logit_margin} {correct}
     size : int
-        How many samples to measure, from 2 to the number of right predictions.
+        Number of samples to measure, from 2 to the number of right predictions.
     strata : int, default 10
-        How many strata; fewer where each would get fewer than two samples.
+        Number of strata; fewer if they would get fewer than two samples each.
     {seed}
 
     {TypeError, ValueError}
@@ -342,7 +342,7 @@ def stratified_sample(
     True
     """
     scores = check_vector("logit_margin", logit_margin)
-    right = _arrays.check_flags("correct", correct, length=len(scores))
+    right = check_flags("correct", correct, length=len(scores))
     check_count("size", size, minimum=2)
     check_count("strata", strata)
     check_count("seed", seed, minimum=0)
@@ -353,7 +353,7 @@ def stratified_sample(
         )
     order = rows[np.argsort(scores[rows], kind="stable")]
     groups = np.array_split(order, min(strata, size // 2))
-    # Parts of equal size, to one: so are their shares of the sample.
+    # Strata differ in size by at most one, and so do their shares of the sample.
     shares = [len(part) for part in np.array_split(np.arange(size), len(groups))]
     random = np.random.default_rng(seed)
     drawn = [

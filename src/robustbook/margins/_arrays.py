@@ -1,25 +1,24 @@
-"""Checks of one-dimensional arrays, and what the docstrings of margins share.
+"""Checks of one-dimensional arrays, and entries that docstrings of margins share.
 
 logit_margin : Tensor or array, shape (N,)
-    Margins that are free: of logits, or any score that is large where decisions are
-    robust.
+    Margins of logits, or any score that is large where decisions are robust.
 input_margin : Tensor or array, shape (N,)
     Measured margins, at least 0; ``inf`` where no attack found another class.
 correct : Tensor or array, shape (N,)
-    Whether predictions are right, bool.
+    Whether predictions are right: booleans, or integers 0 and 1.
 features : Tensor or array, shape (N, D)
-    Of the penultimate layer, say.
+    Features, for example of the penultimate layer.
 weight : Tensor or array, shape (K, D)
     Weights of the linear head.
 eps : float
-    The bound, in the units of `input_margin`: a decision is robust if its margin is
-    larger.
+    Size of perturbations in the units of `input_margin`: a decision is robust if its
+    margin is larger.
 level : float, default 0.95
     Coverage of each interval, in (0, 1).
 resamples : int, default 1000
-    For intervals by the bootstrap.
+    Number of bootstrap resamples.
 seed : int, default 0
-    For what is drawn at random.
+    Seed of everything that is drawn at random.
 TypeError, ValueError
     If shapes or types do not match, an entry is NaN, or an option is out of range.
 """
@@ -74,29 +73,29 @@ def check_features(value: Any) -> Tensor:
     if tensor.ndim != 2 or tensor.numel() == 0:
         raise ValueError(
             f"features: expected shape (N, D) with at least one sample, got "
-            f"{tuple(tensor.shape)}; flatten the rest"
+            f"{tuple(tensor.shape)}; flatten feature maps: features.flatten(1)"
         )
     return check_logits("features", tensor, min_classes=1).cpu().double()
 
 
 def check_flags(name: str, value: Any, *, length: int) -> Flags:
-    """Return ``value`` as booleans of shape (length,)."""
+    """Return ``value``, booleans or 0 and 1, as booleans of shape (length,)."""
     tensor = as_tensor(name, value)
-    if tensor.dtype != torch.bool:
+    if tensor.is_floating_point() or bool((tensor != tensor.bool()).any()):
         raise TypeError(
-            f"{name}: expected booleans, got dtype {tensor.dtype}; compare predictions "
-            "with labels"
+            f"{name}: expected booleans or integers 0 and 1, got dtype {tensor.dtype}; "
+            f"compare predictions with labels: {name}=(predictions == labels)"
         )
     if tuple(tensor.shape) != (length,):
         raise ValueError(
             f"{name}: expected shape ({length},), got {tuple(tensor.shape)}"
         )
-    flags: Flags = tensor.cpu().numpy()
+    flags: Flags = tensor.bool().cpu().numpy()
     return flags
 
 
 def check_indices(name: str, value: Any, *, population: int) -> Indices:
-    """Return ``value`` as different indices of a population, int64 of shape (n,)."""
+    """Return ``value`` as distinct indices of a population, int64 of shape (n,)."""
     tensor = as_tensor(name, value)
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name}: expected integers, got dtype {tensor.dtype}")

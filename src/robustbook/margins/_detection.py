@@ -1,8 +1,7 @@
-"""How well a score finds brittle decisions."""
+"""Detection of brittle decisions by a score."""
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -16,38 +15,39 @@ from robustbook._checks.arguments import (
     check_level,
     check_non_negative,
 )
+from robustbook._intervals import normal_quantile, wilson
 from robustbook.margins._arrays import DOCS, Flags, Indices, Vector, check_vector
 
-#: Numbers of a bootstrap that are held at once.
+#: Numbers of a bootstrap that are in memory at once.
 BLOCK = 1_000_000
 
 
 @dataclass(frozen=True)
 class Detection:
-    """How well a score finds the decisions that are brittle at one ε.
+    """How well a score detects the decisions that are brittle at one ε.
 
     Attributes
     ----------
     auroc : float
         Probability that a brittle decision scores lower than a robust one.
     auroc_interval : tuple of float
-        By Newcombe's method 5. It covers 95 to 99 %, in simulations.
+        By Newcombe's method 5. It covers 95 to 99 % in simulations.
     aupr : float
         Average precision. That of a random score is `prevalence`, not 0.5.
     aupr_interval : tuple of float
-        Wilson's, with the trials that the spread over resamples is worth, at most the
-        number of brittle decisions. It covers 92 to 99 %, in simulations.
+        Wilson's, for as many trials as the spread over resamples implies, at most the
+        number of brittle decisions. It covers 92 to 99 % in simulations.
     fpr : float
-        Share of robust decisions flagged when that of brittle ones asked for is.
+        Share of robust decisions that are flagged at `threshold`.
     fpr_interval : tuple of float
         From order statistics of the brittle scores for the threshold, and Wilson's
         interval for the share of robust decisions up to it, added in squares. With
-        fewer brittle decisions than the share asked for needs (72 for 95 %), nothing
-        bounds the threshold from above, and the upper end is 1.
+        fewer brittle decisions than `tpr` needs (72 for 95 %), nothing bounds the
+        threshold from above, and the upper end is 1.
     threshold : float
-        The score up to which decisions are flagged for that.
+        The smallest score at which the share `tpr` of brittle decisions is flagged.
     num_brittle, num_samples : int
-        How many decisions are brittle, of how many.
+        Number of brittle decisions, and of all.
     """
 
     auroc: float
@@ -62,7 +62,7 @@ class Detection:
 
     @property
     def prevalence(self) -> float:
-        """Share of brittle decisions: the average precision of a random score."""
+        """The share of brittle decisions: the average precision of a random score."""
         return self.num_brittle / self.num_samples
 
 
@@ -87,12 +87,12 @@ def detection_scores(
     Parameters
     ----------
     scores : Tensor or array, shape (N,)
-        A margin that is free, or any score that is small where decisions are brittle.
+        A margin that needs no attack, or any score that is small for brittle decisions.
     {input_margin}
     eps : float
-        Decisions with margins up to it are brittle.
+        Decisions with margins up to `eps` are brittle.
     tpr : float, default 0.95
-        Share of brittle decisions to be flagged, for the false positive rate.
+        Share of brittle decisions that the threshold of `fpr` flags.
     {level} {resamples} {seed}
 
     Raises
@@ -122,92 +122,83 @@ def detection_scores(
             f"{'brittle' if brittle.any() else 'robust'} ones at {limit:g}; input "
             f"margins reach from {margins.min():g} to {margins.max():g}"
         )
-    # Infinite scores are only ever compared.
+    # Ranks: infinite scores may only be compared.
     order = rankdata(values, method="dense").astype(np.int64)
     auroc = float(roc_auc_score(brittle, -order))
     aupr = float(average_precision_score(brittle, -order))
     false, true, cuts = roc_curve(brittle, -order, drop_intermediate=False)
-    # The first flags nothing, so no share, however small.
+    # The first threshold flags nothing, so it reaches no share, however small.
     place = max(1, int(np.argmax(true >= share - 1e-12)))
     drawn = _resample(order, brittle, resamples, seed)
+    fpr, num_brittle = float(false[place]), int(brittle.sum())
+    num_robust = len(brittle) - num_brittle
     return Detection(
         auroc=auroc,
-        auroc_interval=_of_auroc(
-            auroc, int(brittle.sum()), int((~brittle).sum()), level
-        ),
+        auroc_interval=_auroc_interval(auroc, num_brittle, num_robust, level),
         aupr=aupr,
-        aupr_interval=_of_precision(aupr, drawn, int(brittle.sum()), level),
-        fpr=float(false[place]),
-        fpr_interval=_of_flagged(order, brittle, float(false[place]), share, level),
+        aupr_interval=_precision_interval(aupr, drawn, num_brittle, level),
+        fpr=fpr,
+        fpr_interval=_fpr_interval(order, brittle, fpr, share, level),
         threshold=float(values[order == -cuts[place]][0]),
-        num_brittle=int(brittle.sum()), num_samples=len(brittle),
-    )  # fmt: skip
+        num_brittle=num_brittle,
+        num_samples=len(brittle),
+    )
 
 
-def _of_auroc(
+def _auroc_interval(
     auroc: float, num_brittle: int, num_robust: int, level: float
 ) -> tuple[float, float]:
-    """The AUROCs whose own standard error reaches to the one that was seen.
+    """Return the farthest AUROCs that are within z of their own standard errors.
 
     The variance is that of two exponential distributions with the AUROC in question
-    (Newcombe's method 5), so it is not 0 where no pair was told apart wrongly.
+    (Newcombe's method 5), so that the interval has a width also if the scores separate
+    all pairs.
     """
-    z = NormalDist().inv_cdf(0.5 + level / 2)
+    z = normal_quantile(level)
     extra = (num_brittle + num_robust) / 2 - 1
 
-    def variance(area: float) -> float:
+    def excess(area: float) -> float:
         odds = (1 - area) / (2 - area) + area / (1 + area)
-        return area * (1 - area) * (1 + extra * odds) / (num_brittle * num_robust)
+        pairs = num_brittle * num_robust
+        if auroc in (0.0, 1.0):
+            # The distance is a factor of both sides: without it, only one root is left.
+            distance = abs(area - auroc)
+            return distance - z**2 * (1 - distance) * (1 + extra * odds) / pairs
+        variance = area * (1 - area) * (1 + extra * odds) / pairs
+        return (area - auroc) ** 2 - z**2 * variance
 
     def end(edge: float) -> float:
-        """Between the estimate and 0 or 1, where the variance is 0."""
-        if auroc == edge:
-            return edge
-
-        def beyond(area: float) -> float:
-            return (area - auroc) ** 2 - z**2 * variance(area)
-
-        # At the estimate itself nothing is beyond, at the edge everything is.
-        inner = auroc if 0 < auroc < 1 else abs(auroc - 1e-12)
-        return float(brentq(beyond, inner, edge))
+        return edge if auroc == edge else float(brentq(excess, auroc, edge))
 
     return end(0.0), end(1.0)
 
 
-def _of_precision(
+def _precision_interval(
     aupr: float, drawn: Vector, num_brittle: int, level: float
 ) -> tuple[float, float]:
-    """Wilson's interval of a share of as many trials as the precision is worth.
+    """Return Wilson's interval for as many trials as the spread over resamples implies.
 
-    By the spread over resamples, on the arcsine scale, but never more trials than
-    there are brittle decisions, which resamples that make no mistake suggest.
+    The spread is taken on the arcsine scale. Resamples without a mistake would imply
+    any number of trials, so the number of brittle decisions bounds it.
     """
     spread = float(np.nanstd(np.arcsin(np.sqrt(np.minimum(drawn, 1.0))), ddof=1))
     trials = min(num_brittle, 1 / (4 * spread**2) if spread > 0 else math.inf)
-    return _wilson(aupr, trials, level)
+    return wilson(aupr * trials, trials, level)
 
 
-def _wilson(share: float, trials: float, level: float) -> tuple[float, float]:
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    center = (share + z**2 / (2 * trials)) / (1 + z**2 / trials)
-    half = z * math.sqrt(share * (1 - share) / trials + (z / (2 * trials)) ** 2)
-    half /= 1 + z**2 / trials
-    return max(0.0, center - half), min(1.0, center + half)
-
-
-def _of_flagged(
+def _fpr_interval(
     order: Indices, brittle: Flags, fpr: float, tpr: float, level: float
 ) -> tuple[float, float]:
-    """Ends of the share of robust decisions up to the threshold, which is estimated.
+    """Return an interval for the share of robust decisions up to the true threshold.
 
-    Order statistics of the brittle scores hold the true threshold; Wilson's interval,
+    Order statistics of the brittle scores bound the threshold; Wilson's interval bounds
     the share up to a known one. Both deviations add in squares.
     """
     ends = np.sort(order[brittle])
     robust = order[~brittle]
     tails = np.array([0.5 - level / 2, 0.5 + level / 2])
     below, above = binom.ppf(tails, len(ends), tpr).astype(int)
-    fewest, largest = _wilson(fpr, len(robust), level)
+    fewest, largest = wilson(round(fpr * len(robust)), len(robust), level)
     low, high = 0.0, 1.0
     if below > 0:
         least = float((robust <= ends[below - 1]).mean())
@@ -219,19 +210,19 @@ def _of_flagged(
 
 
 def _resample(order: Indices, brittle: Flags, resamples: int, seed: int) -> Vector:
-    """Average precisions of resamples; NaN where a class is empty."""
+    """Return average precisions of resamples; NaN where a class is empty."""
     random = np.random.default_rng(seed)
     places = np.argsort(order, kind="stable")
-    # The last of equal scores, for each place: only there can a threshold be.
+    # A threshold can only be at the last of equal scores.
     ends = np.searchsorted(order[places], order[places], side="right") - 1
     count = len(order)
     size = max(1, BLOCK // count)
     where = np.flatnonzero(brittle[places])
     curves = []
     for start in range(0, resamples, size):
-        rows = min(size, resamples - start)
-        drawn = [random.integers(count, size=count) for _ in range(rows)]
-        times = np.stack([np.bincount(one, minlength=count) for one in drawn])
+        number = min(size, resamples - start)
+        drawn = [random.integers(count, size=count) for _ in range(number)]
+        times = np.stack([np.bincount(rows, minlength=count) for rows in drawn])
         every = np.cumsum(times, axis=1)
         curves.append(_precisions(times[:, where], every, where, ends))
     return np.concatenate(curves)
@@ -240,13 +231,17 @@ def _resample(order: Indices, brittle: Flags, resamples: int, seed: int) -> Vect
 def _precisions(
     times: Indices, every: Indices, where: Indices, ends: Indices
 ) -> Vector:
-    """From how often each brittle decision was drawn, in the order of the scores."""
+    """Return average precisions of resamples, from how often each decision was drawn.
+
+    `times` has the counts of brittle decisions in the order of the scores, `every` the
+    cumulative counts of all decisions.
+    """
     last = np.searchsorted(where, ends[where], side="right") - 1
     true = np.cumsum(times, axis=1)[:, last]
     flagged = every[:, ends[where]]
     total = true[:, -1:]
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Nothing was drawn where nothing was flagged.
+        # Where nothing was flagged, the numerator is 0, too.
         aupr = (times * true / np.maximum(flagged, 1)).sum(axis=1) / total[:, 0]
     empty = (total == 0) | (every[:, -1:] == total)
     return np.where(empty[:, 0], np.nan, aupr)

@@ -1,4 +1,4 @@
-"""Margins without an attack: of logits, of features, of one gradient."""
+"""Margins without an attack: from logits, features or one gradient."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,13 +17,13 @@ from robustbook._checks.images import check_inputs
 from robustbook.attacks.engine import Norm
 from robustbook.margins._arrays import DOCS
 
-#: The norm of weights that measures distances in another norm: its dual.
+#: The order of the dual norm, in which weights and gradients are measured.
 DUAL: Final = {"linf": 1, "l2": 2}
 
 
 @DOCS.fill
 def logit_margin(logits: Any) -> Tensor:
-    """The largest logit minus the second largest: the margin paper's equation 4.
+    """Return the largest logit minus the second largest: the margin paper's equation 4.
 
     Parameters
     ----------
@@ -49,24 +49,24 @@ def logit_margin(logits: Any) -> Tensor:
 def feature_margin(
     features: Any, weight: Any, bias: Any = None, *, norm: Norm = "l2"
 ) -> Tensor:
-    """Distance in feature space to the nearest class boundary of a linear head.
+    """Return the distance in feature space to the nearest boundary of a linear head.
 
-    The smallest gap of two logits over the dual norm of the difference of their
-    weights: exact. Source: the margin paper, equations 2 and 3; Chapter 21.
+    It is the smallest gap of two logits over the dual norm of the difference of their
+    weights, which is exact. Source: the margin paper, equations 2 and 3; Chapter 21.
 
     Parameters
     ----------
     {features} {weight}
     bias : Tensor or array, shape (K,), optional
-        Its biases; 0 by default.
+        Biases of the head; 0 by default.
     norm : {"l2", "linf"}, default "l2"
-        What distance means in feature space.
+        The norm of distances in feature space.
 
     Returns
     -------
     Tensor, shape (N,)
-        Distances, float64, in units of the features. ``inf`` where no boundary can be
-        reached: all other classes have the weights of the predicted one.
+        Distances, float64, in units of the features; ``inf`` where no boundary can be
+        reached, as all other classes have the weights of the predicted one.
 
     {TypeError, ValueError}
 
@@ -94,7 +94,7 @@ def feature_margin(
     top, predicted = logits.max(dim=1)
     gaps = top[:, None] - logits
     lengths = _pairwise(rows, norm)[predicted]
-    # 0 / 0: the same weights and biases, so a tie that no step changes.
+    # 0 / 0 means the same weights and biases: a tie that no step changes.
     distances = torch.where(gaps > 0, gaps / lengths, 0.0)
     distances.scatter_(1, predicted[:, None], torch.inf)
     return distances.amin(dim=1)
@@ -109,7 +109,7 @@ class ClassDistances:
     distances : Tensor, shape (K, K)
         Norms of the differences, float64, 0 on the diagonal.
     mean, smallest, largest : float
-        Over pairs of different classes.
+        Of the distances of different classes.
     variation : float
         Standard deviation over pairs divided by the mean: 0 for equidistant classes.
     """
@@ -123,17 +123,17 @@ class ClassDistances:
 
 @DOCS.fill
 def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
-    """Check whether the classes of a linear head are equidistant.
+    """Measure how far from equidistant the classes of a linear head are.
 
-    Only then is the logit margin proportional to the distance in feature space. Returns
-    :class:`ClassDistances`. Source: the margin paper, section 2.1 and Figure 13;
-    Chapter 21.
+    Only for equidistant classes is the logit margin proportional to the distance in
+    feature space. Returns :class:`ClassDistances`. Source: the margin paper, section
+    2.1 and Figure 13; Chapter 21.
 
     Parameters
     ----------
     {weight}
     norm : {"l2", "linf"}, default "l2"
-        What distance means in feature space; weights are compared in its dual norm.
+        The norm of distances in feature space; weights are compared in its dual.
 
     {TypeError, ValueError}
 
@@ -149,7 +149,7 @@ def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
     first, second = torch.triu_indices(len(rows), len(rows), offset=1)
     pairs = distances[first, second]
     mean = float(pairs.mean())
-    # Several passes over equal numbers round to a spread that is not there.
+    # The spread of equal numbers is 0 only up to rounding.
     spread = float((pairs - mean).square().mean().sqrt())
     variation = spread / mean if spread > 1e-12 * mean else 0.0
     low, high = (float(end) for end in pairs.aminmax())
@@ -157,7 +157,7 @@ def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
 
 
 def _pairwise(rows: Tensor, norm: Norm) -> Tensor:
-    # Plain differences: the quadratic formula loses half of the digits.
+    # The expanded square would lose half of the digits.
     return torch.stack(
         [torch.linalg.vector_norm(rows - row, ord=DUAL[norm], dim=1) for row in rows]
     )
@@ -184,10 +184,11 @@ def gradient_normalized_margin(
     batch_size: int = 256,
     device: str | torch.device | None = None,
 ) -> Tensor:
-    """The logit margin divided by the dual norm of its gradient.
+    """Return the logit margin divided by the dual norm of its gradient.
 
-    The distance to the boundary of the second likeliest class, to first order: one
-    forward and one backward pass. Exact for a linear model of two classes. Chapter 22.
+    To first order, it is the distance to the boundary of the second likeliest class, at
+    one forward and one backward pass. It is exact for a linear model of two classes.
+    Chapter 22.
 
     Parameters
     ----------
@@ -196,14 +197,15 @@ def gradient_normalized_margin(
         Inputs of any range, float32 or float64.
     {norm}
     nearest : bool, default False
-        Take the smallest distance over all other classes, with K - 1 backward passes.
-        Exact for every linear model.
+        Take the smallest distance over all other classes, with K - 1 backward passes,
+        which is exact for every linear model.
     {batch_size} {device}
 
     Returns
     -------
     Tensor, shape (N,)
-        Distances, float64, where the images are; ``inf`` where the gradient is zero.
+        Distances, float64, on the device of the images; ``inf`` where the gradient is
+        zero.
 
     {TypeError} {ValueError}
 
@@ -248,7 +250,7 @@ def _distances(
         flat = slope.double().flatten(1)
         length = torch.linalg.vector_norm(flat, ord=DUAL[norm], dim=1)
         distance = gap.detach().double() / length
-        # A tie is at distance 0, whatever the gradient.
+        # A tie is at distance 0, whatever its gradient.
         distance = torch.where(gap == 0, 0.0, distance)
         least = torch.minimum(least, distance)
     return least

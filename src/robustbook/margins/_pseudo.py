@@ -5,59 +5,54 @@ from __future__ import annotations
 from typing import Any, Final
 
 import torch
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from robustbook._checks.arguments import check_count, check_positive
 from robustbook.margins._arrays import DOCS, check_features, check_vector
 
 LAYERS: Final = 5
-WIDTH: Final = 512
 
 
-class PseudoMargin:
+class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Predicts input margins from features: five layers of 512, mean squared error.
 
-    The architecture is the paper's: dense layers with ReLU between and a sigmoid in the
-    end. Features are standardized, and the sigmoid is stretched to the largest margin.
-    Source: the margin paper, section 3.3 and appendix B.4; Chapter 28.
+    The architecture is the paper's: dense layers with ReLU between them and a sigmoid
+    at the end. Features are standardized, and the sigmoid is scaled to the largest
+    margin. It is a regressor of scikit-learn. Source: the margin paper, section 3.3 and
+    appendix B.4; Chapter 28.
 
     Parameters
     ----------
     width : int, default 512
-        Of each of the five layers.
+        Units in each of the five layers.
     epochs : int, default 200
-        At most.
+        Largest number of epochs.
     patience : int, default 20
-        Epochs without a smaller error on the held-out part before it stops.
+        Epochs without a smaller error on the held-out samples before training stops.
+        The weights of the best epoch are kept.
     batch_size : int, default 128
         Samples in a step.
     learning_rate : float, default 1e-3
-        Of Adam.
+        Step size of Adam.
     validation : float, default 0.2
         Share of the samples that is held out, in (0, 1).
     seed : int, default 0
-        For the initial weights, the held-out part and the order of the samples.
-
-    Attributes
-    ----------
-    history : list of tuple of float
-        Root mean squared errors of each epoch, on the rest and on the held-out part, in
-        the units of the margins.
-    best_epoch : int
-        The epoch whose weights were kept, from 0.
+        Seed of the initial weights, the held-out samples and the order of the others.
 
     Examples
     --------
     >>> features = torch.rand(200, 3, generator=torch.Generator().manual_seed(0))
     >>> model = PseudoMargin(width=16, epochs=5).fit(features, features.mean(1))
-    >>> tuple(model.predict(features).shape)
-    (200,)
+    >>> model, tuple(model.predict(features).shape)
+    (PseudoMargin(epochs=5, width=16), (200,))
     """
 
     def __init__(
         self,
         *,
-        width: int = WIDTH,
+        width: int = 512,
         epochs: int = 200,
         patience: int = 20,
         batch_size: int = 128,
@@ -65,27 +60,18 @@ class PseudoMargin:
         validation: float = 0.2,
         seed: int = 0,
     ) -> None:
-        self.width = check_count("width", width)
-        self.epochs = check_count("epochs", epochs)
-        self.patience = check_count("patience", patience)
-        self.batch_size = check_count("batch_size", batch_size)
-        self.learning_rate = check_positive("learning_rate", learning_rate)
-        self.validation = check_positive("validation", validation)
-        if self.validation >= 1:
-            raise ValueError(
-                f"validation: expected a number in (0, 1), got {validation:g}"
-            )
-        self.seed = check_count("seed", seed, minimum=0)
-        self.history: list[tuple[float, float]] = []
-        self.best_epoch = -1
-        self._network: nn.Sequential | None = None
-        self._mean = self._spread = torch.empty(0)
-        self._scale = 1.0
+        self.width = width
+        self.epochs = epochs
+        self.patience = patience
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.validation = validation
+        self.seed = seed
 
     @torch.inference_mode(False)
     @DOCS.fill
     def fit(self, features: Any, input_margin: Any) -> PseudoMargin:
-        """Learn from measured margins; return itself.
+        """Learn from measured margins; return the estimator itself.
 
         Parameters
         ----------
@@ -94,42 +80,41 @@ class PseudoMargin:
         Raises
         ------
         ValueError
-            If samples are too few for a held-out part, not finite, or all margins are
-            0.
+            If an option is out of range, there are too few samples to hold some out, a
+            number is not finite, or all margins are 0.
         """
+        for name in ("width", "epochs", "patience", "batch_size"):
+            check_count(name, getattr(self, name))
+        check_positive("learning_rate", self.learning_rate)
+        check_count("seed", self.seed, minimum=0)
         inputs = check_features(features).clone()
         count = len(inputs)
         margins = check_vector("input_margin", input_margin, length=count, low=0.0)
         targets = torch.from_numpy(margins)
-        if bool(torch.isinf(targets).any()):
-            index = int(torch.isinf(targets).nonzero()[0])
-            raise ValueError(
-                f"input_margin: expected finite margins, got inf at index {index}; "
-                "leave out the samples that no attack moved"
-            )
         scale = float(targets.max())
-        if scale == 0:
-            raise ValueError("input_margin: expected margins above 0, got only zeros")
-        held = round(self.validation * count)
-        if not 0 < held < count:
+        if not 0 < scale < torch.inf:
             raise ValueError(
-                f"features: expected enough samples for a held-out part of "
-                f"{self.validation:g}, got {count}"
+                "input_margin: expected finite margins, some of them above 0, got "
+                f"{scale:g} as the largest; leave out the samples that no attack moved"
+            )
+        held_out = round(self.validation * count)
+        if not 0 < held_out < count:
+            raise ValueError(
+                f"validation: expected a share in (0, 1) that holds out some samples "
+                f"and leaves others, got {self.validation:g} of {count} samples"
             )
         generator = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(count, generator=generator)
-        known, rest = order[held:], order[:held]
-        mean = inputs[known].mean(dim=0)
-        spread = inputs[known].std(dim=0, correction=0)
-        # Features that do not vary say nothing.
+        rows, rest = order[held_out:], order[:held_out]
+        mean = inputs[rows].mean(dim=0)
+        spread = inputs[rows].std(dim=0, correction=0)
+        # A feature that does not vary is set to 0.
         spread = torch.where(spread > 1e-6 * mean.abs(), spread, torch.inf)
         inputs, targets = ((inputs - mean) / spread).float(), (targets / scale).float()
-        network = _build(inputs.shape[1], self.width, self.seed)
-        history, best = self._train(network, inputs, targets, known, rest, generator)
-        # All at once: a fit that fails leaves the one before it as it was.
+        network = self._build(inputs.shape[1])
+        self._train(network, inputs, targets, rows, rest, generator)
         self._mean, self._spread, self._scale = mean, spread, scale
-        self.history = [(a * scale, b * scale) for a, b in history]
-        self.best_epoch, self._network = best, network.eval()
+        self.network_ = network.eval()
         return self
 
     def _train(
@@ -137,33 +122,28 @@ class PseudoMargin:
         network: nn.Sequential,
         inputs: Tensor,
         targets: Tensor,
-        known: Tensor,
-        rest: Tensor,
+        rows: Tensor,
+        held_out: Tensor,
         generator: torch.Generator,
-    ) -> tuple[list[tuple[float, float]], int]:
-        """Train; return the history, in units of the sigmoid, and the best epoch."""
+    ) -> None:
+        """Train, and load the weights of the epoch that is best on held-out samples."""
 
-        def loss_on(rows: Tensor) -> Tensor:
-            return nn.functional.mse_loss(network(inputs[rows])[:, 0], targets[rows])
+        def loss_on(part: Tensor) -> Tensor:
+            return nn.functional.mse_loss(network(inputs[part])[:, 0], targets[part])
 
         optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
-        history: list[tuple[float, float]] = []
-        best, best_epoch, weights = torch.inf, -1, {}
+        least, best_epoch, weights = torch.inf, -1, {}
         for epoch in range(self.epochs):
-            shuffled = known[torch.randperm(len(known), generator=generator)]
-            total = 0.0
+            shuffled = rows[torch.randperm(len(rows), generator=generator)]
             with torch.enable_grad():
-                for rows in torch.split(shuffled, self.batch_size):
-                    loss = loss_on(rows)
+                for part in torch.split(shuffled, self.batch_size):
                     optimizer.zero_grad()
-                    torch.autograd.backward(loss)
+                    torch.autograd.backward(loss_on(part))
                     optimizer.step()
-                    total += float(loss.detach()) * len(rows)
             with torch.no_grad():
-                error = float(loss_on(rest))
-            history.append(((total / len(known)) ** 0.5, error**0.5))
-            if error < best:
-                best, best_epoch = error, epoch
+                error = float(loss_on(held_out))
+            if error < least:
+                least, best_epoch = error, epoch
                 weights = {k: v.clone() for k, v in network.state_dict().items()}
             elif epoch - best_epoch >= self.patience:
                 break
@@ -173,7 +153,6 @@ class PseudoMargin:
                 f"are not finite; try less than {self.learning_rate:g}"
             )
         network.load_state_dict(weights)
-        return history, best_epoch
 
     def predict(self, features: Any) -> Tensor:
         """Predict margins, float64 (N,), in the units of those of the fit.
@@ -181,35 +160,34 @@ class PseudoMargin:
         Parameters
         ----------
         features : Tensor or array, shape (N, D)
-            As in the fit.
+            The same features as in the fit.
 
         Raises
         ------
-        RuntimeError
-            If it was not fitted.
+        sklearn.exceptions.NotFittedError
+            If `fit` was not called.
         ValueError
             If the number of features differs from that of the fit.
         """
-        if self._network is None:
-            raise RuntimeError("PseudoMargin: expected a fitted model; call fit")
+        if not hasattr(self, "network_"):
+            raise NotFittedError("PseudoMargin: expected a fitted model; call fit")
         inputs = check_features(features)
         if inputs.shape[1] != len(self._mean):
             raise ValueError(
-                f"features: expected {len(self._mean)} a sample, as in the fit, got "
+                f"features: expected {len(self._mean)} per sample, as in the fit, got "
                 f"{inputs.shape[1]}"
             )
         inputs = ((inputs - self._mean) / self._spread).float()
         with torch.no_grad():
             parts = torch.split(inputs, 8192)
-            margins = torch.cat([self._network(part)[:, 0] for part in parts])
+            margins = torch.cat([self.network_(part)[:, 0] for part in parts])
         return margins.double() * self._scale
 
-
-def _build(features: int, width: int, seed: int) -> nn.Sequential:
-    """Five hidden layers; the caller's random numbers are left alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        layers: list[nn.Module] = []
-        for size in [features, *[width] * (LAYERS - 1)]:
-            layers += [nn.Linear(size, width), nn.ReLU()]
-        return nn.Sequential(*layers, nn.Linear(width, 1), nn.Sigmoid())
+    def _build(self, features: int) -> nn.Sequential:
+        """Build the layers without moving the caller's random numbers."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(self.seed)
+            layers: list[nn.Module] = []
+            for size in [features, *[self.width] * (LAYERS - 1)]:
+                layers += [nn.Linear(size, self.width), nn.ReLU()]
+            return nn.Sequential(*layers, nn.Linear(self.width, 1), nn.Sigmoid())

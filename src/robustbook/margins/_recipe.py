@@ -1,12 +1,13 @@
 """The ensemble of minimum-norm attacks behind :func:`input_margin`.
 
-First pass: targeted FMN and targeted FAB, for the few classes whose boundaries are
-nearest to first order. Second pass, for the class that turned out nearest: FAB with
-more steps where it did better than FMN, then FMN that starts from the best image so
-far. Gradients that vanish stop FMN and not FAB; elsewhere FMN gets closer.
+The first pass runs targeted FMN and FAB for the few classes whose boundaries are
+nearest to first order. The second pass goes for the class that turned out nearest: FAB
+with more steps where it did better than FMN, then FMN from the best image so far.
+Vanishing gradients stop FMN but not FAB; elsewhere FMN gets closer.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import torch
@@ -14,25 +15,27 @@ from torch import Tensor
 
 from robustbook.attacks.engine import Batch, Norm, distances
 
-#: Who found a margin; the first where nobody did. After the plus, who shortened it.
+#: The attacks that can find a margin, "none" where all failed. The attack after a plus
+#: shortened what the one before it found.
 ATTACKS: Final = ("none", "fmn", "fab", "fmn+fmn", "fab+fmn", "line", "line+fmn")
 
-#: First steps of FMN, as lengths: the long one gets closer on most networks.
+#: Lengths of FMN's first step: the long one gets closer on most networks.
 LONG_STEP: Final = 10.0
 SHORT_STEP: Final = 1.0
 #: First relative change of the size of FMN's ball.
 GAMMA: Final = 0.05
-#: Halvings of FAB's results, lest its 5 % overshoot lose the comparison.
+#: Halvings of FAB's results before they are compared, as FAB overshoots by 5 %.
 HALVINGS: Final = 4
-#: What a perturbation is stretched by in the end, lest rounding undo it.
+#: Share by which a perturbation is stretched in the end, so that rounding does not
+#: undo it.
 PUSH: Final = 1e-4
-#: Of how many of the likeliest classes the gradients are compared.
+#: Number of the likeliest classes whose gradients are compared.
 CANDIDATES: Final = 20
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How thoroughly to look."""
+    """The effort of a search."""
 
     norm: Norm
     #: Classes that the first pass goes for.
@@ -54,7 +57,7 @@ class _Best:
         self.found_by = torch.zeros(count, dtype=torch.int64, device=device)
 
     def offer(self, images: Tensor, attack: str, rows: Tensor | None = None) -> Tensor:
-        """Keep what is smaller; return all sizes, ``inf`` where it fooled nobody."""
+        """Keep smaller perturbations; return all sizes, ``inf`` where one failed."""
         if rows is None:
             rows = torch.arange(len(self.batch), device=self.images.device)
         part = self.batch[rows]
@@ -76,7 +79,7 @@ class _Best:
 
 
 def search(batch: Batch, recipe: Recipe) -> tuple[Tensor, Tensor]:
-    """Return the closest images found and who found them (index in ATTACKS)."""
+    """Return the closest images and the attacks that found them (index in ATTACKS)."""
     from robustbook.attacks.foolbox_runs import run_fmn
     from robustbook.attacks.pyautoattack_runs import run_fab
 
@@ -92,14 +95,14 @@ def search(batch: Batch, recipe: Recipe) -> tuple[Tensor, Tensor]:
         images = run_fab(batch, target, norm=norm, steps=steps)
         by_fab.append(best.offer(images, "fab"))
     fmn_sizes, fab_sizes = torch.stack(by_fmn), torch.stack(by_fab)
-    # Of equals the first: where all failed, the class that comes first.
+    # Among equals argmin takes the first: where all failed, the nearest class.
     order = torch.minimum(fmn_sizes, fab_sizes).argmin(dim=0)
     target = torch.stack(nearest).gather(0, order[None])[0]
     harder = ~(fmn_sizes.amin(dim=0) < fab_sizes.amin(dim=0))
     if recipe.refine_steps and bool(harder.any()):
         rows = harder.nonzero()[:, 0]
-        harder_steps = recipe.refine_steps
-        images = run_fab(batch[rows], target[rows], norm=norm, steps=harder_steps)
+        more = recipe.refine_steps
+        images = run_fab(batch[rows], target[rows], norm=norm, steps=more)
         best.offer(images, "fab", rows)
     _lines(batch, best, recipe)
     if recipe.refine_steps:
@@ -109,7 +112,7 @@ def search(batch: Batch, recipe: Recipe) -> tuple[Tensor, Tensor]:
 
 
 def _lines(batch: Batch, best: _Best, recipe: Recipe) -> None:
-    """Where all failed: straight to black, gray and white, and to the negative."""
+    """Where all failed, go straight to black, gray, white and the negative."""
     rows = torch.isinf(best.sizes).nonzero()[:, 0]
     if len(rows) == 0:
         return
@@ -120,9 +123,9 @@ def _lines(batch: Batch, best: _Best, recipe: Recipe) -> None:
 
 
 def nearest_classes(batch: Batch, count: int, norm: Norm) -> list[Tensor]:
-    """Other classes, nearest first: by the gap of logits over its slope's norm."""
+    """Return other classes, nearest first: by the logit gap over its slope's norm."""
     others = batch.logits.shape[1] - 1
-    # The likeliest first: that order decides where gradients vanish.
+    # Sorting is stable: where gradients vanish, the likeliest class comes first.
     likely = batch.ranked_classes(min(others, max(count, CANDIDATES)))
     if count >= others:
         return likely
@@ -143,7 +146,7 @@ def nearest_classes(batch: Batch, count: int, norm: Norm) -> list[Tensor]:
 
 
 def _warm(batch: Batch, best: _Best, step_size: float, recipe: Recipe) -> None:
-    """FMN from the best images so far, toward the classes that they are in."""
+    """Run FMN from the best images so far, toward the classes that they are in."""
     from robustbook.attacks.foolbox_runs import run_fmn
 
     rows = torch.isfinite(best.sizes).nonzero()[:, 0]
@@ -151,15 +154,13 @@ def _warm(batch: Batch, best: _Best, step_size: float, recipe: Recipe) -> None:
         return
     part, start = batch[rows], best.images[rows]
     target = part.model(start).argmax(dim=1)
-    images = run_fmn(
-        part, target, norm=recipe.norm, steps=recipe.refine_steps, step_size=step_size,
-        gamma=GAMMA, start=start,
-    )  # fmt: skip
+    run = partial(run_fmn, norm=recipe.norm, steps=recipe.refine_steps, gamma=GAMMA)
+    images = run(part, target, step_size=step_size, start=start)
     best.offer(images, "fmn-warm", rows)
 
 
 def _finish(batch: Batch, best: _Best, recipe: Recipe) -> Tensor:
-    """Shorten, then step over the boundary by a hair."""
+    """Shorten the perturbations, then step slightly over the boundary."""
     shortened = batch.bisect(best.images, steps=recipe.bisections)
     pushed = torch.lerp(batch.images, shortened, 1 + PUSH).clamp(0, 1)
     shorter = distances(batch.images, pushed, recipe.norm) < best.sizes

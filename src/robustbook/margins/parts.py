@@ -1,4 +1,4 @@
-"""What the measures of margins are made of, for those who examine them."""
+"""Parts of the measures of margins, for those who examine them."""
 
 from robustbook.margins._accuracy import tune_threshold
 from robustbook.margins._consistency import concordance, ranks
