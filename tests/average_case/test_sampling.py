@@ -129,43 +129,11 @@ def test_the_error_of_the_integration_is_included():
     assert float(coarse.standard_error.max()) > 0.01
 
 
-def test_precision_chooses_the_number_of_samples():
-    x = torch.cat([POINT, POINT + torch.tensor([[4.0, -4.0]])]).double()
-    result = monte_carlo(Curved(), x, [0.3, 0.8], samples=50_000, precision=0.01)
-    assert float(result.standard_error.max()) < 0.014
-    # The second input is far from any boundary, and cheap.
-    assert bool((result.trials[:, 1] < 300).all())
-    assert int(result.trials[1, 0]) > 1000
-    assert torch.equal(result.calls, result.trials + 256)
-    capped = monte_carlo(Curved(), x, 0.8, samples=500, precision=1e-4)
-    assert int(capped.trials.max()) == 500
-
-
-@pytest.mark.parametrize("precision", [0.02, 0.05])
-def test_choosing_the_number_brings_no_bias(precision):
-    exact = Curved().exact(POINT[0], 0.8)
-    result = monte_carlo(Curved(), COPIES, 0.8, samples=5000, precision=precision)
-    check_mean(result, exact)
-    assert 0.91 < coverage(result, exact) < 0.99
-    error = root_mean_square(result.probability - exact)
-    assert error == pytest.approx(precision, rel=0.2)
-
-
 def half_line(place, count):
     """A linear model, as many copies of a point, and its exact robustness at σ = 1."""
     weights = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
     x = torch.full((count, 1), place, dtype=torch.float64)
     return lambda x: x @ weights.T, x, float(torch.special.ndtr(x[0]))
-
-
-def test_rare_failures_with_a_precision():
-    """Where the pilot sees two failures or none: coverage, and no bias."""
-    model, x, exact = half_line(2.5, 1000)
-    result = monte_carlo(model, x, 1.0, samples=4000, precision=0.004)
-    check_mean(result, exact)
-    assert 0.92 < coverage(result, exact) < 0.99
-    assert int(result.trials.min()) >= math.sqrt(2) / 0.004
-    assert root_mean_square(result.standard_error) < 1.25 * 0.004
 
 
 def test_shares_near_one_have_honest_errors():

@@ -29,7 +29,7 @@ def test_the_probability_cannot_change_fast(problem):
     exact = linear_exact(weights, bias, x, 0.7)
     for length in (0.1, 0.5, 2.0):
         y = x + length * shift / shift.norm()
-        moved = linear_exact(weights, bias, y, 0.7, label=exact.labels)
+        moved = linear_exact(weights, bias, y, 0.7, labels=exact.labels)
         lowest = norm.cdf(norm.ppf(exact.probability.numpy()) - length / 0.7)
         assert (moved.probability.numpy() >= lowest - 1e-3).all()
 

@@ -1,20 +1,15 @@
-"""Average-case robustness: how often a prediction survives Gaussian noise.
+"""Average-case robustness: the probability that a prediction survives Gaussian noise.
 
 Start with :func:`monte_carlo` or, for an error bar at fewer calls,
 :func:`control_variate`. Chapter 17 defines the measure, Chapter 18 derives the
 linearized estimates, Chapter 19 the unbiased one.
 """
 
-from robustbook.average_case._estimators import (
-    linear_exact,
-    mmse,
-    mv_sigmoid,
-    softmax_proxy,
-    taylor,
-)
+from robustbook.average_case._estimators import linear_exact, mmse, taylor
 from robustbook.average_case._normal import OrthantProbability, orthant_probability
 from robustbook.average_case._result import Robustness
 from robustbook.average_case._sampling import control_variate, monte_carlo
+from robustbook.average_case._sigmoid import mv_sigmoid, softmax_proxy
 
 __all__ = [
     "OrthantProbability",

@@ -1,4 +1,4 @@
-"""Estimates without sampling: linearized and linear models, mv-sigmoid, softmax."""
+"""Estimates without sampling: linear models and linearized models."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
@@ -11,7 +11,6 @@ from robustbook._checks.arguments import (
     check_choice,
     check_count,
     check_logits,
-    check_positive,
     check_power_of_two,
 )
 from robustbook._checks.images import check_inputs
@@ -26,10 +25,11 @@ from robustbook.average_case._linearize import (
     margins_of,
     other_classes,
 )
-from robustbook.average_case._result import Robustness, make_result, squeeze
+from robustbook.average_case._result import Robustness, make_result
+from robustbook.average_case._sigmoid import mv_sigmoid
 
 Cdf = Literal["mvn", "mv_sigmoid"]
-#: Its square is a normal number.
+#: A number whose square does not underflow.
 _SMALLEST: Final = 1e-150
 
 
@@ -37,30 +37,30 @@ _SMALLEST: Final = 1e-150
 @keeping_generators()
 def taylor(
     model: Model,
-    x: Any,
+    images: Any,
     sigma: Any,
     *,
     cdf: Cdf = "mvn",
-    label: Any = None,
+    labels: Any = None,
     points: int = 128,
     seed: int = 0,
     batch_size: int = _problem.BATCH,
     device: str | torch.device | None = None,
 ) -> Robustness:
-    """Robustness of the model linearized at the input.
+    """Estimate robustness by the model linearized at the input.
 
     One Jacobian serves all sigmas. The error is of order σ times the curvature of the
-    boundaries, summed over classes (a bound is proved in Chapter 18). Source: the
-    average-case paper, Proposition 3.1; Chapter 18.
+    boundaries, summed over classes; Chapter 18 proves a bound. Source: the average-case
+    paper, Proposition 3.1; Chapter 18.
 
     Parameters
     ----------
-    {model} {x} {sigma} {cdf} {label} {points} {seed} {batch_size} {device}
+    {model} {images} {sigma} {cdf} {labels} {points} {seed} {batch_size} {device}
 
     Returns
     -------
     Robustness
-        Its standard error is that of the integration.
+        The standard error is that of the integration.
 
     {UserWarning}
 
@@ -74,7 +74,7 @@ def taylor(
             [0.7602]], dtype=torch.float64)
     """
     _check_integration(cdf, points, seed)
-    problem = _problem.set_up(model, x, sigma, label, batch_size, device)
+    problem = _problem.set_up(model, images, sigma, labels, batch_size, device)
     rows = together(
         _apply_cdf(cdf, part.margins, part.gram, problem.sigmas, points, seed)
         for part in linearize(problem)
@@ -86,41 +86,41 @@ def taylor(
 @keeping_generators()
 def mmse(
     model: Model,
-    x: Any,
+    images: Any,
     sigma: Any,
     *,
     samples: int = 10,
     antithetic: bool = True,
     cdf: Cdf = "mvn",
-    label: Any = None,
+    labels: Any = None,
     points: int = 128,
     seed: int = 0,
     batch_size: int = _problem.BATCH,
     device: str | torch.device | None = None,
 ) -> Robustness:
-    """Robustness of the linear model that fits best under the noise.
+    """Estimate robustness by the linear model that fits best under the noise.
 
     The least-squares fit to the model on noisy inputs has the mean logits as its value
-    and, by Stein's lemma, the mean gradient as its slope. Both are averages over
-    `samples` noisy inputs. Chance in the gradients makes the mean gradient too long,
-    which draws probabilities towards 1/2. Source: the average-case paper, Proposition
-    3.3; Chapter 18.
+    and, by Stein's lemma, the mean gradient as its slope. Both are averaged over
+    `samples` noisy inputs. Sampling error makes the mean gradient too long, which
+    biases probabilities towards 1/2. Source: the average-case paper, Proposition 3.3;
+    Chapter 18.
 
     Parameters
     ----------
-    {model} {x} {sigma}
+    {model} {images} {sigma}
     samples : int, default 10
-        Noisy inputs to average over. An even number makes pairs of them all.
+        Noisy inputs to average over. Of an odd number, the last has no partner.
     antithetic : bool, default True
-        Noise in pairs, η and -η, so that what is linear cancels and a linear model is
-        fitted exactly; of an odd number the last one has no partner. False: independent
-        noise, as in the paper, where chance in the mean logits dominates the error.
-    {cdf} {label} {points} {seed} {batch_size} {device}
+        Draw noise in pairs, η and -η, so that linear terms cancel and a linear model is
+        fitted exactly. If False, the noise is independent, as in the paper, and the
+        sampling error of the mean logits dominates.
+    {cdf} {labels} {points} {seed} {batch_size} {device}
 
     Returns
     -------
     Robustness
-        Its standard error is that of the integration, not of the averages.
+        The standard error is that of the integration, not of the averages.
 
     {UserWarning}
 
@@ -136,7 +136,7 @@ def mmse(
     check_count("samples", samples)
     if not isinstance(antithetic, bool):
         raise TypeError(f"antithetic: expected True or False, got {antithetic!r}")
-    problem = _problem.set_up(model, x, sigma, label, batch_size, device)
+    problem = _problem.set_up(model, images, sigma, labels, batch_size, device)
 
     rows = []
     for sigma in problem.sigmas[:, None]:
@@ -154,7 +154,7 @@ def mmse(
 
 
 def together(parts: Iterable[tuple[Tensor, ...]]) -> list[Tensor]:
-    """What was measured (S, n) of each part of the inputs, put together: (S, N)."""
+    """Join the estimates (S, n) of batches of inputs: (S, N)."""
     return [torch.cat(values, dim=1) for values in zip(*parts, strict=True)]
 
 
@@ -179,7 +179,7 @@ def mmse_linearizations(
     antithetic: bool,
     keep: bool = False,
 ) -> Iterator[Linearization]:
-    """The least-squares linear fits under noise of one size."""
+    """Yield the least-squares linear fits under noise of one size."""
 
     def noise(rows: slice) -> Tensor:
         drawn = samples - samples // 2 if antithetic else samples
@@ -197,36 +197,37 @@ def mmse_linearizations(
 def linear_exact(
     weights: Any,
     bias: Any,
-    x: Any,
+    images: Any,
     sigma: Any = None,
     *,
     covariance: Any = None,
-    label: Any = None,
+    labels: Any = None,
     cdf: Cdf = "mvn",
     points: int = 1024,
     seed: int = 0,
 ) -> Robustness:
-    """Robustness of a linear classifier, exact but for the integration.
+    """Compute the robustness of a linear classifier, exact but for the integration.
 
     The margins to the other classes, f_t - f_i, are jointly normal under Gaussian
-    noise, so the probability that all are positive is one orthant probability. Source:
+    noise, so the probability that all are positive is an orthant probability. Source:
     the average-case paper, Lemmas 3.1 and A.3 (which print unions for intersections);
     Chapter 17.
 
     Parameters
     ----------
     weights : Tensor or array, shape (K, D)
-        One row for each class.
+        A row for each class.
     bias : Tensor or array, shape (K,)
-    x : Tensor or array, shape (N, ...)
+        A number for each class.
+    images : Tensor or array, shape (N, ...)
         Inputs of D coordinates.
     sigma : float or sequence
-        Standard deviations of isotropic noise, in units of `x`.
+        Standard deviations of isotropic noise, in units of the input.
     covariance : Tensor or array, shape (D,) or (D, D), optional
-        Instead of `sigma`: variances, or a covariance matrix of the noise.
-    {label} {cdf}
+        Variances or covariance matrix of the noise, instead of `sigma`.
+    {labels} {cdf}
     points : int, default 1024
-        Points of each of 8 scrambles, from four classes on.
+        Points in each of 8 scrambles, which are used for four classes or more.
     {seed}
 
     Returns
@@ -243,13 +244,13 @@ def linear_exact(
     >>> result.labels, result.probability.round(decimals=4)
     (tensor([1]), tensor([0.9214], dtype=torch.float64))
     """
-    inputs = check_inputs("x", x)
+    inputs = check_inputs("images", images)
     flat = inputs.flatten(1).double()
     matrix = as_real("weights", weights)
     if matrix.ndim != 2 or len(matrix) < 2 or matrix.shape[1] != flat.shape[1]:
         raise ValueError(
-            f"weights: expected shape (K, {flat.shape[1]}), as x has coordinates, "
-            f"with K of at least 2, got {tuple(matrix.shape)}"
+            f"weights: expected shape (K, {flat.shape[1]}), as images have so many "
+            f"coordinates, with K of at least 2, got {tuple(matrix.shape)}"
         )
     offset = as_real("bias", bias)
     if offset.shape != matrix.shape[:1]:
@@ -261,17 +262,17 @@ def linear_exact(
         raise ValueError("sigma, covariance: expected exactly one of them")
     spread = None if covariance is None else _check_covariance(covariance, flat)
     sigmas = _problem.check_positives("sigma", 1.0 if sigma is None else sigma)
-    labels = _problem.labels_or_predictions(label, logits)
+    classes = _problem.labels_or_predictions(labels, logits)
     _check_integration(cdf, points, seed)
-    others = other_classes(labels, logits.shape[1])
-    # Units in which squares of the weights do not vanish.
+    others = other_classes(classes, logits.shape[1])
+    # In these units, squares of the weights do not underflow.
     unit = matrix.abs().amax().clamp_min(_SMALLEST)
     matrix, logits = matrix / unit, logits / unit
-    margins = margins_of(logits, labels)
+    margins = margins_of(logits, classes)
     gram = torch.empty(*margins.shape, margins.shape[1], dtype=torch.float64)
     gram = gram.to(margins.device)
-    for chosen in sorted(set(labels.tolist())):
-        rows = labels == chosen
+    for chosen in sorted(set(classes.tolist())):
+        rows = classes == chosen
         steps = matrix[chosen] - matrix[others[rows.nonzero()[0, 0]]]
         if spread is None:
             gram[rows] = steps @ steps.T
@@ -280,12 +281,12 @@ def linear_exact(
         else:
             product = steps @ spread @ steps.T
             gram[rows] = (product + product.T) / 2
-    margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), labels)
+    margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), classes)
     estimates = _named(_apply_cdf(cdf, margins, gram, sigmas.reshape(-1), points, seed))
     exact = estimates["probability"]
     estimates["calls"] = torch.zeros_like(exact, dtype=torch.int64)
     shown = sigmas if covariance is None else torch.full_like(sigmas, torch.nan)
-    return make_result("linear_exact", labels, shown, inputs.device, **estimates)
+    return make_result("linear_exact", classes, shown, inputs.device, **estimates)
 
 
 def _check_covariance(value: Any, flat: Tensor) -> Tensor:
@@ -315,94 +316,6 @@ def _check_covariance(value: Any, flat: Tensor) -> Tensor:
     return spread
 
 
-def mv_sigmoid(values: Any, *, scale: float = 1.0) -> Tensor:
-    """The multivariate sigmoid, 1 / (1 + Σ_i exp(-s v_i)) with s the `scale`.
-
-    The paper's stand-in for the normal distribution function; of logit differences it
-    is the softmax. It takes the margins for logistic ones, of standard deviation π / √3
-    ≈ 1.81 and correlations of 1/2. A scale of 1.702 mends the spread: a logistic
-    function that steep is within 0.0095 of the normal distribution function. Source:
-    the average-case paper, section 3.2.3; Hendrycks and Gimpel, Gaussian error linear
-    units (2016), for 1.702, which the paper leaves out; Chapter 18.
-
-    Parameters
-    ----------
-    values : Tensor or array, shape (..., D)
-        Standardized margins; infinite ones are allowed.
-    scale : float, default 1
-        Positive; what the margins are multiplied by. 1 is the paper's.
-
-    Returns
-    -------
-    Tensor, shape (...)
-        Float64, in [0, 1].
-
-    Raises
-    ------
-    ValueError
-        If there is no last dimension, an entry is NaN, or `scale` is not positive.
-
-    Examples
-    --------
-    Its distance from Φ(1) = 0.8413, as printed and with the factor:
-
-    >>> [round(float(mv_sigmoid([1.0], scale=s)), 4) for s in (1, 1.702)]
-    [0.7311, 0.8458]
-    """
-    check_positive("scale", scale)
-    margins = as_real("values", values) * scale
-    if margins.ndim == 0:
-        raise ValueError("values: expected shape (..., D), got a single number")
-    if bool(margins.isnan().any()):
-        raise ValueError("values: expected numbers, got NaN")
-    zero = margins.new_zeros(*margins.shape[:-1], 1)
-    return torch.exp(-torch.logsumexp(torch.cat([zero, -margins], dim=-1), dim=-1))
-
-
-@SHARED.fill
-@keeping_generators()
-def softmax_proxy(
-    model: Model,
-    x: Any,
-    *,
-    temperature: Any = 1.0,
-    label: Any = None,
-    batch_size: int = _problem.BATCH,
-    device: str | torch.device | None = None,
-) -> Tensor:
-    """Softmax probability of the prediction: what is often taken for robustness.
-
-    It cannot know how far a boundary is. For a linear model whose class differences all
-    have norm k, it is the mv-sigmoid estimate at σ = `temperature` / k. Source: the
-    average-case paper, section 3.2.3 and Lemma A.4; Chapters 18 and 20.
-
-    Parameters
-    ----------
-    {model} {x}
-    temperature : float or sequence, default 1
-        Positive; what the logits are divided by. Several share the work.
-    {label} {batch_size} {device}
-
-    Returns
-    -------
-    Tensor, shape (N,) or (T, N)
-        Probabilities, float64.
-
-    {TypeError} {ValueError}
-
-    Examples
-    --------
-    >>> x = torch.tensor([[0.0, 0.0, 2.0]])
-    >>> softmax_proxy(lambda x: x, x).round(decimals=3)
-    tensor([0.7870], dtype=torch.float64)
-    """
-    temperatures = _problem.check_positives("temperature", temperature)
-    problem = _problem.set_up(model, x, _problem.NO_NOISE, label, batch_size, device)
-    margins = margins_of(problem.logits, problem.labels)
-    scale = temperatures.reshape(-1, 1, 1).to(margins.device)
-    return squeeze(mv_sigmoid(margins / scale), temperatures).to(problem.home)
-
-
 def _check_integration(cdf: str, points: int, seed: int) -> None:
     check_choice("cdf", cdf, ("mvn", "mv_sigmoid"))
     check_power_of_two("points", points)
@@ -412,9 +325,9 @@ def _check_integration(cdf: str, points: int, seed: int) -> None:
 def _apply_cdf(
     cdf: Cdf, margins: Tensor, gram: Tensor, sigmas: Tensor, points: int, seed: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities (S, n), their standard errors, and probabilities of failure."""
+    """Return probabilities (S, n), standard errors, and probabilities of failure."""
     if cdf == "mv_sigmoid":
-        # Infinite where no noise moves a margin.
+        # Margins that no noise moves are infinite.
         norms = gram.diagonal(dim1=1, dim2=2).sqrt()
         scale = sigmas.to(margins.device)[:, None, None] * norms
         probability = mv_sigmoid(margins / scale)

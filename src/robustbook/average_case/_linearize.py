@@ -1,4 +1,4 @@
-"""Jacobians of the class differences, and what a linear model makes of them."""
+"""Jacobians of the class differences, and the probability that they imply."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,38 +11,38 @@ from robustbook._checks.models import Model, check_differentiable, model_logits
 from robustbook.average_case._normal import OrthantProbability, orthant_probability
 from robustbook.average_case._problem import Problem, spans
 
-#: Entries of all Jacobians at once: 128 MB in double precision.
+#: Entries of all Jacobians of a batch: 128 MB in double precision.
 _ENTRIES: Final = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
 class Linearization:
-    """Margins ``g + J ε`` to the other classes, for some of the inputs."""
+    """Margins ``g + J ε`` to the other classes, for a batch of inputs."""
 
-    #: Which inputs.
+    #: The inputs of the batch.
     rows: slice
     #: (n, K - 1), float64: f_label - f_i at the center of the expansion.
     margins: Tensor
     #: (n, K - 1, K - 1), float64: J Jᵀ.
     gram: Tensor
-    #: (n, K - 1, D), where it was asked for.
+    #: (n, K - 1, D), None unless requested.
     jacobian: Tensor | None
 
 
 def other_classes(labels: Tensor, num_classes: int) -> Tensor:
-    """The classes other than the label, in order: (n, K - 1)."""
+    """Return the classes other than the label, in order: (n, K - 1)."""
     classes = torch.arange(num_classes - 1, device=labels.device)
     return classes + (classes >= labels[:, None])
 
 
 def margins_of(logits: Tensor, labels: Tensor) -> Tensor:
-    """f_label - f_i for the other classes i: (n, K - 1)."""
+    """Return f_label - f_i for the other classes i: (n, K - 1)."""
     others = other_classes(labels, logits.shape[1])
     return logits.gather(1, labels[:, None]) - logits.gather(1, others)
 
 
 def break_ties(margins: Tensor, variances: Tensor, labels: Tensor) -> Tensor:
-    """Replace a margin of 0 that no noise moves by what argmax makes of the tie.
+    """Give a margin of 0 that no noise moves the sign with which argmax breaks the tie.
 
     The first of equal logits is the prediction.
     """
@@ -60,9 +60,9 @@ def linearize(
 ) -> Iterator[Linearization]:
     """Linearize at the inputs, or (MMSE) on average over `samples` noisy ones.
 
-    `noise` returns what to add, (n, samples, ...), for a slice of the inputs.
+    `noise` returns the noise, (n, samples, ...), for a slice of the inputs.
     """
-    # Inputs, copies of each and products: together at most one batch.
+    # The number of inputs times copies times gradients is at most the batch size.
     size, others_count = problem.batch_size, problem.num_classes - 1
     at_once = min(samples, size)
     fit = _ENTRIES // (others_count * problem.num_pixels)
@@ -92,7 +92,7 @@ def linearize(
         flat = total.reshape(count, len(others[0]), -1)
         wide = flat.double()
         gram = wide @ wide.mT
-        # Over many pixels the halves of a product differ by more than rounding.
+        # Over many pixels, the product is symmetric only up to rounding.
         gram = (gram + gram.mT) / 2
         margins = margins_of(problem.logits[rows] if noise is None else logits, labels)
         margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), labels)
@@ -102,7 +102,7 @@ def linearize(
 def linear_probability(
     margins: Tensor, gram: Tensor, sigmas: Tensor, *, seed: int, points: int
 ) -> OrthantProbability:
-    """Probability (S, n) that all of ``g + σ J z`` are at least 0 (Lemma 3.1)."""
+    """Return the probability (S, n) that no margin is negative (Lemma 3.1)."""
     scaled = margins / sigmas.to(margins.device)[:, None, None]
     return orthant_probability(scaled, gram, points=points, seed=seed)
 
@@ -115,9 +115,9 @@ def _differentiate(
     others: Tensor,
     products: int,
 ) -> tuple[Tensor, Tensor]:
-    """Logits (n, K) and Jacobian of the class differences (n, K - 1, ...).
+    """Return logits (n, K) and the Jacobian of the class differences (n, K - 1, ...).
 
-    With a shift (n, m, ...), of the average over the m shifted copies.
+    With a shift (n, m, ...), both are averages over the m shifted copies.
     """
     with torch.inference_mode(False), torch.enable_grad():
         leaf = inputs.clone().requires_grad_()
@@ -140,7 +140,7 @@ def _differentiate(
 
 
 def _products(outputs: Tensor, leaf: Tensor, cotangents: Tensor) -> Tensor:
-    """Vector-Jacobian products, all at once where the model's layers allow it."""
+    """Return vector-Jacobian products, batched where the model's layers allow it."""
 
     def product(cotangent: Tensor, batched: bool) -> Tensor:
         options = {"retain_graph": True, "materialize_grads": True}
@@ -152,5 +152,5 @@ def _products(outputs: Tensor, leaf: Tensor, cotangents: Tensor) -> Tensor:
     try:
         return product(cotangents, True)
     except RuntimeError:
-        # A layer that cannot be batched (a custom backward pass, say): one by one.
+        # Some layers, such as one with a custom backward pass, cannot be batched.
         return torch.stack([product(cotangent, False) for cotangent in cotangents])

@@ -19,8 +19,8 @@ from robustbook._checks.arguments import (
 from robustbook.average_case import _separation
 from robustbook.average_case._union import bivariate, failure_probability
 
-#: Of an orthant that is less likely than not, constraints whose failures together have
-#: at most this share of the probability of the most likely failure are left out.
+#: If an orthant is less likely than not, constraints are left out whose failures
+#: together have at most this share of the probability of the most likely failure.
 NEGLIGIBLE: Final = 1e-7
 
 
@@ -33,10 +33,11 @@ class OrthantProbability:
     probability : Tensor, shape (...)
         In [0, 1], float64.
     standard_error : Tensor, shape (...)
-        Of `probability` and of `failure`, float64; 0 where a closed form was used.
-        Widened for the number of scrambles and for what no point may have hit: ± 1.96
-        of it cover at least 92 % for every single problem that was tried, up to 30
-        constraints, rare and nearly singular ones among them.
+        Standard error of `probability` and of `failure`, float64; 0 where a closed form
+        was used. It is widened for the small number of scrambles and for regions that
+        all points may have missed: ± 1.96 standard errors covered at least 92 % for
+        every problem that was tried, up to 30 constraints, rare and nearly singular
+        ones among them.
     failure : Tensor, shape (...)
         1 - `probability`, float64, with the digits that the difference would lose.
     """
@@ -49,28 +50,28 @@ class OrthantProbability:
 def orthant_probability(
     mean: Any, covariance: Any, *, points: int = 1024, seed: int = 0
 ) -> OrthantProbability:
-    """Probability that every coordinate of a normal vector is at least zero.
+    """Compute the probability that every coordinate of a normal vector is at least 0.
 
-    P[X_1 ≥ 0, ..., X_D ≥ 0]: also the distribution function of the normal law with mean
-    0 and the same covariance, at `mean`. Dimensions 1 and 2 are closed forms. From 3
-    on, each constraint that fails with at most 1/5 is integrated given its failure, by
-    separation of variables over Sobol points, and those that fail more often together;
-    8 independent scrambles give the standard error. So the failure of an orthant, if it
-    is the smaller one, and the probability otherwise, keeps its relative accuracy. The
-    error includes what single precision adds, less than 1e-7 for each integral, or 5e-7
-    from 21 dimensions on. A coordinate without variance counts as 1 or 0; a covariance
-    may be singular. Source: Genz, Numerical computation of multivariate normal
-    probabilities (1992); Genz and Kwong (2000) for singular covariances; Owen, Maximov
-    and Chertkov (2019) for rare failures; Chapter 17.
+    P[X_1 ≥ 0, ..., X_D ≥ 0] is also the distribution function of the normal law with
+    mean 0 and the same covariance, at `mean`. Dimensions 1 and 2 have closed forms. In
+    3 or more, each constraint that fails with probability up to 1/5 is integrated given
+    its failure, by separation of variables over Sobol points, and the others together;
+    8 independent scrambles give the standard error. So the smaller one of probability
+    and failure keeps its relative accuracy. The error includes that of single
+    precision, less than 1e-7 for each integral, or 5e-7 in 21 dimensions or more. A
+    coordinate without variance counts as 1 or 0; a covariance may be singular. Source:
+    Genz, Numerical computation of multivariate normal probabilities (1992); Genz and
+    Kwong (2000) for singular covariances; Owen, Maximov and Chertkov (2019) for rare
+    failures; Chapter 17.
 
     Parameters
     ----------
     mean : Tensor or array, shape (..., D)
-        Means. Infinite ones are allowed.
+        Means, which may be infinite.
     covariance : Tensor or array, shape (..., D, D)
         Symmetric and positive semidefinite; broadcast against `mean`.
     points : int, default 1024
-        Points of each scramble, a power of 2.
+        Points in each scramble, a power of 2.
     seed : int, default 0
         Seed of the scrambles. All problems of a call share the points.
 
@@ -102,7 +103,7 @@ def orthant_probability(
     shape, dimension = means.shape[:-1], means.shape[-1]
     flat_means = means.double().reshape(-1, dimension)
     flat_covariances = covariances.double().reshape(-1, dimension, dimension)
-    # What rounding in the caller's type of number leaves of a zero.
+    # A zero may have become this large by rounding in the caller's dtype.
     rounding = 8 * dimension * torch.finfo(covariances.dtype).eps
     limits, correlations = _standardize(flat_means, flat_covariances)
     failure = torch.zeros_like(limits[:, 0])
@@ -128,10 +129,10 @@ def orthant_probability(
 def joint_probability(
     limits: Tensor, correlation: Tensor, points: int, seed: int, tolerance: float
 ) -> tuple[Tensor, Tensor]:
-    """P[Z_i ≤ limit_i for all i] (n,), all constraints integrated together.
+    """Return P[Z_i ≤ limit_i for all i] (n,) and its standard error.
 
-    And its standard error. The probability keeps its digits where it is small, the
-    failure does not. `limits` (n, D) ascend.
+    All constraints are integrated together, so that a small probability keeps its
+    digits and a small failure does not. `limits` (n, D) ascend.
     """
     probability = torch.zeros_like(limits[:, 0])
     error = torch.zeros_like(probability)
@@ -190,7 +191,7 @@ def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
         raise ValueError(
             "covariance: expected a symmetric matrix; symmetrize it: (C + C.mT) / 2"
         )
-    # In two dimensions that is all; in more, what matters shows in the factorization.
+    # In two dimensions that suffices; in more, the factorization finds the rest.
     limit = (1 + 1e-6) * scale[..., :, None] * scale[..., None, :]
     if bool((covariances.abs() > limit).any()):
         raise ValueError(
@@ -202,10 +203,10 @@ def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
 
 
 def _standardize(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Limits and correlations, smallest limit first.
+    """Return limits and correlations, smallest limit first.
 
-    A coordinate without variance has an infinite limit, of the sign of its mean (a
-    mean of 0 is kept).
+    A coordinate without variance has an infinite limit of the sign of its mean; a mean
+    of 0 counts as positive.
     """
     scale = covariance.diagonal(dim1=1, dim2=2).sqrt()
     fixed = scale == 0

@@ -1,4 +1,4 @@
-"""What every estimator starts with: a checked model, inputs, labels and sigmas."""
+"""The checked model, inputs, labels and sigmas that every estimator starts with."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -20,14 +20,13 @@ from robustbook._checks.arguments import (
 from robustbook._checks.images import check_inputs
 from robustbook.average_case._result import Robustness, make_result
 
-#: Inputs at once, by default.
+#: Default number of inputs in a batch.
 BATCH: Final = 256
 
-#: Instead of sigma, where no noise is wanted.
+#: Takes the place of sigma where no noise is wanted.
 NO_NOISE: Final = object()
-#: What the noise is for: no two uses share it.
+#: Streams of random numbers, one for each use.
 MEASURE: Final = 0
-PILOT: Final = 1
 LINEARIZE: Final = 2
 SHIFT: Final = 3
 #: Noisy inputs that are drawn from one generator.
@@ -38,8 +37,7 @@ BLOCK: Final = 64
 class Problem:
     """A model, the inputs to perturb (N, ...), and the classes (N,) to be kept.
 
-    On the device of the computation, which need not be the caller's, `home`; `sigmas`,
-    float64 (S,), on the CPU, and `sigma` as it was given.
+    Tensors are on the device of the computation, but for `sigmas`, on the CPU.
     """
 
     model: models.Model
@@ -47,11 +45,14 @@ class Problem:
     labels: Tensor
     #: (N, K), float64: without noise.
     logits: Tensor
+    #: (S,), float64.
     sigmas: Tensor
+    #: The same numbers in the shape that the caller gave, () or (S,).
     sigma: Tensor
-    #: Inputs at once without a gradient.
+    #: Inputs in a batch without a gradient.
     batch_size: int
-    home: torch.device
+    #: The device of the caller's inputs, to which results return.
+    caller_device: torch.device
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -63,67 +64,61 @@ class Problem:
 
     @property
     def num_pixels(self) -> int:
-        """D, the number of coordinates of one input."""
+        """D, the number of coordinates of an input."""
         return self.inputs[0].numel()
 
-    def keeps(self, images: Tensor, noise: Tensor) -> Tensor:
-        """Whether the inputs `images` keep the label under noise (units, n, D)."""
-        where = images.to(self.inputs.device)
+    def keeps(self, indices: Tensor, noise: Tensor) -> Tensor:
+        """Return whether inputs keep their labels under noise (len(indices), n, D)."""
+        rows = indices.to(self.inputs.device)
         shift = noise.reshape(*noise.shape[:2], *self.inputs.shape[1:])
-        noisy = self.inputs[where][:, None] + shift
-        predictions = self.predict(noisy.flatten(0, 1)).reshape(noise.shape[:2])
-        return predictions == self.labels[where][:, None]
+        noisy = (self.inputs[rows][:, None] + shift).flatten(0, 1)
+        logits = _logits(self.model, noisy, self.batch_size, "noisy inputs")
+        predictions = logits.argmax(dim=1).reshape(noise.shape[:2])
+        return predictions == self.labels[rows][:, None]
 
-    def predict(self, inputs: Tensor) -> Tensor:
-        """Predictions on noisy inputs, in batches."""
-        logits = _logits(self.model, inputs, self.batch_size, "noisy inputs")
-        return logits.argmax(dim=1)
-
-    def summarize(
-        self, method: str, calls: int | Tensor, **estimates: Tensor
-    ) -> Robustness:
-        """The result (S, N) of an estimator, as the caller asked for it."""
-        calls = torch.zeros(len(self.sigmas), len(self), dtype=torch.int64) + calls
+    def summarize(self, method: str, calls: int, **estimates: Tensor) -> Robustness:
+        """Return the result (S, N) of an estimator, in the shape that sigma has."""
+        estimates["calls"] = torch.full((len(self.sigmas), len(self)), calls)
         return make_result(
-            method, self.labels, self.sigma, self.home, calls=calls, **estimates
+            method, self.labels, self.sigma, self.caller_device, **estimates
         )
 
 
 def set_up(
     model: models.Model,
-    x: Any,
+    images: Any,
     sigma: Any = NO_NOISE,
-    label: Any = None,
+    labels: Any = None,
     batch_size: int = BATCH,
     device: str | torch.device | None = None,
 ) -> Problem:
     """Check everything that can be checked before the work begins.
 
-    Its caller is to stand in :func:`keeping_generators`: warnings count that frame.
+    The caller must be wrapped in :func:`keeping_generators`, whose frame warnings skip.
     """
     models.check_model(model)
-    original = check_inputs("x", x)
+    original = check_inputs("images", images)
     sigmas = torch.ones(0) if sigma is NO_NOISE else check_positives("sigma", sigma)
     check_count("batch_size", batch_size)
-    if label is not None:
-        label = check_labels("label", label, length=len(original))
+    if labels is not None:
+        labels = check_labels("labels", labels, length=len(original))
     models.warn_of_training(model, stacklevel=5)
     place = models.find_device(model, original, device)
     inputs = original.to(place).contiguous()
     logits = _logits(model, inputs, batch_size, "inputs").double()
     check_logits("model's logits", logits)
     _warn(logits, inputs, sigmas)
-    labels = labels_or_predictions(label, logits)
-    flat, home = sigmas.reshape(-1), original.device
-    return Problem(model, inputs, labels, logits, flat, sigmas, batch_size, home)
+    classes, flat = labels_or_predictions(labels, logits), sigmas.reshape(-1)
+    device = original.device
+    return Problem(model, inputs, classes, logits, flat, sigmas, batch_size, device)
 
 
-def labels_or_predictions(label: Any, logits: Tensor) -> Tensor:
-    """The classes whose probability to estimate."""
-    if label is None:
+def labels_or_predictions(labels: Any, logits: Tensor) -> Tensor:
+    """Return the classes whose probability to estimate."""
+    if labels is None:
         return logits.argmax(dim=1)
     count, classes = logits.shape
-    checked = check_labels("label", label, length=count, num_classes=classes)
+    checked = check_labels("labels", labels, length=count, num_classes=classes)
     return checked.to(logits.device)
 
 
@@ -151,7 +146,7 @@ def check_positives(name: str, value: Any) -> Tensor:
 
 
 def _warn(logits: Tensor, inputs: Tensor, sigmas: Tensor) -> None:
-    """Warn of logits that tell no classes apart, and of noise lost in rounding."""
+    """Warn of equal logits, and of noise that is lost in rounding."""
     count = int((logits.amax(dim=1) == logits.amin(dim=1)).sum())
     if count:
         warnings.warn(
@@ -165,15 +160,15 @@ def _warn(logits: Tensor, inputs: Tensor, sigmas: Tensor) -> None:
     if sigmas.numel() and float(sigmas.min()) < 16 * finest:
         warnings.warn(
             f"sigma: {float(sigmas.min()):g} is not much more than the rounding of "
-            f"{inputs.dtype} inputs of this size, {finest:.1g}; what is drawn at "
-            "random is then wrong. Compute in float64",
+            f"{inputs.dtype} inputs of this size, {finest:.1g}, so the noise is wrong; "
+            "compute in float64",
             UserWarning,
             stacklevel=5,
         )
 
 
 def spans(count: int, size: int) -> Iterator[slice]:
-    """Consecutive slices of at most `size` that cover `count`."""
+    """Yield consecutive slices of at most `size` that cover `count`."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
 
@@ -181,7 +176,7 @@ def spans(count: int, size: int) -> Iterator[slice]:
 def draw_normal(
     seed: int, stream: int, keys: Sequence[tuple[int, ...]], count: int, like: Tensor
 ) -> Tensor:
-    """Normal numbers (len(keys), count, D) like inputs, from one generator a key."""
+    """Draw normal numbers (len(keys), count, D), with a generator for each key."""
     size = like[0].numel()
     generator = torch.Generator(device=like.device)
     noise = torch.empty(len(keys), count, size, dtype=like.dtype, device=like.device)
@@ -192,11 +187,11 @@ def draw_normal(
 
 
 def random_bits(seed: int, stream: int, key: tuple[int, ...], count: int) -> Tensor:
-    """Numbers of 30 bits (count,), on the CPU."""
+    """Draw numbers of 30 bits (count,), on the CPU."""
     generator = torch.Generator().manual_seed(_number(seed, stream, *key))
     return torch.randint(1 << 30, (count,), generator=generator)
 
 
 def _number(*key: int) -> int:
-    """A seed for a generator: keys that differ give seeds that do not go together."""
+    """Return the seed of a generator; different keys give unrelated seeds."""
     return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0])

@@ -1,16 +1,17 @@
-"""What an estimator returns."""
+"""The result of an estimator."""
 
 from dataclasses import dataclass, field
-from statistics import NormalDist
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_level
+from robustbook._intervals import normal_quantile, wilson
 
-#: Half of them failures and half successes are added, as Agresti and Coull do: no share
-#: of 0 or 1 has a standard error of 0.
+#: Trials that are added, half of them failures, so that no share has a standard error
+#: of 0 (Agresti and Coull).
 ADDED: Final = 4
 
 
@@ -26,27 +27,27 @@ class Robustness:
         Estimate of the probability of the class in `labels` under noise, float64.
         An unbiased estimate by a control variate can lie slightly outside [0, 1].
     standard_error : Tensor, shape (N,) or (S, N)
-        Of `probability` and of `failure`, float64: of what was drawn at random; the
-        error of a linearization is not in it.
+        Standard error of `probability` and of `failure`, float64. It covers random
+        sampling, not the error of a linearization.
     labels : Tensor, shape (N,)
-        The class whose probability this is: the prediction, unless given.
+        The class whose probability was estimated: the prediction, unless given.
     sigma : Tensor, shape () or (S,)
         Standard deviation of the noise in every coordinate, in units of the input;
         NaN where a covariance was given.
     method : str
         Name of the estimator.
     failure : Tensor, shape (N,) or (S, N)
-        1 - `probability`, float64. Where it was integrated, with the digits that the
-        difference would lose.
+        1 - `probability`, float64. Where the failure was integrated, it has the digits
+        that the difference would lose.
     calls : Tensor, shape (N,) or (S, N)
-        Evaluations of the model for this number, forward and backward ones (one for
-        a vector-Jacobian product); work that several sigmas share counts for each.
+        Evaluations of the model for each estimate, forward and backward (one for a
+        vector-Jacobian product); work that several sigmas share counts for each.
     trials : Tensor, shape (N,) or (S, N), optional
         Noisy inputs that were counted, where the estimate is a plain share.
     variance_reduction : Tensor, shape (N,) or (S, N), optional
-        For a control variate: how many times as many model calls plain Monte Carlo
-        needs for the same variance, not counting those for the linearization. Rough,
-        and at most about the number of failures, where few were seen.
+        For a control variate: the factor by which plain Monte Carlo needs more model
+        calls for the same variance, without those for the linearization. It is rough
+        where few failures were seen, and at most about their number.
     """
 
     probability: Tensor = field(repr=False)
@@ -60,50 +61,56 @@ class Robustness:
     failure: Tensor = field(default_factory=lambda: torch.empty(0), repr=False)
 
     def __post_init__(self) -> None:
-        if self.failure.shape != self.probability.shape:  # not given
+        if self.failure.shape != self.probability.shape:  # The caller gave none.
             object.__setattr__(self, "failure", 1 - self.probability)
 
     def __len__(self) -> int:
-        """N, the number of inputs."""
+        """Return N, the number of inputs."""
         return len(self.labels)
 
-    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """Confidence intervals, low and high, each with coverage `level`.
+    def __repr__(self) -> str:
+        means = np.round(self.probability.mean(dim=-1).cpu().numpy(), 4)
+        return (
+            f"Robustness({self.method}, sigma {self.sigma.tolist()}: mean probability "
+            f"{means.tolist()} of {len(self)} inputs)"
+        )
 
-        Wilson's interval where the estimate is a share of independent trials, else
-        the normal approximation, cut to [0, 1].
+    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+        """Return confidence intervals, low and high ends, each with coverage `level`.
+
+        They are Wilson's where the estimate is a share of independent trials, else the
+        normal approximation, cut to [0, 1].
 
         Raises
         ------
         ValueError
             If `level` is not in (0, 1).
         """
-        z = NormalDist().inv_cdf(0.5 + check_level(level) / 2)
-        center, half = self.probability, z * self.standard_error
-        if self.trials is not None:
-            share, count = self.probability, self.trials.double()
-            spread = share * (1 - share) / count + z**2 / (4 * count**2)
-            center = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-            half = z * spread.sqrt() / (1 + z**2 / count)
-        return (center - half).clamp(0, 1), (center + half).clamp(0, 1)
-
-    def failure_interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """The same for `failure`, with its digits: see :meth:`interval`."""
-        if self.trials is not None:
-            low, high = self.interval(level)
-            return 1 - high, 1 - low
-        half = NormalDist().inv_cdf(0.5 + check_level(level) / 2) * self.standard_error
-        return (self.failure - half).clamp(0, 1), (self.failure + half).clamp(0, 1)
+        check_level(level)
+        if self.trials is None:
+            half = normal_quantile(level) * self.standard_error
+            return (
+                (self.probability - half).clamp(0, 1),
+                (self.probability + half).clamp(0, 1),
+            )
+        kept = (self.probability * self.trials).round().cpu().numpy()
+        ends = np.vectorize(wilson)(kept, self.trials.cpu().numpy(), level)
+        low, high = (torch.from_numpy(end).to(self.probability) for end in ends)
+        return low, high
 
 
 def squeeze(values: Tensor, sigma: Tensor) -> Tensor:
-    """Drop the dimension of sigma where one number was given for it."""
+    """Drop the dimension of sigma if a single number was given for it."""
     return values[0] if sigma.ndim == 0 else values
 
 
 def make_result(
-    method: str, labels: Tensor, sigma: Tensor, home: torch.device, **estimates: Tensor
+    method: str,
+    labels: Tensor,
+    sigma: Tensor,
+    device: torch.device,
+    **estimates: Tensor,
 ) -> Robustness:
-    """The result, on the caller's device; with one sigma without its dimension."""
-    shown = {name: squeeze(each, sigma).to(home) for name, each in estimates.items()}
-    return Robustness(method=method, labels=labels.to(home), sigma=sigma, **shown)
+    """Return the result on the caller's device, squeezed where sigma is one number."""
+    shown = {key: squeeze(each, sigma).to(device) for key, each in estimates.items()}
+    return Robustness(method=method, labels=labels.to(device), sigma=sigma, **shown)

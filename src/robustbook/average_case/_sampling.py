@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_choice, check_count, check_positive
+from robustbook._checks.arguments import check_choice, check_count
 from robustbook._checks.models import Model, keeping_generators
 from robustbook.average_case._docs import SHARED
 from robustbook.average_case._estimators import mmse_linearizations, together
@@ -23,7 +23,6 @@ from robustbook.average_case._problem import (
     BATCH,
     BLOCK,
     MEASURE,
-    PILOT,
     SHIFT,
     Problem,
     draw_normal,
@@ -38,9 +37,7 @@ from robustbook.average_case._separation import (
     standard_error_of_means,
 )
 
-#: Noisy inputs that choose how many more are needed; their answers are not used.
-_PILOT_SAMPLES: Final = 256
-#: Weight of the coefficient 1, in samples, against what the data say.
+#: Weight, in samples, of a coefficient of 1 against the coefficient of the data.
 _PRIOR: Final = 1.0
 
 Kind = Literal["random", "sobol"]
@@ -51,34 +48,28 @@ Linear = Literal["taylor", "mmse"]
 @keeping_generators()
 def monte_carlo(
     model: Model,
-    x: Any,
+    images: Any,
     sigma: Any,
     *,
     samples: int = 10_000,
-    precision: float | None = None,
-    label: Any = None,
+    labels: Any = None,
     seed: int = 0,
     offset: int = 0,
     batch_size: int = BATCH,
     device: str | torch.device | None = None,
 ) -> Robustness:
-    """Share of noisy inputs on which the model keeps its prediction.
+    """Count the share of noisy inputs on which the model keeps its prediction.
 
-    One noise serves all sigmas, scaled. Each input has its own, whatever the batch.
-    With a `precision`, the number of samples is chosen for each input and sigma by 256
-    noisy inputs that are then thrown away: the estimate stays unbiased. It is met on
-    average only: where the 256 see too few failures by chance, the standard error is
-    larger, and says so. Source: the average-case paper, section 3.1; Chapters 17 and
+    All sigmas scale the same noise. Each input has noise of its own, which does not
+    depend on the batch. Source: the average-case paper, section 3.1; Chapters 17 and
     19.
 
     Parameters
     ----------
-    {model} {x} {sigma}
+    {model} {images} {sigma}
     samples : int, default 10000
-        Noisy inputs for each input and sigma; with a `precision`, the most.
-    precision : float, optional
-        Standard error to aim at.
-    {label} {seed}
+        Noisy inputs for each input and sigma.
+    {labels} {seed}
     offset : int, default 0
         Index of the first input in a larger set of which these are a part: each input
         then has the noise that it has there.
@@ -87,8 +78,8 @@ def monte_carlo(
     Returns
     -------
     Robustness
-        Its standard error is never 0: two kept and two lost predictions are added
-        for it (Agresti and Coull). ``interval`` is Wilson's.
+        The standard error is never 0, as two kept and two lost predictions are added
+        to compute it (Agresti and Coull). ``interval`` is Wilson's.
 
     {UserWarning}
 
@@ -104,103 +95,78 @@ def monte_carlo(
     check_count("samples", samples)
     check_count("seed", seed, minimum=0)
     check_count("offset", offset, minimum=0)
-    if precision is not None:
-        check_positive("precision", precision)
-    problem = set_up(model, x, sigma, label, batch_size, device)
-    needed = torch.full((len(problem.sigmas), len(problem)), samples)
-    spent = needed.clone()
-    if precision is not None:
-        pilot = torch.full_like(needed, min(_PILOT_SAMPLES, samples))
-        survivals = _count(problem, pilot, seed, PILOT, offset)
-        share = (survivals.double() + ADDED / 2) / (pilot + ADDED)
-        wanted = (share * (1 - share) / precision**2).ceil()
-        # As many as the standard error needs if none of them fails.
-        fewest = min(samples, math.ceil(math.sqrt(ADDED / 2) / precision))
-        wanted = wanted.clamp(min=fewest).clamp(max=samples)
-        needed = wanted.long()
-        spent = needed + pilot
-    survivals = _count(problem, needed, seed, MEASURE, offset)
-    share = (survivals.double() + ADDED / 2) / (needed + ADDED)
-    error = (share * (1 - share) / (needed + ADDED)).sqrt()
-    estimates = {"probability": survivals.double() / needed, "standard_error": error}
-    return problem.summarize("monte_carlo", spent, trials=needed, **estimates)
+    problem = set_up(model, images, sigma, labels, batch_size, device)
+    kept = _count_kept(problem, samples, seed, offset).double()
+    share = (kept + ADDED / 2) / (samples + ADDED)
+    error = (share * (1 - share) / (samples + ADDED)).sqrt()
+    estimates = {"probability": kept / samples, "standard_error": error}
+    estimates["trials"] = torch.full_like(kept, samples, dtype=torch.int64)
+    return problem.summarize("monte_carlo", samples, **estimates)
 
 
-def _count(
-    problem: Problem, needed: Tensor, seed: int, stream: int, offset: int
-) -> Tensor:
-    """Kept predictions (S, N) among the first `needed` noisy inputs of each."""
-    blocks = (needed.amax(dim=0) + BLOCK - 1) // BLOCK
-    keys = [
-        (index, block)
-        for index, count in enumerate(blocks.tolist())
-        for block in range(count)
-    ]
-    survivals = torch.zeros_like(needed)
-    place = torch.arange(BLOCK)
+def _count_kept(problem: Problem, samples: int, seed: int, offset: int) -> Tensor:
+    """Count the kept predictions (S, N) among the noisy inputs of each input."""
+    starts = range(0, samples, BLOCK)
+    keys = [(row, start) for row in range(len(problem)) for start in starts]
+    kept = torch.zeros(len(problem.sigmas), len(problem), dtype=torch.int64)
     for some in spans(len(keys), max(1, problem.batch_size // BLOCK)):
-        numbers = [(offset + index, block) for index, block in keys[some]]
-        noise = draw_normal(seed, stream, numbers, BLOCK, problem.inputs)
-        index = torch.tensor([key[0] for key in keys[some]])
-        start = BLOCK * torch.tensor([key[1] for key in keys[some]])
+        names = [(offset + row, start // BLOCK) for row, start in keys[some]]
+        noise = draw_normal(seed, MEASURE, names, BLOCK, problem.inputs)
+        rows, first = torch.tensor(keys[some]).unbind(dim=1)
+        counted = first[:, None] + torch.arange(BLOCK) < samples
         for position, sigma in enumerate(problem.sigmas.tolist()):
-            left = needed[position, index] - start
-            live = (left > 0).nonzero()[:, 0]
-            if not len(live):
-                continue
-            images = index[live]
-            right = problem.keeps(images, sigma * noise[live.to(noise.device)])
-            counted = right.cpu() & (place < left[live, None])
-            survivals[position].index_add_(0, images, counted.sum(dim=1))
-    return survivals
+            right = problem.keeps(rows, sigma * noise).cpu() & counted
+            kept[position].index_add_(0, rows, right.sum(dim=1))
+    return kept
 
 
 @SHARED.fill
 @keeping_generators()
 def control_variate(
     model: Model,
-    x: Any,
+    images: Any,
     sigma: Any,
     *,
     samples: int = 1024,
     linearization: Linear = "taylor",
     linearization_samples: int = 10,
     noise: Kind = "random",
-    label: Any = None,
+    labels: Any = None,
     points: int = 128,
     seed: int = 0,
     batch_size: int = BATCH,
     device: str | torch.device | None = None,
 ) -> Robustness:
-    """Unbiased estimate that asks the model only where its linearization may err.
+    """Estimate robustness without bias, with the linearized model as control variate.
 
-    Model and linearized model see the same noise. The share of the model, minus c times
-    that of the linearized model, plus c times the latter's exact probability: for every
-    fixed c the mean is the probability wanted, and the variance is that of how far the
-    two disagree. Each half of the samples takes its c from the other half. Source:
-    Chapter 19.
+    Model and linearized model get the same noise. The estimate is the model's share of
+    kept predictions, minus c times the share of the linearized model, plus c times the
+    exact probability of the latter. It is unbiased for every fixed c, and its variance
+    is small if the two models rarely disagree. Each half of the samples takes its c
+    from the other half. Source: Chapter 19.
 
     Parameters
     ----------
-    {model} {x} {sigma}
+    {model} {images} {sigma}
     samples : int, default 1024
         Noisy inputs for each input and sigma, at least 4.
     linearization : {"taylor", "mmse"}, default "taylor"
-        The linear model. One of "taylor" serves all sigmas.
+        The linear model. That of "taylor" serves all sigmas.
     linearization_samples : int, default 10
-        Noisy inputs of each fit for "mmse", in pairs of opposite noise; their noise
-        is not used again.
+        Noisy inputs of each fit for "mmse", in pairs of opposite noise that is not used
+        again.
     noise : {"random", "sobol"}, default "random"
-        "sobol": 8 scrambles of Sobol points in the span of the gradients, independent
-        numbers across it. `samples` must then be 8 times a power of 2.
-    {label} {points} {seed} {batch_size} {device}
+        "sobol" takes 8 scrambles of Sobol points in the span of the gradients, and
+        independent numbers across it; `samples` must then be 8 times a power of 2.
+    {labels} {points} {seed} {batch_size} {device}
 
     Returns
     -------
     Robustness
-        The standard error includes that of the exact probability, and is never 0:
-        with two more disagreements than were seen. ``variance_reduction`` compares
-        with plain Monte Carlo; it is about 1 where the linearization is no help.
+        The standard error includes that of the exact probability; it is never 0, as
+        two disagreements are added to those that were seen. ``variance_reduction``
+        compares with plain Monte Carlo; it is about 1 where the linearization does not
+        help.
 
     {UserWarning}
 
@@ -225,7 +191,7 @@ def control_variate(
             f"example 1024; got {samples}"
         )
     options = _Options(samples, noise, points, seed)
-    problem = set_up(model, x, sigma, label, batch_size, device)
+    problem = set_up(model, images, sigma, labels, batch_size, device)
     shared = linearization == "taylor"
 
     rows = []
@@ -260,7 +226,7 @@ class _Options:
 
     @property
     def groups(self) -> list[int]:
-        """Sizes of the groups: halves, or scrambles. Odd and even ones are folds."""
+        """Sizes of the groups: halves or scrambles. Even and odd groups are folds."""
         if self.noise == "random":
             return [self.samples // 2, self.samples - self.samples // 2]
         return [self.samples // SCRAMBLES] * SCRAMBLES
@@ -269,7 +235,7 @@ class _Options:
 def _measure(
     problem: Problem, part: Linearization, sigmas: Tensor, options: _Options
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Estimate, standard error and variance reduction, each (S, n)."""
+    """Return estimate, standard error and variance reduction, each (S, n)."""
     exact = linear_probability(
         part.margins, part.gram, sigmas, seed=options.seed, points=options.points
     )
@@ -289,10 +255,10 @@ def _measure(
         variance = (spread * sizes**2).sum(dim=-1) / total**2
     else:
         variance = standard_error_of_means(values).square()
-    # For the comparison, half an answer more than was seen keeps it finite.
+    # Half a failure more than was seen keeps the reduction finite.
     share = (model.sum(dim=-1) + 0.5) / (total + 1)
     reduction = share * (1 - share) / total / (variance + 0.5 / total**2)
-    # For the error, two disagreements more than were seen.
+    # Two disagreements more than were seen keep the error above 0.
     variance = variance + ADDED / 2 / total**2
     weight = (coefficient * sizes).sum(dim=-1) / total
     integration = weight * exact.standard_error.cpu()
@@ -300,7 +266,7 @@ def _measure(
 
 
 def _coefficients(counts: Tensor, sizes: Tensor) -> Tensor:
-    """The coefficient of each group (S, n, G), from the groups of the other fold."""
+    """Return the coefficient of each group (S, n, G), from those of the other fold."""
     result = torch.empty(counts.shape[:-1], dtype=torch.float64)
     for fold in (0, 1):
         others = counts[:, :, 1 - fold :: 2].sum(dim=2).double()
@@ -316,7 +282,7 @@ def _coefficients(counts: Tensor, sizes: Tensor) -> Tensor:
 def _compare(
     problem: Problem, part: Linearization, sigmas: Tensor, options: _Options
 ) -> Tensor:
-    """How often the model, its linearization and both keep the label: (S, n, G, 3)."""
+    """Count how often model, linearization and both keep the label: (S, n, G, 3)."""
     assert part.jacobian is not None
     count, sizes = len(part.margins), options.groups
     result = torch.zeros(len(sigmas), count, len(sizes), 3, dtype=torch.int64)
@@ -343,7 +309,7 @@ def _compare(
 def _units(
     count: int, sizes: Sequence[int], problem: Problem
 ) -> Iterator[tuple[list[tuple[int, int, int]], int]]:
-    """(input, group, block) triples that go to the model together, and their size."""
+    """Yield triples (input, group, block) of noise drawn together, and block sizes."""
     keys: dict[int, list[tuple[int, int, int]]] = {}
     for row in range(count):
         for group, size in enumerate(sizes):
@@ -356,7 +322,7 @@ def _units(
 
 
 def _basis(part: Linearization) -> Tensor:
-    """Orthonormal columns (n, D, r) that span the gradients, nearest boundary first."""
+    """Return orthonormal columns (n, D, r) of the gradients, nearest boundary first."""
     assert part.jacobian is not None
     norms = part.gram.diagonal(dim1=1, dim2=2).sqrt()
     order = (part.margins / norms).nan_to_num(nan=torch.inf).argsort(dim=1)
@@ -378,7 +344,7 @@ def _along(
     for index, group, block in names:
         start = block * BLOCK
         points = _digits(rank, each, options.seed, group)[start : start + length]
-        # One digital shift for each input and scramble keeps the estimates apart.
+        # A digital shift for each input and scramble makes estimates independent.
         shift = random_bits(options.seed, SHIFT, (index, group), rank)
         parts.append(((points ^ shift).double() + 0.5) / 2**30)
     inside = torch.special.ndtri(torch.stack(parts)).to(basis)
@@ -389,7 +355,7 @@ def _along(
 
 @lru_cache(maxsize=64)
 def _digits(dimension: int, count: int, seed: int, scramble: int) -> Tensor:
-    """Scrambled Sobol points as numbers of 30 bits (count, dimension)."""
+    """Return scrambled Sobol points as numbers of 30 bits (count, dimension)."""
     number = np.random.SeedSequence([seed, SHIFT, scramble]).generate_state(1)[0]
     drawn = sobol_engine(dimension, int(number)).draw(count, dtype=torch.float64)
     return torch.floor(drawn * math.ldexp(1.0, 30)).long()

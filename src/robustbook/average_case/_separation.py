@@ -20,38 +20,38 @@ from torch.quasirandom import SobolEngine
 
 from robustbook.average_case._problem import spans
 
-#: Numbers at once: for each thread of a CPU what its cache holds, for a GPU what
-#: keeps it busy.
+#: Numbers in a batch: as many as the cache holds for each thread of a CPU, and enough
+#: to keep a GPU busy.
 _CPU_CHUNK: Final = 1 << 16
 _CUDA_CHUNK: Final = 1 << 24
-#: Points of one problem at once, where there are many problems: they stay in the
-#: cache from problem to problem.
+#: Points of a problem in a batch of many problems: they stay in the cache from problem
+#: to problem.
 _POINTS_AT_ONCE: Final = 1 << 10
-#: Where a constraint holds less often than this limit says (one in a million), the
-#: tails are computed with full relative accuracy.
+#: For constraints that hold less often than at this limit (one in a million), the tails
+#: are computed with full relative accuracy.
 _QUICK_LIMIT: Final = -4.75
 #: Independent scrambles of the points.
 SCRAMBLES: Final = 8
-#: Up to so many points each, single precision is exact enough: chance changes a
-#: probability by over 1e-6, rounding by less than the second number (the third in
-#: more than 20 dimensions; measured in the tests).
+#: Up to this number of points, single precision is exact enough: sampling changes a
+#: probability by over 1e-6, rounding by less than the second number, or the third in
+#: more than 20 dimensions (measured in the tests).
 SINGLE_POINTS: Final = 1 << 13
 _SINGLE_ROUNDING: Final = 1e-7
 _SINGLE_ROUNDING_LARGE: Final = 5e-7
-#: Largest limit, of either sign, for which it is used: nothing there is rare.
+#: Largest absolute limit for which single precision is used: no failure is rare there.
 _MODERATE: Final = 3.0
 _SMALLEST: Final = 1e-300
-#: Half the distance of Sobol points: none of them is at 0.
+#: Half the distance of Sobol points, which keeps all of them away from 0.
 _HALF_CELL: Final = 2.0**-31
 
-#: The integrand at some of the points: (problems, points).
+#: Evaluates the integrand at a slice of the points: (problems, points).
 _Integrand = Callable[[slice], Tensor]
 
 
 def standard_error_of_means(values: Tensor) -> Tensor:
-    """Standard error of the mean over the last dimension, widened for its length.
+    """Return the standard error of the mean over the last dimension.
 
-    By Student's law: ± 1.96 standard errors are then an interval of 95 %.
+    It is widened by Student's law, so that ± 1.96 of it are an interval of 95 %.
     """
     count = values.shape[-1]
     error = values.std(dim=-1, correction=1) / math.sqrt(count)
@@ -61,7 +61,7 @@ def standard_error_of_means(values: Tensor) -> Tensor:
 class Factor(NamedTuple):
     """Constraints ``lower @ y ≤ limits`` on independent standard normal ``y``.
 
-    ``last`` says with which variable a row ends: of full rank, on the diagonal.
+    ``last`` is the last variable of each row: with full rank, that on the diagonal.
     """
 
     limits: Tensor
@@ -74,7 +74,7 @@ class Factor(NamedTuple):
 
 
 def factorize(limits: Tensor, correlation: Tensor, tolerance: float) -> Factor:
-    """Cholesky factor, at each step of the variable least likely to comply."""
+    """Return the Cholesky factor, the least likely constraint first at each step."""
     count, size = limits.shape
     every = torch.arange(count, device=limits.device)
     lower = torch.zeros_like(correlation)
@@ -87,7 +87,7 @@ def factorize(limits: Tensor, correlation: Tensor, tolerance: float) -> Factor:
         free = ~placed & (variance > tolerance)
         spread = torch.where(free, variance, 1.0).sqrt()
         scores = torch.where(free, remaining / spread, torch.inf)
-        # Where nothing is left to choose, any unplaced coordinate does.
+        # Where no variance is left, any coordinate that is not placed will do.
         scores = torch.where(placed, torch.nan, scores).nan_to_num(nan=torch.inf)
         chosen = torch.where(
             free.any(dim=1), scores.argmin(dim=1), (~placed).double().argmax(dim=1)
@@ -114,7 +114,7 @@ def factorize(limits: Tensor, correlation: Tensor, tolerance: float) -> Factor:
         )
     permutation = torch.stack(order, dim=1)
     lower = lower.gather(1, permutation[:, :, None].expand(-1, -1, size))
-    # A coefficient that is zero but for rounding does not end a row.
+    # A coefficient that is zero up to rounding does not end a row.
     relevant = lower.abs() > math.sqrt(tolerance)
     steps = torch.arange(size, device=limits.device)
     last = torch.where(relevant, steps, -1).amax(dim=2)
@@ -122,7 +122,7 @@ def factorize(limits: Tensor, correlation: Tensor, tolerance: float) -> Factor:
 
 
 def cholesky(limits: Tensor, correlation: Tensor, tolerance: float) -> Factor:
-    """The factor in the given order, where it has full rank."""
+    """Return the factor in the given order, where it has full rank."""
     count, size = limits.shape
     lower, info = torch.linalg.cholesky_ex(correlation)
     smallest = lower.diagonal(dim1=1, dim2=2).amin(dim=1)
@@ -139,7 +139,7 @@ def cholesky(limits: Tensor, correlation: Tensor, tolerance: float) -> Factor:
 
 
 def _hazard(limit: Tensor) -> Tensor:
-    """phi(t) / Phi(t): minus the mean of a normal variable below t."""
+    """Return phi(t) / Phi(t), minus the mean of a normal variable below t."""
     log_density = -0.5 * limit.square() - 0.5 * math.log(2 * math.pi)
     return torch.exp(log_density - torch.special.log_ndtr(limit))
 
@@ -150,7 +150,7 @@ def sobol_engine(dimension: int, seed: int) -> SobolEngine:
 
 @lru_cache(maxsize=32)
 def _sobol(dimension: int, points: int, seed: int, dtype: torch.dtype) -> Tensor:
-    """Independently scrambled Sobol points (dimension, scrambles × points)."""
+    """Draw independently scrambled Sobol points (dimension, scrambles × points)."""
     seeds = np.random.SeedSequence([seed, 0x50B01]).generate_state(SCRAMBLES)
     drawn = [
         sobol_engine(dimension, int(number)).draw(points, dtype=torch.float64)
@@ -159,7 +159,7 @@ def _sobol(dimension: int, points: int, seed: int, dtype: torch.dtype) -> Tensor
     return (torch.cat(drawn) + _HALF_CELL).T.contiguous().to(dtype)
 
 
-#: Makes it of some problems and of what it takes of the points.
+#: Makes an integrand from problems and nodes.
 _Prepare = Callable[[Factor, tuple[Tensor, ...]], _Integrand]
 
 
@@ -171,10 +171,10 @@ def integrate(
     shift: int = 0,
     single: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Means over each scramble (problems, scrambles), and what rounding may add.
+    """Return means over each scramble (problems, scrambles), and errors of rounding.
 
-    With a `shift`, the points are moved by it, modulo 1, so that integrals that are
-    added do not err together. Not `single`: all in double precision.
+    With a `shift`, the points are moved modulo 1, so that integrals that are added have
+    independent errors. Unless `single`, all is computed in double precision.
     """
     count, size = factor.limits.shape
     device = factor.limits.device
@@ -193,7 +193,7 @@ def integrate(
     for chosen, dtype, prepare in kinds:
         rows = chosen.nonzero()[:, 0]
         if len(rows):
-            # Few tables serve the integrals that are moved.
+            # Rounding the size up lets integrals of several sizes share a table.
             wide = 1 << (size - 1).bit_length() if shift else max(size - 1, 1)
             uniform = _sobol(wide, points, seed, dtype)[: max(size - 1, 1)]
             if shift:
@@ -207,12 +207,12 @@ def integrate(
 
 
 def _means(factor: Factor, uniform: Tensor, points: int, prepare: _Prepare) -> Tensor:
-    """Means of the integrand over each scramble: (problems, scrambles)."""
+    """Return means of the integrand over each scramble: (problems, scrambles)."""
     count, device = len(factor.limits), uniform.device
     chunk = _CUDA_CHUNK
     if device.type == "cpu":
         chunk = _CPU_CHUNK * torch.get_num_threads()
-    # Whole scrambles or a part of one, a power of 2 like the points.
+    # A batch is a number of complete scrambles or a part of one, a power of 2.
     target = max(_POINTS_AT_ONCE, chunk // count)
     at_once = min(points, 1 << (target.bit_length() - 1))
     at_once *= max(1, min(SCRAMBLES, target // points))
@@ -233,16 +233,17 @@ def _means(factor: Factor, uniform: Tensor, points: int, prepare: _Prepare) -> T
 def _nodes(uniform: Tensor, prepare: _Prepare) -> tuple[Tensor, ...]:
     if prepare is not _common:
         return (uniform,)
-    # Neither end of the interval (-1, 1) is reached.
+    # The ends of the interval (-1, 1) are excluded.
     eps = torch.finfo(uniform.dtype).eps
     inside = uniform * (1 - 2 * eps)
     return inside, inside - (1 - eps)
 
 
 def _common(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
-    """Full rank, no rare event: the error function and its inverse are quick.
+    """Prepare problems of full rank without rare events.
 
-    Their rounding is absolute, which does no harm to a product of the masses.
+    The error function and its inverse are quick. Their rounding errors are absolute,
+    which does not harm a product of probabilities that are not small.
     """
     inside, start = nodes
     count, size = factor.limits.shape
@@ -278,7 +279,7 @@ def _common(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
 
 
 def _rare(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
-    """Full rank; tails keep their digits."""
+    """Prepare problems of full rank whose tails must keep their digits."""
     (uniform,) = nodes
     count, size = factor.limits.shape
     scale = factor.lower.diagonal(dim1=1, dim2=2)
@@ -307,7 +308,7 @@ def _rare(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
 
 
 def _singular(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
-    """Rows share their last variable, which they bound from above and below."""
+    """Prepare singular problems: rows that end in one variable bound it together."""
     (uniform,) = nodes
 
     def integrand(part: slice) -> Tensor:
@@ -321,7 +322,7 @@ def _singular(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
             bounds = slack / divisor
             upper = torch.where(ends & (column > 0), bounds, torch.inf).amin(dim=1)
             under = torch.where(ends & (column < 0), bounds, -torch.inf).amax(dim=1)
-            # Both bounds to the left of 0, where differences keep their digits.
+            # Bounds are mirrored to the left of 0, where differences keep digits.
             flip = under > 0
             left = torch.where(flip, -upper, under)
             right = torch.where(flip, -under, upper)

@@ -1,12 +1,12 @@
 """Probability that at least one of several normal constraints fails.
 
-The failures are taken apart by the first constraint that fails, the most likely ones in
-front: P[some fail] = Σ_i P[i fails, and all before it hold]. The first two terms are
-closed forms. Failures that are common are integrated together, as the complement of an
-orthant probability, and each of the others is an orthant probability of its own, whose
-variables are drawn where constraint i fails: no point is spent where nothing happens,
-however rare the failure is. A term is at most P[i fails], and the sum at least the
-largest of these, so that its relative error does not grow as failures become rare.
+The union is split by the first constraint that fails, where the most likely failures
+come first: P[some fail] = Σ_i P[i fails, and all before it hold]. The first two terms
+have closed forms. Common failures are integrated together, as the complement of an
+orthant probability. Each of the others is an orthant probability whose variables are
+drawn given that constraint i fails, so that no point is wasted, however rare the
+failure is. A term is at most P[i fails] and the sum at least the largest of these, so
+the relative error of the sum does not grow as failures become rare.
 Sources: Genz (1992) for each term; Owen, Maximov and Chertkov, Importance sampling the
 union of rare events (2019), for sampling given the failure of one event; Chapter 17.
 """
@@ -21,18 +21,18 @@ from torch import Tensor
 from robustbook.average_case import _separation
 from robustbook.average_case._separation import SCRAMBLES, standard_error_of_means
 
-#: Failures that are more likely than this are integrated together.
+#: Failures more likely than this are integrated together.
 COMMON: Final = 0.2
-#: Constraints whose failures have together at most this share of the probability of the
+#: Constraints whose failures together have at most this share of the probability of the
 #: most likely failure are not integrated: half of their sum is added, the other half is
-#: the error. So are all where failure has at most the second probability.
+#: the error. If the sum of all is at most the second number, none is integrated.
 NEGLIGIBLE: Final = 1e-5
 CERTAIN: Final = 1e-12
-#: Each other term has a quarter of the points, or less where there are many terms.
+#: Each rare term gets a quarter of the points, or less if there are many terms.
 _SHARE: Final = 4
-#: A set of conditional probability 1 / points escapes all points of an integral every
-#: third time, and scrambles that all miss it agree. This share of it is added to the
-#: error: a heuristic, whose size was found by the coverage of each problem (tests).
+#: Every third time, all points of an integral miss a set of conditional probability
+#: 1 / points, and scrambles that all miss it agree. This share of its probability is
+#: added to the error, a heuristic whose size gave all problems in the tests coverage.
 _MISSED: Final = 1 / 8
 _SMALLEST: Final = 1e-300
 
@@ -40,13 +40,13 @@ _SMALLEST: Final = 1e-300
 def failure_probability(
     limits: Tensor, correlation: Tensor, points: int, seed: int, tolerance: float
 ) -> tuple[Tensor, Tensor]:
-    """P[Z_i > limit_i for some i] (n,) and its standard error, limits ascending."""
+    """Return P[Z_i > limit_i for some i] (n,) and its error, limits ascending."""
     size = limits.shape[1]
     chances = torch.special.ndtr(-limits)
     tails = chances.flip(1).cumsum(1).flip(1)
     kept = (tails > NEGLIGIBLE * chances[:, :1]).sum(dim=1)
     kept = torch.where(tails[:, 0] < CERTAIN, 0, kept)
-    # The first two are closed forms in any case.
+    # The first two have closed forms in any case.
     kept = torch.maximum(kept, (chances[:, :2] > 0).sum(dim=1))
     common = (chances > COMMON).sum(dim=1)
     common = torch.where(common > 2, common, kept.clamp(max=2))
@@ -69,7 +69,7 @@ def failure_probability(
             values[rows] += 1 - means
             error[rows] += rounding
             missed[rows] += (chances[rows, 0] / (SCRAMBLES * points)).square()
-    # About as many points for all terms together as for one integral.
+    # All terms together get about as many points as a single integral.
     fewer = [
         _SHARE ** (1 + ((terms // 8).bit_length() + 1) // 2)
         for terms in range(size + 1)
@@ -95,7 +95,7 @@ def failure_probability(
 def _given_failure(
     limits: Tensor, correlation: Tensor, last: int, tolerance: float
 ) -> _separation.Factor:
-    """Constraint `last` turned round, in front of all before it."""
+    """Factorize the constraints before `last`, with the reversed `last` in front."""
     order = [last, *range(last)]
     signs = torch.ones(last + 1, dtype=limits.dtype, device=limits.device)
     signs[0] = -1
@@ -104,8 +104,8 @@ def _given_failure(
 
 
 def bivariate(limits: Tensor, correlation: Tensor) -> Tensor:
-    """P[Z_1 ≤ h, Z_2 ≤ k], by Owen's T function."""
-    # The formula divides by both limits: next to 0 its value is that at 0.
+    """Return P[Z_1 ≤ h, Z_2 ≤ k], by Owen's T function."""
+    # The formula divides by both limits, so 0 is replaced by a tiny number.
     near = limits.cpu()
     h, k = torch.where(near == 0, _SMALLEST, near).unbind(dim=1)
     rho = correlation.cpu().clamp(-1, 1)
@@ -116,7 +116,7 @@ def bivariate(limits: Tensor, correlation: Tensor) -> Tensor:
         parts += torch.from_numpy(np.asarray(owens_t(first.numpy(), slope.numpy())))
     total = (torch.special.ndtr(h) + torch.special.ndtr(k)) / 2
     value = total - parts - torch.where((h < 0) != (k < 0), 0.5, 0.0)
-    # The closed form cancels where one variable is a function of the other.
+    # The closed form cancels if one variable is a function of the other.
     same, opposite = rho == 1, rho == -1
     smaller = torch.special.ndtr(torch.minimum(h, k))
     between = (torch.special.ndtr(h) - torch.special.ndtr(-k)).clamp_min(0)

@@ -1,4 +1,4 @@
-"""What the estimators are made of, for those who make another or examine these."""
+"""Parts of the estimators, for those who write another one or examine these."""
 
 from robustbook.average_case._estimators import mmse_linearizations
 from robustbook.average_case._linearize import (

@@ -257,7 +257,7 @@ def _survival(n: int, failure: float, random: np.random.Generator) -> Pair:
     x = torch.tensor([[-float(stats.norm.ppf(failure))]], dtype=torch.float64)
     result = monte_carlo(
         lambda z: torch.cat([z, torch.zeros_like(z)], dim=1), x, 1.0,
-        label=torch.tensor([0]), samples=n, seed=int(random.integers(2**31)),
+        labels=torch.tensor([0]), samples=n, seed=int(random.integers(2**31)),
     )  # fmt: skip
     low, high = result.interval()
     share = float(result.probability)
