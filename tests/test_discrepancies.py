@@ -291,7 +291,7 @@ def test_mmd_by_definition_with_sklearns_kernel():
 def test_mmd_in_blocks_is_the_same(monkeypatch):
     first, second = cloud(50, 3, 1), cloud(50, 3, 2) + 0.5
     whole = mmd(first, second, reduction="none")
-    monkeypatch.setattr("robustbook.discrepancies._BLOCK", 16)
+    monkeypatch.setattr("robustbook.discrepancies._features._BLOCK", 16)
     np.testing.assert_allclose(mmd(first, second, reduction="none"), whole, atol=1e-13)
 
 

@@ -1,14 +1,14 @@
-"""Two models on the same pairs or images: what each scores, and paired differences."""
+"""Two models on the same pairs or images: their scores and the paired differences."""
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 from scipy.stats import t
 from torch import Tensor
 
 from robustbook._checks.arguments import check_labels
+from robustbook._intervals import normal_quantile
 from robustbook.agreement import Agreement, compare_agreement
 from robustbook.scores import predictions
 
@@ -17,7 +17,7 @@ from robustbook.scores import predictions
 class Difference:
     """A score of the first model minus that of the second, with its 95 % interval.
 
-    The standard error is paired: what is hard for both models cancels.
+    The standard error is paired, so that samples that are hard for both models cancel.
     """
 
     value: float
@@ -48,18 +48,19 @@ def compare_models(
 ) -> Comparison:
     """Compare two models, each on clean and shifted logits (N, K)."""
     paired = compare_agreement(*a, *b, prior=prior, tol=tol)
-    # What could not be compared is refused by now.
     hits = _hits(*a, labels), _hits(*b, labels)
     pa = Difference(paired.difference, paired.standard_error, paired.interval)
     agreements = paired.a, paired.b
-    rates = [{n: float(hit.double().mean()) for n, hit in own.items()} for own in hits]
-    scores = [{"pa": one.pa, **r} for one, r in zip(agreements, rates, strict=True)]
-    differences = {n: paired_rates(hit, hits[1][n]) for n, hit in hits[0].items()}
+    rates = [
+        {key: float(hit.double().mean()) for key, hit in by.items()} for by in hits
+    ]
+    scores = [{"pa": paired.a.pa} | rates[0], {"pa": paired.b.pa} | rates[1]]
+    differences = {key: paired_rates(hit, hits[1][key]) for key, hit in hits[0].items()}
     return Comparison(agreements, scores, {"pa": pa, **differences})
 
 
 def _hits(clean: Any, shifted: Any, labels: Any) -> dict[str, Tensor]:
-    """Whether each sample counts for each rate."""
+    """Return, for each rate, which samples count."""
     before, after = predictions(clean), predictions(shifted)
     hits = {"same_answer_rate": before == after}
     if labels is not None:
@@ -70,25 +71,26 @@ def _hits(clean: Any, shifted: Any, labels: Any) -> dict[str, Tensor]:
     return hits
 
 
-def paired_means(one: Tensor, other: Tensor, unseen: float = 0.0) -> Difference:
-    """A difference of two means over the same samples (N,), with Student's interval.
+def paired_means(a: Tensor, b: Tensor, unseen: float = 0.0) -> Difference:
+    """Return the difference of two means over the same samples, by Student's law.
 
-    If it is the same in all samples, the interval is as wide as what they may not show.
+    Where all samples have the same difference, the half-width of the interval is
+    `unseen`, for variation that so few samples may not show.
     """
-    each = one.double() - other.double()
+    each = a.double() - b.double()
     value, error = float(each.mean()), float(each.std()) / math.sqrt(len(each))
     half = float(t.ppf(0.975, len(each) - 1)) * error or unseen
     return Difference(value, error, (value - half, value + half))
 
 
-def paired_rates(one: Tensor, other: Tensor) -> Difference:
-    """A difference of two rates; the interval is Agresti and Min's.
+def paired_rates(a: Tensor, b: Tensor) -> Difference:
+    """Return the difference of two rates, with Agresti and Min's interval.
 
-    They add half a sample to each of the four ways that two models can answer: where
-    no sample tells the models apart, the interval still has a width.
+    They add half a sample to each of the four ways in which two models can answer, so
+    that the interval has a width also where the models never differ.
     """
-    count = len(one)
-    more, fewer = float((one & ~other).sum()), float((other & ~one).sum())
+    count = len(a)
+    more, fewer = float((a & ~b).sum()), float((b & ~a).sum())
 
     def moments(more: float, fewer: float, count: float) -> tuple[float, float]:
         mean = (more - fewer) / count
@@ -97,5 +99,5 @@ def paired_rates(one: Tensor, other: Tensor) -> Difference:
     value, spread = moments(more, fewer, count)
     error = spread / math.sqrt(count - 1) if count > 1 else math.nan
     center, spread = moments(more + 0.5, fewer + 0.5, count + 2)
-    half = NormalDist().inv_cdf(0.975) * spread / math.sqrt(count + 2)
+    half = normal_quantile(0.95) * spread / math.sqrt(count + 2)
     return Difference(value, error, (max(-1.0, center - half), min(1.0, center + half)))

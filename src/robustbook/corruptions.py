@@ -1,7 +1,7 @@
-"""Corruptions: what a camera and the weather do to images, at five severities.
+"""Corruptions of images, as by cameras and weather, at five severities.
 
-They serve as shifts that no attacker chose. None is random, so a corrupted image
-needs no seed. Noise is in :func:`robustbook.training.add_gaussian_noise`.
+They serve as shifts that no attacker chose. None is random, so that no seed is needed.
+Noise is in :func:`robustbook.training.add_gaussian_noise`.
 """
 
 import math
@@ -22,7 +22,7 @@ __all__ = ["CORRUPTIONS", "corrupt"]
 
 
 def _blur(images: Tensor, width: float) -> Tensor:
-    # scipy has no half precision.
+    # scipy has no half-precision filter.
     pixels = images.double().cpu().numpy()
     blurred = gaussian_filter(pixels, sigma=(0, 0, width, width), mode="nearest")
     return torch.from_numpy(blurred).to(images)
@@ -41,7 +41,7 @@ def _pixelate(images: Tensor, share: float) -> Tensor:
     large = (width, height)
     small = (max(1, int(width * share)), max(1, int(height * share)))
     planes = images.float().flatten(0, 1).cpu().numpy()
-    # Boxes as Pillow makes them: what the benchmark did.
+    # The benchmark used the box filter of Pillow.
     boxes = [Image.fromarray(p).resize(small, box).resize(large, box) for p in planes]
     stacked = torch.from_numpy(np.stack([np.asarray(image) for image in boxes]))
     return stacked.reshape(images.shape).to(images)
@@ -50,10 +50,10 @@ def _pixelate(images: Tensor, share: float) -> Tensor:
 def _rotation(images: Tensor, degrees: float) -> Tensor:
     cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
     if images.dtype not in (torch.float32, torch.float64):
-        # Places of pixels need more digits than half precision has.
+        # Coordinates of pixels need more digits than half precision has.
         return _rotation(images.float(), degrees).to(images)
     height, width = images.shape[2:]
-    # In the grid's units the image is two wide and two high, whatever its shape.
+    # In the units of the grid, any image is two wide and two high.
     turn = [[cosine, -sine * height / width, 0], [sine * width / height, cosine, 0]]
     turns = torch.tensor(turn, dtype=images.dtype, device=images.device)
     grid = functional.affine_grid(
@@ -66,7 +66,7 @@ def _rotation(images: Tensor, degrees: float) -> Tensor:
 
 _Corruption = Callable[[Tensor, float], Tensor]
 
-#: Each with its five sizes.
+#: Each kind with its five sizes.
 _KINDS: Final[dict[str, tuple[_Corruption, tuple[float, ...]]]] = {
     "blur": (_blur, (0.4, 0.6, 0.7, 0.8, 1.0)),
     "brightness": (torch.add, (0.05, 0.1, 0.15, 0.2, 0.3)),
@@ -83,20 +83,19 @@ def corrupt(images: Any, kind: str, *, severity: int = 3) -> Tensor:
     """Corrupt images in one way.
 
     Source: D. Hendrycks, T. Dietterich, "Benchmarking neural network robustness to
-    common corruptions and perturbations", ICLR 2019: their sizes for images of 32 by 32
-    pixels. Rotation is not among theirs, and brightness is added in HSV there. Chapter
-    24.
+    common corruptions and perturbations", ICLR 2019, whose sizes for images of 32 by 32
+    pixels these are. They have no rotation, and add brightness in HSV. Chapter 24.
 
     Parameters
     ----------
     images : Tensor or ndarray, shape (N, C, H, W)
         Images in [0, 1], floating-point.
     kind : {"blur", "brightness", "contrast", "pixelate", "rotation"}
-        "blur": a Gaussian filter, 0.4 to 1 pixel wide. "brightness": 0.05 to 0.3 is
-        added to every pixel. "contrast": the distance to the mean of a channel is
-        multiplied by 0.75 to 0.15. "pixelate": as if taken with 0.95 to 0.65 times
-        as many pixels a side. "rotation": 5 to 30 degrees, counterclockwise; pixels
-        from outside repeat the edge.
+        "blur" is a Gaussian filter, 0.4 to 1 pixel wide. "brightness" adds 0.05 to 0.3
+        to every pixel. "contrast" multiplies the distance to the mean of a channel by
+        0.75 to 0.15. "pixelate" reduces the number of pixels on each side to 0.95 to
+        0.65 of it. "rotation" turns by 5 to 30 degrees, counterclockwise; pixels from
+        outside repeat the edge.
     severity : int, default 3
         1 to 5, from the first of these sizes to the last.
 

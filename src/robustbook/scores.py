@@ -1,8 +1,8 @@
-"""Accuracy-based scores, and how steadily a score ranks models.
+"""Scores based on accuracy, and how consistently a score ranks models.
 
-Accuracy and the same-answer rate look at predictions, the class with the largest
-logit, and at nothing else: how large the logit is does not enter. Where classes tie,
-the first of them is the prediction.
+Accuracy and the same-answer rate depend only on predictions, the class of the largest
+logit, not on the size of the logits. Where classes tie, the first of them is the
+prediction.
 """
 
 import math
@@ -71,8 +71,8 @@ def predictions(logits: ArrayLike) -> Tensor:
 def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
     """Return the share of samples that are classified correctly, in [0, 1].
 
-    On shifted inputs it is the papers' AFR_T. A sample that the model got wrong before
-    the shift counts against it there, too: it measures the task as much as the shift.
+    On shifted inputs it is the papers' AFR_T. A sample that was wrong before the shift
+    is wrong there, too, so it measures the task as much as the shift.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def same_answer_rate(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
 
     .. math:: \frac1N \sum_i [\hat y''_i = \hat y'_i] = 1 - m,
 
-    with :math:`m` the mismatch rate. No label is needed. Source: the PA thesis, section
+    with :math:`m` the mismatch rate. It needs no labels. Source: the PA thesis, section
     4.2; Chapters 8 and 2.
 
     Parameters
@@ -123,7 +123,7 @@ def same_answer_rate(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
 
 
 def rank_concordance(scores: ArrayLike) -> float:
-    """Return Kendall's W: how far several conditions rank the same models alike.
+    """Return Kendall's W, the concordance of rankings under several conditions.
 
     Source: M. G. Kendall and B. Babington Smith, *The problem of m rankings*, Annals of
     Mathematical Statistics 10, 1939; Chapter 10.
@@ -131,14 +131,14 @@ def rank_concordance(scores: ArrayLike) -> float:
     Parameters
     ----------
     scores : Tensor or ndarray, shape (conditions, models)
-        One score for each model under each condition. Only the ranks within a
-        condition count; ties get the mean of their ranks.
+        A score for each model under each condition. Only the ranks within a condition
+        count; ties get the mean of their ranks.
 
     Returns
     -------
     float
         1 if all conditions rank the models alike, about 1 / conditions if they rank
-        them at random, NaN if no condition tells any two models apart.
+        them at random, NaN if all models tie under every condition.
 
     Raises
     ------
@@ -165,5 +165,5 @@ def rank_concordance(scores: ArrayLike) -> float:
         return math.nan
     # Friedman's statistic, which corrects for ties, is W on another scale.
     statistic = friedmanchisquare(*table.numpy().T).statistic
-    # Rounding can lift it above 1 where there are ties.
+    # With ties, rounding can lift it above 1.
     return min(float(statistic / (len(table) * (table.shape[1] - 1))), 1.0)

@@ -1,4 +1,4 @@
-"""Selecting an epoch: criteria, pairs to measure them on, and what is gained."""
+"""Selection of an epoch: its criteria, and the pairs to measure them on."""
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,9 @@ __all__ = ["pair_by_features", "pair_scores"]
 
 
 def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return what an epoch may be selected by, for one validation pair.
+    """Return the criteria by which an epoch may be selected, for a validation pair.
 
-    For the argument `measure` of :func:`robustbook.training.train_domains`. Source: the
+    It serves as argument `measure` of :func:`robustbook.training.train_domains`. The
     thesis, chapter 6, takes validation accuracy over both samples; Chapter 15.
 
     Parameters
@@ -29,9 +29,9 @@ def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, fl
     -------
     dict of str to float
         "accuracy", the mean over the two samples; "same_answer_rate"; "pa", posterior
-        agreement in nats per sample, exact to 1e-6, with "pa_se", its standard error,
-        and "beta", where it is attained; "confidence", the mean probability of the
-        predicted class of the second sample.
+        agreement in nats per sample, exact to 1e-6; "pa_se", its standard error;
+        "beta", where it is attained; "confidence", the mean probability of the
+        predicted class in the second sample.
 
     Examples
     --------
@@ -58,24 +58,23 @@ def pair_by_features(
 ) -> tuple[Dataset, Dataset]:
     """Pair every image of one sample with the nearest of its class in another.
 
-    Nearness is Euclidean distance between the features of a model, on which the pairs
-    depend: the PA thesis (section 5.3) takes it as it is after its first epoch, and
-    keeps these pairs. Chapter 16.
+    Distances are Euclidean, between the features of a model. The PA thesis (section
+    5.3) takes the model after its first epoch and keeps these pairs; Chapter 16.
 
     Parameters
     ----------
     model : torch.nn.Module
-        Gives the features: what its last linear layer receives.
+        The model whose features are compared: the input of its last linear layer.
     first, second : Dataset
         The samples. Images are float in [0, 1] or uint8.
     batch_size : int, default 256
-        Images evaluated at once.
+        Images in a batch.
 
     Returns
     -------
     tuple of (Dataset, Dataset)
-        Row i of both is a pair. All images of `first` whose class is in `second` are
-        in it once; those of `second` as often as they are nearest.
+        Row i of both is a pair. Images of `first` whose class is in `second` occur
+        once, images of `second` as often as they are nearest.
 
     Raises
     ------
