@@ -7,7 +7,7 @@ from typing import Any
 from scipy.stats import t
 from torch import Tensor
 
-from robustbook._checks.arguments import check_labels
+from robustbook._checks.arguments import ArrayLike, check_labels
 from robustbook._intervals import normal_quantile
 from robustbook.agreement import Agreement, compare_agreement
 from robustbook.scores import predictions
@@ -41,7 +41,7 @@ class Comparison:
 def compare_models(
     a: tuple[Any, Any],
     b: tuple[Any, Any],
-    labels: Any = None,
+    labels: ArrayLike | None = None,
     *,
     prior: Any = None,
     tol: float = 1e-9,

@@ -6,7 +6,7 @@ Noise is in :func:`robustbook.training.add_gaussian_noise`.
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from scipy.ndimage import gaussian_filter
 from torch import Tensor
 from torch.nn import functional
 
-from robustbook._checks.arguments import check_choice, check_count
+from robustbook._checks.arguments import ArrayLike, check_choice, check_count
 from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
 
@@ -79,7 +79,7 @@ _KINDS: Final[dict[str, tuple[_Corruption, tuple[float, ...]]]] = {
 CORRUPTIONS: Final = tuple(_KINDS)
 
 
-def corrupt(images: Any, kind: str, *, severity: int = 3) -> Tensor:
+def corrupt(images: ArrayLike, kind: str, *, severity: int = 3) -> Tensor:
     """Corrupt images in one way.
 
     Source: D. Hendrycks, T. Dietterich, "Benchmarking neural network robustness to

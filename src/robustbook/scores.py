@@ -6,12 +6,11 @@ prediction.
 """
 
 import math
-from typing import Any
 
-import numpy.typing as npt
 from torch import Tensor
 
 from robustbook._checks.arguments import (
+    ArrayLike,
     as_tensor,
     check_labels,
     check_logit_pair,
@@ -20,8 +19,6 @@ from robustbook._checks.arguments import (
 from robustbook._docs import SharedDocs
 
 __all__ = ["accuracy", "predictions", "rank_concordance", "same_answer_rate"]
-
-ArrayLike = Tensor | npt.NDArray[Any]
 
 
 class _Shared:

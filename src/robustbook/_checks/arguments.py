@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,6 +22,9 @@ PROBABILITIES = (
     "rows are not negative and sum to 1, as probabilities are; scored as logits they "
     "give another number than their logarithms; use logits or log-probabilities"
 )
+
+#: Arguments that :func:`as_tensor` takes.
+ArrayLike = Tensor | npt.ArrayLike
 
 
 def as_tensor(name: str, value: Any) -> Tensor:

@@ -45,8 +45,7 @@ ModuleNotFoundError
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,6 +57,7 @@ from tqdm import tqdm
 
 from robustbook._checks import models
 from robustbook._checks.arguments import (
+    ArrayLike,
     check_choice,
     check_count,
     check_labels,
@@ -70,8 +70,6 @@ from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
 __all__ = ["DOCS", "ArrayLike", "Batch", "Norm", "Settings", "distances", "run_attack"]
 
 DOCS = SharedDocs(__doc__)
-
-ArrayLike = Tensor | npt.NDArray[Any]
 
 
 class _Isolated(torch.autograd.Function):
@@ -248,7 +246,7 @@ def run_attack(
     classifier = Classifier(model, clean.dtype)
     parts = []
     with (
-        _own_random_state(device, settings.seed),
+        models.keeping_generators(),
         torch.inference_mode(False),
         torch.enable_grad(),
         tqdm(
@@ -260,6 +258,8 @@ def run_attack(
             disable=None if settings.progress else True,
         ) as bar,
     ):
+        # Libraries and random models draw from torch's generators.
+        torch.manual_seed(settings.seed)
         for start in range(0, len(clean), settings.batch_size):
             rows = torch.arange(start, min(start + settings.batch_size, len(clean)))
             # The copy is an ordinary tensor also if the images are inference tensors.
@@ -305,16 +305,3 @@ def _attack_batch(
         adversarial[attacked], success[attacked] = moved, fooled
         norms[attacked] = torch.where(fooled, sizes, torch.inf)
     return adversarial, norms, success
-
-
-@contextmanager
-def _own_random_state(device: torch.device, seed: int) -> Iterator[None]:
-    """Seed torch's generators for libraries and random models; restore them after."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        # torch.manual_seed would also seed devices that are not restored.
-        torch.default_generator.manual_seed(seed)
-        if devices:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield

@@ -1,12 +1,13 @@
 """Estimates without sampling: linear models and linearized models."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import (
+    ArrayLike,
     as_real,
     check_choice,
     check_count,
@@ -37,11 +38,11 @@ _SMALLEST: Final = 1e-150
 @keeping_generators()
 def taylor(
     model: Model,
-    images: Any,
-    sigma: Any,
+    images: ArrayLike,
+    sigma: ArrayLike,
     *,
     cdf: Cdf = "mvn",
-    labels: Any = None,
+    labels: ArrayLike | None = None,
     points: int = 128,
     seed: int = 0,
     batch_size: int = _problem.BATCH,
@@ -86,13 +87,13 @@ def taylor(
 @keeping_generators()
 def mmse(
     model: Model,
-    images: Any,
-    sigma: Any,
+    images: ArrayLike,
+    sigma: ArrayLike,
     *,
     samples: int = 10,
     antithetic: bool = True,
     cdf: Cdf = "mvn",
-    labels: Any = None,
+    labels: ArrayLike | None = None,
     points: int = 128,
     seed: int = 0,
     batch_size: int = _problem.BATCH,
@@ -139,13 +140,13 @@ def mmse(
     problem = _problem.set_up(model, images, sigma, labels, batch_size, device)
 
     rows = []
-    for sigma in problem.sigmas[:, None]:
+    for size in problem.sigmas[:, None]:
         fits = mmse_linearizations(
-            problem, float(sigma), samples, seed, antithetic=antithetic
+            problem, float(size), samples, seed, antithetic=antithetic
         )
         rows.append(
             together(
-                _apply_cdf(cdf, part.margins, part.gram, sigma, points, seed)
+                _apply_cdf(cdf, part.margins, part.gram, size, points, seed)
                 for part in fits
             )
         )
@@ -195,13 +196,13 @@ def mmse_linearizations(
 
 @SHARED.fill
 def linear_exact(
-    weights: Any,
-    bias: Any,
-    images: Any,
-    sigma: Any = None,
+    weights: ArrayLike,
+    bias: ArrayLike,
+    images: ArrayLike,
+    sigma: ArrayLike | None = None,
     *,
-    covariance: Any = None,
-    labels: Any = None,
+    covariance: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     cdf: Cdf = "mvn",
     points: int = 1024,
     seed: int = 0,
@@ -289,7 +290,7 @@ def linear_exact(
     return make_result("linear_exact", classes, shown, inputs.device, **estimates)
 
 
-def _check_covariance(value: Any, flat: Tensor) -> Tensor:
+def _check_covariance(value: ArrayLike, flat: Tensor) -> Tensor:
     spread = as_real("covariance", value).to(flat)
     size = flat.shape[1]
     if spread.shape not in ((size,), (size, size)):

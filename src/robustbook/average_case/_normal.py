@@ -11,6 +11,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import (
     DTYPES,
+    ArrayLike,
     as_tensor,
     check_count,
     check_power_of_two,
@@ -48,7 +49,7 @@ class OrthantProbability:
 
 
 def orthant_probability(
-    mean: Any, covariance: Any, *, points: int = 1024, seed: int = 0
+    mean: ArrayLike, covariance: Any, *, points: int = 1024, seed: int = 0
 ) -> OrthantProbability:
     """Compute the probability that every coordinate of a normal vector is at least 0.
 
@@ -156,7 +157,7 @@ def joint_probability(
     return probability, error
 
 
-def _check_problem(mean: Any, covariance: Any) -> tuple[Tensor, Tensor]:
+def _check_problem(mean: ArrayLike, covariance: ArrayLike) -> tuple[Tensor, Tensor]:
     means, covariances = as_tensor("mean", mean), as_tensor("covariance", covariance)
     for name, values in (("mean", means), ("covariance", covariances)):
         if values.dtype not in DTYPES:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from robustbook._checks import models
 from robustbook._checks.arguments import (
+    ArrayLike,
     as_real,
     check_count,
     check_labels,
@@ -86,9 +87,9 @@ class Problem:
 
 def set_up(
     model: models.Model,
-    images: Any,
+    images: ArrayLike,
     sigma: Any = NO_NOISE,
-    labels: Any = None,
+    labels: ArrayLike | None = None,
     batch_size: int = BATCH,
     device: str | torch.device | None = None,
 ) -> Problem:
@@ -113,7 +114,7 @@ def set_up(
     return Problem(model, inputs, classes, logits, flat, sigmas, batch_size, device)
 
 
-def labels_or_predictions(labels: Any, logits: Tensor) -> Tensor:
+def labels_or_predictions(labels: ArrayLike | None, logits: Tensor) -> Tensor:
     """Return the classes whose probability to estimate."""
     if labels is None:
         return logits.argmax(dim=1)

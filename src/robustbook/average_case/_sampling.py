@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_choice, check_count
+from robustbook._checks.arguments import ArrayLike, check_choice, check_count
 from robustbook._checks.models import Model, keeping_generators
 from robustbook.average_case._docs import SHARED
 from robustbook.average_case._estimators import mmse_linearizations, together
@@ -48,11 +48,11 @@ Linear = Literal["taylor", "mmse"]
 @keeping_generators()
 def monte_carlo(
     model: Model,
-    images: Any,
-    sigma: Any,
+    images: ArrayLike,
+    sigma: ArrayLike,
     *,
     samples: int = 10_000,
-    labels: Any = None,
+    labels: ArrayLike | None = None,
     seed: int = 0,
     offset: int = 0,
     batch_size: int = BATCH,
@@ -124,14 +124,14 @@ def _count_kept(problem: Problem, samples: int, seed: int, offset: int) -> Tenso
 @keeping_generators()
 def control_variate(
     model: Model,
-    images: Any,
-    sigma: Any,
+    images: ArrayLike,
+    sigma: ArrayLike,
     *,
     samples: int = 1024,
     linearization: Linear = "taylor",
     linearization_samples: int = 10,
     noise: Kind = "random",
-    labels: Any = None,
+    labels: ArrayLike | None = None,
     points: int = 128,
     seed: int = 0,
     batch_size: int = BATCH,

@@ -1,18 +1,16 @@
 """The multivariate sigmoid and the softmax, which the paper relates to robustness."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import as_real, check_positive
+from robustbook._checks.arguments import ArrayLike, as_real, check_positive
 from robustbook._checks.models import Model, keeping_generators
 from robustbook.average_case._docs import SHARED
 from robustbook.average_case._linearize import margins_of
 from robustbook.average_case._problem import BATCH, NO_NOISE, set_up
 
 
-def mv_sigmoid(values: Any, *, scale: float = 1.0) -> Tensor:
+def mv_sigmoid(values: ArrayLike, *, scale: float = 1.0) -> Tensor:
     """Compute the multivariate sigmoid, 1 / (1 + Σ_i exp(-s v_i)) with s the `scale`.
 
     The paper puts it in the place of the normal distribution function; of logit
@@ -60,9 +58,9 @@ def mv_sigmoid(values: Any, *, scale: float = 1.0) -> Tensor:
 @keeping_generators()
 def softmax_proxy(
     model: Model,
-    images: Any,
+    images: ArrayLike,
     *,
-    labels: Any = None,
+    labels: ArrayLike | None = None,
     batch_size: int = BATCH,
     device: str | torch.device | None = None,
 ) -> Tensor:

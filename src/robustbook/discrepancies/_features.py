@@ -1,7 +1,7 @@
 """Discrepancies between sets of features."""
 
 import math
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from robustbook._checks.arguments import (
     LARGEST_LOGIT,
+    ArrayLike,
     check_feature_sets,
     check_paired,
     check_positive,
@@ -25,7 +26,7 @@ _MEDIAN_SAMPLE: Final = 500
 
 @SHARED.fill
 def cosine_similarity(
-    features: Any, shifted_features: Any, *, reduction: Reduction = "mean"
+    features: ArrayLike, shifted_features: ArrayLike, *, reduction: Reduction = "mean"
 ) -> float | Tensor:
     """Cosine of the angle between paired features.
 
@@ -66,7 +67,7 @@ def cosine_similarity(
 
 @SHARED.fill
 def centroid_distance(
-    features: Any, shifted_features: Any, *, relative: bool = False
+    features: ArrayLike, shifted_features: ArrayLike, *, relative: bool = False
 ) -> float:
     """Euclidean distance between the means of two sets of features.
 
@@ -96,8 +97,8 @@ def centroid_distance(
 
 @SHARED.fill
 def mmd(
-    features: Any,
-    shifted_features: Any,
+    features: ArrayLike,
+    shifted_features: ArrayLike,
     *,
     bandwidth: float | None = None,
     reduction: Reduction = "mean",
@@ -182,7 +183,7 @@ def mmd(
 
 @SHARED.fill
 def frechet_distance(
-    features: Any, shifted_features: Any, *, relative: bool = False
+    features: ArrayLike, shifted_features: ArrayLike, *, relative: bool = False
 ) -> float:
     r"""Fréchet distance between Gaussians fitted to two sets of features (squared).
 
@@ -242,7 +243,9 @@ def frechet_distance(
     return distance / _total_variance(clean) if relative else distance * unit * unit
 
 
-def _feature_sets(features: Any, shifted_features: Any) -> tuple[Tensor, Tensor]:
+def _feature_sets(
+    features: ArrayLike, shifted_features: ArrayLike
+) -> tuple[Tensor, Tensor]:
     """Return two sets of features whose squares can be summed, on one device."""
     first, second = check_feature_sets(features, shifted_features)
     for name, values in (("features", first), ("shifted_features", second)):
@@ -255,7 +258,9 @@ def _feature_sets(features: Any, shifted_features: Any) -> tuple[Tensor, Tensor]
     return first, second
 
 
-def _paired_features(features: Any, shifted_features: Any) -> tuple[Tensor, Tensor]:
+def _paired_features(
+    features: ArrayLike, shifted_features: ArrayLike
+) -> tuple[Tensor, Tensor]:
     first, second = _feature_sets(features, shifted_features)
     check_paired(("features", "shifted_features"), first, second)
     return first, second

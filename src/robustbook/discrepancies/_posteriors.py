@@ -1,7 +1,7 @@
 """Discrepancies between paired posteriors."""
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from scipy.stats import wasserstein_distance
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from robustbook._checks.arguments import (
+    ArrayLike,
     check_choice,
     check_logit_pair,
     check_non_negative,
@@ -21,8 +22,8 @@ Ground = Literal["discrete", "index", "confidence"]
 
 @SHARED.fill
 def kl_divergence(
-    logits: Any,
-    shifted_logits: Any,
+    logits: ArrayLike,
+    shifted_logits: ArrayLike,
     *,
     beta: float = 1.0,
     reduction: Reduction = "mean",
@@ -60,8 +61,8 @@ def kl_divergence(
 
 @SHARED.fill
 def jensen_shannon(
-    logits: Any,
-    shifted_logits: Any,
+    logits: ArrayLike,
+    shifted_logits: ArrayLike,
     *,
     beta: float = 1.0,
     reduction: Reduction = "mean",
@@ -100,8 +101,8 @@ def jensen_shannon(
 
 @SHARED.fill
 def total_variation(
-    logits: Any,
-    shifted_logits: Any,
+    logits: ArrayLike,
+    shifted_logits: ArrayLike,
     *,
     beta: float = 1.0,
     reduction: Reduction = "mean",
@@ -133,8 +134,8 @@ def total_variation(
 
 @SHARED.fill
 def wasserstein(
-    logits: Any,
-    shifted_logits: Any,
+    logits: ArrayLike,
+    shifted_logits: ArrayLike,
     *,
     beta: float = 1.0,
     ground: Ground = "discrete",
@@ -196,13 +197,15 @@ def wasserstein(
     return float(wasserstein_distance(before, after))
 
 
-def _posteriors(logits: Any, shifted_logits: Any, beta: float) -> tuple[Tensor, Tensor]:
+def _posteriors(
+    logits: ArrayLike, shifted_logits: ArrayLike, beta: float
+) -> tuple[Tensor, Tensor]:
     clean, shifted = check_logit_pair(logits, shifted_logits)
     return gibbs_posterior(clean, beta), gibbs_posterior(shifted, beta)
 
 
 def _log_posteriors(
-    logits: Any, shifted_logits: Any, beta: float
+    logits: ArrayLike, shifted_logits: ArrayLike, beta: float
 ) -> tuple[Tensor, Tensor]:
     """Return logarithms that stay finite where the posteriors underflow."""
     if math.isinf(check_non_negative("beta", beta, infinite=True)):

@@ -1,7 +1,6 @@
 """Robust accuracy of a large test set from a few measured margins."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +9,7 @@ from sklearn.isotonic import IsotonicRegression
 from torch import Tensor
 
 from robustbook._checks.arguments import (
+    ArrayLike,
     check_count,
     check_fraction,
     check_level,
@@ -100,10 +100,10 @@ class RobustAccuracy:
 
 @DOCS.fill
 def estimate_robust_accuracy(
-    logit_margin: Any,
-    correct: Any,
-    indices: Any,
-    input_margin: Any,
+    logit_margin: ArrayLike,
+    correct: ArrayLike,
+    indices: ArrayLike,
+    input_margin: ArrayLike,
     eps: float,
     *,
     alpha: float = 0.8,
@@ -278,7 +278,7 @@ class StratifiedSample:
 
     @DOCS.fill
     def robust_accuracy(
-        self, input_margin: Any, eps: float, *, level: float = 0.95
+        self, input_margin: ArrayLike, eps: float, *, level: float = 0.95
     ) -> Estimate:
         """Return an :class:`Estimate` from the input margins of this sample.
 
@@ -314,7 +314,12 @@ class StratifiedSample:
 
 @DOCS.fill
 def stratified_sample(
-    logit_margin: Any, correct: Any, size: int, *, strata: int = 10, seed: int = 0
+    logit_margin: ArrayLike,
+    correct: ArrayLike,
+    size: int,
+    *,
+    strata: int = 10,
+    seed: int = 0,
 ) -> StratifiedSample:
     """Choose samples to measure among right predictions, spread over logit margins.
 

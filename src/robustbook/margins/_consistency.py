@@ -3,12 +3,12 @@
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from scipy import stats
 
-from robustbook._checks.arguments import check_level
+from robustbook._checks.arguments import ArrayLike, check_level
 from robustbook.margins._arrays import DOCS, Indices, Vector, check_vector
 
 #: Fewer samples do not show how often two margins disagree.
@@ -43,7 +43,7 @@ class Consistency:
 
 @DOCS.fill
 def margin_consistency(
-    logit_margin: Any, input_margin: Any, *, level: float = 0.95
+    logit_margin: ArrayLike, input_margin: ArrayLike, *, level: float = 0.95
 ) -> Consistency:
     """Return Kendall's τ-b of two margins with an interval, a :class:`Consistency`.
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -10,6 +9,7 @@ from scipy.stats import binom, rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from robustbook._checks.arguments import (
+    ArrayLike,
     check_count,
     check_fraction,
     check_level,
@@ -68,8 +68,8 @@ class Detection:
 
 @DOCS.fill
 def detection_scores(
-    scores: Any,
-    input_margin: Any,
+    scores: ArrayLike,
+    input_margin: ArrayLike,
     eps: float,
     *,
     tpr: float = 0.95,

@@ -1,13 +1,14 @@
 """Margins without an attack: from logits, features or one gradient."""
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from robustbook._checks import models
 from robustbook._checks.arguments import (
+    ArrayLike,
     as_tensor,
     check_choice,
     check_count,
@@ -22,7 +23,7 @@ DUAL: Final = {"linf": 1, "l2": 2}
 
 
 @DOCS.fill
-def logit_margin(logits: Any) -> Tensor:
+def logit_margin(logits: ArrayLike) -> Tensor:
     """Return the largest logit minus the second largest: the margin paper's equation 4.
 
     Parameters
@@ -47,7 +48,11 @@ def logit_margin(logits: Any) -> Tensor:
 
 @DOCS.fill
 def feature_margin(
-    features: Any, weight: Any, bias: Any = None, *, norm: Norm = "l2"
+    features: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    norm: Norm = "l2",
 ) -> Tensor:
     """Return the distance in feature space to the nearest boundary of a linear head.
 
@@ -122,7 +127,7 @@ class ClassDistances:
 
 
 @DOCS.fill
-def class_distances(weight: Any, *, norm: Norm = "l2") -> ClassDistances:
+def class_distances(weight: ArrayLike, *, norm: Norm = "l2") -> ClassDistances:
     """Measure how far from equidistant the classes of a linear head are.
 
     Only for equidistant classes is the logit margin proportional to the distance in
@@ -163,7 +168,7 @@ def _pairwise(rows: Tensor, norm: Norm) -> Tensor:
     )
 
 
-def _check_weight(weight: Any) -> Tensor:
+def _check_weight(weight: ArrayLike) -> Tensor:
     rows = check_logits("weight", weight, min_classes=1).double()
     if len(rows) < 2:
         raise ValueError(
@@ -177,7 +182,7 @@ def _check_weight(weight: Any) -> Tensor:
 @models.keeping_generators()
 def gradient_normalized_margin(
     model: models.Model,
-    images: Any,
+    images: ArrayLike,
     *,
     norm: Norm = "linf",
     nearest: bool = False,

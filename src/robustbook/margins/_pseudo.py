@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
-from robustbook._checks.arguments import check_count, check_positive
+from robustbook._checks.arguments import ArrayLike, check_count, check_positive
 from robustbook.margins._arrays import DOCS, check_features, check_vector
 
 LAYERS: Final = 5
@@ -70,7 +70,7 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     @torch.inference_mode(False)
     @DOCS.fill
-    def fit(self, features: Any, input_margin: Any) -> PseudoMargin:
+    def fit(self, features: ArrayLike, input_margin: ArrayLike) -> PseudoMargin:
         """Learn from measured margins; return the estimator itself.
 
         Parameters
@@ -154,7 +154,7 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             )
         network.load_state_dict(weights)
 
-    def predict(self, features: Any) -> Tensor:
+    def predict(self, features: ArrayLike) -> Tensor:
         """Predict margins, float64 (N,), in the units of those of the fit.
 
         Parameters
