@@ -1,4 +1,4 @@
-"""Corruptions against what they are by definition."""
+"""Corruptions against their definitions."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def images():
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 def test_severity_takes_an_image_further_away(images, kind):
-    # On eight pixels a side, sizes of coarse images jump.
+    # With eight pixels a side, coarse images can only have a few sizes.
     images = functional.interpolate(images, size=32, mode="bicubic").clamp(0, 1)
     assert list(CORRUPTIONS) == sorted(CORRUPTIONS)
     worse = (corrupt(images, kind, severity=level) for level in range(1, 6))
@@ -39,7 +39,7 @@ def test_severity_takes_an_image_further_away(images, kind):
     double=st.booleans(),
     seed=st.integers(0, 100),
 )
-def test_images_stay_images(kind, severity, shape, double, seed):
+def test_corrupted_images_are_images(kind, severity, shape, double, seed):
     drawn = np.random.default_rng(seed).random(shape)
     original = torch.from_numpy(drawn).to(torch.float64 if double else torch.float32)
     copy = original.clone()
@@ -82,7 +82,7 @@ def test_rotation_turns_counterclockwise():
     row, column = divmod(int(turned.argmax()), 41)
     angle = np.degrees(np.arctan2(20 - column, 20 - row))
     assert angle == pytest.approx(30, abs=3)
-    # Also where the image is not square.
+    # The image is not square.
     wide = torch.zeros(1, 1, 41, 81)
     wide[..., 4, 40] = 1
     row, column = divmod(int(corrupt(wide, "rotation", severity=5).argmax()), 81)
@@ -94,7 +94,7 @@ def test_pixelate_makes_blocks():
     image = torch.rand(1, 1, 20, 20, generator=torch.Generator().manual_seed(0))
     corrupted = corrupt(image, "pixelate", severity=5)[0, 0]
     assert len(corrupted.unique()) <= 13 * 13
-    # As the benchmark does it, channel by channel.
+    # The benchmark does it channel by channel.
     box = Image.Resampling.BOX
     bytes_ = Image.fromarray((255 * image[0, 0]).byte().numpy())
     same = np.asarray(bytes_.resize((13, 13), box).resize((20, 20), box)) / 255
@@ -127,7 +127,7 @@ def test_bad_input_is_named(change, message):
 
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_rounds_and_no_more(images, kind, dtype):
+def test_half_precision_only_rounds(images, kind, dtype):
     corrupted = corrupt(images.to(dtype), kind)
     assert corrupted.dtype == dtype
     exact = corrupt(images, kind)

@@ -1,6 +1,7 @@
 """Discrepancies against closed forms, other libraries and their inequalities."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -110,11 +111,11 @@ def test_against_scipy(problem):
     p, q = posteriors(*pair)
     kl = kl_divergence(*pair, reduction="none").numpy()
     expected = rel_entr(p, q).sum(1)
-    # Where scipy's posteriors have not underflowed, nor lost digits on the way.
+    # The comparison is limited to posteriors that keep their digits in scipy.
     whole = ((q >= np.finfo(float).tiny) | (p == 0)).all(1)
     np.testing.assert_allclose(kl[whole], expected[whole], rtol=1e-6, atol=1e-12)
     js = jensen_shannon(*pair, reduction="none").numpy()
-    # Half of the smallest number is 0, by which scipy then divides another.
+    # Half of the smallest number is 0, by which scipy would divide.
     expected = jensenshannon(p, q, axis=1) ** 2
     finite = np.isfinite(expected)
     np.testing.assert_allclose(js[finite], expected[finite], atol=1e-7)
@@ -221,10 +222,10 @@ def test_equal_features_are_at_distance_zero():
     assert centroid_distance(features, features) == 0.0
     far = centroid_distance(features, features + 2.0)
     assert far == pytest.approx(2 * math.sqrt(5))
-    # Not paired: sets of different size are fine.
+    # The sets are not paired, so their sizes may differ.
     assert centroid_distance([[0.0]], [[1.0], [3.0]]) == 2.0
     assert cosine_similarity(features, features) == pytest.approx(1, abs=1e-12)
-    # Without bias: just below 0, as no point meets itself.
+    # The unbiased estimate is just below 0, as no point is compared with itself.
     assert mmd(features, features) == pytest.approx(0, abs=1e-12)
 
 
@@ -282,7 +283,7 @@ def test_mmd_by_definition_with_sklearns_kernel():
     for width in (0.3, 2.0):
         expected = _mmd_by_definition(first, second, width)
         assert mmd(first, second, bandwidth=width) == pytest.approx(expected, abs=1e-12)
-    # 80 points: the 3160 distances' lower median.
+    # The lower median of the 3160 distances of 80 points.
     width = np.sort(pdist(np.concatenate([first, second])))[3160 // 2 - 1]
     expected = _mmd_by_definition(first, second, width)
     assert mmd(first, second) == pytest.approx(expected, abs=1e-12)
@@ -296,7 +297,7 @@ def test_mmd_in_blocks_is_the_same(monkeypatch):
 
 
 def test_mmd_closed_form_without_bias_for_dependent_pairs():
-    """u normal, v = u + 1: a pair's members depend on each other completely."""
+    """The members of a pair, u and u + 1, depend on each other completely."""
     width, repeats, count = 1.0, 300, 40
     # E k(a, b) for a - b normal with mean d and variance 2.
     attraction = math.sqrt(width**2 / (width**2 + 2))
@@ -334,46 +335,48 @@ def test_torch_numpy_and_precision_agree_and_the_input_stays(measure):
 
 
 ONE, EYE = [[1.0, 0.0]], torch.eye(3)
+CONFIDENCE = partial(wasserstein, ground="confidence")
+FLAT, CLOUD = np.ones((5, 2)), cloud(5, 2)
 
 
 @pytest.mark.parametrize(
-    ("measure", "pair", "options", "error", "message"),
+    ("measure", "pair", "options", "message"),
     [
-        (total_variation, (ONE, 2 * ONE), {}, ValueError, "shape"),
-        (kl_divergence, ([[1.0, -math.inf]], ONE), {}, ValueError, "finite"),
-        (kl_divergence, (ONE, ONE), {"beta": -1}, ValueError, "beta"),
-        (kl_divergence, (ONE, ONE), {"reduction": "sum"}, ValueError,
-         "reduction: expected one of mean, none; got 'sum'"),
-        (wasserstein, (ONE, ONE), {"ground": "cosine"}, ValueError,
-         "confidence; got 'cosine'"),
-        (wasserstein, (ONE, ONE), {"ground": "confidence", "reduction": "none"},
-         ValueError, "reduction: expected 'mean' with ground='confidence'"),
-        (mmd, (cloud(5, 2), cloud(6, 2)), {}, ValueError, r"\(5, 2\).*\(6, 2\)"),
-        (mmd, (cloud(1, 2), cloud(1, 2)), {}, ValueError, "at least 2 samples"),
-        (mmd, (np.ones((5, 2)),) * 2, {}, ValueError, "median.*bandwid"),
-        (mmd, (cloud(5, 2), cloud(5, 2)), {"bandwidth": 0}, ValueError, "bandwidth"),
-        (mmd, (EYE * 1e30, EYE), {"bandwidth": 1e-300}, ValueError,
-         "bandwidth: expected a number on the scale"),
-        (mmd, (EYE.to_sparse(), EYE), {}, TypeError, "expected a dense tensor"),
-        (mmd, (EYE.to("meta"), EYE), {}, ValueError, "expected a tensor with data"),
-        (frechet_distance, (cloud(4, 4), cloud(9, 4)), {}, ValueError,
-         r"^features: expected more samples than features.*\(4, 4\).*mmd"),
-        (frechet_distance, (cloud(9, 4), cloud(9, 3)), {}, ValueError, "4 features"),
-        (cosine_similarity, ([[1.0, 2.0]] * 2, [[1.0, 1.0], [0.0, 0.0]]), {},
-         ValueError, "shifted_features.*all zeros at row 1"),
-        (centroid_distance, (np.ones((3, 2)), cloud(3, 2)), {"relative": True},
-         ValueError, "vary"),
-        (centroid_distance, (np.zeros((2, 3, 4)), cloud(2, 3)), {}, ValueError,
-         "flatten"),
-        (centroid_distance, ([[1, 2]], cloud(2, 2)), {}, TypeError, "floating-point"),
-        (centroid_distance, ([[1.0, math.nan]], cloud(2, 2)), {}, ValueError,
-         r"NaN at index \(0, 1\)"),
-        (centroid_distance, ([[1e200]], [[1.0]]), {}, ValueError, r"1e\+200"),
+        (total_variation, (ONE, 2 * ONE), {}, "shape"),
+        (kl_divergence, ([[1.0, -math.inf]], ONE), {}, "finite"),
+        (kl_divergence, (ONE, ONE), {"beta": -1}, "beta"),
+        (kl_divergence, (ONE, ONE), {"reduction": "sum"}, "of mean, none; got 'sum'"),
+        (wasserstein, (ONE, ONE), {"ground": "cosine"}, "confidence; got 'cosine'"),
+        (CONFIDENCE, (ONE, ONE), {"reduction": "none"}, "'mean' with ground='conf"),
+        (mmd, (CLOUD, cloud(6, 2)), {}, r"\(5, 2\).*\(6, 2\)"),
+        (mmd, (cloud(1, 2), cloud(1, 2)), {}, "at least 2 samples"),
+        (mmd, (FLAT, FLAT), {}, "median.*bandwid"),
+        (mmd, (CLOUD, CLOUD), {"bandwidth": 0}, "bandwidth"),
+        (mmd, (EYE * 1e30, EYE), {"bandwidth": 1e-300}, "bandwidth: .* on the scale"),
+        (
+            frechet_distance,
+            (cloud(4, 4), cloud(9, 4)),
+            {},
+            r"^features:.*\(4, 4\).*mmd",
+        ),
+        (frechet_distance, (cloud(9, 4), cloud(9, 3)), {}, "4 features"),
+        (cosine_similarity, (CLOUD, 0 * FLAT), {}, "shifted_features.*zeros at row 0"),
+        (centroid_distance, (FLAT, CLOUD), {"relative": True}, "vary"),
+        (centroid_distance, (np.zeros((2, 3, 4)), CLOUD), {}, "flatten"),
+        (centroid_distance, ([[1.0, math.nan]], CLOUD), {}, r"NaN at index \(0, 1\)"),
+        (centroid_distance, ([[1e200]], [[1.0]]), {}, r"1e\+200"),
     ],
-)  # fmt: skip
-def test_bad_input_is_named(measure, pair, options, error, message):
-    with pytest.raises(error, match=message):
+)
+def test_bad_values_are_named(measure, pair, options, message):
+    with pytest.raises(ValueError, match=message):
         measure(*pair, **options)
+
+
+def test_bad_types_are_named():
+    with pytest.raises(TypeError, match="expected a dense tensor"):
+        mmd(EYE.to_sparse(), EYE)
+    with pytest.raises(TypeError, match="floating-point"):
+        centroid_distance([[1, 2]], CLOUD)
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1.0, 1e90])

@@ -73,7 +73,7 @@ def test_concordance_is_one_for_one_ranking_and_small_for_opposite_ones():
     rising = torch.tensor([1.0, 2.0, 5.0, 9.0])
     assert rank_concordance(torch.stack([rising, rising.exp(), rising * 3])) == 1.0
     assert rank_concordance(torch.stack([rising, -rising])) == pytest.approx(0.0)
-    # Where ties round it up to more than 1.
+    # With ties, rounding would give more than 1.
     for conditions in range(2, 9):
         tied = rank_concordance(torch.tensor([[1.0, 1.0, 1.0, 2.0]] * conditions))
         assert 1 - 1e-12 < tied <= 1
@@ -88,7 +88,7 @@ def test_concordance_is_kendalls_formula():
     assert rank_concordance(table) == pytest.approx(12 * spread / (7**2 * (5**3 - 5)))
 
 
-def test_concordance_of_what_has_no_rank():
+def test_concordance_without_ranks():
     assert math.isnan(rank_concordance(torch.ones(4, 3)))
     for shape in ((3,), (1, 3), (3, 2)):
         with pytest.raises(ValueError, match="at least 2 conditions"):

@@ -1,4 +1,4 @@
-"""Theorems of Chapters 15 and 16: what agreement on labeled pairs measures."""
+"""Theorems of Chapters 15 and 16 on agreement of labeled pairs."""
 
 import pytest
 import torch

@@ -16,7 +16,7 @@ class Linear:
     bias: Tensor
     images: Tensor
     labels: Tensor
-    #: Over the other classes, the smallest gap / dual norm of the weights' difference.
+    #: Smallest gap to another class, over the dual norm of the weights' difference.
     linf: Tensor
     l2: Tensor
 
@@ -42,7 +42,7 @@ def linear(num_classes, *, count, uneven=False):
         to_class = gaps / torch.linalg.vector_norm(steps, ord=order, dim=2)
         to_class[rows, top] = torch.inf
         margins[name] = to_class.min(1).values
-    # On the boundary itself, rounding decides; beyond 0.25, the ends of [0, 1] do.
+    # At the boundary, rounding matters; beyond 0.25, the ends of [0, 1] do.
     clear = ((margins["linf"] > 2e-3) & (margins["linf"] < 0.25)).nonzero()[:count, 0]
     return Linear(
         weight,

@@ -1,4 +1,4 @@
-"""What all attacks have in common: labels, seeds, batches, traces, bad input."""
+"""Tests of all attacks: labels, seeds, batches, side effects, bad input."""
 
 import copy
 import random
@@ -35,7 +35,7 @@ every_attack = pytest.mark.parametrize("name", sorted(ATTACKS))
 
 @pytest.fixture(autouse=True)
 def _no_gradients_left(digits):
-    """No attack may leave a gradient in the model, whatever else it does."""
+    """No attack may leave a gradient in the model."""
     yield
     assert all(p.grad is None for p in digits[0].parameters())
 
@@ -79,8 +79,8 @@ def test_same_seed_same_result_in_any_batch(digits, name):
 
 
 @every_attack
-def test_parameters_are_untouched(digits, name):
-    """Also those that a callable hides, with a gradient in them already."""
+def test_parameters_are_unchanged(digits, name):
+    """The parameters have gradients already; some are hidden in a callable."""
     source, images, labels = digits
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     with torch.no_grad():
@@ -108,7 +108,7 @@ def test_without_labels_the_predictions_count(digits, name):
 
 
 @every_attack
-def test_what_is_wrong_already_is_left_alone_unless_it_shall_be_attacked(digits, name):
+def test_errors_are_left_alone_unless_they_are_to_be_attacked(digits, name):
     model, images, _ = digits
     wrong = (model(images).argmax(1) + 1) % 10
     result = ATTACKS[name](model, images, wrong)
@@ -270,6 +270,6 @@ def test_cuda(digits, name):
 
 
 @pytest.mark.parametrize("attack", [fgsm, pgd, apgd])
-def test_a_bound_in_levels_of_255_is_refused_with_the_mend(digits, attack):
+def test_a_bound_in_levels_of_255_is_refused_with_a_remedy(digits, attack):
     with pytest.raises(ValueError, match="for 8 of 255 levels pass 8/255"):
         attack(*digits[:2], eps=8)

@@ -1,4 +1,4 @@
-"""Against linear models, whose exact margins are known."""
+"""Attacks on linear models, whose exact margins are known."""
 
 from functools import partial
 
@@ -10,7 +10,7 @@ from robustbook.attacks import apgd, fab, fgsm, fmn, pgd, smallest
 
 
 def excess(result, margins):
-    """By how much the norms exceed the exact margins, relatively."""
+    """Return the relative excess of the norms over the exact margins."""
     assert bool(result.success.all())
     return result.norms / margins - 1
 
@@ -28,7 +28,7 @@ def test_targeted_minimal_attacks_find_the_margin(request, attack, problem, norm
 @pytest.mark.parametrize("attack", [fmn, fab])
 @pytest.mark.parametrize("problem", ["binary", "ten", "hundred"])
 def test_untargeted_minimal_attacks(request, attack, problem):
-    """FMN goes for the likeliest class, which is the nearest one only mostly."""
+    """FMN goes for the likeliest class, which is mostly, not always, the nearest."""
     model = request.getfixturevalue(problem)
     beyond = excess(attack(model, model.images, steps=30), model.linf)
     assert -1e-3 < float(beyond.min()) <= float(beyond.median()) < 0.01
@@ -38,12 +38,12 @@ def test_untargeted_minimal_attacks(request, attack, problem):
 
 @pytest.mark.parametrize("step_size", [1.0, 10.0])
 def test_fmn_does_not_stop_on_the_boundary(ten, step_size):
-    """As foolbox has it, 1 to 3 % of these come back as the clean image."""
+    """In foolbox, 1 to 3 % of these come back as the clean image."""
     assert bool(fmn(ten, ten.images, step_size=step_size).success.all())
 
 
 @pytest.mark.parametrize("attack", [fmn, fab])
-def test_bisections_take_the_overshoot_back(ten, attack):
+def test_bisections_remove_the_overshoot(ten, attack):
     plain = attack(ten, ten.images, steps=10, targets=9)
     options = {"steps": 10, "targets": 9, "bisections": 20}
     bisected = attack(ten, ten.images, **options)
@@ -54,12 +54,12 @@ def test_bisections_take_the_overshoot_back(ten, attack):
 @pytest.mark.parametrize("attack", [fgsm, pgd, apgd, partial(apgd, loss="targeted")])
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_fixed_size_is_exact_with_two_classes_or_a_target(binary, ten, attack, norm):
-    # The gradient points straight at the only other class, or at the one aimed at.
+    # The gradient points straight at the only other class or at the target.
     model = binary if attack in (fgsm, pgd, apgd) else ten
     margins = getattr(model, norm)
     eps = float(margins.median())
     result = attack(model, model.images, eps=eps, norm=norm)
-    # Steps of 2.5 eps in all leave a random start on the sphere 5 degrees away.
+    # From a random start, steps of 2.5 eps in all end 5 degrees away on the sphere.
     clear = (margins / eps - 1).abs() > (1e-3 if attack in (fgsm, apgd) else 1e-2)
     assert torch.equal(result.success[clear], (margins < eps)[clear])
     assert 0 < float(result.success.double().mean()) < 1
@@ -72,12 +72,12 @@ def test_fixed_size_is_exact_with_two_classes_or_a_target(binary, ten, attack, n
     ids=["fgsm", "pgd", "apgd-ce", "apgd-dlr"],
 )
 def test_no_success_within_the_margin(ten, attack, norm):
-    """Whatever the loss, the size is kept to, and nothing impossible is found."""
+    """With any loss, the size is respected and no attack succeeds within the margin."""
     margins = getattr(ten, norm)
     eps = float(margins.median())
     result = attack(ten, ten.images, eps=eps, norm=norm)
     assert not bool(result.success[margins > eps * 1.001].any())
-    # Even the wrong loss finds most of what there is.
+    # Even the wrong loss succeeds on most images with small margins.
     assert float(result.success[margins < eps * 0.5].double().mean()) > 0.9
     moved = (result.adversarial - ten.images).flatten(1)
     size = torch.linalg.vector_norm(moved, ord=2 if norm == "l2" else torch.inf, dim=1)
@@ -102,8 +102,8 @@ def test_smallest(ten):
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_what_an_attack_of_a_size_found_counts_at_that_size(ten, norm):
-    # Adding the perturbation rounds: some norms are larger than eps by a hair.
+def test_a_success_of_an_attack_counts_at_the_size_of_the_attack(ten, norm):
+    # Adding the perturbation rounds, so some norms are slightly larger than eps.
     for eps in (0.3, 8 / 255, 0.7):
         result = pgd(ten, ten.images, eps=eps, norm=norm, steps=5)
         assert result.robust_accuracy(eps) == result.robust_accuracy()

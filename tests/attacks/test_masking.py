@@ -1,4 +1,4 @@
-"""Gradients that vanish: why the cross-entropy must not be the only loss."""
+"""Vanishing gradients, for which the cross-entropy must not be the only loss."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Models that every measure refuses, and one that none trips over."""
+"""Models that every measure refuses, and one that all of them accept."""
 
 from functools import partial
 
@@ -55,7 +55,7 @@ def test_a_model_may_work_in_place(measure):
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 @MOVES
 def test_no_broken_logit_is_a_success(measure, value):
-    """Finite on clean images only: an argmax of NaN would be another class."""
+    """An argmax of NaN logits would look like another class."""
 
     def broken(images):
         clean = torch.cdist(images.detach(), IMAGES).amin(dim=1, keepdim=True) == 0

@@ -101,7 +101,7 @@ def test_bad_options(estimate, options, error, message):
 
 @ESTIMATES
 def test_logits_that_break_under_noise(estimate):
-    """Finite on the inputs, not beyond them."""
+    """The logits are finite on the inputs, but not beyond them."""
 
     def model(x):
         return torch.where(x.abs() > 1.5, torch.inf, x)

@@ -43,7 +43,7 @@ def test_two_classes_in_closed_form():
 
 @pytest.mark.parametrize("num_classes", [2, 4, 10])
 def test_probabilities_of_all_classes_sum_to_one(num_classes):
-    """The classes share the space: a check of every label at once."""
+    """The classes partition the space, so all labels are checked at once."""
     model = linear(num_classes)
     total, variance = torch.zeros(8).double(), torch.zeros(8).double()
     for label in range(num_classes):
@@ -55,7 +55,7 @@ def test_probabilities_of_all_classes_sum_to_one(num_classes):
 
 
 def test_failures_keep_the_digits_that_the_difference_loses():
-    """Eight standard deviations from two boundaries, one of them twice as far."""
+    """One boundary is eight standard deviations away, the other twice as far."""
     weights = torch.tensor([[0.0, 0.0], [-1.0, 0.0], [0.0, -0.5]], dtype=torch.float64)
     bias = torch.tensor([0.0, -8.0, -8.0], dtype=torch.float64)
     x = torch.zeros(1, 2, dtype=torch.float64)
@@ -89,7 +89,7 @@ def test_full_covariance():
 @pytest.mark.parametrize("estimate", [taylor, mmse])
 @pytest.mark.parametrize("cdf", ["mvn", "mv_sigmoid"])
 def test_linear_models_are_exact(estimate, cdf):
-    """MMSE too, as what is linear cancels in a pair of opposite noise."""
+    """MMSE is exact, too, as linear terms cancel in a pair of opposite noise."""
     model = linear(5)
     options = {"samples": 4} if estimate is mmse else {}
     expected = linear_exact(model.weights, model.bias, model.x, [0.2, 0.9], cdf=cdf)
@@ -99,7 +99,7 @@ def test_linear_models_are_exact(estimate, cdf):
     assert bool((result.calls == options.get("samples", 1) * 5).all())
 
 
-def test_independent_noise_leaves_chance_in_the_value():
+def test_independent_noise_leaves_a_sampling_error_in_the_value():
     """Standardized margins of a linear model have a variance of 1 / samples."""
     model = linear(2)
     x = model.x[:1].repeat(2000, 1)
@@ -115,7 +115,7 @@ def test_independent_noise_leaves_chance_in_the_value():
 
 
 def test_an_odd_number_leaves_one_input_without_a_partner(network, images):
-    """The noise of n pairs and one more is that of n + 1 pairs, but for the last."""
+    """2 n + 1 noisy inputs are those of n + 1 pairs without the last."""
     recorded_noise = []
 
     def recorded(x):
@@ -131,7 +131,7 @@ def test_an_odd_number_leaves_one_input_without_a_partner(network, images):
 
 
 def test_pairs_cut_the_error_of_few_samples():
-    """A trained network is nearly linear in moderate noise: several times."""
+    """A trained network is nearly linear in moderate noise, so pairs help a lot."""
     model, images = load_model("digits-cnn"), load_dataset("digits", "test").images[:20]
     target = mmse(model, images, 0.05, samples=400).probability
     errors = {}
@@ -140,12 +140,12 @@ def test_pairs_cut_the_error_of_few_samples():
         probability = torch.stack([drawn(seed=s).probability for s in range(1, 5)])
         errors[pairs] = float((probability - target).square().mean().sqrt())
     assert errors[False] > 3 * errors[True]
-    # Chance in the gradients is left.
+    # The sampling error of the gradients remains.
     assert errors[True] > 0.001
 
 
 def test_the_jacobian_is_that_of_a_loop(network, images):
-    """Against scores that are built from one gradient at a time."""
+    """The reference computes one gradient at a time."""
     result = taylor(network, images, 0.1, cdf="mv_sigmoid")
     for row in range(len(images)):
         leaf = images[row : row + 1].clone().requires_grad_()
@@ -173,7 +173,7 @@ def test_mmse_is_the_linear_model_of_the_averages(network, images, samples):
 
 
 def test_sigma_to_zero_and_to_infinity(network, images):
-    """Far out a linear model forgets the point: Sheppard's cone, 1/3 each."""
+    """Under large noise the point does not matter: three classes get 1/3 each."""
     tiny = taylor(network, images, [1e-9, 1e-6])
     assert torch.equal(tiny.probability, torch.ones(2, 7, dtype=torch.float64))
     angles = torch.tensor([0.0, 2.0, 4.0]) * torch.pi / 3
@@ -225,7 +225,7 @@ def test_several_sigmas_are_each_sigma(network, images, estimate):
 
 
 def test_ties_follow_argmax():
-    """Classes 1 and 2 are one: their tie goes to the first, without any noise."""
+    """Classes 1 and 2 always tie, and the first of them is the prediction."""
     weights = torch.tensor([[0.0], [1.0], [1.0]])
     x = torch.tensor([[1.0]])
     first = linear_exact(weights, torch.zeros(3), x, 1.0)
@@ -243,7 +243,7 @@ def test_ties_follow_argmax():
 
 
 def test_saturated_and_flat_gradients():
-    """No gradient: the prediction is kept as far as the linear model can know."""
+    """Without a gradient, the linear model keeps the prediction."""
 
     def model(x):
         return torch.stack([x[:, 0].clamp(0, 1) * 1e30, 0 * x[:, 0]], dim=1)
@@ -255,7 +255,7 @@ def test_saturated_and_flat_gradients():
 
 
 def test_many_classes_of_large_images():
-    """Sums over 150 528 pixels: the covariance is symmetric all the same."""
+    """The covariance is symmetric, although sums have 150 528 terms."""
     weights = 1e-3 * torch.rand(33, 3 * 224 * 224, generator=torch.manual_seed(0))
     result = taylor(lambda x: x.flatten(1) @ weights.T, torch.rand(1, 3, 224, 224), 1.0)
     assert 0 < float(result.probability) < 1
@@ -305,7 +305,7 @@ def test_mv_sigmoid_is_the_softmax_of_margins(network, images):
 
 
 def test_mv_sigmoid_is_a_probability_of_gumbel_differences():
-    """Which says what is wrong with it: the law of G_t - G_i is not normal(0, 1)."""
+    """The law of G_t - G_i is not normal(0, 1), which explains its error."""
     generator = torch.Generator().manual_seed(0)
     values = torch.tensor([0.3, 1.2, -0.4], dtype=torch.float64)
     uniform = torch.rand(200_000, 4, generator=generator, dtype=torch.float64)
@@ -324,7 +324,7 @@ def test_the_scale_makes_it_close_to_the_normal_law():
         for scale in (1.0, 1.702)
     }
     assert errors[1.702] < 0.0095 < 0.1 < errors[1.0]
-    # And for four margins with its correlation of 1/2.
+    # The same holds for four margins with its correlation of 1/2.
     values = torch.rand(200, 4, generator=torch.Generator().manual_seed(2)).double() * 3
     covariance = (torch.eye(4, dtype=torch.float64) + 1) / 2
     truth = orthant_probability(values, covariance).probability

@@ -16,7 +16,7 @@ from robustbook.studies._integration_coverage import Cell
 
 
 def problems(count, dimension, seed=0, columns=None):
-    """Margins as a linear classifier has them: differences of random weights."""
+    """Problems of a linear classifier: differences of random weights."""
     generator = torch.Generator().manual_seed(seed)
     columns = columns or 2 * dimension + 2
     shape = (count, dimension + 1, columns)
@@ -114,12 +114,11 @@ def test_two_and_three_signs():
     """Sheppard's formulas for means of 0."""
     for rho in (-0.45, 0.0, 0.2, 0.8):
         angle = math.asin(rho) / math.pi
-        for size, exact, off in (
-            (2, 1 / 4 + angle / 2, 1e-14), (3, 1 / 8 + 3 * angle / 4, 3e-6)
-        ):  # fmt: skip
+        exact = {2: 1 / 4 + angle / 2, 3: 1 / 8 + 3 * angle / 4}
+        for size, error in ((2, 1e-14), (3, 3e-6)):
             zero = torch.zeros(size).double()
             result = orthant_probability(zero, matrix(size, rho), points=8192)
-            assert float(result.probability) == pytest.approx(exact, abs=off)
+            assert float(result.probability) == pytest.approx(exact[size], abs=error)
 
 
 @pytest.mark.parametrize("dimension", [3, 5, 9, 40])
@@ -149,7 +148,7 @@ def test_equicorrelated(dimension, rho):
 def test_against_scipy(dimension):
     large = dimension > 9
     mean, covariance = problems(2 if large else 4, dimension, seed=dimension)
-    # scipy asks for more points than there is time for.
+    # scipy would need more points than there is time for.
     mean = mean + 1.5 * large * covariance.diagonal(dim1=1, dim2=2).sqrt()
     off, evaluations = (1e-4, 99_000) if large else (1e-7, 400_000)
     result = orthant_probability(mean, covariance, points=1024 if large else 4096)
@@ -164,8 +163,8 @@ def test_against_scipy(dimension):
 
 
 @pytest.mark.parametrize("dimension", [3, 9])
-def test_intervals_hold_the_truth_of_each_problem(dimension):
-    """Not pooled: of 142 problems each is covered in 92 % of seeds, but for chance."""
+def test_intervals_cover_each_problem(dimension):
+    """Each of 142 problems by itself is covered in 92 % of seeds, up to chance."""
     problems = coverage_problems(dimension)
     limits, correlations, exact = map(torch.stack, zip(*problems, strict=True))
     seeds = 150
@@ -176,14 +175,14 @@ def test_intervals_hold_the_truth_of_each_problem(dimension):
     off = torch.stack([(each.failure - exact).abs() for each in found])
     errors = torch.stack([each.standard_error for each in found])
     covered = (off <= 1.96 * errors + 1e-9 * exact).double().mean(dim=0)
-    # Three standard deviations of a share of so many seeds, in the worst of so many.
+    # The allowance is three standard deviations of the share, for the worst problem.
     assert float(covered.min()) > 0.92 - 3 * math.sqrt(0.08 * 0.92 / seeds)
     assert float((covered < 0.92).double().mean()) < 0.05
     assert float(covered.mean()) > 0.95
 
 
-def test_intervals_of_constraints_integrated_together_do_not():
-    """What the test above is for: rare failures, before they were taken apart."""
+def test_intervals_of_constraints_integrated_together_do_not_cover():
+    """The test above would fail if rare failures were integrated together."""
     problems = coverage_problems(9)
     limits, correlations, exact = map(torch.stack, zip(*problems, strict=True))
     inside = []
@@ -237,7 +236,7 @@ def test_repeated_and_scaled_coordinates_change_nothing():
 
 @pytest.mark.parametrize("columns", [1, 2, 3])
 def test_singular_covariances_of_low_rank(columns):
-    """Nine constraints on few variables, against plain sampling of those."""
+    """The reference samples the few variables of nine constraints."""
     generator = torch.Generator().manual_seed(columns)
     steps = torch.randn(6, 9, columns, generator=generator, dtype=torch.float64)
     mean = 1.5 * torch.rand(6, 9, generator=generator, dtype=torch.float64)
@@ -288,7 +287,7 @@ def test_coordinates_without_variance_are_indicators():
 
 
 def test_far_limits():
-    """Nothing is lost or NaN where probabilities are tiny or failures are."""
+    """Tiny probabilities and tiny failures keep their digits and are not NaN."""
     covariance = matrix(5, 0.5)
     far = torch.tensor([[40.0] * 5, [9.0, 40, 40, 40, 40], [torch.inf] * 5]).double()
     result = orthant_probability(far, covariance)
@@ -305,7 +304,7 @@ def test_far_limits():
 
 
 def test_certain_success_is_one_and_negligible_constraints_are_left_out():
-    # Where failure is below 1e-12 nothing is integrated; above it, it is.
+    # Failures are only integrated above 1e-12.
     for limit, failure in ((7.3, 5.8e-13), (6.9, 1.04e-11)):
         mean = torch.full((4,), limit, dtype=torch.float64)
         result = orthant_probability(mean, matrix(4, 0.3))
@@ -323,14 +322,14 @@ def test_certain_success_is_one_and_negligible_constraints_are_left_out():
 
 
 @pytest.mark.parametrize("dimension", [3, 5, 9, 20, 30, 60])
-def test_single_precision_adds_less_than_it_says(dimension, monkeypatch):
+def test_single_precision_adds_less_than_stated(dimension, monkeypatch):
     mean, covariance = problems(60, dimension, seed=13)
     few = partial(orthant_probability, mean, covariance, points=128)
     many = partial(orthant_probability, mean[:2], covariance[:2], points=1 << 14)
     single, usual = few().probability, many().probability
     monkeypatch.setattr("robustbook.average_case._separation.SINGLE_POINTS", 0)
     difference = (single - few().probability).abs()
-    # Up to 1e-7 for each integral, 5e-7 in many dimensions; and the error says so.
+    # The stated error includes 1e-7 for each integral, 5e-7 in many dimensions.
     assert 0 < float(difference.max()) < (2e-7 if dimension <= 20 else 1e-6)
     assert bool((difference < few().standard_error).all())
     assert torch.equal(usual, many().probability)
@@ -366,13 +365,15 @@ def test_float32_numpy_and_seeds():
     assert torch.equal(state, torch.random.get_rng_state())
 
 
+EYES = torch.eye(3).expand(3, 3, 3)
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         ({"points": 100}, ValueError, "power of 2"),
         ({"mean": torch.zeros(2)}, ValueError, r"shapes \(\.\.\., D\)"),
-        ({"mean": torch.zeros(2, 3), "covariance": torch.eye(3).expand(3, 3, 3)},
-         ValueError, "broadcast"),
+        ({"mean": torch.zeros(2, 3), "covariance": EYES}, ValueError, "broadcast"),
         ({"mean": torch.tensor([0, torch.nan, 0])}, ValueError, "NaN"),
         ({"covariance": torch.eye(3) * torch.inf}, ValueError, "finite"),
         ({"covariance": torch.ones(3, 3).triu()}, ValueError, "symmetric"),
@@ -380,7 +381,7 @@ def test_float32_numpy_and_seeds():
         ({"covariance": matrix(3, -0.9)}, ValueError, "semidefinite"),
         ({"covariance": torch.eye(3).long()}, TypeError, "floating"),
     ],
-)  # fmt: skip
+)
 def test_bad_input(change, error, message):
     problem = {"mean": torch.zeros(3), "covariance": torch.eye(3)} | change
     with pytest.raises(error, match=message):

@@ -10,21 +10,21 @@ from robustbook.average_case import control_variate, linear_exact, monte_carlo
 from .conftest import Curved, linear
 
 POINT = torch.tensor([[0.1, 0.2]], dtype=torch.float64)
-#: One input many times: each copy has noise of its own.
+#: Many copies of one input, each of which gets noise of its own.
 COPIES = POINT.repeat(400, 1)
 
 
 def check_mean(result, exact):
-    """The mean over copies within 3 standard errors, of the copies themselves."""
+    """Check that the mean over copies is within 3 of their standard errors."""
     values = result.probability
     error = float(values.std()) / math.sqrt(len(values))
     assert abs(float(values.mean()) - exact) < 3 * error
-    # And the test can fail: it would see a bias of a percent.
+    # The test can fail: it would detect a bias of a percent.
     assert error < 0.004
 
 
 def coverage(result, exact):
-    """Share of the intervals that hold the truth."""
+    """Return the share of intervals that contain the exact value."""
     low, high = result.interval()
     return float(((low <= exact) & (exact <= high)).double().mean())
 
@@ -61,19 +61,19 @@ def test_control_variate_is_unbiased_and_calibrated(sigma, options):
     result = control_variate(Curved(), COPIES, sigma, **{"samples": 300, **options})
     check_mean(result, exact)
     stated = root_mean_square(result.standard_error)
-    # Sobol: 8 scrambles, so that the factor of Student's law widens it by 1.2.
+    # With 8 Sobol scrambles, Student's law widens the error by a factor of 1.2.
     assert 0.8 < stated / float(result.probability.std()) < 1.5
     assert 0.91 < coverage(result, exact) <= 1
 
 
 def test_standard_error_of_four_samples_by_hand():
-    """A model beside a linearization that keeps all: only its own spread counts."""
+    """The linearization keeps all labels, so that only the model's spread counts."""
 
     def model(x):
         return torch.cat([1 - 10 * x**2, torch.zeros_like(x)], dim=1)
 
     result = control_variate(model, torch.zeros(200, 1), 0.3, samples=4)
-    # One of the four is lost: a half of two, whose mean has variance 1/4. Two
+    # One of the four is lost, so that one half has a mean of variance 1/4. Two
     # disagreements are added.
     one_lost = result.probability == 0.75
     assert one_lost.sum() > 10
@@ -84,7 +84,7 @@ def test_standard_error_of_four_samples_by_hand():
 
 
 def test_few_samples_stay_unbiased_and_the_variance_is_smaller():
-    # The coefficient is from the other half: no bias even where it is poor.
+    # As the coefficient is from the other half, a poor one causes no bias.
     result = control_variate(Curved(), POINT.repeat(6000, 1), 0.8, samples=8)
     check_mean(result, Curved().exact(POINT[0], 0.8))
     plain = monte_carlo(Curved(), COPIES, 0.8, samples=300)
@@ -95,7 +95,7 @@ def test_few_samples_stay_unbiased_and_the_variance_is_smaller():
 
 
 def test_a_useless_linearization_costs_nothing_but_its_calls():
-    """A model whose gradient says nothing of where the boundary is."""
+    """The gradient of the model does not tell where the boundary is."""
 
     def model(x):
         score = torch.sin(40 * x[:, 0]) + 0.3
@@ -116,7 +116,7 @@ def test_linear_models_need_no_samples():
         options = {"samples": 64, "noise": noise, "points": 1024}
         result = control_variate(model, model.x, [0.3, 1.0], **options)
         assert torch.allclose(result.probability, expected.probability, atol=1e-9)
-        # It does not claim to know: no disagreement was seen among 64.
+        # 64 samples without a disagreement do not prove that there is none.
         assert float(result.standard_error.min()) > 0.01
 
 
@@ -130,14 +130,14 @@ def test_the_error_of_the_integration_is_included():
 
 
 def half_line(place, count):
-    """A linear model, as many copies of a point, and its exact robustness at σ = 1."""
+    """Return a linear model, copies of a point and the exact robustness at σ = 1."""
     weights = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
     x = torch.full((count, 1), place, dtype=torch.float64)
     return lambda x: x @ weights.T, x, float(torch.special.ndtr(x[0]))
 
 
 def test_shares_near_one_have_honest_errors():
-    """With no failure seen, the truth may still be three failures in n off."""
+    """Where no failure was seen, the exact value may still be 3 / n away."""
     model, x, exact = half_line(2.6, 500)
     for estimate in (monte_carlo, control_variate):
         result = estimate(model, x, 1.0, samples=300)

@@ -1,4 +1,4 @@
-"""Theorems of Part IV on computed values: each could be false, and is not."""
+"""Theorems of Part IV, checked on computed values."""
 
 import itertools
 import math
@@ -22,7 +22,7 @@ def problem():
 
 
 def test_the_probability_cannot_change_fast(problem):
-    """thm-average-smoothing: under a shift, no faster than for a half-space."""
+    """thm-average-smoothing: no faster change under a shift than for a half-space."""
     weights, bias, x = problem
     generator = torch.Generator().manual_seed(0)
     shift = torch.randn(x.shape[1], generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Robust accuracy from a sample: unbiased, and covered as often as it says."""
+"""Robust accuracy from a sample: unbiased, with the stated coverage."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from robustbook.margins import estimate_robust_accuracy, stratified_sample
 
 
 def population(count, *, noise, share, seed=0):
-    """Margins, scores that know them but for noise, correctness, ε, and the truth."""
+    """Return noisy scores, correctness, margins, ε and the true robust accuracy."""
     random = np.random.default_rng(seed)
     margins = random.gamma(2, size=count)
     scores = margins + noise * random.normal(size=count)
@@ -20,7 +20,7 @@ def population(count, *, noise, share, seed=0):
 
 
 def simulate(people, size, repeats):
-    """Algorithm 1, and values and coverages of the three unbiased estimates."""
+    """Return Algorithm 1's estimates, and values and coverages of the unbiased ones."""
     scores, right, margins, eps, truth = people
     random = np.random.default_rng(1)
     tuned, values, hits = [], [], []
@@ -51,7 +51,7 @@ def test_estimates_are_unbiased_covered_and_more_precise_with_logit_margins():
 
 
 def test_exactly_unbiased_over_all_samples():
-    """All 20 samples of 3 out of 6, all equally likely: the mean is the truth."""
+    """The mean over all samples of 3 out of 6, equally likely, is exact."""
     scores = np.array([0.1, 0.5, 0.2, 0.9, 0.4, 0.7])
     right = np.array([True, True, True, True, False, True])
     margins = np.array([0.3, 0.1, 0.4, 0.9, 0.5, 0.6])
@@ -65,7 +65,7 @@ def test_exactly_unbiased_over_all_samples():
 
 
 def test_algorithm_one_can_be_biased_where_the_other_is_not():
-    """With a blind score, no threshold that finds 80 % fits."""
+    """With an uninformative score, no threshold that flags 80 % fits."""
     people = population(2000, noise=50.0, share=0.2)
     tuned, values, hits = simulate(people, 200, 60)
     truth = people[-1]
@@ -76,7 +76,7 @@ def test_algorithm_one_can_be_biased_where_the_other_is_not():
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
 def test_coverage_where_nothing_or_all_is_brittle(share):
-    """Intervals are no points, and still end where they must."""
+    """Intervals have a width, and still end where they must."""
     people = population(1000, noise=0.3, share=0.995 if share == 1 else 0.005)
     _, _, hits = simulate(people, 60, 60)
     assert (hits >= 0.93).all(), hits
@@ -96,21 +96,21 @@ def test_all_measured_is_exact():
 
 
 def test_algorithm_one_by_hand():
-    """Six samples; thresholds are the scores of the four that were measured."""
+    """Thresholds are the scores of the four measured samples of six."""
     scores = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
     right = np.array([True, True, True, True, True, False])
     rows, margins = np.array([1, 2, 3, 5]), np.array([0.1, 0.9, 0.2, 0.9])
-    # Right and robust in the sample: one (2). Brittle: 1 and 3. With alpha 0.8 both
-    # must be flagged: threshold 3 leaves none, threshold 5 none; 3 is the first.
+    # In the sample, 2 is right and robust, 1 and 3 are brittle. With alpha 0.8 both
+    # must be flagged; thresholds 3 and 5 leave none above, and 3 is the first.
     accuracy = estimate_robust_accuracy(scores, right, rows, margins, 0.5, folds=2)
     assert (accuracy.threshold, accuracy.tpr) == (3.0, 1.0)
     assert accuracy.estimate == pytest.approx(1 / 6)
-    # With alpha 0.5, threshold 2 leaves one: the number that was measured.
+    # With alpha 0.5, threshold 2 leaves one sample above, as many as were measured.
     options = {"folds": 2, "alpha": 0.5}
     loose = estimate_robust_accuracy(scores, right, rows, margins, 0.5, **options)
     assert (loose.threshold, loose.tpr) == (2.0, 0.5)
     assert loose.estimate == pytest.approx(2 / 6)
-    # Nothing brittle in the sample.
+    # No decision in the sample is brittle.
     scores, right = np.arange(10.0), np.ones(10, dtype=bool)
     accuracy = estimate_robust_accuracy(scores, right, [1, 5, 7], [1.0, 2, 3], 0.5)
     assert accuracy.estimate == 1
@@ -118,7 +118,7 @@ def test_algorithm_one_by_hand():
 
 
 def test_standard_error_of_five_by_hand():
-    """Three of five are robust, of a thousand: n - 1, and what was not drawn."""
+    """Three of five are robust; a thousand samples make the correction."""
     scores, right = np.linspace(0, 1, 1000), np.ones(1000, dtype=bool)
     margins = np.array([0.1, 0.9, 0.9, 0.1, 0.9])
     rows = [100, 300, 500, 700, 900]
@@ -130,7 +130,7 @@ def test_standard_error_of_five_by_hand():
     assert plain.interval == pytest.approx((0.6 - half, 0.6 + half))
 
 
-def test_three_of_ten_meet_a_share_of_three_tenths_though_rounded_up():
+def test_three_of_ten_meet_a_share_of_three_tenths_despite_rounding():
     scores, right = np.arange(17.0), np.ones(17, dtype=bool)
     margins = np.repeat([9.0, 0.0], [7, 10])
     share = 0.1 * 3
@@ -200,7 +200,7 @@ def test_bad_input(change, error, message):
         estimate_robust_accuracy(**(arguments | change))
 
 
-def test_integers_0_and_1_say_what_is_correct():
+def test_correct_may_be_integers_0_and_1():
     scores, right, margins, eps, _ = population(100, noise=0.5, share=0.4)
     rows = np.arange(0, 100, 3)
     by_flags, by_integers = (

@@ -20,7 +20,7 @@ def test_exact_on_linear_models_and_better_than_logits_with_one_pass(ten, norm):
     plain = gradient_normalized_margin(ten, ten.images, norm=norm)
     assert bool((plain >= exact * (1 - 1e-4)).all())
     assert float((plain > 1.05 * exact).double().mean()) > 0.03
-    # Slopes differ between classes here, and the logit margin does not know.
+    # Slopes differ between classes here, which the logit margin ignores.
     free = margin_consistency(logit_margin(ten(ten.images)), exact).tau
     assert margin_consistency(plain, exact).tau > free + 0.05
 
@@ -32,15 +32,15 @@ def test_it_follows_measured_margins_of_a_network(digits):
     assert stats.spearmanr(margins, measured.margins).statistic > 0.8
     whole = gradient_normalized_margin(model, images)
     torch.testing.assert_close(margins, whole, rtol=1e-4, atol=1e-7)
-    # Classes that come nearer can only shorten it.
+    # The minimum over more classes can only be smaller.
     nearest = gradient_normalized_margin(model, images, nearest=True)
     assert bool((nearest <= whole * (1 + 1e-5)).all())
-    # Nor does another scale of the logits make a difference.
+    # The scale of the logits makes no difference.
     scaled = gradient_normalized_margin(lambda x: 50 * model(x) + 3, images)
     torch.testing.assert_close(whole, scaled, rtol=1e-3, atol=1e-6)
 
 
-def test_ties_zero_gradients_and_traces():
+def test_ties_zero_gradients_and_side_effects():
     weight = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]], requires_grad=True)
     image = torch.tensor([[0.5, 0.5]])
     tied = gradient_normalized_margin(lambda x: x @ weight, image)

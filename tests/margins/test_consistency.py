@@ -41,7 +41,7 @@ def test_tau_and_rho_are_scipys(pairs):
     low, high = result.interval
     assert -1 <= low <= result.tau + 1e-12
     assert result.tau <= high + 1e-12 <= 1 + 1e-12
-    # Only the order counts; the opposite order turns the sign.
+    # Only the order counts, and the opposite order changes the sign.
     other = margin_consistency(np.exp(x), 3 * y - 1)
     assert other.tau == result.tau
     assert other.standard_error == result.standard_error
@@ -51,7 +51,7 @@ def test_tau_and_rho_are_scipys(pairs):
 
 
 def sample(random, count, *, step):
-    """Margins with noise; rounded to `step`, so that there are ties."""
+    """Return noisy margins, rounded to `step` so that there are ties."""
     x = random.gamma(2, size=count)
     y = x + random.normal(size=count)
     return (x, y) if step == 0 else (np.round(x / step), np.round(y / step))
@@ -62,7 +62,7 @@ def test_standard_error_is_the_spread_over_samples(step):
     random = np.random.default_rng(0)
     result = [tau_b(*sample(random, 200, step=step)) for _ in range(600)]
     taus, errors = np.array(result).T
-    # The standard deviation of 600 is known to 3 %.
+    # A standard deviation of 600 values has an error of 3 %.
     assert errors.mean() == pytest.approx(taus.std(), rel=0.09)
 
 
@@ -95,7 +95,7 @@ def test_coverage_where_hardly_any_pair_disagrees(count, noise):
 
 
 def test_ties_change_the_interval():
-    """Were they ignored, these two would be the same."""
+    """If ties were ignored, these two would be equal."""
     random = np.random.default_rng(2)
     x, y = sample(random, 500, step=1.5)
     jitter = 1e-6 * random.normal(size=(2, 500))
@@ -105,7 +105,7 @@ def test_ties_change_the_interval():
 def test_perfect_order_and_infinite_margins():
     result = margin_consistency(torch.arange(5.0), [0.1, 0.2, 0.3, 0.4, np.inf])
     assert (result.tau, result.interval, result.spearman) == (1, (-1, 1), 1)
-    # Where ties round it up to more than 1.
+    # With ties, rounding would give more than 1.
     many = np.array([3.0, 5, 0, 2, 3, 2, 4, 6, 2, 5, 0, 3])
     for sign in (1, -1):
         result = margin_consistency(many, sign * many)

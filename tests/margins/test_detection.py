@@ -35,7 +35,7 @@ def test_values_are_those_of_scikit_learn(ties):
 
 
 def test_ends_of_the_auroc_are_where_their_own_error_reaches_the_estimate():
-    """Five samples: three brittle, two robust, five of six pairs in order."""
+    """Of five samples, three are brittle, and five of six pairs are in order."""
     detection = detection_scores(
         [0.0, 1.0, 3.0, 2.0, 4.0], [1.0, 1.0, 1.0, 9.0, 9.0], 5.0, resamples=100
     )
@@ -49,12 +49,12 @@ def test_ends_of_the_auroc_are_where_their_own_error_reaches_the_estimate():
 
 def test_resamples_are_those_of_plain_code():
     """The vectorized scores against scikit-learn on the same resamples."""
-    # Scores that tell nothing, with ties.
+    # The scores are uninformative and have ties.
     scores = np.random.default_rng(6).normal(size=60).round(1)
     _, margins = sample(np.random.default_rng(5), 60)
     detection = detection_scores(scores, margins, 1.0, resamples=200, seed=3)
     random = np.random.default_rng(3)
-    # Resamples are of places in the order of the scores.
+    # Resamples draw positions in the order of the scores.
     order = np.argsort(scores, kind="stable")
     plain = []
     for _ in range(200):
@@ -84,8 +84,8 @@ def test_coverage():
 
 
 @pytest.mark.parametrize("count", [100, 400])
-def test_few_brittle_decisions_that_are_told_apart_are_covered(count):
-    """DeLong's interval held this AUROC in .46 and .89, resamples in .49 and .88."""
+def test_coverage_with_few_brittle_decisions_that_are_easy_to_detect(count):
+    """DeLong's interval covered this AUROC in 46 and 89 %, resamples in 49 and 88 %."""
     random, held = np.random.default_rng(2), []
     scores = stats.norm.ppf((np.arange(100_000) + 0.5) / 100_000)
     true, false = 0.1 * stats.norm.cdf(scores), 0.9 * stats.norm.cdf(scores - 4)
@@ -102,8 +102,8 @@ def test_few_brittle_decisions_that_are_told_apart_are_covered(count):
 
 
 @pytest.mark.parametrize(("count", "mean"), [(100, 1.0), (200, 2.0), (400, 4.0)])
-def test_rates_of_few_brittle_decisions_are_held(count, mean):
-    """Percentiles of resamples hold that of ten brittle ones in .54 of samples."""
+def test_coverage_of_false_positive_rates_with_few_brittle_decisions(count, mean):
+    """With ten brittle decisions, percentiles of resamples covered it in 54 %."""
     random, held = np.random.default_rng(1), []
     truth = stats.norm.cdf(stats.norm.ppf(0.95) - mean)
     for _ in range(150):
@@ -119,7 +119,7 @@ def test_a_perfect_score_an_opposite_one_and_a_blind_one():
     best = detection_scores(margins, margins, 0.3)
     assert (best.auroc, best.aupr, best.fpr) == (1, pytest.approx(1), 0)
     assert best.threshold <= 0.3
-    # No pair is told apart wrongly, which is no proof that none can be.
+    # All pairs are in order, which does not prove that every pair would be.
     assert best.auroc_interval == (pytest.approx(0.91, abs=0.01), 1)
     assert best.aupr_interval == pytest.approx((0.796, 1), abs=0.001)
     worst = detection_scores(-margins, margins, 0.3)

@@ -30,7 +30,7 @@ def test_exact_on_linear_models(request, problem, norm):
 
 
 def test_one_target_is_enough_on_linear_models(ten):
-    """To first order, classes are ranked by their distance; the likeliest is not it."""
+    """Classes are ranked by first-order distance, not by likelihood."""
     likeliest = fmn(ten, ten.images, targets=1, steps=100)
     assert float((likeliest.norms > 1.1 * ten.linf).double().mean()) > 0.03
     result = input_margin(ten, ten.images, targets=1)
@@ -38,7 +38,7 @@ def test_one_target_is_enough_on_linear_models(ten):
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_result_is_what_it_says(digits, measured, norm):
+def test_attributes_of_the_result(digits, measured, norm):
     model, images = digits[0], digits[1][:20]
     result = measured if norm == "linf" else input_margin(model, images, norm=norm)
     with torch.no_grad():
@@ -54,7 +54,7 @@ def test_result_is_what_it_says(digits, measured, norm):
 
 
 def test_every_batch_size_finds_another_class(digits, measured):
-    """The adversarial inputs are beyond the boundary by more than rounding."""
+    """The adversarial inputs are farther beyond the boundary than rounding."""
     model, images, _ = digits
     for size in (1, 7, 20):
         parts = images[:20].split(size), measured.adversarial.split(size)
@@ -151,7 +151,7 @@ def test_random_models_are_seeded(digits):
     assert not torch.equal(first.margins, other.margins)
 
 
-def test_it_leaves_no_trace(digits):
+def test_it_has_no_side_effects(digits):
     model, images, _ = digits
     state, kept = torch.random.get_rng_state(), images.clone()
     wanted = [p.requires_grad for p in model.parameters()]

@@ -114,7 +114,7 @@ def test_class_distances(head):
 
 
 def test_classes_with_equal_weights():
-    """They tie for good, or never: the bias decides."""
+    """The bias decides whether they always tie or never."""
     weight = torch.ones(2, 3)
     features = torch.rand(2, 3)
     assert feature_margin(features, weight).tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""The learned margin: what it learns, and of what it knows nothing."""
+"""The learned margin."""
 
 import itertools
 
@@ -17,7 +17,7 @@ from robustbook.margins import PseudoMargin
 
 @pytest.fixture(scope="module")
 def problem():
-    """A distance that no single feature shows; one feature never varies."""
+    """The distance depends on two features together; another one never varies."""
     random = np.random.default_rng(0)
     features = random.normal(size=(600, 6)) * [1, 10, 0.1, 1, 1, 0] + 5
     centered = (features - 5) / [1, 10, 0.1, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""What the chapters on margins prove, on small samples drawn at random."""
+"""Theorems of the chapters on margins, on small random samples."""
 
 import math
 from dataclasses import replace
@@ -24,7 +24,7 @@ def rng():
 
 
 def detects(inputs, scores):
-    """Whether at every eps some threshold separates the brittle from the others."""
+    """Return whether some threshold separates brittle decisions at every eps."""
     return all(
         not (scores[inputs > eps] <= scores[inputs <= eps].max()).any()
         for eps in np.unique(inputs)
@@ -32,7 +32,7 @@ def detects(inputs, scores):
 
 
 def auroc(inputs, scores, brittle):
-    """With the smallest inputs as the brittle ones, so many."""
+    """Return the AUROC where the given number of smallest inputs is brittle."""
     eps = np.sort(inputs)[brittle - 1]
     return detection_scores(scores, inputs, eps, resamples=100).auroc
 
@@ -61,7 +61,7 @@ def test_the_logit_margin_detects_exactly_if_it_separates(rng):
 
 @pytest.mark.parametrize("count", [3, 7, 60])
 @pytest.mark.parametrize("noise", [0.1, 1.0, 9.0])
-def test_spearman_averages_detection_and_tau_is_a_floor(rng, count, noise):
+def test_spearman_averages_detection_and_tau_is_a_lower_bound(rng, count, noise):
     a = rng.random(count)
     b = a + 0.3 * noise * rng.normal(size=count)
     size = np.arange(1, count)
@@ -73,7 +73,7 @@ def test_spearman_averages_detection_and_tau_is_a_floor(rng, count, noise):
 
 
 @pytest.mark.parametrize("brittle", [4, 20])
-def test_the_floor_is_reached_and_a_perfect_detector_can_have_a_poor_tau(brittle):
+def test_the_lower_bound_is_reached_and_a_perfect_detector_can_have_a_poor_tau(brittle):
     rank = np.arange(40.0)
     share = 4 * brittle * (40 - brittle) / (40 * 39)
     within = np.r_[rank[:brittle][::-1], rank[brittle:][::-1]]
@@ -93,7 +93,7 @@ def test_tau_of_normal_margins_and_slopes(rng, correlation):
     assert found == pytest.approx(2 / math.pi * math.asin(rho), abs=0.015)
 
 
-def test_a_meeting_of_three_classes_can_reverse_every_order():
+def test_where_three_classes_meet_every_order_can_be_reversed():
     rise, fall = np.linspace(4.0, 5.0, 50), np.linspace(3.0, 2.0, 50)
     logits = np.stack([0 * fall, -fall, -rise], 1)  # of (0, x1, 4 x2)
     inputs = np.minimum(fall, rise / 4)
@@ -141,7 +141,7 @@ def test_the_best_head_by_squared_error_can_detect_worse_than_logits():
     assert auroc(size, feature, 1) == pytest.approx(5 / 6)
 
 
-def test_features_and_gradient_are_blind_where_the_other_sees():
+def test_features_and_gradient_fail_where_the_other_works():
     t = 1 + torch.linspace(0, 0.5, 50, dtype=torch.float64)[:, None]
     x = torch.cat([1 + t, -2 - 2 * t])
 
@@ -166,7 +166,7 @@ def test_features_and_gradient_are_blind_where_the_other_sees():
 
 
 def test_the_mean_and_variance_of_a_random_subset():
-    """Over all subsets, the squared error of the sample's share is its variance."""
+    """The mean squared error of the share over all subsets is its variance."""
     right, size = np.ones(7, dtype=bool), np.array([0.3, 0.9, 0, 0.8, 0.7, 0.1, 0.6])
     found = [
         estimate_robust_accuracy(size, right, rows, size[rows], 0.5).plain
