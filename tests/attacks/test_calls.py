@@ -21,9 +21,9 @@ from robustbook.attacks import (
 EPS = 0.1
 ATTACKS = {
     "fgsm": partial(fgsm, eps=EPS),
-    "pgd": partial(pgd, eps=EPS, steps=10, restarts=2),
+    "pgd": partial(pgd, eps=EPS, steps=10),
     "apgd-ce": partial(apgd, eps=EPS, steps=10),
-    "apgd-dlr": partial(apgd, eps=EPS, steps=10, loss="dlr", restarts=2),
+    "apgd-dlr": partial(apgd, eps=EPS, steps=10, loss="dlr"),
     "apgd-targeted": partial(apgd, eps=EPS, steps=5, loss="targeted", targets=3),
     "fmn": partial(fmn, steps=15),
     "fab": partial(fab, steps=5),

@@ -24,7 +24,6 @@ def apgd(
     eps: float,
     loss: Literal["ce", "dlr", "targeted"] = "ce",
     steps: int = 100,
-    restarts: int = 1,
     targets: int = 9,
     norm: Norm = "linf",
     batch_size: int = 256,
@@ -48,8 +47,6 @@ def apgd(
         What to maximize. "dlr" needs three classes, "targeted" four.
     steps : int, default 100
         Gradient steps in a run.
-    restarts : int, default 1
-        Runs from different random starts, until one of them succeeds.
     targets : int, default 9
         Number of the likeliest other classes that "targeted" tries; all of them if
         there are fewer.
@@ -81,7 +78,6 @@ def apgd(
     """
     check_bound("eps", eps, norm=norm)
     check_count("steps", steps)
-    check_count("restarts", restarts)
     check_count("targets", targets)
     check_choice("loss", loss, LOSSES)
     from robustbook.attacks.pyautoattack_runs import ZeroGradients, run_apgd
@@ -101,9 +97,9 @@ def apgd(
             goals = [*batch.ranked_classes(min(targets, num_classes - 1))]
         best = batch.images.clone()
         highest = torch.full((len(batch),), -torch.inf, device=best.device)
-        # Each run attacks the images on which no run before it succeeded.
+        # Each target is tried on the images that no target before it succeeded on.
         left = torch.arange(len(batch), device=best.device)
-        for number, goal in enumerate(goals * restarts):
+        for number, goal in enumerate(goals):
             part = batch[left]
             target = None if goal is None else goal[left]
             start = _start(part, number, norm, eps)

@@ -48,7 +48,6 @@ def fmn(
     *,
     steps: int = 100,
     step_size: float = 1.0,
-    gamma: float = 0.05,
     targets: int | None = None,
     bisections: int = 0,
     norm: engine.Norm = "linf",
@@ -70,8 +69,6 @@ def fmn(
     step_size : float, default 1.0
         First step size α, the L2 length of a step; it decreases to a hundredth of it.
         With 10, the attack gets closer on some networks.
-    gamma : float, default 0.05
-        First relative change of the size of the ball in a step.
     {targets} {bisections} {norm} {batch_size} {seed} {progress} {device}
 
     Returns
@@ -94,10 +91,9 @@ def fmn(
     """
     check_count("steps", steps)
     check_positive("step_size", step_size)
-    check_positive("gamma", gamma)
     from robustbook.attacks.foolbox_runs import run_fmn
 
-    run = partial(run_fmn, norm=norm, steps=steps, step_size=step_size, gamma=gamma)
+    run = partial(run_fmn, norm=norm, steps=steps, step_size=step_size)
     perturb = closest(run, targets, bisections, norm)
     settings = engine.Settings(
         "fmn", norm, batch_size, seed, progress, device, minimal=True

@@ -70,7 +70,6 @@ def pgd(
     eps: float,
     steps: int = 40,
     step_size: float | None = None,
-    restarts: int = 1,
     norm: Norm = "linf",
     skip_errors: bool = True,
     batch_size: int = 256,
@@ -81,9 +80,10 @@ def pgd(
 ) -> AttackResult:
     """Attack with projected gradient steps on the cross-entropy: PGD.
 
-    The last image counts, as in the paper. The cross-entropy of very confident
-    models has a gradient of zero in float32, and PGD then reports robustness that is
-    not there; compare with ``apgd(loss="dlr")``. Source: Madry et al., "Towards deep
+    The last image counts, as in the paper. The cross-entropy of very confident models
+    has a gradient of zero in float32, and PGD then reports robustness that is not
+    there; compare with ``apgd(loss="dlr")``. To restart it, join the results of several
+    seeds by :func:`smallest`. Source: Madry et al., "Towards deep
     learning models resistant to adversarial attacks", ICLR 2018; Chapter 9.
 
     Parameters
@@ -94,8 +94,6 @@ def pgd(
     step_size : float, optional
         Size of a step, in [0, 1] pixel units; 2.5 eps / steps by default.
         Steps that are too short for their number find less.
-    restarts : int, default 1
-        Runs from different random starts, until one succeeds.
     {norm} {skip_errors} {batch_size}
     seed : int, default 0
         Seed of the random starts; each image has its own.
@@ -121,36 +119,25 @@ def pgd(
     """
     check_bound("eps", eps, norm=norm)
     check_count("steps", steps)
-    check_count("restarts", restarts)
     if step_size is not None:
         check_positive("step_size", step_size)
     from robustbook.attacks.foolbox_runs import run_pgd
 
-    def run(batch: Batch, number: int) -> Tensor:
-        size = 2.5 * eps / steps if step_size is None else step_size
-        start = _start(batch, number, norm)
-        return run_pgd(
-            batch, norm=norm, eps=eps, steps=steps, step_size=size, start=start
-        )
+    size = 2.5 * eps / steps if step_size is None else step_size
+    run = partial(run_pgd, norm=norm, eps=eps, steps=steps, step_size=size)
 
     def perturb(batch: Batch) -> Tensor:
-        moved = run(batch, 0)
-        for number in range(1, restarts):
-            left = ~batch.fools(moved)
-            if not bool(left.any()):
-                break
-            moved[left] = run(batch[left], number)
-        return moved
+        return run(batch, start=_start(batch, norm))
 
     settings = Settings("pgd", norm, batch_size, seed, progress, device)
     settings = replace(settings, skip_errors=skip_errors, offset=offset)
     return run_attack(perturb, model, images, labels, settings)
 
 
-def _start(batch: Batch, number: int, norm: Norm) -> Tensor:
+def _start(batch: Batch, norm: Norm) -> Tensor:
     """Draw a random point of the unit ball for each image."""
     if norm == "linf":
-        return batch.uniform(number)
+        return batch.uniform()
     # The first n of n + 2 coordinates of a point on the sphere are uniform in the ball.
-    points = torch.nn.functional.normalize(batch.normal(number, extra=2), dim=1)
+    points = torch.nn.functional.normalize(batch.normal(extra=2), dim=1)
     return points[:, :-2].reshape(batch.images.shape)

@@ -1,7 +1,7 @@
 """Single runs of foolbox 3.3.4, with given starts and two corrections of its FMN."""
 
 import warnings
-from typing import Any
+from typing import Any, Final
 
 from torch import Tensor
 
@@ -17,6 +17,9 @@ with extra("attacks"), warnings.catch_warnings():
     from foolbox.criteria import Misclassification, TargetedMisclassification
     from foolbox.devutils import atleast_kd
     from foolbox.models.pytorch import PyTorchModel
+
+#: First relative change of the size of FMN's ball.
+_GAMMA: Final = 0.05
 
 
 def _nudged(epsilon: Any) -> Any:
@@ -67,7 +70,6 @@ def run_fmn(
     norm: Norm,
     steps: int,
     step_size: float,
-    gamma: float,
     start: Tensor | None = None,
 ) -> Tensor:
     """Return FMN's closest images, the clean ones where it found none.
@@ -76,7 +78,7 @@ def run_fmn(
     from images `start` that are in the class already, or from the clean ones.
     """
     kind = _LinfFMN if norm == "linf" else _L2FMN
-    attack = kind(steps=steps, max_stepsize=step_size, gamma=gamma)
+    attack = kind(steps=steps, max_stepsize=step_size, gamma=_GAMMA)
     criterion: Any = (
         Misclassification(batch.labels)
         if target is None

@@ -11,13 +11,14 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from robustbook._checks.arguments import (
     ArrayLike,
     check_count,
-    check_fraction,
     check_level,
     check_non_negative,
 )
 from robustbook._intervals import normal_quantile, wilson
 from robustbook.margins._arrays import DOCS, Flags, Indices, Vector, check_vector
 
+#: Share of brittle decisions that the threshold of the false positive rate flags.
+TPR = 0.95
 #: Numbers of a bootstrap that are in memory at once.
 BLOCK = 1_000_000
 
@@ -41,11 +42,10 @@ class Detection:
         Share of robust decisions that are flagged at `threshold`.
     fpr_interval : tuple of float
         From order statistics of the brittle scores for the threshold, and Wilson's
-        interval for the share of robust decisions up to it, added in squares. With
-        fewer brittle decisions than `tpr` needs (72 for 95 %), nothing bounds the
-        threshold from above, and the upper end is 1.
+        interval for the share of robust decisions up to it, added in squares. Fewer
+        than 72 brittle decisions do not bound the threshold, and the upper end is 1.
     threshold : float
-        The smallest score at which the share `tpr` of brittle decisions is flagged.
+        The smallest score at which 95 % of brittle decisions are flagged.
     num_brittle, num_samples : int
         Number of brittle decisions, and of all.
     """
@@ -72,7 +72,6 @@ def detection_scores(
     input_margin: ArrayLike,
     eps: float,
     *,
-    tpr: float = 0.95,
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
@@ -91,8 +90,6 @@ def detection_scores(
     {input_margin}
     eps : float
         Decisions with margins up to `eps` are brittle.
-    tpr : float, default 0.95
-        Share of brittle decisions that the threshold of `fpr` flags.
     {level} {resamples} {seed}
 
     Raises
@@ -108,9 +105,6 @@ def detection_scores(
     """
     values = check_vector("scores", scores)
     margins = check_vector("input_margin", input_margin, length=len(values), low=0.0)
-    share = check_fraction("tpr", tpr)
-    if share == 0:
-        raise ValueError("tpr: expected a number in (0, 1], got 0")
     check_level(level)
     check_count("resamples", resamples, minimum=100)
     check_count("seed", seed, minimum=0)
@@ -127,8 +121,7 @@ def detection_scores(
     auroc = float(roc_auc_score(brittle, -order))
     aupr = float(average_precision_score(brittle, -order))
     false, true, cuts = roc_curve(brittle, -order, drop_intermediate=False)
-    # The first threshold flags nothing, so it reaches no share, however small.
-    place = max(1, int(np.argmax(true >= share - 1e-12)))
+    place = int(np.argmax(true >= TPR - 1e-12))
     drawn = _resample(order, brittle, resamples, seed)
     fpr, num_brittle = float(false[place]), int(brittle.sum())
     num_robust = len(brittle) - num_brittle
@@ -138,7 +131,7 @@ def detection_scores(
         aupr=aupr,
         aupr_interval=_precision_interval(aupr, drawn, num_brittle, level),
         fpr=fpr,
-        fpr_interval=_fpr_interval(order, brittle, fpr, share, level),
+        fpr_interval=_fpr_interval(order, brittle, fpr, level),
         threshold=float(values[order == -cuts[place]][0]),
         num_brittle=num_brittle,
         num_samples=len(brittle),
@@ -187,7 +180,7 @@ def _precision_interval(
 
 
 def _fpr_interval(
-    order: Indices, brittle: Flags, fpr: float, tpr: float, level: float
+    order: Indices, brittle: Flags, fpr: float, level: float
 ) -> tuple[float, float]:
     """Return an interval for the share of robust decisions up to the true threshold.
 
@@ -197,7 +190,7 @@ def _fpr_interval(
     ends = np.sort(order[brittle])
     robust = order[~brittle]
     tails = np.array([0.5 - level / 2, 0.5 + level / 2])
-    below, above = binom.ppf(tails, len(ends), tpr).astype(int)
+    below, above = binom.ppf(tails, len(ends), TPR).astype(int)
     fewest, largest = wilson(round(fpr * len(robust)), len(robust), level)
     low, high = 0.0, 1.0
     if below > 0:

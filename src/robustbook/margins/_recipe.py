@@ -22,8 +22,6 @@ ATTACKS: Final = ("none", "fmn", "fab", "fmn+fmn", "fab+fmn", "line", "line+fmn"
 #: Lengths of FMN's first step: the long one gets closer on most networks.
 LONG_STEP: Final = 10.0
 SHORT_STEP: Final = 1.0
-#: First relative change of the size of FMN's ball.
-GAMMA: Final = 0.05
 #: Halvings of FAB's results before they are compared, as FAB overshoots by 5 %.
 HALVINGS: Final = 4
 #: Share by which a perturbation is stretched in the end, so that rounding does not
@@ -88,9 +86,7 @@ def search(batch: Batch, recipe: Recipe) -> tuple[Tensor, Tensor]:
     nearest = nearest_classes(batch, recipe.targets, norm)
     by_fmn, by_fab = [], []
     for target in nearest:
-        images = run_fmn(
-            batch, target, norm=norm, steps=steps, step_size=LONG_STEP, gamma=GAMMA
-        )
+        images = run_fmn(batch, target, norm=norm, steps=steps, step_size=LONG_STEP)
         by_fmn.append(best.offer(images, "fmn"))
         images = run_fab(batch, target, norm=norm, steps=steps)
         by_fab.append(best.offer(images, "fab"))
@@ -154,7 +150,7 @@ def _warm(batch: Batch, best: _Best, step_size: float, recipe: Recipe) -> None:
         return
     part, start = batch[rows], best.images[rows]
     target = part.model(start).argmax(dim=1)
-    run = partial(run_fmn, norm=recipe.norm, steps=recipe.refine_steps, gamma=GAMMA)
+    run = partial(run_fmn, norm=recipe.norm, steps=recipe.refine_steps)
     images = run(part, target, step_size=step_size, start=start)
     best.offer(images, "fmn-warm", rows)
 
