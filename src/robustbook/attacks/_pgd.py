@@ -82,8 +82,8 @@ def pgd(
 
     The last image counts, as in the paper. The cross-entropy of very confident models
     has a gradient of zero in float32, and PGD then reports robustness that is not
-    there; compare with ``apgd(loss="dlr")``. To restart it, join the results of several
-    seeds by :func:`smallest`. Source: Madry et al., "Towards deep
+    there; compare with ``apgd(loss="dlr")``. For several random starts, join the
+    results of several seeds by :func:`smallest`. Source: Madry et al., "Towards deep
     learning models resistant to adversarial attacks", ICLR 2018; Chapter 9.
 
     Parameters
