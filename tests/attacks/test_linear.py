@@ -118,3 +118,5 @@ def test_robust_accuracy_is_the_share_of_larger_margins(ten):
     assert len(result) == len(ten.images)
     with pytest.raises(ValueError, match="at least 0"):
         result.robust_accuracy(-1.0)
+    with pytest.raises(ValueError, match="pass 8/255"):
+        result.robust_accuracy(8)

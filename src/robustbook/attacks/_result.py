@@ -7,7 +7,7 @@ from typing import Final, Literal
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_non_negative
+from robustbook._checks.arguments import check_bound, check_non_negative
 
 Norm = Literal["linf", "l2"]
 NORMS: Final = ("linf", "l2")
@@ -62,9 +62,11 @@ class AttackResult:
         Raises
         ------
         ValueError
-            If `eps`, in [0, 1] pixel units, is negative.
+            If `eps`, in [0, 1] pixel units, is out of range.
         """
         limit = check_non_negative("eps", eps, infinite=True)
+        if 0 < limit < math.inf:
+            check_bound("eps", limit, norm=self.norm)
         pixels = 1 if self.norm == "linf" else self.adversarial[0].numel()
         allowed = limit + ROUNDING * math.sqrt(pixels)
         fooled = self.success & (self.norms <= allowed)

@@ -43,8 +43,8 @@ class OrthantProbability:
         1 - `probability`, float64, with the digits that the difference would lose.
     """
 
-    probability: Tensor = field(repr=False)
-    standard_error: Tensor = field(repr=False)
+    probability: Tensor
+    standard_error: Tensor
     failure: Tensor = field(repr=False)
 
 
