@@ -9,7 +9,7 @@ from robustbook._checks.arguments import as_tensor, check_count
 from robustbook._checks.models import Model
 from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
 from robustbook.margins._arrays import DOCS
-from robustbook.margins._recipe import ATTACKS, Recipe, search
+from robustbook.margins._recipe import ATTACKS, Search
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,20 +117,20 @@ def input_margin(
     >>> round(float(result.margins[0]), 3)  # (0.9 - 0.3) / (1 + 3)
     0.15
     """
-    recipe = Recipe(
-        norm=norm,
-        targets=check_count("targets", targets),
-        steps=check_count("steps", steps),
-        refine_steps=check_count("refine_steps", refine_steps, minimum=0),
-        bisections=check_count("bisections", bisections, minimum=0),
-    )
+    effort = {
+        "targets": check_count("targets", targets),
+        "steps": check_count("steps", steps),
+        "refine_steps": check_count("refine_steps", refine_steps, minimum=0),
+        "bisections": check_count("bisections", bisections, minimum=0),
+    }
     clean = as_tensor("images", images)
     with torch.inference_mode(False):
         found_by = torch.zeros(len(clean) if clean.ndim else 0, dtype=torch.int64)
 
     def perturb(batch: Batch) -> Tensor:
-        closest, attacks = search(batch, recipe)
-        found_by[batch.indices] = attacks.cpu()
+        search = Search(batch, norm)
+        closest = search.run(**effort)
+        found_by[batch.indices] = search.found_by.cpu()
         return closest
 
     settings = Settings(
