@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from robustbook.agreement import agreement_curve, gaussian_agreement
-from robustbook.agreement._gaussian import _gaussian_kernel, _gaussian_maximizer
+from robustbook.agreement._other_answers import gaussian_kernel, gaussian_maximizer
 
 Density = Callable[[float], float]
 energies = st.floats(0, 50)
@@ -72,11 +72,11 @@ def test_a_gaussian_kernel_has_one_hill_whose_top_is_found(total, apart):
     a, b = torch.tensor([total]).double(), torch.tensor([apart]).double()
 
     def kernel(r):
-        return float(_gaussian_kernel(r, a, b, 1))
+        return float(gaussian_kernel(r, a, b, 1))
 
     grid = [0.0, *np.geomspace(1e-6, 1e8, 300)]
     values = np.array([kernel(r) for r in grid])
-    best = _gaussian_maximizer(total, apart)
+    best = gaussian_maximizer(total, apart)
     assert (best == 0.0) == (apart >= 1 + total)
     # What rounding leaves of a value whose terms are as large as these.
     noise = 1e-13 * (1 + np.array(grid) * (total + apart))

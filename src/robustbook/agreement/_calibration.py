@@ -1,4 +1,4 @@
-"""The inverse temperature that labels of the source ask for, with its interval."""
+"""The inverse temperature that fits labelled samples of the source best."""
 
 import math
 import warnings
@@ -13,14 +13,13 @@ from scipy.stats import t as student
 from torch import Tensor
 
 from robustbook._checks.arguments import check_labels, check_level, check_logits
-from robustbook.agreement._docs import SHARED
 from robustbook.agreement._temperatures import (
     log_posterior,
     log_probabilities,
     row_slices,
 )
 
-#: Calibration sets below this are remarked.
+#: A calibration set smaller than this draws a warning.
 FEW_SAMPLES = 50
 
 
@@ -28,36 +27,29 @@ FEW_SAMPLES = 50
 class Calibration:
     """An inverse temperature, calibrated on labelled samples.
 
-    Parameters
+    Attributes
     ----------
     beta : float
         In units of 1 / logit; ``inf`` if all labels are the answers, 0 if the logits
         say nothing of the labels.
     interval : tuple of float
-        Of `beta`, at `level`; its upper end may be ``inf``.
+        Interval of `beta` at `level`; its upper end may be ``inf``.
     level : float
-        Its coverage.
+        Coverage of the interval.
+    standard_error : float
+        Of `beta`, by the sandwich formula; NaN if it is 0 or infinite.
     cross_entropy : float
         Mean of -log p(label) at `beta`, in nats.
     counts : Tensor, shape (K,)
         How often each class is a label.
-    scores : Tensor, shape (M,)
-        Derivatives of log p(label) by beta, of each sample, at `beta`.
-    information : float
-        Mean variance of the logits under p: the curvature of the cross-entropy.
-    misfit : float
-        Variance of the scores over `information`, at least 1: 1 where the model of
-        one temperature is right.
     """
 
     beta: float
     interval: tuple[float, float]
     level: float
+    standard_error: float
     cross_entropy: float
     counts: Tensor = field(repr=False)
-    scores: Tensor = field(repr=False)
-    information: float = field(repr=False)
-    misfit: float = field(repr=False)
 
     @property
     def temperature(self) -> float:
@@ -66,29 +58,22 @@ class Calibration:
 
     @property
     def num_samples(self) -> int:
-        """Labelled samples."""
-        return len(self.scores)
-
-    @property
-    def standard_error(self) -> float:
-        """Of beta, by the sandwich formula; NaN at an end of the range."""
-        if not 0 < self.beta < math.inf:
-            return math.nan
-        return math.sqrt(self.misfit / self.information / self.num_samples)
+        """The number of labelled samples."""
+        return int(self.counts.sum())
 
 
-@SHARED.fill
 def calibrate_beta(
     logits: Any, labels: Any, *, level: float = 0.95, probabilities: bool = False
 ) -> Calibration:
     r"""Inverse temperature of least cross-entropy on labelled samples.
 
-    Temperature scaling. The optimum is where the labels' logits are, on average, what
-    the posterior expects them to be; posteriors of largest entropy under this quota
-    are Gibbs posteriors at this :math:`\beta`. Its interval inverts Rao's score test,
-    with the variance that the posterior forecasts, times the factor (at least 1) by
-    which the scores vary more than that: White's sandwich. So it has a lower end also
-    where all samples are classified correctly and :math:`\beta` is infinite.
+    Temperature scaling. The optimum is where the labels' logits are, on average, equal
+    to their expectation under the posterior; the posteriors of largest entropy under
+    this condition are Gibbs posteriors at this :math:`\beta`. Its interval inverts
+    Rao's score test, with the variance that the posterior forecasts, times the factor
+    (at least 1) by which the scores vary more than that: White's sandwich. So it has a
+    lower end also where all samples are classified correctly and :math:`\beta` is
+    infinite.
 
     One number is enough for :func:`paired_accuracy`: on this book's networks for digits
     and CIFAR-10, class-wise scaling and isotonic regression did not lessen its error.
@@ -100,14 +85,13 @@ def calibrate_beta(
         too sure of its training samples.
     labels : Tensor or array, shape (M,)
         True classes, integers from 0 to K - 1.
-    {level} {probabilities}
+    level, probabilities
+        As :func:`paired_accuracy` takes them.
 
     Returns
     -------
     Calibration
         ``beta``, its ``interval`` and more.
-
-    {TypeError} {ValueError}
 
     Warns
     -----
@@ -127,8 +111,7 @@ def calibrate_beta(
     >>> round(found.beta, 4)  # log(80 / 20) / 2
     0.6931
     """
-    coverage = check_level(level)
-    name = "calibration logits"
+    coverage, name = check_level(level), "calibration logits"
     if probabilities:
         logits = log_probabilities(logits, name=name)
     scores = check_logits(name, logits)
@@ -143,23 +126,32 @@ def calibrate_beta(
     if bool((scores == scores[:, :1]).all()):
         raise ValueError(f"{name}: expected logits that differ, got constant rows")
     moments = partial(_moments, scores, truth)
-    beta = _least_cross_entropy(moments, scores)
-    at_beta, variance, loss = moments(beta)
-    information = float(variance)
-    misfit = 1.0
+    start = 1 / float((scores.amax(1) - scores.amin(1)).double().mean())
+    beta = _root(lambda at: float(moments(at)[0].mean()), start)
+    at_beta, information, loss = moments(beta)
+    misfit, error = 1.0, math.nan
     if 0 < beta < math.inf and information > 0:
         misfit = max(1.0, float(at_beta.var()) / information)
+        error = math.sqrt(misfit / information / count)
     quantile = float(student.ppf((1 + coverage) / 2, count - 1))
     best = scores.topk(2, dim=1).values.double()
     one_error = float((best[:, 0] - best[:, 1]).mean()) / count
 
-    def half_width(variance: float) -> float:
-        """Of the mean score; one error more or less than expected is no evidence."""
-        return math.hypot(quantile * math.sqrt(misfit * variance / count), one_error)
+    def end(side: int) -> float:
+        """Where the mean score is as far from 0 as its variance there allows."""
 
-    interval = _score_interval(moments, beta, half_width)
+        def excess(at: float) -> float:
+            own, variance, _ = moments(at)
+            # One error more or less than expected is no evidence.
+            error = quantile * math.sqrt(misfit * variance / count)
+            return float(own.mean()) + side * math.hypot(error, one_error)
+
+        return _root(excess, start)
+
+    interval = end(-1), end(1)
     if count < FEW_SAMPLES:
-        _warn(f"{count} samples leave β anywhere in {_words(interval)}; use hundreds")
+        ends = f"{interval[0]:.3g} to {interval[1]:.3g}".replace("inf", "∞")
+        _warn(f"{count} samples leave β anywhere in {ends}; use hundreds")
     if math.isinf(beta):
         _warn(
             f"all {count} answers are right, which leaves β infinite (at least "
@@ -171,18 +163,13 @@ def calibrate_beta(
             "the same sample, and are classes numbered alike?"
         )
     counts = torch.bincount(truth, minlength=num_classes)
-    return Calibration(
-        beta, interval, coverage, loss, counts, at_beta, information, misfit
-    )
-
-
-Moments = Callable[[float], tuple[Tensor, float, float]]
+    return Calibration(beta, interval, coverage, error, loss, counts)
 
 
 def _moments(
     logits: Tensor, labels: Tensor, beta: float
 ) -> tuple[Tensor, float, float]:
-    """Scores (M,), mean variance of the logits, cross-entropy."""
+    """Scores d log p(label) / d beta (M,), mean variance of logits, cross-entropy."""
     scores, variance, loss = [], 0.0, 0.0
     for rows in row_slices(logits):
         log_p = log_posterior(logits[rows], beta)
@@ -196,66 +183,18 @@ def _moments(
     return torch.cat(scores), variance / len(logits), loss / len(logits)
 
 
-def _least_cross_entropy(moments: Moments, logits: Tensor) -> float:
-    """Where the mean score, which falls with beta, is 0."""
-
-    def mean_score(beta: float) -> float:
-        return float(moments(beta)[0].mean())
-
-    if mean_score(0.0) <= 0:
+def _root(function: Callable[[float], float], start: float) -> float:
+    """Where a function that falls with beta is 0: 0 or infinity if it has one sign."""
+    if function(0.0) <= 0:
         return 0.0
-    if mean_score(math.inf) >= 0:  # nobody's label has less than the largest logit
+    if function(math.inf) >= 0:
         return math.inf
-    spread = float((logits.amax(1) - logits.amin(1)).double().mean())
-    low = high = 1 / spread
-    while mean_score(high) > 0:
+    low = high = start
+    while function(high) > 0:
         low, high = high, 4 * high
-    while mean_score(low) < 0:
+    while function(low) < 0:
         low, high = low / 4, low
-    return float(brentq(mean_score, low, high, xtol=1e-12 * low, rtol=1e-12))
-
-
-def _score_interval(
-    moments: Moments, beta: float, half_width: Callable[[float], float]
-) -> tuple[float, float]:
-    """Where the mean score is as near to 0 as its variance there allows."""
-
-    def excess(at: float, sign: int) -> float:
-        """Above 0 inside; below 0 where `at` is too small (1) or too large (-1)."""
-        scores, variance, _ = moments(at)
-        return half_width(variance) - sign * float(scores.mean())
-
-    low = high = beta
-    if beta > 0 and excess(0.0, 1) < 0:
-        start = beta
-        if math.isinf(beta):
-            start = 1.0
-            while excess(start, 1) < 0:
-                start *= 2
-        low = start / 2
-        while excess(low, 1) > 0:
-            start, low = low, low / 2
-        low = float(brentq(excess, low, start, args=(1,), xtol=1e-12 * low))
-    elif beta > 0:
-        low = 0.0
-    if excess(math.inf, -1) >= 0:
-        high = math.inf
-    else:
-        start = beta
-        if beta == 0:
-            scale = float(moments(0.0)[1]) ** -0.5
-            start = 1e-6 * scale
-            if excess(start, -1) < 0:
-                return 0.0, start
-        high = 2 * start
-        while excess(high, -1) > 0:
-            start, high = high, 2 * high
-        high = float(brentq(excess, start, high, args=(-1,), xtol=1e-12 * start))
-    return low, high
-
-
-def _words(interval: tuple[float, float]) -> str:
-    return f"{interval[0]:.3g} to {interval[1]:.3g}".replace("inf", "∞")
+    return float(brentq(function, low, high, xtol=1e-12 * low, rtol=1e-12))
 
 
 def _warn(message: str) -> None:

@@ -3,30 +3,34 @@
 import math
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
 from scipy.stats import t as student
 from torch import Tensor
 
-from robustbook._checks.arguments import check_choice, check_level, check_paired
+from robustbook._checks.arguments import check_level, check_logit_pair
+from robustbook._intervals import normal_quantile, wilson
 from robustbook.agreement._calibration import Calibration, calibrate_beta
-from robustbook.agreement._docs import SHARED
-from robustbook.agreement._paired_interval import Array, accuracy_interval
 from robustbook.agreement._temperatures import (
-    check_pair,
     log_posterior,
+    log_probabilities,
     posterior_overlap,
     row_slices,
 )
+
+#: Contributions that vary little count as if this many right and wrong answers were
+#: among them, because a few pairs do not show rare ones.
+_PRIOR_EVENTS = 2.0
+#: At this many points on each side of beta the estimate is computed for its interval.
+_STEPS = 3
 
 
 @dataclass(frozen=True)
 class PairedAccuracy:
     """An estimate of the accuracy under a shift; :func:`paired_accuracy` makes it.
 
-    Parameters
+    Attributes
     ----------
     value : float
         In [0, 1].
@@ -34,7 +38,7 @@ class PairedAccuracy:
         Of pairs and calibration together; where few answers are wrong (or right),
         or beta is infinite, it is too small, and the interval is not.
     interval : tuple of float
-        At `level`.
+        Confidence interval at `level`.
     level : float
         Coverage, if the assumptions of :func:`paired_accuracy` hold.
     from_pairs, from_calibration : tuple of float
@@ -43,8 +47,6 @@ class PairedAccuracy:
         With ``beta`` and its interval.
     per_sample : Tensor, shape (N,)
         Calibrated probability of each shifted answer; their mean is `value`.
-    by_class : Tensor of shape (K, 3), or None
-        Estimate and ends of the interval for each class, NaN where it never occurs.
     """
 
     value: float
@@ -55,43 +57,14 @@ class PairedAccuracy:
     from_calibration: tuple[float, float] = field(repr=False)
     calibration: Calibration = field(repr=False)
     per_sample: Tensor = field(repr=False)
-    by_class: Tensor | None = field(repr=False, default=None)
-    #: Derivative of the value by beta.
-    slope: float = field(repr=False, default=0.0)
 
 
-@dataclass(frozen=True)
-class PairedAccuracyDifference:
-    """The difference of two estimates on the same pairs.
-
-    Parameters
-    ----------
-    value, standard_error : float
-        Estimated accuracy of the first model minus that of the second.
-    interval : tuple of float
-        At `level`.
-    level : float
-        Its coverage.
-    first, second : PairedAccuracy
-        The two models.
-    """
-
-    value: float
-    standard_error: float
-    interval: tuple[float, float]
-    level: float
-    first: PairedAccuracy = field(repr=False)
-    second: PairedAccuracy = field(repr=False)
-
-
-@SHARED.fill
 def paired_accuracy(
     logits: Any,
     shifted_logits: Any,
     *,
     calibrated_on: tuple[Any, Any],
     level: float = 0.95,
-    by_class: Literal["answer", "label"] | None = None,
     probabilities: bool = False,
 ) -> PairedAccuracy:
     r"""Accuracy under a shift, from pairs without labels and a labelled source.
@@ -104,28 +77,26 @@ def paired_accuracy(
 
     - the clean inputs are like the source, for which p is calibrated;
     - the shift leaves the labels as they are;
-    - the shifted answer knows no more of the label than p does. An attacker who is
-      told the labels violates this, and so does a shift that mends bad pictures.
+    - the shifted answer knows no more of the label than p does. An attacker who knows
+      the labels violates this, and so does a shift that mends bad pictures.
 
     The calibration set must not be training data of the model.
 
     Parameters
     ----------
-    {logits, shifted_logits}
+    logits, shifted_logits : Tensor or array, shape (N, K)
+        Logits of the clean and of the shifted inputs.
     calibrated_on : tuple (logits, labels), shapes (M, K) and (M,)
         Of labelled source samples, not among the pairs: :func:`calibrate_beta`.
-    {level}
-    by_class : "answer" or "label", optional
-        Also estimate, for each class, the share of its shifted answers that are right
-        (precision), or the share of its samples that get it as answer (recall).
-    {probabilities}
+    level : float, default 0.95
+        Coverage of the interval, strictly between 0 and 1.
+    probabilities : bool, default False
+        Whether the arrays hold probabilities: :func:`log_probabilities`.
 
     Returns
     -------
     PairedAccuracy
         ``value`` and ``interval``, and more.
-
-    {TypeError} {ValueError}
 
     Warns
     -----
@@ -151,6 +122,7 @@ def paired_accuracy(
 
     Examples
     --------
+    >>> import torch
     >>> generator = torch.Generator().manual_seed(0)
     >>> source, clean, noise = torch.randn(3, 500, 4, generator=generator)
     >>> labels = source.softmax(1).multinomial(1, generator=generator)[:, 0]
@@ -162,86 +134,67 @@ def paired_accuracy(
     '0.41 (0.38 to 0.43)'
     """
     check_level(level)
-    if by_class is not None:
-        check_choice("by_class", by_class, ("answer", "label"))
-    pair = check_pair(logits, shifted_logits, probabilities)
-    calibration = _calibrated(calibrated_on, pair[0], level, probabilities)
-    return _estimate(pair, calibration, by_class)
+    if probabilities:
+        logits = log_probabilities(logits, name="logits")
+        shifted_logits = log_probabilities(shifted_logits, name="shifted_logits")
+    clean, shifted = check_logit_pair(logits, shifted_logits)
 
+    def per_sample(beta: float) -> Tensor:
+        return posterior_overlap(clean, shifted, beta=beta, shifted_beta=math.inf)
 
-@SHARED.fill
-def compare_paired_accuracy(
-    logits_a: Any,
-    shifted_a: Any,
-    logits_b: Any,
-    shifted_b: Any,
-    *,
-    calibrated_on: tuple[Any, Any, Any],
-    level: float = 0.95,
-    probabilities: bool = False,
-) -> PairedAccuracyDifference:
-    """Difference of the estimated accuracies of two models on the same pairs.
-
-    Parameters
-    ----------
-    logits_a, shifted_a : Tensor or array, shape (N, K)
-        Logits of model A, clean and shifted.
-    logits_b, shifted_b : Tensor or array, shape (N, K)
-        Logits of model B on the same inputs.
-    calibrated_on : tuple (logits_a, logits_b, labels)
-        Of both models on the same labelled source samples.
-    {level} {probabilities}
-
-    Returns
-    -------
-    PairedAccuracyDifference
-        A minus B; what pairs and calibration samples have in common cancels.
-
-    {TypeError} {ValueError}
-
-    Examples
-    --------
-    >>> logits = torch.eye(2).repeat(50, 1)
-    >>> labels = (torch.arange(100) + (torch.arange(100) < 20)) % 2
-    >>> worse = compare_paired_accuracy(
-    ...     logits, logits.flip(0), logits, logits,
-    ...     calibrated_on=(logits, logits, labels),
-    ... )
-    >>> round(worse.value, 3)
-    -0.6
-    """
-    check_level(level)
-    names = ("logits_a", "shifted_a"), ("logits_b", "shifted_b")
-    pair_a = check_pair(logits_a, shifted_a, probabilities, names[0])
-    pair_b = check_pair(logits_b, shifted_b, probabilities, names[1])
-    check_paired(("logits_a", "logits_b"), pair_a[0], pair_b[0])
-    if not isinstance(calibrated_on, tuple | list) or len(calibrated_on) != 3:
-        raise TypeError("calibrated_on: expected (logits_a, logits_b, labels)")
-    *sources, labels = calibrated_on
-    first, second = (
-        _estimate(pair, _calibrated((source, labels), pair[0], level, probabilities))
-        for pair, source in zip((pair_a, pair_b), sources, strict=True)
-    )
-    difference = first.value - second.value
-    shared = _covariance(first, second)
-    squares = first.standard_error**2 + second.standard_error**2 - 2 * shared
-    # As if two more pairs, one each way, had told the models apart: that no pair does
-    # is no proof that they are equal (Bonett and Price).
-    count = len(pair_a[0])
-    quantile = float(student.ppf((1 + level) / 2, max(1, count - 1)))
-    common = quantile**2 * (shared - 1 / count**2)
+    calibration = _calibrated(calibrated_on, clean, level, probabilities)
+    beta = calibration.beta
+    values = per_sample(beta)
+    value = float(values.mean())
+    count, from_pairs, squares = len(values), (0.0, 1.0), math.nan
+    if count > 1:
+        variance = float(values.var())
+        squares = variance / count
+        from_pairs = _interval_from_pairs(value, variance, count, level)
+    others = [value, *(float(per_sample(at).mean()) for at in _grid(calibration))]
+    from_calibration = min(others), max(others)
+    if 0 < beta < math.inf:
+        low, high = beta * (1 - 1e-4), beta * (1 + 1e-4)
+        rise = float(per_sample(high).mean()) - float(per_sample(low).mean())
+        squares += (rise / (high - low) * calibration.standard_error) ** 2
     below, above = (
-        (first.value - first.interval[0], second.value - second.interval[0]),
-        (first.interval[1] - first.value, second.interval[1] - second.value),
+        math.hypot(from_pairs[side] - value, from_calibration[side] - value)
+        for side in (0, 1)
     )
-    down = below[0] ** 2 + above[1] ** 2 - 2 * min(common, below[0] * above[1])
-    up = below[1] ** 2 + above[0] ** 2 - 2 * min(common, below[1] * above[0])
-    interval = (
-        max(-1.0, difference - math.sqrt(max(0.0, down))),
-        min(1.0, difference + math.sqrt(max(0.0, up))),
+    return PairedAccuracy(
+        value=value,
+        standard_error=math.sqrt(squares),
+        interval=(max(0.0, value - below), min(1.0, value + above)),
+        level=level,
+        from_pairs=from_pairs,
+        from_calibration=from_calibration,
+        calibration=calibration,
+        per_sample=values,
     )
-    error = math.sqrt(max(0.0, squares))
-    return PairedAccuracyDifference(difference, error, interval, level, first, second)
+
+
+def _interval_from_pairs(
+    value: float, variance: float, count: int, level: float
+) -> tuple[float, float]:
+    """Wilson's interval, for contributions that vary less than right and wrong do."""
+    most = count * value * (1 - value)
+    share = (count * variance + _PRIOR_EVENTS) / (most + _PRIOR_EVENTS)
+    quantile = float(student.ppf((1 + level) / 2, count - 1))
+    trials = (normal_quantile(level) / quantile) ** 2 * count / share
+    return wilson(value * trials, trials, level)
+
+
+def _grid(calibration: Calibration) -> list[float]:
+    """Inverse temperatures over their interval, the best left out."""
+    (low, high), best = calibration.interval, calibration.beta
+    points = {low, high}
+    for end in (low, high):
+        if 0 < end < math.inf and 0 < best < math.inf:
+            points.update(np.geomspace(best, end, _STEPS + 1)[1:].tolist())
+        elif math.isinf(end):
+            start = best if 0 < best < math.inf else low
+            points.update(2.0**step * start for step in range(1, _STEPS + 1))
+    return sorted(points - {best})
 
 
 def _calibrated(
@@ -254,9 +207,8 @@ def _calibrated(
             f"{type(calibrated_on).__name__}; without labels, posterior_agreement "
             "compares the pairs"
         )
-    source, labels = calibrated_on
     calibration = calibrate_beta(
-        source, labels, level=level, probabilities=probabilities
+        *calibrated_on, level=level, probabilities=probabilities
     )
     num_classes = clean.shape[1]
     if len(calibration.counts) != num_classes:
@@ -281,64 +233,3 @@ def _calibrated(
             stacklevel=3,
         )
     return calibration
-
-
-def _estimate(
-    pair: tuple[Tensor, Tensor], calibration: Calibration, by: str | None = None
-) -> PairedAccuracy:
-    clean, shifted = pair
-    beta, level = calibration.beta, calibration.level
-    value, ends, own, other = accuracy_interval(pair, calibration, None)
-    slope = _slope(pair, beta)
-    per_sample = posterior_overlap(clean, shifted, beta=beta, shifted_beta=math.inf)
-    squares = float(per_sample.var()) / len(clean) if len(clean) > 1 else math.nan
-    if 0 < beta < math.inf:
-        squares += (slope * calibration.standard_error) ** 2
-    classes = None
-    if by is not None:
-        values, ends_by_class, _, _ = accuracy_interval(pair, calibration, by)
-        classes = torch.from_numpy(np.column_stack([values, ends_by_class.T]))
-    return PairedAccuracy(
-        value=float(value[0]),
-        standard_error=math.sqrt(squares),
-        interval=_pair(ends),
-        level=level,
-        from_pairs=_pair(own),
-        from_calibration=_pair(other),
-        calibration=calibration,
-        per_sample=per_sample,
-        by_class=classes,
-        slope=slope,
-    )
-
-
-def _pair(ends: Array) -> tuple[float, float]:
-    return float(ends[0, 0]), float(ends[1, 0])
-
-
-def _slope(pair: tuple[Tensor, Tensor], beta: float) -> float:
-    if not 0 < beta < math.inf:
-        return 0.0
-    low, high = beta * (1 - 1e-4), beta * (1 + 1e-4)
-    first, second = (
-        float(posterior_overlap(*pair, beta=at, shifted_beta=math.inf).mean())
-        for at in (low, high)
-    )
-    return (second - first) / (high - low)
-
-
-def _covariance(first: PairedAccuracy, second: PairedAccuracy) -> float:
-    """Of two estimates: what they owe to the same pairs and calibration samples."""
-    one, other = first.per_sample, second.per_sample
-    count = len(one)
-    if count < 2:
-        return 0.0
-    total = float(((one - one.mean()) * (other - other.mean())).sum())
-    total /= (count - 1) * count
-    a, b = first.calibration, second.calibration
-    if first.slope and second.slope:
-        scores = a.scores - a.scores.mean(), b.scores - b.scores.mean()
-        common = float((scores[0] * scores[1]).sum()) / (a.num_samples - 1)
-        common *= first.slope * second.slope / (a.information * b.information)
-        total += common / a.num_samples
-    return total
