@@ -101,7 +101,7 @@ def test_a_row_of_numbers(pair):
     result = posterior_agreement(*pair)
     metric = PosteriorAgreement()
     metric.update(*pair)
-    table = pd.concat([result.to_frame(), metric.to_frame()])
+    table = pd.concat([result.to_frame(), metric.agreement().to_frame()])
     assert table["pa"].tolist() == [result.pa] * 2
     assert table["gap"].tolist() == [result.gap] * 2
     assert table["num_samples"].tolist() == [80, 80]

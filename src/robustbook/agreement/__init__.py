@@ -7,7 +7,6 @@ raise TypeError or ValueError; the message says what was expected.
 
 from typing import TYPE_CHECKING, Any
 
-from robustbook.agreement._calibration import Calibration, calibrate_beta
 from robustbook.agreement._measure import (
     AdamTrace,
     adam_agreement,
@@ -19,7 +18,12 @@ from robustbook.agreement._other_answers import (
     gaussian_agreement,
     soft_label_agreement,
 )
-from robustbook.agreement._paired_accuracy import PairedAccuracy, paired_accuracy
+from robustbook.agreement._paired_accuracy import (
+    Calibration,
+    PairedAccuracy,
+    calibrate_beta,
+    paired_accuracy,
+)
 from robustbook.agreement._result import Agreement, AgreementComparison
 from robustbook.agreement._samples import (
     AgreementDecomposition,

@@ -1,7 +1,5 @@
 """Posterior agreement: the certified maximum, two models, and the papers' procedure."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -80,12 +78,11 @@ def posterior_agreement(
         Largest gap accepted between ``upper_bound`` and ``pa``, in nats per sample.
         Double precision allows about 1e-11, times K / 1000 for many classes.
     group : torch.distributed.ProcessGroup, optional
-        Where each process passes its own samples: the group of all of them, such as
-        ``torch.distributed.group.WORLD`` once it is initialized. All must call; all
-        get the same numbers, or the same error. Shards may be unequal, or empty:
-        shape (0, K).
+        The processes that each pass their own samples, such as
+        ``torch.distributed.group.WORLD``. All must call; all get the same numbers, or
+        the same error. Shards may be unequal, or empty: shape (0, K).
     progress : bool, default False
-        Whether to show a bar: evaluations, value and gap.
+        Whether to show a bar with evaluations, value and gap.
 
     Returns
     -------
@@ -161,11 +158,9 @@ def compare_agreement(
 
     Parameters
     ----------
-    logits_a, shifted_a : tensor or array, shape (N, K)
-        Logits of model A.
-    logits_b, shifted_b : tensor or array, shape (N, K)
-        Logits of model B, the same samples in the same order.
-    level : float
+    logits_a, shifted_a, logits_b, shifted_b : tensor or array, shape (N, K)
+        Logits of models A and B on the same samples in the same order.
+    level : float, default 0.95
         Coverage of the confidence interval, strictly between 0 and 1.
     prior, tol
         As :func:`posterior_agreement` takes them.
@@ -258,16 +253,12 @@ def adam_agreement(
     ----------
     logits, shifted_logits : Tensor or array, shape (N, K)
         Logits of the clean and of the shifted inputs.
-    beta0 : float, default 1
-        Start, at least 0.
-    lr : float, default 0.1
-        Learning rate.
-    epochs : int, default 500
-        Passes over the data.
-    batch_size : int, optional
-        Pairs a step; all of them if left out.
+    beta0, lr : float
+        The inverse temperature at the start, at least 0, and the learning rate.
+    epochs, batch_size : int
+        Passes over the data, and pairs in each step: all of them by default.
     seed : int, optional
-        Shuffle the pairs anew every epoch; in the order given if left out.
+        Shuffles the pairs anew in every epoch; by default they stay in their order.
 
     Returns
     -------
@@ -284,17 +275,17 @@ def adam_agreement(
     pair = check_logit_pair(logits, shifted_logits)
     beta0, lr = check_non_negative("beta0", beta0), check_positive("lr", lr)
     epochs = check_count("epochs", epochs)
-    size = len(pair[0]) if batch_size is None else check_count("batch_size", batch_size)
+    rows = len(pair[0]) if batch_size is None else check_count("batch_size", batch_size)
     generator = None
     if seed is not None:
         generator = torch.Generator().manual_seed(check_count("seed", seed, minimum=0))
-    sizes = {"logits": float(pair[0].abs().max()), "beta0": beta0, "lr": lr}
-    sizes["shifted_logits"] = float(pair[1].abs().max())
-    for name, largest in sizes.items():
-        if largest > _LARGEST_NUMBER:
+    largest, other = (float(view.abs().max()) for view in pair)
+    sizes = {"logits": largest, "shifted_logits": other, "beta0": beta0, "lr": lr}
+    for name, size in sizes.items():
+        if size > _LARGEST_NUMBER:
             raise ValueError(
                 f"{name}: expected at most {_LARGEST_NUMBER:g} in size, as this "
-                f"procedure works in single precision, got {largest:g}"
+                f"procedure works in single precision, got {size:g}"
             )
     clean, shifted = (view.float().clone() for view in pair)
     beta = torch.tensor([beta0], device=clean.device, requires_grad=True)
@@ -304,7 +295,7 @@ def adam_agreement(
         if generator is not None:
             order = torch.randperm(len(clean), generator=generator).to(clean.device)
             clean, shifted = (view.float()[order] for view in pair)
-        batches = torch.split(clean, size), torch.split(shifted, size)
+        batches = torch.split(clean, rows), torch.split(shifted, rows)
         for first, second in zip(*batches, strict=True):
             product = (beta * first).softmax(1) * (beta * second).softmax(1)
             # Overlaps that underflow get a floor and no gradient, as in the papers'
@@ -320,31 +311,18 @@ def adam_agreement(
     return AdamTrace(torch.tensor(betas, dtype=torch.float64), steps, pair)
 
 
-@contextmanager
-def _progress_bar(*, shown: bool) -> Iterator[Callable[[Step], None] | None]:
-    """What the search calls after each step, while a bar shows value and gap."""
-    if not shown:
-        yield None
-        return
-    from tqdm import tqdm
-
-    with tqdm(unit=" evaluations", desc="agreement") as bar:
-
-        def show(step: Step) -> None:
-            gap = f"PA {step.lower:.6g}, gap {step.upper - step.lower:.1e}"
-            bar.set_postfix_str(gap, refresh=False)
-            bar.update()
-
-        yield show
-
-
 def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement:
-    with _progress_bar(shown=progress) as on_step:
-        trace = maximize(kernel, tol, on_step, kernel.batch)
+    if progress:
+        from tqdm import tqdm
+
+        with tqdm(unit=" evaluations", desc="agreement") as bar:
+            trace = maximize(kernel, tol, partial(_show_step, bar), kernel.batch)
+    else:
+        trace = maximize(kernel, tol, None, kernel.batch)
     if kernel.prior is None and kernel.num_views == 2:
         hard = symmetric_channel_capacity(kernel.mismatch, kernel.num_classes)
     else:
-        # No closed form, but few different samples.
+        # There is no closed form, but few samples are different.
         prior = None if kernel.prior is None else kernel.prior.cpu()
         options = {"by_class": prior is not None}
         views, counts = one_hot_views(kernel.votes, kernel.num_classes, **options)
@@ -366,3 +344,9 @@ def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement
         ),
         trace=trace,
     )
+
+
+def _show_step(bar: Any, step: Step) -> None:
+    gap = f"PA {step.lower:.6g}, gap {step.upper - step.lower:.1e}"
+    bar.set_postfix_str(gap, refresh=False)
+    bar.update()

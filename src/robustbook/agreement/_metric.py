@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -21,9 +21,6 @@ from robustbook._checks.extras import extra
 from robustbook._compat import mend_torchvision
 from robustbook.agreement._measure import posterior_agreement
 from robustbook.agreement._result import Agreement
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 mend_torchvision()
 with extra("metric"):
@@ -151,25 +148,8 @@ class PosteriorAgreement(Metric):
         ]
         return self._solve(views, group)
 
-    def to_frame(self) -> DataFrame:
-        """Return the numbers of :meth:`agreement` as one row of a pandas table."""
-        return self.agreement().to_frame()
-
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw values, or a list of them over the steps of training.
-
-        Parameters
-        ----------
-        val : dict or Tensor, or a list of them, optional
-            Return values of :meth:`compute` or :meth:`forward`; by default the value
-            of the batches so far.
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
-
-        Returns
-        -------
-        figure, axes
-        """
+        """Draw one value or a list of them, as the metrics of torchmetrics do."""
         return self._plot(val, ax)
 
     def _checked(self, *views: Any) -> tuple[Tensor, ...]:

@@ -1,6 +1,7 @@
 """Which samples are paired, which are shifted, and what groups of them contribute."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,12 +91,11 @@ def pair_nearest(
     """
     from sklearn.neighbors import NearestNeighbors
 
-    first, second = _centered(features, shifted_features)
-    pairs = []
-    for rows, columns in _candidates(first, second, labels, shifted_labels):
-        search = NearestNeighbors(n_neighbors=1).fit(second[columns])
-        pairs.append((rows, columns[search.kneighbors(first[rows])[1][:, 0]]))
-    return _sorted_pairs(pairs)
+    def nearest(first: np.ndarray, second: np.ndarray) -> _Rows:
+        search = NearestNeighbors(n_neighbors=1).fit(second)
+        return np.arange(len(first)), search.kneighbors(first)[1][:, 0]
+
+    return _matched(features, shifted_features, labels, shifted_labels, nearest)
 
 
 def pair_optimal(
@@ -127,34 +127,40 @@ def pair_optimal(
     from scipy.optimize import linear_sum_assignment
     from scipy.spatial.distance import cdist
 
-    first, second = _centered(features, shifted_features)
-    pairs = []
-    for rows, columns in _candidates(first, second, labels, shifted_labels):
-        left, right = linear_sum_assignment(cdist(first[rows], second[columns]))
-        pairs.append((rows[left], columns[right]))
-    return _sorted_pairs(pairs)
+    def optimal(first: np.ndarray, second: np.ndarray) -> _Rows:
+        left, right = linear_sum_assignment(cdist(first, second))
+        return left, right
+
+    return _matched(features, shifted_features, labels, shifted_labels, optimal)
 
 
-def _centered(features: Any, shifted_features: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Features around their mean, at most 1 in size, so that distances keep digits."""
+def _matched(
+    features: Any,
+    shifted_features: Any,
+    labels: Any,
+    shifted_labels: Any,
+    match: Callable[[np.ndarray, np.ndarray], _Rows],
+) -> tuple[Tensor, Tensor]:
+    """The pairs of `match` among all features, or among those of each class."""
     both = check_feature_sets(features, shifted_features)
     first, second = (side.cpu().numpy() for side in both)
+    # Around their mean and at most 1 in size, features have exact distances.
     center = first.mean(0)
     first, second = first - center, second - center
     size = max(np.abs(first).max(), np.abs(second).max())
-    return (first / size, second / size) if size > 0 else (first, second)
-
-
-def _candidates(
-    first: np.ndarray, second: np.ndarray, labels: Any, shifted_labels: Any
-) -> list[_Rows]:
-    """The rows that may be paired with each other: all, or those of each class."""
+    if size > 0:
+        first, second = first / size, second / size
     if (labels is None) != (shifted_labels is None):
         missing = "labels" if labels is None else "shifted_labels"
         raise ValueError(f"{missing}: expected labels for both collections or none")
-    if labels is None:
-        return [(np.arange(len(first)), np.arange(len(second)))]
-    return _shared_classes(labels, shifted_labels, (len(first), len(second)))
+    groups = [(np.arange(len(first)), np.arange(len(second)))]
+    if labels is not None:
+        groups = _shared_classes(labels, shifted_labels, (len(first), len(second)))
+    pairs = []
+    for rows, columns in groups:
+        left, right = match(first[rows], second[columns])
+        pairs.append((rows[left], columns[right]))
+    return _sorted_pairs(pairs)
 
 
 def _shared_classes(
@@ -168,8 +174,7 @@ def _shared_classes(
     shared = np.intersect1d(first, second)
     if not len(shared):
         raise ValueError(
-            "shifted_labels: expected at least one class in common with labels, got "
-            "none"
+            "shifted_labels: expected at least one class that labels have, got none"
         )
     return [
         (np.flatnonzero(first == label), np.flatnonzero(second == label))

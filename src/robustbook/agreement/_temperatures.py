@@ -1,11 +1,4 @@
-r"""Posteriors and their agreement at given inverse temperatures, and as a loss.
-
-With p the Gibbs posterior of the clean input and q that of the shifted one,
-
-.. math:: \kappa(\beta, \beta') = \sum_j p_j(\beta)\, q_j(\beta')
-
-is the chance that a draw from each is the same class.
-"""
+"""Posteriors and their agreement at given inverse temperatures, and as a loss."""
 
 import math
 import warnings
@@ -132,9 +125,10 @@ def posterior_overlap(
 ) -> Tensor:
     r"""Overlap of the two posteriors of each pair, at given inverse temperatures.
 
-    .. math:: \kappa_i(\beta, \beta') = \sum_j p_{ij}(\beta)\, q_{ij}(\beta').
+    .. math:: \kappa_i(\beta, \beta') = \sum_j p_{ij}(\beta)\, q_{ij}(\beta')
 
-    With :math:`\langle\cdot\rangle` the mean over pairs, and where no answers tie:
+    is the chance that a draw from the posterior of the clean input and a draw from that
+    of the shifted one are the same class. With :math:`\langle\cdot\rangle` the mean over pairs, and where no answers tie:
 
     - :math:`\langle\kappa(\infty, \infty)\rangle` is the same-answer rate;
     - :math:`\langle\kappa(\beta, \beta)\rangle` is the mean overlap, the same-answer
@@ -245,12 +239,14 @@ def log_probabilities(probabilities: Any, *, name: str = "probabilities") -> Ten
 
 
 def log_posterior(logits: Tensor, beta: float) -> Tensor:
-    """Logarithms (n, K) of the Gibbs posterior, float64."""
+    """Logarithms (n, K) of the Gibbs posterior, float64, differentiable."""
     scores = logits.double()
-    below = scores - scores.amax(1, keepdim=True)
+    below = scores - scores.detach().amax(1, keepdim=True)
     if math.isinf(beta):
         best = below == 0
-        return torch.where(best, -best.sum(1, keepdim=True).double().log(), -math.inf)
+        limit = torch.where(best, -best.sum(1, keepdim=True).double().log(), -math.inf)
+        # The limit is locally constant; the sum gives it a gradient of zero.
+        return limit + 0.0 * scores
     return (beta * below).log_softmax(1)
 
 
@@ -315,17 +311,7 @@ def agreement_loss(
     # The checked copies are detached; gradients flow to the tensors that were passed.
     first = logits if isinstance(logits, Tensor) else checked[0]
     second = shifted_logits if isinstance(shifted_logits, Tensor) else checked[1]
-    both = _live_log_posterior(first, beta) + _live_log_posterior(second, beta)
+    both = log_posterior(first, beta) + log_posterior(second, beta)
     loss = -(torch.logsumexp(both, 1).mean() + math.log(first.shape[1]))
     dtype = torch.promote_types(first.dtype, second.dtype)
     return loss.to(torch.promote_types(dtype, torch.float32))
-
-
-def _live_log_posterior(logits: Tensor, beta: float) -> Tensor:
-    """Logarithm of the Gibbs posterior, differentiable by the logits."""
-    scores = logits.double()
-    if math.isinf(beta):
-        # The limit is locally constant; the sum gives it a gradient of zero.
-        return gibbs_posterior(scores.detach(), beta).log() + 0.0 * scores
-    top = scores.detach().amax(1, keepdim=True)
-    return ((scores - top) * beta).log_softmax(1)
