@@ -32,9 +32,7 @@ from robustbook.agreement.solver import (
     open_kernel,
 )
 
-#: The papers' implementation keeps the overlap of a pair above this.
-_SMALLEST_OVERLAP = 1e-44
-#: Single precision ends at 3.4e38.
+#: Single precision, in which Adam works, ends at 3.4e38.
 _LARGEST_NUMBER = 1e30
 
 
@@ -300,7 +298,7 @@ def adam_agreement(
             product = (beta * first).softmax(1) * (beta * second).softmax(1)
             # Overlaps that underflow get a floor and no gradient, as in the papers'
             # implementation.
-            overlap = product.sum(1).clamp(min=_SMALLEST_OVERLAP)
+            overlap = product.sum(1).clamp(min=1e-44)
             (gradient,) = torch.autograd.grad(-overlap.log().sum(), beta)
             beta.grad = torch.nan_to_num(gradient)
             optimizer.step()

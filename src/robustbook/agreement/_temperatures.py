@@ -127,8 +127,8 @@ def posterior_overlap(
 
     .. math:: \kappa_i(\beta, \beta') = \sum_j p_{ij}(\beta)\, q_{ij}(\beta')
 
-    is the chance that a draw from the posterior of the clean input and a draw from that
-    of the shifted one are the same class. With :math:`\langle\cdot\rangle` the mean over pairs, and where no answers tie:
+    is the chance that draws from the two posteriors are the same class. With
+    :math:`\langle\cdot\rangle` the mean over pairs, and where no answers tie:
 
     - :math:`\langle\kappa(\infty, \infty)\rangle` is the same-answer rate;
     - :math:`\langle\kappa(\beta, \beta)\rangle` is the mean overlap, the same-answer
