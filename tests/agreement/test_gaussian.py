@@ -116,7 +116,7 @@ def test_for_a_wide_prior_only_the_mean_square_change_counts():
     assert pa == pytest.approx(expected, abs=1e-6)
 
 
-def test_silence_scores_infinity_and_contradiction_nothing():
+def test_unchanged_predictions_score_infinity_and_opposite_ones_zero():
     still = torch.zeros(5)
     assert gaussian_agreement(still, still, scale=1.0).pa == math.inf
     far = torch.full((5,), 3.0)
@@ -152,7 +152,7 @@ def test_a_grid_of_values_errs_by_at_most_the_bound_of_chapter_35(beta, size, se
         (([[1.0, 2.0]], [1.0]), r"shifted: expected shape \(1, 2\)"),
     ],
 )
-def test_arrays_that_are_no_pair_of_predictions_are_refused(arguments, message):
+def test_arrays_that_are_not_paired_predictions_are_refused(arguments, message):
     arrays = [torch.tensor(side) for side in arguments]
     with pytest.raises(ValueError, match=message):
         gaussian_agreement(*arrays, scale=1.0)

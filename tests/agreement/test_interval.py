@@ -29,7 +29,7 @@ def hard_pairs(changed, count, classes):
 
 
 def hard_interval(changed, count, classes):
-    """As of measured pairs, without the search: their agreement is known."""
+    """The interval of measured pairs, without the search: their agreement is known."""
     from robustbook.agreement._uncertainty import interval_of_two_views
 
     share, chance = changed / count, (classes - 1) / classes
@@ -43,7 +43,7 @@ def hard_interval(changed, count, classes):
 
 
 @pytest.mark.parametrize("changed", [0, 1, 7, 40])
-def test_the_interval_of_hard_answers_is_that_of_their_number(changed):
+def test_the_interval_of_hard_answers_depends_on_how_many_change(changed):
     result = posterior_agreement(*hard_pairs(changed, 50, 3))
     assert result.interval() == pytest.approx(hard_interval(changed, 50, 3), abs=1e-6)
 
@@ -113,7 +113,7 @@ def test_an_interval_has_the_ends_of_the_measure_and_a_level():
         result.interval(1.0)
 
 
-def test_models_between_which_nothing_varied_differ_by_what_is_not_seen():
+def test_equal_results_have_a_difference_with_an_interval_of_some_width():
     pairs = hard_pairs(2, 12, 3)
     comparison = compare_agreement(*pairs, *pairs)
     low, high = comparison.interval
@@ -129,7 +129,7 @@ def test_models_between_which_nothing_varied_differ_by_what_is_not_seen():
         interval_of_difference(comparison.a, fewer)
 
 
-def test_a_difference_is_held_where_one_model_shows_no_change():
+def test_the_interval_of_a_difference_covers_where_one_model_shows_no_change():
     # By Student's interval of the paired contributions in 77 % of samples.
     random = np.random.default_rng(4)
     shares = 0.05, 0.0
@@ -147,7 +147,7 @@ def test_a_difference_is_held_where_one_model_shows_no_change():
     assert held >= 0.92 * 150
 
 
-def test_equal_models_are_told_apart_in_one_of_twenty():
+def test_equal_models_differ_significantly_in_one_draw_of_twenty():
     random = np.random.default_rng(1)
     apart = 0
     for _ in range(300):

@@ -29,7 +29,7 @@ def metric():
     return PosteriorAgreement()
 
 
-def test_batches_give_the_whole(metric):
+def test_batches_give_the_same_result_as_all_samples_at_once(metric):
     buffer = [torch.empty(16, 4), torch.empty(16, 4)]
     for low in range(0, 96, 16):
         # What was added is a copy: the buffers are filled again.

@@ -89,8 +89,8 @@ def test_the_interval_covers(cell):
     assert binomtest(held, 150, 0.93, alternative="less").pvalue > 0.001
 
 
-def test_without_either_part_it_would_not_cover():
-    """The two corrections are needed: neither of them is there for the looks."""
+def test_either_part_alone_does_not_cover():
+    """Both corrections are needed for coverage."""
     random = np.random.default_rng(8)
     held = {"pairs alone": 0, "normal": 0}
     for cell, name in (((100, 8.0, 1.0, 500, 50), "pairs alone"),
@@ -125,13 +125,13 @@ def test_separable_calibration_leaves_the_same_answer_rate_and_a_lower_end():
     assert found.interval[0] < found.from_pairs[0]
 
 
-def test_one_pair_says_nothing(world):
+def test_the_interval_of_a_single_pair_is_everything(world):
     clean, shifted, labelled = world
     found = paired_accuracy(clean[:1], shifted[:1], calibrated_on=labelled)
     assert found.interval == (0, 1)
 
 
-def test_a_class_that_the_source_never_has():
+def test_a_class_missing_in_the_source_draws_a_warning():
     random = np.random.default_rng(11)
     logits, labels = source(random, 600, 4, 5.0)
     clean, shifted = pairs(random, 600, 4, 5.0, 0.9)
@@ -161,7 +161,7 @@ def test_a_level_is_below_1(world):
         paired_accuracy(clean, shifted, calibrated_on=labelled, level=1.5)
 
 
-def test_whatever_the_shift_does_it_is_unbiased_if_it_knows_no_more():
+def test_the_estimate_is_unbiased_if_the_shift_does_not_know_the_labels():
     """The theorem on drawn labels: answers may depend on the clean logits anyhow."""
     random = np.random.default_rng(12)
     logits = clean_logits(random, 40_000, 5, 3.0)

@@ -46,7 +46,7 @@ def test_the_curve_is_the_kernel_and_its_optimum_is_marked(pair, prior):
     assert axes.get_figure() is figure
 
 
-def test_without_logits_the_curve_goes_through_what_was_evaluated(pair):
+def test_without_logits_the_curve_goes_through_the_evaluated_points(pair):
     result = posterior_agreement(*pair)
     _, axes = result.plot()
     betas, values = line(axes, "J")
@@ -72,6 +72,8 @@ def test_other_logits_than_those_measured_are_refused(pair):
         result.plot(clean[:3], shifted[:3])
     with pytest.raises(ValueError, match="logits and the prior that were measured"):
         result.plot(clean, clean)
+    with pytest.raises(ValueError, match="at beta=inf, got -inf"):
+        posterior_agreement(clean, clean).plot(clean, shifted)
     with pytest.raises(TypeError, match="shifted_logits"):
         result.plot(clean)
 
@@ -110,7 +112,7 @@ def test_a_row_of_numbers(pair):
 @pytest.mark.parametrize(
     ("package", "call"), [("matplotlib.pyplot", "plot"), ("pandas", "to_frame")]
 )
-def test_what_is_missing_is_named_with_its_extra(pair, monkeypatch, package, call):
+def test_a_missing_package_is_named_with_its_extra(pair, monkeypatch, package, call):
     result = posterior_agreement(*pair)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=r'pip install "robustbook\[plot\]"'):

@@ -1,8 +1,8 @@
-"""Posterior agreement: the measure, solved exactly, and what belongs to it.
+"""Posterior agreement, solved exactly: the measure, its intervals and its relatives.
 
 Start with :func:`posterior_agreement`. The theory is in Chapters 4 to 6, the
 solver in Chapter 7, hard decisions in Chapter 8. Arguments that are not as described
-raise TypeError or ValueError; the message says what was expected.
+raise TypeError or ValueError, with a message that names them.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -64,13 +64,13 @@ def posterior_agreement(
     ----------
     logits, shifted_logits : Tensor or array, shape (N, K)
         Logits of the clean and of the shifted inputs, row i of both from the same
-        sample. Any floating-point type; CPU or CUDA. Log-probabilities do as well:
+        sample. Any floating-point type; CPU or CUDA. Log-probabilities are logits:
         a constant added to the logits of one sample changes nothing.
     *more : Tensor or array, shape (N, K), optional
         Logits of the same samples under further conditions: views three, four, ...
     prior : Tensor or array, shape (K,), optional
         Class prior, positive, summing to 1; uniform by default. Under another one, a
-        model that says nothing scores J(0) > 0, and a perfect one may score no more
+        model with constant logits scores J(0) > 0, and a perfect one may score no more
         (Chapter 26).
     tol : float, default 1e-9
         Largest gap accepted between ``upper_bound`` and ``pa``, in nats per sample.

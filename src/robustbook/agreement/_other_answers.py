@@ -122,7 +122,7 @@ def gaussian_agreement(
     r"""Posterior agreement of regressions under the squared risk.
 
     A hypothesis names a value t for each sample, at the risk (t - f)^2 / 2, where f is
-    what the model predicts; the prior of t is Gaussian. In units of the prior's scale,
+    the model's prediction; the prior of t is Gaussian. In units of the prior's scale,
     let A be the mean of (f' + f'')^2 / 2, B that of (f' - f'')^2 / 2, and r = beta
     scale^2. Then
 

@@ -292,10 +292,10 @@ def calibrate_beta(
         """Where the mean score is as far from 0 as its variance there allows."""
 
         def excess(at: float) -> float:
-            own, variance, _ = moments(at)
+            each, variance, _ = moments(at)
             # One error more or less than expected is no evidence.
             error = quantile * math.sqrt(misfit * variance / count)
-            return float(own.mean()) + side * math.hypot(error, one_error)
+            return float(each.mean()) + side * math.hypot(error, one_error)
 
         return _root(excess, start)
 

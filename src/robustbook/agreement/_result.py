@@ -111,7 +111,7 @@ class Agreement:
 
     @property
     def confidence_part(self) -> float:
-        """``pa - hard_part``: what confidences add (or, if negative, take away)."""
+        """``pa - hard_part``: the contribution of confidences, of either sign."""
         return self.pa - self.hard_part
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
@@ -201,16 +201,17 @@ class Agreement:
         if logits is not None or shifted_logits is not None:
             kernel = open_kernel(logits, shifted_logits, *more, prior=prior)
             check_same_pairs(self, kernel.num_samples, kernel.num_classes)
-            optimum = [] if math.isinf(self.beta) else [self.beta]
-            for beta in [*optimum, *(at / kernel.scale for at in _PLOTTED)]:
+            if math.isinf(self.beta):
+                value = -math.inf if kernel.limit is None else kernel.mean(kernel.limit)
+            else:
+                value = kernel.evaluate(self.beta).value
+            if not math.isclose(value, self.pa, rel_tol=1e-6, abs_tol=1e-6):
+                raise ValueError(
+                    "logits: expected the logits and the prior that were measured, with "
+                    f"J = {self.pa:g} at beta={self.beta:g}, got {value:g}"
+                )
+            for beta in (at / kernel.scale for at in _PLOTTED):
                 point = kernel.evaluate(beta)
-                if beta == self.beta and not math.isclose(
-                    point.value, self.pa, rel_tol=1e-6, abs_tol=1e-6
-                ):
-                    raise ValueError(
-                        "logits: expected the logits and the prior that were measured, "
-                        f"with J = {self.pa:g} at beta={beta:g}, got {point.value:g}"
-                    )
                 points[beta] = point.value, point.slope
         points.pop(0.0, None)
         if points:

@@ -1,4 +1,4 @@
-"""Which samples are paired, which are shifted, and what groups of them contribute."""
+"""Which samples are paired, which are shifted, and how much groups contribute."""
 
 import math
 from collections.abc import Callable

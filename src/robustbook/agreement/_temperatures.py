@@ -290,7 +290,7 @@ def agreement_loss(
         -J in nats, of the logits' type (of half precision, float32). At beta = 0, where
         nothing is in agreement, it is 0, and at ``inf``, where all predictions agree,
         the limit; there the gradient is 0. At several maximizers it is that of one of
-        them. Where largest logits tie, PA can jump, and no gradient says so.
+        them. Where largest logits tie, PA can jump, which no gradient shows.
 
     Examples
     --------

@@ -186,7 +186,7 @@ def interval_of_two_views(
 def lower_end(
     pa: float, standard_error: float, count: int, level: float, loss: float
 ) -> float:
-    """Lower end, which supposes that contradictions are as frequent as it says.
+    """Lower end, if contradictions are as frequent as this end implies.
 
     If each contradiction costs `loss`, more of them that cost t in all raise the
     variance of the mean by t loss / count. As in Wilson's interval, the end solves
