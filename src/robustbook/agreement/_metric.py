@@ -88,7 +88,7 @@ class PosteriorAgreement(Metric):
     ) -> None:
         # torchmetrics would gather the logits; the measure exchanges sums instead.
         super().__init__(sync_on_compute=False, **kwargs)
-        self.shared = sync_on_compute
+        self._across_processes = sync_on_compute
         self.tol = check_positive("tol", tol)
         if prior is not None:
             weights = as_tensor("prior", prior)
@@ -173,7 +173,11 @@ class PosteriorAgreement(Metric):
     def _group(self) -> Any:
         """The processes that measure together, or None for this one alone."""
         distributed = torch.distributed
-        if not self.shared or self._is_synced or not distributed.is_available():
+        if (
+            not self._across_processes
+            or self._is_synced
+            or not distributed.is_available()
+        ):
             return None
         if not distributed.is_initialized():
             return None

@@ -207,8 +207,8 @@ class Agreement:
                 value = kernel.evaluate(self.beta).value
             if not math.isclose(value, self.pa, rel_tol=1e-6, abs_tol=1e-6):
                 raise ValueError(
-                    "logits: expected the logits and the prior that were measured, with "
-                    f"J = {self.pa:g} at beta={self.beta:g}, got {value:g}"
+                    "logits: expected the logits and the prior that were measured, "
+                    f"with J = {self.pa:g} at beta={self.beta:g}, got {value:g}"
                 )
             for beta in (at / kernel.scale for at in _PLOTTED):
                 point = kernel.evaluate(beta)
