@@ -1,4 +1,4 @@
-"""The seeds' procedure does what it is said to do, no more."""
+"""The papers' procedure: its course, its limits and its wrong maxima."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_it_finds_the_wrong_maximum():
     assert trace.best_beta == pytest.approx(0.361, abs=0.01)
 
 
-def test_order_and_seed(pair):
+def test_a_seed_shuffles_and_no_seed_keeps_the_order(pair):
     fixed = adam_agreement(*pair, epochs=3, batch_size=16)
     again = adam_agreement(*pair, epochs=3, batch_size=16)
     shuffled = adam_agreement(*pair, epochs=3, batch_size=16, seed=1)
@@ -65,7 +65,7 @@ def test_it_needs_no_gradient_mode(pair):
     assert again.final_beta == expected
 
 
-def test_what_single_precision_cannot_hold_is_refused(pair):
+def test_numbers_too_large_for_single_precision_are_refused(pair):
     with pytest.raises(ValueError, match=r"logits: expected at most 1e\+30"):
         adam_agreement(pair[0].double() * 1e39, pair[1].double())
     with pytest.raises(ValueError, match=r"beta0: expected at most 1e\+30"):

@@ -1,4 +1,4 @@
-"""What Part II proves of attacks, noise and certain answers, on random logits."""
+"""Theorems of Part II on attacks, noise and certain answers, on random logits."""
 
 import math
 

@@ -29,7 +29,6 @@ def test_it_minimizes_the_cross_entropy(scale, num_classes):
     )
     assert found.beta == pytest.approx(best.x, rel=1e-5)
     assert found.cross_entropy == pytest.approx(best.fun, rel=1e-10)
-    assert found.temperature == 1 / found.beta
     low, high = found.interval
     assert 0 <= low < found.beta < high
 
@@ -66,7 +65,7 @@ def test_the_interval_of_beta_covers(size, sharp):
     assert binomtest(held, 200, 0.93, alternative="less").pvalue > 0.001
 
 
-def test_all_right_leaves_it_infinite_with_a_lower_end():
+def test_beta_is_infinite_with_a_lower_end_where_all_answers_are_right():
     logits = 3 * torch.eye(5).repeat(40, 1)
     with pytest.warns(UserWarning, match="all 200 answers are right"):
         found = calibrate_beta(logits, torch.arange(5).repeat(40))
@@ -78,7 +77,7 @@ def test_all_right_leaves_it_infinite_with_a_lower_end():
     assert r**2 == pytest.approx(t**2 * r * (1 - r) / 200 + 1 / 200**2, rel=1e-6)
 
 
-def test_labels_that_the_logits_contradict():
+def test_beta_is_zero_where_the_logits_contradict_the_labels():
     logits = torch.eye(2).repeat(50, 1)
     with pytest.warns(UserWarning, match="say nothing of the labels"):
         found = calibrate_beta(logits, torch.tensor([1, 0]).repeat(50))
@@ -86,7 +85,7 @@ def test_labels_that_the_logits_contradict():
     assert found.interval[0] == 0
 
 
-def test_forty_samples_are_said_to_be_few():
+def test_forty_samples_draw_a_warning():
     with pytest.warns(UserWarning, match="40 samples leave β anywhere in"):
         calibrate_beta(*source(np.random.default_rng(5), 40, 3, 1.0))
 
@@ -107,7 +106,7 @@ def test_bad_calibration_sets(logits, labels, error, message):
         calibrate_beta(logits, np.array(labels))
 
 
-def test_probabilities_do_as_well():
+def test_probabilities_calibrate_as_logits_do():
     logits, labels = source(np.random.default_rng(6), 200, 5, 2.0)
     direct = calibrate_beta(logits, labels)
     p = np.exp(log_softmax(logits, 1))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from robustbook.agreement import agreement_curve, gaussian_agreement
-from robustbook.agreement._gaussian import _gaussian_kernel, _gaussian_maximizer
+from robustbook.agreement._other_answers import gaussian_kernel, gaussian_maximizer
 
 Density = Callable[[float], float]
 energies = st.floats(0, 50)
@@ -72,11 +72,11 @@ def test_a_gaussian_kernel_has_one_hill_whose_top_is_found(total, apart):
     a, b = torch.tensor([total]).double(), torch.tensor([apart]).double()
 
     def kernel(r):
-        return float(_gaussian_kernel(r, a, b, 1))
+        return float(gaussian_kernel(r, a, b, 1))
 
     grid = [0.0, *np.geomspace(1e-6, 1e8, 300)]
     values = np.array([kernel(r) for r in grid])
-    best = _gaussian_maximizer(total, apart)
+    best = gaussian_maximizer(total, apart)
     assert (best == 0.0) == (apart >= 1 + total)
     # What rounding leaves of a value whose terms are as large as these.
     noise = 1e-13 * (1 + np.array(grid) * (total + apart))
@@ -116,7 +116,7 @@ def test_for_a_wide_prior_only_the_mean_square_change_counts():
     assert pa == pytest.approx(expected, abs=1e-6)
 
 
-def test_silence_scores_infinity_and_contradiction_nothing():
+def test_unchanged_predictions_score_infinity_and_opposite_ones_zero():
     still = torch.zeros(5)
     assert gaussian_agreement(still, still, scale=1.0).pa == math.inf
     far = torch.full((5,), 3.0)
@@ -152,7 +152,7 @@ def test_a_grid_of_values_errs_by_at_most_the_bound_of_chapter_35(beta, size, se
         (([[1.0, 2.0]], [1.0]), r"shifted: expected shape \(1, 2\)"),
     ],
 )
-def test_arrays_that_are_no_pair_of_predictions_are_refused(arguments, message):
+def test_arrays_that_are_not_paired_predictions_are_refused(arguments, message):
     arrays = [torch.tensor(side) for side in arguments]
     with pytest.raises(ValueError, match=message):
         gaussian_agreement(*arrays, scale=1.0)

@@ -9,6 +9,7 @@ from scipy import stats
 
 from robustbook.agreement import (
     compare_agreement,
+    interval_of_difference,
     posterior_agreement,
     symmetric_channel_capacity,
 )
@@ -28,8 +29,8 @@ def hard_pairs(changed, count, classes):
 
 
 def hard_interval(changed, count, classes):
-    """As of measured pairs, without the search: their agreement is known."""
-    from robustbook.agreement._hard_decisions import agreement_interval
+    """The interval of measured pairs, without the search: their agreement is known."""
+    from robustbook.agreement._uncertainty import interval_of_two_views
 
     share, chance = changed / count, (classes - 1) / classes
     error = 0.0
@@ -37,19 +38,19 @@ def hard_interval(changed, count, classes):
         error = math.sqrt(share * (1 - share) / (count - 1))
         error *= math.log((1 - share) * (classes - 1) / share)
     value = symmetric_channel_capacity(share, classes)
-    low, high = agreement_interval(value, error, share, count, classes, 0.95, 0.0)
+    low, high = interval_of_two_views(value, error, share, count, classes, 0.95, 0.0)
     return max(0.0, low), min(math.log(classes), high)
 
 
 @pytest.mark.parametrize("changed", [0, 1, 7, 40])
-def test_the_interval_of_hard_answers_is_that_of_their_number(changed):
+def test_the_interval_of_hard_answers_depends_on_how_many_change(changed):
     result = posterior_agreement(*hard_pairs(changed, 50, 3))
     assert result.interval() == pytest.approx(hard_interval(changed, 50, 3), abs=1e-6)
 
 
 @pytest.mark.parametrize("seen", [0, 1, 5, 200])
 def test_the_lower_end_is_the_score_interval_of_a_number_of_contradictions(seen):
-    from robustbook.agreement._hard_decisions import lower_end
+    from robustbook.agreement._uncertainty import lower_end
 
     loss, count, q = 2.5, 10**9, stats.norm.ppf(0.975)
     error = loss * math.sqrt(seen) / count
@@ -112,13 +113,23 @@ def test_an_interval_has_the_ends_of_the_measure_and_a_level():
         result.interval(1.0)
 
 
-def test_models_between_which_nothing_varied_differ_by_what_is_not_seen():
+def test_equal_results_have_a_difference_with_an_interval_of_some_width():
     pairs = hard_pairs(2, 12, 3)
-    low, high = compare_agreement(*pairs, *pairs).interval
+    comparison = compare_agreement(*pairs, *pairs)
+    low, high = comparison.interval
     assert low < 0 < high
+    ends = interval_of_difference(comparison.a, comparison.b, 0.95)
+    assert (
+        ends
+        == comparison.interval
+        == interval_of_difference(comparison.b, comparison.a)
+    )
+    fewer = posterior_agreement(*hard_pairs(2, 11, 3))
+    with pytest.raises(ValueError, match="same samples as a, 12 of them, got 11"):
+        interval_of_difference(comparison.a, fewer)
 
 
-def test_a_difference_is_held_where_one_model_shows_no_change():
+def test_the_interval_of_a_difference_covers_where_one_model_shows_no_change():
     # By Student's interval of the paired contributions in 77 % of samples.
     random = np.random.default_rng(4)
     shares = 0.05, 0.0
@@ -136,7 +147,7 @@ def test_a_difference_is_held_where_one_model_shows_no_change():
     assert held >= 0.92 * 150
 
 
-def test_equal_models_are_told_apart_in_one_of_twenty():
+def test_equal_models_differ_significantly_in_one_draw_of_twenty():
     random = np.random.default_rng(1)
     apart = 0
     for _ in range(300):

@@ -1,4 +1,4 @@
-"""Agreement as an objective: gradient, ends, and what small batches do to it."""
+"""Agreement as an objective: gradient, limits, and the bias of small batches."""
 
 import math
 
@@ -57,7 +57,7 @@ def test_a_step_changes_no_scale_and_no_constant_of_a_sample():
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_where_nothing_agrees_or_all_the_loss_is_flat():
+def test_the_loss_is_flat_where_no_answers_agree_or_all_do():
     clean, _ = pairs()
     for other, value in ((-clean, 0), (2 * clean, -math.log(4))):
         loss, found = gradients(clean, other)

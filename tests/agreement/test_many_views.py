@@ -1,4 +1,4 @@
-"""Three views and more: what pairs of views say of them, and what they do not."""
+"""Three views and more, and how far pairs of views determine their agreement."""
 
 import itertools
 import math
@@ -82,7 +82,7 @@ def test_at_zero_the_curvature_is_the_sum_over_pairs():
 CHARACTERS = rows([1.0, 1, 0, 0]), rows([1.0, 0, 1, 0]), rows([1.0, 0, 0, 1])
 
 
-def test_three_views_may_agree_on_what_no_two_of_them_do():
+def test_three_views_may_agree_although_no_two_of_them_do():
     for pair in itertools.combinations(CHARACTERS, 2):
         # tol: the kernel is flat, J = 0 everywhere.
         assert posterior_agreement(*pair, tol=1e-7).pa == pytest.approx(0.0, abs=1e-7)
@@ -96,7 +96,7 @@ def test_three_views_may_agree_on_what_no_two_of_them_do():
     np.testing.assert_allclose(ours, closed, atol=1e-14)
 
 
-def test_pairs_may_agree_nearly_wholly_and_the_three_not_at_all():
+def test_all_pairs_of_views_may_agree_almost_fully_and_the_three_not_at_all():
     # One sample of large logits whose sets of best classes meet in pairs only.
     odd = rows([1.0, 1, 0]), rows([1.0, 0, 1]), rows([0.0, 1, 1])
     same = rows(*[[1e-3, 0, 0]] * 99)

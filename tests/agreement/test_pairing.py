@@ -67,7 +67,11 @@ GOOD = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
         ({"features": GOOD[0]}, ValueError, "expected shape"),
         ({"labels": [0] * 4}, ValueError, "shifted_labels: expected labels for both"),
         ({"labels": [0, 1], "shifted_labels": [0] * 4}, ValueError, r"shape \(4,\)"),
-        ({"labels": [0] * 4, "shifted_labels": [1] * 4}, ValueError, "in common"),
+        (
+            {"labels": [0] * 4, "shifted_labels": [1] * 4},
+            ValueError,
+            "class that labels have",
+        ),
     ],
 )
 def test_bad_features(pair, change, error, message):
@@ -78,7 +82,7 @@ def test_bad_features(pair, change, error, message):
 def test_bad_labels():
     with pytest.raises(TypeError, match="labels: expected integer labels"):
         pair_by_label([0.5], [1])
-    with pytest.raises(ValueError, match="at least one class in common"):
+    with pytest.raises(ValueError, match="at least one class that labels have"):
         pair_by_label([0, 0], [1, 1])
     with pytest.raises(ValueError, match="labels: expected shape"):
         pair_by_label([[0, 0]], [1, 1])

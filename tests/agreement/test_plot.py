@@ -46,7 +46,7 @@ def test_the_curve_is_the_kernel_and_its_optimum_is_marked(pair, prior):
     assert axes.get_figure() is figure
 
 
-def test_without_logits_the_curve_goes_through_what_was_evaluated(pair):
+def test_without_logits_the_curve_goes_through_the_evaluated_points(pair):
     result = posterior_agreement(*pair)
     _, axes = result.plot()
     betas, values = line(axes, "J")
@@ -70,19 +70,21 @@ def test_other_logits_than_those_measured_are_refused(pair):
     result = posterior_agreement(clean, shifted)
     with pytest.raises(ValueError, match=r"logits: expected shape \(80, 5\), as in"):
         result.plot(clean[:3], shifted[:3])
-    with pytest.raises(ValueError, match="those that were measured"):
+    with pytest.raises(ValueError, match="logits and the prior that were measured"):
         result.plot(clean, clean)
+    with pytest.raises(ValueError, match="at beta=inf, got -inf"):
+        posterior_agreement(clean, clean).plot(clean, shifted)
     with pytest.raises(TypeError, match="shifted_logits"):
         result.plot(clean)
 
 
-def test_it_draws_where_it_is_told_to(pair):
+def test_it_draws_on_the_axes_that_are_passed(pair):
     figure = mpl.figure.Figure()
     axes = figure.subplots()
     assert posterior_agreement(*pair).plot(ax=axes) == (figure, axes)
     metric = PosteriorAgreement()
     metric.update(*pair)
-    assert metric.plot(ax=axes) == (figure, axes)
+    assert metric.plot(ax=axes)[1] is axes
 
 
 @pytest.mark.parametrize("value", [None, "pa"])
@@ -92,7 +94,7 @@ def test_the_metric_draws_the_steps_of_training(pair, value):
     _, axes = metric.plot(values)
     height = values[0] if value else values[0]["pa"]
     assert axes.lines[0].get_ydata()[0] == pytest.approx(float(height))
-    assert "pa" in axes.get_ylabel().lower()
+    assert axes.get_xlabel() == "Step"
     figure, _ = metric.plot()
     assert figure is not None
 
@@ -101,7 +103,7 @@ def test_a_row_of_numbers(pair):
     result = posterior_agreement(*pair)
     metric = PosteriorAgreement()
     metric.update(*pair)
-    table = pd.concat([result.to_frame(), metric.to_frame()])
+    table = pd.concat([result.to_frame(), metric.agreement().to_frame()])
     assert table["pa"].tolist() == [result.pa] * 2
     assert table["gap"].tolist() == [result.gap] * 2
     assert table["num_samples"].tolist() == [80, 80]
@@ -110,7 +112,7 @@ def test_a_row_of_numbers(pair):
 @pytest.mark.parametrize(
     ("package", "call"), [("matplotlib.pyplot", "plot"), ("pandas", "to_frame")]
 )
-def test_what_is_missing_is_named_with_its_extra(pair, monkeypatch, package, call):
+def test_a_missing_package_is_named_with_its_extra(pair, monkeypatch, package, call):
     result = posterior_agreement(*pair)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=r'pip install "robustbook\[plot\]"'):

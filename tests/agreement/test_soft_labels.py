@@ -83,7 +83,7 @@ def test_fifty_digits_at_the_maximizer_of_two_hills():
     assert max(values) <= result.upper_bound
 
 
-def test_a_crowd_that_shares_each_first_choice_is_agreed_with_at_infinity():
+def test_beta_is_infinite_where_the_crowd_shares_every_first_choice():
     logits, _ = drawn(1)
     shares = np.array([0.2, 0.5, 0.6, 0.9] * 10)
     votes = np.tile((1 - shares)[:, None] / 4, 5)
@@ -96,7 +96,7 @@ def test_a_crowd_that_shares_each_first_choice_is_agreed_with_at_infinity():
     assert exact.pa == pytest.approx(math.log(5), abs=1e-6)
 
 
-def test_nothing_is_agreed_where_a_side_says_nothing_or_the_contrary():
+def test_agreement_is_zero_if_a_side_is_uniform_or_says_the_opposite():
     logits, votes = drawn(2)
     for some, others in (
         (np.zeros_like(logits), votes),
@@ -141,7 +141,7 @@ def test_a_crowd_is_agreed_with_at_least_as_well_as_its_members():
         (np.eye(40, 5), "soft_labels: expected a positive sum, got 0 in row 5"),
     ],
 )
-def test_votes_that_are_none_and_what_cannot_be_proven_are_refused(votes, message):
+def test_bad_votes_and_impossible_tolerances_are_refused(votes, message):
     with pytest.raises(ValueError, match=message):
         soft_label_agreement(drawn(5)[0], votes)
     with pytest.raises(CertificateError, match="Set tol above"):

@@ -51,7 +51,9 @@ def test_failed_attacks_come_last(attacked):
     assert torch.equal(mixed, torch.cat([clean[:10], shifted[10:]]))
 
 
-def test_the_decomposition_is_exact_and_its_approximation_the_theses(attacked):
+def test_the_decomposition_is_exact_and_its_approximation_is_that_of_the_thesis(
+    attacked,
+):
     clean, shifted, labels, _ = attacked
     result = posterior_agreement(clean, shifted)
     parts = decompose_agreement(result, clean, shifted, labels)

@@ -59,7 +59,7 @@ def test_the_overlap_by_its_definition(seed, beta, shifted_beta):
     assert overlap.tolist() == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
 
-def test_both_infinite_is_the_same_answer_rate(pair):
+def test_two_infinite_temperatures_give_the_same_answer_rate(pair):
     hard = posterior_overlap(*pair, beta=INF)
     assert float(hard.mean()) == pytest.approx(same_answer_rate(*pair), abs=1e-14)
 
@@ -86,7 +86,7 @@ def test_effective_invariance_is_a_product_of_corners(pair):
     np.testing.assert_allclose(product, published, rtol=1e-12, atol=1e-15)
 
 
-def test_half_hard_is_the_probability_of_the_shifted_answer(pair):
+def test_one_infinite_temperature_gives_the_probability_of_the_shifted_answer(pair):
     clean, shifted = pair
     half = posterior_overlap(*pair, beta=0.8, shifted_beta=INF)
     p = softmax(0.8 * clean, axis=1)[np.arange(300), shifted.argmax(1)]
@@ -110,7 +110,7 @@ def test_blocks_do_not_change_it(pair, monkeypatch):
     assert torch.equal(posterior_overlap(*pair, beta=0.5), whole)
 
 
-def test_probabilities_are_logits_of_another_name(pair):
+def test_probabilities_give_the_same_overlap_as_logits(pair):
     p, q = (softmax(side, axis=1) for side in pair)
     given = posterior_overlap(p, q, beta=0.7, probabilities=True)
     torch.testing.assert_close(given, posterior_overlap(*pair, beta=0.7))
@@ -130,7 +130,7 @@ def test_a_zero_is_counted_and_floored():
         ([[math.nan, 1.0]], "finite"),
     ],
 )
-def test_what_no_probabilities_are(values, message):
+def test_arrays_that_are_not_probabilities_are_refused(values, message):
     with pytest.raises(ValueError, match=message):
         log_probabilities(values)
 

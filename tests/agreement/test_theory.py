@@ -1,4 +1,4 @@
-"""What the chapters on the kernel prove, on random problems."""
+"""Statements that the chapters on the kernel prove, on random problems."""
 
 import math
 from decimal import Decimal, localcontext

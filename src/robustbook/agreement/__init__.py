@@ -1,42 +1,50 @@
-"""Posterior agreement: the measure, solved exactly, and what belongs to it.
+"""Posterior agreement, solved exactly: the measure, its intervals and its relatives.
 
 Start with :func:`posterior_agreement`. The theory is in Chapters 4 to 6, the
-solver in Chapter 7, hard decisions in Chapter 8.
+solver in Chapter 7, hard decisions in Chapter 8. Arguments that are not as described
+raise TypeError or ValueError, with a message that names them.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from robustbook.agreement._adam import AdamTrace, adam_agreement
-from robustbook.agreement._calibration import Calibration, calibrate_beta
-from robustbook.agreement._gaussian import gaussian_agreement
-from robustbook.agreement._hard_decisions import symmetric_channel_capacity
-from robustbook.agreement._loss import agreement_loss
 from robustbook.agreement._measure import (
-    agreement_curve,
+    AdamTrace,
+    adam_agreement,
     compare_agreement,
-    gibbs_posterior,
     posterior_agreement,
 )
+from robustbook.agreement._other_answers import (
+    CertifiedAgreement,
+    gaussian_agreement,
+    soft_label_agreement,
+)
 from robustbook.agreement._paired_accuracy import (
+    Calibration,
     PairedAccuracy,
-    PairedAccuracyDifference,
-    compare_paired_accuracy,
+    calibrate_beta,
     paired_accuracy,
 )
-from robustbook.agreement._pairing import pair_by_label, pair_nearest, pair_optimal
-from robustbook.agreement._result import (
-    Agreement,
-    AgreementComparison,
-    CertifiedAgreement,
-)
-from robustbook.agreement._soft_labels import SoftLabelAgreement, soft_label_agreement
-from robustbook.agreement._sweep import (
+from robustbook.agreement._result import Agreement, AgreementComparison
+from robustbook.agreement._samples import (
     AgreementDecomposition,
     ContributionGroup,
     decompose_agreement,
+    pair_by_label,
+    pair_nearest,
+    pair_optimal,
     shift_by_ratio,
 )
-from robustbook.agreement._temperatures import log_probabilities, posterior_overlap
+from robustbook.agreement._temperatures import (
+    agreement_curve,
+    agreement_loss,
+    gibbs_posterior,
+    log_probabilities,
+    posterior_overlap,
+)
+from robustbook.agreement._uncertainty import (
+    interval_of_difference,
+    symmetric_channel_capacity,
+)
 from robustbook.agreement.solver import CertificateError
 
 if TYPE_CHECKING:
@@ -52,18 +60,16 @@ __all__ = [
     "CertifiedAgreement",
     "ContributionGroup",
     "PairedAccuracy",
-    "PairedAccuracyDifference",
     "PosteriorAgreement",
-    "SoftLabelAgreement",
     "adam_agreement",
     "agreement_curve",
     "agreement_loss",
     "calibrate_beta",
     "compare_agreement",
-    "compare_paired_accuracy",
     "decompose_agreement",
     "gaussian_agreement",
     "gibbs_posterior",
+    "interval_of_difference",
     "log_probabilities",
     "pair_by_label",
     "pair_nearest",

@@ -1,32 +1,27 @@
-"""The public measure: checks, search, result."""
+"""Posterior agreement: the certified maximum, two models, and the papers' procedure."""
 
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import (
-    as_tensor,
+    check_count,
     check_level,
     check_logit_pair,
-    check_logits,
     check_non_negative,
     check_paired,
     check_positive,
     check_prior,
 )
-from robustbook.agreement._docs import SHARED
-from robustbook.agreement._hard_decisions import symmetric_channel_capacity
-from robustbook.agreement._result import (
-    Agreement,
-    AgreementComparison,
+from robustbook.agreement._result import Agreement, AgreementComparison
+from robustbook.agreement._uncertainty import (
     contradiction_loss,
     interval_of_difference,
     standard_error_of_mean,
+    symmetric_channel_capacity,
 )
 from robustbook.agreement.solver import (
     Kernel,
@@ -37,8 +32,10 @@ from robustbook.agreement.solver import (
     open_kernel,
 )
 
+#: Single precision, in which Adam works, ends at 3.4e38.
+_LARGEST_NUMBER = 1e30
 
-@SHARED.fill
+
 def posterior_agreement(
     logits: Any,
     shifted_logits: Any = None,
@@ -65,9 +62,25 @@ def posterior_agreement(
 
     Parameters
     ----------
-    {logits, shifted_logits} {*more} {prior} {tol} {group}
+    logits, shifted_logits : Tensor or array, shape (N, K)
+        Logits of the clean and of the shifted inputs, row i of both from the same
+        sample. Any floating-point type; CPU or CUDA. Log-probabilities are logits:
+        a constant added to the logits of one sample changes nothing.
+    *more : Tensor or array, shape (N, K), optional
+        Logits of the same samples under further conditions: views three, four, ...
+    prior : Tensor or array, shape (K,), optional
+        Class prior, positive, summing to 1; uniform by default. Under another one, a
+        model with constant logits scores J(0) > 0, and a perfect one may score no more
+        (Chapter 26).
+    tol : float, default 1e-9
+        Largest gap accepted between ``upper_bound`` and ``pa``, in nats per sample.
+        Double precision allows about 1e-11, times K / 1000 for many classes.
+    group : torch.distributed.ProcessGroup, optional
+        The processes that each pass their own samples, such as
+        ``torch.distributed.group.WORLD``. All must call; all get the same numbers, or
+        the same error. Shards may be unequal, or empty: shape (0, K).
     progress : bool, default False
-        Whether to show a bar: evaluations, value and gap.
+        Whether to show a bar with evaluations, value and gap.
 
     Returns
     -------
@@ -75,7 +88,15 @@ def posterior_agreement(
         ``pa`` in nats per sample, ``beta`` (may be ``inf``), ``upper_bound``,
         ``per_sample`` contributions (of this process), ``standard_error`` and more.
 
-    {TypeError} {ValueError} {ConnectionError} {CertificateError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described; for NaN and infinity the first index is
+        named.
+    CertificateError
+        If the gap cannot be closed to `tol`; the message says where.
+    ConnectionError
+        If a process of the group is gone, or took longer than the group's timeout.
     OSError
         If a mapped file changed between two passes, or ends too early.
 
@@ -103,8 +124,8 @@ def posterior_agreement(
 
     >>> noisy = torch.tensor([[1.0, 0.0], [0.0, 2.0], [0.0, 0.3], [1.0, 0.0]])
     >>> three = posterior_agreement(clean, shifted, noisy)
-    >>> f"{three.pa:.4f} of at most {2 * math.log(2):.4f} nats"
-    '0.9098 of at most 1.3863 nats'
+    >>> f"{three.pa:.4f} of at most 1.3863 nats, which is 2 log 2"
+    '0.9098 of at most 1.3863 nats, which is 2 log 2'
 
     The same from chunks of two samples:
 
@@ -119,105 +140,6 @@ def posterior_agreement(
     return _measure(kernel, accepted(), progress=progress and kernel.shards.rank == 0)
 
 
-@SHARED.fill
-def agreement_curve(
-    logits: Any,
-    shifted_logits: Any = None,
-    *more: Any,
-    betas: Any = None,
-    prior: Any = None,
-    group: Any = None,
-) -> Tensor:
-    """The agreement kernel J at given inverse temperatures.
-
-    Source: the PA paper, Theorem 2; Chapter 5.
-
-    Parameters
-    ----------
-    {logits, shifted_logits} {*more}
-    betas : number, tensor, array or list, shape (B,)
-        Inverse temperatures, at least 0; may be ``inf``. By name, or after the last
-        array of logits.
-    {prior} {group}
-
-    Returns
-    -------
-    Tensor, shape (B,), or () for a number
-        J in nats per sample, float64; at ``inf`` its limit, which is ``-inf`` if the
-        answers to some sample have no class in common.
-
-    {TypeError} {ValueError} {ConnectionError}
-
-    Examples
-    --------
-    >>> agreement_curve(torch.eye(2), torch.eye(2), [0.0, 1.0, float("inf")])
-    tensor([0.0000, 0.1936, 0.6931], dtype=torch.float64)
-    """
-    arguments = as_views(logits, shifted_logits, *more)
-    *views, betas = arguments if betas is None else (*arguments, betas)
-
-    def points() -> list[float]:
-        given = as_tensor("betas", betas)
-        if given.ndim > 1:
-            raise ValueError(
-                f"betas: expected shape (B,), got {tuple(given.shape)}; pass inverse "
-                "temperatures after the logits, such as betas=[0.1, 1, 10]"
-            )
-        return [
-            check_non_negative(f"betas[{place}]", beta, infinite=True)
-            for place, beta in enumerate(given.reshape(-1).tolist())
-        ]
-
-    kernel = open_kernel(*views, prior=prior, group=group, settings=points)
-    values = points()
-    finite = [place for place, beta in enumerate(values) if beta < math.inf]
-    evaluated = kernel.evaluate_all(
-        [values[place] for place in finite], columns=False, samples=False
-    )
-    limit = -math.inf if kernel.limit is None else kernel.mean(kernel.limit)
-    values = [limit] * len(values)
-    for place, point in zip(finite, evaluated, strict=True):
-        values[place] = point.value
-    curve = torch.tensor(values, dtype=torch.float64, device=kernel.device)
-    return curve.reshape(as_tensor("betas", betas).shape)
-
-
-@SHARED.fill
-def gibbs_posterior(logits: Any, beta: float) -> Tensor:
-    """Gibbs posterior over the classes of each sample.
-
-    Source: the PA paper, Equation 10; Chapter 4 derives it.
-
-    Parameters
-    ----------
-    logits : tensor or array, shape (N, K)
-    beta : float
-        Inverse temperature, at least 0; ``inf`` gives the uniform distribution
-        over the classes of largest logit.
-
-    Returns
-    -------
-    Tensor, shape (N, K)
-        Probabilities, float64; rows sum to 1.
-
-    {TypeError} {ValueError}
-
-    Examples
-    --------
-    >>> gibbs_posterior(torch.tensor([[0.0, 1.0]]), 2.0)
-    tensor([[0.1192, 0.8808]], dtype=torch.float64)
-    """
-    scores = check_logits("logits", logits).double()
-    temperature = check_non_negative("beta", beta, infinite=True)
-    shifted = scores - scores.amax(1, keepdim=True)
-    if temperature == float("inf"):
-        weight = (shifted == 0).double()
-    else:
-        weight = (shifted * temperature).exp()
-    return weight / weight.sum(1, keepdim=True)
-
-
-@SHARED.fill
 def compare_agreement(
     logits_a: Any,
     shifted_a: Any,
@@ -234,21 +156,18 @@ def compare_agreement(
 
     Parameters
     ----------
-    logits_a, shifted_a : tensor or array, shape (N, K)
-        Logits of model A.
-    logits_b, shifted_b : tensor or array, shape (N, K)
-        Logits of model B, the same samples in the same order.
-    level : float
+    logits_a, shifted_a, logits_b, shifted_b : tensor or array, shape (N, K)
+        Logits of models A and B on the same samples in the same order.
+    level : float, default 0.95
         Coverage of the confidence interval, strictly between 0 and 1.
-    {prior} {tol}
+    prior, tol
+        As :func:`posterior_agreement` takes them.
 
     Returns
     -------
     AgreementComparison
         ``difference`` = PA(A) - PA(B) in nats, with a paired standard error and
         interval: the samples that are hard for both cancel.
-
-    {TypeError} {ValueError} {CertificateError}
 
     Examples
     --------
@@ -271,31 +190,137 @@ def compare_agreement(
     return AgreementComparison(a, b, a.pa - b.pa, error, (low, high), coverage)
 
 
-@contextmanager
-def _progress_bar(*, shown: bool) -> Iterator[Callable[[Step], None] | None]:
-    """What the search calls after each step, while a bar shows value and gap."""
-    if not shown:
-        yield None
-        return
-    from tqdm import tqdm
+@dataclass(frozen=True, eq=False)
+class AdamTrace:
+    """The course of Adam, epoch by epoch.
 
-    with tqdm(unit=" evaluations", desc="agreement") as bar:
+    Attributes
+    ----------
+    beta : Tensor, shape (epochs + 1,)
+        Inverse temperature at the start and after every epoch.
+    steps : int
+        Gradient steps taken.
+    """
 
-        def show(step: Step) -> None:
-            gap = f"PA {step.lower:.6g}, gap {step.upper - step.lower:.1e}"
-            bar.set_postfix_str(gap, refresh=False)
-            bar.update()
+    beta: Tensor = field(repr=False)
+    steps: int
+    pair: tuple[Tensor, Tensor] = field(repr=False)
 
-        yield show
+    @cached_property
+    def pa(self) -> Tensor:
+        """J at every `beta`, evaluated exactly on all pairs (nats per sample)."""
+        kernel, options = open_kernel(*self.pair), {"columns": False, "samples": False}
+        points = kernel.evaluate_all(self.beta.tolist(), **options)
+        return torch.tensor([point.value for point in points], dtype=torch.float64)
+
+    @property
+    def final_beta(self) -> float:
+        """Inverse temperature where Adam stopped."""
+        return float(self.beta[-1])
+
+    @property
+    def best_beta(self) -> float:
+        """Inverse temperature of the best epoch: the papers report this one."""
+        return float(self.beta[1:][int(self.pa[1:].argmax())])
+
+    @property
+    def best_pa(self) -> float:
+        """J of the best epoch, in nats per sample."""
+        return float(self.pa[1:].max())
+
+
+# Callers may have switched gradients off.
+@torch.inference_mode(False)
+@torch.enable_grad()
+def adam_agreement(
+    logits: Any,
+    shifted_logits: Any,
+    *,
+    beta0: float = 1.0,
+    lr: float = 0.1,
+    epochs: int = 500,
+    batch_size: int | None = None,
+    seed: int | None = None,
+) -> AdamTrace:
+    """Approximate posterior agreement as the papers do: Adam on beta.
+
+    The defaults are those of the thesis, section 3.6.2. Its published implementation
+    takes batches of 16 in a fixed order, single precision, and reports the best epoch.
+
+    Parameters
+    ----------
+    logits, shifted_logits : Tensor or array, shape (N, K)
+        Logits of the clean and of the shifted inputs.
+    beta0, lr : float
+        The inverse temperature at the start, at least 0, and the learning rate.
+    epochs, batch_size : int
+        Passes over the data, and pairs in each step: all of them by default.
+    seed : int, optional
+        Shuffles the pairs anew in every epoch; by default they stay in their order.
+
+    Returns
+    -------
+    AdamTrace
+        ``beta`` after every epoch, ``pa`` there, ``best_pa`` and more.
+
+    Examples
+    --------
+    >>> clean = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0], [3.0, 0.0]])
+    >>> shifted = torch.tensor([[1.5, 0.0], [0.0, 2.0], [0.0, 0.1], [2.0, 0.0]])
+    >>> adam_agreement(clean, shifted, epochs=50).steps
+    50
+    """
+    pair = check_logit_pair(logits, shifted_logits)
+    beta0, lr = check_non_negative("beta0", beta0), check_positive("lr", lr)
+    epochs = check_count("epochs", epochs)
+    rows = len(pair[0]) if batch_size is None else check_count("batch_size", batch_size)
+    generator = None
+    if seed is not None:
+        generator = torch.Generator().manual_seed(check_count("seed", seed, minimum=0))
+    largest, other = (float(view.abs().max()) for view in pair)
+    sizes = {"logits": largest, "shifted_logits": other, "beta0": beta0, "lr": lr}
+    for name, size in sizes.items():
+        if size > _LARGEST_NUMBER:
+            raise ValueError(
+                f"{name}: expected at most {_LARGEST_NUMBER:g} in size, as this "
+                f"procedure works in single precision, got {size:g}"
+            )
+    clean, shifted = (view.float().clone() for view in pair)
+    beta = torch.tensor([beta0], device=clean.device, requires_grad=True)
+    optimizer = torch.optim.Adam([beta], lr=lr)
+    betas, steps = [beta0], 0
+    for _ in range(epochs):
+        if generator is not None:
+            order = torch.randperm(len(clean), generator=generator).to(clean.device)
+            clean, shifted = (view.float()[order] for view in pair)
+        batches = torch.split(clean, rows), torch.split(shifted, rows)
+        for first, second in zip(*batches, strict=True):
+            product = (beta * first).softmax(1) * (beta * second).softmax(1)
+            # Overlaps that underflow get a floor and no gradient, as in the papers'
+            # implementation.
+            overlap = product.sum(1).clamp(min=1e-44)
+            (gradient,) = torch.autograd.grad(-overlap.log().sum(), beta)
+            beta.grad = torch.nan_to_num(gradient)
+            optimizer.step()
+            with torch.no_grad():
+                beta.clamp_(min=0.0)
+            steps += 1
+        betas.append(float(beta.detach()))
+    return AdamTrace(torch.tensor(betas, dtype=torch.float64), steps, pair)
 
 
 def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement:
-    with _progress_bar(shown=progress) as on_step:
-        trace = maximize(kernel, tol, on_step, kernel.batch)
+    if progress:
+        from tqdm import tqdm
+
+        with tqdm(unit=" evaluations", desc="agreement") as bar:
+            trace = maximize(kernel, tol, partial(_show_step, bar), kernel.batch)
+    else:
+        trace = maximize(kernel, tol, None, kernel.batch)
     if kernel.prior is None and kernel.num_views == 2:
         hard = symmetric_channel_capacity(kernel.mismatch, kernel.num_classes)
     else:
-        # No closed form, but few different samples.
+        # There is no closed form, but few samples are different.
         prior = None if kernel.prior is None else kernel.prior.cpu()
         options = {"by_class": prior is not None}
         views, counts = one_hot_views(kernel.votes, kernel.num_classes, **options)
@@ -317,3 +342,9 @@ def _measure(kernel: Kernel, tol: float, *, progress: bool = False) -> Agreement
         ),
         trace=trace,
     )
+
+
+def _show_step(bar: Any, step: Step) -> None:
+    gap = f"PA {step.lower:.6g}, gap {step.upper - step.lower:.1e}"
+    bar.set_postfix_str(gap, refresh=False)
+    bar.update()

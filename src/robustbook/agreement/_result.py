@@ -1,39 +1,32 @@
-"""The result of a measurement and its pictures, and the difference between two."""
+"""The result of a measurement, with its interval and its picture."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import torch
 from scipy.interpolate import CubicHermiteSpline
 from torch import Tensor
 
 from robustbook._checks.arguments import check_level
 from robustbook._checks.extras import extra
-from robustbook.agreement._docs import SHARED
-from robustbook.agreement._hard_decisions import (
-    agreement_interval,
+from robustbook.agreement._uncertainty import (
+    interval_of_two_views,
     lower_end,
     student_half_width,
     symmetric_channel_capacity,
 )
-from robustbook.agreement.solver import ALONE, SearchTrace, Shards, open_kernel
+from robustbook.agreement.solver import SearchTrace, open_kernel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-#: Inverse temperatures of a plot, around the scale of the logits, in decades.
-_DECADES = (-1.5, 2.5)
-_PER_DECADE = 6
-#: Points of a curve, and how far below zero it is followed, in units of its height.
-_POINTS = 400
-_BELOW = 0.3
+#: A plot evaluates J at these inverse temperatures, times the scale of the logits.
+_PLOTTED: Final = [10 ** (step / 6) for step in range(-9, 16)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,22 +57,20 @@ class Agreement:
         views without a prior, :func:`symmetric_channel_capacity` at ``mismatch``.
     standard_error : float
         Standard error of ``pa`` over the sampling of samples, in nats: that of the mean
-        of ``per_sample``, by the envelope theorem. Zero when all contributions are
-        equal: nothing was *seen* to vary, which is no proof that nothing does. No
-        interval follows from it near chance, nor where fewer than some twenty answers
-        change: of 200 pairs of hard answers of which one in a thousand changes,
-        ``pa ± 1.96 standard_error`` holds the truth in 18 % of samples (Chapter 8).
-        NaN for a single sample.
+        of ``per_sample``, by the envelope theorem; NaN for a single sample. It is zero
+        when no contribution was seen to vary, and too small near chance and where fewer
+        than some twenty answers change (Chapter 8): use :meth:`interval`.
     contradiction_loss : float
-        How much a contradiction, a sample of negative contribution, costs beside the
-        others, in nats: the mean over contradictions, each weighted by its cost. One
-        more than were seen counts among them, at the cost that it has among hard
-        answers. The lower end of :meth:`interval` needs it.
+        How much a contradiction, a sample of negative contribution, costs compared with
+        the others, in nats: the mean over contradictions, each weighted by its cost.
+        One more contradiction than was seen is counted, at the cost that it has among
+        hard answers. The lower end of :meth:`interval` depends on it.
     trace : SearchTrace
         Every step of the search.
 
     Examples
     --------
+    >>> import torch
     >>> from robustbook.agreement import posterior_agreement
     >>> result = posterior_agreement(torch.eye(4), torch.eye(4)[[0, 1, 2, 0]])
     >>> result.to_frame()[["pa", "beta", "mismatch"]].round(4)
@@ -114,16 +105,13 @@ class Agreement:
 
     @property
     def log_pa(self) -> float:
-        """The papers' scale: N (pa - (m - 1) log K) for m views.
-
-        In [-N (m - 1) log K, 0] for a uniform prior.
-        """
+        """The papers' scale: N (pa - (m - 1) log K) for m views."""
         most = (self.num_views - 1) * math.log(self.num_classes)
         return self.num_samples * (self.pa - most)
 
     @property
     def confidence_part(self) -> float:
-        """``pa - hard_part``: what confidences add (or, if negative, take away)."""
+        """``pa - hard_part``: the contribution of confidences, of either sign."""
         return self.pa - self.hard_part
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
@@ -131,12 +119,12 @@ class Agreement:
 
         For hard answers of two views it is Wilson's interval for the mismatch, mapped
         by :func:`symmetric_channel_capacity` and as much wider as Student's quantile is
-        than the normal one. It has a width where no answer changed. For soft answers it
-        is a heuristic, whose coverage Chapter 41 measures: the upper half is that of
-        hard answers, scaled by how much the contributions vary beside theirs, and for
-        more views or with a prior it is Student's; the lower half is of Wilson's kind:
-        the more contradictions it supposes, each at a cost of ``contradiction_loss``,
-        the more their number may vary.
+        than the normal one. It has a width even where no answer changed. For soft
+        answers it is a heuristic, whose coverage Chapter 41 measures. The upper half is
+        that of hard answers, scaled by how much the contributions vary compared with
+        theirs; for more views or with a prior it is Student's. The lower half is of
+        Wilson's kind: the more contradictions it supposes, each at a cost of
+        ``contradiction_loss``, the more their number may vary.
 
         Parameters
         ----------
@@ -148,11 +136,6 @@ class Agreement:
         (float, float)
             At least 0, and at most (m - 1) log K for a uniform prior.
 
-        Raises
-        ------
-        TypeError, ValueError
-            If `level` is no number strictly between 0 and 1.
-
         References
         ----------
         Wilson, 1927; Brown, Cai and DasGupta, *Statistical Science*, 2001; Chapter 8.
@@ -161,6 +144,7 @@ class Agreement:
         --------
         No answer of a hundred changed, which is no proof that none does:
 
+        >>> import torch
         >>> from robustbook.agreement import posterior_agreement
         >>> answers = torch.eye(2).repeat(50, 1)
         >>> result = posterior_agreement(answers, answers)
@@ -172,10 +156,9 @@ class Agreement:
         hard = symmetric_channel_capacity(self.mismatch, self.num_classes)
         count, loss = self.num_samples, self.contradiction_loss
         if self.num_views == 2 and math.isclose(hard, self.hard_part, abs_tol=1e-12):
-            low, high = agreement_interval(
-                self.pa, self.standard_error, self.mismatch, count,
-                self.num_classes, coverage, loss,
-            )  # fmt: skip
+            changes = self.mismatch, count, self.num_classes
+            error = self.standard_error
+            low, high = interval_of_two_views(self.pa, error, *changes, coverage, loss)
         else:
             low = lower_end(self.pa, self.standard_error, count, coverage, loss)
             high = self.pa + student_half_width(self.standard_error, count, coverage)
@@ -184,7 +167,6 @@ class Agreement:
             return 0.0, most
         return max(0.0, low), min(most, high)
 
-    @SHARED.fill
     def plot(
         self,
         logits: Any = None,
@@ -198,52 +180,62 @@ class Agreement:
         Parameters
         ----------
         logits, shifted_logits, *more : tensor or array, shape (N, K), optional
-            What was measured, for a finer curve. Without them it goes through what
-            the search evaluated: points that are dense at the optimum only, few or
-            none where all predictions agree.
+            The logits that were measured, for a finer curve. Without them it goes
+            through the points that the search evaluated, most of them at the optimum.
         prior : tensor or array, shape (K,), optional
-            As it was measured.
-        {ax}
+            The prior that was passed to the measurement.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
 
         Returns
         -------
-        {figure} {axes}
-
-        Raises
-        ------
-        {ImportError}
-        TypeError, ValueError
-            If the logits are not those that were measured.
+        figure : matplotlib.figure.Figure
+        axes : matplotlib.axes.Axes
         """
-        points = [(step.beta, step.value, step.slope) for step in self.trace.steps]
+        if ax is None:
+            with extra("plot"):
+                import matplotlib.pyplot as plt
+            _, ax = plt.subplots()
+        start = self.trace.value_at_zero
+        points = {step.beta: (step.value, step.slope) for step in self.trace.steps}
         if logits is not None or shifted_logits is not None:
             kernel = open_kernel(logits, shifted_logits, *more, prior=prior)
             check_same_pairs(self, kernel.num_samples, kernel.num_classes)
-            low, high = (_PER_DECADE * end for end in _DECADES)
-            for place in range(int(low), int(high) + 1):
-                beta = 10 ** (place / _PER_DECADE) / kernel.scale
+            if math.isinf(self.beta):
+                value = -math.inf if kernel.limit is None else kernel.mean(kernel.limit)
+            else:
+                value = kernel.evaluate(self.beta).value
+            if not math.isclose(value, self.pa, rel_tol=1e-6, abs_tol=1e-6):
+                raise ValueError(
+                    "logits: expected the logits and the prior that were measured, "
+                    f"with J = {self.pa:g} at beta={self.beta:g}, got {value:g}"
+                )
+            for beta in (at / kernel.scale for at in _PLOTTED):
                 point = kernel.evaluate(beta)
-                if point.value > self.upper_bound:
-                    raise ValueError(
-                        f"logits: expected those that were measured, with J of at "
-                        f"most {self.upper_bound:g}, got {point.value:g} at "
-                        f"beta={beta:g}"
-                    )
-                points.append((beta, point.value, point.slope))
-        return _plot_kernel(self, points, ax)
+                points[beta] = point.value, point.slope
+        points.pop(0.0, None)
+        if points:
+            _draw_curve(ax, start, points, start - 0.3 * max(self.pa - start, 1e-3))
+        if math.isinf(self.beta):
+            label = f"PA = {self.pa:.4g} for β to infinity"
+            ax.axhline(self.pa, color="C1", linestyle="--", label=label)
+        else:
+            label = f"PA = {self.pa:.4g} at β = {self.beta:.3g}"
+            ax.plot([self.beta], [self.pa], "o", color="C1", label=label)
+        ax.set_xlabel("inverse temperature β (1 / logit)")
+        ax.set_ylabel("agreement J (nats per sample)")
+        ax.legend()
+        return ax.get_figure(), ax  # type: ignore[return-value]
 
-    @SHARED.fill
     def to_frame(self) -> DataFrame:
-        """Return the scalars as one row of a pandas table, to concatenate.
-
-        {ImportError}
-        """
+        """Return the scalars as one row of a pandas table, to concatenate."""
         with extra("plot"):
             from pandas import DataFrame
         names = (
-            "pa", "standard_error", "beta", "upper_bound", "gap", "log_pa", "mismatch",
-            "hard_part", "confidence_part", "num_samples", "num_classes", "evaluations",
-        )  # fmt: skip
+            *("pa", "standard_error", "beta", "upper_bound", "gap", "log_pa"),
+            *("mismatch", "hard_part", "confidence_part"),
+            *("num_samples", "num_classes", "evaluations"),
+        )
         return DataFrame([{name: getattr(self, name) for name in names}])
 
 
@@ -258,11 +250,9 @@ class AgreementComparison:
     difference : float
         ``a.pa - b.pa``, in nats per sample.
     standard_error : float
-        Of the difference, from the paired contributions.
+        Standard error of the difference, from the paired contributions.
     interval : (float, float)
-        Confidence interval at `level`, by Zou's method: each side of it joins one side
-        of the two intervals of the models, as far as their contributions do not vary
-        together (*Psychological Methods*, 2007).
+        Confidence interval at `level`: :func:`interval_of_difference`.
     level : float
         Coverage of the interval.
     """
@@ -275,63 +265,8 @@ class AgreementComparison:
     level: float
 
 
-@dataclass(frozen=True, eq=False)
-class CertifiedAgreement:
-    """A posterior agreement with its bound.
-
-    Attributes
-    ----------
-    pa : float
-        Posterior agreement, in nats per sample.
-    beta : float
-        Inverse temperature of the maximum; may be ``inf``.
-    upper_bound : float
-        Proven upper bound on sup J.
-    per_sample : Tensor, shape (N,)
-        Contribution of every sample at ``beta``; the mean is ``pa``.
-    """
-
-    pa: float
-    beta: float
-    upper_bound: float
-    per_sample: Tensor = field(repr=False)
-
-    @property
-    def gap(self) -> float:
-        """``upper_bound - pa``: at most ``tol``; 0 where both are infinite."""
-        return 0.0 if self.pa == self.upper_bound else self.upper_bound - self.pa
-
-    @property
-    def standard_error(self) -> float:
-        """Standard error of ``pa`` over the sampling of samples, in nats."""
-        return standard_error_of_mean(self.per_sample)
-
-
-def interval_of_difference(
-    a: Agreement, b: Agreement, level: float
-) -> tuple[float, float]:
-    """Zou's interval for a.pa - b.pa, of two measurements on the same pairs."""
-    own = torch.stack([one.per_sample for one in (a, b)])
-    correlation = math.nan
-    if own.shape[1] > 1:
-        own = own - own.mean(1, keepdim=True)
-        products = (own @ own.T).cpu()
-        correlation = float(products[0, 1] / products.diagonal().prod().sqrt())
-    if math.isnan(correlation):
-        correlation = 0.0  # one of them does not vary
-
-    def joined(one: float, other: float) -> float:
-        square = one**2 + other**2 - 2 * correlation * one * other
-        return math.sqrt(max(0.0, square))
-
-    (low_a, high_a), (low_b, high_b) = a.interval(level), b.interval(level)
-    value = a.pa - b.pa
-    low = value - joined(a.pa - low_a, high_b - b.pa)
-    return low, value + joined(high_a - a.pa, b.pa - low_b)
-
-
 def check_same_pairs(result: Agreement, num_samples: int, num_classes: int) -> None:
-    """Refuse logits of other pairs than the measured ones, by their number."""
+    """Refuse logits whose shape differs from that of the measured ones."""
     measured = len(result.per_sample), result.num_classes
     if (num_samples, num_classes) != measured:
         raise ValueError(
@@ -340,102 +275,30 @@ def check_same_pairs(result: Agreement, num_samples: int, num_classes: int) -> N
         )
 
 
-def standard_error_of_mean(contributions: Tensor, shards: Shards = ALONE) -> float:
-    count, total = shards.reduce(
-        lambda: [float(len(contributions)), float(contributions.sum())],
-        [math.fsum, math.fsum],
-    )
-    if count < 2:
-        return math.nan
-    deviations = contributions - total / count
-    (squares,) = shards.reduce(lambda: [float(deviations.square_().sum())])
-    return math.sqrt(squares / (count - 1) / count)
+def _draw_curve(
+    axes: Axes, start: float, points: dict[float, tuple[float, float]], floor: float
+) -> None:
+    """Draw J through its values and slopes at `points`, as far as it is above `floor`.
 
-
-def contradiction_loss(
-    contributions: Tensor, num_classes: int, num_views: int, shards: Shards = ALONE
-) -> float:
-    """See :class:`Agreement`."""
-    negative = contributions[contributions < 0]
-    count, total, number, own, squares = shards.reduce(
-        lambda: [
-            float(len(contributions)), float(contributions.sum()),
-            float(len(negative)), float(negative.sum()), float(negative.square().sum()),
-        ],
-        [math.fsum] * 5,
-    )  # fmt: skip
-    others = (total - own) / max(1.0, count - number)
-    costs = number * others - own
-    squares += number * others**2 - 2 * others * own
-    odds = (num_classes - 1) * (count - number - 1) / (number + 1)
-    unseen = (num_views - 1) * math.log(odds) if odds > 1 else 0.0
-    costs += unseen
-    return (squares + unseen**2) / costs if costs > 0 else 0.0
-
-
-def _plot_kernel(
-    result: Agreement, points: Sequence[tuple[float, float, float]], ax: Axes | None
-) -> tuple[Figure, Axes]:
-    """Draw J over beta through points (beta, J, slope), and mark the optimum."""
-    figure, axes = axes_for(ax)
-    start = result.trace.value_at_zero
-    floor = start - _BELOW * max(result.pa - start, 1e-3)
-    # Of equal points one is enough: the interpolation wants betas that grow.
-    points = sorted({point[0]: point for point in points if point[0] > 0}.values())
-    if points:
-        betas, values, slopes = np.array(points).T
-        # Without a prior J starts flat. In log beta a peak looks alike at every scale.
-        rise = 0.0 if start == 0.0 else (values[0] - start) / betas[0]
-        left = CubicHermiteSpline([0, betas[0]], [start, values[0]], [rise, slopes[0]])
-        grid = np.linspace(0, betas[0], _POINTS)
-        curve = left(grid)
-        if len(points) > 1:
-            right = CubicHermiteSpline(np.log(betas), values, betas * slopes)
-            outer = np.geomspace(betas[0], betas[-1], _POINTS)
-            grid = np.append(grid, outer)
-            curve = np.append(curve, right(np.log(outer)))
-        axes.plot(grid[curve > floor], curve[curve > floor], color="C0", label="J(β)")
-        shown = values > floor
-        axes.plot(betas[shown], values[shown], "o", color="C0", markersize=3)
-        axes.set_xscale("asinh", linear_width=float(betas[0]))
-        low, high = np.log10(betas[[0, -1]])
-        axes.set_xticks([0.0, *10.0 ** np.arange(np.ceil(low + 0.3), high)])
-        axes.set_xlim(left=0.0)
-    label = f"PA = {result.pa:.4g} at β = {result.beta:.3g}"
-    if np.isinf(result.beta):
-        label = f"PA = {result.pa:.4g} for β to infinity"
-        axes.axhline(result.pa, color="C1", linestyle="--", label=label)
-    else:
-        axes.plot([result.beta], [result.pa], "o", color="C1", label=label)
+    The axis and the interpolation are linear in asinh(beta / width), in which peaks
+    look alike at every scale.
+    """
+    betas = np.array([0.0, *sorted(points)])
+    values, slopes = np.array([points[beta] for beta in betas[1:]]).T
+    width = betas[1]
+    # Without a prior J starts flat.
+    rise = 0.0 if start == 0.0 else (values[0] - start) / width
+    values, slopes = np.append(start, values), np.append(rise, slopes)
+    places = np.arcsinh(betas / width)
+    spline = CubicHermiteSpline(places, values, slopes * np.hypot(betas, width))
+    grid = np.linspace(0, places[-1], 800)
+    curve = spline(grid)
+    shown = curve > floor
+    axes.plot(width * np.sinh(grid[shown]), curve[shown], color="C0", label="J(β)")
+    shown = values[1:] > floor
+    axes.plot(betas[1:][shown], values[1:][shown], "o", color="C0", markersize=3)
+    axes.set_xscale("asinh", linear_width=float(width))
+    low, high = np.log10(betas[[1, -1]])
+    axes.set_xticks([0.0, *10.0 ** np.arange(np.ceil(low + 0.3), high)])
+    axes.set_xlim(left=0.0)
     axes.set_ylim(bottom=floor)
-    axes.set_xlabel("inverse temperature β (1 / logit)")
-    axes.set_ylabel("agreement J (nats per sample)")
-    axes.legend()
-    return figure, axes
-
-
-def plot_measurements(
-    measurements: Sequence[Mapping[str, Tensor]], ax: Axes | None
-) -> tuple[Figure, Axes]:
-    """Draw PA with intervals of 95 % over the steps of training, or one of them."""
-    figure, axes = axes_for(ax)
-    pa, low, high = (
-        torch.stack([values[name] for values in measurements]).cpu()
-        for name in ("pa", "low", "high")
-    )
-    steps = np.arange(len(pa))
-    ends = torch.stack([pa - low, high - pa]).clamp(min=0)
-    axes.errorbar(steps, pa, yerr=ends, marker="o", capsize=3)
-    axes.set_xlabel("step")
-    axes.get_xaxis().set_visible(len(pa) > 1)
-    axes.set_ylabel("PA (nats per sample)")
-    return figure, axes
-
-
-def axes_for(ax: Axes | None) -> tuple[Any, Axes]:
-    """The axes to draw on, and their figure."""
-    if ax is not None:
-        return ax.get_figure(), ax
-    with extra("plot"):
-        import matplotlib.pyplot as plt
-    return plt.subplots()

@@ -1,13 +1,4 @@
-r"""Agreement at given inverse temperatures: one kernel, and its corners.
-
-For a pair, with p the Gibbs posterior of the clean input and q that of the shifted one,
-
-.. math:: \kappa(\beta, \beta') = \sum_j p_j(\beta)\, q_j(\beta')
-
-is the chance that a draw from each is the same class. Its mean over pairs at infinite
-temperatures is the same-answer rate, at one calibrated and one infinite temperature an
-estimate of accuracy; the largest mean of its logarithm is posterior agreement.
-"""
+"""Posteriors and their agreement at given inverse temperatures, and as a loss."""
 
 import math
 import warnings
@@ -19,18 +10,110 @@ from torch import Tensor
 
 from robustbook._checks.arguments import (
     as_real,
+    as_tensor,
     check_logit_pair,
     check_logits,
     check_non_negative,
 )
-from robustbook.agreement._docs import SHARED
+from robustbook.agreement._measure import posterior_agreement
+from robustbook.agreement.solver import as_views, open_kernel
 
-#: What stands for a probability of 0 before the logarithm is taken.
+#: A probability of 0 is replaced by this before its logarithm is taken.
 PROBABILITY_FLOOR = 1e-12
 _BLOCK_ENTRIES = 2**22
 
 
-@SHARED.fill
+def gibbs_posterior(logits: Any, beta: float) -> Tensor:
+    """Gibbs posterior over the classes of each sample.
+
+    Source: the PA paper, Equation 10; Chapter 4 derives it.
+
+    Parameters
+    ----------
+    logits : tensor or array, shape (N, K)
+    beta : float
+        Inverse temperature, at least 0; ``inf`` gives the uniform distribution
+        over the classes of largest logit.
+
+    Returns
+    -------
+    Tensor, shape (N, K)
+        Probabilities, float64; rows sum to 1.
+
+    Examples
+    --------
+    >>> gibbs_posterior(torch.tensor([[0.0, 1.0]]), 2.0)
+    tensor([[0.1192, 0.8808]], dtype=torch.float64)
+    """
+    scores = check_logits("logits", logits).double()
+    temperature = check_non_negative("beta", beta, infinite=True)
+    shifted = scores - scores.amax(1, keepdim=True)
+    if temperature == float("inf"):
+        weight = (shifted == 0).double()
+    else:
+        weight = (shifted * temperature).exp()
+    return weight / weight.sum(1, keepdim=True)
+
+
+def agreement_curve(
+    logits: Any,
+    shifted_logits: Any = None,
+    *more: Any,
+    betas: Any = None,
+    prior: Any = None,
+    group: Any = None,
+) -> Tensor:
+    """The agreement kernel J at given inverse temperatures.
+
+    Source: the PA paper, Theorem 2; Chapter 5.
+
+    Parameters
+    ----------
+    logits, shifted_logits, *more, prior, group
+        As :func:`posterior_agreement` takes them.
+    betas : number, tensor, array or list, shape (B,)
+        Inverse temperatures, at least 0; may be ``inf``. By name, or after the last
+        array of logits.
+
+    Returns
+    -------
+    Tensor, shape (B,), or () for a number
+        J in nats per sample, float64; at ``inf`` its limit, which is ``-inf`` if the
+        answers to some sample have no class in common.
+
+    Examples
+    --------
+    >>> agreement_curve(torch.eye(2), torch.eye(2), [0.0, 1.0, float("inf")])
+    tensor([0.0000, 0.1936, 0.6931], dtype=torch.float64)
+    """
+    arguments = as_views(logits, shifted_logits, *more)
+    *views, betas = arguments if betas is None else (*arguments, betas)
+
+    def points() -> list[float]:
+        given = as_tensor("betas", betas)
+        if given.ndim > 1:
+            raise ValueError(
+                f"betas: expected shape (B,), got {tuple(given.shape)}; pass inverse "
+                "temperatures after the logits, such as betas=[0.1, 1, 10]"
+            )
+        return [
+            check_non_negative(f"betas[{place}]", beta, infinite=True)
+            for place, beta in enumerate(given.reshape(-1).tolist())
+        ]
+
+    kernel = open_kernel(*views, prior=prior, group=group, settings=points)
+    values = points()
+    evaluated = iter(
+        kernel.evaluate_all(
+            [beta for beta in values if beta < math.inf], columns=False, samples=False
+        )
+    )
+    limit = -math.inf if kernel.limit is None else kernel.mean(kernel.limit)
+    curve = [next(evaluated).value if beta < math.inf else limit for beta in values]
+    shape = as_tensor("betas", betas).shape
+    return torch.tensor(curve, dtype=torch.float64, device=kernel.device).reshape(shape)
+
+
 def posterior_overlap(
     logits: Any,
     shifted_logits: Any,
@@ -42,9 +125,10 @@ def posterior_overlap(
 ) -> Tensor:
     r"""Overlap of the two posteriors of each pair, at given inverse temperatures.
 
-    .. math:: \kappa_i(\beta, \beta') = \sum_j p_{ij}(\beta)\, q_{ij}(\beta').
+    .. math:: \kappa_i(\beta, \beta') = \sum_j p_{ij}(\beta)\, q_{ij}(\beta')
 
-    With :math:`\langle\cdot\rangle` the mean over pairs, and where no answers tie:
+    is the chance that draws from the two posteriors are the same class. With
+    :math:`\langle\cdot\rangle` the mean over pairs, and where no answers tie:
 
     - :math:`\langle\kappa(\infty, \infty)\rangle` is the same-answer rate;
     - :math:`\langle\kappa(\beta, \beta)\rangle` is the mean overlap, the same-answer
@@ -58,7 +142,8 @@ def posterior_overlap(
 
     Parameters
     ----------
-    {logits, shifted_logits}
+    logits, shifted_logits : Tensor or array, shape (N, K)
+        Logits of the clean and of the shifted inputs.
     beta : float
         Inverse temperature of the clean inputs, at least 0; ``inf`` gives all weight
         to the largest logit, equal shares to several.
@@ -66,14 +151,13 @@ def posterior_overlap(
         That of the shifted inputs; `beta` if left out.
     log : bool, default False
         Whether to return logarithms, exact also where the overlap underflows.
-    {probabilities}
+    probabilities : bool, default False
+        Whether the arrays hold probabilities: :func:`log_probabilities`.
 
     Returns
     -------
     Tensor, shape (N,)
         Overlaps in [0, 1], or their logarithms (nats, ``-inf`` of none), float64.
-
-    {TypeError} {ValueError}
 
     References
     ----------
@@ -90,7 +174,10 @@ def posterior_overlap(
     >>> posterior_overlap(clean, shifted, beta=1, shifted_beta=math.inf)
     tensor([0.8808, 0.2689], dtype=torch.float64)
     """
-    clean, shifted = check_pair(logits, shifted_logits, probabilities)
+    if probabilities:
+        logits = log_probabilities(logits, name="logits")
+        shifted_logits = log_probabilities(shifted_logits, name="shifted_logits")
+    clean, shifted = check_logit_pair(logits, shifted_logits)
     first = check_non_negative("beta", beta, infinite=True)
     second = first
     if shifted_beta is not None:
@@ -103,26 +190,24 @@ def posterior_overlap(
     return overlap if log else overlap.exp()
 
 
-@SHARED.fill
 def log_probabilities(probabilities: Any, *, name: str = "probabilities") -> Tensor:
     """Logarithms of class probabilities: logits, for models that give no others.
 
-    The constant that is lost does not matter. A probability of 0, as comes of
-    underflow or rounding, is taken for 1e-12, with a warning: scores may depend on it.
+    The lost constant of each row does not matter. A probability of 0, which comes from
+    underflow or rounding, is replaced by 1e-12, with a warning: scores may depend on
+    it.
 
     Parameters
     ----------
     probabilities : Tensor or array, shape (N, K)
         Not negative, rows that sum to 1 within 0.01.
     name : str
-        What messages call them.
+        Name of the argument in messages.
 
     Returns
     -------
     Tensor, shape (N, K)
         float64.
-
-    {TypeError} {ValueError}
 
     Examples
     --------
@@ -153,26 +238,15 @@ def log_probabilities(probabilities: Any, *, name: str = "probabilities") -> Ten
     return values.clamp(min=PROBABILITY_FLOOR).log()
 
 
-def check_pair(
-    logits: Any,
-    shifted_logits: Any,
-    probabilities: bool,
-    names: tuple[str, str] = ("logits", "shifted_logits"),
-) -> tuple[Tensor, Tensor]:
-    """Two paired arrays of logits, or the logarithms of probabilities."""
-    if probabilities:
-        logits = log_probabilities(logits, name=names[0])
-        shifted_logits = log_probabilities(shifted_logits, name=names[1])
-    return check_logit_pair(logits, shifted_logits, names=names)
-
-
 def log_posterior(logits: Tensor, beta: float) -> Tensor:
-    """Logarithms (n, K) of the Gibbs posterior, float64."""
+    """Logarithms (n, K) of the Gibbs posterior, float64, differentiable."""
     scores = logits.double()
-    below = scores - scores.amax(1, keepdim=True)
+    below = scores - scores.detach().amax(1, keepdim=True)
     if math.isinf(beta):
         best = below == 0
-        return torch.where(best, -best.sum(1, keepdim=True).double().log(), -math.inf)
+        limit = torch.where(best, -best.sum(1, keepdim=True).double().log(), -math.inf)
+        # The limit is locally constant; the sum gives it a gradient of zero.
+        return limit + 0.0 * scores
     return (beta * below).log_softmax(1)
 
 
@@ -181,3 +255,63 @@ def row_slices(logits: Tensor) -> Iterator[slice]:
     step = max(1, _BLOCK_ENTRIES // logits.shape[1])
     for start in range(0, len(logits), step):
         yield slice(start, start + step)
+
+
+def agreement_loss(
+    logits: Any, shifted_logits: Any, *, beta: float | None = None
+) -> Tensor:
+    r"""Minus posterior agreement, differentiable by the logits of both views.
+
+    The maximizer :math:`\beta^\star` is found on the detached logits, and :math:`-J` is
+    evaluated there in operations that torch differentiates. By the envelope theorem
+    that is the gradient of -PA wherever PA has one; with q the normalized product of
+    the two posteriors,
+
+    .. math::
+
+       \frac{\partial\,\mathrm{PA}}{\partial F'_{ij}}
+           = \frac{\beta^\star}{N} \left( q_{ij} - p'_{ij} \right).
+
+    Over both views it is orthogonal to the logits: a step changes no overall scale. The
+    optimum in a batch is biased upwards, as it fits the batch. At a `beta` that does
+    not depend on the batch, such as a running mean over earlier ones, value and
+    gradient have no bias. Source: Chapter 36; not in the papers.
+
+    Parameters
+    ----------
+    logits, shifted_logits : Tensor or array, shape (N, K)
+        Logits of the clean and of the shifted inputs.
+    beta : float, optional
+        Inverse temperature, at least 0, may be ``inf``; by default the maximizer.
+
+    Returns
+    -------
+    Tensor, shape ()
+        -J in nats, of the logits' type (of half precision, float32). At beta = 0, where
+        nothing is in agreement, it is 0, and at ``inf``, where all predictions agree,
+        the limit; there the gradient is 0. At several maximizers it is that of one of
+        them. Where largest logits tie, PA can jump, which no gradient shows.
+
+    Examples
+    --------
+    >>> clean = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.5, 0.0]], requires_grad=True)
+    >>> shifted = torch.tensor([[1.5, 0.0], [0.0, 2.0], [0.0, 0.1]])
+    >>> loss = agreement_loss(clean, shifted)
+    >>> loss.backward()
+    >>> f"{-float(loss.detach()):.4f} nats"
+    '0.4079 nats'
+    >>> clean.grad.argmax(1)  # the class to descend from, in each sample
+    tensor([1, 0, 0])
+    """
+    checked = check_logit_pair(logits, shifted_logits)
+    if beta is None:
+        beta = posterior_agreement(*checked).beta
+    else:
+        beta = check_non_negative("beta", beta, infinite=True)
+    # The checked copies are detached; gradients flow to the tensors that were passed.
+    first = logits if isinstance(logits, Tensor) else checked[0]
+    second = shifted_logits if isinstance(shifted_logits, Tensor) else checked[1]
+    both = log_posterior(first, beta) + log_posterior(second, beta)
+    loss = -(torch.logsumexp(both, 1).mean() + math.log(first.shape[1]))
+    dtype = torch.promote_types(first.dtype, second.dtype)
+    return loss.to(torch.promote_types(dtype, torch.float32))

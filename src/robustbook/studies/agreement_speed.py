@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from robustbook.agreement import posterior_agreement
-from robustbook.agreement.parts import adam_steps
+from robustbook.agreement import AdamTrace, adam_agreement, posterior_agreement
 from robustbook.agreement.solver import Kernel
 from robustbook.studies._run import Row, Run, Setting, one_thread
 
@@ -54,8 +53,12 @@ def exact(pair: Pair, repeat: int) -> Row:
 
 def adam(pair: Pair, *, measured: int, batch_size: int | None = None) -> Row:
     """Gradient steps alone, ``measured`` epochs extrapolated to those of the papers."""
-    adam_steps(*pair, epochs=1)  # the first step of a process loads autograd
-    spent = shortest(lambda: adam_steps(*pair, epochs=measured, batch_size=batch_size))
+    adam_agreement(*pair, epochs=1)  # the first step of a process loads autograd
+
+    def measure() -> AdamTrace:
+        return adam_agreement(*pair, epochs=measured, batch_size=batch_size)
+
+    spent = shortest(measure)
     return _extrapolated(spent, measured)
 
 

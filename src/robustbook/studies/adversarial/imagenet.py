@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from robustbook.agreement import (
+    adam_agreement,
     compare_agreement,
     posterior_agreement,
     shift_by_ratio,
 )
-from robustbook.agreement.parts import adam_steps
 from robustbook.datasets import Dataset
 from robustbook.models import load_model
 from robustbook.studies._run import Row, Run, Setting, one_thread
@@ -178,12 +178,12 @@ def _pa(clean: Tensor, shifted: Tensor) -> Row:
 def _cost(network: nn.Module, images: Tensor, *pair: Tensor) -> Row:
     inputs = images.clone().requires_grad_()
     exact, seconds = _timed(lambda: posterior_agreement(*pair))
-    betas, adam = _timed(lambda: adam_steps(*pair, epochs=500)[0])
+    path, adam = _timed(lambda: adam_agreement(*pair, epochs=500))
     _, gradient = _timed(lambda: torch.autograd.grad(network(inputs).sum(), inputs))
     return {
         "samples": len(pair[0]), "classes": pair[0].shape[1], "seconds": seconds,
         "adam_seconds": adam, "gradient_seconds": gradient / len(images),
-        "beta": exact.beta, "adam_beta": betas[-1],
+        "beta": exact.beta, "adam_beta": path.final_beta,
     }  # fmt: skip
 
 

@@ -1,0 +1,227 @@
+"""How sure an agreement is: standard errors and intervals, and hard decisions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+import torch
+from scipy import special, stats
+from torch import Tensor
+
+from robustbook._checks.arguments import check_count, check_fraction
+from robustbook.agreement.solver import ALONE, Shards
+
+if TYPE_CHECKING:
+    from robustbook.agreement._result import Agreement
+
+#: Where contributions vary this much more than hard answers do, the number of changed
+#: answers does not determine the upper end of the interval.
+_SOFT_RATIO: Final = 3.0
+#: Contributions and agreement this close to those of hard answers count as hard.
+_HARD_TOLERANCE: Final = 1e-6
+
+
+def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
+    """Posterior agreement of hard decisions: a channel capacity.
+
+    The K-ary symmetric channel changes its input to one of the K - 1 other letters,
+    each with probability mismatch / (K - 1). One-hot logits with this share of
+    mismatched predictions have its capacity as their posterior agreement, as long as
+    mismatch < (K - 1) / K, and 0 beyond, where Shannon's capacity rises again: no
+    temperature turns a mismatch into a match. Source: Chapter 8 (not in the papers).
+
+    Parameters
+    ----------
+    mismatch : float
+        Share of pairs whose predictions differ, in [0, 1].
+    num_classes : int
+        K, at least 2.
+
+    Returns
+    -------
+    float
+        Nats: log K - H_b(mismatch) - mismatch log(K - 1), or 0.
+
+    Examples
+    --------
+    >>> round(symmetric_channel_capacity(0.11, 2), 4)
+    0.3466
+    >>> symmetric_channel_capacity(0.9, 10)
+    0.0
+    """
+    share = check_fraction("mismatch", mismatch)
+    classes = check_count("num_classes", num_classes, minimum=2)
+    if share * classes >= classes - 1:
+        return 0.0
+    # The relative entropy to the uniform distribution has no cancellation near 0.
+    correct = special.xlogy(1.0 - share, classes * (1.0 - share))
+    wrong = special.xlogy(share, classes * share / (classes - 1))
+    return max(0.0, float(correct + wrong))
+
+
+def interval_of_difference(
+    a: Agreement, b: Agreement, level: float = 0.95
+) -> tuple[float, float]:
+    """Confidence interval for ``a.pa - b.pa``, by Zou's method.
+
+    Each side of it joins one side of the two intervals of the models, as far as their
+    contributions do not vary together. Unlike Student's interval of the paired
+    contributions, it has a width where no sample distinguishes the models.
+
+    Parameters
+    ----------
+    a, b : Agreement
+        Measurements of two models on the same samples in the same order.
+    level : float, default 0.95
+        Coverage, strictly between 0 and 1.
+
+    Returns
+    -------
+    (float, float)
+        Its ends, in nats per sample.
+
+    References
+    ----------
+    G. Y. Zou, *Toward using confidence intervals to compare correlations*,
+    Psychological Methods 12, 2007.
+
+    Examples
+    --------
+    >>> from robustbook.agreement import posterior_agreement
+    >>> clean = torch.eye(4).repeat(50, 1)
+    >>> changed = torch.cat([clean[:20].roll(1, 0), clean[20:]])
+    >>> a, b = (posterior_agreement(clean, shifted) for shifted in (clean, changed))
+    >>> "{:.2f} to {:.2f}".format(*interval_of_difference(a, b))
+    '0.27 to 0.59'
+    """
+    contributions = [result.per_sample for result in (a, b)]
+    if contributions[0].shape != contributions[1].shape:
+        raise ValueError(
+            "b: expected a result for the same samples as a, "
+            f"{len(contributions[0])} of them, got {len(contributions[1])}"
+        )
+    deviations, correlation = torch.stack(contributions), math.nan
+    if deviations.shape[1] > 1:
+        deviations = deviations - deviations.mean(1, keepdim=True)
+        products = (deviations @ deviations.T).cpu()
+        correlation = float(products[0, 1] / products.diagonal().prod().sqrt())
+    if math.isnan(correlation):
+        correlation = 0.0  # The contributions of one of them do not vary.
+
+    def joined(x: float, y: float) -> float:
+        return math.sqrt(max(0.0, x**2 + y**2 - 2 * correlation * x * y))
+
+    (low_a, high_a), (low_b, high_b) = a.interval(level), b.interval(level)
+    value = a.pa - b.pa
+    low = value - joined(a.pa - low_a, high_b - b.pa)
+    return low, value + joined(high_a - a.pa, b.pa - low_b)
+
+
+def standard_error_of_mean(contributions: Tensor, shards: Shards = ALONE) -> float:
+    count, total = shards.reduce(
+        lambda: [float(len(contributions)), float(contributions.sum())],
+        [math.fsum, math.fsum],
+    )
+    if count < 2:
+        return math.nan
+    deviations = contributions - total / count
+    (squares,) = shards.reduce(lambda: [float(deviations.square_().sum())])
+    return math.sqrt(squares / (count - 1) / count)
+
+
+def contradiction_loss(
+    contributions: Tensor, num_classes: int, num_views: int, shards: Shards = ALONE
+) -> float:
+    """See :class:`Agreement`."""
+    negative = contributions[contributions < 0]
+
+    def sums() -> list[float]:
+        values = contributions, negative
+        pairs = [(float(len(each)), float(each.sum())) for each in values]
+        return [*pairs[0], *pairs[1], float(negative.square().sum())]
+
+    count, total, number, lost, squares = shards.reduce(sums, [math.fsum] * 5)
+    others = (total - lost) / max(1.0, count - number)
+    costs = number * others - lost
+    squares += number * others**2 - 2 * others * lost
+    odds = (num_classes - 1) * (count - number - 1) / (number + 1)
+    unseen = (num_views - 1) * math.log(odds) if odds > 1 else 0.0
+    costs += unseen
+    return (squares + unseen**2) / costs if costs > 0 else 0.0
+
+
+def interval_of_two_views(
+    pa: float,
+    standard_error: float,
+    mismatch: float,
+    count: int,
+    num_classes: int,
+    level: float,
+    contradiction_loss: float,
+) -> tuple[float, float]:
+    """Interval for the agreement of two views; see :meth:`Agreement.interval`."""
+    hard = symmetric_channel_capacity(mismatch, num_classes)
+    below, above = _hard_interval(mismatch, count, num_classes, level)
+    half = student_half_width(standard_error, count, level)
+    if math.isnan(half):
+        return 0.0, math.inf
+    hard_error = 0.0
+    if 0 < mismatch < (num_classes - 1) / num_classes:
+        odds = (1 - mismatch) * (num_classes - 1) / mismatch
+        spread = math.sqrt(mismatch * (1 - mismatch) / (count - 1))
+        hard_error = spread * math.log(odds)
+    # Student's quantile takes the place of the normal one in Wilson's interval.
+    small = student_half_width(1.0, count, level) / stats.norm.ppf(0.5 + level / 2)
+    low = lower_end(pa, standard_error, count, level, contradiction_loss)
+    if max(abs(standard_error - hard_error), abs(pa - hard)) < _HARD_TOLERANCE:
+        low = pa - (small if hard_error else 1.0) * (hard - below)
+    if hard_error == 0:
+        return low, pa + math.hypot(above - hard, half)
+    ratio = standard_error / hard_error
+    up = half if ratio > _SOFT_RATIO else ratio * small * (above - hard)
+    return low, pa + up
+
+
+def lower_end(
+    pa: float, standard_error: float, count: int, level: float, loss: float
+) -> float:
+    """Lower end, if contradictions are as frequent as this end implies.
+
+    If each contradiction costs `loss`, more of them that cost t in all raise the
+    variance of the mean by t loss / count. As in Wilson's interval, the end solves
+    t² = q² (standard_error² + t loss / count).
+    """
+    shift = student_half_width(1.0, count, level) ** 2 * loss / count / 2
+    half = student_half_width(standard_error, count, level)
+    return pa - shift - math.hypot(shift, half)
+
+
+def student_half_width(standard_error: float, count: int, level: float) -> float:
+    """Half-width of Student's interval for a mean of `count`; NaN for one sample."""
+    if count < 2:
+        return math.nan
+    return float(stats.t.ppf(0.5 + level / 2, count - 1)) * standard_error
+
+
+def _hard_interval(
+    mismatch: float, count: int, num_classes: int, level: float
+) -> tuple[float, float]:
+    """Capacity at the ends of Wilson's interval for the mismatch.
+
+    For one to three changed answers Wilson's lower end is too high; it is replaced by
+    Poisson's, as Brown, Cai and DasGupta (2001) propose.
+    """
+    square = float(stats.norm.ppf(0.5 + level / 2)) ** 2
+    center = mismatch + square / (2 * count)
+    variance = mismatch * (1 - mismatch) / count + square / (4 * count**2)
+    half = math.sqrt(square * variance)
+    fewest, most = ((center + side * half) / (1 + square / count) for side in (-1, 1))
+    changed = round(mismatch * count)
+    if 1 <= changed <= 3:
+        fewest = float(stats.chi2.ppf(1 - level, 2 * changed)) / (2 * count)
+    low, high = (
+        symmetric_channel_capacity(min(1.0, max(0.0, end)), num_classes)
+        for end in (most, fewest)
+    )
+    return low, high
