@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from robustbook.agreement.solver._columns import power_sums
 from robustbook.agreement.solver._streams import EvenRows
 from robustbook.agreement.solver._sums import place_of_largest, sum_without
 from robustbook.agreement.solver._votes import Pattern, count_votes
@@ -112,34 +113,31 @@ def _look(
     kernel: Kernel, rows: slice, chunk: Sequence[Tensor], part: Tensor
 ) -> Counter[Pattern]:
     """Columns of one chunk: tops, ranges, ties, depth, limit, sums at beta = 0."""
-    views = kernel.num_views
+    views, samples = kernel.num_views, rows.stop - rows.start
     tops, ranges, ties = part[: 3 * views].view(3, views, -1)
     depth, limit = part[3 * views : 3 * views + 2]
     sums = part[3 * views + 2 :].view(3, views + 1, -1)
-    if kernel.kept is None:
-        torch.stack([view.amax(1).double() for view in chunk], out=tops)
-    else:
-        tops.zero_()
-    shifted, joint = kernel.shift(chunk, tops)
-    _, tied, all_tied, term = kernel.buffers[:4, : len(joint)]
-    for v, x in enumerate(shifted):
-        torch.neg(x.amin(1), out=ranges[v])
-        # Only entries that equal the maximum exactly are 0 after the shift.
-        torch.eq(x, 0.0, out=tied if v else all_tied)
-        torch.mv(tied if v else all_tied, kernel.ones, out=ties[v])
-        if v:
-            all_tied.mul_(tied)
-        torch.mv(x, kernel.ones, out=sums[1, v])
-        torch.mv(torch.mul(x, x, out=term), kernel.ones, out=sums[2, v])
+    torch.stack([view.amax(1).double() for view in chunk], out=tops)
+    x = kernel.room(0, samples) if kernel.kept is None else kernel.kept[:, rows]
+    kernel.shift(chunk, tops, x)
+    torch.neg(x[:-1].amin(2), out=ranges)
+    # Only entries that equal the maximum exactly are 0 after the shift.
+    tied = torch.eq(x, 0.0, out=kernel.room(1, samples))
+    torch.prod(tied[:-1], 0, out=tied[-1])
+    joint = x[-1]
     if kernel.labels is not None:
         joint[kernel.labels[rows] == 0.0] = -torch.inf
     torch.neg(joint.amax(1), out=depth)
     kernel.lift(joint, depth)
-    sums[0, :-1] = kernel.num_classes
-    terms = tied.fill_(1.0), term.copy_(joint), joint.square_(), all_tied
-    outs = *sums[:, -1], limit
-    for own, out in zip(terms, outs, strict=True):
-        torch.mv(kernel.weighted(rows, own), kernel.weights, out=out)
+    kernel.weigh(tied[-1], rows)
+    counted = tied @ kernel.ones
+    ties.copy_(counted[:-1])
+    weight = tied.fill_(1.0)
+    kernel.weigh(weight[-1], rows)
+    power_sums(kernel, x, weight, sums)
+    limit.copy_(counted[-1])
+    if kernel.uniform:
+        limit.mul_(kernel.weights[0])
     if views == 1:
         return Counter()
     return count_votes(chunk, ties, depth, by_class=kernel.prior is not None)

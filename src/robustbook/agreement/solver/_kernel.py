@@ -25,7 +25,12 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import LARGEST_LOGIT
-from robustbook.agreement.solver._columns import SUMMED, columns_of, power_sums
+from robustbook.agreement.solver._columns import (
+    SUMMED,
+    columns_of,
+    exponentials,
+    power_sums,
+)
 from robustbook.agreement.solver._evaluation import (
     MOMENTS,
     Evaluation,
@@ -45,10 +50,12 @@ from robustbook.agreement.solver._sums import (
 )
 from robustbook.agreement.solver._votes import Pattern, share_of_split
 
-#: Entries per work buffer: on CPU the four of them fit into a core's cache.
-CHUNK_ENTRIES = {"cpu": 2**16, "cuda": 2**22}
+#: Entries of one view in a chunk: on a CPU, the buffers fit into a core's cache.
+CHUNK_ENTRIES = {"cpu": 2**17, "cuda": 2**22}
 #: Problems of at most this many entries keep their shifted logits in float64.
 KEPT_ENTRIES = 2**21
+#: Problems of at most this many entries keep power sums of each sample.
+SMALL_ENTRIES = 2**18
 #: A product of exponentials of at least exp(-this) has kept its leading terms:
 #: what underflows (below exp(-745)) is smaller by exp(-170) at least.
 LARGEST_EXPONENT = 575.0
@@ -58,8 +65,10 @@ SMALLEST_SCALE = 1e-130
 LARGEST_WEIGHT = 1e100
 #: Evaluations in one pass over logits that are not in memory.
 STREAMED_BATCH: Final = 6
-#: About so many of their entries are kept, for a look at the problem in memory.
-SOME_ENTRIES = 2**18
+#: About so many entries, and at least so many samples, make a smaller problem whose
+#: solution says where to evaluate a large one.
+SAMPLE_ENTRIES: Final = 2**14
+SAMPLE_ROWS: Final = 256
 
 
 class Kernel:
@@ -123,19 +132,32 @@ class Kernel:
         self._chunk = max(1, entries // self.num_classes)
         if self.source.num_samples is not None:
             self._chunk = min(max(1, self.source.num_samples), self._chunk)
-        self.kept: list[Tensor] | None = None
+        #: The shifted logits of all samples, where they are few.
+        self.kept: Tensor | None = None
+        #: Power sums of each sample are kept between evaluations.
+        size = self.source.num_samples
+        self.small = size is not None and size * self.num_classes <= SMALL_ENTRIES
         arrays = self.source.views if isinstance(self.source, InMemory) else ()
         if arrays and arrays[0].numel() <= KEPT_ENTRIES:
-            wide = [view.double() for view in arrays]
-            self.kept = [view - view.amax(1, keepdim=True) for view in wide]
-        shifted = self.num_views * (self.kept is None)
-        self.buffers = self.new(4 + shifted, self._chunk, self.num_classes)
+            self.kept = self.new(self.num_views + 1, *arrays[0].shape)
+        self._rooms: list[Tensor] = []
         #: How many evaluations a pass is worth.
         self._own_batch = 1 if arrays else STREAMED_BATCH
 
+    def room(self, place: int, samples: int) -> Tensor:
+        """A buffer for numbers of each view and of their sum, (m + 1, n, K)."""
+        shape = self.num_views + 1, samples, self.num_classes
+        while len(self._rooms) <= place:
+            self._rooms.append(self.new(shape[0] * self._chunk * self.num_classes))
+        return self._rooms[place][: math.prod(shape)].view(shape)
+
     def _summarize(self) -> None:
         """One pass without exponentials: maxima, ties, votes, scales, and beta = 0."""
-        some = max(1, SOME_ENTRIES // self.num_classes) * (self._own_batch > 1)
+        some = max(SAMPLE_ROWS, SAMPLE_ENTRIES // self.num_classes)
+        known = self.source.num_samples
+        #: Whether a smaller problem costs little beside this one.
+        self.surveyed = not self.small and (known is None or known > 8 * some)
+        some *= self.surveyed
 
         def look() -> tuple[float, int, int, bool, Counter[Pattern]]:
             self.first = own = first_pass(self, some)
@@ -190,7 +212,7 @@ class Kernel:
 
         def local() -> list[float]:
             parts = [
-                columns_of(self, 0.0, rows, sums[..., rows], per_sample[rows], None)
+                columns_of(self, 0.0, rows, sums[..., rows], per_sample[rows])
                 for rows in first.slices
             ]
             return together(parts, how)
@@ -199,10 +221,8 @@ class Kernel:
         first.sums = sums[..., :0]
         return self._evaluation(0.0, numbers, per_sample, sums)
 
-    def of_some(self) -> Kernel | None:
-        """The kernel of some of the samples, in memory; None where all of them are."""
-        if self.batch == 1:
-            return None
+    def of_some(self) -> Kernel:
+        """The kernel of some of the samples, in memory."""
         return Kernel(*self.first.some, prior=self.prior, shards=self.shards)
 
     def evaluate(self, beta: float) -> Evaluation:
@@ -210,34 +230,48 @@ class Kernel:
         return self.evaluate_all([beta])[0]
 
     def evaluate_all(
-        self, betas: Sequence[float], *, columns: bool = True, samples: bool = True
+        self,
+        betas: Sequence[float],
+        *,
+        columns: bool = True,
+        samples: bool = True,
+        moments: Sequence[bool] | None = None,
+        step: float | None = None,
     ) -> list[Evaluation]:
         """The same at several inverse temperatures in one pass.
 
         Without `columns` there are no moments of each sample, only those of all, and
-        without `samples` no contributions.
+        those only where `moments` says so; without `samples` no contributions. Rising
+        whole multiples of a `step` cost less.
         """
+        if moments is None:
+            moments = [True] * len(betas)
         how: list[Reduction] = [math.fsum] * SUMMED
         if not columns:
             how += MOMENTS
         size = len(self.first.depth)
         height, width = self.num_views + 1, size if columns else self._chunk
-        sums = [self.new(3, height, width) for _ in betas]
+        # Rows of columns that are not kept are overwritten by the next ones.
+        kept = [self.new(3, height, width) for _ in (betas if columns else betas[:1])]
+        sums = kept if columns else kept * len(betas)
         per_sample = [self.new(size if samples else self._chunk) for _ in betas]
 
         def local() -> list[float]:
             parts: list[list[Tensor]] = [[] for _ in betas]
-            for rows, chunk in self.chunks():
-                shifted, joint = self.shift(chunk, self.first.tops[:, rows])
-                self.lift(joint, self.first.depth[rows])
+            for rows, x in self.stacks():
                 first = slice(rows.stop - rows.start)
-                for place, beta in enumerate(betas):
+                weights = exponentials(self, rows, x, betas, step)
+                for place, (beta, weight) in enumerate(zip(betas, weights, strict=True)):
                     part = sums[place][..., rows if columns else first]
                     own = per_sample[place][rows if samples else first]
-                    lost = power_sums(self, beta, rows, shifted, joint, part)
-                    totals = columns_of(self, beta, rows, part, own, lost)
+                    part = part if moments[place] else part[:2]
+                    power_sums(self, x, weight, part)
+                    totals = columns_of(self, beta, rows, part, own)
                     if not columns:
-                        totals = torch.cat([totals, self._spreads(rows, part)])
+                        more = totals.new_zeros(len(MOMENTS))
+                        if moments[place]:
+                            more = self._spreads(rows, part)
+                        totals = torch.cat([totals, more])
                     parts[place].append(totals)
             self.passes += 1
             return [number for part in parts for number in together(part, how)]
@@ -250,6 +284,7 @@ class Kernel:
                 numbers[step * place : step * (place + 1)],
                 per_sample[place] if samples else None,
                 sums[place] if columns else None,
+                known=moments[place],
             )
             for place, beta in enumerate(betas)
         ]
@@ -260,8 +295,10 @@ class Kernel:
         numbers: Sequence[float],
         per_sample: Tensor | None,
         columns: Tensor | None,
+        *,
+        known: bool = True,
     ) -> Evaluation:
-        """What the sums over all samples say."""
+        """What the sums over all samples say; without moments if they are not known."""
         c, d, slope_of_c, slope_of_d, curvature = (
             total / self.num_samples for total in numbers[:SUMMED]
         )
@@ -271,7 +308,7 @@ class Kernel:
                 "in a later one; measure again when nobody changes them"
             )
         moments = None
-        if columns is None:
+        if columns is None and known:
             moments = Moments.of(numbers[SUMMED:], self.num_samples)
         # |C| of a sample is at most this, on average.
         size = self._largest_log + beta * self.depth
@@ -290,33 +327,42 @@ class Kernel:
             columns=columns,
         )
 
-    def shift(
-        self, chunk: Sequence[Tensor], tops: Tensor
-    ) -> tuple[Sequence[Tensor], Tensor]:
-        """The views of a chunk, each with a largest logit of 0, and their sum."""
-        joint, *_ = self.buffers[:, : len(chunk[0])]
-        if self.kept is None:
-            shifted = list(self.buffers[4:, : len(chunk[0])].unbind())
-            for x, view, top in zip(shifted, chunk, tops, strict=True):
-                x.copy_(view).sub_(top[:, None])
-        else:
-            shifted = list(chunk)
-        if len(shifted) == 1:
-            return shifted, joint.copy_(shifted[0])
-        torch.add(shifted[0], shifted[1], out=joint)
-        for x in shifted[2:]:
-            joint.add_(x)
-        return shifted, joint
+    def stacks(self) -> Iterator[tuple[slice, Tensor]]:
+        """The shifted logits of each chunk: of all views, and of their sum."""
+        if self.kept is not None:
+            for rows in self.first.slices:
+                yield rows, self.kept[:, rows]
+            return
+        for rows, chunk in self.chunks():
+            x = self.room(0, rows.stop - rows.start)
+            self.shift(chunk, self.first.tops[:, rows], x)
+            self.lift(x[-1], self.first.depth[rows])
+            yield rows, x
 
-    def lift(self, joint: Tensor, depth: Tensor) -> Tensor:
+    def shift(self, chunk: Sequence[Tensor], tops: Tensor, x: Tensor) -> None:
+        """Fill x with the views of a chunk, of largest logit 0, and with their sum."""
+        for place, view in enumerate(chunk):
+            x[place].copy_(view).sub_(tops[place, :, None])
+        if len(chunk) == 1:
+            x[1] = x[0]
+            return
+        torch.add(x[0], x[1], out=x[-1])
+        for view in x[2:-1]:
+            x[-1].add_(view)
+
+    def lift(self, joint: Tensor, depth: Tensor) -> None:
         """Add the depth to the sum of the views: of each sample the largest is 0."""
         joint.add_(depth[:, None])
-        # Classes without a label do not count; nothing may overflow there.
-        return joint if self.labels is None else joint.clamp_(-LARGEST_LOGIT, 0.0)
+        if self.labels is not None:
+            # Classes without a label do not count; nothing may overflow there.
+            joint.clamp_(-LARGEST_LOGIT, 0.0)
 
-    def weighted(self, rows: slice, terms: Tensor) -> Tensor:
-        """Terms of the joint sum times the labels of the samples."""
-        return terms if self.labels is None else terms.mul_(self.labels[rows])
+    def weigh(self, joint: Tensor, rows: slice) -> None:
+        """Multiply terms of the sum of all views by the weights of their classes."""
+        if self.labels is not None:
+            joint.mul_(self.labels[rows])
+        elif not self.uniform:
+            joint.mul_(self.weights)
 
     def _spreads(self, rows: slice, columns: Tensor) -> Tensor:
         counts = None if self.counts is None else self.counts[rows]
@@ -349,10 +395,9 @@ class Kernel:
         return self.relative_error + UNIT_ROUNDOFF * rows * (1.0 + self.cap + size)
 
     def chunks(self) -> Iterator[tuple[slice, Sequence[Tensor]]]:
-        """Slices of the samples, and their logits (shifted if they are kept)."""
+        """Slices of the samples, and their logits."""
         start = 0
-        blocks = self.source.blocks() if self.kept is None else [self.kept]
-        for block in blocks:
+        for block in self.source.blocks():
             length = len(block[0])
             for low in range(0, length, self._chunk):
                 high = min(low + self._chunk, length)

@@ -39,8 +39,12 @@ LARGEST_BETA = 1e290
 #: Interpolation costs a millisecond. With so few entries a pass over the data costs
 #: less, and the first evaluations do without. Problems with more entries do without
 #: the curvature bound, and so without power sums of every sample.
-SMALL_ENTRIES = 2**18
 PATIENCE = 10
+#: A survey of a large problem evaluates at multiples of its likely maximizer over PEAK,
+#: with moments for interpolation at those NEAR it.
+PEAK = 8
+NEAR = 4
+LARGEST_MULTIPLE = 1000
 #: A peak between ends within this factor is interpolated.
 WIDE = 20.0
 
@@ -103,7 +107,6 @@ class _Search:
         self.interpolation: Interpolation | None = None
         #: Evaluations that the interpolation does not know yet.
         self.fresh: list[Evaluation] = []
-        self.small = kernel.num_samples * kernel.num_classes <= SMALL_ENTRIES
 
     def run(self) -> SearchTrace:
         kernel = self.kernel
@@ -143,24 +146,38 @@ class _Search:
         self.count = 1
         points = [self.kernel.start]
         self._keep(points)
-        cuts = self._likely_cuts() if self.batch > 1 else []
-        for place in range(0, len(cuts), self.batch):
-            points += self._evaluate(cuts[place : place + self.batch])
+        if self.kernel.surveyed:
+            points += self._survey()
         for left, right in zip(points, [*points[1:], None], strict=True):
             self._push(left, right)
         for before, point in itertools.pairwise(points):
             self._step(point, (before.beta, math.inf))
 
-    def _likely_cuts(self) -> list[float]:
-        """Inverse temperatures that prove the result for some of the samples."""
-        # Of some alone, differences may be too small to measure.
+    def _survey(self) -> list[Evaluation]:
+        """Evaluate, in one pass, where it proves the result for some of the samples."""
+        guesses = [scale / self.kernel.scale for scale in (1.0, 4.0, 16.0)]
+        step, near = None, [True] * len(guesses)
+        # Differences between a few samples alone may be too small to measure.
         with contextlib.suppress(CertificateError, ValueError):
-            some = self.kernel.of_some()
-            if some is not None:
-                steps = maximize(some, self.tol).steps
-                if steps:
-                    return sorted(step.beta for step in steps)
-        return [scale / self.kernel.scale for scale in (1.0, 4.0, 16.0)][: self.batch]
+            found = maximize(self.kernel.of_some(), self.tol)
+            if 0.0 < found.beta < math.inf:
+                step = found.beta / PEAK
+                multiples = {PEAK - 1, PEAK, PEAK + 1}
+                for one in found.steps:
+                    place = max(1, round(one.beta / step))
+                    if abs(place - PEAK) > 1 and place < LARGEST_MULTIPLE:
+                        multiples.add(place)
+                guesses = [step * place for place in sorted(multiples)]
+                near = [abs(place - PEAK) <= NEAR for place in sorted(multiples)]
+            elif found.steps:
+                guesses = sorted(one.beta for one in found.steps)
+                near = [True] * len(guesses)
+        self.count += len(guesses)
+        points = self.kernel.evaluate_all(
+            guesses, columns=False, moments=near, step=step
+        )
+        self._keep(points)
+        return points
 
     def _step(self, point: Evaluation, interval: tuple[float, float]) -> None:
         bounds = self.best_value, self._upper()
@@ -205,7 +222,7 @@ class _Search:
     def _evaluate(self, betas: list[float]) -> list[Evaluation]:
         """One pass over the data."""
         self.count += len(betas)
-        points = self.kernel.evaluate_all(betas, columns=self.small)
+        points = self.kernel.evaluate_all(betas, columns=self.kernel.small)
         self._keep(points)
         return points
 
@@ -213,13 +230,13 @@ class _Search:
         """Offer evaluations as the best one; keep what bounds need of them."""
         if self.start_bound is None and self.kernel.uniform:
             self.start_bound = StartBound(self.kernel, points[0])
-        self.fresh += points
+        self.fresh += [one for one in points if one.columns is not None or one.moments]
         for point in points:
             assert point.per_sample is not None
             self._offer(point.beta, point.value, point.per_sample, point.rounding)
             # Of the best evaluation they are kept; what is left is a few numbers.
             point.per_sample = None
-            if not self.small:
+            if not self.kernel.small and point.columns is not None:
                 self.kernel.moments_of(point)
                 point.columns = None
 
@@ -258,7 +275,7 @@ class _Search:
         if low == 0.0 and self.start_bound is not None:
             bounds.append(self.start_bound(right.beta))
         soft = self.kernel.labels is not None
-        if not soft and (not self.small or self.count >= PATIENCE):
+        if not soft and (not self.kernel.small or self.count >= PATIENCE):
             if self.interpolation is None:
                 self.interpolation = Interpolation(self.kernel)
             for point in self.fresh:
