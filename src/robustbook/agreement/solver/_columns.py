@@ -22,62 +22,53 @@ POWERS: Final = (8, 4, 2, 1)
 MOST_PRODUCTS: Final = 8
 
 
-def exponentials(
-    kernel: Kernel,
-    rows: slice,
-    x: Tensor,
-    betas: Sequence[float],
-    step: float | None = None,
-) -> Iterator[Tensor]:
-    """Yield exp(beta x), the sum of all views weighted, for each rising beta.
-
-    Where the betas are whole multiples of a step, exp(k step x) is a product of powers
-    of exp(step x): a product costs a tenth of an exponential.
-    """
-    samples = x.shape[1]
-    if step is None:
-        for beta in betas:
-            yield _exponential(kernel, rows, x, beta, kernel.room(1, samples))
-        return
-    base = torch.mul(x, step, out=kernel.room(3, samples)).exp_()
-    powers, weight, at = {1: base}, kernel.room(1, samples), 0
-    for place, power in enumerate((2, 4, 8)):
-        half = powers[power // 2]
-        powers[power] = torch.mul(half, half, out=kernel.room(4 + place, samples))
-    for beta in betas:
-        multiple = round(beta / step)
-        factors = _factors(multiple - at)
-        if len(factors) > MOST_PRODUCTS:
-            _exponential(kernel, rows, x, beta, weight)
-        else:
-            for factor in factors:
-                if at:
-                    weight.mul_(powers[factor])
-                else:
-                    kernel.weigh(weight.copy_(powers[factor])[-1], rows)
-                at += factor
-        at = multiple
-        yield weight
-
-
-def _exponential(
-    kernel: Kernel, rows: slice, x: Tensor, beta: float, out: Tensor
-) -> Tensor:
-    """exp(beta x), the sum of all views weighted."""
-    if kernel.kept is None and kernel.num_views > 1 and kernel.labels is None:
-        deepest = kernel.deepest * beta
-        if deepest <= kernel.largest_exponent:
-            # The exponential of a sum is a product, which nothing underflows in.
-            torch.mul(x[:-1], beta, out=out[:-1]).exp_()
-            torch.mul(out[0], out[1], out=out[-1])
-            for other in out[2:-1]:
-                out[-1].mul_(other)
-            out[-1].mul_((kernel.first.depth[rows] * beta).exp_()[:, None])
-            kernel.weigh(out[-1], rows)
-            return out
-    torch.mul(x, beta, out=out).exp_()
+def exponential(kernel: Kernel, rows: slice, x: Tensor, beta: float) -> Tensor:
+    """exp(beta x) of each view and, weighted, of the sum of all."""
+    out = kernel.room(1, x.shape[1])
+    shallow = kernel.deepest * beta <= kernel.largest_exponent
+    if kernel.kept is None and kernel.labels is None and shallow:
+        # The exponential of a sum is a product, which does not underflow here.
+        torch.mul(x[:-1], beta, out=out[:-1]).exp_()
+        torch.mul(out[0], out[1], out=out[-1])
+        for other in out[2:-1]:
+            out[-1].mul_(other)
+        out[-1].mul_((kernel.first.depth[rows] * beta).exp_()[:, None])
+    else:
+        torch.mul(x, beta, out=out).exp_()
     kernel.weigh(out[-1], rows)
     return out
+
+
+def multiples_of(
+    kernel: Kernel, rows: slice, z: Tensor, multiples: Sequence[int]
+) -> Iterator[Tensor]:
+    """Yield exp(k z), the sum of all views weighted, for rising whole numbers k.
+
+    All are products of powers of exp(z): a product costs a tenth of an exponential.
+    """
+    samples = rows.stop - rows.start
+    rooms = [kernel.room(place, samples, z.dtype).view_as(z) for place in (1, 3, 4, 5, 6)]
+    weight, reached = rooms[0], 0
+    powers = {1: torch.exp(z, out=rooms[1])}
+    for power, room in zip((2, 4, 8), rooms[2:], strict=True):
+        half = powers[power // 2]
+        powers[power] = torch.mul(half, half, out=room)
+    for multiple in multiples:
+        factors = _factors(multiple - reached)
+        if not reached or len(factors) > MOST_PRODUCTS:
+            if multiple in powers:
+                weight.copy_(powers[multiple])
+            else:
+                torch.mul(z, multiple, out=weight).exp_()
+            if not kernel.uniform:
+                joint = weight[-1]
+                down = joint.shape[0] == kernel.num_classes != samples
+                kernel.weigh(joint.T if down else joint, rows)
+        else:
+            for factor in factors:
+                weight.mul_(powers[factor])
+        reached = multiple
+        yield weight
 
 
 def _factors(gap: int) -> list[int]:
@@ -89,37 +80,47 @@ def _factors(gap: int) -> list[int]:
     return factors
 
 
-def power_sums(kernel: Kernel, x: Tensor, weight: Tensor, sums: Tensor) -> None:
-    """Sums of x^k exp(beta x), k = 0, 1 and, if there is room, 2, of each view and all."""
+def power_sums(
+    kernel: Kernel, x: Tensor, weight: Tensor | None, sums: Tensor
+) -> None:
+    """Sums of x^k times the weights, k = 0, 1 and, where there is room, 2.
+
+    Without weights, all are 1.
+    """
     views, samples, classes = x.shape
-    flat = weight.view(-1, classes)
-    term = kernel.room(2, samples)
-    shape = views, samples
-    sums[0] = torch.mv(flat, kernel.ones).view(shape)
-    torch.mul(weight, x, out=term)
-    sums[1] = torch.mv(term.view(-1, classes), kernel.ones).view(shape)
-    if len(sums) > 2:
-        term.mul_(x)
-        sums[2] = torch.mv(term.view(-1, classes), kernel.ones).view(shape)
-    if kernel.uniform:
-        sums[:, -1] *= kernel.weights[0]
+    ones = kernel.ones.to(x.dtype)
+    term = weight
+    for order, out in enumerate(sums):
+        if term is None:
+            out.copy_((x @ ones) if order else ones.sum().expand_as(out))
+            term = x if order else None
+            continue
+        if order:
+            term = torch.mul(term, x, out=kernel.room(2, samples, x.dtype))
+        out.copy_(torch.mv(term.view(-1, classes), ones).view(views, samples))
 
 
 def columns_of(
-    kernel: Kernel, beta: float, rows: slice, sums: Tensor, per_sample: Tensor
+    kernel: Kernel,
+    beta: float,
+    rows: slice,
+    sums: Tensor,
+    depth: Tensor,
+    per_sample: Tensor | None = None,
 ) -> Tensor:
     """Turn power sums into logarithms and moments; return what they add up to."""
     sums[1:].div_(sums[0])
     logs, means, *squares = sums
     logs.log_()
-    depth = kernel.first.depth[rows]
+    if kernel.uniform:
+        logs[-1] += kernel.cap
     lift = depth * beta
     if kernel.first.active is not None:
         # Moments of a point mass: no spread, nothing to bound.
         keep = kernel.first.active[rows]
         sums *= keep
         depth, lift = depth * keep, lift * keep
-    table = kernel.new(SUMMED, sums.shape[2])
+    table = sums.new_empty(SUMMED, sums.shape[2])
     torch.sub(logs[-1], lift, out=table[0])
     torch.sum(logs[:-1], 0, out=table[1])
     torch.sub(means[-1], depth, out=table[2])
@@ -129,7 +130,9 @@ def columns_of(
         torch.sub(spreads[-1], spreads[:-1].sum(0), out=table[4])
     else:
         table[4] = math.nan
-    torch.sub(table[0], table[1], out=per_sample)
+    if per_sample is not None:
+        torch.sub(table[0], table[1], out=per_sample)
+    table = table.double()
     if kernel.counts is not None:
         table *= kernel.counts[rows]
     return add_up(table)

@@ -18,7 +18,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Final
 
 import torch
@@ -28,7 +28,7 @@ from robustbook._checks.arguments import LARGEST_LOGIT
 from robustbook.agreement.solver._columns import (
     SUMMED,
     columns_of,
-    exponentials,
+    exponential,
     power_sums,
 )
 from robustbook.agreement.solver._evaluation import (
@@ -44,7 +44,9 @@ from robustbook.agreement.solver._sums import (
     UNIT_ROUNDOFF,
     add_up,
     median,
+    place_of_largest,
     relative_error,
+    sum_without,
     terms,
     together,
 )
@@ -53,7 +55,7 @@ from robustbook.agreement.solver._votes import Pattern, share_of_split
 #: Entries of one view in a chunk: on a CPU, the buffers fit into a core's cache.
 CHUNK_ENTRIES = {"cpu": 2**17, "cuda": 2**22}
 #: Problems of at most this many entries keep their shifted logits in float64.
-KEPT_ENTRIES = 2**21
+KEPT_ENTRIES = 2**18
 #: Problems of at most this many entries keep power sums of each sample.
 SMALL_ENTRIES = 2**18
 #: A product of exponentials of at least exp(-this) has kept its leading terms:
@@ -102,7 +104,7 @@ class Kernel:
         self.uniform = labels is None
         if prior is not None:
             self.uniform = bool((prior == prior[0]).all())
-        self.ones = torch.ones(self.num_classes, dtype=torch.float64, device=device)
+        self.ones = self.new(self.num_classes).fill_(1.0)
         others = self.num_views - 1
         if prior is None:
             self.weights = self.ones * self.num_classes**others
@@ -116,7 +118,7 @@ class Kernel:
             low, high = float(self.labels[self.labels > 0].min()), self.num_classes
             self.cap = float(self.labels.amax(1).log().mean())
         self.largest_exponent = LARGEST_EXPONENT - math.log(high / low)
-        self._largest_log = max(abs(math.log(low)), math.log(high * self.num_classes))
+        self.largest_log = max(abs(math.log(low)), math.log(high * self.num_classes))
         #: J(0): all posteriors are uniform. Zero without a prior, never below.
         self.total_weight = math.fsum(self.weights.tolist())
         self.surplus = self.total_weight / low - 1.0
@@ -140,23 +142,28 @@ class Kernel:
         arrays = self.source.views if isinstance(self.source, InMemory) else ()
         if arrays and arrays[0].numel() <= KEPT_ENTRIES:
             self.kept = self.new(self.num_views + 1, *arrays[0].shape)
-        self._rooms: list[Tensor] = []
+        self._rooms: dict[tuple[int, torch.dtype], Tensor] = {}
         #: How many evaluations a pass is worth.
         self._own_batch = 1 if arrays else STREAMED_BATCH
 
-    def room(self, place: int, samples: int) -> Tensor:
+    def room(
+        self, place: int, samples: int, dtype: torch.dtype = torch.float64
+    ) -> Tensor:
         """A buffer for numbers of each view and of their sum, (m + 1, n, K)."""
         shape = self.num_views + 1, samples, self.num_classes
-        while len(self._rooms) <= place:
-            self._rooms.append(self.new(shape[0] * self._chunk * self.num_classes))
-        return self._rooms[place][: math.prod(shape)].view(shape)
+        key = place, dtype
+        if key not in self._rooms:
+            size = shape[0] * self._chunk * shape[2]
+            self._rooms[key] = torch.empty(size, dtype=dtype, device=self.device)
+        return self._rooms[key][: math.prod(shape)].view(shape)
 
     def _summarize(self) -> None:
         """One pass without exponentials: maxima, ties, votes, scales, and beta = 0."""
         some = max(SAMPLE_ROWS, SAMPLE_ENTRIES // self.num_classes)
         known = self.source.num_samples
         #: Whether a smaller problem costs little beside this one.
-        self.surveyed = not self.small and (known is None or known > 8 * some)
+        self.surveyed = not self.small and self.labels is None
+        self.surveyed = self.surveyed and (known is None or known > 8 * some)
         some *= self.surveyed
 
         def look() -> tuple[float, int, int, bool, Counter[Pattern]]:
@@ -201,6 +208,31 @@ class Kernel:
         #: The evaluation at beta = 0, which needs no other pass.
         self.start = self._evaluation_at_zero()
 
+    @cached_property
+    def ranges(self) -> Tensor:
+        """Distances of the smallest logits from the largest, (m, N): one more pass."""
+        size = self.num_views, len(self.first.depth)
+        ranges = self.new(*size)
+
+        def local() -> list[float]:
+            for rows, x in self.stacks():
+                torch.neg(x[:-1].amin(2), out=ranges[:, rows])
+            return [0.0]
+
+        self.shards.reduce(local)
+        self.passes += self.kept is None
+        return ranges if self.first.active is None else ranges * self.first.active
+
+    @cached_property
+    def widest(self) -> Tensor:
+        """Of each sample the place of the view with the largest range, (1, N)."""
+        return place_of_largest(self.ranges)
+
+    @cached_property
+    def narrow(self) -> Tensor:
+        """Of each sample the sum of the ranges of all views but the widest."""
+        return sum_without(self.ranges, self.widest)
+
     @property
     def mismatch(self) -> float:
         """Share of samples on which not all predictions (first argmax) coincide."""
@@ -212,7 +244,9 @@ class Kernel:
 
         def local() -> list[float]:
             parts = [
-                columns_of(self, 0.0, rows, sums[..., rows], per_sample[rows])
+                columns_of(
+                    self, 0.0, rows, sums[..., rows], first.depth[rows], per_sample[rows]
+                )
                 for rows in first.slices
             ]
             return together(parts, how)
@@ -234,20 +268,18 @@ class Kernel:
         betas: Sequence[float],
         *,
         columns: bool = True,
+        moments: bool = False,
         samples: bool = True,
-        moments: Sequence[bool] | None = None,
-        step: float | None = None,
     ) -> list[Evaluation]:
         """The same at several inverse temperatures in one pass.
 
-        Without `columns` there are no moments of each sample, only those of all, and
-        those only where `moments` says so; without `samples` no contributions. Rising
-        whole multiples of a `step` cost less.
+        With `moments` of all samples, with `columns` those of each; without `samples`
+        no contributions.
         """
-        if moments is None:
-            moments = [True] * len(betas)
         how: list[Reduction] = [math.fsum] * SUMMED
-        if not columns:
+        if moments:
+            # A pass of their own, before this one.
+            _ = self.narrow
             how += MOMENTS
         size = len(self.first.depth)
         height, width = self.num_views + 1, size if columns else self._chunk
@@ -260,18 +292,16 @@ class Kernel:
             parts: list[list[Tensor]] = [[] for _ in betas]
             for rows, x in self.stacks():
                 first = slice(rows.stop - rows.start)
-                weights = exponentials(self, rows, x, betas, step)
-                for place, (beta, weight) in enumerate(zip(betas, weights, strict=True)):
+                for place, beta in enumerate(betas):
+                    weight = exponential(self, rows, x, beta)
                     part = sums[place][..., rows if columns else first]
                     own = per_sample[place][rows if samples else first]
-                    part = part if moments[place] else part[:2]
                     power_sums(self, x, weight, part)
-                    totals = columns_of(self, beta, rows, part, own)
-                    if not columns:
-                        more = totals.new_zeros(len(MOMENTS))
-                        if moments[place]:
-                            more = self._spreads(rows, part)
-                        totals = torch.cat([totals, more])
+                    totals = columns_of(
+                        self, beta, rows, part, self.first.depth[rows], own
+                    )
+                    if moments:
+                        totals = torch.cat([totals, self._spreads(rows, part)])
                     parts[place].append(totals)
             self.passes += 1
             return [number for part in parts for number in together(part, how)]
@@ -284,7 +314,6 @@ class Kernel:
                 numbers[step * place : step * (place + 1)],
                 per_sample[place] if samples else None,
                 sums[place] if columns else None,
-                known=moments[place],
             )
             for place, beta in enumerate(betas)
         ]
@@ -295,10 +324,8 @@ class Kernel:
         numbers: Sequence[float],
         per_sample: Tensor | None,
         columns: Tensor | None,
-        *,
-        known: bool = True,
     ) -> Evaluation:
-        """What the sums over all samples say; without moments if they are not known."""
+        """What the sums over all samples say."""
         c, d, slope_of_c, slope_of_d, curvature = (
             total / self.num_samples for total in numbers[:SUMMED]
         )
@@ -308,10 +335,10 @@ class Kernel:
                 "in a later one; measure again when nobody changes them"
             )
         moments = None
-        if columns is None and known:
+        if len(numbers) > SUMMED:
             moments = Moments.of(numbers[SUMMED:], self.num_samples)
         # |C| of a sample is at most this, on average.
-        size = self._largest_log + beta * self.depth
+        size = self.largest_log + beta * self.depth
         return Evaluation(
             beta=beta,
             value=c - d,
@@ -366,7 +393,7 @@ class Kernel:
 
     def _spreads(self, rows: slice, columns: Tensor) -> Tensor:
         counts = None if self.counts is None else self.counts[rows]
-        widest, narrow = self.first.widest[:, rows], self.first.narrow[rows]
+        widest, narrow = self.widest[:, rows], self.narrow[rows]
         return spreads(columns, widest, narrow, counts)
 
     def moments_of(self, point: Evaluation) -> Moments:
