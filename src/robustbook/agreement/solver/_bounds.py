@@ -127,7 +127,9 @@ def curvature_bound(left: Evaluation, right: Evaluation, most: float) -> float:
     if most < 0.0:
         steps += [-left.slope / most, width - right.slope / most]
     steps = [min(max(step, 0.0), width) for step in steps]
-    slacks = [2.0 * (end.rounding + width * end.slope_rounding) for end in (left, right)]
+    slacks = [
+        2.0 * (end.rounding + width * end.slope_rounding) for end in (left, right)
+    ]
     bounds = [
         max(map(from_left, steps)) + slacks[0],
         max(map(from_right, steps)) + slacks[1],

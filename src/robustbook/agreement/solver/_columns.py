@@ -40,14 +40,17 @@ def exponential(kernel: Kernel, rows: slice, x: Tensor, beta: float) -> Tensor:
 
 
 def multiples_of(
-    kernel: Kernel, rows: slice, z: Tensor, multiples: Sequence[int]
+    kernel: Kernel, rows: slice, z: Tensor, multiples: Sequence[int], *, down: bool
 ) -> Iterator[Tensor]:
     """Yield exp(k z), the sum of all views weighted, for rising whole numbers k.
 
-    All are products of powers of exp(z): a product costs a tenth of an exponential.
+    All are products of powers of exp(z): a product costs a tenth of an exponential. The
+    classes are the rows of z if they run `down`.
     """
     samples = rows.stop - rows.start
-    rooms = [kernel.room(place, samples, z.dtype).view_as(z) for place in (1, 3, 4, 5, 6)]
+    rooms = [
+        kernel.room(place, samples, z.dtype).view_as(z) for place in (1, 3, 4, 5, 6)
+    ]
     weight, reached = rooms[0], 0
     powers = {1: torch.exp(z, out=rooms[1])}
     for power, room in zip((2, 4, 8), rooms[2:], strict=True):
@@ -60,10 +63,7 @@ def multiples_of(
                 weight.copy_(powers[multiple])
             else:
                 torch.mul(z, multiple, out=weight).exp_()
-            if not kernel.uniform:
-                joint = weight[-1]
-                down = joint.shape[0] == kernel.num_classes != samples
-                kernel.weigh(joint.T if down else joint, rows)
+            kernel.weigh(weight[-1].T if down else weight[-1], rows)
         else:
             for factor in factors:
                 weight.mul_(powers[factor])
@@ -80,9 +80,7 @@ def _factors(gap: int) -> list[int]:
     return factors
 
 
-def power_sums(
-    kernel: Kernel, x: Tensor, weight: Tensor | None, sums: Tensor
-) -> None:
+def power_sums(kernel: Kernel, x: Tensor, weight: Tensor | None, sums: Tensor) -> None:
     """Sums of x^k times the weights, k = 0, 1 and, where there is room, 2.
 
     Without weights, all are 1.

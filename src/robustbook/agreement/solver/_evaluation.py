@@ -76,3 +76,8 @@ class Evaluation:
     per_sample: Tensor | None
     columns: Tensor | None
     rough: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether moments are known that bounds by interpolation need."""
+        return self.columns is not None or self.moments is not None

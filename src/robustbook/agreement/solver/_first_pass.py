@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 class FirstPass:
     """What the samples of one process say before any inverse temperature.
 
-    ``tops`` (m, N) are the largest logits; ``depth`` (N,) is how far the largest sum of all shifted logits is
-    below 0; ``limit`` and ``concave_limit`` are J and D at infinity. ``sums``, shape
-    (3, m + 1, N), has the sums over classes of 1, x and x^2 for each view and for all
-    together. ``active`` says which samples are not idle, and is None if none is.
+    ``tops`` (m, N) are the largest logits; ``depth`` (N,) is how far the largest sum of
+    all shifted logits is below 0; ``limit`` and ``concave_limit`` are J and D at
+    infinity. ``sums``, shape (3, m + 1, N), has the sums over classes of 1, x and x^2
+    for each view and for all together. ``active`` says which samples are not idle, and
+    is None if none is.
     """
 
     slices: list[slice]

@@ -65,6 +65,8 @@ LARGEST_EXPONENT = 575.0
 SMALLEST_SCALE = 1e-130
 #: Weights of classes, pi_j^(1-m), beyond this are refused: their sums could overflow.
 LARGEST_WEIGHT = 1e100
+#: Logarithms of weights beyond this may overflow in single precision.
+LARGEST_LOG_WEIGHT: Final = 60.0
 #: Evaluations in one pass over logits that are not in memory.
 STREAMED_BATCH: Final = 6
 #: About so many entries, and at least so many samples, make a smaller problem whose
@@ -97,7 +99,7 @@ class Kernel:
         self.prior = prior
         self.num_views = self.source.num_views
         self.num_classes = self.source.num_classes
-        self.device = device = self.source.device
+        self.device = self.source.device
         self.counts = counts
         #: K q, where answers of one view are compared with soft labels q.
         self.labels = None if labels is None else labels * self.num_classes
@@ -136,9 +138,6 @@ class Kernel:
             self._chunk = min(max(1, self.source.num_samples), self._chunk)
         #: The shifted logits of all samples, where they are few.
         self.kept: Tensor | None = None
-        #: Power sums of each sample are kept between evaluations.
-        size = self.source.num_samples
-        self.small = size is not None and size * self.num_classes <= SMALL_ENTRIES
         arrays = self.source.views if isinstance(self.source, InMemory) else ()
         if arrays and arrays[0].numel() <= KEPT_ENTRIES:
             self.kept = self.new(self.num_views + 1, *arrays[0].shape)
@@ -160,14 +159,14 @@ class Kernel:
     def _summarize(self) -> None:
         """One pass without exponentials: maxima, ties, votes, scales, and beta = 0."""
         some = max(SAMPLE_ROWS, SAMPLE_ENTRIES // self.num_classes)
-        known = self.source.num_samples
-        #: Whether a smaller problem costs little beside this one.
-        self.surveyed = not self.small and self.labels is None
-        self.surveyed = self.surveyed and (known is None or known > 8 * some)
-        some *= self.surveyed
+        # Of a problem that is small, or not surveyed anyway, none need be kept.
+        known = self.source.num_samples if self.shards is ALONE else None
+        needless = known is not None and known <= 8 * some
+        needless = needless or self.labels is not None or self.counts is not None
+        kept = 0 if needless else some
 
         def look() -> tuple[float, int, int, bool, Counter[Pattern]]:
-            self.first = own = first_pass(self, some)
+            self.first = own = first_pass(self, kept)
             size = len(own.depth)
             total = float(size if self.counts is None else self.counts.sum())
             idle = own.everything_idle
@@ -178,6 +177,12 @@ class Kernel:
         sizes, rows, batches, idle, votes = zip(*summaries, strict=True)
         #: N, all shards together.
         self.num_samples = round(math.fsum(sizes))
+        #: Whether power sums of each sample are kept between evaluations.
+        self.small = self.num_samples * self.num_classes <= SMALL_ENTRIES
+        self.small = self.small or self.counts is not None
+        #: Whether a few samples cost little beside all, and float32 holds the weights.
+        self.surveyed = not (self.small or needless) and self.num_samples > 8 * some
+        self.surveyed = self.surveyed and self.largest_log <= LARGEST_LOG_WEIGHT
         #: How many evaluations a pass is worth.
         self.batch = max(batches)
         # Bounds on rounding depend on it, and must be the same everywhere.
@@ -245,7 +250,12 @@ class Kernel:
         def local() -> list[float]:
             parts = [
                 columns_of(
-                    self, 0.0, rows, sums[..., rows], first.depth[rows], per_sample[rows]
+                    self,
+                    0.0,
+                    rows,
+                    sums[..., rows],
+                    first.depth[rows],
+                    per_sample[rows],
                 )
                 for rows in first.slices
             ]

@@ -170,7 +170,5 @@ def agreement_bounds(
     stop = kernel.evaluate(high)
     return IntervalBounds(
         chord_tangent=chord_tangent_bound(start, stop),
-        curvature=curvature_bound(
-            start, stop, largest_curvature(kernel, start, stop)
-        ),
+        curvature=curvature_bound(start, stop, largest_curvature(kernel, start, stop)),
     )

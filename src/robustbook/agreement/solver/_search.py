@@ -45,6 +45,9 @@ PATIENCE = 10
 #: with moments for interpolation at those NEAR it.
 PEAK = 16
 NEAR = 7
+MARGIN = 0.02
+#: What takes more evaluations is too flat for single precision.
+MOST_SURVEYED = 24
 LARGEST_MULTIPLE = 2000
 #: A peak between ends within this factor is interpolated.
 WIDE = 20.0
@@ -158,12 +161,16 @@ class _Search:
         if self.kernel.surveyed:
             rough, between = self._survey()
             points, curvatures = points + rough, [math.inf, *between, math.inf]
+        if len(points) == 1 and self.batch > 1:
+            scale = self.kernel.scale
+            points += self._evaluate([1.0 / scale, 4.0 / scale, 16.0 / scale])
+            curvatures = [math.inf] * len(points)
         ends: list[Evaluation | None] = [*points[1:], None]
         for left, right, most in zip(points, ends, curvatures, strict=False):
             self._push(left, right, most=most)
         for before, point in itertools.pairwise(points):
             self._step(point, (before.beta, math.inf))
-        if len(points) > 1:
+        if any(point.rough for point in points):
             self._close_hill()
             self._repeat_precisely()
 
@@ -172,9 +179,17 @@ class _Search:
         # Differences between a few samples alone may be too small to measure.
         with contextlib.suppress(CertificateError, ValueError):
             found = maximize(self.kernel.of_some(), self.tol)
-            if 0.0 < found.beta < math.inf:
+            if 0.0 < found.beta < math.inf and len(found.steps) <= MOST_SURVEYED:
                 step = found.beta / PEAK
-                places = {round(one.beta / step) for one in found.steps}
+                # All samples differ from some: what these barely prove is cut in two.
+                barely = found.value - MARGIN * (found.value - found.value_at_zero)
+                cuts = [cut.beta for cut in found.steps]
+                cuts += [
+                    math.sqrt(left * right) if left else 0.25 * right
+                    for left, right, bound in found.intervals
+                    if bound > barely and right < math.inf
+                ]
+                places = {max(1, round(cut / step)) for cut in cuts}
                 places = {place for place in places if abs(place - PEAK) > 1}
                 places |= {PEAK - 1, PEAK, PEAK + 1}
                 multiples = sorted(places & {*range(1, LARGEST_MULTIPLE)})
@@ -211,17 +226,16 @@ class _Search:
         self._step(point, hill.ends)
 
     def _repeat_precisely(self) -> None:
-        """Evaluate the ends of what is still open again, in double precision."""
+        """Evaluate the ends of what is still open again, with all that bounds need."""
         items, self.queue = self.queue, []
         for item in items:
             self._file(item)
         ends = [end for item in self.queue for end in (item.left, item.right) if end]
-        rough = sorted({end.beta for end in ends if end.rough})
+        rough = sorted({end.beta for end in ends if not end.complete})
         precise: dict[float, Evaluation] = {}
-        for place in range(0, len(rough), self.batch):
-            for point in self._evaluate(rough[place : place + self.batch]):
-                precise[point.beta] = point
-                self._step(point, (point.beta, point.beta))
+        for point in self._evaluate(rough) if rough else []:
+            precise[point.beta] = point
+            self._step(point, (point.beta, point.beta))
         items, self.queue = self.queue, []
         for item in items:
             left = precise.get(item.left.beta, item.left)
@@ -284,7 +298,7 @@ class _Search:
         """Offer evaluations as the best one; keep what bounds need of them."""
         if self.start_bound is None and self.kernel.uniform:
             self.start_bound = StartBound(self.kernel, points[0])
-        self.fresh += [point for point in points if point.columns is not None or point.moments]
+        self.fresh += [point for point in points if point.complete]
         for point in points:
             assert point.per_sample is not None
             self._offer(point.beta, point.value, point.per_sample, point.rounding)

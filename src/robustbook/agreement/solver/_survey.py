@@ -118,7 +118,7 @@ def _power_sums(
     torch.mul(x, step, out=z).clamp_min_(LOWEST)
     ones = z.new_ones(0 if down else kernel.num_classes)
     sums = z.new_zeros(3, len(multiples), len(z), samples)
-    weights = multiples_of(kernel, rows, z, multiples)
+    weights = multiples_of(kernel, rows, z, multiples, down=down)
     for place, weight in enumerate(weights):
         views = slice(None if near[place] else -1)
         _add_up_classes(weight, sums[0, place], ones)
