@@ -18,6 +18,7 @@ from robustbook.agreement.solver._bounds import (
     StartBound,
     chord_tangent_bound,
     curvature_bound,
+    largest_curvature,
     tail_bound,
 )
 from robustbook.agreement.solver._interpolation import Ceiling, Interpolation, sector
@@ -64,7 +65,8 @@ def test_no_point_inside_an_interval_exceeds_any_of_its_bounds(
         ]
         highest = max(inside) - 1e-13
         assert chord_tangent_bound(left, right) >= highest
-        assert curvature_bound(kernel, left, right) >= highest
+        most = largest_curvature(kernel, left, right)
+        assert curvature_bound(left, right, most) >= highest
         assert from_zero(right.beta) >= highest
         ceiling = known.ceiling(known.near(left.beta), math.inf, 0.0)
         assert ceiling is None or ceiling.top >= highest
@@ -85,7 +87,7 @@ def test_bounds_hold_where_both_ends_are_rounded_down(place):
         end.convex -= end.rounding
     for bound in (
         chord_tangent_bound(left, right),
-        curvature_bound(kernel, left, right),
+        curvature_bound(left, right, largest_curvature(kernel, left, right)),
         tail_bound(kernel, left),
     ):
         assert bound >= highest
@@ -182,12 +184,12 @@ def test_differences_far_below_the_others_are_solved():
 
 
 def test_without_power_sums_the_result_is_the_same(monkeypatch):
-    from robustbook.agreement.solver import _search
+    from robustbook.agreement.solver import _kernel
 
     for family in ("ordinary", "chance", "humps", "near_constant"):
         pair = problem(family, 3)
         with_sums = posterior_agreement(*pair)
-        monkeypatch.setattr(_search, "SMALL_ENTRIES", 0)
+        monkeypatch.setattr(_kernel, "SMALL_ENTRIES", 0)
         without = posterior_agreement(*pair)
         monkeypatch.undo()
         assert without.pa == pytest.approx(with_sums.pa, abs=2e-9)

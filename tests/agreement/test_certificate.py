@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from hostile import FAMILIES, problem
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_views import dense_grid, noisy, problems, rows
@@ -17,7 +18,7 @@ from robustbook.agreement import (
     agreement_curve,
     posterior_agreement,
 )
-from robustbook.agreement.solver import agreement_search
+from robustbook.agreement.solver import _kernel, agreement_search
 
 TOL = 1e-9
 SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
@@ -178,8 +179,6 @@ def test_half_precision_is_summed_in_double(dtype):
 
 @pytest.mark.parametrize("views", [2, 3])
 def test_large_problems_are_shifted_chunk_by_chunk(monkeypatch, views):
-    from robustbook.agreement.solver import _kernel
-
     problem = noisy(7, views, 3000, 11)
     kept = posterior_agreement(*problem)
     monkeypatch.setattr(_kernel, "KEPT_ENTRIES", 0)
@@ -254,6 +253,53 @@ def test_a_flat_kernel_and_one_of_many_classes_are_certified():
     large = posterior_agreement(*noisy(9, 2, 10_000))
     assert large.gap <= 1e-9
     assert large.evaluations <= 40
+
+
+@pytest.mark.parametrize(
+    ("samples", "classes", "views"), [(200_000, 2, 2), (30_000, 10, 3), (3000, 300, 2)]
+)
+@pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
+def test_a_large_ordinary_problem_is_certified_in_a_few_passes(
+    samples, classes, views, noise, monkeypatch
+):
+    draws = torch.Generator().manual_seed(0)
+    clean = torch.randn(samples, classes, generator=draws).double()
+    labels = torch.randint(classes, (samples,), generator=draws)
+    clean[torch.arange(samples), labels] += 3
+    pair = [
+        clean + noise * torch.randn(samples, classes, generator=draws)
+        for _ in range(views)
+    ]
+    result = posterior_agreement(*pair)
+    assert result.gap <= 1e-9
+    # The first look, the survey in single precision, and few evaluations in double.
+    assert result.trace.passes <= (9 if noise > 2 else 3)
+    # Without a survey, the search proves the same.
+    monkeypatch.setattr(_kernel, "LARGEST_LOG_WEIGHT", 0.0)
+    slow = posterior_agreement(*pair)
+    assert result.pa == pytest.approx(slow.pa, abs=2e-9)
+    assert result.upper_bound >= slow.pa
+    assert slow.trace.passes > result.trace.passes
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_survey_of_a_hostile_problem_proves_the_same(family, monkeypatch):
+    for seed in range(3):
+        pair = [
+            np.repeat(view, 40, axis=0).astype(float) for view in problem(family, seed)
+        ]
+        order = np.random.default_rng(seed).permutation(len(pair[0]))
+        pair = [view[order] for view in pair]
+        plain = posterior_agreement(*pair)
+        with monkeypatch.context() as patch:
+            patch.setattr(_kernel, "SMALL_ENTRIES", 0)
+            patch.setattr(_kernel, "SAMPLE_ENTRIES", 0)
+            patch.setattr(_kernel, "SAMPLE_ROWS", len(order) // 9)
+            surveyed = posterior_agreement(*pair)
+        assert surveyed.pa == pytest.approx(plain.pa, abs=1e-9)
+        assert surveyed.gap <= 1e-9
+        assert surveyed.upper_bound >= plain.pa - 1e-13
+        assert plain.upper_bound >= surveyed.pa - 1e-13
 
 
 SCRIPT = """

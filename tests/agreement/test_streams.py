@@ -93,12 +93,24 @@ def test_several_evaluations_share_a_pass(tmp_path, monkeypatch):
     assert several.gap <= 1e-9
 
 
+def survey_everything(monkeypatch):
+    """Treat small problems as large ones, of which a few samples are solved first."""
+    monkeypatch.setattr(_kernel, "SMALL_ENTRIES", 0)
+    monkeypatch.setattr(_kernel, "SAMPLE_ENTRIES", 100 * CLASSES)
+    monkeypatch.setattr(_kernel, "SAMPLE_ROWS", 1)
+
+
+def refuse(kernel):
+    raise CertificateError("the differences are too small")
+
+
 def test_a_look_at_some_samples_saves_passes_and_proves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(_kernel, "STREAMED_BATCH", 6)
+    survey_everything(monkeypatch)
     files, passes = mapped(tmp_path), {}
     for name, some in {
         "own": _kernel.Kernel.of_some,
-        "none": lambda kernel: None,
+        "none": refuse,
         "of another problem": lambda kernel: _kernel.Kernel(
             *(
                 1e3 * torch.tensor(view[::2, ::-1].copy())
@@ -111,14 +123,15 @@ def test_a_look_at_some_samples_saves_passes_and_proves_nothing(tmp_path, monkey
         assert result.pa == pytest.approx(WHOLE.pa, abs=1e-9)
         assert result.gap <= 1e-9
         passes[name] = result.passes
-    assert passes["own"] <= passes["none"] - 2
+    assert passes["own"] < passes["none"]
 
 
 def test_some_samples_that_hardly_differ_prove_nothing_and_spoil_nothing(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(_kernel, "STREAMED_BATCH", 6)
-    monkeypatch.setattr(_kernel, "SOME_ENTRIES", 10 * CLASSES)
+    survey_everything(monkeypatch)
+    monkeypatch.setattr(_kernel, "SAMPLE_ENTRIES", 10 * CLASSES)
     views = [view.astype(float) for view in PAIR]
     for view in views:
         view[::64] *= 1e-140  # those that are looked at

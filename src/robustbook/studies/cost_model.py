@@ -34,12 +34,13 @@ __all__ = ["COUNTS", "SETTINGS", "over_ranks", "predicted_parts", "rows"]
 #: What an evaluation of two views does, counted in the kernel: for each entry
 #: exponentials, sweeps (an operation of all entries of a buffer with another's), and
 #: products with a vector; operations on a column of a number a sample; calls a chunk.
-COUNTS: Final = {"exp": 2, "sweep": 15, "product": 9, "column": 45, "call": 119}
-#: Entries of a chunk; and of problems that are kept, shifted and in float64: they are
-#: read as such, and save the sweeps that convert and shift them.
-CHUNK: Final = 2**16
-KEPT: Final = 2**21
-SAVED: Final = 4
+COUNTS: Final = {"exp": 2, "sweep": 16, "product": 9, "column": 38, "call": 105}
+#: Of small problems the shifted logits and their sum are kept, which saves sweeps; the
+#: exponential of the sum is taken anew.
+KEPT_COUNTS: Final = COUNTS | {"exp": 3, "sweep": 9, "call": 70}
+#: Entries of a chunk, and of the largest problem that is kept.
+CHUNK: Final = 2**17
+KEPT: Final = 2**18
 _ALONE: Final = shards_of(None)
 #: A micro-benchmark lasts at least so many CPU seconds.
 _LEAST: Final = 0.004
@@ -73,7 +74,7 @@ SETTINGS: Final = {
         CostSetting(
             sizes=((1000, 10), (20_000, 10), (1000, 1000)),
             spread=((1000, 10), (1000, 1000)),
-            ranks=(1, 2), threads=(1, 2), repeat=3, streamed=100_000,
+            ranks=(1, 2), threads=(1, 2), repeat=3, streamed=600_000,
         ),
     ),
     "full": (
@@ -102,8 +103,8 @@ def rows(run: Run[CostSetting]) -> Iterator[Row]:
     adds to the work before it) and the ``predicted`` CPU seconds; with ranks, ``solve``
     are seconds of the whole measure, and ``gather`` of having all logits sent to one
     rank and measured there; "threads"; "passes", by problem: evaluations and passes
-    from arrays, from a stream (``streamed``) and from one without a look at some
-    samples (``blind``).
+    from arrays, passes from a stream (``streamed``), and both without a survey
+    (``blind``).
     """
     setting, seed = run.setting, run.seed
     yield {"what": "machine", "cores": _cores(), "bytes_per_second": _bandwidth()}
@@ -141,17 +142,20 @@ def predicted_parts(
     row: Row, samples: int, classes: int, ranks: int = 1
 ) -> dict[str, float]:
     """CPU seconds of an evaluation by micro-benchmarks, all ranks together."""
-    entries, kept = samples * classes, samples * classes <= ranks * KEPT
+    entries = samples * classes
+    kept = entries <= ranks * KEPT
     chunks = ranks * math.ceil(samples / ranks / max(1, CHUNK // classes))
     times = {
-        "exp": entries, "sweep": entries, "product": entries, "column": samples,
+        "exp": entries,
+        "sweep": entries,
+        "product": entries,
+        "column": samples,
         "call": chunks,
-    }  # fmt: skip
-    parts = {name: COUNTS[name] * row[name] * n for name, n in times.items()}
-    if kept:
-        parts["sweep"] *= 1.0 - SAVED / COUNTS["sweep"]
-    # Of each view a float64 number if it is kept, else a float32.
-    parts["read"] = 2 * (8 if kept else 4) * row["read"] * entries
+    }
+    counts = KEPT_COUNTS if kept else COUNTS
+    parts = {name: counts[name] * row[name] * n for name, n in times.items()}
+    # Kept are three float64 numbers; else each view has a float32.
+    parts["read"] = (24 if kept else 8) * row["read"] * entries
     parts["exchange"] = ranks * row["exchange"]
     return parts
 
@@ -353,14 +357,20 @@ def _passes(noise: float, samples: int, classes: int, seed: int) -> Row:
     chunks = [
         tuple(view[low : low + 999] for view in pair) for low in range(0, samples, 999)
     ]
-    alone = agreement_search(*pair)
+    found = agreement_search(*pair)
     streamed = posterior_agreement(chunks)
-    blind = maximize(Kernel(*pair), 1e-9, batch=6)
+    kernel = Kernel(*pair)
+    kernel.surveyed = False
+    blind = maximize(kernel, 1e-9)
     return {
-        "samples": samples, "classes": classes, "evaluations": alone.evaluations,
-        "streamed_evaluations": streamed.evaluations, "streamed": streamed.passes,
-        "blind_evaluations": blind.evaluations, "blind": blind.passes,
-    }  # fmt: skip
+        "samples": samples,
+        "classes": classes,
+        "evaluations": found.evaluations,
+        "passes": found.passes,
+        "streamed": streamed.passes,
+        "blind_evaluations": blind.evaluations,
+        "blind": blind.passes,
+    }
 
 
 def gather_and_measure(pair: Sequence[Tensor], group: Any) -> float:

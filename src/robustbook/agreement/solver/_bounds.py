@@ -27,7 +27,11 @@ import torch
 
 from robustbook.agreement.solver._evaluation import Evaluation
 from robustbook.agreement.solver._kernel import Kernel
-from robustbook.agreement.solver._sums import place_of_largest, sum_without
+from robustbook.agreement.solver._sums import (
+    place_of_largest,
+    spread_bounds,
+    sum_without,
+)
 
 #: Beyond this inverse temperature only values and slopes count: there, logits matter
 #: whose squares underflow.
@@ -59,18 +63,25 @@ class IntervalBounds:
 
 
 def interval_bound(
-    kernel: Kernel, left: Evaluation, right: Evaluation, enough: float = -math.inf
+    kernel: Kernel,
+    left: Evaluation,
+    right: Evaluation,
+    enough: float = -math.inf,
+    most: float = math.inf,
 ) -> float:
     """Smallest proven upper bound on J over [left.beta, right.beta].
 
-    That by curvature is left out where the other is `enough`, without columns, far
+    The curvature is known to be at most `most`. A bound on it from the two ends is left
+    out where the other is `enough`, without columns, far
     apart, and where squares of logits that matter may underflow.
     """
     bound = min(chord_tangent_bound(left, right), kernel.cap)
     curved = left.columns is not None and right.columns is not None
     curved = curved and right.beta <= min(LARGEST_CURVED, WIDEST_CURVED * left.beta)
     if bound > enough and curved:
-        bound = min(bound, curvature_bound(kernel, left, right))
+        most = min(most, largest_curvature(kernel, left, right))
+    if bound > enough and most < math.inf:
+        bound = min(bound, curvature_bound(left, right, most))
     return bound
 
 
@@ -96,35 +107,40 @@ def chord_tangent_bound(left: Evaluation, right: Evaluation) -> float:
     return max(from_left, from_right) + 2.0 * slack
 
 
-def curvature_bound(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
-    """Bound from an upper bound on the curvature of J, with rounding slack."""
+def curvature_bound(left: Evaluation, right: Evaluation, most: float) -> float:
+    """Bound where the curvature of J is at most `most`, with rounding slack."""
     width = right.beta - left.beta
-    most = largest_curvature(kernel, left, right)
     bend = 0.5 * most * width * width
     if not math.isfinite(bend):
         return math.inf
 
-    def envelope(step: float) -> float:
-        back = width - step
-        return min(
-            left.value + left.slope * step + 0.5 * most * step * step,
-            right.value - right.slope * back + 0.5 * most * back * back,
-        )
+    def from_left(step: float) -> float:
+        return left.value + left.slope * step + 0.5 * most * step * step
 
-    # The minimum of two parabolas of equal curvature peaks at an end, at one of
-    # their tops or where they cross (their difference is linear).
+    def from_right(step: float) -> float:
+        back = width - step
+        return right.value - right.slope * back + 0.5 * most * back * back
+
+    # A parabola peaks at an end or at its top; the minimum of two of equal curvature
+    # also where they cross (their difference is linear).
     steps = [0.0, width]
     if most < 0.0:
         steps += [-left.slope / most, width - right.slope / most]
+    steps = [min(max(step, 0.0), width) for step in steps]
+    slacks = [
+        2.0 * (end.rounding + width * end.slope_rounding) for end in (left, right)
+    ]
+    bounds = [
+        max(map(from_left, steps)) + slacks[0],
+        max(map(from_right, steps)) + slacks[1],
+    ]
     tilt = left.slope - right.slope + most * width
     if tilt != 0.0:
         offset = right.value - right.slope * width + bend - left.value
-        steps.append(offset / tilt)
-    bound = max(envelope(min(max(step, 0.0), width)) for step in steps)
-    slack = left.rounding + right.rounding
-    slack += width * (left.slope_rounding + right.slope_rounding)
-    bound += 2.0 * slack
-    return math.inf if math.isnan(bound) else bound
+        steps.append(min(max(offset / tilt, 0.0), width))
+    both = max(min(from_left(step), from_right(step)) for step in steps)
+    bounds.append(both + sum(slacks))
+    return math.inf if math.isnan(sum(bounds)) else min(bounds)
 
 
 def largest_curvature(kernel: Kernel, left: Evaluation, right: Evaluation) -> float:
@@ -135,15 +151,7 @@ def largest_curvature(kernel: Kernel, left: Evaluation, right: Evaluation) -> fl
     """
     assert left.columns is not None
     assert right.columns is not None
-    logs, means, squares = left.columns
-    later_logs, later_means, later_squares = right.columns
-    # S_0 at the left end over S_0 at the right one.
-    fall = (logs - later_logs).exp_()
-    highest = squares[-1] * fall[-1]
-    spread = highest - (later_means[-1] / fall[-1]).square_()
-    means, fall = (means[:-1] * fall[:-1]).square_(), fall[:-1]
-    spread -= (later_squares[:-1] / fall - means).clamp_min_(0.0).sum(0)
-    size, total = kernel.totals(highest, spread)
+    size, total = kernel.totals(*spread_bounds(left.columns, right.columns))
     return (total + 8.0 * kernel.relative_error * size) / kernel.num_samples
 
 

@@ -59,7 +59,8 @@ class Evaluation:
 
     ``columns``, shape (3, m + 1, N), has of each view, and last of the product of all,
     the logarithm of sum_j w_j exp(beta x_j) and the means of x and x^2 under these
-    weights. All x are at most 0, those of the product less their largest.
+    weights. All x are at most 0, those of the product less their largest. ``rough`` is
+    one in single precision.
     """
 
     beta: float
@@ -74,3 +75,9 @@ class Evaluation:
     moments: Moments | None
     per_sample: Tensor | None
     columns: Tensor | None
+    rough: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether moments are known that bounds by interpolation need."""
+        return self.columns is not None or self.moments is not None

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from robustbook.agreement.solver._columns import power_sums
 from robustbook.agreement.solver._streams import EvenRows
-from robustbook.agreement.solver._sums import place_of_largest, sum_without
 from robustbook.agreement.solver._votes import Pattern, count_votes
 
 if TYPE_CHECKING:
@@ -23,17 +22,16 @@ if TYPE_CHECKING:
 class FirstPass:
     """What the samples of one process say before any inverse temperature.
 
-    ``tops`` and ``ranges`` (m, N) are the largest logit and the distance of the
-    smallest from it; ``depth`` (N,) is how far the largest sum of all shifted logits is
-    below 0; ``limit`` and ``concave_limit`` are J and D at infinity. ``sums``, shape
-    (3, m + 1, N), has the sums over classes of 1, x and x^2 for each view and for all
-    together. ``active`` says which samples are not idle, and is None if none is.
+    ``tops`` (m, N) are the largest logits; ``depth`` (N,) is how far the largest sum of
+    all shifted logits is below 0; ``limit`` and ``concave_limit`` are J and D at
+    infinity. ``sums``, shape (3, m + 1, N), has the sums over classes of 1, x and x^2
+    for each view and for all together. ``active`` says which samples are not idle, and
+    is None if none is.
     """
 
     slices: list[slice]
     votes: Counter[Pattern]
     tops: Tensor
-    ranges: Tensor
     depth: Tensor
     limit: Tensor
     concave_limit: Tensor
@@ -41,16 +39,6 @@ class FirstPass:
     active: Tensor | None
     #: Rows that are spread evenly over all samples, of each view.
     some: list[Tensor]
-
-    @cached_property
-    def widest(self) -> Tensor:
-        """Of each sample the place of the view with the largest range, (1, N)."""
-        return place_of_largest(self.ranges)
-
-    @cached_property
-    def narrow(self) -> Tensor:
-        """Of each sample the sum of the ranges of all views but the widest."""
-        return sum_without(self.ranges, self.widest)
 
     @property
     def everything_idle(self) -> bool:
@@ -73,73 +61,77 @@ class FirstPass:
 def first_pass(kernel: Kernel, some: int) -> FirstPass:
     """Look at all samples once, and keep about `some` of them."""
     views, slices, votes = kernel.num_views, [], Counter[Pattern]()
-    height = 3 * views + 2 + 3 * (views + 1)
-    parts = [kernel.new(height, 0)]
+    shapes = (views,), (views,), (), (), (3, views + 1)
+    size = kernel.source.num_samples
+    whole = [kernel.new(*shape, size or 0) for shape in shapes]
+    parts = [whole]
     kept = EvenRows([kernel.new(0, kernel.num_classes)] * views, some)
     for rows, chunk in kernel.chunks():
         slices.append(rows)
-        part = kernel.new(height, rows.stop - rows.start)
+        if size is None:
+            parts.append([kernel.new(*one, rows.stop - rows.start) for one in shapes])
+            part = parts[-1]
+        else:
+            part = [column[..., rows] for column in whole]
         votes += _look(kernel, rows, chunk, part)
-        parts.append(part)
         kept.add(rows.start, chunk)
-    tops, ranges, ties, others = torch.split(
-        torch.cat(parts, 1), [views, views, views, height - 3 * views]
-    )
+    if size is None:
+        whole = [torch.cat(columns, -1) for columns in zip(*parts, strict=True)]
+    tops, ties, depth, limit, sums = whole
     # A sample with constant logits in all views but one contributes exactly 0 at every
     # beta when the prior is uniform: its convex parts are equal. Leave it out.
     idle = (ties == kernel.num_classes).sum(0) >= views - 1
     active = ~idle if kernel.uniform and bool(idle.any()) else None
-    concave_limit, ranges = ties.prod(0).log_(), ranges.clone()
+    concave_limit = ties.prod(0).log_()
     if active is not None:
-        ranges *= active
         concave_limit *= active
-    limit = others[1].log() - concave_limit
+    limit = limit.log() - concave_limit
     return FirstPass(
         slices=slices,
         votes=votes,
-        tops=tops.clone(),
-        ranges=ranges,
-        depth=others[0].clone(),
+        tops=tops,
+        depth=depth,
         limit=limit if active is None else torch.where(active, limit, 0.0),
         concave_limit=concave_limit,
-        sums=others[2:].reshape(3, views + 1, -1).clone(),
+        sums=sums,
         active=active,
         some=kept.rows,
     )
 
 
 def _look(
-    kernel: Kernel, rows: slice, chunk: Sequence[Tensor], part: Tensor
+    kernel: Kernel, rows: slice, chunk: Sequence[Tensor], part: Sequence[Tensor]
 ) -> Counter[Pattern]:
     """Columns of one chunk: tops, ranges, ties, depth, limit, sums at beta = 0."""
-    views = kernel.num_views
-    tops, ranges, ties = part[: 3 * views].view(3, views, -1)
-    depth, limit = part[3 * views : 3 * views + 2]
-    sums = part[3 * views + 2 :].view(3, views + 1, -1)
-    if kernel.kept is None:
-        torch.stack([view.amax(1).double() for view in chunk], out=tops)
-    else:
-        tops.zero_()
-    shifted, joint = kernel.shift(chunk, tops)
-    _, tied, all_tied, term = kernel.buffers[:4, : len(joint)]
-    for v, x in enumerate(shifted):
-        torch.neg(x.amin(1), out=ranges[v])
-        # Only entries that equal the maximum exactly are 0 after the shift.
-        torch.eq(x, 0.0, out=tied if v else all_tied)
-        torch.mv(tied if v else all_tied, kernel.ones, out=ties[v])
-        if v:
-            all_tied.mul_(tied)
-        torch.mv(x, kernel.ones, out=sums[1, v])
-        torch.mv(torch.mul(x, x, out=term), kernel.ones, out=sums[2, v])
+    views, samples = kernel.num_views, rows.stop - rows.start
+    tops, ties, depth, limit, sums = part
+    for top, view in zip(tops, chunk, strict=True):
+        top.copy_(view.amax(1))
+    x = kernel.room(0, samples) if kernel.kept is None else kernel.kept[:, rows]
+    kernel.shift(chunk, tops, x)
+    # Only entries that equal the maximum exactly are 0 after the shift, and the sum of
+    # all views where all are.
+    tied = torch.eq(x, 0.0, out=kernel.room(1, samples))
+    joint = x[-1]
     if kernel.labels is not None:
         joint[kernel.labels[rows] == 0.0] = -torch.inf
-    torch.neg(joint.amax(1), out=depth)
+    depth.copy_(joint.amax(1).neg_())
     kernel.lift(joint, depth)
-    sums[0, :-1] = kernel.num_classes
-    terms = tied.fill_(1.0), term.copy_(joint), joint.square_(), all_tied
-    outs = *sums[:, -1], limit
-    for own, out in zip(terms, outs, strict=True):
-        torch.mv(kernel.weighted(rows, own), kernel.weights, out=out)
+    kernel.weigh(tied[-1], rows)
+    counted = tied @ kernel.ones
+    ties.copy_(counted[:-1])
+    limit.copy_(counted[-1])
+    power_sums(kernel, x, _weights_at_zero(kernel, rows, tied), sums)
+    if kernel.uniform:
+        limit.mul_(kernel.weights[0])
     if views == 1:
         return Counter()
     return count_votes(chunk, ties, depth, by_class=kernel.prior is not None)
+
+
+def _weights_at_zero(kernel: Kernel, rows: slice, room: Tensor) -> Tensor | None:
+    """Weights of the classes at beta = 0; None where all are 1."""
+    if kernel.uniform:
+        return None
+    kernel.weigh(room.fill_(1.0)[-1], rows)
+    return room

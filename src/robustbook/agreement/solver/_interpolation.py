@@ -78,7 +78,7 @@ class Interpolation:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.nodes: list[Node] = []
-        wide, narrow = kernel.first.ranges.sum(0), kernel.first.narrow
+        wide, narrow = kernel.ranges.sum(0), kernel.narrow
         #: What rounding may add to a moment, as a factor.
         self._unit = unit = 1.0 + 8.0 * kernel.relative_error
         self._total, self._narrow_mean, self._narrow_square = (

@@ -18,14 +18,19 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import LARGEST_LOGIT
-from robustbook.agreement.solver._columns import SUMMED, columns_of, power_sums
+from robustbook.agreement.solver._columns import (
+    SUMMED,
+    columns_of,
+    exponential,
+    power_sums,
+)
 from robustbook.agreement.solver._evaluation import (
     MOMENTS,
     Evaluation,
@@ -39,16 +44,20 @@ from robustbook.agreement.solver._sums import (
     UNIT_ROUNDOFF,
     add_up,
     median,
+    place_of_largest,
     relative_error,
+    sum_without,
     terms,
     together,
 )
 from robustbook.agreement.solver._votes import Pattern, share_of_split
 
-#: Entries per work buffer: on CPU the four of them fit into a core's cache.
-CHUNK_ENTRIES = {"cpu": 2**16, "cuda": 2**22}
+#: Entries of one view in a chunk: on a CPU, the buffers fit into a core's cache.
+CHUNK_ENTRIES = {"cpu": 2**17, "cuda": 2**22}
 #: Problems of at most this many entries keep their shifted logits in float64.
-KEPT_ENTRIES = 2**21
+KEPT_ENTRIES = 2**18
+#: Problems of at most this many entries keep power sums of each sample.
+SMALL_ENTRIES = 2**18
 #: A product of exponentials of at least exp(-this) has kept its leading terms:
 #: what underflows (below exp(-745)) is smaller by exp(-170) at least.
 LARGEST_EXPONENT = 575.0
@@ -56,10 +65,14 @@ LARGEST_EXPONENT = 575.0
 SMALLEST_SCALE = 1e-130
 #: Weights of classes, pi_j^(1-m), beyond this are refused: their sums could overflow.
 LARGEST_WEIGHT = 1e100
+#: Logarithms of weights beyond this may overflow in single precision.
+LARGEST_LOG_WEIGHT: Final = 60.0
 #: Evaluations in one pass over logits that are not in memory.
 STREAMED_BATCH: Final = 6
-#: About so many of their entries are kept, for a look at the problem in memory.
-SOME_ENTRIES = 2**18
+#: About so many entries, and at least so many samples, make a smaller problem whose
+#: solution says where to evaluate a large one.
+SAMPLE_ENTRIES: Final = 2**14
+SAMPLE_ROWS: Final = 256
 
 
 class Kernel:
@@ -86,14 +99,14 @@ class Kernel:
         self.prior = prior
         self.num_views = self.source.num_views
         self.num_classes = self.source.num_classes
-        self.device = device = self.source.device
+        self.device = self.source.device
         self.counts = counts
         #: K q, where answers of one view are compared with soft labels q.
         self.labels = None if labels is None else labels * self.num_classes
         self.uniform = labels is None
         if prior is not None:
             self.uniform = bool((prior == prior[0]).all())
-        self.ones = torch.ones(self.num_classes, dtype=torch.float64, device=device)
+        self.ones = self.new(self.num_classes).fill_(1.0)
         others = self.num_views - 1
         if prior is None:
             self.weights = self.ones * self.num_classes**others
@@ -107,7 +120,7 @@ class Kernel:
             low, high = float(self.labels[self.labels > 0].min()), self.num_classes
             self.cap = float(self.labels.amax(1).log().mean())
         self.largest_exponent = LARGEST_EXPONENT - math.log(high / low)
-        self._largest_log = max(abs(math.log(low)), math.log(high * self.num_classes))
+        self.largest_log = max(abs(math.log(low)), math.log(high * self.num_classes))
         #: J(0): all posteriors are uniform. Zero without a prior, never below.
         self.total_weight = math.fsum(self.weights.tolist())
         self.surplus = self.total_weight / low - 1.0
@@ -123,22 +136,37 @@ class Kernel:
         self._chunk = max(1, entries // self.num_classes)
         if self.source.num_samples is not None:
             self._chunk = min(max(1, self.source.num_samples), self._chunk)
-        self.kept: list[Tensor] | None = None
+        #: The shifted logits of all samples, where they are few.
+        self.kept: Tensor | None = None
         arrays = self.source.views if isinstance(self.source, InMemory) else ()
         if arrays and arrays[0].numel() <= KEPT_ENTRIES:
-            wide = [view.double() for view in arrays]
-            self.kept = [view - view.amax(1, keepdim=True) for view in wide]
-        shifted = self.num_views * (self.kept is None)
-        self.buffers = self.new(4 + shifted, self._chunk, self.num_classes)
+            self.kept = self.new(self.num_views + 1, *arrays[0].shape)
+        self._rooms: dict[tuple[int, torch.dtype], Tensor] = {}
         #: How many evaluations a pass is worth.
         self._own_batch = 1 if arrays else STREAMED_BATCH
 
+    def room(
+        self, place: int, samples: int, dtype: torch.dtype = torch.float64
+    ) -> Tensor:
+        """A buffer for numbers of each view and of their sum, (m + 1, n, K)."""
+        shape = self.num_views + 1, samples, self.num_classes
+        key = place, dtype
+        if key not in self._rooms:
+            size = shape[0] * self._chunk * shape[2]
+            self._rooms[key] = torch.empty(size, dtype=dtype, device=self.device)
+        return self._rooms[key][: math.prod(shape)].view(shape)
+
     def _summarize(self) -> None:
         """One pass without exponentials: maxima, ties, votes, scales, and beta = 0."""
-        some = max(1, SOME_ENTRIES // self.num_classes) * (self._own_batch > 1)
+        some = max(SAMPLE_ROWS, SAMPLE_ENTRIES // self.num_classes)
+        # Of a problem that is small, or not surveyed anyway, none need be kept.
+        known = self.source.num_samples if self.shards is ALONE else None
+        needless = known is not None and known <= 8 * some
+        needless = needless or self.labels is not None or self.counts is not None
+        kept = 0 if needless else some
 
         def look() -> tuple[float, int, int, bool, Counter[Pattern]]:
-            self.first = own = first_pass(self, some)
+            self.first = own = first_pass(self, kept)
             size = len(own.depth)
             total = float(size if self.counts is None else self.counts.sum())
             idle = own.everything_idle
@@ -149,6 +177,12 @@ class Kernel:
         sizes, rows, batches, idle, votes = zip(*summaries, strict=True)
         #: N, all shards together.
         self.num_samples = round(math.fsum(sizes))
+        #: Whether power sums of each sample are kept between evaluations.
+        self.small = self.num_samples * self.num_classes <= SMALL_ENTRIES
+        self.small = self.small or self.counts is not None
+        #: Whether a few samples cost little beside all, and float32 holds the weights.
+        self.surveyed = not (self.small or needless) and self.num_samples > 8 * some
+        self.surveyed = self.surveyed and self.largest_log <= LARGEST_LOG_WEIGHT
         #: How many evaluations a pass is worth.
         self.batch = max(batches)
         # Bounds on rounding depend on it, and must be the same everywhere.
@@ -179,6 +213,31 @@ class Kernel:
         #: The evaluation at beta = 0, which needs no other pass.
         self.start = self._evaluation_at_zero()
 
+    @cached_property
+    def ranges(self) -> Tensor:
+        """Distances of the smallest logits from the largest, (m, N): one more pass."""
+        size = self.num_views, len(self.first.depth)
+        ranges = self.new(*size)
+
+        def local() -> list[float]:
+            for rows, x in self.stacks():
+                torch.neg(x[:-1].amin(2), out=ranges[:, rows])
+            return [0.0]
+
+        self.shards.reduce(local)
+        self.passes += self.kept is None
+        return ranges if self.first.active is None else ranges * self.first.active
+
+    @cached_property
+    def widest(self) -> Tensor:
+        """Of each sample the place of the view with the largest range, (1, N)."""
+        return place_of_largest(self.ranges)
+
+    @cached_property
+    def narrow(self) -> Tensor:
+        """Of each sample the sum of the ranges of all views but the widest."""
+        return sum_without(self.ranges, self.widest)
+
     @property
     def mismatch(self) -> float:
         """Share of samples on which not all predictions (first argmax) coincide."""
@@ -190,7 +249,14 @@ class Kernel:
 
         def local() -> list[float]:
             parts = [
-                columns_of(self, 0.0, rows, sums[..., rows], per_sample[rows], None)
+                columns_of(
+                    self,
+                    0.0,
+                    rows,
+                    sums[..., rows],
+                    first.depth[rows],
+                    per_sample[rows],
+                )
                 for rows in first.slices
             ]
             return together(parts, how)
@@ -199,10 +265,8 @@ class Kernel:
         first.sums = sums[..., :0]
         return self._evaluation(0.0, numbers, per_sample, sums)
 
-    def of_some(self) -> Kernel | None:
-        """The kernel of some of the samples, in memory; None where all of them are."""
-        if self.batch == 1:
-            return None
+    def of_some(self) -> Kernel:
+        """The kernel of some of the samples, in memory."""
         return Kernel(*self.first.some, prior=self.prior, shards=self.shards)
 
     def evaluate(self, beta: float) -> Evaluation:
@@ -210,33 +274,43 @@ class Kernel:
         return self.evaluate_all([beta])[0]
 
     def evaluate_all(
-        self, betas: Sequence[float], *, columns: bool = True, samples: bool = True
+        self,
+        betas: Sequence[float],
+        *,
+        columns: bool = True,
+        moments: bool = False,
+        samples: bool = True,
     ) -> list[Evaluation]:
         """The same at several inverse temperatures in one pass.
 
-        Without `columns` there are no moments of each sample, only those of all, and
-        without `samples` no contributions.
+        With `moments` of all samples, with `columns` those of each; without `samples`
+        no contributions.
         """
         how: list[Reduction] = [math.fsum] * SUMMED
-        if not columns:
+        if moments:
+            # A pass of their own, before this one.
+            _ = self.narrow
             how += MOMENTS
         size = len(self.first.depth)
         height, width = self.num_views + 1, size if columns else self._chunk
-        sums = [self.new(3, height, width) for _ in betas]
+        # Rows of columns that are not kept are overwritten by the next ones.
+        kept = [self.new(3, height, width) for _ in (betas if columns else betas[:1])]
+        sums = kept if columns else kept * len(betas)
         per_sample = [self.new(size if samples else self._chunk) for _ in betas]
 
         def local() -> list[float]:
             parts: list[list[Tensor]] = [[] for _ in betas]
-            for rows, chunk in self.chunks():
-                shifted, joint = self.shift(chunk, self.first.tops[:, rows])
-                self.lift(joint, self.first.depth[rows])
+            for rows, x in self.stacks():
                 first = slice(rows.stop - rows.start)
                 for place, beta in enumerate(betas):
+                    weight = exponential(self, rows, x, beta)
                     part = sums[place][..., rows if columns else first]
                     own = per_sample[place][rows if samples else first]
-                    lost = power_sums(self, beta, rows, shifted, joint, part)
-                    totals = columns_of(self, beta, rows, part, own, lost)
-                    if not columns:
+                    power_sums(self, x, weight, part)
+                    totals = columns_of(
+                        self, beta, rows, part, self.first.depth[rows], own
+                    )
+                    if moments:
                         totals = torch.cat([totals, self._spreads(rows, part)])
                     parts[place].append(totals)
             self.passes += 1
@@ -271,10 +345,10 @@ class Kernel:
                 "in a later one; measure again when nobody changes them"
             )
         moments = None
-        if columns is None:
+        if len(numbers) > SUMMED:
             moments = Moments.of(numbers[SUMMED:], self.num_samples)
         # |C| of a sample is at most this, on average.
-        size = self._largest_log + beta * self.depth
+        size = self.largest_log + beta * self.depth
         return Evaluation(
             beta=beta,
             value=c - d,
@@ -290,37 +364,46 @@ class Kernel:
             columns=columns,
         )
 
-    def shift(
-        self, chunk: Sequence[Tensor], tops: Tensor
-    ) -> tuple[Sequence[Tensor], Tensor]:
-        """The views of a chunk, each with a largest logit of 0, and their sum."""
-        joint, *_ = self.buffers[:, : len(chunk[0])]
-        if self.kept is None:
-            shifted = list(self.buffers[4:, : len(chunk[0])].unbind())
-            for x, view, top in zip(shifted, chunk, tops, strict=True):
-                x.copy_(view).sub_(top[:, None])
-        else:
-            shifted = list(chunk)
-        if len(shifted) == 1:
-            return shifted, joint.copy_(shifted[0])
-        torch.add(shifted[0], shifted[1], out=joint)
-        for x in shifted[2:]:
-            joint.add_(x)
-        return shifted, joint
+    def stacks(self) -> Iterator[tuple[slice, Tensor]]:
+        """The shifted logits of each chunk: of all views, and of their sum."""
+        if self.kept is not None:
+            for rows in self.first.slices:
+                yield rows, self.kept[:, rows]
+            return
+        for rows, chunk in self.chunks():
+            x = self.room(0, rows.stop - rows.start)
+            self.shift(chunk, self.first.tops[:, rows], x)
+            self.lift(x[-1], self.first.depth[rows])
+            yield rows, x
 
-    def lift(self, joint: Tensor, depth: Tensor) -> Tensor:
+    def shift(self, chunk: Sequence[Tensor], tops: Tensor, x: Tensor) -> None:
+        """Fill x with the views of a chunk, of largest logit 0, and with their sum."""
+        for place, view in enumerate(chunk):
+            x[place].copy_(view).sub_(tops[place, :, None])
+        if len(chunk) == 1:
+            x[1] = x[0]
+            return
+        torch.add(x[0], x[1], out=x[-1])
+        for view in x[2:-1]:
+            x[-1].add_(view)
+
+    def lift(self, joint: Tensor, depth: Tensor) -> None:
         """Add the depth to the sum of the views: of each sample the largest is 0."""
         joint.add_(depth[:, None])
-        # Classes without a label do not count; nothing may overflow there.
-        return joint if self.labels is None else joint.clamp_(-LARGEST_LOGIT, 0.0)
+        if self.labels is not None:
+            # Classes without a label do not count; nothing may overflow there.
+            joint.clamp_(-LARGEST_LOGIT, 0.0)
 
-    def weighted(self, rows: slice, terms: Tensor) -> Tensor:
-        """Terms of the joint sum times the labels of the samples."""
-        return terms if self.labels is None else terms.mul_(self.labels[rows])
+    def weigh(self, joint: Tensor, rows: slice) -> None:
+        """Multiply terms of the sum of all views by the weights of their classes."""
+        if self.labels is not None:
+            joint.mul_(self.labels[rows])
+        elif not self.uniform:
+            joint.mul_(self.weights)
 
     def _spreads(self, rows: slice, columns: Tensor) -> Tensor:
         counts = None if self.counts is None else self.counts[rows]
-        widest, narrow = self.first.widest[:, rows], self.first.narrow[rows]
+        widest, narrow = self.widest[:, rows], self.narrow[rows]
         return spreads(columns, widest, narrow, counts)
 
     def moments_of(self, point: Evaluation) -> Moments:
@@ -349,10 +432,9 @@ class Kernel:
         return self.relative_error + UNIT_ROUNDOFF * rows * (1.0 + self.cap + size)
 
     def chunks(self) -> Iterator[tuple[slice, Sequence[Tensor]]]:
-        """Slices of the samples, and their logits (shifted if they are kept)."""
+        """Slices of the samples, and their logits."""
         start = 0
-        blocks = self.source.blocks() if self.kept is None else [self.kept]
-        for block in blocks:
+        for block in self.source.blocks():
             length = len(block[0])
             for low in range(0, length, self._chunk):
                 high = min(low + self._chunk, length)

@@ -14,6 +14,7 @@ from robustbook.agreement.solver._bounds import (
     IntervalBounds,
     chord_tangent_bound,
     curvature_bound,
+    largest_curvature,
     tail_bound,
 )
 from robustbook.agreement.solver._kernel import LARGEST_WEIGHT, Kernel
@@ -169,5 +170,5 @@ def agreement_bounds(
     stop = kernel.evaluate(high)
     return IntervalBounds(
         chord_tangent=chord_tangent_bound(start, stop),
-        curvature=curvature_bound(kernel, start, stop),
+        curvature=curvature_bound(start, stop, largest_curvature(kernel, start, stop)),
     )

@@ -26,6 +26,7 @@ from robustbook.agreement.solver._bounds import (
 from robustbook.agreement.solver._evaluation import Evaluation
 from robustbook.agreement.solver._interpolation import Interpolation, Node
 from robustbook.agreement.solver._kernel import Kernel
+from robustbook.agreement.solver._survey import survey
 from robustbook.agreement.solver._trace import CertificateError, SearchTrace, Step
 
 #: Evaluations after which the search gives up and says what is still open: all of
@@ -39,8 +40,15 @@ LARGEST_BETA = 1e290
 #: Interpolation costs a millisecond. With so few entries a pass over the data costs
 #: less, and the first evaluations do without. Problems with more entries do without
 #: the curvature bound, and so without power sums of every sample.
-SMALL_ENTRIES = 2**18
 PATIENCE = 10
+#: A survey of a large problem evaluates at multiples of its likely maximizer over PEAK,
+#: with moments for interpolation at those NEAR it.
+PEAK = 16
+NEAR = 7
+MARGIN = 0.02
+#: What takes more evaluations is too flat for single precision.
+MOST_SURVEYED = 24
+LARGEST_MULTIPLE = 2000
 #: A peak between ends within this factor is interpolated.
 WIDE = 20.0
 
@@ -55,6 +63,8 @@ class _Interval:
     #: How far the split that made it was from an end of its interval, in log beta, if
     #: it was at an interpolated peak.
     stride: float
+    #: An upper bound on the curvature of J inside, if one is known.
+    most: float = math.inf
     #: How many evaluations there were when all bounds were tried, and which ones the
     #: interpolation could use.
     tried: int = 0
@@ -68,6 +78,12 @@ class _Interval:
     def ends(self) -> tuple[float, float]:
         right = math.inf if self.right is None else self.right.beta
         return self.left.beta, right
+
+    @property
+    def peaked(self) -> bool:
+        """Whether J rises at the left end and falls at the right one."""
+        right = self.right
+        return right is not None and self.left.slope > 0.0 > right.slope
 
     @property
     def summary(self) -> tuple[float, float, float]:
@@ -103,13 +119,12 @@ class _Search:
         self.interpolation: Interpolation | None = None
         #: Evaluations that the interpolation does not know yet.
         self.fresh: list[Evaluation] = []
-        self.small = kernel.num_samples * kernel.num_classes <= SMALL_ENTRIES
 
     def run(self) -> SearchTrace:
         kernel = self.kernel
         # At beta = 0 both posteriors are uniform: J(0) needs no pass.
         start = kernel.value_at_zero
-        self._offer(0.0, start, torch.full_like(kernel.first.ranges[0], start), 0.0)
+        self._offer(0.0, start, torch.full_like(kernel.first.depth, start), 0.0)
         if kernel.limit is not None:
             # Every argmax set meets: J has a limit at infinity, a candidate.
             limit, rounding = kernel.mean(kernel.limit), kernel.rounding(kernel.cap)
@@ -139,28 +154,93 @@ class _Search:
         )
 
     def _start(self) -> None:
-        """Evaluate at 0; where a pass takes several, where they are likely to help."""
+        """Evaluate at 0, and a large problem where its maximum is likely to be."""
         self.count = 1
-        points = [self.kernel.start]
+        points, curvatures = [self.kernel.start], [math.inf]
         self._keep(points)
-        cuts = self._likely_cuts() if self.batch > 1 else []
-        for place in range(0, len(cuts), self.batch):
-            points += self._evaluate(cuts[place : place + self.batch])
-        for left, right in zip(points, [*points[1:], None], strict=True):
-            self._push(left, right)
+        if self.kernel.surveyed:
+            rough, between = self._survey()
+            points, curvatures = points + rough, [math.inf, *between, math.inf]
+        if len(points) == 1 and self.batch > 1:
+            scale = self.kernel.scale
+            points += self._evaluate([1.0 / scale, 4.0 / scale, 16.0 / scale])
+            curvatures = [math.inf] * len(points)
+        ends: list[Evaluation | None] = [*points[1:], None]
+        for left, right, most in zip(points, ends, curvatures, strict=False):
+            self._push(left, right, most=most)
         for before, point in itertools.pairwise(points):
             self._step(point, (before.beta, math.inf))
+        if any(point.rough for point in points):
+            self._close_hill()
+            self._repeat_precisely()
 
-    def _likely_cuts(self) -> list[float]:
-        """Inverse temperatures that prove the result for some of the samples."""
-        # Of some alone, differences may be too small to measure.
+    def _survey(self) -> tuple[list[Evaluation], list[float]]:
+        """Evaluate roughly where some of the samples prove their result."""
+        # Differences between a few samples alone may be too small to measure.
         with contextlib.suppress(CertificateError, ValueError):
-            some = self.kernel.of_some()
-            if some is not None:
-                steps = maximize(some, self.tol).steps
-                if steps:
-                    return sorted(step.beta for step in steps)
-        return [scale / self.kernel.scale for scale in (1.0, 4.0, 16.0)][: self.batch]
+            found = maximize(self.kernel.of_some(), self.tol)
+            if 0.0 < found.beta < math.inf and len(found.steps) <= MOST_SURVEYED:
+                step = found.beta / PEAK
+                # All samples differ from some: what these barely prove is cut in two.
+                barely = found.value - MARGIN * (found.value - found.value_at_zero)
+                cuts = [cut.beta for cut in found.steps]
+                cuts += [
+                    math.sqrt(left * right) if left else 0.25 * right
+                    for left, right, bound in found.intervals
+                    if bound > barely and right < math.inf
+                ]
+                places = {max(1, round(cut / step)) for cut in cuts}
+                places = {place for place in places if abs(place - PEAK) > 1}
+                places |= {PEAK - 1, PEAK, PEAK + 1}
+                multiples = sorted(places & {*range(1, LARGEST_MULTIPLE)})
+                near = [abs(place - PEAK) <= NEAR for place in multiples]
+                self.count += len(multiples)
+                return survey(self.kernel, step, multiples, near)
+        return [], []
+
+    def _close_hill(self) -> None:
+        """Evaluate at the likely maximum of the hill that a survey found.
+
+        Neighbouring intervals where J is concave become one: what rounding allows at
+        the ends between them does not matter then.
+        """
+        hill = next((item for item in self.queue if item.peaked), None)
+        if hill is None:
+            return
+        beta, _ = self._point(hill)
+        items = sorted(self.queue, key=lambda item: item.left.beta)
+        low = high = items.index(hill)
+        while items[low - 1].right is items[low].left and items[low - 1].most < 0.0:
+            low -= 1
+        while items[high].right is items[high + 1].left and items[high + 1].most < 0.0:
+            high += 1
+        if hill.most < 0.0:
+            hill.left, hill.right = items[low].left, items[high].right
+            hill.most = max(item.most for item in items[low : high + 1])
+            items[low : high + 1] = [hill]
+        self.queue = [item for item in items if item is not hill]
+        heapq.heapify(self.queue)
+        (point,) = self._evaluate([beta], moments=False)
+        self._push(hill.left, point, most=hill.most)
+        self._push(point, hill.right, most=hill.most)
+        self._step(point, hill.ends)
+
+    def _repeat_precisely(self) -> None:
+        """Evaluate the ends of what is still open again, with all that bounds need."""
+        items, self.queue = self.queue, []
+        for item in items:
+            self._file(item)
+        ends = [end for item in self.queue for end in (item.left, item.right) if end]
+        rough = sorted({end.beta for end in ends if not end.complete})
+        precise: dict[float, Evaluation] = {}
+        for point in self._evaluate(rough) if rough else []:
+            precise[point.beta] = point
+            self._step(point, (point.beta, point.beta))
+        items, self.queue = self.queue, []
+        for item in items:
+            left = precise.get(item.left.beta, item.left)
+            right = item.right and precise.get(item.right.beta, item.right)
+            self._push(left, right, most=item.most)
 
     def _step(self, point: Evaluation, interval: tuple[float, float]) -> None:
         bounds = self.best_value, self._upper()
@@ -202,10 +282,15 @@ class _Search:
             self.best_per_sample = per_sample
             self.best_rounding = rounding
 
-    def _evaluate(self, betas: list[float]) -> list[Evaluation]:
+    def _evaluate(
+        self, betas: list[float], *, moments: bool = True
+    ) -> list[Evaluation]:
         """One pass over the data."""
         self.count += len(betas)
-        points = self.kernel.evaluate_all(betas, columns=self.small)
+        small = self.kernel.small
+        points = self.kernel.evaluate_all(
+            betas, columns=small, moments=moments and not small
+        )
         self._keep(points)
         return points
 
@@ -213,15 +298,12 @@ class _Search:
         """Offer evaluations as the best one; keep what bounds need of them."""
         if self.start_bound is None and self.kernel.uniform:
             self.start_bound = StartBound(self.kernel, points[0])
-        self.fresh += points
+        self.fresh += [point for point in points if point.complete]
         for point in points:
             assert point.per_sample is not None
             self._offer(point.beta, point.value, point.per_sample, point.rounding)
             # Of the best evaluation they are kept; what is left is a few numbers.
             point.per_sample = None
-            if not self.small:
-                self.kernel.moments_of(point)
-                point.columns = None
 
     def _push(
         self,
@@ -229,16 +311,17 @@ class _Search:
         right: Evaluation | None,
         growth: float = FIRST_GROWTH,
         stride: float = math.inf,
+        most: float = math.inf,
     ) -> None:
         if right is None:
             bound = tail_bound(self.kernel, left)
         else:
             enough = self.best_value + self.tol
-            bound = interval_bound(self.kernel, left, right, enough)
+            bound = interval_bound(self.kernel, left, right, enough, most)
         # A bound that is not a number proves nothing.
         bound = self.kernel.cap if math.isnan(bound) else bound
         order = next(self.order)
-        self._file(_Interval(left, right, bound, growth, order, stride))
+        self._file(_Interval(left, right, bound, growth, order, stride, most))
 
     def _file(self, item: _Interval) -> None:
         """Keep an interval open, or close it for good: the best value only rises."""
@@ -258,7 +341,7 @@ class _Search:
         if low == 0.0 and self.start_bound is not None:
             bounds.append(self.start_bound(right.beta))
         soft = self.kernel.labels is not None
-        if not soft and (not self.small or self.count >= PATIENCE):
+        if not soft and (not self.kernel.small or self.count >= PATIENCE):
             if self.interpolation is None:
                 self.interpolation = Interpolation(self.kernel)
             for point in self.fresh:
@@ -287,6 +370,7 @@ class _Search:
             stuck = stuck and slack <= 16.0 * self.best_rounding
             least = 2.0 * min(end.rounding for end in ends)
             stuck = stuck or not self._proven(max(end.value for end in ends) + least)
+            stuck = stuck and not any(end.rough for end in ends)
             if stuck or not low < beta < high or self.count >= MOST_EVALUATIONS:
                 excess = item.bound - self.best_value
                 allowed = 8.0 * self.best_rounding if stuck else excess
@@ -295,9 +379,9 @@ class _Search:
         points = self._evaluate([beta for beta, _ in splits])
         for item, point, (_, stride) in zip(items, points, splits, strict=True):
             growth = min(item.growth**2, LARGEST_GROWTH)
-            self._push(item.left, point, stride=stride)
+            self._push(item.left, point, stride=stride, most=item.most)
             outward = growth if item.right is None else FIRST_GROWTH
-            self._push(point, item.right, outward, stride)
+            self._push(point, item.right, outward, stride, item.most)
         for item, point in zip(items, points, strict=True):
             self._step(point, item.ends)
 

@@ -16,13 +16,24 @@ UNIT_ROUNDOFF: Final = 2.0**-53
 GROUP: Final = 128
 
 
-def add_powers(
-    x: Tensor, weight: Tensor, classes: Tensor, term: Tensor, out: Tensor
-) -> None:
-    torch.mv(weight, classes, out=out[0])
-    torch.mul(weight, x, out=term)
-    torch.mv(term, classes, out=out[1])
-    torch.mv(term.mul_(x), classes, out=out[2])
+def spread_bounds(columns: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds on moments of each sample between two inverse temperatures.
+
+    Columns are logarithms of power sums S_0 and means of x and x^2 under the weights;
+    the zeroth and second power sum fall in beta and the first rises, so each is bounded
+    by its value at one end. Returns the largest mean square of the sum of all views,
+    and its largest variance minus the least variances of the views.
+    """
+    logs, means, squares = columns
+    later_logs, later_means, later_squares = later
+    # S_0 at the left end over S_0 at the right one.
+    fall = (logs - later_logs).exp_()
+    highest = squares[..., -1, :] * fall[..., -1, :]
+    spread = highest - (later_means[..., -1, :] / fall[..., -1, :]).square_()
+    fall = fall[..., :-1, :]
+    means = (means[..., :-1, :] * fall).square_()
+    spread -= (later_squares[..., :-1, :] / fall - means).clamp_min_(0.0).sum(-2)
+    return highest, spread
 
 
 def add_up(table: Tensor) -> Tensor:
