@@ -2,7 +2,6 @@
 
 import json
 import math
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from robustbook.attacks import pgd
 from robustbook.average_case import linear_exact
 from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import load_dataset
-from robustbook.lenses import CountedModel, three_lenses
+from robustbook.lenses import CountedModel, Settings, measure_lenses, three_lenses
 from robustbook.lenses._result import robust_share
 from robustbook.margins import (
     InputMargins,
@@ -298,48 +297,40 @@ def test_the_order_and_the_batch_do_not_matter(net, twelve):
     torch.testing.assert_close(a, b, rtol=0.01, atol=1e-4)
 
 
-class Stops(nn.Module):
-    """A model that an impatient reader stops after some calls."""
+def test_a_store_keeps_the_results_of_each_batch(net, twelve):
+    kept, calls = {}, []
 
-    def __init__(self, net, after):
-        super().__init__()
-        self.net, self.calls = net, [0, after]
+    def model(images):
+        calls.append(len(images))
+        return net(images)
 
-    def forward(self, images):
-        self.calls[0] += 1
-        if self.calls[0] == self.calls[1]:
-            raise KeyboardInterrupt
-        return self.net(images)
+    def store(name, rows, compute):
+        key = name, *rows.tolist()
+        if key not in kept:
+            kept[key] = compute()
+        return dict(kept[key])
 
+    def measure():
+        return measure_lenses(
+            model,
+            twelve,
+            None,
+            Settings(attack_steps=5, noise_samples=20, corruptions=("blur",)),
+            skip=(),
+            margin_images=4,
+            batch_size=4,
+            store=store,
+        )
 
-def test_what_was_measured_is_kept(net, twelve, tmp_path):
-    options = {**SMALL, "batch_size": 4, "checkpoint": tmp_path}
-    whole = three_lenses(net, twelve, **SMALL, batch_size=4)
-    counts = []
-    for after in (15, 35, 0):
-        model = Stops(net, after)
-        with suppress(KeyboardInterrupt):
-            measured = three_lenses(model, twelve, **options)
-        counts.append(len(list(tmp_path.iterdir())))
-        last = model.calls[0]
-    # Nine batches of shifts, three of noise, one of margins.
-    assert 0 < counts[0] < counts[1] < counts[2] == 13
-    assert measured.as_dict() == whole.as_dict()
-    assert torch.equal(measured.margins.adversarial, whole.margins.adversarial)
-    again = Stops(net, 0)
-    three_lenses(again, twelve, **options)
-    assert again.calls[0] < 10 < last
-    # Another model with the same logits and other gradients is measured anew.
-    other = Stops(nn.Sequential(Rounded(), net), 0)
-    three_lenses(other, twelve, **options)
-    assert other.calls[0] > 100
-
-
-class Rounded(nn.Module):
-    """What it is given, and twice its gradient."""
-
-    def forward(self, images):
-        return 2 * images - images.detach()
+    first = measure()
+    # Three batches of three shifts, three of noise, one of margins.
+    assert len(kept) == 13
+    calls.clear()
+    again = measure()
+    assert len(calls) < 10
+    expected = three_lenses(net, twelve, **SMALL, batch_size=4)
+    assert first.as_dict() == again.as_dict() == expected.as_dict()
+    assert torch.equal(again.margins.adversarial, expected.margins.adversarial)
 
 
 @pytest.mark.parametrize("left", ["agreement", "average-case", "margins"])
@@ -367,8 +358,10 @@ def test_a_lens_can_be_left_out(net, twelve, left):
 
 
 def test_one_lens_is_left_and_chance_and_batches_are_told(net, twelve):
-    some = three_lenses(net, twelve, skip={"agreement", "margins"}, **SMALL)
+    some = three_lenses(net, twelve, skip="agreement, margins", **SMALL)
     assert some.robust_share is None
+    assert some.agreements == {}
+    assert some.margins is None
     for model in (
         lambda images: net(images) + torch.randn(len(images), 4),
         lambda images: net(images - images.mean(dim=0)),
@@ -411,9 +404,11 @@ def test_logits_are_refused_as_soon_as_they_are_there(net, twelve):
         ({"corruptions": None}, ValueError, "got None"),
         ({"margin_images": 1}, ValueError, "margin_images"),
         ({"seed": 2**64}, ValueError, "less than 2"),
-        ({"skip": ("agreement", "margins", "average-case")}, ValueError, "got none"),
-        ({"skip": "noise"}, ValueError, "skip: expected some of .*; got noise"),
-        ({"skip": ["blur"]}, ValueError, "skip: expected some of .*; got blur"),
+        ({"skip": ("agreement", "margins", "average-case")}, ValueError, "got all of"),
+        ({"skip": "noise"}, ValueError, "skip: expected one or two of .*; got 'noise'"),
+        ({"skip": ["blur"]}, ValueError, "skip: expected one or two of .*; got 'blur'"),
+        ({"skip": 3}, ValueError, "skip: expected names of lenses, got 3"),
+        ({"eps": 8}, ValueError, "eps: .* pass 8/255"),
         ({"model": 3}, TypeError, "callable"),
         ({"model": lambda images: images}, ValueError, "logits of shape"),
         ({"model": nn.Linear}, TypeError, "got the class Linear; call it"),

@@ -12,12 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from robustbook.datasets import load_dataset
-from robustbook.lenses import three_lenses
 from robustbook.models import load_model
 from robustbook.report import Request, read_images, read_report
-from robustbook.report._forecast import Forecast, Pace, measure_pace
-from robustbook.report._request import check_fit
+from robustbook.report._measure import Checkpoint, check_fit
+from robustbook.report._pilot import Forecast, time_lens
 
 FAST = (
     "--images=12", "--attack-steps=2", "--noise-samples=16", "--margin-images=3",
@@ -56,7 +54,7 @@ class Stops(Net):
 
     def forward(self, images):
         Stops.calls += 1
-        if Stops.calls == 60 and Path("stop").exists():
+        if Path("stop").exists() and Stops.calls == int(Path("stop").read_text()):
             raise KeyboardInterrupt
         return super().forward(images)
 
@@ -75,6 +73,11 @@ def leave():
     raise SystemExit(0)
 
 
+def rounded(images):
+    return 2 * images - images.detach()
+
+
+Rounded = lambda: Net(before=rounded)
 Output = namedtuple("Output", "logits")
 Changes = lambda: Net(before=lambda images: images.sub_(0.5))
 Picky = lambda: Net(before=picked)
@@ -135,7 +138,7 @@ def test_a_known_model_on_known_data(run, tmp_path):
     [
         ("Net", "mine.npz", True, ""),
         ("Net", "bare.npz", False, ""),
-        ("Net", "other.npz", False, "other.npz: nothing named labels in it (but y)"),
+        ("Net", "other.npz", False, "other.npz: no array is named labels (but y)"),
         ("mended", "mine.npz", True, ""),
     ],
 )
@@ -204,7 +207,7 @@ def test_too_few_images_are_an_error_of_the_option(run):
 @pytest.mark.filterwarnings("default")
 def test_fewer_images_than_asked_for_are_remarked(run):
     result = run("own_nets:Net", "mine.npz", "--images=21", "--skip=margins")
-    said = "robustbook: --images 21: mine.npz has 20 images, and all are measured"
+    said = "robustbook: --images 21: mine.npz has 20 images; all of them are measured"
     assert said in result.stderr
     assert "--images" not in run("own_nets:Net", "mine.npz", "--skip=margins").stderr
 
@@ -221,7 +224,7 @@ def test_models_that_are_odd_but_fit(run, tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(str(tmp_path))
     mine = read_images("mine.npz")
     before = mine.images.clone()
-    assert check_fit(load_model(f"own_nets:{name}"), mine, name) == 4
+    check_fit(load_model(f"own_nets:{name}"), mine, name)
     assert torch.equal(mine.images, before)
 
 
@@ -233,25 +236,27 @@ def test_a_long_name(run, tmp_path):
 
 def test_an_interrupted_report_goes_on(run, tmp_path):
     assert run("own_nets:Stops", "mine.npz").exit_code == 0
+    total = sys.modules["own_nets"].Stops.calls
     expected = read_report(tmp_path / "page.html")
     (tmp_path / "page.html").write_text("an older page")
-    (tmp_path / "stop").touch()
+    (tmp_path / "stop").write_text(str(total - 10))
     sys.modules["own_nets"].Stops.calls = 0
     stopped = run("own_nets:Stops", "mine.npz", "--json=all.json")
-    said = "what was measured is kept, and the same command goes on from there"
+    said = "results so far are kept, and the same command continues from there"
     assert stopped.exit_code == 130
     assert stopped.stderr.endswith(f"\nrobustbook: interrupted; {said}\n")
     assert (tmp_path / "page.html").read_text() == "an older page"
     assert not (tmp_path / "all.json").exists()
     assert list((tmp_path / "cache").rglob("*.npz"))
     (tmp_path / "stop").unlink()
-    calls = sys.modules["own_nets"].Stops.calls
+    sys.modules["own_nets"].Stops.calls = 0
     going_on = run("own_nets:Stops", "mine.npz", "--json=all.json")
     assert going_on.exit_code == 0, going_on.output
-    assert "going on from what was measured" in going_on.stderr
+    assert "continuing with the results of an interrupted run" in going_on.stderr
     found = read_report(tmp_path / "page.html")
     assert found | {"seconds": expected["seconds"]} == expected
-    assert sys.modules["own_nets"].Stops.calls > calls
+    # The search for margins was interrupted, and is all that is measured again.
+    assert 0 < sys.modules["own_nets"].Stops.calls < total / 2
     assert not list((tmp_path / "cache").rglob("*.npz"))
 
 
@@ -259,7 +264,7 @@ def test_the_time_is_forecast_and_kept_to(run, command, tmp_path):
     result = run("own_nets:Net", "mine.npz", "--skip=margins,average-case")
     (line,) = result.stderr.splitlines()
     assert re.match(
-        r"robustbook: about \d+ s for 12 images \(agreement \d+ s.*\); an interr",
+        r"robustbook: about \d+ s for 12 images \(agreement \d+ s\); after an interr",
         line,
     )
     assert read_report(tmp_path / "page.html")["average_case"] is None
@@ -269,46 +274,53 @@ def test_the_time_is_forecast_and_kept_to(run, command, tmp_path):
     assert read_report(tmp_path / "page.html")["images"] == 20
 
 
-def test_a_forecast_counts_the_passes_that_are_made():
-    images = load_dataset("digits", "test").images[:20]
-    model = load_model("digits-cnn-s0")
-    lenses = three_lenses(model, images, margin_images=10, attack_steps=7)
-    forecast = Forecast(
-        Pace((0.0, 1.0), (0.0, 1.0), 0.0), classes=10, images=20, margin_images=10,
-        attack_steps=7, noise_samples=512, skip=(),
-    )  # fmt: skip
-    forward = {name: passes.forward for name, passes in lenses.passes.items()}
-    shifts = 20 * sum(forward[shift] for shift in lenses.agreements)
-    seconds = forecast.seconds(part=256)
-    assert seconds["agreement"] == pytest.approx(shifts, rel=0.01)
-    assert seconds["average-case"] == pytest.approx(20 * forward["average-case"], 0.02)
-    assert seconds["margins"] == pytest.approx(10 * forward["input margin"], rel=0.1)
+def test_a_lens_is_timed_without_its_first_run(monkeypatch):
+    counts, now = [], [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
+    def measure(count):
+        counts.append(count)
+        now[0] += 0.3 if len(counts) == 1 else 0.01 + 0.005 * count
 
-def test_the_pace_is_that_of_usual_passes_not_of_the_fastest():
-    calls = []
-
-    def model(images):
-        calls.append(len(images))
-        time.sleep({3: 0.0, 5: 0.0, 10: 0.3}.get(len(calls), 0.02))
-        return images.flatten(1)
-
-    pace = measure_pace(model, torch.rand(16, 1, 4, 4), severity=3)
-    assert sum(pace.forward) > 0.015
-    assert pace.slowest > 2
+    batch, image = time_lens(measure, 100)
+    assert counts == [2, 2, 8]
+    assert (batch, image) == pytest.approx((0.01, 0.005))
+    # A single number of images says nothing about the cost of a batch.
+    assert time_lens(measure, 2)[0] == 0
 
 
 def test_as_many_images_as_fit_are_taken():
-    pace = Pace((0.002, 0.01), (0.004, 0.03), 0.001)
-    whole = Forecast(pace, 10, 5000, 100, 40, 256, ())
-    for minutes in (5, 60):
-        some = whole.within(60 * minutes, fewest=10)
-        assert 0.9 * 60 * minutes < some.total() <= 60 * minutes
-        assert some.margin_images == min(100, some.images // 2)
-        # An interruption loses half a minute.
-        assert max(some.of(some.part).seconds().values()) <= 30
-    assert whole.within(20, fewest=10) is None
-    assert whole.within(1e9, fewest=10) == whole
+    times = {"agreement": (2.0, 0.3), "margins": (3.0, 20.0)}
+    forecast = Forecast(times, images=5000, margin_images=100)
+    assert forecast.batch_size == 1
+    faster = Forecast({"agreement": (2.0, 0.3)}, images=5000, margin_images=100)
+    assert faster.batch_size == 64
+    for one in (forecast, faster):
+        for minutes in (5, 20):
+            count = one.fitting(60 * minutes, fewest=10)
+            assert sum(one.seconds(count).values()) <= 60 * minutes
+            assert sum(one.seconds(count + 1).values()) > 60 * minutes
+    assert forecast.margins_of(30) == 15
+    assert forecast.fitting(20, fewest=10) is None
+    assert forecast.fitting(1e9, fewest=10) == 5000
+    assert forecast.margins_of(5000) == 100
+
+
+@pytest.mark.usefixtures("run")
+def test_a_checkpoint_tells_models_options_and_images_apart(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    images = read_images("mine.npz")
+
+    def folder(model, images=images, **options):
+        name = f"own_nets:{model}"
+        request = Request(model=name, data="mine.npz", device="cpu", **options)
+        settings = request.settings(use_training=True)
+        return Checkpoint(request, load_model(name).eval(), images, settings).folder
+
+    first = folder("Net")
+    assert folder("Net", out=tmp_path / "other.html") == first
+    others = [folder("Net", seed=1), folder("Net", images.draw(12)), folder("Rounded")]
+    assert len({first, *others}) == 4
 
 
 def test_what_is_missing_is_said_before_anything_is_done(run, monkeypatch):
@@ -369,4 +381,5 @@ def test_strengths_are_those_of_the_training_unless_said(
 ):
     out = tmp_path / "page.html"
     request = Request(model=model, data="digits:test", out=out, **options)
-    assert request.settled() == strengths
+    settings = request.settings(use_training=True)
+    assert (settings.eps, settings.sigma) == strengths

@@ -75,12 +75,16 @@ def test_bytes_with_the_channels_last_or_first(path, last):
         (PIXELS - 0.5, None, r"images: .*\[0, 1\]"),
         (PIXELS * np.nan, None, "images: "),
         (PIXELS[:, 0], None, r"images: expected .* got torch.float64 of shape"),
-        (BYTES[..., 0], None, r"with one channel, images\[:, None\] mends it"),
+        (BYTES[..., 0], None, r"add the channel with images\[:, None\]"),
         (PIXELS[:0], None, "images: expected "),
-        (PIXELS.transpose(0, 2, 3, 1), None, r"channels last: transpose\(0, 3, 1, 2\)"),
-        (BYTES.astype(np.int64), None, "images: expected .*int64.*of bytes, images.as"),
-        (BYTES[:, :3], None, "not plain which are the channels"),
-        (BYTES[..., :2], None, "not plain which are the channels"),
+        (PIXELS.transpose(0, 2, 3, 1), None, r"channels with transpose\(0, 3, 1, 2\)"),
+        (
+            BYTES.astype(np.int64),
+            None,
+            "images: expected .*int64.*bytes with images.as",
+        ),
+        (BYTES[:, :3], None, "not clear which axis is the channels"),
+        (BYTES[..., :2], None, "not clear which axis is the channels"),
         (PIXELS, LABELS[:3], r"labels: expected shape \(12,\)"),
         (PIXELS, LABELS[:, None], r"labels: expected shape \(12,\)"),
         (PIXELS, LABELS * 0.5, "labels: expected integer"),
@@ -110,9 +114,9 @@ def test_a_file_cut_short_labels_of_letters_and_pickles(tmp_path):
     with pytest.raises(ValueError, match=r"mine\.npz") as caught:
         read_images(path)
     assert "logits" not in str(caught.value)
-    with pytest.raises(ValueError, match=r"mine.npz: .*\(of labels\)"):
+    with pytest.raises(ValueError, match=r"mine.npz: expected numbers, got dtype <U1"):
         read_images(write(path, images=PIXELS, labels=np.array(list("abcabcabcabc"))))
-    with pytest.raises(ValueError, match="pickled"):
+    with pytest.raises(ValueError, match="expected a numeric array"):
         read_images(write(path, images=np.array([{"a": 1}], dtype=object)))
 
 

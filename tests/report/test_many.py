@@ -99,7 +99,8 @@ def test_the_page_has_a_row_a_model_and_what_was_measured_is_not_measured_again(
     def measured(*_, **__):
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("robustbook.lenses._subject.Subject.under", measured)
+    method = "robustbook.lenses._evaluator.Evaluator.shifted_logits"
+    monkeypatch.setattr(method, measured)
     result = run("report", "models.txt", "--out=page.html", "--json=all.json")
     assert result.exit_code == 1, result.output
     assert result.stdout == "page.html: 2 of 5 models\n"
@@ -144,9 +145,9 @@ def test_processes_measure_what_one_does(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "expected a model a line, got none"),
-        ("# nothing\n", "expected a model a line, got none"),
-        ("a\nb\na # again\n", "line 3: a stands there twice"),
+        ("", "expected one model a line, got none"),
+        ("# nothing\n", "expected one model a line, got none"),
+        ("a\nb\na # again\n", "line 3: a was listed before"),
     ],
 )
 def test_lists_that_are_none_are_refused(tmp_path, text, said):

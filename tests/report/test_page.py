@@ -21,7 +21,7 @@ from robustbook.models import load_model
 from robustbook.report import Report, read_report
 from robustbook.report import _words as words
 from robustbook.report._page import write_files
-from robustbook.report._request import parse_bound
+from robustbook.report._request import parse_eps
 
 ROOT = Path(__file__).parents[2]
 IMAGES = load_dataset("digits", "test").images[:40]
@@ -218,14 +218,14 @@ def test_shifts_that_cannot_be_told_apart_are_said_to_be(seen):
 
 def test_bounds_are_numbers_or_fractions():
     for text, bound in {"8/255": 8 / 255, "0.03": 0.03, " 1 ": 1.0}.items():
-        assert parse_bound(text) == bound
-    assert [words.bound(eps) for eps in (8 / 255, 0.3)] == ["8/255", "0.3"]
+        assert parse_eps(text) == bound
+    assert [words.eps_in_words(eps) for eps in (8 / 255, 0.3)] == ["8/255", "0.3"]
 
 
 @pytest.mark.parametrize("text", ["", "eight", "0", "-1/255", "1/0", "2", "nan", "inf"])
 def test_other_bounds_are_refused(text):
     with pytest.raises(ValueError, match=r"--eps: expected a number in \(0, 1\]"):
-        parse_bound(text)
+        parse_eps(text)
 
 
 @pytest.mark.parametrize("left", ["agreement", "average-case", "margins"])
