@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from robustbook._engine import Engine, LostWorkerError, _Place
+from robustbook._engine import Engine, LostWorkerError, run_on_worker
 from robustbook._store import cache
 from robustbook._store.cache import cached_arrays
 from robustbook.studies import STUDIES, Study, _compute, run_study
@@ -75,7 +75,7 @@ def test_an_interrupted_run_drops_its_calls_without_a_word(monkeypatch):
 
 
 def test_workers_with_another_cache_or_other_code_are_refused(tmp_path):
-    _, error = _Place(tmp_path / "elsewhere", ".mark", str(tmp_path)).outcome(0, int)
+    _, error = run_on_worker(tmp_path / "elsewhere" / ".run", tmp_path, 0, int)
     with pytest.raises(OSError, match="set ROBUSTBOOK_CACHE, where the run is started"):
         raise error
     with pytest.raises(RuntimeError, match="start the workers anew"):
