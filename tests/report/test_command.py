@@ -178,7 +178,7 @@ def test_a_model_and_data_of_ones_own(run, tmp_path, model, data, labeled, said)
         ("digits-linear", "digits", ("--engine=oak",), "--engine: for a list of mod"),
         ("own_nets:leave", "mine.npz", (), "leave() raises SystemExit: 0"),
         ("own_nets:small", "mine.npz", (), "float16; call model.float() first"),
-        ("own_nets:output", "mine.npz", (), "logits, got Output; where the model is m"),
+        ("own_nets:output", "mine.npz", (), "logits, got Output; after creating the m"),
         ("own_nets:output", "mine.npz", (), "lambda module, images, output: output.lo"),
         ("own_nets:named", "mine.npz", (), "images, output: output['logits'])"),
         ("own_nets:pair", "mine.npz", (), "images, output: output[0])"),
