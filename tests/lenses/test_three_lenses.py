@@ -170,6 +170,13 @@ def test_shares_of_few_margins_are_unbiased_and_their_intervals_hold():
     assert 0.92 <= covered / 400 <= 0.99
 
 
+def test_its_repr_shows_its_numbers(lenses):
+    shown = repr(lenses)
+    assert shown.startswith("ThreeLenses(60 images: adversarial ")
+    assert f"noise {lenses.agreements['noise'].pa:.3f}, blur " in shown
+    assert shown.endswith(f", tau {lenses.consistency.tau:.2f})")
+
+
 def test_scores_and_summaries(lenses):
     scores = lenses.scores()
     assert all(values.shape == (60,) for values in scores.values())

@@ -21,6 +21,7 @@ from robustbook._checks.arguments import (
 from robustbook._checks.images import check_images
 from robustbook._checks.models import Model, check_model, find_device
 from robustbook.agreement import posterior_agreement
+from robustbook.attacks.engine import ArrayLike
 from robustbook.average_case import Robustness
 from robustbook.corruptions import CORRUPTIONS
 from robustbook.lenses import _evaluator, _result
@@ -42,8 +43,8 @@ Store = Callable[[str, Tensor, Callable[[], Tensors]], Tensors]
 
 def three_lenses(
     model: Model,
-    images: Any,
-    labels: Any = None,
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
     *,
     eps: float = defaults.EPS,
     sigma: float = defaults.SIGMA,
@@ -160,7 +161,7 @@ def compute(name: str, rows: Tensor, measure: Callable[[], Tensors]) -> Tensors:
 def measure_lenses(
     model: Model,
     images: Tensor,
-    labels: Any,
+    labels: ArrayLike | None,
     settings: Settings,
     *,
     skip: tuple[str, ...],
@@ -185,8 +186,9 @@ def measure_lenses(
     with _evaluator.evaluation_mode(counted):
         logits = _evaluator.compute_logits(counted, images, batch_size, place)
         _evaluator.check_shifted_logits(_result.CLEAN, logits, logits.shape[1])
+        true = None
         if labels is not None:
-            labels = check_labels(
+            true = check_labels(
                 "labels", labels, length=len(images), num_classes=logits.shape[1]
             ).cpu()
         _warn(logits, _evaluator.compute_logits(model, images[:5], batch_size, place))
@@ -211,7 +213,7 @@ def measure_lenses(
                 tensors[name], passes[name] = _in_batches(
                     evaluator, name, rows, measure, store, bar
                 )
-    return _assembled(evaluator, labels, drawn, tensors, passes)
+    return _assembled(evaluator, true, drawn, tensors, passes)
 
 
 _PASSES: Final = "passes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -86,7 +86,7 @@ class Settings:
             object.__setattr__(self, name, value)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ThreeLenses:
     """Posterior Agreement, average-case robustness and margins of one model.
 
@@ -130,22 +130,32 @@ class ThreeLenses:
     """
 
     settings: Settings
-    logits: Tensor = field(repr=False)
-    labels: Tensor | None = field(repr=False)
-    shifted_logits: dict[str, Tensor] = field(repr=False)
-    agreements: dict[str, Agreement] = field(repr=False)
-    robustness: Robustness | None = field(repr=False)
-    logit_margins: Tensor = field(repr=False)
-    measured: Tensor = field(repr=False)
-    margins: InputMargins | None = field(repr=False)
+    logits: Tensor
+    labels: Tensor | None
+    shifted_logits: dict[str, Tensor]
+    agreements: dict[str, Agreement]
+    robustness: Robustness | None
+    logit_margins: Tensor
+    measured: Tensor
+    margins: InputMargins | None
     consistency: Consistency | None
     robust_share: Share | None
     robust_accuracy: Share | None
-    passes: dict[str, Passes] = field(repr=False)
+    passes: dict[str, Passes]
 
     def __len__(self) -> int:
         """Return N, the number of images."""
         return len(self.logits)
+
+    def __repr__(self) -> str:
+        parts = [f"{name} {found.pa:.3f}" for name, found in self.agreements.items()]
+        if self.mean_robustness is not None:
+            parts.append(f"survives noise {self.mean_robustness[0]:.3f}")
+        if self.robust_share is not None:
+            parts.append(f"unchanged {self.robust_share.value:.3f}")
+        if self.consistency is not None:
+            parts.append(f"tau {self.consistency.tau:.2f}")
+        return f"ThreeLenses({len(self)} images: {', '.join(parts)})"
 
     @property
     def num_classes(self) -> int:

@@ -253,9 +253,10 @@ def _within(forecast: Forecast, minutes: float, spent: float) -> Forecast:
     default = min(defaults.REPORT_IMAGES, forecast.images)
     # Half the 95 % interval of a share of one half, in percentage points.
     half, of_default = (98 / float(np.sqrt(images)) for images in (count, default))
+    measured = f", {margins} input margins" if "margins" in forecast.times else ""
     _say(
-        f"--minutes {minutes:g}: {count} images fit, {margins} input margins; shares "
-        f"are known to ± {half:.0f} percentage points or better ({default} images: "
+        f"--minutes {minutes:g}: {count} images fit{measured}; shares are known to "
+        f"± {half:.0f} percentage points or better ({default} images: "
         f"± {of_default:.0f})"
     )
     return replace(forecast, images=count, margin_images=margins)

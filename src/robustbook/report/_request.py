@@ -144,8 +144,10 @@ def parse_eps(text: str) -> float:
     except (ValueError, ZeroDivisionError, OverflowError):
         number = -1.0
     if not 0 < number <= 1:
+        hint = f"; pass {number:g}/255?" if 1 < number <= 255 else ""
         raise ValueError(
-            f"--eps: expected a number in (0, 1], such as 0.03 or 8/255; got {text!r}"
+            "--eps: expected a number in (0, 1], such as 0.03 or 8/255; got "
+            f"{text!r}{hint}"
         )
     return number
 
