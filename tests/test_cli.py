@@ -98,7 +98,7 @@ def test_the_table_is_readable(score, arrays):
     assert max(map(len, result.stdout.splitlines())) < 80
 
 
-def test_probabilities_are_remarked(score, tmp_path):
+def test_probabilities_get_a_remark(score, tmp_path):
     rng = np.random.default_rng(1)
     likely = rng.dirichlet(np.ones(3), size=20)
     np.save(tmp_path / "likely.npy", likely)
@@ -112,7 +112,7 @@ def test_probabilities_are_remarked(score, tmp_path):
     assert score("hard.npy", "logarithms.npy").stderr == ""
 
 
-def test_what_is_infinite_or_undefined_is_strict_json(score, files):
+def test_infinite_and_undefined_numbers_are_strict_json(score, files):
     got = strict_json(score("clean.npy", "clean.npy", "--json").stdout)
     assert math.isinf(float(got["beta"]))
     assert got["beta"] == "inf"
@@ -166,7 +166,7 @@ def test_csv(score, files, arrays, header):
     assert not numbered or "put a line of names above it" in from_csv.stderr
 
 
-def test_csv_of_whole_numbers_is_no_header(score, files):
+def test_a_csv_of_integers_has_no_header(score, files):
     for first in ("0,1", "1,2"):
         (files / "a.csv").write_text(f"{first}\n1,0\n2,5\n")
         got = strict_json(score("a.csv", "a.csv", "--json").stdout)
@@ -409,13 +409,15 @@ def test_a_comparison_is_readable_without_labels(compare):
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert [line[:20].split(",")[0].strip() for line in lines[3:]] == [
-        "", "posterior agreement", "same-answer rate",
-    ]  # fmt: skip
+        "",
+        "posterior agreement",
+        "same-answer rate",
+    ]
     assert lines[3].split() == ["A", "B", "A", "-", "B", "s.e.", "95", "%", "interval"]
     assert max(map(len, lines)) < 80
 
 
-def test_models_that_never_differ_have_an_interval_still(compare):
+def test_equal_models_have_an_interval_with_a_width(compare):
     words = ("clean.npy", "shifted.npy") * 2
     (difference,) = strict_json(compare(*words, "--json").stdout)["differences"]
     low, high = difference["same_answer_rate"]["interval"]
@@ -445,15 +447,19 @@ def test_options_of_many_models_are_refused_with_four_files(compare, option):
     ("change", "said"),
     [
         ({"clean_b.npy": np.zeros((9, 4))}, "shifted_b.npy: expected the shape of"),
-        ({"clean_b.npy": np.zeros((9, 4)), "shifted_b.npy": np.zeros((9, 4))},
-         "clean_b.npy: expected the shape of logits_a, (200, 4)"),
-        ({"clean_b.npy": np.zeros((200, 3)), "shifted_b.npy": np.zeros((200, 3))},
-         "clean_b.npy: expected the shape of logits_a, (200, 4)"),
+        (
+            {"clean_b.npy": np.zeros((9, 4)), "shifted_b.npy": np.zeros((9, 4))},
+            "clean_b.npy: expected the shape of logits_a, (200, 4)",
+        ),
+        (
+            {"clean_b.npy": np.zeros((200, 3)), "shifted_b.npy": np.zeros((200, 3))},
+            "clean_b.npy: expected the shape of logits_a, (200, 4)",
+        ),
         ({"shifted_b.npy": HOLE}, "shifted_b.npy: expected finite"),
         ({"labels.npy": np.full(200, 9)}, "labels.npy: "),
         ({"labels.npy": np.zeros(3, int)}, "labels.npy: "),
     ],
-)  # fmt: skip
+)
 def test_files_that_do_not_match_are_refused(compare, change, said):
     for name, array in change.items():
         np.save(name, array)
@@ -465,9 +471,13 @@ def test_files_that_do_not_match_are_refused(compare, change, said):
 
 def program(*words, stdout=subprocess.PIPE, **setting):
     return subprocess.run(
-        [sys.executable, "-m", "robustbook", *words], stdout=stdout,
-        stderr=subprocess.PIPE, text=True, check=False, env={**os.environ, **setting},
-    )  # fmt: skip
+        [sys.executable, "-m", "robustbook", *words],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, **setting},
+    )
 
 
 def test_version():
@@ -493,7 +503,7 @@ def test_a_full_disk_is_one_line(words):
     assert done.stderr == f"robustbook: {os.strerror(errno.ENOSPC)}\n"
 
 
-def test_a_reader_that_left_is_no_error(files):
+def test_a_closed_pipe_is_no_error(files):
     reading, writing = os.pipe()
     os.close(reading)
     done = program("--version", stdout=writing)
@@ -511,8 +521,11 @@ def test_help_imports_no_torch():
     words = program("--help").stdout
     words = words[words.index("Commands") :]
     assert re.findall(r"^\W*(\w+)  ", words, flags=re.MULTILINE) == [
-        "score", "compare", "report", "data",
-    ]  # fmt: skip
+        "score",
+        "compare",
+        "report",
+        "data",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,21 @@ import sys
 import pytest
 
 HEAVY = {
-    "IPython", "PIL", "foolbox", "jinja2", "matplotlib", "pandas", "pooch", "rich",
-    "safetensors", "seaborn", "sklearn", "torchmetrics", "torchvision", "typer",
-}  # fmt: skip
+    "IPython",
+    "PIL",
+    "foolbox",
+    "jinja2",
+    "matplotlib",
+    "pandas",
+    "pooch",
+    "rich",
+    "safetensors",
+    "seaborn",
+    "sklearn",
+    "torchmetrics",
+    "torchvision",
+    "typer",
+}
 
 
 MEASURES = (

@@ -65,9 +65,13 @@ def test_average_case_is_exact_for_a_linear_model(data):
     linear = load_model("digits-linear-s0")
     layer = next(m for m in linear.modules() if isinstance(m, nn.Linear))
     lenses = three_lenses(
-        linear, data.images, sigma=0.2, noise_samples=2000, attack_steps=1,
+        linear,
+        data.images,
+        sigma=0.2,
+        noise_samples=2000,
+        attack_steps=1,
         margin_images=2,
-    )  # fmt: skip
+    )
     weights, bias = layer.weight.detach(), layer.bias.detach()
     exact = linear_exact(weights, bias, data.images.flatten(1), 0.2).probability
     off = (lenses.robustness.probability - exact) / lenses.robustness.standard_error
@@ -77,7 +81,7 @@ def test_average_case_is_exact_for_a_linear_model(data):
 
 
 @pytest.mark.filterwarnings("ignore:model. it names class")
-def test_noise_is_not_clipped_and_mismatch_is_what_chance_says(data):
+def test_noise_is_not_clipped_and_the_mismatch_is_that_of_chance(data):
     def bright(images):
         # One pixel decides; it is 0 in every image, so a clipped noise keeps it.
         first = images[:, 0, 0, 0]
@@ -85,9 +89,13 @@ def test_noise_is_not_clipped_and_mismatch_is_what_chance_says(data):
 
     images = torch.zeros(400, 1, 2, 2)
     lenses = three_lenses(
-        bright, images, corruptions=("contrast",), margin_images=2, attack_steps=1,
+        bright,
+        images,
+        corruptions=("contrast",),
+        margin_images=2,
+        attack_steps=1,
         noise_samples=100,
-    )  # fmt: skip
+    )
     share = float(lenses.changed("noise").double().mean())
     assert abs(share - 0.5) < 4 * math.sqrt(0.25 / 400)
     kept, error = lenses.mean_robustness
@@ -201,7 +209,7 @@ def test_the_same_seed_gives_the_same(lenses, model, data):
     assert other.agreements["blur"].pa == lenses.agreements["blur"].pa
 
 
-def test_the_model_is_left_as_it_was(data):
+def test_the_model_is_unchanged_afterwards(data):
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
     model[1].eval()
     model.train()
@@ -223,9 +231,12 @@ def test_a_constant_model_has_no_consistency():
 
     with pytest.warns(UserWarning, match="it names class 0 for all 12 images"):
         lenses = three_lenses(
-            constant, torch.rand(12, 1, 4, 4), margin_images=4, attack_steps=2,
+            constant,
+            torch.rand(12, 1, 4, 4),
+            margin_images=4,
+            attack_steps=2,
             noise_samples=20,
-        )  # fmt: skip
+        )
     assert lenses.constant
     assert lenses.consistency is None
     assert lenses.robust_share.value == 1
@@ -268,7 +279,7 @@ def test_scaled_logits_have_the_same_agreement(net, twelve):
     assert first == pytest.approx(second, abs=1e-4)
 
 
-def test_a_model_that_changes_its_input_and_parameters_that_are_no_numbers(net, twelve):
+def test_models_that_change_their_input_or_have_integer_parameters(net, twelve):
     kept = twelve.clone()
     in_place = three_lenses(lambda images: net(images.sub_(0.5)), twelve, **SMALL)
     assert torch.equal(twelve, kept)
@@ -364,7 +375,7 @@ def test_a_lens_can_be_left_out(net, twelve, left):
         assert share.value == pytest.approx(withstood)
 
 
-def test_one_lens_is_left_and_chance_and_batches_are_told(net, twelve):
+def test_a_single_lens_and_a_warning_of_random_logits(net, twelve):
     some = three_lenses(net, twelve, skip="agreement, margins", **SMALL)
     assert some.robust_share is None
     assert some.agreements == {}
@@ -377,7 +388,7 @@ def test_one_lens_is_left_and_chance_and_batches_are_told(net, twelve):
             three_lenses(model, twelve, **SMALL)
 
 
-def test_logits_are_refused_as_soon_as_they_are_there(net, twelve):
+def test_invalid_logits_are_refused_at_once(net, twelve):
     blurred = corrupt(twelve, "blur")
 
     for spoil, message in (
@@ -428,14 +439,14 @@ def test_bad_input_is_named(net, twelve, change, error, message):
         three_lenses(arguments.pop("model"), arguments.pop("images"), **arguments)
 
 
-def test_names_of_corruptions_may_come_as_an_array(net, twelve):
+def test_names_of_corruptions_may_be_an_array(net, twelve):
     names = np.array(["contrast", "blur", "blur"])
     lenses = three_lenses(net, twelve.half(), **SMALL | {"corruptions": names})
     assert lenses.settings.corruptions == ("contrast", "blur")
     assert json.loads(json.dumps(lenses.as_dict()))["images"] == 12
 
 
-def test_what_is_wrong_is_never_robust(net, twelve):
+def test_misclassified_images_never_count_as_robust(net, twelve):
     predicted = net(twelve).argmax(dim=1)
     half = torch.where(torch.arange(12) < 6, predicted, (predicted + 1) % 4)
     lenses = three_lenses(net, twelve, half, **SMALL | {"eps": 1e-6})

@@ -18,9 +18,12 @@ from robustbook.report._measure import Checkpoint, check_fit
 from robustbook.report._pilot import Forecast, time_lens
 
 FAST = (
-    "--images=12", "--attack-steps=2", "--noise-samples=16", "--margin-images=3",
+    "--images=12",
+    "--attack-steps=2",
+    "--noise-samples=16",
+    "--margin-images=3",
     "--device=cpu",
-)  # fmt: skip
+)
 
 NETS = """
 from collections import namedtuple
@@ -142,7 +145,7 @@ def test_a_known_model_on_known_data(run, tmp_path):
         ("mended", "mine.npz", True, ""),
     ],
 )
-def test_a_model_and_data_of_ones_own(run, tmp_path, model, data, labeled, said):
+def test_a_model_and_data_of_the_user(run, tmp_path, model, data, labeled, said):
     result = run(f"own_nets:{model}", data)
     assert result.exit_code == 0, result.output
     assert said in result.stderr
@@ -188,7 +191,9 @@ def test_a_model_and_data_of_ones_own(run, tmp_path, model, data, labeled, said)
         ("own_nets:Net", "mine.npz", ("--minutes=1e-6",), "10 images, the fewest, ta"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(run, tmp_path, model, data, words, said):
+def test_invalid_arguments_are_reported_in_one_line(
+    run, tmp_path, model, data, words, said
+):
     (tmp_path / "page.html").write_text("an older page")
     result = run(model, data, *words)
     assert result.exit_code == 2
@@ -205,14 +210,14 @@ def test_too_few_images_are_an_error_of_the_option(run):
 
 
 @pytest.mark.filterwarnings("default")
-def test_fewer_images_than_asked_for_are_remarked(run):
+def test_a_warning_if_there_are_fewer_images_than_asked_for(run):
     result = run("own_nets:Net", "mine.npz", "--images=21", "--skip=margins")
     said = "robustbook: --images 21: mine.npz has 20 images; all of them are measured"
     assert said in result.stderr
     assert "--images" not in run("own_nets:Net", "mine.npz", "--skip=margins").stderr
 
 
-def test_a_model_that_fails_later_is_said_to(run, tmp_path):
+def test_an_error_names_a_model_that_fails_later(run, tmp_path):
     result = run("own_nets:Picky", "mine.npz")
     assert result.exit_code == 1
     assert "own_nets:Picky: KeyError while it was measured: 'w'" in result.stderr
@@ -220,7 +225,7 @@ def test_a_model_that_fails_later_is_said_to(run, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["Changes", "Counts"])
-def test_models_that_are_odd_but_fit(run, tmp_path, monkeypatch, name):
+def test_unusual_models_are_accepted(run, tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(str(tmp_path))
     mine = read_images("mine.npz")
     before = mine.images.clone()
@@ -234,7 +239,7 @@ def test_a_long_name(run, tmp_path):
     assert read_report(tmp_path / name)["model"] == "digits-linear"
 
 
-def test_an_interrupted_report_goes_on(run, tmp_path):
+def test_an_interrupted_report_continues(run, tmp_path):
     assert run("own_nets:Stops", "mine.npz").exit_code == 0
     total = sys.modules["own_nets"].Stops.calls
     expected = read_report(tmp_path / "page.html")
@@ -250,9 +255,9 @@ def test_an_interrupted_report_goes_on(run, tmp_path):
     assert list((tmp_path / "cache").rglob("*.npz"))
     (tmp_path / "stop").unlink()
     sys.modules["own_nets"].Stops.calls = 0
-    going_on = run("own_nets:Stops", "mine.npz", "--json=all.json")
-    assert going_on.exit_code == 0, going_on.output
-    assert "continuing with the results of an interrupted run" in going_on.stderr
+    continued = run("own_nets:Stops", "mine.npz", "--json=all.json")
+    assert continued.exit_code == 0, continued.output
+    assert "continuing with the results of an interrupted run" in continued.stderr
     found = read_report(tmp_path / "page.html")
     assert found | {"seconds": expected["seconds"]} == expected
     # The search for margins was interrupted, and is all that is measured again.
@@ -260,7 +265,7 @@ def test_an_interrupted_report_goes_on(run, tmp_path):
     assert not list((tmp_path / "cache").rglob("*.npz"))
 
 
-def test_the_time_is_forecast_and_kept_to(run, command, tmp_path):
+def test_the_forecast_and_the_time_limit(run, command, tmp_path):
     result = run("own_nets:Net", "mine.npz", "--skip=margins,average-case")
     (line,) = result.stderr.splitlines()
     assert re.match(
@@ -307,7 +312,7 @@ def test_as_many_images_as_fit_are_taken():
 
 
 @pytest.mark.usefixtures("run")
-def test_a_checkpoint_tells_models_options_and_images_apart(tmp_path, monkeypatch):
+def test_checkpoints_differ_between_models_options_and_images(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     images = read_images("mine.npz")
 
@@ -323,7 +328,7 @@ def test_a_checkpoint_tells_models_options_and_images_apart(tmp_path, monkeypatc
     assert len({first, *others}) == 4
 
 
-def test_what_is_missing_is_said_before_anything_is_done(run, monkeypatch):
+def test_missing_packages_are_reported_first(run, monkeypatch):
     find = importlib.util.find_spec
 
     def bare(name, *_):
@@ -345,7 +350,7 @@ def test_what_is_missing_is_said_before_anything_is_done(run, monkeypatch):
         ("Net", "", ""),
     ],
 )
-def test_what_makes_the_numbers_mislead_is_said(run, tmp_path, model, remark, title):
+def test_warnings_of_misleading_numbers(run, tmp_path, model, remark, title):
     result = run(f"own_nets:{model}", "mine.npz")
     assert result.exit_code == 0, result.output
     assert f"robustbook: model: {remark}" in result.stderr or not remark
@@ -356,7 +361,7 @@ def test_what_makes_the_numbers_mislead_is_said(run, tmp_path, model, remark, ti
 
 
 @pytest.mark.filterwarnings("default")
-def test_warnings_are_lines_of_words(run, monkeypatch):
+def test_a_warning_is_one_line(run, monkeypatch):
     def warn(_):
         warnings.warn("the noise\n is small", stacklevel=1)
         return 3.0
@@ -376,7 +381,7 @@ def test_warnings_are_lines_of_words(run, monkeypatch):
         ("nets:Net", {}, (8 / 255, 0.1)),
     ],
 )
-def test_strengths_are_those_of_the_training_unless_said(
+def test_strengths_default_to_those_of_the_training(
     model, options, strengths, tmp_path
 ):
     out = tmp_path / "page.html"

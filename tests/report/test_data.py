@@ -44,7 +44,7 @@ def test_a_data_set_has_a_split(name):
         ("", "expected one of digits"),
     ],
 )
-def test_unknown_data_says_what_there_is(name, words):
+def test_the_error_for_unknown_data_lists_the_known(name, words):
     with pytest.raises(ValueError, match=words):
         read_images(name)
 
@@ -91,7 +91,7 @@ def test_bytes_with_the_channels_last_or_first(path, last):
         (PIXELS, LABELS - 1, "labels: expected classes from 0 on, got -1"),
     ],
 )
-def test_what_is_no_image_is_refused(path, images, labels, words):
+def test_invalid_images_are_refused(path, images, labels, words):
     arrays = {"images": images} | ({} if labels is None else {"labels": labels})
     with pytest.raises(ValueError, match=words) as caught:
         read_images(write(path, **arrays))
@@ -108,7 +108,7 @@ def test_files_that_cannot_be_read(path):
         read_images(write(path, pictures=PIXELS, labels=LABELS))
 
 
-def test_a_file_cut_short_labels_of_letters_and_pickles(tmp_path):
+def test_truncated_files_text_labels_and_pickles_are_refused(tmp_path):
     path = write(tmp_path / "mine.npz", images=PIXELS)
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(ValueError, match=r"mine\.npz") as caught:
@@ -120,7 +120,7 @@ def test_a_file_cut_short_labels_of_letters_and_pickles(tmp_path):
         read_images(write(path, images=np.array([{"a": 1}], dtype=object)))
 
 
-def test_a_draw_keeps_places_and_order(path):
+def test_a_draw_keeps_positions_and_order(path):
     whole = read_images(write(path, images=PIXELS, labels=LABELS))
     some = whole.draw(5, seed=3)
     assert len(some) == 5
