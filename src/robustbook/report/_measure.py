@@ -25,7 +25,7 @@ from robustbook.lenses import FEWEST, Settings, Tensors, measure_lenses
 from robustbook.models import load_model
 from robustbook.report._data import Images, read_images
 from robustbook.report._page import Report, image_scores, versions, write_files
-from robustbook.report._pilot import Forecast, in_words, time_lens
+from robustbook.report._pilot import Forecast, in_words, time_lenses
 from robustbook.report._request import Request
 
 #: Results of interrupted runs are kept for a month, in seconds.
@@ -187,34 +187,21 @@ def _forecast(
     checkpoint: Checkpoint,
     started: float,
 ) -> Forecast:
-    """Time each lens on a few images, print the forecast, choose how many images.
+    """Run the pilot, print the forecast, and choose how many images to measure.
 
     The times are kept with the results: the batches of a run that continues have to be
     the same.
     """
 
-    def time_lenses() -> dict[str, Any]:
-        times = {}
-        for lens in request.lenses:
-
-            def measure(count: int, lens: str = lens) -> object:
-                return measure_lenses(
-                    model,
-                    images.images[:count],
-                    None,
-                    settings,
-                    skip=tuple({*defaults.LENSES} - {lens}),
-                    margin_images=count,
-                    batch_size=count,
-                )
-
-            available = request.margin_images if lens == "margins" else len(images)
-            times[lens] = np.array(time_lens(measure, min(available, len(images))))
-        return {**times, "spent": np.array(time.monotonic() - started)}
+    def timed() -> dict[str, Any]:
+        few = _sample(model, images, 8)
+        times = time_lenses(model, few, settings, request.lenses)
+        arrays = {lens: np.array(pair) for lens, pair in times.items()}
+        return {**arrays, "spent": np.array(time.monotonic() - started)}
 
     arrays = cached_arrays(
         {"measure": "times", "device": checkpoint.device},
-        time_lenses,
+        timed,
         code="robustbook.report",
         directory=checkpoint.folder,
     )
