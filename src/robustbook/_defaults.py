@@ -29,7 +29,7 @@ def parse_skip(skip: object, *, name: str = "skip") -> tuple[str, ...]:
 
     A ValueError if one of them is no lens, or if all are left out.
     """
-    words = [skip] if isinstance(skip, str) else skip
+    words = [skip] if isinstance(skip, str) else skip or ()
     if not hasattr(words, "__iter__"):
         raise ValueError(f"{name}: expected names of lenses, got {skip!r}")
     names = [part.strip() for word in words for part in str(word).split(",")]

@@ -169,7 +169,7 @@ def test_a_model_and_data_of_the_user(run, tmp_path, model, data, labeled, said)
         ("own_nets:Net", "digits", (), "images of 1x8x8, as digits:test has them, do"),
         ("own_nets:single", "mine.npz", (), "logits of shape (2, K) with K of at lea"),
         ("own_nets:half", "mine.npz", (), "logits of shape (2, K)"),
-        ("own_nets:frozen", "mine.npz", (), "its logits carry no gradient"),
+        ("own_nets:frozen", "mine.npz", (), "got logits without a gradient"),
         ("own_nets:Net", "five.npz", (), "4 classes, but a label of five.npz is 4"),
         ("own_nets:Net", "few.npz", (), "few.npz: images: expected at least 10, got 5"),
         ("digits-linear", "digits", ("--eps=eight",), "--eps: expected a number in"),

@@ -145,12 +145,12 @@ def import_from_here() -> None:
     sys.path.insert(0, str(Path.cwd()))
 
 
-def sweep(models: str, data: str, engine: str, **options: Any) -> Sweep:
+def sweep(engine: str, **options: Any) -> Sweep:
     """Measure the models of a list."""
     from robustbook.report import Request, Sweep
 
     import_from_here()
-    return Sweep.over(Request(model=models, data=data, **options), engine)
+    return Sweep.over(Request(**options), engine)
 
 
 def refuse_options(context: typer.Context, kind: str, *options: str) -> None:

@@ -124,6 +124,10 @@ def _estimate_lines(estimate: Any) -> _Lines:
     return [("accuracy, estimated", value), ("  calibrated β", calibrated)]
 
 
+#: Options of compare that are for a list of models.
+_OF_MODELS = ("images", "eps", "sigma", "skip", "seed", "device")
+
+
 @_app.app.command()
 def compare(
     context: typer.Context,
@@ -168,17 +172,8 @@ def compare(
         with as_messages(), _app.resumable():
             if data is None:
                 raise ValueError("--data: expected images to measure the models on")
-            results = _app.sweep(
-                str(files[0]),
-                data,
-                engine,
-                images=images,
-                eps=eps,
-                sigma=sigma,
-                skip=skip or (),
-                seed=seed,
-                device=device,
-            )
+            options = {name: context.params[name] for name in _OF_MODELS}
+            results = _app.sweep(engine, model=str(files[0]), data=data, **options)
         _print_json(results.numbers) if as_json else print(results.table)
         raise typer.Exit(bool(results.failures))
     if len(files) != 4:
@@ -186,8 +181,7 @@ def compare(
             "expected four files, clean and shifted logits of model A and of model B, "
             f"or one list of models that ends in .txt; got {len(files)}"
         )
-    options = ("data", "images", "eps", "sigma", "skip", "seed", "device", "engine")
-    _app.refuse_options(context, "a list of models", *options)
+    _app.refuse_options(context, "a list of models", "data", "engine", *_OF_MODELS)
     from robustbook._comparison import compare_models
 
     arguments = ("logits_a", "shifted_a", "logits_b", "shifted_b")

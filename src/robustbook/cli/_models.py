@@ -64,24 +64,11 @@ def report(
     robustbook report digits-cnn-s0 --data digits:test --out page.html
     robustbook report models.txt --data digits:test --out page.html --engine local:2
     """
-    options = {
-        "out": out,
-        "numbers": numbers,
-        "images": images,
-        "eps": eps,
-        "sigma": sigma,
-        "severity": severity,
-        "attack_steps": attack_steps,
-        "noise_samples": noise_samples,
-        "margin_images": margin_images,
-        "skip": skip or (),
-        "minutes": minutes,
-        "seed": seed,
-        "device": device,
-    }
+    # The other parameters have the names of the fields of a request.
+    options = {n: value for n, value in context.params.items() if n != "engine"}
     with as_messages(), _app.resumable():
         if model.endswith(".txt"):
-            results = _app.sweep(model, data, engine, **options)
+            results = _app.sweep(engine, **options)
             results.write(out, numbers)
             count = len(results.models)
             print(f"{out}: {count - len(results.failures)} of {count} models")
@@ -93,7 +80,7 @@ def report(
 
         if ":" in model and not model.startswith("robustbench:"):
             _app.import_from_here()
-        seconds = make(Request(model=model, data=data, **options))  # type: ignore[arg-type]
+        seconds = make(Request(**options))
     print(f"{out}: {seconds:.0f} s")
 
 

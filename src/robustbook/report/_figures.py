@@ -70,15 +70,7 @@ def _agreements(lenses: ThreeLenses) -> dict[str, str]:
 
     def draw(ax: Axes) -> None:
         ax.axvline(most, **_DASHED)
-        ax.annotate(
-            "log K",
-            (most, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="center",
-            color=_COLORS["muted"],
-        )
+        _annotate(ax, "log K", (most, 1), ("data", "axes fraction"), "center")
         ax.plot(
             hard,
             rows,
@@ -194,15 +186,8 @@ def _margins(lenses: ThreeLenses, margins: InputMargins) -> dict[str, str]:
             x, y = free[finite & kind], measured[finite & kind]
             ax.plot(x, y, marker, ms=5.5, mfc=_COLORS[color], alpha=0.85, **_CROSSES)
         ax.axhline(eps, **_DASHED)
-        ax.annotate(
-            f"ε = {words.eps_in_words(eps)}",
-            (1, eps),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="right",
-            color=_COLORS["muted"],
-        )
+        name = f"ε = {words.eps_in_words(eps)}"
+        _annotate(ax, name, (1, eps), ("axes fraction", "data"), "right")
         top = max([eps, *measured[finite]])
         ax.set_ylim(0, 1.08 * top)
         ax.set_xlim(left=0)
@@ -225,6 +210,12 @@ def _margins(lenses: ThreeLenses, margins: InputMargins) -> dict[str, str]:
         f"found.{left_out}"
     )
     return {"title": title, "caption": caption, "svg": _svg(draw, "c", alternative)}
+
+
+def _annotate(ax: Axes, text: str, point: Any, coordinates: Any, align: str) -> None:
+    """Write a text just above a point."""
+    above: Any = {"xytext": (0, 3), "textcoords": "offset points", "ha": align}
+    ax.annotate(text, point, xycoords=coordinates, color=_COLORS["muted"], **above)
 
 
 # --- SVG ---------------------------------------------------------------------------

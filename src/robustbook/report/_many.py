@@ -123,33 +123,34 @@ class Sweep:
             if model in self.failures:
                 rows.append({"model": model, "error": self.failures[model]})
                 continue
-            row: dict[str, Any] = {}
-            for measure in self.measures:
-                difference = None
-                if model != self.reference:
-                    difference = vars(measure.difference(model, self.reference))
-                value = measure.mean(model)
-                row[measure.name] = {"value": value, "difference": difference}
+            row = {
+                name: {"value": value, "difference": paired and vars(paired)}
+                for name, value, paired in self.results(model)
+            }
             rows.append({"model": model, "measures": row})
         shared = {"format": FORMAT, **self.header, "reference": self.reference}
         return dict(strict({**shared, "models": rows}))
 
-    def cells(self, model: str) -> list[tuple[str, str, str]]:
-        """Return each value of a model, its difference to the first, the interval."""
-        cells = []
+    def results(self, model: str) -> Iterator[tuple[str, float, Difference | None]]:
+        """Yield name and value of each measure, and the difference to the first."""
+        other = self.reference
         for measure in self.measures:
+            paired = measure.difference(model, other) if model != other else None
+            yield measure.name, measure.mean(model), paired
+
+    def cells(self, model: str) -> Iterator[tuple[str, str, str]]:
+        """Yield each value of a model, its difference to the first, the interval."""
+        for _, value, paired in self.results(model):
             difference = interval = ""
-            if model != self.reference:
-                paired = measure.difference(model, self.reference)
+            if paired is not None:
                 difference = f"{paired.value:+.3f}"
                 interval = "{:+.3f} to {:+.3f}".format(*paired.interval)
-            cells.append((f"{measure.mean(model):.3f}", difference, interval))
-        return cells
+            yield f"{value:.3f}", difference, interval
 
     @property
     def table(self) -> str:
         """The table as text: a block for each measure, then the failures."""
-        rows = {m: self.cells(m) for m in self.models if m not in self.failures}
+        rows = {m: [*self.cells(m)] for m in self.models if m not in self.failures}
         width = max(map(len, self.models)) + 2
         lines = [f"{name}: {text}" for name, text in self.header.items()]
         for column, measure in enumerate(self.measures):
@@ -176,7 +177,7 @@ class Sweep:
             measures=[measure.name for measure in self.measures],
             count=len(self.models),
             failures=failed,
-            rows=[(m, None if m in failed else self.cells(m)) for m in self.models],
+            rows=[(m, None if m in failed else [*self.cells(m)]) for m in self.models],
         )
 
     def write(self, page: Path, numbers: Path | None = None) -> None:

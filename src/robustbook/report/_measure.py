@@ -18,7 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from robustbook import _defaults as defaults
-from robustbook._checks.models import check_model_logits, model_answers, model_dtype
+from robustbook._checks.models import (
+    check_differentiable,
+    check_model_logits,
+    model_answers,
+    model_dtype,
+)
 from robustbook._store.cache import cache_directory, cached_arrays, earlier_work
 from robustbook._store.sums import model_sum, tensor_sum
 from robustbook.lenses import FEWEST, Settings, Tensors, measure_lenses
@@ -116,13 +121,9 @@ def check_fit(model: nn.Module, images: Images, name: str) -> None:
         ) from error
     try:
         logits = check_model_logits(output, len(pixels))
+        check_differentiable(logits)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name}: {error}") from error
-    if not logits.requires_grad:
-        raise ValueError(
-            f"{name}: its logits carry no gradient, which attacks need; leave "
-            "out torch.no_grad() and detach()"
-        )
     classes, conflict = logits.shape[1], ""
     if images.num_classes is not None and classes != images.num_classes:
         conflict = f"{images.name} has {images.num_classes}"

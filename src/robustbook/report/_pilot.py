@@ -1,6 +1,6 @@
 """How long a report will take: a pilot on a few images.
 
-Each lens measures a stand-in, a linear network, which shows how many passes a lens makes
+Each lens measures a stand-in, a linear network, which shows how many passes it makes
 and how long everything else takes; then passes of the model are timed. The forecast
 takes seconds even for a model that takes hours to measure.
 """
