@@ -307,6 +307,7 @@ OBJECTS = np.array([{}, []], dtype=object)
         ),
         ("bad.npy", bad_npy(np.array([["a", "b"]])), "expected numbers, got dtype"),
         ("bad.npy", bad_npy(np.zeros(200)), "(200,)"),
+        ("bad.npy", bad_npy(np.array(3.0)), "got ()"),
         ("bad.npy", bad_npy(np.zeros((199, 4))), "(199, 4)"),
         ("bad.npy", bad_npy(np.zeros((200, 4), dtype=complex)), "complex128"),
         ("bad.npy", bad_npy(HOLE), "(3, 2)"),

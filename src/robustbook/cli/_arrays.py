@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _Lines = list[tuple[str, str]]
 
-_Labels = Annotated[Path | None, Option(help="True classes, (N,): adds accuracies.")]
+_Labels = Annotated[Path | None, Option(help="True classes, (N,), for accuracies.")]
 _Prior = Annotated[Path | None, Option(help="Class prior, (K,); uniform if left out.")]
 _Tol = Annotated[float, Option(help="Largest gap to the upper bound, in nats.")]
 _Key = Annotated[str | None, Option(help="Name of the logits in .npz files.")]
@@ -27,14 +27,14 @@ _Calibrate = Annotated[
     tuple[Path, Path] | None,
     Option(
         metavar="LOGITS LABELS",
-        help="Of labelled source inputs, no training data, in two files: adds an "
-        "estimate of the accuracy on the shifted inputs.",
+        help="Two files of labelled source inputs that were not used for training, for "
+        "an estimate of the accuracy on the shifted inputs.",
     ),
 ]
 _Probabilities = Annotated[
     bool, Option(help="The files hold probabilities; a 0 counts as 1e-12.")
 ]
-_JSON = 'One JSON object; infinite numbers are "inf", undefined ones null.'
+_JSON = 'Print JSON; infinite numbers are "inf", undefined ones null.'
 _Json = Annotated[bool, Option("--json", help=_JSON)]
 
 
@@ -54,7 +54,7 @@ def score(
     probabilities: _Probabilities = False,
     as_json: _Json = False,
 ) -> None:
-    """Posterior agreement of a model between clean and shifted inputs."""
+    """Score a model: posterior agreement between clean and shifted inputs."""
     from robustbook.agreement import log_probabilities, posterior_agreement
     from robustbook.scores import accuracy
 
@@ -136,8 +136,8 @@ def compare(
         Argument(
             metavar="CLEAN_A SHIFTED_A CLEAN_B SHIFTED_B | MODELS.txt",
             help="Logits (N, K) of model A on clean and on shifted inputs, then of "
-            "model B on the same; or a list of models, a name or an import path a "
-            "line, what follows # a comment.",
+            "model B on the same; or a list of models, with one name or import path "
+            "on each line, where # starts a comment.",
             show_default=False,
         ),
     ],
@@ -146,7 +146,7 @@ def compare(
     tol: _Tol = 1e-9,
     key: _Key = None,
     data: Annotated[
-        str | None, Option(help="On what listed models are measured, as in report.")
+        str | None, Option(help="Images for listed models, as for report.")
     ] = None,
     images: _app.Images = None,
     eps: _app.Eps = None,
@@ -157,7 +157,7 @@ def compare(
     engine: _app.EngineName = "local",
     as_json: _Json = False,
 ) -> None:
-    """Two models, or many, on the same pairs: paired differences at 95 %.
+    """Compare two models, or many, on the same pairs: paired differences at 95 %.
 
     The exit status is 1 if a listed model could not be measured.
 
@@ -217,10 +217,10 @@ def _read(
         )
     logits = [read_array(path, key=key, default="logits") for path in paths]
     for path, array in dict(zip(paths, logits, strict=True)).items():
-        # Some rows will do, where a file is larger than memory.
-        rows = array[:_ROWS_LOOKED_AT]
-        table = rows.ndim == 2 and rows.size > 0
-        if table and not probabilities and are_probabilities(rows):
+        if probabilities or array.ndim != 2 or not array.size:
+            continue
+        # Some rows are enough, since a file may be larger than memory.
+        if are_probabilities(array[:_ROWS_LOOKED_AT]):
             _app.say(f"{path}: {PROBABILITIES}")
     true = None if labels is None else read_labels(labels)
     weights = None if prior is None else read_array(prior, default="prior").squeeze()

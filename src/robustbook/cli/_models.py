@@ -56,7 +56,7 @@ def report(
         Option("--json", help="Write all numbers, also those of each image."),
     ] = None,
 ) -> None:
-    """One page on one model, or on many: agreement, average-case robustness, margins.
+    """Write a page on one model, or on many: agreement, average case, margins.
 
     The exit status is 1 if a listed model could not be measured; the page says why.
 
@@ -88,7 +88,7 @@ def report(
 def fetch(
     name: Annotated[str, Argument(help="For example mnist; see data list.")],
 ) -> None:
-    """Fetch a data set, or find it in ROBUSTBOOK_DATA, and check its checksums."""
+    """Fetch a data set, or find it in ROBUSTBOOK_DATA, and verify its checksums."""
     from robustbook import datasets
 
     with as_messages():
