@@ -53,7 +53,7 @@ def test_entries_keep_their_margin_and_their_order():
     assert inspect.getdoc(SHARED.fill(with_heading)).count("Raises") == 1
 
 
-def test_a_formula_is_no_place_and_a_missing_entry_is_an_error():
+def test_a_formula_is_kept_and_a_missing_entry_is_an_error():
     def formula():
         r"""A set {x} and \frac{x}{y}."""
 
@@ -69,7 +69,7 @@ def lacking():
     """
 
 
-def test_without_docstrings_nothing_is_missed():
+def test_without_docstrings_there_is_no_error():
     assert SharedDocs(None).fill(lacking) is lacking
 
 

@@ -69,5 +69,5 @@ def test_no_chapter_imports_a_private_name():
         ("from press._private import name", 1),
     ],
 )
-def test_a_reach_into_another_package_is_seen(line, names):
+def test_an_import_of_a_private_name_is_detected(line, names):
     assert len(reached(ast.parse(line), "robustbook.margins")) == names

@@ -7,9 +7,21 @@ import sys
 import pytest
 
 HEAVY = {
-    "IPython", "PIL", "foolbox", "jinja2", "matplotlib", "pandas", "pooch", "rich",
-    "safetensors", "seaborn", "sklearn", "torchmetrics", "torchvision", "typer",
-}  # fmt: skip
+    "IPython",
+    "PIL",
+    "foolbox",
+    "jinja2",
+    "matplotlib",
+    "pandas",
+    "pooch",
+    "rich",
+    "safetensors",
+    "seaborn",
+    "sklearn",
+    "torchmetrics",
+    "torchvision",
+    "typer",
+}
 
 
 MEASURES = (
@@ -50,6 +62,9 @@ import sys, robustbook
 assert {"agreement", "margins", "scores"} <= set(dir(robustbook))
 assert not any(name.startswith("_engine") for name in dir(robustbook))
 assert "torch" not in sys.modules
+import robustbook._store.cache
+from robustbook._store.provenance import running_code
+assert running_code.cache_info().currsize == 0, "the package is hashed at import"
 print(robustbook.agreement.posterior_agreement.__name__)
 try:
     robustbook.agrement

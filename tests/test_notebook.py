@@ -41,7 +41,7 @@ def test_a_truth_value_may_be_an_array_of_one(holds, capsys):
     "holds",
     [np.ones(2) > 0, torch.ones(2) > 0, [], [True], math.nan, "False", all, None, 0.5],
 )
-def test_what_is_no_single_truth_value_is_refused(holds):
+def test_several_truth_values_are_refused(holds):
     with pytest.raises(ValueError, match=r"one truth value.*\.all\(\)"):
         claim("So.", holds)
 
@@ -50,7 +50,7 @@ def test_what_is_no_single_truth_value_is_refused(holds):
     ("possible", "mark"),
     [(True, "○ **Undecided"), (np.array([1.0]) < 0, "✗ **Does not hold")],
 )
-def test_what_a_run_cannot_decide_is_no_false_claim(possible, mark, capsys):
+def test_an_undecided_claim_is_not_false(possible, mark, capsys):
     claim("So.", False, possible)
     claim("So.", True, possible)
     undecided, holds = capsys.readouterr().out.splitlines()
@@ -94,7 +94,7 @@ def test_parameters_are_those_of_the_chapter_and_in_range(given, said):
         check_ranges(namespace)
 
 
-def test_a_table_has_its_digits_signs_and_gaps(capsys):
+def test_digits_signs_and_missing_values_of_a_table(capsys):
     frame = pd.DataFrame(
         {"σ": [np.inf, -0.01], "n": [3, 4], "who": ["a|b", None], "a|b": [np.nan, -1.0]}
     ).set_index("who")
@@ -113,7 +113,7 @@ def test_a_table_without_rows_or_with_several_heads_is_refused(table):
         show_table(pd.DataFrame(table))
 
 
-def test_in_a_notebook_they_are_outputs(monkeypatch):
+def test_in_a_notebook_the_texts_are_outputs(monkeypatch):
     import IPython
     import IPython.display
 

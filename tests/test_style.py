@@ -15,7 +15,7 @@ def _keep_style():
         yield
 
 
-def test_style_holds_what_the_chapters_need():
+def test_the_style_sets_the_parameters_of_the_chapters():
     style.use_style()
     rc = mpl.rcParams
     # On a telephone, 350 px wide, no letter is below 9 px.

@@ -5,7 +5,7 @@ The package that the book *Robustness, Measured* runs on. Start with
 ``robustbook score clean.npy shifted.npy``.
 
 A module such as ``robustbook.agreement`` is imported when it is first used, so that
-``import robustbook`` and the command line answer at once.
+``import robustbook`` and the command line start fast.
 """
 
 from importlib import import_module

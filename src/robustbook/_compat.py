@@ -1,4 +1,4 @@
-"""Mends for other libraries; each says what it mends and when it can go."""
+"""Workarounds for faults of other libraries, each with its reason."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import torch
 MISSING_OPERATOR = re.compile(r"torchvision::(q?nms) does not exist")
 SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
-#: Definitions live as long as the object that made them.
+#: A definition ends with the object that made it.
 _kept: list[torch.library.Library] = []
 
 
 def mend_torchvision() -> None:
     """Let a torchvision without compiled operators import beside a CPU torch.
 
-    The package index offers torchvision only as a CUDA build. Beside a CPU build of
-    torch its library of operators does not load, and the import fails because
-    ``torchvision::nms`` is unknown; so does torchmetrics, which imports it. Declaring
-    the operators is enough: only ``torchvision.ops.nms`` does not work then.
+    A torchvision from PyPI is a CUDA build. Beside a CPU build of torch its library of
+    operators does not load, and its import fails because ``torchvision::nms`` is
+    unknown, and with it that of torchmetrics. Declaring the operators mends this,
+    except that ``torchvision.ops.nms`` does not work.
     """
     if "torchvision" in sys.modules or not importlib.util.find_spec("torchvision"):
         return

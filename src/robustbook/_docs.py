@@ -1,7 +1,7 @@
-"""Docstrings whose shared parts are written once, as seaborn does.
+"""Docstrings whose shared parts are written once, as in seaborn.
 
-A room keeps the parts in a docstring of its own: they are prose, so that a word
-changed in them makes no stored result stale.
+A package keeps the shared parts in the docstring of a module: docstrings do not count
+for the sum of code, so that a changed word makes no stored result stale.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any, Final, TypeVar
 
 Documented = TypeVar("Documented", bound=Any)
 
-#: A line of names in braces and of nothing else; formulas look otherwise.
+#: A line with nothing but names in braces, which no formula is.
 _PLACES: Final = re.compile(r"^([ \t]*)(\{[\w, *]+\}(?: \{[\w, *]+\})*)$", re.MULTILINE)
 
 
 class SharedDocs:
-    r"""Entries of numpydoc sections, to be named in the docstrings that share them.
+    r"""Entries of numpydoc sections that several docstrings share.
 
     Parameters
     ----------
     text : str or None
-        Entries: a line ``name : type``, not indented, then indented lines. Other
-        lines are left out. None, as ``python -OO`` makes it, has no entries.
+        Entries: a line ``name : type``, not indented, then indented lines. Other lines
+        are ignored. ``python -OO`` makes the text None, which has no entries.
 
     Examples
     --------
@@ -45,14 +45,14 @@ class SharedDocs:
         }
 
     def fill(self, documented: Documented) -> Documented:
-        """Put the entries in the places of a docstring that name them.
+        """Replace names in braces by their entries.
 
-        Exceptions and warnings in a paragraph of their own get its heading.
+        A paragraph that consists of exceptions or warnings gets the heading for them.
 
         Raises
         ------
         KeyError
-            If there is no entry of a name.
+            If there is no entry with a name.
         """
         if documented.__doc__ and self.entries:
             documented.__doc__ = _PLACES.sub(self._written, documented.__doc__)

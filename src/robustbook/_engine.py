@@ -1,18 +1,20 @@
-"""Where independent calls run: processes of this machine, or a Dask cluster.
+"""Run independent calls in processes of this machine, or on a Dask cluster.
 
-Joblib and Dask run them; here are the names of engines, and what happens to calls whose
-process dies: they run again. Arrays go through the one cache, which all processes see.
+If a process dies, its calls run again. Results are stored in the cache, whose folder
+all processes share.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -23,16 +25,18 @@ from robustbook._checks.extras import extra
 from robustbook._store.cache import ENVIRONMENT_VARIABLE, cache_directory
 from robustbook._store.files import check_writable
 
-#: Seconds in which a scheduler answers, and has a worker.
+#: Seconds to wait for a scheduler, and for its first worker.
 _PATIENCE: Final = 20
-_LOST: Final = "it ended the process that ran it, as a lack of memory does"
 
 Call = Callable[[], Any]
 Outcomes = Iterator[tuple[int, Any]]
 
 
 class LostWorkerError(RuntimeError):
-    """A call ends the process that runs it."""
+    """A call ends every process that runs it."""
+
+    def __init__(self) -> None:
+        super().__init__("it ended its process, as a lack of memory does")
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,11 @@ class Engine:
 
     @classmethod
     def named(cls, name: str, *, device: str = "cpu") -> Engine:
-        """``local``, ``local:N``, or the address of a Dask scheduler.
+        """Return the engine ``local``, ``local:N``, or that of a Dask scheduler.
 
-        Processes on one CUDA device would wait for each other: there, ``local`` is one.
-
-        A ValueError names what is expected; a missing package says which extra has it.
+        ``local`` has a process for each core, but one on a CUDA device, for which
+        several would wait. Another name is a ValueError; a missing package is an error
+        that names its extra.
         """
         kind, _, rest = name.partition(":")
         if kind in ("dask", "tcp", "tls", "ws", "wss") and rest.startswith("//"):
@@ -58,10 +62,9 @@ class Engine:
         if name == "local":
             import joblib
 
-            cuda = device.startswith("cuda")
-            return cls(processes=1 if cuda else joblib.cpu_count())
+            return cls(1 if device.startswith("cuda") else joblib.cpu_count())
         if kind == "local" and rest.isdecimal() and int(rest):
-            return cls(processes=int(rest))
+            return cls(int(rest))
         raise ValueError(
             "engine: expected local, local:N for N processes, or the address "
             f"dask://HOST:PORT of a Dask scheduler; got {name!r}"
@@ -69,94 +72,90 @@ class Engine:
 
     @property
     def here(self) -> bool:
-        """Whether it is this process."""
+        """Whether calls run in this process."""
         return self.scheduler is None and self.processes == 1
 
     def check(self) -> None:
-        """Raise an OSError if no scheduler answers, or if it has no worker."""
+        """Raise an OSError if the scheduler does not answer or has no worker."""
         if self.scheduler is not None:
             with _connected(self.scheduler):
                 pass
 
     def results(self, calls: Sequence[Call], *, title: str) -> Outcomes:
-        """Yield the number of each call with what it returns or raises, as they end.
+        """Yield the index of each call and its result or exception, as calls end.
 
-        Functions and arguments can be pickled, unless all is done here. What a lost
-        process was at runs again; a call that ends every process that runs it is a
-        LostWorkerError. An engine that is gone is an OSError.
+        Unless calls run in this process, functions and arguments are pickled. If a
+        process dies, its calls run again; a call that ends every process that runs it
+        yields a LostWorkerError. If the scheduler is lost, that is an OSError.
         """
-        numbered = dict(enumerate(calls))
-        with tqdm(total=len(numbered), desc=title, disable=None) as bar:
-            for outcome in self._outcomes(numbered):
+        waiting = dict(enumerate(calls))
+        with tqdm(total=len(waiting), desc=title, disable=None) as bar:
+            for outcome in self._outcomes(waiting):
                 bar.update()
                 yield outcome
 
-    def _outcomes(self, numbered: dict[int, Call]) -> Outcomes:
+    def _outcomes(self, waiting: dict[int, Call]) -> Outcomes:
         if self.here:
-            yield from (_outcome(*one) for one in numbered.items())
+            yield from map(_outcome, waiting, waiting.values())
             return
-        place = _Place(cache_directory(), f".run-{uuid4().hex[:12]}", str(Path.cwd()))
-        with place.marked():
+        with _shared_cache() as run:
             if self.scheduler is None:
-                yield from _on_processes(self.processes, numbered, place)
+                yield from _on_processes(self.processes, waiting, run)
             else:
-                yield from _on_cluster(self.scheduler, numbered, place)
+                yield from _on_cluster(self.scheduler, waiting, run)
 
 
-def _on_processes(count: int, waiting: dict[int, Call], place: _Place) -> Outcomes:
+def _on_processes(count: int, waiting: dict[int, Call], run: Any) -> Outcomes:
     import joblib
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    losses, suspects = 0, list[int]()
-    while waiting:
-        batch = suspects[:1] or [*waiting]
-        # Few at a time: where Ctrl-C drops calls, its thread fails at those that wait.
-        parallel = joblib.Parallel(
+    def parallel(numbers: Iterable[int]) -> Outcomes:
+        # One call a task: where Ctrl-C drops calls, joblib fails at those that wait.
+        pool = joblib.Parallel(
             n_jobs=count, batch_size=1, return_as="generator_unordered"
         )
+        yield from pool(joblib.delayed(run)(n, waiting[n]) for n in numbers)
+
+    while waiting:
         try:
-            for number, result in parallel(
-                joblib.delayed(place.outcome)(number, waiting[number])
-                for number in batch
-            ):
+            for number, result in parallel([*waiting]):
                 del waiting[number]
                 yield number, result
         except TerminatedWorkerError:
-            losses += 1
-            if suspects:
-                del waiting[batch[0]]
-                yield batch[0], LostWorkerError(_LOST)
-        if suspects:
-            suspects = suspects[1:]
-        elif losses > 1:
-            # What was running is among the first; alone, the guilty one shows.
-            losses, suspects = 0, [*waiting][: 2 * count]
+            # The calls that were running are among the first. Each of these runs alone,
+            # so that the call that ends its process is known.
+            for number in [*waiting][: 2 * count]:
+                try:
+                    ((_, result),) = parallel([number])
+                except TerminatedWorkerError:
+                    result = LostWorkerError()
+                del waiting[number]
+                yield number, result
 
 
-def _on_cluster(address: str, numbered: dict[int, Call], place: _Place) -> Outcomes:
-    # Not through joblib's backend: it waits for ever for a call whose workers died.
+def _on_cluster(address: str, waiting: dict[int, Call], run: Any) -> Outcomes:
+    # Joblib's own backend would wait for ever for a call whose workers died.
     from distributed import CancelledError, KilledWorker, as_completed
 
     with _connected(address) as client:
         futures = {
-            client.submit(place.outcome, number, call, pure=False): number
-            for number, call in numbered.items()
+            client.submit(run, *one, pure=False): one[0] for one in waiting.items()
         }
         for future in as_completed(futures, loop=client.loop):
             try:
                 yield future.result()
             except KilledWorker:
-                yield futures[future], LostWorkerError(_LOST)
+                yield futures[future], LostWorkerError()
             except CancelledError as error:
                 raise OSError(
-                    f"engine: {address} is gone; what ended is kept, and the same "
-                    "command goes on from there"
+                    f"engine: {address} is gone; results so far are kept, and the same "
+                    "command continues from there"
                 ) from error
 
 
 @contextmanager
 def _connected(address: str) -> Iterator[Any]:
-    """A client of a scheduler that answers and has a worker."""
+    """Connect to a scheduler that answers and has a worker."""
     from distributed import Client
 
     try:
@@ -164,7 +163,7 @@ def _connected(address: str) -> Iterator[Any]:
     except (OSError, ValueError) as error:
         raise OSError(
             f"engine: no scheduler answers at {address} ({error}); `dask scheduler` "
-            "starts one and says its address"
+            "starts one and prints its address"
         ) from error
     with client:
         try:
@@ -177,49 +176,45 @@ def _connected(address: str) -> Iterator[Any]:
         yield client
 
 
-@dataclass(frozen=True)
-class _Place:
-    """What the processes of a run share: the folder of the cache, and of modules."""
+@contextmanager
+def _shared_cache() -> Iterator[Any]:
+    """Return a function that runs a call on a worker with this machine's cache.
 
-    store: Path
-    mark: str
-    folder: str
-
-    @contextmanager
-    def marked(self) -> Iterator[None]:
-        """Leave a file by which workers know the folder."""
-        remedy = f"set {ENVIRONMENT_VARIABLE} to another folder"
-        check_writable(self.store, what="cache", remedy=remedy)
-        (self.store / self.mark).touch()
-        try:
-            yield
-        finally:
-            (self.store / self.mark).unlink(missing_ok=True)
-
-    def outcome(self, place: int, call: Call) -> tuple[int, Any]:
-        """Run a call on a worker."""
-        if not (self.store / self.mark).is_file():
-            import socket
-
-            return place, OSError(
-                f"engine: {self.store} on {socket.gethostname()} is not the folder of "
-                f"that name here; set {ENVIRONMENT_VARIABLE}, where the run is "
-                "started, to a folder that all machines share"
-            )
-        os.environ[ENVIRONMENT_VARIABLE] = str(self.store)
-        if self.folder not in sys.path:
-            sys.path.insert(0, self.folder)
-        return _outcome(place, call)
-
-
-def _outcome(place: int, call: Call) -> tuple[int, Any]:
+    As long as the run lasts, a file in the cache marks the folder.
+    """
+    cache = cache_directory()
+    remedy = f"set {ENVIRONMENT_VARIABLE} to another folder"
+    check_writable(cache, what="cache", remedy=remedy)
+    mark = cache / f".run-{uuid4().hex[:12]}"
+    mark.touch()
     try:
-        return place, call()
+        yield partial(run_on_worker, mark, Path.cwd())
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def run_on_worker(mark: Path, folder: Path, number: int, call: Call) -> tuple[int, Any]:
+    """Run a call if the worker sees the cache; modules in `folder` can be imported."""
+    if not mark.is_file():
+        return number, OSError(
+            f"engine: {mark.parent} on {socket.gethostname()} is not the folder of "
+            f"that name here; set {ENVIRONMENT_VARIABLE}, where the run is "
+            "started, to a folder that all machines share"
+        )
+    os.environ[ENVIRONMENT_VARIABLE] = str(mark.parent)
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return _outcome(number, call)
+
+
+def _outcome(number: int, call: Call) -> tuple[int, Any]:
+    try:
+        return number, call()
     except (Exception, SystemExit) as error:
         error.add_note(traceback.format_exc())
         try:
-            # Its own bytes of this moment: would it arrive where the call came from?
+            # Some libraries have exceptions that cannot be unpickled.
             pickle.loads(pickle.dumps(error))
-        except Exception:  # of a library that did not think of this
-            return place, RuntimeError(f"{type(error).__name__}: {error}")
-        return place, error
+        except Exception:
+            return number, RuntimeError(f"{type(error).__name__}: {error}")
+        return number, error

@@ -1,4 +1,4 @@
-"""Numbers as strict JSON can hold them."""
+"""Numbers in strict JSON, which has neither infinity nor NaN."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def strict(value: Any) -> Any:
-    """Infinite numbers become "inf", which ``float`` reads, undefined ones None."""
+    """Replace infinite numbers by "inf", which ``float`` reads, and NaN by None."""
     if isinstance(value, dict):
-        return {key: strict(one) for key, one in value.items()}
+        return {key: strict(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [strict(one) for one in value]
+        return [strict(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value

@@ -1,6 +1,6 @@
-"""Sentences and tables that a notebook's cells speak: numbers of this very run.
+"""Sentences and tables with the numbers of a run, as output of a notebook's cells.
 
-In a notebook they show as Markdown, elsewhere they are printed.
+In a notebook they are shown as Markdown, elsewhere they are printed.
 """
 
 from __future__ import annotations
@@ -21,26 +21,25 @@ if TYPE_CHECKING:
 
 __all__ = ["check_ranges", "claim", "record", "say", "show_table"]
 
-# Under this key the metadata of a claim's output say whether it holds.
+# Key in the metadata of a claim's output: whether the claim holds.
 _CLAIM: Final = "robustbook_claim"
 
-# What papermill writes above the values that it was given.
+# First line of the cell in which papermill sets parameters.
 _INJECTED: Final = "# Parameters\n"
 _ASSIGNED = re.compile(r"^(\w+)\s*=", re.MULTILINE)
 _RANGE = re.compile(
     r"^(\w+)\s*=.*# ((-?\d\S*) to (-?\d[^\s:]*)|one of ([^:]+)):", re.MULTILINE
 )
 
-# A hyphen that stands for a minus: before a number, and behind no word.
-# Code and formulas, which stay, or the sign of a number.
+# Code and formulas, which stay as they are, or a hyphen that is the sign of a number.
 _MINUS = re.compile(r"`[^`]*`|\$[^$]*\$|(?<![\w\-−$`])-(?=[\d.∞]|inf)")
 
 
 def check_ranges(namespace: Mapping[str, Any]) -> None:
     """Refuse parameters that are out of range, or that the chapter does not have.
 
-    A range is what the comment behind a parameter states, "0 to 0.4:" or "one of 1,
-    2:"; it is read from the cell that was run.
+    The comment after a parameter states its range, "0 to 0.4:" or "one of 1, 2:"; it is
+    read from the cell that was run.
 
     Parameters
     ----------
@@ -50,7 +49,7 @@ def check_ranges(namespace: Mapping[str, Any]) -> None:
     Raises
     ------
     ValueError
-        It names the parameter and its range.
+        If a parameter is unknown or out of range.
 
     Examples
     --------
@@ -66,29 +65,30 @@ def check_ranges(namespace: Mapping[str, Any]) -> None:
     if type(seed) is not int or seed < 0:
         raise ValueError(f"seed: expected a whole number from 0, got {seed!r}")
     cell, injected = "", ""
-    for ran in namespace.get("In", ()):
-        if ran.startswith(_INJECTED):
-            injected = ran
-        elif "profile" in _ASSIGNED.findall(ran):
-            cell, injected = ran, ""
+    for source in namespace.get("In", ()):
+        if source.startswith(_INJECTED):
+            injected = source
+        elif "profile" in _ASSIGNED.findall(source):
+            cell, injected = source, ""
     known = _ASSIGNED.findall(cell)
     for name in _ASSIGNED.findall(injected):
         if name not in known:
-            has = ", ".join(known)
-            raise ValueError(f"{name}: expected a parameter of this chapter: {has}")
-    for name, (words, values) in stated_ranges(cell).items():
+            raise ValueError(
+                f"{name}: expected a parameter of this chapter: {', '.join(known)}"
+            )
+    for name, (text, values) in stated_ranges(cell).items():
         value = namespace[name]
-        if words.startswith("one of"):
-            fits = value in values
+        if text.startswith("one of"):
+            valid = value in values
         else:
             low, high = values
-            fits = isinstance(value, Real) and low <= value <= high
-        if not fits:
-            raise ValueError(f"{name}: expected {words}, got {value!r}")
+            valid = isinstance(value, Real) and low <= value <= high
+        if not valid:
+            raise ValueError(f"{name}: expected {text}, got {value!r}")
 
 
 def stated_ranges(cell: str) -> dict[str, tuple[str, list[Any]]]:
-    """By parameter, the range that its comment states, and the ends or the choices.
+    """Return the stated range of each parameter, and its ends or choices.
 
     Examples
     --------
@@ -96,19 +96,19 @@ def stated_ranges(cell: str) -> dict[str, tuple[str, list[Any]]]:
     {'noise': ('0.1 to 0.5', [0.1, 0.5])}
     """
     ranges = {}
-    for name, words, low, high, choices in _RANGE.findall(cell):
+    for name, text, low, high, choices in _RANGE.findall(cell):
         with suppress(SyntaxError, ValueError):
             values = ast.literal_eval(f"[{choices or f'{low}, {high}'}]")
             if choices or low != high:
-                ranges[name] = words, values
+                ranges[name] = text, values
     return ranges
 
 
 def say(sentence: str) -> None:
     """Show a sentence with the numbers of this run.
 
-    It is Markdown, one paragraph or more; formulas stand between dollar signs. A hyphen
-    before a number becomes a minus sign.
+    The sentence is Markdown, one paragraph or more, with formulas between dollar signs.
+    A hyphen before a number becomes a minus sign.
 
     Examples
     --------
@@ -121,8 +121,8 @@ def say(sentence: str) -> None:
 def claim(sentence: str, holds: Any, possible: Any = False) -> None:
     """Show a claim with its numbers, and whether it holds in this run.
 
-    Other seeds, networks or settings may prove it false, and nothing stops there. In
-    the published book it has to hold: one that does not is not published.
+    With other seeds, networks or settings a claim may fail, and the notebook goes on.
+    A chapter with a claim that fails is not published.
 
     Parameters
     ----------
@@ -130,14 +130,14 @@ def claim(sentence: str, holds: Any, possible: Any = False) -> None:
         Markdown, as in :func:`say`.
     holds : bool, or an array or tensor of one
         Whether this run shows it, such as ``low > 0`` of an interval.
-    possible : likewise, default False
-        Whether it may still be true where this run does not show it: ``high > 0``. Such
-        a claim is called undecided. Few seeds or networks decide little.
+    possible : bool, or an array or tensor of one, default False
+        Whether the claim may be true although this run does not show it, such as
+        ``high > 0``; it is then called undecided.
 
     Raises
     ------
     ValueError
-        If `holds` or `possible` is no single truth value, such as an array of several,
+        If `holds` or `possible` is not a single truth value, but an array of several,
         or NaN.
 
     Examples
@@ -160,15 +160,15 @@ def claim(sentence: str, holds: Any, possible: Any = False) -> None:
 
 
 def show_table(frame: pd.DataFrame, digits: int = 2, *, index: bool = True) -> None:
-    """Show a table as Markdown, which every front end and the site can break and wrap.
+    """Show a table as Markdown, which every front end and the site can wrap.
 
     Parameters
     ----------
     frame : DataFrame
-        At most six columns read well on a telephone. One without rows, or with several
-        rows of column names, is a ValueError.
+        At most six columns can be read on a phone. A frame without rows, or with
+        several rows of column names, is a ValueError.
     digits : int, default 2
-        Decimals of its floating point numbers; what is text stays as it is.
+        Decimals of floating-point numbers; text stays as it is.
     index : bool, default True
         Whether the first column is the index.
 
@@ -194,9 +194,10 @@ def show_table(frame: pd.DataFrame, digits: int = 2, *, index: bool = True) -> N
 
 
 def record(name: str, value: Any) -> None:
-    """Keep a number in the notebook, unseen, for what quotes it, as the claims ledger.
+    """Store a number in the notebook, invisibly, for pages that quote it.
 
-    It is quoted by its name, ``{glue:text}`name:.2f```; what cannot be is a ValueError.
+    They quote it by its name, ``{glue:text}`name:.2f```, as the claims ledger does. A
+    name or value that cannot be quoted is a ValueError.
 
     Examples
     --------
@@ -204,7 +205,7 @@ def record(name: str, value: Any) -> None:
     """
     if not _in_notebook():
         return
-    # As papermill's scrapbook has it.
+    # The format of papermill's scrapbook.
     prefix = "application/papermill.record/"
     if hasattr(value, "item"):  # NumPy's and torch's numbers
         value = value.item()
@@ -218,7 +219,7 @@ def _truth(name: str, given: Any) -> bool:
     value = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
     if value.size != 1 or value.dtype.kind not in "biu" or isinstance(given, list):
         raise ValueError(
-            f"{name}: expected one truth value, got {given!r:.60}; of several, say "
+            f"{name}: expected one truth value, got {given!r:.60}; for several, use "
             ".all() or .any()"
         )
     return bool(value.item())
@@ -230,7 +231,7 @@ def _signed(text: str) -> str:
 
 def _cell(value: Any, digits: int) -> str:
     if isinstance(value, float | np.floating):
-        # z: what rounds to zero has no sign.
+        # The option z drops the sign of a number that rounds to zero.
         text = "" if math.isnan(value) else f"{value:z.{digits}f}"
         text = text.replace("inf", "∞")
     else:

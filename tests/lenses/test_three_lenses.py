@@ -2,7 +2,6 @@
 
 import json
 import math
-from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from robustbook.attacks import pgd
 from robustbook.average_case import linear_exact
 from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import load_dataset
-from robustbook.lenses import CountedModel, three_lenses
+from robustbook.lenses import CountedModel, Settings, measure_lenses, three_lenses
 from robustbook.lenses._result import robust_share
 from robustbook.margins import (
     InputMargins,
@@ -66,9 +65,13 @@ def test_average_case_is_exact_for_a_linear_model(data):
     linear = load_model("digits-linear-s0")
     layer = next(m for m in linear.modules() if isinstance(m, nn.Linear))
     lenses = three_lenses(
-        linear, data.images, sigma=0.2, noise_samples=2000, attack_steps=1,
+        linear,
+        data.images,
+        sigma=0.2,
+        noise_samples=2000,
+        attack_steps=1,
         margin_images=2,
-    )  # fmt: skip
+    )
     weights, bias = layer.weight.detach(), layer.bias.detach()
     exact = linear_exact(weights, bias, data.images.flatten(1), 0.2).probability
     off = (lenses.robustness.probability - exact) / lenses.robustness.standard_error
@@ -78,7 +81,7 @@ def test_average_case_is_exact_for_a_linear_model(data):
 
 
 @pytest.mark.filterwarnings("ignore:model. it names class")
-def test_noise_is_not_clipped_and_mismatch_is_what_chance_says(data):
+def test_noise_is_not_clipped_and_the_mismatch_is_that_of_chance(data):
     def bright(images):
         # One pixel decides; it is 0 in every image, so a clipped noise keeps it.
         first = images[:, 0, 0, 0]
@@ -86,9 +89,13 @@ def test_noise_is_not_clipped_and_mismatch_is_what_chance_says(data):
 
     images = torch.zeros(400, 1, 2, 2)
     lenses = three_lenses(
-        bright, images, corruptions=("contrast",), margin_images=2, attack_steps=1,
+        bright,
+        images,
+        corruptions=("contrast",),
+        margin_images=2,
+        attack_steps=1,
         noise_samples=100,
-    )  # fmt: skip
+    )
     share = float(lenses.changed("noise").double().mean())
     assert abs(share - 0.5) < 4 * math.sqrt(0.25 / 400)
     kept, error = lenses.mean_robustness
@@ -171,6 +178,13 @@ def test_shares_of_few_margins_are_unbiased_and_their_intervals_hold():
     assert 0.92 <= covered / 400 <= 0.99
 
 
+def test_its_repr_shows_its_numbers(lenses):
+    shown = repr(lenses)
+    assert shown.startswith("ThreeLenses(60 images: adversarial ")
+    assert f"noise {lenses.agreements['noise'].pa:.3f}, blur " in shown
+    assert shown.endswith(f", tau {lenses.consistency.tau:.2f})")
+
+
 def test_scores_and_summaries(lenses):
     scores = lenses.scores()
     assert all(values.shape == (60,) for values in scores.values())
@@ -195,7 +209,7 @@ def test_the_same_seed_gives_the_same(lenses, model, data):
     assert other.agreements["blur"].pa == lenses.agreements["blur"].pa
 
 
-def test_the_model_is_left_as_it_was(data):
+def test_the_model_is_unchanged_afterwards(data):
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
     model[1].eval()
     model.train()
@@ -217,9 +231,12 @@ def test_a_constant_model_has_no_consistency():
 
     with pytest.warns(UserWarning, match="it names class 0 for all 12 images"):
         lenses = three_lenses(
-            constant, torch.rand(12, 1, 4, 4), margin_images=4, attack_steps=2,
+            constant,
+            torch.rand(12, 1, 4, 4),
+            margin_images=4,
+            attack_steps=2,
             noise_samples=20,
-        )  # fmt: skip
+        )
     assert lenses.constant
     assert lenses.consistency is None
     assert lenses.robust_share.value == 1
@@ -262,7 +279,7 @@ def test_scaled_logits_have_the_same_agreement(net, twelve):
     assert first == pytest.approx(second, abs=1e-4)
 
 
-def test_a_model_that_changes_its_input_and_parameters_that_are_no_numbers(net, twelve):
+def test_models_that_change_their_input_or_have_integer_parameters(net, twelve):
     kept = twelve.clone()
     in_place = three_lenses(lambda images: net(images.sub_(0.5)), twelve, **SMALL)
     assert torch.equal(twelve, kept)
@@ -298,48 +315,40 @@ def test_the_order_and_the_batch_do_not_matter(net, twelve):
     torch.testing.assert_close(a, b, rtol=0.01, atol=1e-4)
 
 
-class Stops(nn.Module):
-    """A model that an impatient reader stops after some calls."""
+def test_a_store_keeps_the_results_of_each_batch(net, twelve):
+    kept, calls = {}, []
 
-    def __init__(self, net, after):
-        super().__init__()
-        self.net, self.calls = net, [0, after]
+    def model(images):
+        calls.append(len(images))
+        return net(images)
 
-    def forward(self, images):
-        self.calls[0] += 1
-        if self.calls[0] == self.calls[1]:
-            raise KeyboardInterrupt
-        return self.net(images)
+    def store(name, rows, compute):
+        key = name, *rows.tolist()
+        if key not in kept:
+            kept[key] = compute()
+        return dict(kept[key])
 
+    def measure():
+        return measure_lenses(
+            model,
+            twelve,
+            None,
+            Settings(attack_steps=5, noise_samples=20, corruptions=("blur",)),
+            skip=(),
+            margin_images=4,
+            batch_size=4,
+            store=store,
+        )
 
-def test_what_was_measured_is_kept(net, twelve, tmp_path):
-    options = {**SMALL, "batch_size": 4, "checkpoint": tmp_path}
-    whole = three_lenses(net, twelve, **SMALL, batch_size=4)
-    counts = []
-    for after in (15, 35, 0):
-        model = Stops(net, after)
-        with suppress(KeyboardInterrupt):
-            measured = three_lenses(model, twelve, **options)
-        counts.append(len(list(tmp_path.iterdir())))
-        last = model.calls[0]
-    # Nine batches of shifts, three of noise, one of margins.
-    assert 0 < counts[0] < counts[1] < counts[2] == 13
-    assert measured.as_dict() == whole.as_dict()
-    assert torch.equal(measured.margins.adversarial, whole.margins.adversarial)
-    again = Stops(net, 0)
-    three_lenses(again, twelve, **options)
-    assert again.calls[0] < 10 < last
-    # Another model with the same logits and other gradients is measured anew.
-    other = Stops(nn.Sequential(Rounded(), net), 0)
-    three_lenses(other, twelve, **options)
-    assert other.calls[0] > 100
-
-
-class Rounded(nn.Module):
-    """What it is given, and twice its gradient."""
-
-    def forward(self, images):
-        return 2 * images - images.detach()
+    first = measure()
+    # Three batches of three shifts, three of noise, one of margins.
+    assert len(kept) == 13
+    calls.clear()
+    again = measure()
+    assert len(calls) < 10
+    expected = three_lenses(net, twelve, **SMALL, batch_size=4)
+    assert first.as_dict() == again.as_dict() == expected.as_dict()
+    assert torch.equal(again.margins.adversarial, expected.margins.adversarial)
 
 
 @pytest.mark.parametrize("left", ["agreement", "average-case", "margins"])
@@ -366,9 +375,11 @@ def test_a_lens_can_be_left_out(net, twelve, left):
         assert share.value == pytest.approx(withstood)
 
 
-def test_one_lens_is_left_and_chance_and_batches_are_told(net, twelve):
-    some = three_lenses(net, twelve, skip={"agreement", "margins"}, **SMALL)
+def test_a_single_lens_and_a_warning_of_random_logits(net, twelve):
+    some = three_lenses(net, twelve, skip="agreement, margins", **SMALL)
     assert some.robust_share is None
+    assert some.agreements == {}
+    assert some.margins is None
     for model in (
         lambda images: net(images) + torch.randn(len(images), 4),
         lambda images: net(images - images.mean(dim=0)),
@@ -377,7 +388,7 @@ def test_one_lens_is_left_and_chance_and_batches_are_told(net, twelve):
             three_lenses(model, twelve, **SMALL)
 
 
-def test_logits_are_refused_as_soon_as_they_are_there(net, twelve):
+def test_invalid_logits_are_refused_at_once(net, twelve):
     blurred = corrupt(twelve, "blur")
 
     for spoil, message in (
@@ -411,9 +422,11 @@ def test_logits_are_refused_as_soon_as_they_are_there(net, twelve):
         ({"corruptions": None}, ValueError, "got None"),
         ({"margin_images": 1}, ValueError, "margin_images"),
         ({"seed": 2**64}, ValueError, "less than 2"),
-        ({"skip": ("agreement", "margins", "average-case")}, ValueError, "got none"),
-        ({"skip": "noise"}, ValueError, "skip: expected some of .*; got noise"),
-        ({"skip": ["blur"]}, ValueError, "skip: expected some of .*; got blur"),
+        ({"skip": ("agreement", "margins", "average-case")}, ValueError, "got all of"),
+        ({"skip": "noise"}, ValueError, "skip: expected one or two of .*; got 'noise'"),
+        ({"skip": ["blur"]}, ValueError, "skip: expected one or two of .*; got 'blur'"),
+        ({"skip": 3}, ValueError, "skip: expected names of lenses, got 3"),
+        ({"eps": 8}, ValueError, "eps: .* pass 8/255"),
         ({"model": 3}, TypeError, "callable"),
         ({"model": lambda images: images}, ValueError, "logits of shape"),
         ({"model": nn.Linear}, TypeError, "got the class Linear; call it"),
@@ -426,14 +439,14 @@ def test_bad_input_is_named(net, twelve, change, error, message):
         three_lenses(arguments.pop("model"), arguments.pop("images"), **arguments)
 
 
-def test_names_of_corruptions_may_come_as_an_array(net, twelve):
+def test_names_of_corruptions_may_be_an_array(net, twelve):
     names = np.array(["contrast", "blur", "blur"])
     lenses = three_lenses(net, twelve.half(), **SMALL | {"corruptions": names})
     assert lenses.settings.corruptions == ("contrast", "blur")
     assert json.loads(json.dumps(lenses.as_dict()))["images"] == 12
 
 
-def test_what_is_wrong_is_never_robust(net, twelve):
+def test_misclassified_images_never_count_as_robust(net, twelve):
     predicted = net(twelve).argmax(dim=1)
     half = torch.where(torch.arange(12) < 6, predicted, (predicted + 1) % 4)
     lenses = three_lenses(net, twelve, half, **SMALL | {"eps": 1e-6})

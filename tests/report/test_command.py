@@ -12,17 +12,21 @@ import numpy as np
 import pytest
 import torch
 
+from robustbook._defaults import LENSES
 from robustbook.datasets import load_dataset
-from robustbook.lenses import three_lenses
+from robustbook.lenses import Settings, measure_lenses
 from robustbook.models import load_model
 from robustbook.report import Request, read_images, read_report
-from robustbook.report._forecast import Forecast, Pace, measure_pace
-from robustbook.report._request import check_fit
+from robustbook.report._measure import Checkpoint, check_fit
+from robustbook.report._pilot import Forecast, time_lenses, time_runs
 
 FAST = (
-    "--images=12", "--attack-steps=2", "--noise-samples=16", "--margin-images=3",
+    "--images=12",
+    "--attack-steps=2",
+    "--noise-samples=16",
+    "--margin-images=3",
     "--device=cpu",
-)  # fmt: skip
+)
 
 NETS = """
 from collections import namedtuple
@@ -56,7 +60,7 @@ class Stops(Net):
 
     def forward(self, images):
         Stops.calls += 1
-        if Stops.calls == 60 and Path("stop").exists():
+        if Path("stop").exists() and Stops.calls == int(Path("stop").read_text()):
             raise KeyboardInterrupt
         return super().forward(images)
 
@@ -75,6 +79,11 @@ def leave():
     raise SystemExit(0)
 
 
+def rounded(images):
+    return 2 * images - images.detach()
+
+
+Rounded = lambda: Net(before=rounded)
 Output = namedtuple("Output", "logits")
 Changes = lambda: Net(before=lambda images: images.sub_(0.5))
 Picky = lambda: Net(before=picked)
@@ -135,11 +144,11 @@ def test_a_known_model_on_known_data(run, tmp_path):
     [
         ("Net", "mine.npz", True, ""),
         ("Net", "bare.npz", False, ""),
-        ("Net", "other.npz", False, "other.npz: nothing named labels in it (but y)"),
+        ("Net", "other.npz", False, "other.npz: no array is named labels (but y)"),
         ("mended", "mine.npz", True, ""),
     ],
 )
-def test_a_model_and_data_of_ones_own(run, tmp_path, model, data, labeled, said):
+def test_a_model_and_data_of_the_user(run, tmp_path, model, data, labeled, said):
     result = run(f"own_nets:{model}", data)
     assert result.exit_code == 0, result.output
     assert said in result.stderr
@@ -160,7 +169,7 @@ def test_a_model_and_data_of_ones_own(run, tmp_path, model, data, labeled, said)
         ("own_nets:Net", "digits", (), "images of 1x8x8, as digits:test has them, do"),
         ("own_nets:single", "mine.npz", (), "logits of shape (2, K) with K of at lea"),
         ("own_nets:half", "mine.npz", (), "logits of shape (2, K)"),
-        ("own_nets:frozen", "mine.npz", (), "its logits carry no gradient"),
+        ("own_nets:frozen", "mine.npz", (), "got logits without a gradient"),
         ("own_nets:Net", "five.npz", (), "4 classes, but a label of five.npz is 4"),
         ("own_nets:Net", "few.npz", (), "few.npz: images: expected at least 10, got 5"),
         ("digits-linear", "digits", ("--eps=eight",), "--eps: expected a number in"),
@@ -175,7 +184,7 @@ def test_a_model_and_data_of_ones_own(run, tmp_path, model, data, labeled, said)
         ("digits-linear", "digits", ("--engine=oak",), "--engine: for a list of mod"),
         ("own_nets:leave", "mine.npz", (), "leave() raises SystemExit: 0"),
         ("own_nets:small", "mine.npz", (), "float16; call model.float() first"),
-        ("own_nets:output", "mine.npz", (), "logits, got Output; where the model is m"),
+        ("own_nets:output", "mine.npz", (), "logits, got Output; after creating the m"),
         ("own_nets:output", "mine.npz", (), "lambda module, images, output: output.lo"),
         ("own_nets:named", "mine.npz", (), "images, output: output['logits'])"),
         ("own_nets:pair", "mine.npz", (), "images, output: output[0])"),
@@ -185,7 +194,9 @@ def test_a_model_and_data_of_ones_own(run, tmp_path, model, data, labeled, said)
         ("own_nets:Net", "mine.npz", ("--minutes=1e-6",), "10 images, the fewest, ta"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_a_line(run, tmp_path, model, data, words, said):
+def test_invalid_arguments_are_reported_in_one_line(
+    run, tmp_path, model, data, words, said
+):
     (tmp_path / "page.html").write_text("an older page")
     result = run(model, data, *words)
     assert result.exit_code == 2
@@ -202,14 +213,14 @@ def test_too_few_images_are_an_error_of_the_option(run):
 
 
 @pytest.mark.filterwarnings("default")
-def test_fewer_images_than_asked_for_are_remarked(run):
+def test_a_warning_if_there_are_fewer_images_than_asked_for(run):
     result = run("own_nets:Net", "mine.npz", "--images=21", "--skip=margins")
-    said = "robustbook: --images 21: mine.npz has 20 images, and all are measured"
+    said = "robustbook: --images 21: mine.npz has 20 images; all of them are measured"
     assert said in result.stderr
     assert "--images" not in run("own_nets:Net", "mine.npz", "--skip=margins").stderr
 
 
-def test_a_model_that_fails_later_is_said_to(run, tmp_path):
+def test_an_error_names_a_model_that_fails_later(run, tmp_path):
     result = run("own_nets:Picky", "mine.npz")
     assert result.exit_code == 1
     assert "own_nets:Picky: KeyError while it was measured: 'w'" in result.stderr
@@ -217,11 +228,11 @@ def test_a_model_that_fails_later_is_said_to(run, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["Changes", "Counts"])
-def test_models_that_are_odd_but_fit(run, tmp_path, monkeypatch, name):
+def test_unusual_models_are_accepted(run, tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(str(tmp_path))
     mine = read_images("mine.npz")
     before = mine.images.clone()
-    assert check_fit(load_model(f"own_nets:{name}"), mine, name) == 4
+    check_fit(load_model(f"own_nets:{name}"), mine, name)
     assert torch.equal(mine.images, before)
 
 
@@ -231,35 +242,37 @@ def test_a_long_name(run, tmp_path):
     assert read_report(tmp_path / name)["model"] == "digits-linear"
 
 
-def test_an_interrupted_report_goes_on(run, tmp_path):
+def test_an_interrupted_report_continues(run, tmp_path):
     assert run("own_nets:Stops", "mine.npz").exit_code == 0
+    total = sys.modules["own_nets"].Stops.calls
     expected = read_report(tmp_path / "page.html")
     (tmp_path / "page.html").write_text("an older page")
-    (tmp_path / "stop").touch()
+    (tmp_path / "stop").write_text(str(total - 10))
     sys.modules["own_nets"].Stops.calls = 0
     stopped = run("own_nets:Stops", "mine.npz", "--json=all.json")
-    said = "what was measured is kept, and the same command goes on from there"
+    said = "results so far are kept, and the same command continues from there"
     assert stopped.exit_code == 130
     assert stopped.stderr.endswith(f"\nrobustbook: interrupted; {said}\n")
     assert (tmp_path / "page.html").read_text() == "an older page"
     assert not (tmp_path / "all.json").exists()
     assert list((tmp_path / "cache").rglob("*.npz"))
     (tmp_path / "stop").unlink()
-    calls = sys.modules["own_nets"].Stops.calls
-    going_on = run("own_nets:Stops", "mine.npz", "--json=all.json")
-    assert going_on.exit_code == 0, going_on.output
-    assert "going on from what was measured" in going_on.stderr
+    sys.modules["own_nets"].Stops.calls = 0
+    continued = run("own_nets:Stops", "mine.npz", "--json=all.json")
+    assert continued.exit_code == 0, continued.output
+    assert "continuing with the results of an interrupted run" in continued.stderr
     found = read_report(tmp_path / "page.html")
     assert found | {"seconds": expected["seconds"]} == expected
-    assert sys.modules["own_nets"].Stops.calls > calls
+    # Only the search for margins, which was interrupted, is repeated.
+    assert 0 < sys.modules["own_nets"].Stops.calls < total - 10
     assert not list((tmp_path / "cache").rglob("*.npz"))
 
 
-def test_the_time_is_forecast_and_kept_to(run, command, tmp_path):
+def test_the_forecast_and_the_time_limit(run, command, tmp_path):
     result = run("own_nets:Net", "mine.npz", "--skip=margins,average-case")
     (line,) = result.stderr.splitlines()
     assert re.match(
-        r"robustbook: about \d+ s for 12 images \(agreement \d+ s.*\); an interr",
+        r"robustbook: about \d+ s for 12 images \(agreement \d+ s\); after an interr",
         line,
     )
     assert read_report(tmp_path / "page.html")["average_case"] is None
@@ -269,49 +282,85 @@ def test_the_time_is_forecast_and_kept_to(run, command, tmp_path):
     assert read_report(tmp_path / "page.html")["images"] == 20
 
 
-def test_a_forecast_counts_the_passes_that_are_made():
-    images = load_dataset("digits", "test").images[:20]
-    model = load_model("digits-cnn-s0")
-    lenses = three_lenses(model, images, margin_images=10, attack_steps=7)
-    forecast = Forecast(
-        Pace((0.0, 1.0), (0.0, 1.0), 0.0), classes=10, images=20, margin_images=10,
-        attack_steps=7, noise_samples=512, skip=(),
-    )  # fmt: skip
-    forward = {name: passes.forward for name, passes in lenses.passes.items()}
-    shifts = 20 * sum(forward[shift] for shift in lenses.agreements)
-    seconds = forecast.seconds(part=256)
-    assert seconds["agreement"] == pytest.approx(shifts, rel=0.01)
-    assert seconds["average-case"] == pytest.approx(20 * forward["average-case"], 0.02)
-    assert seconds["margins"] == pytest.approx(10 * forward["input margin"], rel=0.1)
+def test_runs_are_timed_without_the_first(monkeypatch):
+    counts, now = [], [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def measure(count):
+        counts.append(count)
+        now[0] += 0.3 if len(counts) == 1 else 0.01 + 0.005 * count
+
+    batch, image = time_runs(measure, 100)
+    assert counts == [2, 2, 2, 8, 8]
+    assert (batch, image) == pytest.approx((0.01, 0.005))
+    # A single number of images says nothing about the cost of a batch.
+    assert time_runs(measure, 2)[0] == 0
 
 
-def test_the_pace_is_that_of_usual_passes_not_of_the_fastest():
-    calls = []
+def test_a_pilot_forecasts_the_time_of_a_slow_model(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    linear = load_model("digits-linear")
 
-    def model(images):
-        calls.append(len(images))
-        time.sleep({3: 0.0, 5: 0.0, 10: 0.3}.get(len(calls), 0.02))
-        return images.flatten(1)
+    class Slow(torch.nn.Module):
+        def forward(self, images):
+            now[0] += 1 + 0.5 * len(images)
+            return linear(images)
 
-    pace = measure_pace(model, torch.rand(16, 1, 4, 4), severity=3)
-    assert sum(pace.forward) > 0.015
-    assert pace.slowest > 2
+    images, settings = load_dataset("digits", "test").images[:12], Settings()
+    times = time_lenses(Slow(), images[:8], settings, LENSES)
+    for lens in LENSES:
+        start = now[0]
+        measure_lenses(
+            Slow(),
+            images,
+            None,
+            settings,
+            skip=tuple({*LENSES} - {lens}),
+            margin_images=12,
+            batch_size=12,
+        )
+        batch, image = times[lens]
+        # Backward passes take no time here, and monte_carlo has batches of its own.
+        off = 0.1 if lens != "average-case" else 6
+        assert batch + 12 * image == pytest.approx(now[0] - start, rel=off), lens
 
 
 def test_as_many_images_as_fit_are_taken():
-    pace = Pace((0.002, 0.01), (0.004, 0.03), 0.001)
-    whole = Forecast(pace, 10, 5000, 100, 40, 256, ())
-    for minutes in (5, 60):
-        some = whole.within(60 * minutes, fewest=10)
-        assert 0.9 * 60 * minutes < some.total() <= 60 * minutes
-        assert some.margin_images == min(100, some.images // 2)
-        # An interruption loses half a minute.
-        assert max(some.of(some.part).seconds().values()) <= 30
-    assert whole.within(20, fewest=10) is None
-    assert whole.within(1e9, fewest=10) == whole
+    times = {"agreement": (2.0, 0.3), "margins": (3.0, 20.0)}
+    forecast = Forecast(times, images=5000, margin_images=100)
+    assert forecast.batch_size == 1
+    faster = Forecast({"agreement": (2.0, 0.3)}, images=5000, margin_images=100)
+    assert faster.batch_size == 64
+    for one in (forecast, faster):
+        for minutes in (5, 20):
+            count = one.fitting(60 * minutes, fewest=10)
+            assert sum(one.seconds(count).values()) <= 60 * minutes
+            assert sum(one.seconds(count + 1).values()) > 60 * minutes
+    assert forecast.margins_of(30) == 15
+    assert forecast.fitting(20, fewest=10) is None
+    assert forecast.fitting(1e9, fewest=10) == 5000
+    assert forecast.margins_of(5000) == 100
 
 
-def test_what_is_missing_is_said_before_anything_is_done(run, monkeypatch):
+@pytest.mark.usefixtures("run")
+def test_checkpoints_differ_between_models_options_and_images(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    images = read_images("mine.npz")
+
+    def folder(model, images=images, **options):
+        name = f"own_nets:{model}"
+        request = Request(model=name, data="mine.npz", device="cpu", **options)
+        settings = request.settings(use_training=True)
+        return Checkpoint(request, load_model(name).eval(), images, settings).folder
+
+    first = folder("Net")
+    assert folder("Net", out=tmp_path / "other.html") == first
+    others = [folder("Net", seed=1), folder("Net", images.draw(12)), folder("Rounded")]
+    assert len({first, *others}) == 4
+
+
+def test_missing_packages_are_reported_first(run, monkeypatch):
     find = importlib.util.find_spec
 
     def bare(name, *_):
@@ -333,7 +382,7 @@ def test_what_is_missing_is_said_before_anything_is_done(run, monkeypatch):
         ("Net", "", ""),
     ],
 )
-def test_what_makes_the_numbers_mislead_is_said(run, tmp_path, model, remark, title):
+def test_warnings_of_misleading_numbers(run, tmp_path, model, remark, title):
     result = run(f"own_nets:{model}", "mine.npz")
     assert result.exit_code == 0, result.output
     assert f"robustbook: model: {remark}" in result.stderr or not remark
@@ -344,7 +393,7 @@ def test_what_makes_the_numbers_mislead_is_said(run, tmp_path, model, remark, ti
 
 
 @pytest.mark.filterwarnings("default")
-def test_warnings_are_lines_of_words(run, monkeypatch):
+def test_a_warning_is_one_line(run, monkeypatch):
     def warn(_):
         warnings.warn("the noise\n is small", stacklevel=1)
         return 3.0
@@ -364,9 +413,10 @@ def test_warnings_are_lines_of_words(run, monkeypatch):
         ("nets:Net", {}, (8 / 255, 0.1)),
     ],
 )
-def test_strengths_are_those_of_the_training_unless_said(
+def test_strengths_default_to_those_of_the_training(
     model, options, strengths, tmp_path
 ):
     out = tmp_path / "page.html"
     request = Request(model=model, data="digits:test", out=out, **options)
-    assert request.settled() == strengths
+    settings = request.settings(use_training=True)
+    assert (settings.eps, settings.sigma) == strengths

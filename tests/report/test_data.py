@@ -44,7 +44,7 @@ def test_a_data_set_has_a_split(name):
         ("", "expected one of digits"),
     ],
 )
-def test_unknown_data_says_what_there_is(name, words):
+def test_the_error_for_unknown_data_lists_the_known(name, words):
     with pytest.raises(ValueError, match=words):
         read_images(name)
 
@@ -75,19 +75,23 @@ def test_bytes_with_the_channels_last_or_first(path, last):
         (PIXELS - 0.5, None, r"images: .*\[0, 1\]"),
         (PIXELS * np.nan, None, "images: "),
         (PIXELS[:, 0], None, r"images: expected .* got torch.float64 of shape"),
-        (BYTES[..., 0], None, r"with one channel, images\[:, None\] mends it"),
+        (BYTES[..., 0], None, r"add the channel with images\[:, None\]"),
         (PIXELS[:0], None, "images: expected "),
-        (PIXELS.transpose(0, 2, 3, 1), None, r"channels last: transpose\(0, 3, 1, 2\)"),
-        (BYTES.astype(np.int64), None, "images: expected .*int64.*of bytes, images.as"),
-        (BYTES[:, :3], None, "not plain which are the channels"),
-        (BYTES[..., :2], None, "not plain which are the channels"),
+        (PIXELS.transpose(0, 2, 3, 1), None, r"channels with transpose\(0, 3, 1, 2\)"),
+        (
+            BYTES.astype(np.int64),
+            None,
+            "images: expected .*int64.*bytes with images.as",
+        ),
+        (BYTES[:, :3], None, "not clear which axis is the channels"),
+        (BYTES[..., :2], None, "not clear which axis is the channels"),
         (PIXELS, LABELS[:3], r"labels: expected shape \(12,\)"),
         (PIXELS, LABELS[:, None], r"labels: expected shape \(12,\)"),
         (PIXELS, LABELS * 0.5, "labels: expected integer"),
         (PIXELS, LABELS - 1, "labels: expected classes from 0 on, got -1"),
     ],
 )
-def test_what_is_no_image_is_refused(path, images, labels, words):
+def test_invalid_images_are_refused(path, images, labels, words):
     arrays = {"images": images} | ({} if labels is None else {"labels": labels})
     with pytest.raises(ValueError, match=words) as caught:
         read_images(write(path, **arrays))
@@ -104,19 +108,19 @@ def test_files_that_cannot_be_read(path):
         read_images(write(path, pictures=PIXELS, labels=LABELS))
 
 
-def test_a_file_cut_short_labels_of_letters_and_pickles(tmp_path):
+def test_truncated_files_text_labels_and_pickles_are_refused(tmp_path):
     path = write(tmp_path / "mine.npz", images=PIXELS)
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(ValueError, match=r"mine\.npz") as caught:
         read_images(path)
     assert "logits" not in str(caught.value)
-    with pytest.raises(ValueError, match=r"mine.npz: .*\(of labels\)"):
+    with pytest.raises(ValueError, match=r"mine.npz: expected numbers, got dtype <U1"):
         read_images(write(path, images=PIXELS, labels=np.array(list("abcabcabcabc"))))
-    with pytest.raises(ValueError, match="pickled"):
+    with pytest.raises(ValueError, match="expected a numeric array"):
         read_images(write(path, images=np.array([{"a": 1}], dtype=object)))
 
 
-def test_a_draw_keeps_places_and_order(path):
+def test_a_draw_keeps_positions_and_order(path):
     whole = read_images(write(path, images=PIXELS, labels=LABELS))
     some = whole.draw(5, seed=3)
     assert len(some) == 5

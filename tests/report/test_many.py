@@ -67,11 +67,15 @@ def test_models_are_compared_on_the_same_images_and_failures_have_reasons(run):
     images = read_images("digits:test").draw(12, seed=0)
     linear, adversarial = (
         three_lenses(
-            load_model(name).eval(), images.images, images.labels,
-            skip=("average-case", "margins"), batch_size=64, progress=False,
+            load_model(name).eval(),
+            images.images,
+            images.labels,
+            skip=("average-case", "margins"),
+            batch_size=64,
+            progress=False,
         )
         for name in ("digits-linear", "digits-cnn-adv-s0")
-    )  # fmt: skip
+    )
     measured = rows["digits-cnn-adv-s0"]["measures"]
     assert measured["PA, attack"]["value"] == pytest.approx(
         adversarial.agreements["adversarial"].pa
@@ -88,9 +92,7 @@ def test_models_are_compared_on_the_same_images_and_failures_have_reasons(run):
     assert rows["digits-linear"]["measures"]["accuracy"]["difference"] is None
 
 
-def test_the_page_has_a_row_a_model_and_what_was_measured_is_not_measured_again(
-    run, tmp_path, monkeypatch
-):
+def test_the_page_has_a_row_for_each_model(run, tmp_path, monkeypatch):
     first = run("compare", "models.txt")
     assert first.exit_code == 1, first.output
     assert "digits-cnn-adv-s0" in first.stdout
@@ -99,7 +101,8 @@ def test_the_page_has_a_row_a_model_and_what_was_measured_is_not_measured_again(
     def measured(*_, **__):
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("robustbook.lenses._subject.Subject.under", measured)
+    method = "robustbook.lenses._evaluator.Evaluator.shifted_logits"
+    monkeypatch.setattr(method, measured)
     result = run("report", "models.txt", "--out=page.html", "--json=all.json")
     assert result.exit_code == 1, result.output
     assert result.stdout == "page.html: 2 of 5 models\n"
@@ -111,9 +114,7 @@ def test_the_page_has_a_row_a_model_and_what_was_measured_is_not_measured_again(
 
 
 @pytest.mark.filterwarnings("default")
-def test_what_is_remarked_of_a_model_names_it_and_failures_keep_the_order(
-    run, tmp_path
-):
+def test_remarks_name_the_model_and_failures_keep_the_order(run, tmp_path):
     (tmp_path / "models.txt").write_text(
         "own_nets:small\ndigits-linear\nown_nets:constant\nown_nets:broken\n"
         "own_nets:likely\n"
@@ -132,7 +133,7 @@ def test_what_is_remarked_of_a_model_names_it_and_failures_keep_the_order(
 
 
 @pytest.mark.slow
-def test_processes_measure_what_one_does(run, tmp_path, monkeypatch):
+def test_several_processes_give_the_numbers_of_one(run, tmp_path, monkeypatch):
     numbers = []
     for engine in ("local:1", "local:2"):
         monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path / engine))
@@ -144,12 +145,12 @@ def test_processes_measure_what_one_does(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "expected a model a line, got none"),
-        ("# nothing\n", "expected a model a line, got none"),
-        ("a\nb\na # again\n", "line 3: a stands there twice"),
+        ("", "expected one model a line, got none"),
+        ("# nothing\n", "expected one model a line, got none"),
+        ("a\nb\na # again\n", "line 3: a was listed before"),
     ],
 )
-def test_lists_that_are_none_are_refused(tmp_path, text, said):
+def test_invalid_lists_of_models_are_refused(tmp_path, text, said):
     (tmp_path / "models.txt").write_text(text)
     with pytest.raises(ValueError, match=said):
         read_models(tmp_path / "models.txt")
@@ -166,7 +167,7 @@ def test_lists_that_are_none_are_refused(tmp_path, text, said):
         (["report", "none.txt", "--out=p.html"], "none.txt: expected a text file"),
     ],
 )
-def test_what_does_not_fit_many_models_is_refused(run, words, said):
+def test_options_that_do_not_fit_many_models_are_refused(run, words, said):
     result = run(*words)
     assert result.exit_code == 2
     assert said in result.stderr

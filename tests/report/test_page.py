@@ -21,7 +21,7 @@ from robustbook.models import load_model
 from robustbook.report import Report, read_report
 from robustbook.report import _words as words
 from robustbook.report._page import write_files
-from robustbook.report._request import parse_bound
+from robustbook.report._request import parse_eps
 
 ROOT = Path(__file__).parents[2]
 IMAGES = load_dataset("digits", "test").images[:40]
@@ -43,9 +43,15 @@ def seen():
 @pytest.fixture(scope="module")
 def report(seen):
     return Report(
-        seen, images=IMAGES, positions=list(range(100, 140)), model="digits-linear",
-        data="digits:test", date="2026-11-22", device="cpu", seconds=12.34,
-    )  # fmt: skip
+        seen,
+        images=IMAGES,
+        positions=list(range(100, 140)),
+        model="digits-linear",
+        data="digits:test",
+        date="2026-11-22",
+        device="cpu",
+        seconds=12.34,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +140,7 @@ def test_two_pages_of_the_same_numbers_are_the_same(seen):
     assert ">Made<" not in one
 
 
-def test_what_is_no_report_is_refused(tmp_path):
+def test_other_pages_are_refused(tmp_path):
     other = tmp_path / "other.html"
     other.write_text('<!DOCTYPE html><script id="numbers">{"a": 1}</script>')
     said = r"other\.html: expected a page of robustbook report"
@@ -149,11 +155,15 @@ def test_what_is_no_report_is_refused(tmp_path):
         read_report(other)
 
 
-def test_headers_are_taken_as_people_have_them(seen):
+def test_headers_accept_paths_dates_and_arrays(seen):
     text = Report(
-        seen, images=IMAGES.numpy(), positions=torch.arange(100, 140),
-        model=Path("net.pt"), data="caf\udce9.npz", date=datetime.date(2026, 11, 22),
-    ).html  # fmt: skip
+        seen,
+        images=IMAGES.numpy(),
+        positions=torch.arange(100, 140),
+        model=Path("net.pt"),
+        data="caf\udce9.npz",
+        date=datetime.date(2026, 11, 22),
+    ).html
     assert text.encode("utf-8")
     named = {"model": "net.pt", "data": "caf?.npz", "date": "2026-11-22"}
     assert named.items() <= read_report(text).items()
@@ -181,7 +191,7 @@ def test_the_summary_follows_from_the_numbers(seen):
         assert sentence in html.unescape(Report(seen).html)
 
 
-def test_nothing_changed_is_said_so(unmoved):
+def test_the_page_says_that_nothing_changed(unmoved):
     assert words.agreement_sentence(unmoved) == (
         "None of the 7 shifts changes a prediction on any of 40 images: agreement is "
         "complete, at log K = 0.69 nats."
@@ -210,7 +220,7 @@ def test_tau_is_read_by_its_interval(seen, interval, meaning):
     assert meaning in words.margin_sentence(changed)
 
 
-def test_shifts_that_cannot_be_told_apart_are_said_to_be(seen):
+def test_the_summary_names_shifts_that_do_not_differ(seen):
     same = dict.fromkeys(seen.agreements, seen.agreements["noise"])
     alike = dataclasses.replace(seen, agreements=same)
     assert "cannot be told apart" in words.agreement_sentence(alike)
@@ -218,18 +228,19 @@ def test_shifts_that_cannot_be_told_apart_are_said_to_be(seen):
 
 def test_bounds_are_numbers_or_fractions():
     for text, bound in {"8/255": 8 / 255, "0.03": 0.03, " 1 ": 1.0}.items():
-        assert parse_bound(text) == bound
-    assert [words.bound(eps) for eps in (8 / 255, 0.3)] == ["8/255", "0.3"]
+        assert parse_eps(text) == bound
+    assert [words.eps_in_words(eps) for eps in (8 / 255, 0.3)] == ["8/255", "0.3"]
 
 
 @pytest.mark.parametrize("text", ["", "eight", "0", "-1/255", "1/0", "2", "nan", "inf"])
 def test_other_bounds_are_refused(text):
-    with pytest.raises(ValueError, match=r"--eps: expected a number in \(0, 1\]"):
-        parse_bound(text)
+    hint = r"got '2'; pass 2/255\?" if text == "2" else ""
+    with pytest.raises(ValueError, match=rf"--eps: expected .* \(0, 1\], .*{hint}"):
+        parse_eps(text)
 
 
 @pytest.mark.parametrize("left", ["agreement", "average-case", "margins"])
-def test_a_page_of_two_lenses_speaks_of_these(left):
+def test_a_page_of_two_lenses_leaves_out_the_third(left):
     model = load_model("digits-linear")
     lenses = three_lenses(model, IMAGES, LABELS, skip=(left,), **SMALL)
     text = Report(lenses, images=IMAGES).html
@@ -288,7 +299,7 @@ def test_it_is_well_formed(report, unmoved):
         assert text.startswith("<!DOCTYPE html>")
 
 
-def test_names_from_outside_are_text(seen):
+def test_names_are_escaped(seen):
     name = '</script><script>alert("&")</script>'
     text = Report(seen, model=name, data="a<b>").html
     page = Outline(text)
@@ -314,7 +325,7 @@ def test_a_notebook_shows_it_in_a_frame(report):
 # --- who can read it --------------------------------------------------------------
 
 
-def test_it_can_be_heard(report):
+def test_it_works_with_a_screen_reader(report):
     page = Outline(report.html)
     assert page.elements[0] == ("html", {"lang": "en"})
     assert page.all("title")
@@ -336,7 +347,7 @@ def test_it_can_be_heard(report):
             assert box["aria-label"]
 
 
-def test_its_colors_can_be_told_from_the_paper(report):
+def test_its_colors_have_enough_contrast(report):
     themes = re.findall(r"--paper.*?--link: #\w+", report.html, flags=re.DOTALL)
     assert len(themes) == 3
     for theme in themes:
@@ -365,7 +376,7 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("images", [None, IMAGES.expand(-1, 2, -1, -1)])
-def test_no_images_and_channels_that_are_no_colors_are_not_shown(seen, images):
+def test_images_without_colors_are_not_shown(seen, images):
     assert Outline(Report(seen, images=images).html).all("img") == []
 
 
@@ -387,7 +398,7 @@ def test_large_images_become_small(seen):
         ({"seconds": "3"}, "seconds: expected a real number"),
     ],
 )
-def test_a_report_is_of_a_measurement_and_its_images(seen, change, message):
+def test_invalid_arguments_of_a_report_are_refused(seen, change, message):
     typed = "real number" in message or "three_lenses" in message
     with pytest.raises(TypeError if typed else ValueError, match=message):
         Report(**{"lenses": seen, **change})
@@ -417,7 +428,7 @@ def test_no_new_numbers_stand_beside_an_old_page(tmp_path, monkeypatch, moves, k
     assert {*tmp_path.iterdir()} == {*paths.values()}
 
 
-def test_what_is_no_plain_file_is_left_alone(seen, tmp_path):
+def test_a_pipe_is_not_replaced(seen, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(ValueError, match="pipe: a device or a pipe"):

@@ -38,7 +38,7 @@ class Counting:
 @pytest.mark.parametrize(
     "other", [{"eps": 0.2}, {"eps": 0.1, "seed": 0}, {"eps": "0.1"}, {"eps": None}]
 )
-def test_what_was_computed_is_read_and_configurations_do_not_mix(tmp_path, other):
+def test_arrays_are_read_back_and_configurations_do_not_mix(tmp_path, other):
     first = cached_arrays({"eps": 0.1}, Counting(1.0), directory=tmp_path)
     found = cached_arrays(other, Counting(2.0), directory=tmp_path)
     assert found["x"][0] == 2.0
@@ -58,7 +58,7 @@ def test_a_file_under_a_wrong_name_is_not_believed(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 and nothing more", None])
-def test_a_damaged_file_is_computed_anew(tmp_path, damage):
+def test_a_damaged_file_is_computed_again(tmp_path, damage):
     cached_arrays({"eps": 0.1}, Counting(1.0), directory=tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-40] if damage is None else damage)
@@ -68,7 +68,7 @@ def test_a_damaged_file_is_computed_anew(tmp_path, damage):
         assert compute.calls == 1
 
 
-def test_an_interruption_and_a_configuration_that_is_none_leave_nothing(tmp_path):
+def test_an_interruption_or_an_invalid_configuration_leaves_no_file(tmp_path):
     def interrupted():
         raise KeyboardInterrupt
 
@@ -98,7 +98,9 @@ def test_a_file_with_any_bit_flipped_does_not_stop_a_study(tmp_path):
     assert compute.calls > 1
 
 
-def test_a_cache_of_no_use_is_told_before_anything_is_computed(tmp_path, monkeypatch):
+def test_an_unusable_cache_is_an_error_before_anything_is_computed(
+    tmp_path, monkeypatch
+):
     compute = Counting()
     file = tmp_path / "file"
     file.write_text("")
@@ -112,7 +114,7 @@ def test_a_cache_of_no_use_is_told_before_anything_is_computed(tmp_path, monkeyp
 
 
 class Slow(Counting):
-    """Computes until it is told to end."""
+    """Computes until `end` is set."""
 
     def __init__(self):
         super().__init__(1.0)
@@ -124,7 +126,7 @@ class Slow(Counting):
         return super().__call__()
 
 
-def test_of_two_that_ask_for_the_same_one_computes_and_one_waits(tmp_path):
+def test_of_two_processes_one_computes_and_one_waits(tmp_path):
     slow, idle = Slow(), Counting(2.0)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(cached_arrays, {"eps": 1}, slow, directory=tmp_path)
@@ -141,7 +143,7 @@ def test_of_two_that_ask_for_the_same_one_computes_and_one_waits(tmp_path):
     assert {path.suffix for path in tmp_path.iterdir()} == {".npz"}
 
 
-def test_what_a_killed_process_was_computing_is_computed_by_the_next(tmp_path):
+def test_a_lock_is_released_when_its_process_is_killed(tmp_path):
     program = (
         "import sys, time; from robustbook._store.cache import cached_arrays\n"
         "def compute(): print('at it', flush=True); time.sleep(60)\n"
@@ -162,7 +164,7 @@ def test_what_a_killed_process_was_computing_is_computed_by_the_next(tmp_path):
         assert cached_arrays({"eps": 1}, compute, directory=tmp_path)["x"][0] == 3.0
 
 
-def test_nothing_is_begun_after_a_deadline_and_nothing_stopped_by_it(tmp_path):
+def test_a_deadline_stops_no_running_computation(tmp_path):
     def ask(eps, compute):
         return cached_arrays({"eps": eps}, compute, directory=tmp_path)["x"][0]
 
@@ -184,7 +186,7 @@ def test_nothing_is_begun_after_a_deadline_and_nothing_stopped_by_it(tmp_path):
     assert late.calls == 2
 
 
-def test_other_code_computes_anew(tmp_path, monkeypatch):
+def test_changed_code_computes_again(tmp_path, monkeypatch):
     compute = Counting()
     code = {"robustbook.scores": "a", "robustbook.selection": "b"}
     monkeypatch.setattr(
@@ -204,7 +206,7 @@ def test_other_code_computes_anew(tmp_path, monkeypatch):
     assert compute.calls == 2
 
 
-def test_who_reads_learns_how_long_the_measuring_run_took(tmp_path, monkeypatch):
+def test_a_reader_learns_the_time_of_the_earlier_run(tmp_path, monkeypatch):
     clock = iter([0.0, 100.0])
     monkeypatch.setattr(cache, "perf_counter", lambda: next(clock))
     cached_arrays({"eps": 0.1}, Counting(), directory=tmp_path)
@@ -217,7 +219,9 @@ def test_who_reads_learns_how_long_the_measuring_run_took(tmp_path, monkeypatch)
     assert (nothing.files, nothing.seconds, nothing.ended) == (0, 0.0, None)
 
 
-def test_what_a_computation_reads_counts_as_its_time(tmp_path, monkeypatch):
+def test_time_of_earlier_work_counts_for_a_computation_that_reads_it(
+    tmp_path, monkeypatch
+):
     def compute():
         return cached_arrays({"part": 1}, Counting(), directory=tmp_path)
 
@@ -230,7 +234,7 @@ def test_what_a_computation_reads_counts_as_its_time(tmp_path, monkeypatch):
     assert earlier.seconds == 101.0
 
 
-def test_a_full_disk_loses_nothing_that_was_computed(tmp_path, monkeypatch):
+def test_a_full_disk_does_not_lose_the_result(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 

@@ -21,7 +21,7 @@ from robustbook._store.files import (
 )
 
 
-def test_a_file_appears_whole_with_the_folders_above_it(tmp_path):
+def test_a_file_appears_complete_with_its_folders(tmp_path):
     path = tmp_path / "new" / "file.txt"
     with atomic_write(path, "w") as file:
         file.write("β\n")
@@ -31,7 +31,7 @@ def test_a_file_appears_whole_with_the_folders_above_it(tmp_path):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, OSError(5, "broken")])
-def test_an_error_leaves_what_was_there(tmp_path, error):
+def test_an_error_leaves_the_earlier_file(tmp_path, error):
     path = tmp_path / "file"
     path.write_text("before")
 
@@ -60,7 +60,7 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_writers_at_the_same_time_leave_one_whole_file(tmp_path):
+def test_concurrent_writers_leave_one_complete_file(tmp_path):
     path = tmp_path / "file"
     texts = [str(k) * 300_000 for k in range(8)]
     with ThreadPoolExecutor(8) as pool:
@@ -69,7 +69,7 @@ def test_writers_at_the_same_time_leave_one_whole_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_killed_writer_leaves_the_old_file_and_is_swept_up_later(tmp_path):
+def test_the_temporary_file_of_a_killed_writer_is_removed_later(tmp_path):
     path = tmp_path / "file"
     path.write_text("before")
     program = (
@@ -93,7 +93,7 @@ def test_a_killed_writer_leaves_the_old_file_and_is_swept_up_later(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_of_no_use_is_refused_in_one_line(tmp_path, monkeypatch):
+def test_an_unusable_folder_is_refused(tmp_path, monkeypatch):
     check_writable(tmp_path / "made", what="cache", remedy="")
     assert (tmp_path / "made").is_dir()
     file = tmp_path / "file"
@@ -106,7 +106,7 @@ def test_a_folder_of_no_use_is_refused_in_one_line(tmp_path, monkeypatch):
         check_writable(tmp_path, what="cache", remedy="")
 
 
-def test_files_that_are_read_are_noted_for_the_stamp(tmp_path, monkeypatch):
+def test_reads_are_recorded_for_the_stamp(tmp_path, monkeypatch):
     listing, path = tmp_path / "reads", tmp_path / "a.json"
     path.write_text('{"schema": 1}')
     monkeypatch.setenv("ROBUSTBOOK_READS", str(listing))

@@ -1,6 +1,6 @@
-"""Change a line of a module: what can change is stale, and nothing else is.
+"""A changed line of a module makes its dependents stale, and nothing else.
 
-What *can* change is told by another witness than the sums: by Python itself, which
+The expected dependents do not come from the sums but from Python itself, which
 knows the object that each imported name is bound to.
 """
 
@@ -160,14 +160,16 @@ def test_code_covers_what_python_imports():
     assert len(MODULES) > 100
 
 
-def test_a_changed_line_makes_stale_what_it_can_change(house, programs, depends):
+def test_a_changed_line_makes_exactly_its_dependents_stale(house, programs, depends):
     before = sums(house, programs)
     for module in MODULES[::9]:
         stale = changed(file_of(module, house), house, programs, before)
         assert stale == {name for name in before if module in depends[name]}, module
 
 
-def test_a_changed_template_makes_stale_what_imports_its_room(house, programs, depends):
+def test_a_changed_template_makes_stale_the_users_of_its_package(
+    house, programs, depends
+):
     before = sums(house, programs)
     files = [*house.rglob("*.jinja"), *house.rglob("*.vega.json")]
     assert len(files) > 2
@@ -178,7 +180,7 @@ def test_a_changed_template_makes_stale_what_imports_its_room(house, programs, d
         assert stale
 
 
-def test_words_about_the_code_and_its_place_make_nothing_stale(house, programs):
+def test_comments_docstrings_and_line_breaks_make_nothing_stale(house, programs):
     before = sums(house, programs)
     for module in MODULES:
         path = file_of(module, house)

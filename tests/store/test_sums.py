@@ -37,7 +37,7 @@ def test_weights_mode_switches_and_code_count():
     models = model, twin(model, straight=True), Masked(), twin(model).eval(), other
     assert len({model_sum(one) for one in models}) == 5
     assert code_sum(Masked()) == code_sum(Masked(straight=True))
-    # Callables are told apart by their text.
+    # Callables are compared by their source.
     assert model_sum(lambda x: x) != model_sum(lambda x: -x)  # one line, two texts
     assert model_sum(torch.relu) != model_sum(torch.sigmoid)
 
@@ -54,7 +54,7 @@ def test_buffers_that_are_not_saved_count():
     assert model_sum(Shifted(0.1)) != model_sum(Shifted(0.2))
 
 
-def test_what_a_module_of_the_package_calls_counts(monkeypatch):
+def test_imports_of_a_module_of_the_package_count(monkeypatch):
     model, twin_ = (
         build_model("cifar-resnet", seed=0, options={"blocks": 1}) for _ in range(2)
     )

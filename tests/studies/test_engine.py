@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from robustbook._engine import Engine, LostWorkerError, _Place
+from robustbook._engine import Engine, LostWorkerError, run_on_worker
 from robustbook._store import cache
 from robustbook._store.cache import cached_arrays
 from robustbook.studies import STUDIES, Study, _compute, run_study
@@ -40,7 +40,7 @@ def test_engines_have_names(monkeypatch):
         Engine.named("dask://a:1")
 
 
-def test_what_a_killed_process_was_at_runs_again_and_the_guilty_call_is_named(tmp_path):
+def test_calls_of_a_killed_process_run_again_and_the_guilty_one_is_named(tmp_path):
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -57,9 +57,9 @@ def test_what_a_killed_process_was_at_runs_again_and_the_guilty_call_is_named(tm
     assert isinstance(results[3], LostWorkerError)
 
 
-def test_an_interrupted_run_drops_its_calls_without_a_word(monkeypatch):
-    told = []
-    monkeypatch.setattr("threading.excepthook", told.append)
+def test_an_interrupted_run_drops_its_calls_silently(monkeypatch):
+    thread_errors = []
+    monkeypatch.setattr("threading.excepthook", thread_errors.append)
     calls = [int, *([partial(time.sleep, 60)] * 12)]
     results = Engine(processes=2).results(calls, title="toy")
     assert next(results) == (0, 0)
@@ -71,11 +71,11 @@ def test_an_interrupted_run_drops_its_calls_without_a_word(monkeypatch):
             next(results)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert told == []
+    assert thread_errors == []
 
 
 def test_workers_with_another_cache_or_other_code_are_refused(tmp_path):
-    _, error = _Place(tmp_path / "elsewhere", ".mark", str(tmp_path)).outcome(0, int)
+    _, error = run_on_worker(tmp_path / "elsewhere" / ".run", tmp_path, 0, int)
     with pytest.raises(OSError, match="set ROBUSTBOOK_CACHE, where the run is started"):
         raise error
     with pytest.raises(RuntimeError, match="start the workers anew"):
@@ -134,7 +134,7 @@ def test_two_runs_on_one_cache_do_no_part_twice(tmp_path, monkeypatch):
     assert sorted(done) == [*range(8)]
 
 
-def test_an_engine_begins_no_part_after_the_deadline(tmp_path, monkeypatch):
+def test_an_engine_starts_no_part_after_the_deadline(tmp_path, monkeypatch):
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
     done = []
     for module in (_compute, cache):
@@ -183,7 +183,7 @@ def cluster(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_study_over_a_cluster_outlives_a_worker(
+def test_a_study_on_a_cluster_survives_a_worker(
     cluster, quick, tmp_path, monkeypatch
 ):
     address, (doomed, _) = cluster

@@ -1,6 +1,7 @@
-"""Checks of numbers and arrays: a message says what was expected, got, and how to mend.
+"""Checks of numbers and arrays.
 
-Nothing here allocates memory of the size of its input.
+A message says what was expected, what was got, and how to mend it. No check allocates
+memory of the size of its input.
 """
 
 import math
@@ -14,10 +15,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-#: Logits beyond this are refused: their squares, summed, could overflow.
+#: Larger logits are refused: the sum of their squares could overflow.
 LARGEST_LOGIT = 1e100
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-#: What is remarked of rows that :func:`are_probabilities`.
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+#: The remark on logits for which :func:`are_probabilities` is true.
 PROBABILITIES = (
     "rows are not negative and sum to 1, as probabilities are; scored as logits they "
     "give another number than their logarithms; use logits or log-probabilities"
@@ -35,8 +37,6 @@ def as_tensor(name: str, value: Any) -> Tensor:
                 f"{name}: expected a dense tensor, got layout {value.layout}; pass "
                 f"`{name}.to_dense()`"
             )
-        if value.is_meta:
-            raise ValueError(f"{name}: expected a tensor with data, got a meta tensor")
         return value.detach()
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
@@ -44,26 +44,26 @@ def as_tensor(name: str, value: Any) -> Tensor:
             f"samples or fill them"
         )
     try:
-        # Lists become float64; a torch.as_tensor of them would round to float32.
+        # Lists become float64; torch.as_tensor would round them to float32.
         array = np.asarray(value)
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
-        if any(step < 0 for step in array.strides):
+        if any(stride < 0 for stride in array.strides):
             array = array.copy()
         with warnings.catch_warnings():
-            # Torch warns of read-only memory (a memory map, say). We only read.
+            # Torch warns of read-only memory, such as a memory map, which is only read.
             warnings.filterwarnings("ignore", "The given NumPy array is not writ")
             return torch.from_numpy(array)
     except (TypeError, ValueError, RuntimeError) as error:
-        part = where_logits_are(value)
+        access = where_logits_are(value)
         raise TypeError(
             f"{name}: expected a torch tensor or a numeric NumPy array, got "
-            f"{type(value).__name__} ({f'pass its {part}' if part else error})"
+            f"{type(value).__name__} ({f'pass its {access}' if access else error})"
         ) from None
 
 
 def where_logits_are(output: object) -> str:
-    """How to reach the logits in what a model returned; empty if nothing shows it."""
+    """Return how to access the logits in a model's output; "" if that is unknown."""
     if hasattr(output, "logits"):
         return ".logits"
     if isinstance(output, Mapping) and output:
@@ -72,7 +72,7 @@ def where_logits_are(output: object) -> str:
 
 
 def as_real(name: str, value: Any) -> Tensor:
-    """Return numbers as a float64 tensor; complex ones and booleans are refused."""
+    """Return numbers as a float64 tensor; complex numbers and booleans are refused."""
     numbers = as_tensor(name, value)
     if numbers.is_complex() or numbers.dtype == torch.bool:
         raise TypeError(f"{name}: expected real numbers, got dtype {numbers.dtype}")
@@ -82,26 +82,28 @@ def as_real(name: str, value: Any) -> Tensor:
 def check_logits(
     name: str, value: Any, *, min_classes: int = 2, empty: bool = False, start: int = 0
 ) -> Tensor:
-    """Return `value` as an (N, K) tensor of finite real logits.
+    """Return `value` as an (N, K) tensor of finite real logits; integers as float64.
 
-    N may be 0 if `empty`, as of a process that has no samples; then K may be anything.
-    `start` is the number of the first sample.
+    If `empty`, as for a process without samples, N may be 0 and K anything. `start` is
+    the number of the first sample, for messages.
     """
     logits = as_tensor(name, value)
+    if logits.dtype in _INTEGERS:
+        logits = logits.double()
     if logits.dtype not in DTYPES:
         raise TypeError(
             f"{name}: expected floating-point logits of 16, 32 or 64 bits, got dtype "
-            f"{logits.dtype}; pass real scores (for integers: `{name}.double()`)"
+            f"{logits.dtype}; pass real scores"
         )
     if logits.ndim == 2 and len(logits) == 0 and empty:
         return logits
     if logits.ndim != 2 or len(logits) == 0:
         remedy = ""
         if logits.ndim == 3 and len(logits) == 1:
-            remedy = f"; of one array in a tuple or list, pass {name}[0]"
+            remedy = f"; if it is one array in a tuple or list, pass {name}[0]"
         elif logits.ndim > 2:
             remedy = (
-                "; of (N, K, H, W), movedim(1, -1).flatten(0, -2) makes pixels the "
+                "; for (N, K, H, W), movedim(1, -1).flatten(0, -2) makes pixels the "
                 "samples, and the standard error takes them for independent"
             )
         raise ValueError(
@@ -127,9 +129,9 @@ def check_logits(
 
 
 def are_probabilities(rows: Any) -> bool:
-    """Whether no entry of an (N, K) tensor or array is negative, and rows sum to 1.
+    """Return whether the rows of an (N, K) tensor or array look like probabilities.
 
-    Hard decisions, one-hot, are none: their score is what it should be.
+    Hard decisions, one-hot, do not: their score is the same either way.
     """
     alike = (rows >= 0).all() and (abs(rows.sum(1) - 1) < 1e-3).all()
     return bool(alike and ((rows > 0) & (rows < 1)).any())
@@ -141,7 +143,7 @@ def check_logit_pair(
     *,
     names: tuple[str, str] = ("logits", "shifted_logits"),
 ) -> tuple[Tensor, Tensor]:
-    """Check two paired logit arrays: each by itself, then against each other."""
+    """Check two paired arrays of logits: each by itself, then against each other."""
     pair = check_logits(names[0], logits), check_logits(names[1], shifted_logits)
     check_paired(names, *pair)
     return pair
@@ -160,13 +162,13 @@ def check_views(*views: Any, empty: bool = False, start: int = 0) -> tuple[Tenso
 
 
 def view_names(count: int) -> list[str]:
-    """What messages call the views of a sample."""
+    """Return the names of the views of a sample, for messages."""
     names = ["logits", "shifted_logits", *(f"views[{v}]" for v in range(2, count))]
     return names[:count]
 
 
 def check_paired(names: tuple[str, str], first: Tensor, second: Tensor) -> None:
-    """Refuse another shape or another device."""
+    """Refuse arrays with different shapes or devices."""
     if first.shape != second.shape:
         raise ValueError(
             f"{names[1]}: expected the shape of {names[0]}, {tuple(first.shape)} "
@@ -176,7 +178,7 @@ def check_paired(names: tuple[str, str], first: Tensor, second: Tensor) -> None:
 
 
 def check_together(names: tuple[str, str], first: Tensor, second: Tensor) -> None:
-    """Refuse another device."""
+    """Refuse tensors on different devices."""
     if first.device != second.device:
         raise ValueError(
             f"{names[1]}: expected device {first.device}, as {names[0]}, got "
@@ -204,7 +206,7 @@ def check_prior(prior: Any, num_classes: int, device: torch.device) -> Tensor | 
             "occur"
         )
     total = math.fsum(weights.tolist())
-    # Single-precision priors sum to 1 only within their own rounding.
+    # Single precision rounds the sum.
     if abs(total - 1.0) > 1e-6:
         raise ValueError(
             f"prior: expected probabilities that sum to 1, got a sum of {total:g}; "
@@ -233,7 +235,7 @@ def check_bound(name: str, value: Any, *, norm: str = "linf") -> float:
 
 
 def check_non_negative(name: str, value: Any, *, infinite: bool = False) -> float:
-    """Return `value` as a float at least zero; infinite only if allowed."""
+    """Return `value` as a float of at least 0; infinity only if allowed."""
     number = check_real(name, value)
     if not number >= 0 or (math.isinf(number) and not infinite):
         kind = "a number" if infinite else "a finite number"
@@ -250,7 +252,7 @@ def check_fraction(name: str, value: Any) -> float:
 
 
 def check_level(level: Any) -> float:
-    """Return the coverage of an interval, in (0, 1): of a normal law, finite."""
+    """Return the coverage of an interval, below 1 by so much that it is finite."""
     number = check_fraction("level", level)
     if not 0 < number < 1 - 1e-12:
         raise ValueError(f"level: expected a number in (0, 1), got {number:g}")
@@ -276,7 +278,7 @@ def check_power_of_two(name: str, value: Any) -> int:
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str], *, of: str = "") -> str:
-    """One of some names; `of` says for what they are, such as " for mnist"."""
+    """Return `value` if it is one of `choices`; `of` ends their list in the message."""
     choices = list(choices)
     if not isinstance(value, str) or value not in choices:
         raise ValueError(
@@ -290,7 +292,7 @@ def check_labels(
 ) -> Tensor:
     """Return `value` as int64 labels of shape (length,)."""
     labels = as_tensor(name, value)
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+    if labels.dtype not in _INTEGERS:
         raise TypeError(f"{name}: expected integer labels, got dtype {labels.dtype}")
     if labels.shape != (length,):
         raise ValueError(
@@ -349,24 +351,20 @@ def check_feature_sets(features: Any, shifted_features: Any) -> tuple[Tensor, Te
 
 
 def _first_not_finite(name: str, values: Tensor, start: int = 0) -> str:
-    """Say where the first NaN or infinity is, row by row to save memory."""
-    for row, entries in enumerate(values):
-        bad = (~torch.isfinite(entries)).nonzero()
-        if len(bad):
-            place = (row, *(int(i) for i in bad[0]))
-            entry = float(values[place])
-            place = (start + row, *place[1:])
-            shown = place[0] if len(place) == 1 else place
-            kind = "NaN" if math.isnan(entry) else f"{entry}"
-            remedy = "remove such samples from both arrays or mend the model"
-            if entry == -math.inf:
-                remedy = (
-                    "of a probability of 0, take the logarithm of one clipped, such as "
-                    "at 1e-6, and report this number, as the result depends on it; "
-                    "leave masked classes out of both arrays"
-                )
-            return (
-                f"{name}: expected finite numbers, got {kind} at index {shown}; "
-                f"{remedy}"
-            )
-    raise AssertionError("every entry is finite")
+    """Return the message for the first NaN or infinity."""
+    row = next(i for i, entries in enumerate(values) if not entries.isfinite().all())
+    index = [int(i) for i in (~values[row].isfinite()).nonzero()[0]]
+    entry = float(values[(row, *index)])
+    place = (start + row, *index)
+    remedy = "remove such samples from both arrays or mend the model"
+    if entry == -math.inf:
+        remedy = (
+            "take the logarithm of a probability of 0 after clipping, such as at 1e-6, "
+            "and report this number, as the result depends on it; leave masked classes "
+            "out of both arrays"
+        )
+    got = "NaN" if math.isnan(entry) else f"{entry}"
+    return (
+        f"{name}: expected finite numbers, got {got} at index "
+        f"{place if index else place[0]}; {remedy}"
+    )

@@ -1,4 +1,4 @@
-"""Packages that only an extra brings: the error where they are missing."""
+"""The error for a missing package that an extra installs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Say in one line which extra brings what the imports inside do not find.
+    """Name the extra if an import inside the block does not find a package.
 
     >>> with extra("report"):
     ...     import jinjer

@@ -1,4 +1,4 @@
-"""Checks of images, pixels in [0, 1], and of inputs of any range."""
+"""Checks of images with pixels in [0, 1], and of inputs of any range."""
 
 import math
 import warnings
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import as_tensor
 
-#: A resize or a change of type leaves that much outside [0, 1]; nobody's mistake.
+#: A resize or a change of dtype may leave [0, 1] by this much.
 ROUNDING: Final = 1e-5
 
 
@@ -23,9 +23,9 @@ def check_images(
 ) -> Tensor:
     """Return images as a tensor with pixels in [0, 1], without a gradient.
 
-    Without `planes`, the shape (N, ...) will do; without `half`, pixels of 16 bits
-    will not. More than rounding outside [0, 1] is dealt with as `outside` says; "clip"
-    is for what is inside a model, where a batch may be empty.
+    Without `planes`, any shape (N, ...) is accepted; without `half`, pixels of 16 bits
+    are refused. `outside` says what happens to pixels outside [0, 1] by more than
+    rounding; "clip" is for layers inside a model, where a batch may be empty.
     """
     images = as_tensor(name, value)
     wanted = (torch.float32, torch.float64)
@@ -54,8 +54,9 @@ def check_images(
     if low < -ROUNDING or high > 1 + ROUNDING:
         shown = f"{name}: expected pixels in [0, 1], got {low:g} to {high:g}"
         if outside == "refuse":
-            bytes_ = low >= 0 and 2 < high <= 255
-            remedy = "divide them by 255" if bytes_ else _NORMALIZATION
+            remedy = _NORMALIZATION
+            if low >= 0 and 2 < high <= 255:
+                remedy = "divide them by 255"
             raise ValueError(f"{shown}; {remedy}")
         if outside == "warn":
             message = f"{shown}; they are clipped first ({_NORMALIZATION})"

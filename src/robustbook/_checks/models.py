@@ -1,4 +1,4 @@
-"""What attacks and estimators ask of a model before they call it."""
+"""Checks of models and of the logits that they return."""
 
 import re
 import warnings
@@ -16,7 +16,7 @@ Model = Callable[[Tensor], Tensor]
 
 
 def check_model(model: Model) -> None:
-    """Refuse what cannot be called."""
+    """Refuse an object that cannot be called."""
     if not callable(model):
         raise TypeError(
             f"model: expected a callable that returns logits, got "
@@ -27,14 +27,14 @@ def check_model(model: Model) -> None:
 def model_logits(model: Model, images: Tensor, kind: str = "images") -> Tensor:
     """Return the logits of images (n, K): real, dense, finite.
 
-    The model gets a copy, so that it may work in place. ``kind`` is what the images
-    are called in the message. The gradient is that of the model.
+    The model gets a copy, since it may work in place. The message calls the images
+    ``kind``. The logits carry the gradient of the model.
     """
     return check_finite_logits(ask_model(model, images), images, kind)
 
 
 def ask_model(model: Model, images: Tensor) -> Tensor:
-    """Call the model on a copy of the images; refuse other types and shapes."""
+    """Call the model on a copy of the images; check type and shape of its logits."""
     try:
         logits = model(images.clone())
     except RuntimeError as error:
@@ -45,9 +45,9 @@ def ask_model(model: Model, images: Tensor) -> Tensor:
 
 
 def model_answers(model: Model, images: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits (n, K), and gradients of one mixture of them by the images (n, ...).
+    """Return logits (n, K), and the gradient of a mixture of them by the images.
 
-    Two models that answer alike are told apart by them. Without a gradient: zeros.
+    The gradient, zero if there is none, tells models with the same logits apart.
     """
     inputs = images.detach().clone().requires_grad_()
     with torch.enable_grad():
@@ -61,7 +61,7 @@ def model_answers(model: Model, images: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def check_is_tensor(output: object) -> Tensor:
-    """Return what the model returned, or say which line makes logits of it."""
+    """Return the output of a model if it is a tensor; else say how to get one."""
     if isinstance(output, Tensor):
         return output
     part = where_logits_are(output)
@@ -70,12 +70,12 @@ def check_is_tensor(output: object) -> Tensor:
     remedy = "return logits of shape (N, K) from forward"
     if part:
         remedy = (
-            "where the model is made, add: model.register_forward_hook("
+            "after creating the model, add: model.register_forward_hook("
             f"lambda module, images, output: output{part})"
         )
     elif isinstance(output, np.ndarray):
         remedy = (
-            "attacks need gradients, so name the network in PyTorch; of any other, "
+            "attacks need gradients, so use a network in PyTorch; for any other, "
             "numpy.save the logits and score them with robustbook score"
         )
     raise TypeError(
@@ -84,7 +84,7 @@ def check_is_tensor(output: object) -> Tensor:
 
 
 def check_model_logits(logits: object, count: int) -> Tensor:
-    """Return what the model returned, if it has one row of real logits a sample."""
+    """Return the output of a model if it has one row of real logits a sample."""
     logits = check_is_tensor(logits)
     if logits.layout != torch.strided:
         raise TypeError(
@@ -106,10 +106,10 @@ def check_model_logits(logits: object, count: int) -> Tensor:
 
 
 def check_finite_logits(logits: Tensor, images: Tensor, kind: str = "images") -> Tensor:
-    """Refuse NaN and infinity, unless it is the image that is not finite."""
+    """Refuse NaN and infinity, unless the image itself is not finite."""
     bad = ~torch.isfinite(logits.detach()).all(dim=1)
     if bool(bad.any()):
-        # What a search tries beyond the numbers is the search's to drop.
+        # A search may try images beyond the largest number, and drops them itself.
         bad &= torch.isfinite(images.detach()).flatten(1).all(dim=1)
         if bool(bad.any()):
             raise ValueError(
@@ -130,7 +130,7 @@ def check_differentiable(logits: Tensor, remedy: str = "") -> None:
         )
 
 
-#: How torch says that the numbers of model and images differ in type, not in device.
+#: Torch's messages where the dtypes of model and images differ, not their devices.
 _TYPES_DIFFER: Final = re.compile(r"dtype|scalar type|Input type \((?!torch\.cuda)")
 
 
@@ -148,7 +148,7 @@ def _type_remedy(model: Model, images: Tensor, error: Exception) -> str:
 
 
 def model_dtype(model: Model) -> torch.dtype | None:
-    """The type of a module's parameters; None where none is a real number."""
+    """Return the dtype of a module's parameters; None if none is floating-point."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     dtype = next((p.dtype for p in parameters if p.is_floating_point()), None)
     if dtype not in (None, torch.float32, torch.float64):
@@ -162,13 +162,13 @@ def model_dtype(model: Model) -> torch.dtype | None:
 def find_device(
     model: Model, images: Tensor, device: str | torch.device | None
 ) -> torch.device:
-    """Where to run: as asked, else where the model is, else where the images are."""
+    """Return the device asked for, else that of the model, else that of the images."""
     parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     if device is None:
         return images.device if parameter is None else parameter.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    # An empty tensor knows which device "cuda" stands for.
+    # An empty tensor resolves "cuda" to a device with its number.
     requested = torch.empty(0, device=device).device
     if parameter is not None and parameter.device != requested:
         raise ValueError(
@@ -180,14 +180,14 @@ def find_device(
 
 @contextmanager
 def keeping_generators() -> Iterator[None]:
-    """Restore torch's random generators: a model in training mode draws from them."""
-    places = range(torch.cuda.device_count())
-    with torch.random.fork_rng(devices=places):
+    """Restore torch's generators, since a model in training mode draws from them."""
+    devices = range(torch.cuda.device_count())
+    with torch.random.fork_rng(devices=devices):
         yield
 
 
 def warn_of_training(model: Model, stacklevel: int = 4) -> None:
-    """Warn of modules whose result depends on the batch or on chance."""
+    """Warn of modules whose result is random or depends on the batch."""
     if isinstance(model, nn.Module) and any(m.training for m in model.modules()):
         warnings.warn(
             "model: it is in training mode, so dropout and batch normalization make "

@@ -1,4 +1,4 @@
-"""Files that the project writes and reads: where, how safely, and what they certify."""
+"""Files that the project writes and reads, the cache, and the provenance of results."""
 
 from robustbook._store.files import (
     SCHEMA,

@@ -1,10 +1,10 @@
 """The cache: arrays outside git, one file for each configuration and its code.
 
-An interrupted study finds here what it has computed. The name of a file is the sum of
-its configuration and of the code that computes it, and the file holds both, so that
-nothing is mistaken for something else. It also holds when and how long that took, which
-a study that reads it has to tell. Who computes a file holds a lock on it, which the
-system takes from processes that die.
+An interrupted study finds its earlier results here. The name of a file is the sum of a
+configuration and of the code that computes it. The file holds both, so that it cannot
+be mistaken for another, and when and for how long it was computed, since a study that
+reads it has to report that. A process that computes a file holds a lock on it, which
+the system releases if the process dies.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robustbook._store.files import atomic_write, check_writable, user_cache
-from robustbook._store.provenance import fingerprint, running_code
+from robustbook._store.provenance import fingerprint
 
 Arrays = dict[str, npt.NDArray[Any]]
 Configuration = Mapping[str, str | int | float | bool | None]
@@ -36,11 +36,10 @@ Configuration = Mapping[str, str | int | float | bool | None]
 ENVIRONMENT_VARIABLE: Final = "ROBUSTBOOK_CACHE"
 _KEY: Final = "configuration"
 _RUN: Final = "run"
-#: What numpy, zipfile and zlib raise for a file that was cut, flipped or overwritten.
-_DAMAGED: Final = (
-    EOFError, KeyError, OSError, ValueError, struct.error, zipfile.BadZipFile,
-    zlib.error, RuntimeError,  # a flipped bit names encryption
-)  # fmt: skip
+#: Errors of numpy, zipfile and zlib for a damaged file: RuntimeError if a flipped bit
+#: declares encryption.
+_DAMAGED: Final = (EOFError, KeyError, OSError, RuntimeError, ValueError)
+_DAMAGED_ARCHIVE: Final = (struct.error, zipfile.BadZipFile, zlib.error)
 
 
 def cache_directory() -> Path:
@@ -60,13 +59,13 @@ def cached_arrays(
 ) -> Arrays:
     """Read the arrays of a configuration, or compute and store them.
 
-    The configuration, plain numbers and strings, is all that the arrays depend on
-    beside the code: the modules that compute them (``__name__`` for the caller's own)
-    and what they import. A file that cannot be read is computed anew. Who asks for what
-    another process is computing waits for it; inside :func:`passing_by`, that is a
-    BusyError. After a :func:`deadline`, nothing is computed: a DeadlineError. A cache
-    that cannot be written to is an OSError before anything is computed; where the disk
-    is full afterwards, a warning.
+    The arrays depend on nothing but the configuration, plain numbers and strings, and
+    the code: the modules that compute them (``__name__`` for the caller) and all that
+    these import. A damaged file is computed again. If another process is computing the
+    file, this one waits; inside :func:`passing_by`, a BusyError is raised instead.
+    After a :func:`deadline`, nothing is computed and a DeadlineError is raised. A cache
+    that cannot be written to is an OSError before anything is computed; a disk that is
+    full afterwards is a warning.
     """
     for name, value in configuration.items():
         if value is not None and type(value) not in (str, int, float, bool):
@@ -82,19 +81,19 @@ def cached_arrays(
     if stored is not None:
         return stored
     if not _in_time.get()():
-        raise DeadlineError("the time is up; what was computed is in the cache")
+        raise DeadlineError("the time is up; the results so far are in the cache")
     check_writable(
         folder, what="cache", remedy=f"set {ENVIRONMENT_VARIABLE} to another folder"
     )
-    with _alone_at(path):
-        # Who had to wait finds what another has computed.
+    with _locked(path):
+        # Another process may have computed it in the meantime.
         stored = _read(path, key)
         return _computed(path, key, compute) if stored is None else stored
 
 
 def _computed(path: Path, key: str, compute: Callable[[], Arrays]) -> Arrays:
     start = perf_counter()
-    # What is begun is not stopped by a part of its own.
+    # A computation that has begun may begin computations of its own.
     with earlier_work() as earlier, deadline(None):
         arrays = compute()
     for name in (_KEY, _RUN):
@@ -110,8 +109,8 @@ def _computed(path: Path, key: str, compute: Callable[[], Arrays]) -> Arrays:
             np.savez_compressed(file, **content)  # type: ignore[arg-type]
     except OSError as error:
         warnings.warn(
-            f"cache: {path} could not be written ({error.strerror or error}); what "
-            "was computed is used now, and will be computed again next time",
+            f"cache: {path} could not be written ({error.strerror or error}); the "
+            "result is used now, and will be computed again next time",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -129,19 +128,19 @@ def _read(path: Path, key: str) -> Arrays | None:
             arrays = {name: stored[name] for name in stored if name not in (_KEY, _RUN)}
             seconds, ended = float(run["seconds"]), str(run["ended"])
     except PermissionError:
-        raise  # it is there, and no damaged file
-    except _DAMAGED:
+        raise  # the file exists and may be intact
+    except (*_DAMAGED, *_DAMAGED_ARCHIVE):
         return None
     for listener in _listeners:
         listener.add(seconds, ended)
     return arrays
 
 
-# ----------------------------------------------------- one at a time, of many
+# ----------------------------------------------------------------- locking
 
 
 class BusyError(RuntimeError):
-    """Another process is computing what was asked for."""
+    """Another process is computing the same arrays."""
 
 
 _passing: ContextVar[bool] = ContextVar("passing", default=False)
@@ -149,7 +148,7 @@ _passing: ContextVar[bool] = ContextVar("passing", default=False)
 
 @contextmanager
 def passing_by(passing: bool = True) -> Iterator[None]:
-    """Do not wait for what others compute: a BusyError, so that one can go on."""
+    """Raise a BusyError instead of waiting for another process."""
     token = _passing.set(passing)
     try:
         yield
@@ -157,26 +156,26 @@ def passing_by(passing: bool = True) -> Iterator[None]:
         _passing.reset(token)
 
 
-# ------------------------------------------------------- before it is too late
+# ---------------------------------------------------------------- deadlines
 
 
 class DeadlineError(RuntimeError):
-    """It is too late to begin; what was computed before is kept."""
+    """It is too late to begin a computation; earlier results are kept."""
 
 
-#: Whether the next computation is begun.
+#: Says whether the next computation may begin.
 _in_time: ContextVar[Callable[[], bool]] = ContextVar("in_time", default=lambda: True)
 
 
 @contextmanager
 def deadline(end: float | None, *, spare: int = 0) -> Iterator[None]:
-    """Begin nothing after a time, as ``time.time()`` has it; None is no such time.
+    """Begin no computation after `end`, in seconds of ``time.time()``, if not None.
 
-    What is begun before is not stopped. So many computations are begun in any case:
-    with one, whoever comes again and again is done in the end.
+    Computations that began earlier are not stopped. The first `spare` ones begin in any
+    case: with one, a command that is repeated often enough is done in the end.
     """
-    begun = count()
-    token = _in_time.set(lambda: end is None or next(begun) < spare or time() < end)
+    started = count()
+    token = _in_time.set(lambda: end is None or next(started) < spare or time() < end)
     try:
         yield
     finally:
@@ -184,9 +183,9 @@ def deadline(end: float | None, *, spare: int = 0) -> Iterator[None]:
 
 
 @contextmanager
-def _alone_at(path: Path) -> Iterator[None]:
-    """Hold the lock of a file; where that is held, wait or, passing by, give up."""
-    from filelock import FileLock, Timeout  # not needed to read
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file; if another process does, wait or raise a BusyError."""
+    from filelock import FileLock, Timeout  # reading needs no lock
 
     lock = FileLock(path.with_suffix(".lock"))
     try:
@@ -196,23 +195,24 @@ def _alone_at(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # While it is held: who waited finds that it is gone, and makes another.
+        # Before the release: a process that waited then makes a new lock file.
         Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
 
 
-# ----------------------------------------------------------- who measured it
+# ------------------------------------------------------------- earlier runs
 
 
 @dataclass
 class EarlierWork:
-    """Files read from the cache, the seconds of their runs, and the first one's end."""
+    """Files read from the cache, the seconds of their runs, and the earliest end."""
 
     files: int = 0
     seconds: float = 0.0
     ended: str | None = None
 
     def add(self, seconds: float, ended: str) -> None:
+        """Count one file."""
         self.files += 1
         self.seconds += seconds
         self.ended = min(self.ended or ended, ended)
@@ -220,20 +220,17 @@ class EarlierWork:
 
 _listeners: list[EarlierWork] = []
 
-# Whoever imports this will ask for sums, of the code as it is imported now.
-running_code()
-
 
 @contextmanager
 def earlier_work() -> Iterator[EarlierWork]:
-    """Count what is read from the cache inside the block.
+    """Count the files that are read from the cache inside the block.
 
-    So that a study's time is that of the runs that measured, not of the one that read.
+    The time of a study is that of the runs that computed these files, too.
     """
     earlier = EarlierWork()
     _listeners.append(earlier)
     try:
         yield earlier
     finally:
-        # Two that are equal are not the same.
+        # By identity: two listeners may be equal.
         _listeners[:] = [one for one in _listeners if one is not earlier]

@@ -1,4 +1,4 @@
-"""Public files: found on this machine, or downloaded, and checked either way."""
+"""Public files: found on this machine or downloaded, and always checked."""
 
 import os
 import warnings
@@ -14,7 +14,7 @@ ENVIRONMENT_VARIABLE: Final = "ROBUSTBOOK_DATA"
 
 @lru_cache(maxsize=256)
 def _checked(path: str, size: int, modified: int, expected: str) -> None:
-    """Check a sum once for each state of a file in this process."""
+    """Check a file, once in each process as long as it does not change."""
     actual = sha256_of(Path(path))
     if actual != expected:
         raise DataUnavailableError(
@@ -24,14 +24,14 @@ def _checked(path: str, size: int, modified: int, expected: str) -> None:
 
 
 def check_sum(path: Path, expected: str) -> Path:
-    """Return a file whose sha256 is as expected."""
+    """Return the path if the sha256 of the file is as expected."""
     state = path.stat()
     _checked(str(path), state.st_size, state.st_mtime_ns, expected)
     return path
 
 
 def data_folder() -> Path | None:
-    """Return the folder that ROBUSTBOOK_DATA names, if it names one."""
+    """Return the folder that ROBUSTBOOK_DATA names, or None."""
     value = os.environ.get(ENVIRONMENT_VARIABLE, "").strip()
     return Path(value).expanduser() if value else None
 
@@ -47,11 +47,11 @@ def obtain(
     progress: bool = False,
     remedy: str = "try again",
 ) -> Path:
-    """Find a public file, or download it; its sum is checked either way.
+    """Find a public file, or download it, and check its sum.
 
-    It is looked for as `first`, at `place` in the folder that ROBUSTBOOK_DATA names,
-    and in the folder `cache`, where a download goes; `name` and `remedy` are for the
-    message where all that fails.
+    The file is looked for as `first`, at `place` in the folder that ROBUSTBOOK_DATA
+    names, and in the folder `cache`, where a download is kept. The message after a
+    failure uses `name` and `remedy`.
     """
     file = Path(place).name
     folder = data_folder()

@@ -1,4 +1,4 @@
-"""The project's own files: where they are, how they are written, and their JSON."""
+"""The project's files: their folders, safe writing, and JSON."""
 
 import errno
 import hashlib
@@ -13,30 +13,31 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Final
 
-#: Of every JSON file that the project writes.
+#: Version of the schema of all JSON files that the project writes.
 SCHEMA: Final = 1
 
-#: Where a run lists the files of ``data`` that it reads: its stamp covers them.
+#: Variable with the file that lists the files of ``data`` that a run reads, for its
+#: stamp.
 _READS: Final = "ROBUSTBOOK_READS"
 _TEMPORARY: Final = ".writing"
 _ABANDONED: Final = 24 * 3600.0
 
 
 class DataUnavailableError(RuntimeError):
-    """A file is neither on this machine nor to be had; says what would help."""
+    """A file is neither on this machine nor could it be downloaded."""
 
 
 def data_directory() -> Path:
     """Return the project's own ``data`` folder: checkpoints and stored results.
 
-    In a checkout, installed or not, that of the repository; else that of the package
-    robustbook-data; else what robustbook itself carries, which has no stored results
+    In a checkout, installed or not, it is that of the repository; else that of the
+    package robustbook-data; else the one inside robustbook, which has no stored results
     and only the networks for the digits.
 
     Raises
     ------
     DataUnavailableError
-        If neither is there.
+        If there is none of these.
 
     Examples
     --------
@@ -62,9 +63,9 @@ def data_directory() -> Path:
 
 
 def missing_file(path: Path, *, remedy: str) -> DataUnavailableError:
-    """Return the error for a file of ``data`` that is not there.
+    """Return the error for a missing file of ``data``.
 
-    Where robustbook was installed without its data package, that is the remedy.
+    If robustbook was installed without its data package, installing that is the remedy.
     """
     if path.parent.parent.name == "_data":
         remedy = "it is in robustbook-data: pip install ./data in a clone of the book"
@@ -98,12 +99,12 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def atomic_write(path: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
-    """Open a file that is whole under its name, or not there at all.
+    """Open a file to be written completely or not at all.
 
-    It is written beside its place and moved there at the end of the block; folders
-    above it are made. An error or a full disk leaves what was there before; what a
-    killed process left is removed by the next writer, a day later. Mode "w" is text in
-    UTF-8 with plain line ends. An OSError names the file.
+    It is written under a temporary name in the same folder, which is made if needed,
+    and renamed at the end of the block. After an error or on a full disk, the earlier
+    file stays. The next writer removes what a killed process left, after a day. Mode
+    "w" is text in UTF-8 with plain line ends. An OSError names the file.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,18 +125,18 @@ def atomic_write(path: Path | str, mode: str = "wb") -> Iterator[IO[Any]]:
 
 
 def write_text(path: Path | str, text: str) -> None:
-    """Write a text file whole, or leave what is there."""
+    """Write a text file completely, or leave the earlier one."""
     with atomic_write(path, "w") as file:
         file.write(text)
 
 
 def _beside(path: Path) -> str:
-    """How the names of temporary files begin; names have 255 bytes at most."""
+    """Return the prefix of temporary names; names have at most 255 bytes."""
     return f".{os.fsencode(path.name)[:200].decode(errors='ignore')}."
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what processes that were killed a day ago left beside `path`."""
+    """Remove temporary files that killed processes left a day ago or earlier."""
     for left in path.parent.glob(f"{_beside(path)}*{_TEMPORARY}"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _ABANDONED:
@@ -143,10 +144,10 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def check_writable(folder: Path | str, *, what: str, remedy: str) -> None:
-    """Refuse a folder in which nothing can be written, before anything is computed.
+    """Refuse a folder that cannot be written to, before anything is computed.
 
-    It is made if it is not there. The message begins with `what` it was to be ("cache",
-    "checkpoint") and ends with the `remedy`.
+    The folder is made if needed. The message begins with `what` the folder is for
+    ("cache", "checkpoint") and ends with the `remedy`.
     """
     folder = Path(folder)
     try:
@@ -164,9 +165,9 @@ def check_writable(folder: Path | str, *, what: str, remedy: str) -> None:
 
 
 def note_read(path: Path, *keys: str) -> None:
-    """Tell whoever executes a chapter that it read this file of ``data``.
+    """Record that a chapter read this file of ``data``, for the stamp of the chapter.
 
-    Of a JSON file of which only a part was used, the keys say where that is.
+    If only a part of a JSON file was used, the keys are the path to it.
     """
     listing = os.environ.get(_READS)
     if listing:
@@ -177,8 +178,8 @@ def note_read(path: Path, *keys: str) -> None:
 def read_json(path: Path, *, remedy: str, note: bool = True) -> dict[str, Any]:
     """Read a JSON object of the project's schema.
 
-    `remedy` is for a file that is missing or foreign, a DataUnavailableError. Without
-    `note`, the caller uses a part and calls :func:`note_read` himself.
+    A file that is missing or has another schema is a DataUnavailableError with the
+    `remedy`. Without `note`, the caller calls :func:`note_read` for the part it uses.
     """
     if not path.is_file():
         raise missing_file(path, remedy=remedy)

@@ -1,11 +1,11 @@
-"""What a number depends on: the sum of code, through all that it imports.
+"""The code that a number depends on: a sum over modules and all that they import.
 
-A sum covers modules and the closure of what they import from the package. It reads
-code as Python does: comments, docstrings and line breaks count for nothing, nor does
-the place of a file, so that only what can change a number changes the sum.
+A sum covers modules and the closure of their imports from the package. It is taken over
+syntax trees, so that comments, docstrings, line breaks and the names of files do not
+count, and only a change that can change a number changes the sum.
 
 Run as a program, this file reads a JSON object of programs from standard input and
-writes their sums: so the press asks, which does not import the package.
+writes their sums; the press, which does not import the package, runs it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-#: Modules that carry numbers and compute none: no stored number depends on them.
+#: Modules that store, run or document, but compute nothing: no number depends on them.
 PLUMBING: Final = (
     "robustbook._docs",
     "robustbook._engine",
@@ -40,9 +40,9 @@ def package_source() -> Path:
 def fingerprint(*modules: str, source: Path | None = None) -> str:
     """Return the sha256 of modules and of all that they import from the package.
 
-    "robustbook.attacks" is all of a package, "robustbook.scores" one file; what does
-    not exist is a ValueError. `source` holds the package: by default the running one,
-    whose sums are taken once.
+    "robustbook.attacks" is a package with all its files, "robustbook.scores" one file;
+    an unknown name is a ValueError. `source` is the folder with the package, by default
+    that of the running one, which is read once, when a sum is first asked for.
     """
     if source is not None:
         return Code(source).fingerprint(*modules)
@@ -56,7 +56,7 @@ def _running(modules: _Strings) -> str:
 
 @cache
 def running_code() -> Code:
-    """Return the package's code as it is when it is first asked for."""
+    """Return the code of the running package, read at the first call."""
     return Code(package_source())
 
 
@@ -64,21 +64,21 @@ class Code:
     """The package below a folder `source`, as its files are now."""
 
     def __init__(self, source: Path) -> None:
-        # Read at once: an edit during a long run is not the code that runs.
+        # All files are read now: an edit during a long run is not the code that runs.
         self._files: dict[str, Path] = {}
         self._texts: dict[str, bytes] = {}
         for path in (Path(source) / "robustbook").rglob("*.py"):
             parts = path.relative_to(source).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
             self._files[name], self._texts[name] = path, path.read_bytes()
-        # Templates and the like: whatever is in their folder may read them.
+        # Templates and the like count for all modules in their folder.
         self._data: dict[Path, str] = {}
         for path in sorted((Path(source) / "robustbook").rglob("*.*")):
             kind = path.suffix
             if path.is_file() and kind not in ("", ".py", ".pyc", ".typed"):
-                own = hashlib.sha256(path.read_bytes()).hexdigest()
-                self._data[path.parent] = self._data.get(path.parent, "") + own
-        self._own: dict[str, str] = {}
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                self._data[path.parent] = self._data.get(path.parent, "") + digest
+        self._file_sums: dict[str, str] = {}
         self._linked: dict[str, str] = {}
         self._edges: dict[str, list[tuple[_Strings, str | None, str]]] = {}
 
@@ -87,19 +87,18 @@ class Code:
         return self._sum_of(self.closure(*modules))
 
     def fingerprint_of_program(self, text: str) -> str:
-        """Return the sum of all that a program imports; its text is not part of it."""
+        """Return the sum of all that a program imports, without its text."""
         _, imports = _read(text.encode())
         roots = {
             o for taken in imports for o in self._origins(taken.module, taken.name)
         }
-        # A page depends on what carries its numbers, too.
+        # A page also depends on the modules that read its numbers.
         return self._sum_of(self._reached(roots, plumbing=True))
 
     def closure(self, *modules: str) -> set[str]:
-        """Return modules, and all that they import.
+        """Return modules and all that they import.
 
-        Of a package from which names are imported, only the files count that define
-        them.
+        If names are imported from a package, only the files that define them count.
         """
         roots: set[str] = set()
         for module in modules:
@@ -108,7 +107,7 @@ class Code:
                     "modules: expected modules of robustbook, such as "
                     f"'robustbook.agreement', got {module!r}"
                 )
-            roots.update(self._whole(module))
+            roots.update(self._modules_of(module))
         return self._reached(roots)
 
     def _reached(self, roots: Iterable[str], *, plumbing: bool = False) -> set[str]:
@@ -118,16 +117,18 @@ class Code:
             if module in reached or (not plumbing and module.startswith(PLUMBING)):
                 continue
             reached.add(module)
-            pending.update(o for origins, _, _ in self._taken(module) for o in origins)
+            pending.update(
+                o for origins, _, _ in self._links_of(module) for o in origins
+            )
         return reached
 
     def _sum_of(self, modules: Iterable[str]) -> str:
-        """The sum of what is written in modules, wherever their files are."""
+        """Return the sum of the contents of modules, whatever their file names."""
         digests = sorted(self._linked_sum(module) for module in modules)
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
-    def _taken(self, module: str) -> list[tuple[_Strings, str | None, str]]:
-        """What a module imports: defining modules, the name there, the name here."""
+    def _links_of(self, module: str) -> list[tuple[_Strings, str | None, str]]:
+        """Return the imports: defining modules, the name there, the name here."""
         if module not in self._edges:
             self._edges[module] = [
                 (self._origins(base, taken.name), taken.name, taken.bound)
@@ -143,22 +144,22 @@ class Code:
             yield taken.base(package), taken
 
     def _origins(self, base: str, name: str | None) -> _Strings:
-        """The modules of the package that define a name, or are what it names."""
+        """Return the modules of the package that define a name, or that it names."""
         if base.partition(".")[0] != "robustbook":
             return ()
         if name is None:
-            return self._whole(base)
+            return self._modules_of(base)
         if f"{base}.{name}" in self._files:
-            return self._whole(f"{base}.{name}")
+            return self._modules_of(f"{base}.{name}")
         if base not in self._files or base == "robustbook":
             return ()
         for origin, taken in self._imports(base):
             if taken.bound == name and origin.partition(".")[0] == "robustbook":
-                return self._origins(origin, taken.name)  # it only passes it on
+                return self._origins(origin, taken.name)  # a re-export
         return (base,)
 
-    def _whole(self, module: str) -> _Strings:
-        """A module; of a package, all of it."""
+    def _modules_of(self, module: str) -> _Strings:
+        """Return a module, or all modules of a package."""
         if module not in self._files or module == "robustbook":
             return ()
         if self._files[module].stem != "__init__":
@@ -166,26 +167,26 @@ class Code:
         inside = (name for name in self._files if name.startswith(f"{module}."))
         return (module, *inside)
 
-    def _own_sum(self, module: str) -> str:
-        if module not in self._own:
+    def _file_sum(self, module: str) -> str:
+        if module not in self._file_sums:
             data = self._data.get(self._files[module].parent, "")
-            words = _read(self._texts[module])[0] + data
-            self._own[module] = (
-                hashlib.sha256(words.encode()).hexdigest() if data else words
+            content = _read(self._texts[module])[0] + data
+            self._file_sums[module] = (
+                hashlib.sha256(content.encode()).hexdigest() if data else content
             )
-        return self._own[module]
+        return self._file_sums[module]
 
     def _linked_sum(self, module: str) -> str:
-        """What a module holds, and to what its imported names are bound."""
+        """Return the sum of a module and of the files that define its imports."""
         if module in self._linked:
             return self._linked[module]
         links = sorted(
-            f"{bound} {name} {' '.join(sorted(self._own_sum(o) for o in origins))}"
-            for origins, name, bound in self._taken(module)
+            f"{bound} {name} {' '.join(sorted(self._file_sum(o) for o in origins))}"
+            for origins, name, bound in self._links_of(module)
             if origins and not all(o.startswith(PLUMBING) for o in origins)
         )
-        words = "\n".join([self._own_sum(module), *links])
-        self._linked[module] = hashlib.sha256(words.encode()).hexdigest()
+        content = "\n".join([self._file_sum(module), *links])
+        self._linked[module] = hashlib.sha256(content.encode()).hexdigest()
         return self._linked[module]
 
 
@@ -198,7 +199,7 @@ class _Import:
     for_checker: bool
 
     def base(self, package: str) -> str:
-        """The module it is taken from, without leading dots."""
+        """Return the absolute name of the module that is imported from."""
         if not self.level:
             return self.module
         parts = package.split(".")
@@ -208,14 +209,14 @@ class _Import:
 
 @lru_cache(maxsize=1024)
 def _read(content: bytes) -> tuple[str, tuple[_Import, ...]]:
-    """The sum of what a file says, and what it imports."""
+    """Return the sum of a file's syntax tree, and its imports."""
     tree = ast.parse(content)
-    words = "\0".join(_canonical(tree)).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(words).hexdigest(), tuple(_imports(tree))
+    content = "\0".join(_canonical(tree)).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(content).hexdigest(), tuple(_imports(tree))
 
 
 def _canonical(node: Any) -> Iterator[str]:
-    """A tree as Python runs it, in the same words under every version of Python."""
+    """Yield the parts of a tree that count, the same under every version of Python."""
     if isinstance(node, ast.AST):
         yield type(node).__name__
         for field, value in ast.iter_fields(node):
@@ -228,15 +229,15 @@ def _canonical(node: Any) -> Iterator[str]:
             yield from _canonical(value)
     elif isinstance(node, list):
         for item in node:
-            if not _is_text(item) and not _is_own_import(item):
+            if not _is_string(item) and not _is_package_import(item):
                 yield from _canonical(item)
         yield "]"
     else:
         yield repr(node)
 
 
-def _is_text(node: Any) -> bool:
-    """Whether a statement is nothing but text: a docstring, or like one."""
+def _is_string(node: Any) -> bool:
+    """Return whether a statement is only a string, such as a docstring."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
@@ -244,8 +245,8 @@ def _is_text(node: Any) -> bool:
     )
 
 
-def _is_own_import(node: Any) -> bool:
-    """Whether a statement imports from the package: counted by what it binds."""
+def _is_package_import(node: Any) -> bool:
+    """Return whether a statement imports from the package; links count these."""
     if isinstance(node, ast.ImportFrom):
         return node.level > 0 or (node.module or "").partition(".")[0] == "robustbook"
     return isinstance(node, ast.Import) and all(
@@ -254,7 +255,7 @@ def _is_own_import(node: Any) -> bool:
 
 
 def _imports(tree: ast.Module) -> Iterator[_Import]:
-    """What is imported at any depth of the code."""
+    """Yield the imports at any depth of the code."""
     pending: list[tuple[ast.AST, bool]] = [(tree, False)]
     while pending:
         node, checker = pending.pop()
@@ -268,7 +269,7 @@ def _imports(tree: ast.Module) -> Iterator[_Import]:
                 bound = alias.asname or alias.name
                 yield _Import(node.level, node.module or "", name, bound, checker)
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            # For the type checker alone, or for a name that is imported when asked for.
+            # For the type checker, or for a name that is imported lazily.
             pending.extend((child, True) for child in node.body)
             pending.extend((child, checker) for child in node.orelse)
         else:

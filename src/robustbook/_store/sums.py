@@ -1,4 +1,4 @@
-"""The sha256 of what is computed with: tensors, and models."""
+"""The sha256 of tensors and models, for the keys of stored results."""
 
 import hashlib
 import inspect
@@ -31,10 +31,10 @@ def tensors_sum(tensors: Mapping[str, Tensor]) -> str:
 def model_sum(model: object) -> str:
     """Return the sha256 of a model: its code, its settings and its weights.
 
-    Of a module: the source of its class and of those inside it (in this package also of
-    all that their files import), plain attributes (a switch, a temperature, the mode),
-    parameters and buffers. Of another callable only the source is known, not what it
-    holds: whoever keeps results under such a sum must compare more.
+    For a module it covers the source of its class and of those of its children (in this
+    package also of all that their files import), plain attributes (a switch, a
+    temperature, the mode), parameters and buffers. For another callable it covers only
+    the source: results that are kept under such a sum need further checks.
     """
     digest = hashlib.sha256(code_sum(model).encode())
     if not isinstance(model, nn.Module):
@@ -47,7 +47,7 @@ def model_sum(model: object) -> str:
             or (isinstance(value, tuple) and all(isinstance(v, _PLAIN) for v in value))
         }
         digest.update(f"{name}\0{settings}\0".encode())
-    # A buffer need not be part of the state: a normalization, say.
+    # Buffers, such as those of a normalization, need not be in the state.
     state = {**model.state_dict(), **dict(model.named_buffers())}
     for name, values in sorted(state.items()):
         # get_extra_state may return anything.
@@ -57,7 +57,7 @@ def model_sum(model: object) -> str:
 
 
 def code_sum(model: object) -> str:
-    """Return the sha256 of what a model runs, whatever its settings and weights."""
+    """Return the sha256 of the code of a model, without settings and weights."""
     digest = hashlib.sha256()
     kinds: list[tuple[str, Any]]
     if isinstance(model, nn.Module):
@@ -65,10 +65,11 @@ def code_sum(model: object) -> str:
     else:
         kinds = [("", model if inspect.isroutine(model) else type(model))]
     for name, kind in kinds:
-        home = str(getattr(kind, "__module__", ""))
-        package = home.partition(".")[0]
+        module_name = str(getattr(kind, "__module__", ""))
+        package = module_name.partition(".")[0]
         ours = package == "robustbook"
-        digest.update(f"{name}\0{fingerprint(home) if ours else ''}\0".encode())
+        code = fingerprint(module_name) if ours else ""
+        digest.update(f"{name}\0{code}\0".encode())
         # A user's class may be edited while it is in use.
         fixed = inspect.isclass(kind) and (ours or package == "torch")
         digest.update(_source_of_class(kind) if fixed else _source(kind))
@@ -76,8 +77,8 @@ def code_sum(model: object) -> str:
 
 
 def _source(code: Any) -> bytes:
-    """The text of a class or function; its name where there is none, as in C."""
-    # Two lambdas on one line have one text.
+    """Return the source of a class or function; without one, as in C, its name."""
+    # Two lambdas on one line have the same source.
     compiled = getattr(code, "__code__", None)
     parts = compiled and (
         compiled.co_code,
@@ -90,5 +91,5 @@ def _source(code: Any) -> bytes:
         return f"{code.__module__}.{code.__qualname__}\0{parts}".encode()
 
 
-#: Read once: to find a class, all of its file is parsed.
+#: Cached, since inspect parses the file of a class.
 _source_of_class: Final = lru_cache(_source)

@@ -1,8 +1,8 @@
-"""Figures to play with: Vega specifications that need no server.
+"""Interactive figures: Vega specifications that need no server.
 
-JupyterLab and VS Code draw them with the Vega that they carry, the book's pages with a
-copy of their own, also from disk. The specifications, ``*.vega.json``, open in any Vega
-editor.
+JupyterLab and VS Code draw them with the Vega that they include. The pages of the book
+include a copy, so that they work from disk, too. The specifications, ``*.vega.json``,
+open in any Vega editor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 __all__ = ["InteractiveFigure", "hard_decisions_figure", "kernel_figure"]
 
-#: Colab draws no Vega by itself.
+#: A page for Colab, which does not draw Vega by itself.
 _COLAB: Final = """\
 <div id="{name}"></div>
 <script src="https://cdn.jsdelivr.net/npm/vega@5.33.0/build/vega.min.js"
@@ -29,7 +29,7 @@ new vega.View(vega.parse({spec}), {{ renderer: "svg", container: "#{name}" }}).r
 
 @dataclass(frozen=True, eq=False)
 class InteractiveFigure:
-    """A specification of Vega 5, and its name on a page: letters and hyphens."""
+    """A Vega 5 specification, and its name on a page: letters and hyphens."""
 
     name: str
     spec: dict[str, Any]
@@ -38,19 +38,19 @@ class InteractiveFigure:
         return f"<{type(self).__name__} {self.name}>"
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        """Vega's own format; in Colab a page with a script, too."""
+        """Return Vega's format, and for Colab a page with a script, too."""
         bundle = {"application/vnd.vega.v5+json": self.spec, "text/plain": repr(self)}
         if "google.colab" in sys.modules:
-            # In JSON, "</" only occurs in a string, where "<\\/" says the same.
+            # In JSON, "</" only occurs in strings, where "<\\/" means the same.
             spec = json.dumps(self.spec, ensure_ascii=False).replace("</", "<\\/")
             bundle["text/html"] = _COLAB.format(name=self.name, spec=spec)
         return bundle
 
 
 def kernel_figure() -> InteractiveFigure:
-    """Three pairs of logits to drag, their posteriors and the agreement kernel.
+    """Return a figure with three pairs of logits, their posteriors and the kernel.
 
-    A logit is also set with the keyboard, and so is the inverse temperature.
+    Logits can be dragged or set with the keyboard, as the inverse temperature can.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def kernel_figure() -> InteractiveFigure:
 
 
 def hard_decisions_figure() -> InteractiveFigure:
-    """The kernel of answers that are all given with one confidence, and its capacity.
+    """Return a figure of the kernel if all answers have the same confidence.
 
     Sliders set the number of classes, the share of changed answers and the confidence.
 

@@ -1,16 +1,17 @@
 """Three lenses on one model: all measures, on the same images.
 
-:func:`three_lenses` is the one call. Chapter 24 compares what the lenses see,
-Chapter 3 says which of them answers which question.
+:func:`three_lenses` measures, Chapter 24 compares the three lenses, and Chapter 3 says
+which of them answers which question.
 """
 
-from robustbook.lenses._measure import FEWEST, three_lenses
-from robustbook.lenses._result import LENSES, Passes, Settings, Share, ThreeLenses
-from robustbook.lenses._subject import CountedModel
+from robustbook.lenses._evaluator import CountedModel
+from robustbook.lenses._evaluator import Tensors as Tensors  # for the report
+from robustbook.lenses._measure import FEWEST as FEWEST
+from robustbook.lenses._measure import measure_lenses as measure_lenses
+from robustbook.lenses._measure import three_lenses
+from robustbook.lenses._result import Passes, Settings, Share, ThreeLenses
 
 __all__ = [
-    "FEWEST",
-    "LENSES",
     "CountedModel",
     "Passes",
     "Settings",

@@ -3,55 +3,59 @@
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import tqdm
 
+from robustbook import _defaults as defaults
 from robustbook._checks.arguments import (
     PROBABILITIES,
     are_probabilities,
     as_tensor,
-    check_bound,
     check_count,
     check_labels,
-    check_positive,
 )
 from robustbook._checks.images import check_images
 from robustbook._checks.models import Model, check_model, find_device
 from robustbook.agreement import posterior_agreement
-from robustbook.attacks.engine import DOCS
+from robustbook.attacks.engine import ArrayLike
 from robustbook.average_case import Robustness
-from robustbook.corruptions import CORRUPTIONS, corrupt
-from robustbook.lenses import _result, _subject
+from robustbook.corruptions import CORRUPTIONS
+from robustbook.lenses import _evaluator, _result
+from robustbook.lenses._evaluator import LOGITS, Evaluator, Tensors
+from robustbook.lenses._result import AVERAGE_CASE, INPUT_MARGIN, Passes, Settings
 from robustbook.margins import InputMargins, logit_margin
 
-#: Fewer images have no standard error worth the name.
+#: With fewer images, standard errors mean nothing.
 FEWEST: Final = 10
 
-#: What moves a logit by more than this share of the spread of all is no rounding.
+#: A difference between two evaluations of at most this share of the logits' standard
+#: deviation is rounding.
 ROUNDING: Final = 0.01
 
+#: Computes tensors, or reads them if a store has them: from the name of a measure, the
+#: positions of the images, and the computation.
+Store = Callable[[str, Tensor, Callable[[], Tensors]], Tensors]
 
-@DOCS.fill
+
 def three_lenses(
     model: Model,
-    images: Any,
-    labels: Any = None,
+    images: ArrayLike,
+    labels: ArrayLike | None = None,
     *,
-    eps: float = 8 / 255,
-    sigma: float = 0.1,
+    eps: float = defaults.EPS,
+    sigma: float = defaults.SIGMA,
     corruptions: tuple[str, ...] = CORRUPTIONS,
-    severity: int = 3,
-    attack_steps: int = 40,
-    noise_samples: int = 512,
-    margin_images: int = 100,
-    skip: Iterable[str] = (),
+    severity: int = defaults.SEVERITY,
+    attack_steps: int = defaults.ATTACK_STEPS,
+    noise_samples: int = defaults.NOISE_SAMPLES,
+    margin_images: int = defaults.MARGIN_IMAGES,
+    skip: str | Iterable[str] = (),
     seed: int = 0,
     batch_size: int = 256,
-    checkpoint: Path | str | None = None,
     progress: bool = True,
     device: str | torch.device | None = None,
 ) -> _result.ThreeLenses:
@@ -66,55 +70,52 @@ def three_lenses(
     Parameters
     ----------
     model : callable
-        Returns logits (n, K) of images (n, C, H, W) in [0, 1]; normalization belongs
-        inside of it. A module is evaluated in evaluation mode and left as it was; its
-        parameters are float32 or float64.
+        Returns logits (n, K) for images (n, C, H, W) in [0, 1]; normalization belongs
+        inside the model. A module is measured in evaluation mode and then gets its
+        former mode back; its parameters are float32 or float64.
     images : Tensor or ndarray, shape (N, C, H, W)
-        At least ten images in [0, 1], floating-point. They are left as they are.
+        At least ten images in [0, 1], floating-point.
     labels : Tensor or ndarray, shape (N,), optional
         True classes, for accuracies.
     eps : float, default 8/255
-        ℓ∞ bound of the attack, in [0, 1] pixel units.
+        ℓ∞ radius of the attack, for pixels in [0, 1].
     sigma : float, default 0.1
-        Standard deviation of the noise, in [0, 1] pixel units. Noise is not clipped.
+        Standard deviation of the noise, for pixels in [0, 1]. Noise is not clipped.
     corruptions : tuple of str, default all
         Kinds of :func:`robustbook.corruptions.corrupt`.
     severity : int, default 3
-        Of the corruptions, 1 to 5.
+        Severity of the corruptions, 1 to 5.
     attack_steps : int, default 40
         Steps of PGD.
-    noise_samples : int, default 512
+    noise_samples : int, default 256
         Noisy copies of each image, for average-case robustness, drawn in blocks of 64.
     margin_images : int, default 100
         How many of the images have their input margins measured, which costs most.
-    skip : iterable of str, optional
-        Lenses to leave out: "agreement", "average-case", "margins".
+    skip : str or iterable of str, optional
+        Lenses to leave out: "agreement", "average-case", "margins". Commas separate
+        several in one string.
     seed : int, default 0
-        Of the noise, of the attack's start, of the choice of images.
-    {batch_size}
-    checkpoint : path, optional
-        A folder that keeps what is measured of each batch as soon as it is. A later
-        call with the same model, images and options goes on from there. Models are
-        compared by their code, parameters, logits and gradients.
+        Seed of the noise, of the start of the attack, and of the choice of images.
+    batch_size : int, default 256
+        How many images are evaluated at once. It changes the result by rounding only.
     progress : bool, default True
         Show a progress bar for each measure, on a terminal.
     device : str or torch.device, optional
-        Where to run, "auto" for a CUDA device if there is one; where the model is by
-        default. The result is on the CPU.
+        Where to run: "auto" for a CUDA device if there is one; by default where the
+        model is. The result is on the CPU.
 
     Warns
     -----
     UserWarning
-        If the model gives the same images other logits in another batch, names one
-        class for all of them, or returns probabilities.
+        If the model returns other logits for the same images in another batch, if it
+        predicts one class for all of them, or if it returns probabilities.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is not as described, or logits are not finite.
-    OSError
-        If nothing can be written to `checkpoint`.
-    {ModuleNotFoundError}
+    ModuleNotFoundError
+        If foolbox or pyautoattack is not installed: ``robustbook[attacks]`` has them.
 
     Examples
     --------
@@ -128,85 +129,138 @@ def three_lenses(
     >>> measured.agreements["noise"].pa > measured.agreements["contrast"].pa
     True
     """
-    settings = _result.Settings(
-        eps=check_bound("eps", eps),
-        attack_steps=check_count("attack_steps", attack_steps),
-        sigma=check_positive("sigma", sigma),
-        noise_samples=check_count("noise_samples", noise_samples),
-        corruptions=_check_corruptions(corruptions),
-        severity=check_count("severity", severity),
-        seed=check_count("seed", seed, minimum=0),
+    settings = Settings(
+        eps, attack_steps, sigma, noise_samples, corruptions, severity, seed
     )
-    if seed >= 2**63:
-        raise ValueError(f"seed: expected less than 2**63, got {seed}")
     check_count("margin_images", margin_images, minimum=2)
     check_count("batch_size", batch_size)
-    lenses = {*_result.LENSES} - _check_skipped(skip)
-    check_model(model)
-    if isinstance(model, type):
-        raise TypeError(
-            f"model: expected a model, got the class {model.__name__}; call it first"
-        )
     clean = check_images(images).cpu()
     if len(clean) < FEWEST:
         raise ValueError(
             f"images: expected at least {FEWEST}, got {len(clean)}; standard errors "
             "of fewer mean nothing"
         )
-    corrupt(clean[:1], settings.corruptions[0], severity=severity)
-    place = find_device(model, clean, device)
-    counted = _subject.CountedModel(model)
-    clean = _subject.as_the_model_wants(counted, clean)
-    everything, drawn = torch.arange(len(clean)), torch.arange(0)
-    if "margins" in lenses:
-        drawn = _drawn(len(clean), margin_images, seed)
-    with _subject.evaluated(counted):
-        logits = _subject.logits_of(counted, clean, batch_size, place)
-        _subject.check_shift(_result.CLEAN, logits, logits)
-        if labels is not None:
-            labels = check_labels(
-                "labels", labels, length=len(clean), num_classes=logits.shape[1]
-            ).cpu()
-        _warn(logits, _subject.logits_of(model, clean[:5], batch_size, place))
-        subject = _subject.Subject(counted, clean, logits, settings, batch_size, place)
-        # What is measured of which images, in this order; each is kept under its name.
-        steps: dict[str, tuple[Tensor, Callable[[Tensor], _subject.Tensors]]] = {}
-        if "agreement" in lenses:
-            for shift in (_result.ADVERSARIAL, _result.NOISE, *settings.corruptions):
-                steps[shift] = everything, partial(subject.under, shift)
-        if "average-case" in lenses:
-            steps[_result.AVERAGE_CASE] = everything, subject.survival
-        if "margins" in lenses:
-            steps[_result.INPUT_MARGIN] = drawn, subject.margins
-        parts = _subject.Parts(
-            subject, len(steps), checkpoint=checkpoint, progress=progress
+    return measure_lenses(
+        model,
+        clean,
+        labels,
+        settings,
+        skip=defaults.parse_skip(skip),
+        margin_images=margin_images,
+        batch_size=batch_size,
+        progress=progress,
+        device=device,
+    )
+
+
+def compute(name: str, rows: Tensor, measure: Callable[[], Tensors]) -> Tensors:
+    """Compute without a store."""
+    return measure()
+
+
+def measure_lenses(
+    model: Model,
+    images: Tensor,
+    labels: ArrayLike | None,
+    settings: Settings,
+    *,
+    skip: tuple[str, ...],
+    margin_images: int,
+    batch_size: int,
+    store: Store = compute,
+    progress: bool = False,
+    device: str | torch.device | None = None,
+) -> _result.ThreeLenses:
+    """Measure any number of images, with a `store` for the results of each batch."""
+    check_model(model)
+    if isinstance(model, type):
+        raise TypeError(
+            f"model: expected a model, got the class {model.__name__}; call it first"
         )
-        tensors, passes = {}, {_result.CLEAN: _result.Passes(1.0, 0.0)}
-        for name, (rows, measure) in steps.items():
-            tensors[name], passes[name] = parts.measure(name, rows, measure)
-    return _assembled(subject, labels, drawn, tensors, passes)
+    place = find_device(model, images, device)
+    counted = _evaluator.CountedModel(model)
+    images = _evaluator.in_model_dtype(counted, images)
+    all_rows, drawn = torch.arange(len(images)), torch.arange(0)
+    if "margins" not in skip:
+        drawn = _drawn(len(images), margin_images, settings.seed)
+    with _evaluator.evaluation_mode(counted):
+        logits = _evaluator.compute_logits(counted, images, batch_size, place)
+        _evaluator.check_shifted_logits(_result.CLEAN, logits, logits.shape[1])
+        true = None
+        if labels is not None:
+            true = check_labels(
+                "labels", labels, length=len(images), num_classes=logits.shape[1]
+            ).cpu()
+        _warn(logits, _evaluator.compute_logits(model, images[:5], batch_size, place))
+        evaluator = Evaluator(counted, images, logits, settings, batch_size, place)
+        steps: dict[str, tuple[Tensor, Callable[[Tensor], Tensors]]] = {}
+        if "agreement" not in skip:
+            for shift in (_result.ADVERSARIAL, _result.NOISE, *settings.corruptions):
+                steps[shift] = all_rows, partial(evaluator.shifted_logits, shift)
+        if "average-case" not in skip:
+            steps[AVERAGE_CASE] = all_rows, evaluator.noise_survival
+        if "margins" not in skip:
+            steps[INPUT_MARGIN] = drawn, evaluator.input_margins
+        tensors, passes = {}, {_result.CLEAN: Passes(1.0, 0.0)}
+        for number, (name, (rows, measure)) in enumerate(steps.items(), start=1):
+            with tqdm(
+                total=len(rows),
+                desc=f"{name} ({number} of {len(steps)})",
+                unit="image",
+                leave=False,
+                disable=None if progress else True,  # None: only on a terminal
+            ) as bar:
+                tensors[name], passes[name] = _in_batches(
+                    evaluator, name, rows, measure, store, bar
+                )
+    return _assembled(evaluator, true, drawn, tensors, passes)
+
+
+_PASSES: Final = "passes"
+
+
+def _in_batches(
+    evaluator: Evaluator,
+    name: str,
+    rows: Tensor,
+    measure: Callable[[Tensor], Tensors],
+    store: Store,
+    bar: Any,
+) -> tuple[Tensors, Passes]:
+    """Measure batch by batch; return the joined tensors, and the passes per image."""
+
+    def counted(batch: Tensor) -> Tensors:
+        tensors, cost = evaluator.model.count(lambda: measure(batch), per=1)
+        tensors[_PASSES] = torch.tensor([[cost.forward, cost.backward]])
+        return {key: value.detach().cpu() for key, value in tensors.items()}
+
+    results = []
+    for batch in torch.split(rows, evaluator.batch_size):
+        results.append(store(name, batch, partial(counted, batch)))
+        bar.update(len(batch))
+    joined = {key: torch.cat([one[key] for one in results]) for key in results[0]}
+    forward, backward = (joined.pop(_PASSES).sum(dim=0) / len(rows)).tolist()
+    return joined, Passes(forward, backward)
 
 
 def _assembled(
-    subject: _subject.Subject,
+    evaluator: Evaluator,
     labels: Tensor | None,
     drawn: Tensor,
-    tensors: dict[str, _subject.Tensors],
-    passes: dict[str, _result.Passes],
+    tensors: dict[str, Tensors],
+    passes: dict[str, Passes],
 ) -> _result.ThreeLenses:
-    settings, logits = subject.settings, subject.logits
-    predicted, free = logits.argmax(dim=1), logit_margin(logits)
-    shifted = {
-        name: t[_subject.LOGITS] for name, t in tensors.items() if _subject.LOGITS in t
-    }
+    settings, logits = evaluator.settings, evaluator.logits
+    predicted, logit_margins = logits.argmax(dim=1), logit_margin(logits)
+    shifted = {name: t[LOGITS] for name, t in tensors.items() if LOGITS in t}
     robustness = margins = unchanged = None
-    if _result.AVERAGE_CASE in tensors:
+    if AVERAGE_CASE in tensors:
         sigma = torch.tensor(settings.sigma).double()
         robustness = Robustness(
-            sigma=sigma, method="monte_carlo", **tensors[_result.AVERAGE_CASE]
+            sigma=sigma, method="monte_carlo", **tensors[AVERAGE_CASE]
         )
-    if _result.INPUT_MARGIN in tensors:
-        margins = InputMargins(norm="linf", **tensors[_result.INPUT_MARGIN])  # type: ignore[arg-type]
+    if INPUT_MARGIN in tensors:
+        margins = InputMargins(norm="linf", **tensors[INPUT_MARGIN])  # type: ignore[arg-type]
     if shifted:
         unchanged = shifted[_result.ADVERSARIAL].argmax(dim=1) == predicted
     robust = partial(_result.robust_share, unchanged, drawn, margins, settings.eps)
@@ -217,63 +271,40 @@ def _assembled(
         shifted_logits=shifted,
         agreements={n: posterior_agreement(logits, x) for n, x in shifted.items()},
         robustness=robustness,
-        logit_margins=free,
+        logit_margins=logit_margins,
         measured=drawn,
         margins=margins,
-        consistency=_result.consistency_of(free[drawn], margins),
+        consistency=_result.consistency_of(logit_margins[drawn], margins),
         robust_share=robust(),
         robust_accuracy=None if labels is None else robust(predicted == labels),
         passes=passes,
     )
 
 
-def _check_skipped(skip: Any) -> set[str]:
-    """Return the lenses to leave out; one at least is measured."""
-    skipped = {skip} if isinstance(skip, str) else {*skip}
-    unknown = sorted(map(str, skipped - {*_result.LENSES}))
-    if unknown:
-        raise ValueError(
-            f"skip: expected some of {', '.join(_result.LENSES)}; got {unknown[0]}"
-        )
-    if len(skipped) == len(_result.LENSES):
-        raise ValueError("skip: expected one lens at least to be left, got none")
-    return skipped
-
-
-def _check_corruptions(kinds: Any) -> tuple[str, ...]:
-    named = isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes)
-    listed = [*kinds] if named else []
-    if not listed or not all(kind in [*CORRUPTIONS] for kind in listed):
-        raise ValueError(
-            f"corruptions: expected at least one of {', '.join(CORRUPTIONS)} in a "
-            f"tuple, got {kinds!r}"
-        )
-    return tuple(dict.fromkeys(map(str, listed)))
-
-
-def _warn(logits: Tensor, again: Tensor) -> None:
-    """Warn of a constant, of probabilities, and of logits that vary by the batch."""
+def _warn(logits: Tensor, logits_again: Tensor) -> None:
+    """Warn of a constant model, of probabilities, and of logits that vary by batch."""
     predicted = logits.argmax(dim=1)
     if bool((predicted == predicted[0]).all()):
         warnings.warn(
             f"model: it names class {int(predicted[0])} for all {len(logits)} images; "
-            "agreement and robustness of a constant say nothing of what it has learned",
+            "agreement and robustness of a constant say nothing about what it learned",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     if are_probabilities(logits):
-        warnings.warn(f"model: {PROBABILITIES}", UserWarning, stacklevel=3)
+        warnings.warn(f"model: {PROBABILITIES}", UserWarning, stacklevel=4)
     spread = float(logits.double().std())
-    off = spread
-    if again.shape[1] == logits.shape[1]:
-        off = float((again - logits[: len(again)]).double().abs().max())
-    if off > ROUNDING * spread:
+    difference = spread
+    if logits_again.shape[1] == logits.shape[1]:
+        first = logits[: len(logits_again)]
+        difference = float((logits_again - first).double().abs().max())
+    if difference > ROUNDING * spread:
         warnings.warn(
             "model: the same images had other logits in a smaller batch, so forward "
             "draws random numbers or mixes the images of a batch; the numbers measure "
             "that, too, and another run gives others",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

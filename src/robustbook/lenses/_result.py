@@ -1,134 +1,165 @@
-"""What three lenses show of one model on the same images."""
+"""The result of three_lenses, and its settings."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from scipy.stats import binomtest
 from torch import Tensor
 
-from robustbook._checks.arguments import are_probabilities
+from robustbook import _defaults as defaults
+from robustbook._checks.arguments import (
+    are_probabilities,
+    check_bound,
+    check_count,
+    check_positive,
+)
+from robustbook._intervals import wilson
 from robustbook.agreement import Agreement
 from robustbook.average_case import Robustness
+from robustbook.corruptions import CORRUPTIONS
 from robustbook.margins import Consistency, InputMargins, margin_consistency
 
-
-@dataclass(frozen=True)
-class Passes:
-    """Passes through a model, per image that is measured.
-
-    Evaluations of the model, and gradients of a number that its logits give.
-    """
-
-    forward: float
-    backward: float
-
-    @property
-    def total(self) -> float:
-        """Both together: a backward pass costs one to two forward ones."""
-        return self.forward + self.backward
-
-
-#: What can be left out.
-LENSES: Final = ("agreement", "average-case", "margins")
-
-#: Names of what is measured: two shifts, beside the corruptions, and what no shift is.
+#: Names of the measures, beside those of the corruptions.
 ADVERSARIAL, NOISE = "adversarial", "noise"
 CLEAN, AVERAGE_CASE = "clean", "average-case"
 LOGIT_MARGIN, INPUT_MARGIN = "logit margin", "input margin"
 
 
 @dataclass(frozen=True)
+class Passes:
+    """Passes through a model for each image: evaluations, and gradients."""
+
+    forward: float
+    backward: float
+
+    @property
+    def total(self) -> float:
+        """Their sum; a backward pass costs as much as one or two forward passes."""
+        return self.forward + self.backward
+
+
+@dataclass(frozen=True)
 class Share:
-    """A share of images, and its 95 % interval where the images come from."""
+    """A share of the images, with a 95 % interval for the population."""
 
     value: float
     interval: tuple[float, float]
 
     @classmethod
     def of(cls, hits: Tensor) -> Share:
-        """The share of true ones (N,), with Wilson's interval."""
+        """Return the share of true entries (N,), with Wilson's interval."""
         count, total = int(hits.sum()), len(hits)
-        return cls(count / total, _wilson(count, total))
+        return cls(count / total, wilson(count, total))
 
 
 @dataclass(frozen=True)
 class Settings:
-    """With what the model was measured, as :func:`three_lenses` takes it."""
+    """Settings of the shifts and of the noise, as :func:`three_lenses` takes them."""
 
-    eps: float
-    attack_steps: int
-    sigma: float
-    noise_samples: int
-    corruptions: tuple[str, ...]
-    severity: int
-    seed: int
+    eps: float = defaults.EPS
+    attack_steps: int = defaults.ATTACK_STEPS
+    sigma: float = defaults.SIGMA
+    noise_samples: int = defaults.NOISE_SAMPLES
+    corruptions: tuple[str, ...] = CORRUPTIONS
+    severity: int = defaults.SEVERITY
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        checked = {
+            "eps": check_bound("eps", self.eps),
+            "attack_steps": check_count("attack_steps", self.attack_steps),
+            "sigma": check_positive("sigma", self.sigma),
+            "noise_samples": check_count("noise_samples", self.noise_samples),
+            "corruptions": _check_corruptions(self.corruptions),
+            "severity": check_count("severity", self.severity),
+            "seed": check_count("seed", self.seed, minimum=0),
+        }
+        if self.severity > 5:
+            raise ValueError(f"severity: expected 1 to 5, got {self.severity}")
+        if self.seed >= 2**63:
+            raise ValueError(f"seed: expected less than 2**63, got {self.seed}")
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ThreeLenses:
     """Posterior Agreement, average-case robustness and margins of one model.
 
     Attributes
     ----------
     settings : Settings
-        With what it was measured.
+        The settings of the measurement.
     logits : Tensor, shape (N, K)
-        Of the clean images.
+        Logits of the clean images.
     labels : Tensor, shape (N,), or None
         True classes, for accuracies.
     shifted_logits : dict of str to Tensor, shape (N, K)
-        Of the shifted images: "adversarial", "noise", and each corruption.
+        Logits of the shifted images: "adversarial", "noise", and each corruption.
     agreements : dict of str to Agreement
-        Between clean and shifted, by the same names; both empty if left out.
+        Agreement between clean and shifted logits, by the same names. Both are empty
+        if agreement was left out.
     robustness : Robustness or None
         How often each prediction survives the noise.
     logit_margins : Tensor, shape (N,)
-        Gaps of the two largest logits, float64.
+        Differences between the two largest logits, float64.
     measured : Tensor, shape (n,)
-        Images whose input margins were measured, drawn without replacement.
+        Positions of the images whose input margins were measured, drawn without
+        replacement; n = 0 if margins were left out.
     margins : InputMargins or None
-        Of these n images: upper bounds on the ℓ∞ distances to another class. None, and
-        n = 0, if margins were left out.
+        Upper bounds on the ℓ∞ distances of these n images to another class.
     consistency : Consistency or None
-        How well logit margins order input margins; None for fewer than three of them,
-        or where all of one of them are equal.
+        How well logit margins order input margins. None for fewer than three images,
+        or if all logit margins or all input margins are equal.
     robust_share : Share or None
-        Share of predictions that no perturbation up to ``eps`` was found to change: by
-        PGD on all images, minus what the search for margins adds on the n; without one
-        of them, by the other. An upper bound on what a perfect attack would leave, up
-        to its interval.
+        Share of predictions for which no perturbation of at most ``eps`` was found to
+        change them: by PGD on all images, minus the additional ones that the search
+        for margins finds on the n images. If one of the two lenses was left out, the
+        share is that of the other. An upper bound, up to its interval, on the share
+        under a perfect attack.
     robust_accuracy : Share or None
-        Share of images that are classified correctly and so; None without labels.
+        The same share among images that are also classified correctly. None without
+        labels.
     passes : dict of str to Passes
-        What each measure cost per image, by the names of ``shifted_logits`` and
-        "clean", "average-case" and "input margin" (per image of the n).
+        Cost of each measure for each image, by the names of ``shifted_logits`` and
+        "clean", "average-case" and "input margin" (for each of the n images).
     """
 
     settings: Settings
-    logits: Tensor = field(repr=False)
-    labels: Tensor | None = field(repr=False)
-    shifted_logits: dict[str, Tensor] = field(repr=False)
-    agreements: dict[str, Agreement] = field(repr=False)
-    robustness: Robustness | None = field(repr=False)
-    logit_margins: Tensor = field(repr=False)
-    measured: Tensor = field(repr=False)
-    margins: InputMargins | None = field(repr=False)
+    logits: Tensor
+    labels: Tensor | None
+    shifted_logits: dict[str, Tensor]
+    agreements: dict[str, Agreement]
+    robustness: Robustness | None
+    logit_margins: Tensor
+    measured: Tensor
+    margins: InputMargins | None
     consistency: Consistency | None
     robust_share: Share | None
     robust_accuracy: Share | None
-    passes: dict[str, Passes] = field(repr=False)
+    passes: dict[str, Passes]
 
     def __len__(self) -> int:
-        """N, the number of images."""
+        """Return N, the number of images."""
         return len(self.logits)
+
+    def __repr__(self) -> str:
+        parts = [f"{name} {found.pa:.3f}" for name, found in self.agreements.items()]
+        if self.mean_robustness is not None:
+            parts.append(f"survives noise {self.mean_robustness[0]:.3f}")
+        if self.robust_share is not None:
+            parts.append(f"unchanged {self.robust_share.value:.3f}")
+        if self.consistency is not None:
+            parts.append(f"tau {self.consistency.tau:.2f}")
+        return f"ThreeLenses({len(self)} images: {', '.join(parts)})"
 
     @property
     def num_classes(self) -> int:
-        """K."""
+        """K, the number of classes."""
         return self.logits.shape[1]
 
     @property
@@ -139,12 +170,12 @@ class ThreeLenses:
         return self.logits.argmax(dim=1) == self.labels
 
     def changed(self, shift: str) -> Tensor:
-        """Whether a shift, a key of ``shifted_logits``, changes the prediction, (N,).
+        """Return for each image whether a shift changes the prediction, bool (N,).
 
         Raises
         ------
         ValueError
-            If there is no such shift.
+            If `shift` is no key of ``shifted_logits``.
         """
         if shift not in self.shifted_logits:
             known = ", ".join(self.shifted_logits)
@@ -153,7 +184,7 @@ class ThreeLenses:
 
     @property
     def constant(self) -> bool:
-        """Whether the model names one class for all clean images."""
+        """Whether the model predicts one class for all clean images."""
         return bool((self.logits.argmax(dim=1) == self.logits[0].argmax()).all())
 
     @property
@@ -170,29 +201,31 @@ class ThreeLenses:
         """
         if not self.agreements:
             return None
-        each = [self.agreements[kind].per_sample for kind in self.settings.corruptions]
-        return _mean_and_error(torch.stack(each).mean(dim=0))
+        kinds = self.settings.corruptions
+        contributions = [self.agreements[kind].per_sample for kind in kinds]
+        return _mean_and_error(torch.stack(contributions).mean(dim=0))
 
     @property
     def mean_robustness(self) -> tuple[float, float] | None:
-        """Mean over images of the probability to survive noise, and its error.
+        """Mean probability to survive the noise, and its standard error.
 
-        It holds the sampling of images and of noise. None without the average case.
+        The error covers the sampling of images and of noise. None without the average
+        case.
         """
         if self.robustness is None:
             return None
         return _mean_and_error(self.robustness.probability)
 
     def scores(self) -> dict[str, Tensor]:
-        """What each lens says of each image: the larger, the safer.
+        """Return the scores that each lens gives the images: larger is safer.
 
         Returns
         -------
         dict of str to Tensor, shape (N,)
-            Float64, of what was not left out. "logit margin"; "average-case", the
-            probability to survive the noise; "agreement, S", the contribution to
-            Posterior Agreement under each shift S, in nats; "input margin", NaN where
-            it was not measured.
+            Float64: "logit margin"; "average-case", the probability to survive the
+            noise; "agreement, S", the contribution to Posterior Agreement under each
+            shift S, in nats; "input margin", NaN where it was not measured. Lenses
+            that were left out have no scores.
         """
         scores = {LOGIT_MARGIN: self.logit_margins}
         if self.robustness is not None:
@@ -206,19 +239,18 @@ class ThreeLenses:
         return scores
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the numbers of the whole, without those of single images.
+        """Return all numbers except those of single images.
 
-        JSON can hold it, except that an inverse temperature may be infinite.
+        JSON can hold them, except that an inverse temperature may be infinite.
         """
-        correct = self.correct
-        tau = self.consistency
+        correct, order = self.correct, self.consistency
         return {
             "images": len(self),
             "classes": self.num_classes,
             "settings": {**vars(self.settings)},
             "accuracy": None if correct is None else float(correct.double().mean()),
             "agreement": {
-                shift: {name: getattr(agreement, name) for name in _OF_AGREEMENT}
+                shift: {name: getattr(agreement, name) for name in _AGREEMENT_FIELDS}
                 for shift, agreement in self.agreements.items()
             },
             "domain": _named(self.domain_agreement, "pa"),
@@ -227,15 +259,25 @@ class ThreeLenses:
                 "measured": len(self.measured),
                 "robust_share": _plain(self.robust_share),
                 "robust_accuracy": _plain(self.robust_accuracy),
-                "tau": None if tau is None else tau.tau,
-                "tau_interval": None if tau is None else list(tau.interval),
+                "tau": None if order is None else order.tau,
+                "tau_interval": None if order is None else list(order.interval),
             },
             "passes": {name: {**vars(cost)} for name, cost in self.passes.items()},
         }
 
 
-#: Numbers of each agreement in a summary.
-_OF_AGREEMENT: Final = ("pa", "standard_error", "beta", "mismatch", "hard_part")
+_AGREEMENT_FIELDS: Final = ("pa", "standard_error", "beta", "mismatch", "hard_part")
+
+
+def _check_corruptions(kinds: Any) -> tuple[str, ...]:
+    named = isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes)
+    listed = [*kinds] if named else []
+    if not listed or not all(kind in [*CORRUPTIONS] for kind in listed):
+        raise ValueError(
+            f"corruptions: expected at least one of {', '.join(CORRUPTIONS)} in a "
+            f"tuple, got {kinds!r}"
+        )
+    return tuple(dict.fromkeys(map(str, listed)))
 
 
 def _plain(share: Share | None) -> dict[str, Any] | None:
@@ -251,14 +293,17 @@ def _mean_and_error(values: Tensor) -> tuple[float, float]:
     return float(values.mean()), float(error)
 
 
-def consistency_of(free: Tensor, margins: InputMargins | None) -> Consistency | None:
+def consistency_of(
+    logit_margins: Tensor, margins: InputMargins | None
+) -> Consistency | None:
+    """Return the order of the margins, or None where it is not defined."""
     if margins is None:
         return None
-    measured = margins.margins.cpu()
-    constant = any(torch.equal(x.min(), x.max()) for x in (free, measured))
-    if len(measured) < 3 or constant:
+    both = logit_margins, margins.margins.cpu()
+    constant = any(torch.equal(values.min(), values.max()) for values in both)
+    if len(logit_margins) < 3 or constant:
         return None
-    return margin_consistency(free, measured)
+    return margin_consistency(*both)
 
 
 def robust_share(
@@ -268,12 +313,12 @@ def robust_share(
     eps: float,
     counted: Tensor | None = None,
 ) -> Share | None:
-    """The share that no change up to `eps` was found for, of what was measured.
+    """Return the share of images for which no change of at most `eps` was found.
 
-    PGD on all images says which are `unchanged`. Of some, the margin was measured; the
-    share for which that found a change is subtracted. Two variances add up, that of
-    these few and that of the images; they stand for fewer images in Wilson's interval.
-    `counted` are the images that count as anything but 0.
+    `unchanged` says which predictions withstand PGD, over all images. For those that
+    were `measured`, the margins say what PGD missed, and the share that it missed is
+    subtracted. The variances of the two shares add up; Wilson's interval is that of as
+    many images as have this variance. Images outside `counted` count as changed.
     """
     if unchanged is None:
         if margins is None:
@@ -283,24 +328,19 @@ def robust_share(
         measured = torch.arange(len(measured))
     if counted is not None:
         unchanged = unchanged & counted
-    count, drawn = len(unchanged), len(measured)
     if margins is None:
         return Share.of(unchanged)
-    more = unchanged[measured] & (margins.margins.cpu() <= eps)
-    value = float(unchanged.double().mean() - more.double().mean())
+    count, drawn = len(unchanged), len(measured)
+    missed = unchanged[measured] & (margins.margins.cpu() <= eps)
+    value = float(unchanged.double().mean() - missed.double().mean())
     value = min(1.0, max(0.0, value))
-    # As Agresti and Coull do it: none among the drawn is no proof of none.
-    few = (int(more.sum()) + 2) / (drawn + 4)
-    variance = few * (1 - few) / drawn * (1 - drawn / count)
+    # As Agresti and Coull do: none missed among the drawn is no proof of none.
+    missed_share = (int(missed.sum()) + 2) / (drawn + 4)
+    missed_variance = missed_share * (1 - missed_share) / drawn * (1 - drawn / count)
     spread = value * (1 - value)
-    enough = count
+    effective = count
     if spread > 0:
-        enough = max(1, round(spread / (spread / count + variance)))
+        effective = max(1, round(spread / (spread / count + missed_variance)))
     elif drawn < count and bool(unchanged.any()):
-        enough = drawn
-    return Share(value, _wilson(round(value * enough), enough))
-
-
-def _wilson(count: int, total: int) -> tuple[float, float]:
-    interval = binomtest(count, total).proportion_ci(method="wilson")
-    return float(interval.low), float(interval.high)
+        effective = drawn
+    return Share(value, wilson(round(value * effective), effective))

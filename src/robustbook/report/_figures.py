@@ -1,4 +1,4 @@
-"""The pictures of the page: SVG in the colors of its style sheet, and thumbnails."""
+"""The figures of the page: SVG in the colors of its style sheet, and thumbnails."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-#: What the figures are drawn in, and the variables of the style sheet in its place:
-#: that knows whether the page is light or dark.
+#: Placeholder colors of the figures. On the page, variables of the style sheet replace
+#: them, which differ between light and dark.
 _COLORS: Final = {
     "ink": "#010203",
     "muted": "#040506",
@@ -37,17 +37,16 @@ _COLORS: Final = {
     "paper": "#101112",
 }
 
-#: Points of a curve: more cannot be told apart.
+#: Points of a curve: more could not be seen.
 _POINTS: Final = 240
 
-
-#: A dashed line, at what a value is compared with.
+#: A dashed line for a reference value.
 _DASHED: Final[Any] = {"color": _COLORS["muted"], "lw": 1.2, "ls": (0, (4, 3))}
 _CROSSES: Final[Any] = {"mew": 0.6, "mec": _COLORS["paper"]}
 
 
 def figures(lenses: ThreeLenses) -> list[dict[str, str]]:
-    """Title, caption and SVG of a figure for each lens that was measured."""
+    """Return title, caption and SVG of a figure for each lens that was measured."""
     return [
         *([_agreements(lenses)] if lenses.agreements else []),
         *([_survival(lenses, lenses.robustness)] if lenses.robustness else []),
@@ -71,18 +70,28 @@ def _agreements(lenses: ThreeLenses) -> dict[str, str]:
 
     def draw(ax: Axes) -> None:
         ax.axvline(most, **_DASHED)
-        ax.annotate(
-            "log K", (most, 1), xycoords=("data", "axes fraction"), xytext=(0, 3),
-            textcoords="offset points", ha="center", color=_COLORS["muted"],
-        )  # fmt: skip
+        _annotate(ax, "log K", (most, 1), ("data", "axes fraction"), "center")
         ax.plot(
-            hard, rows, "D", ms=6, mew=1.3, mfc=_COLORS["paper"], mec=_COLORS["muted"],
-            label="hard part", zorder=2,
-        )  # fmt: skip
+            hard,
+            rows,
+            "D",
+            ms=6,
+            mew=1.3,
+            mfc=_COLORS["paper"],
+            mec=_COLORS["muted"],
+            label="hard part",
+            zorder=2,
+        )
         ax.errorbar(
-            values, rows, xerr=errors, fmt="o", ms=6.5, color=_COLORS["blue"],
-            label="PA", zorder=3,
-        )  # fmt: skip
+            values,
+            rows,
+            xerr=errors,
+            fmt="o",
+            ms=6.5,
+            color=_COLORS["blue"],
+            label="PA",
+            zorder=3,
+        )
         ax.set_yticks(rows, [words.shift_name(name) for name in names])
         ax.set_ylim(-0.6, len(names) - 0.4)
         room = 0.06 * (most - low) or 0.1
@@ -91,9 +100,13 @@ def _agreements(lenses: ThreeLenses) -> dict[str, str]:
         ax.locator_params(axis="x", nbins=5)
         ax.grid(axis="y", visible=False)
         ax.legend(
-            loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, borderaxespad=0.1,
-            handletextpad=0.2, columnspacing=1.2,
-        )  # fmt: skip
+            loc="lower left",
+            bbox_to_anchor=(-0.02, 1.0),
+            ncols=2,
+            borderaxespad=0.1,
+            handletextpad=0.2,
+            columnspacing=1.2,
+        )
 
     worst = names[int(values.argmin())]
     title = "What each shift leaves of agreement"
@@ -122,7 +135,7 @@ def _survival(lenses: ThreeLenses, robustness: Robustness) -> dict[str, str]:
     correct = lenses.correct
 
     def draw(ax: Axes) -> None:
-        ax.axhline(words.OFTEN, **_DASHED)
+        ax.axhline(words.FRAGILE, **_DASHED)
         ax.fill_between(places, low, high, color=_COLORS["blue"], alpha=0.22, lw=0)
         ax.plot(places, probability, color=_COLORS["blue"], lw=1.8)
         if correct is not None:
@@ -173,11 +186,8 @@ def _margins(lenses: ThreeLenses, margins: InputMargins) -> dict[str, str]:
             x, y = free[finite & kind], measured[finite & kind]
             ax.plot(x, y, marker, ms=5.5, mfc=_COLORS[color], alpha=0.85, **_CROSSES)
         ax.axhline(eps, **_DASHED)
-        ax.annotate(
-            f"ε = {words.bound(eps)}", (1, eps), xycoords=("axes fraction", "data"),
-            xytext=(0, 3), textcoords="offset points", ha="right",
-            color=_COLORS["muted"],
-        )  # fmt: skip
+        name = f"ε = {words.eps_in_words(eps)}"
+        _annotate(ax, name, (1, eps), ("axes fraction", "data"), "right")
         top = max([eps, *measured[finite]])
         ax.set_ylim(0, 1.08 * top)
         ax.set_xlim(left=0)
@@ -202,6 +212,12 @@ def _margins(lenses: ThreeLenses, margins: InputMargins) -> dict[str, str]:
     return {"title": title, "caption": caption, "svg": _svg(draw, "c", alternative)}
 
 
+def _annotate(ax: Axes, text: str, point: Any, coordinates: Any, align: str) -> None:
+    """Write a text just above a point."""
+    above: Any = {"xytext": (0, 3), "textcoords": "offset points", "ha": align}
+    ax.annotate(text, point, xycoords=coordinates, color=_COLORS["muted"], **above)
+
+
 # --- SVG ---------------------------------------------------------------------------
 
 
@@ -216,14 +232,14 @@ def _style() -> dict[str, Any]:
         10.5: "legend.fontsize xtick.labelsize ytick.labelsize",
         None: "savefig.bbox",
     }
-    settings = {name: one for one, names in values.items() for name in names.split()}
+    settings = {key: value for value, keys in values.items() for key in keys.split()}
     return style_parameters() | settings
 
 
 def _svg(draw: Any, prefix: str, alternative: str) -> str:
-    """Draw on axes, and make of it an element that can stand beside others.
+    """Return a drawing as an SVG element that can stand beside others.
 
-    Not with pyplot, so that no figure stays open in a notebook.
+    Without pyplot, so that no figure stays open in a notebook.
     """
     with extra("report"):
         import matplotlib as mpl
@@ -244,7 +260,7 @@ def _inline(text: str, prefix: str, alternative: str) -> str:
     box = re.search(r'viewBox="([^"]*)"', head)
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
-    # Names are unique on the page, and groups need none.
+    # Identifiers are unique on the page, and groups need none.
     body = re.sub(r'<g id="[^"]*"', "<g", body)
     body = re.sub(r'\bid="([^"]*)"', rf'id="{prefix}-\1"', body)
     body = re.sub(r'xlink:href="#([^"]*)"', rf'href="#{prefix}-\1"', body)
@@ -259,7 +275,7 @@ def _inline(text: str, prefix: str, alternative: str) -> str:
     )
 
 
-#: Images in a row, and the longer side of one in pixels at most.
+#: Images in a row, and the longest side of one, in pixels.
 SHOWN: Final = 8
 SIDE: Final = 96
 
@@ -267,56 +283,60 @@ SIDE: Final = 96
 def fragile_rows(
     lenses: ThreeLenses, images: Tensor, positions: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """The most fragile of the images (N, C, H, W) by each lens that was measured.
+    """Return the most fragile images (N, C, H, W) by each lens that was measured.
 
-    Of each lens its name, what the number below each image is, and the images.
+    For each lens, its title, an explanation of the scores, and the images.
     """
     scores = lenses.scores()
     rows = []
 
     def add(title: str, explanation: str, score: Tensor, form: str) -> None:
         thumbnails = []
-        for place in words.lowest(score, SHOWN):
-            number = form.format(float(score[place]))
+        for index in words.lowest(score, SHOWN):
+            number = form.format(float(score[index]))
             number = number.replace("-", "−").replace("inf", "∞")
-            shown = _thumbnail(lenses, images[place], place, positions[place])
+            shown = _thumbnail(lenses, images[index], index, positions[index])
             thumbnails.append(shown | {"score": number})
         row = {"title": title, "explanation": explanation, "thumbnails": thumbnails}
         rows.append(row)
 
     if lenses.agreements:
-        each = torch.stack([one.per_sample for one in lenses.agreements.values()])
-        says = "contribution to it in nats, mean over the shifts"
-        add("Posterior Agreement", says, each.mean(dim=0), "{:.2f}")
+        shifts = torch.stack([one.per_sample for one in lenses.agreements.values()])
+        text = "contribution to it in nats, mean over the shifts"
+        add("Posterior Agreement", text, shifts.mean(dim=0), "{:.2f}")
     if lenses.robustness is not None:
-        says, share = "how often the prediction survives noise", scores["average-case"]
-        add("Average case", says, share * 100, "{:.1f}\N{NO-BREAK SPACE}%")
+        text, share = "how often the prediction survives noise", scores["average-case"]
+        add("Average case", text, share * 100, "{:.1f}\N{NO-BREAK SPACE}%")
     if lenses.margins is not None:
-        says = f"input margin in steps of 1/255, of the {len(lenses.measured)} measured"
-        says += f"; ε is {words.bound(lenses.settings.eps)}"
-        add("Margins", says, scores["input margin"] * 255, "{:.1f}")
+        text = f"input margin in steps of 1/255, of the {len(lenses.measured)} measured"
+        text += f"; ε is {words.eps_in_words(lenses.settings.eps)}"
+        add("Margins", text, scores["input margin"] * 255, "{:.1f}")
     return rows
 
 
 def _thumbnail(
-    lenses: ThreeLenses, image: Tensor, place: int, number: int
+    lenses: ThreeLenses, image: Tensor, index: int, position: int
 ) -> dict[str, Any]:
-    """A PNG as data URI, and in words what it is."""
-    predicted = int(lenses.logits[place].argmax())
+    """Return a PNG as data URI, its prediction and its alternative text."""
+    predicted = int(lenses.logits[index].argmax())
     says, wrong = f"says {predicted}", False
-    alternative = f"Image {number}, predicted class {predicted}"
+    alternative = f"Image {position}, predicted class {predicted}"
     if lenses.labels is not None:
-        true = int(lenses.labels[place])
+        true = int(lenses.labels[index])
         wrong = true != predicted
         alternative += f", true class {true}"
         if wrong:
             says += f", is {true}"
-    shown = {"source": _png(image), "alternative": f"{alternative}."}
-    return {**shown, "says": says, "wrong": wrong}
+    return {
+        "source": _png(image),
+        "alternative": f"{alternative}.",
+        "says": says,
+        "wrong": wrong,
+    }
 
 
 def _png(image: Tensor) -> str:
-    """A small PNG, one channel as ink on white, as in the book."""
+    """Return a small PNG as data URI; one channel is ink on white, as in the book."""
     from matplotlib.image import imsave
 
     pixels = image.detach().float().cpu()
@@ -328,10 +348,13 @@ def _png(image: Tensor) -> str:
         pixels = 1 - pixels.expand(3, -1, -1)
     array = (255 * pixels.clamp(0, 1)).round().to(torch.uint8).permute(1, 2, 0)
     content = io.BytesIO()
-    # Without the name and version of the software: the same bytes everywhere.
+    # Without the software's name and version, the bytes are the same everywhere.
     nameless: Any = {"Software": None}
     imsave(
-        content, np.ascontiguousarray(array.numpy()), format="png",
-        metadata=nameless, pil_kwargs={"optimize": True},
-    )  # fmt: skip
+        content,
+        np.ascontiguousarray(array.numpy()),
+        format="png",
+        metadata=nameless,
+        pil_kwargs={"optimize": True},
+    )
     return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -1,4 +1,4 @@
-"""Many models on the same images: a row each, in one table and on one page."""
+"""Many models on the same images: one table, and one page, with a row for each."""
 
 from __future__ import annotations
 
@@ -17,48 +17,44 @@ from torch import Tensor
 from robustbook._comparison import Difference, paired_means, paired_rates
 from robustbook._engine import Engine
 from robustbook._json import strict
-from robustbook._store.cache import cache_directory
 from robustbook.agreement import symmetric_channel_capacity
-from robustbook.lenses import ThreeLenses, three_lenses
-from robustbook.models import load_model
+from robustbook.lenses import ThreeLenses, measure_lenses
 from robustbook.report import _words as words
 from robustbook.report._data import read_images
-from robustbook.report._make import drop_old, naming
+from robustbook.report._measure import Checkpoint, blame, load
 from robustbook.report._page import template, with_versions, write_files
-from robustbook.report._request import EPS, SIGMA, Request, check_fit, parse_bound
+from robustbook.report._request import Request
 
-#: Names the format of the numbers.
+#: Name of the format of the numbers.
 FORMAT: Final = "robustbook many 1"
 
-#: Images that are measured at once: so much is lost by an interruption.
-_PART: Final = 64
+#: Images of a batch: an interruption loses no more.
+_BATCH: Final = 64
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A mean over images: what it is called, and its values by model."""
+    """A mean over images: its name, and the values of each model."""
 
     name: str
     values: dict[str, Tensor]
     rate: bool
-    #: By how much two means may differ if they are the same on all images.
+    #: Largest difference that is plausible where the values of both models are equal.
     unseen: float = 0.0
 
     def mean(self, model: str) -> float:
-        """Over the images."""
+        """Return the mean over the images."""
         return float(self.values[model].double().mean())
 
     def difference(self, model: str, other: str) -> Difference:
-        """Of the means of two models, paired by image."""
-        one, another = self.values[model], self.values[other]
-        if self.rate:
-            return paired_rates(one, another)
-        return paired_means(one, another, self.unseen)
+        """Return the difference of the means of two models, paired by image."""
+        pair = self.values[model], self.values[other]
+        return paired_rates(*pair) if self.rate else paired_means(*pair, self.unseen)
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What came of many models on the same images.
+    """The results of many models on the same images.
 
     Every model is compared with the first that could be measured.
     """
@@ -70,32 +66,30 @@ class Sweep:
 
     @classmethod
     def over(cls, request: Request, engine: str) -> Sweep:
-        """Measure the models that a file lists; one that fails has a reason.
+        """Measure the models that a file lists; keep the reason where one fails.
 
-        What is no list, or no data, is a ValueError; an engine that is not there, an
-        OSError.
+        A list or data that cannot be used are a ValueError, an engine that cannot be
+        reached is an OSError.
         """
         if request.minutes is not None:
             raise ValueError("--minutes: for one model; take fewer --images for many")
         models = read_models(Path(request.model))
-        chosen = Engine.named(engine, device=request.place)
+        runner = Engine.named(engine, device=request.torch_device)
         images = request.draw(read_images(request.data))
         request = replace(request, images=len(images))
         if Path(request.data).is_file():
             request = replace(request, data=str(Path(request.data).resolve()))
-        folder = cache_directory() / "many"
-        drop_old(folder)
-        calls = [partial(_measured, request, model, folder) for model in models]
+        calls = [partial(_measured, replace(request, model=name)) for name in models]
         lenses: dict[str, ThreeLenses] = {}
         failures: dict[str, str] = {}
         remarks: dict[str, list[str]] = {}
-        for number, result in chosen.results(calls, title="models"):
+        for number, result in runner.results(calls, title="models"):
             model = models[number]
             if isinstance(result, BaseException):
                 failures[model] = _reason(model, result)
                 continue
-            lenses[model], said = result
-            remarks[model] = [f"{model}: {remark}" for remark in said]
+            lenses[model], texts = result
+            remarks[model] = [f"{model}: {text}" for text in texts]
             for remark in remarks[model]:
                 warnings.warn(remark, stacklevel=2)
         lenses = {model: lenses[model] for model in models if model in lenses}
@@ -107,13 +101,13 @@ class Sweep:
         settings = next(iter(lenses.values())).settings
         header = {
             "data": f"{images.name}: {len(images)} images",
-            "settings": f"ε = {words.bound(settings.eps)}, PGD with "
+            "settings": f"ε = {words.eps_in_words(settings.eps)}, PGD with "
             f"{settings.attack_steps} steps; corruptions at severity "
             f"{settings.severity}; σ = {settings.sigma:g}; seed {settings.seed}",
             "with": with_versions(),
         }
-        if remarked := [remark for model in lenses for remark in remarks[model]]:
-            header["remarks"] = "; ".join(remarked)
+        if all_remarks := [remark for model in lenses for remark in remarks[model]]:
+            header["remarks"] = "; ".join(all_remarks)
         return cls(models, tuple(_measures(lenses)), failures, header)
 
     @property
@@ -123,43 +117,47 @@ class Sweep:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """All of it, as JSON holds it."""
+        """All numbers, as JSON can hold them."""
         rows: list[dict[str, Any]] = []
         for model in self.models:
             if model in self.failures:
                 rows.append({"model": model, "error": self.failures[model]})
                 continue
-            row: dict[str, Any] = {}
-            for one in self.measures:
-                row[one.name] = {"value": one.mean(model), "difference": None}
-                if model != self.reference:
-                    against = one.difference(model, self.reference)
-                    row[one.name]["difference"] = vars(against)
+            row = {
+                name: {"value": value, "difference": paired and vars(paired)}
+                for name, value, paired in self.results(model)
+            }
             rows.append({"model": model, "measures": row})
         shared = {"format": FORMAT, **self.header, "reference": self.reference}
         return dict(strict({**shared, "models": rows}))
 
-    def cells(self, model: str) -> Iterator[tuple[str, str, str]]:
-        """Each value of a model, its difference to the first, and the interval."""
+    def results(self, model: str) -> Iterator[tuple[str, float, Difference | None]]:
+        """Yield name and value of each measure, and the difference to the first."""
+        other = self.reference
         for measure in self.measures:
-            against = between = ""
-            if model != self.reference:
-                difference = measure.difference(model, self.reference)
-                against = f"{difference.value:+.3f}"
-                between = "{:+.3f} to {:+.3f}".format(*difference.interval)
-            yield f"{measure.mean(model):.3f}", against, between
+            paired = measure.difference(model, other) if model != other else None
+            yield measure.name, measure.mean(model), paired
+
+    def cells(self, model: str) -> Iterator[tuple[str, str, str]]:
+        """Yield each value of a model, its difference to the first, the interval."""
+        for _, value, paired in self.results(model):
+            difference = interval = ""
+            if paired is not None:
+                difference = f"{paired.value:+.3f}"
+                interval = "{:+.3f} to {:+.3f}".format(*paired.interval)
+            yield f"{value:.3f}", difference, interval
 
     @property
     def table(self) -> str:
-        """Lines of text: a block for each measure, then what failed."""
+        """The table as text: a block for each measure, then the failures."""
         rows = {m: [*self.cells(m)] for m in self.models if m not in self.failures}
         width = max(map(len, self.models)) + 2
         lines = [f"{name}: {text}" for name, text in self.header.items()]
-        for place, measure in enumerate(self.measures):
+        for column, measure in enumerate(self.measures):
             lines += ["", measure.name]
             for model, cells in rows.items():
-                value, against, between = cells[place]
-                line = f"  {model:<{width}}{value:>7}{against:>9}   {between}"
+                value, difference, interval = cells[column]
+                line = f"  {model:<{width}}{value:>7}{difference:>9}   {interval}"
                 lines.append(line.rstrip())
         lines += ["", f"differences to {self.reference}, paired by image, at 95 %"]
         for model, why in self.failures.items():
@@ -168,19 +166,22 @@ class Sweep:
 
     @property
     def html(self) -> str:
-        """The page, whole and self-contained."""
+        """The page, self-contained."""
+        failed = self.failures
         return template("many.html.jinja").render(
-            framed=False, cards=[], book=words.BOOK, header=self.header.items(),
-            reference=self.reference, measures=[m.name for m in self.measures],
-            count=len(self.models), failures=self.failures,
-            rows=[
-                (model, None if model in self.failures else [*self.cells(model)])
-                for model in self.models
-            ],
-        )  # fmt: skip
+            framed=False,
+            cards=[],
+            book=words.BOOK,
+            header=self.header.items(),
+            reference=self.reference,
+            measures=[measure.name for measure in self.measures],
+            count=len(self.models),
+            failures=failed,
+            rows=[(m, None if m in failed else [*self.cells(m)]) for m in self.models],
+        )
 
     def write(self, page: Path, numbers: Path | None = None) -> None:
-        """Write the page and the numbers, each whole or not at all."""
+        """Write the page and the numbers, each completely or not at all."""
         files = {page: self.html}
         if numbers is not None:
             files[numbers] = json.dumps(self.numbers, allow_nan=False) + "\n"
@@ -188,38 +189,39 @@ class Sweep:
 
 
 def read_models(path: Path) -> tuple[str, ...]:
-    """Names of models, one a line; what follows # is a comment."""
+    """Return the models that a text file lists, one a line; # starts a comment."""
     try:
         lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: expected a text file of models ({error})") from error
     models = [line.partition("#")[0].strip() for line in lines]
-    found = [model for model in models if model]
-    if not found:
-        raise ValueError(f"{path}: expected a model a line, got none")
     for number, model in enumerate(models, start=1):
         if model and model in models[: number - 1]:
-            raise ValueError(f"{path}: line {number}: {model} stands there twice")
-    return tuple(found)
+            raise ValueError(f"{path}: line {number}: {model} was listed before")
+    if not any(models):
+        raise ValueError(f"{path}: expected one model a line, got none")
+    return tuple(model for model in models if model)
 
 
-def _measured(
-    request: Request, name: str, folder: Path
-) -> tuple[ThreeLenses, list[str]]:
-    """Measure one model, on any worker; and what was remarked there."""
-    chosen = request.draw(read_images(request.data))
-    model = load_model(name, device=request.place).eval()
-    check_fit(model, chosen, name)
-    # The same for all, whatever they were trained with.
-    eps = parse_bound(request.eps) if request.eps else EPS
-    with naming(name), warnings.catch_warnings(record=True) as remarks:
+def _measured(request: Request) -> tuple[ThreeLenses, list[str]]:
+    """Measure one model, on any worker; return its warnings, too."""
+    images = request.draw(read_images(request.data))
+    model = load(request, request.model, images)
+    # The same for all models, whatever they were trained with.
+    settings = request.settings(use_training=False)
+    with blame(request.model), warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("default")
-        measured = three_lenses(
-            model, chosen.images, chosen.labels, eps=eps, sigma=request.sigma or SIGMA,
-            margin_images=request.margin_images, batch_size=_PART, checkpoint=folder,
-            progress=False, **request.measuring,
-        )  # fmt: skip
-    return measured, [_reason("model", one.message) for one in remarks]
+        lenses = measure_lenses(
+            model,
+            images.images,
+            images.labels,
+            settings,
+            skip=tuple(request.skip),
+            margin_images=request.margin_images,
+            batch_size=_BATCH,
+            store=Checkpoint(request, model, images, settings).store,
+        )
+    return lenses, [_reason("model", remark.message) for remark in remarks]
 
 
 def _reason(model: str, error: Any) -> str:
@@ -228,48 +230,47 @@ def _reason(model: str, error: Any) -> str:
 
 
 def _drop_misfits(lenses: dict[str, ThreeLenses], failures: dict[str, str]) -> None:
-    """Models with other classes than the first have nothing to compare."""
+    """Drop models with another number of classes than the first one."""
     classes = {model: one.num_classes for model, one in lenses.items()}
     for model, count in classes.items():
-        first, expected = next(iter(classes.items()))
+        reference, expected = next(iter(classes.items()))
         if count != expected:
-            failures[model] = f"{count} classes, but {first} has {expected}"
+            failures[model] = f"{count} classes, but {reference} has {expected}"
             del lenses[model]
 
 
 def _measures(lenses: dict[str, ThreeLenses]) -> Iterator[Measure]:
-    """What all models were measured by: of the images, or of those with margins."""
     first = next(iter(lenses.values()))
-    settings = first.settings
+    settings, classes = first.settings, first.num_classes
+    # Where an event was not seen on N images, up to three in N are possible. If those
+    # images had contradicting predictions, they would cost this much agreement.
+    share = min(1.0, 3 / len(first))
+    nats = math.log(classes) - symmetric_channel_capacity(share, classes)
 
-    # Of none among N, three are possible; as contradictions they cost agreement.
-    share, classes = min(1.0, 3 / len(first)), first.num_classes
-    lost = math.log(classes) - symmetric_channel_capacity(share, classes)
-
-    def all_of(
+    def of_all(
         name: str, values: Any, *, rate: bool = False, unseen: float = share
     ) -> Measure:
-        found = {model: values(one) for model, one in lenses.items()}
-        return Measure(name, found, rate, unseen)
+        values_of = {model: values(one) for model, one in lenses.items()}
+        return Measure(name, values_of, rate, unseen)
 
     if first.correct is not None:
-        yield all_of("accuracy", lambda one: one.correct, rate=True)
-    for shift in ("adversarial", "noise"):
-        if first.agreements:
-            name = f"PA, {words.shift_name(shift)}"
-            yield all_of(
-                name, lambda one, s=shift: one.agreements[s].per_sample, unseen=lost
-            )
+        yield of_all("accuracy", lambda x: x.correct, rate=True)
     if first.agreements:
-        name, kinds = "PA, mean of corruptions", settings.corruptions
-        yield all_of(
-            name,
-            lambda x: torch.stack([x.agreements[k].per_sample for k in kinds]).mean(0),
-            unseen=lost,
-        )
+        groups: dict[str, tuple[str, ...]] = {
+            "PA, attack": ("adversarial",),
+            "PA, noise": ("noise",),
+            "PA, mean of corruptions": settings.corruptions,
+        }
+        for name, shifts in groups.items():
+            yield of_all(name, partial(_contributions, shifts), unseen=nats)
     if first.robustness is not None:
         name = f"survives noise, σ = {settings.sigma:g}"
-        yield all_of(name, lambda one: one.robustness.probability)
+        yield of_all(name, lambda x: x.robustness.probability)
     if first.margins is not None:
-        name, eps = f"margin above {words.bound(settings.eps)}", settings.eps
-        yield all_of(name, lambda one: one.margins.margins.cpu() > eps, rate=True)
+        name, eps = f"margin above {words.eps_in_words(settings.eps)}", settings.eps
+        yield of_all(name, lambda x: x.margins.margins.cpu() > eps, rate=True)
+
+
+def _contributions(shifts: tuple[str, ...], lenses: ThreeLenses) -> Tensor:
+    """Return the contribution of each image to agreement, averaged over shifts."""
+    return torch.stack([lenses.agreements[s].per_sample for s in shifts]).mean(dim=0)

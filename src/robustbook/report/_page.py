@@ -1,4 +1,4 @@
-"""The page: what stands where, and how it is written and read back."""
+"""The page: its parts, how it is written, and how its numbers are read back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from robustbook.report._request import check_target
 if TYPE_CHECKING:
     import jinja2
 
-#: Names the format of the numbers; a change of their meaning changes it.
+#: Name of the format of the numbers; it changes with their meaning.
 FORMAT: Final = "robustbook report 1"
 
 _NUMBERS: Final = re.compile(
@@ -41,7 +41,7 @@ _NUMBERS: Final = re.compile(
 
 _NAMES: Final = ("model", "data", "date", "device")
 
-#: Fits the frame in a notebook to its page, and takes over the theme of the site.
+#: Script that fits the frame in a notebook to its page, in the theme of the site.
 _FIT: Final = (
     "const outer = document.documentElement, "
     "inner = this.contentDocument.documentElement, fit = () => { "
@@ -54,27 +54,26 @@ _FIT: Final = (
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """One page on one model. A notebook shows it in a frame of its own.
+    """One page on one model. A notebook shows it in a frame.
 
     Attributes
     ----------
     lenses : ThreeLenses
-        What was measured.
+        The result of :func:`robustbook.lenses.three_lenses`.
     images : Tensor or ndarray, shape (N, C, H, W), optional
-        The images, to show the most fragile ones: one channel or three.
+        The measured images, to show the most fragile ones: one channel or three.
     positions : sequence of int or Tensor, optional
-        Numbers of the images for the reader; else 0, 1, 2, …
+        Numbers by which the page calls the images; 0, 1, 2, … by default.
     model, data, date, device : str, optional
-        What they are called, when, and on what. Without a date two pages of the same
-        numbers are the same.
+        Texts for the header. Without a date, two pages of the same numbers are equal.
     seconds : float, optional
-        How long it took.
+        Duration of the measurement.
 
     Raises
     ------
     TypeError, ValueError
-        If `lenses` is no measurement, the images are not floating-point numbers in
-        [0, 1], or they or their positions are not as many as were measured.
+        If an argument is not as described, or the images or positions are not as many
+        as were measured.
     """
 
     lenses: ThreeLenses
@@ -95,26 +94,28 @@ class Report:
         count = len(self.lenses)
         for name, values in (("images", self.images), ("positions", self.positions)):
             if values is not None and len(values) != count:
-                said = f"expected the {count} that were measured, got {len(values)}"
-                raise ValueError(f"{name}: {said}")
-        plain: dict[str, Any] = {}
+                raise ValueError(
+                    f"{name}: expected the {count} that were measured, got "
+                    f"{len(values)}"
+                )
+        checked: dict[str, Any] = {}
         if self.images is not None:
-            plain["images"] = check_images(self.images)
+            checked["images"] = check_images(self.images)
         if self.positions is not None:
-            plain["positions"] = [int(place) for place in self.positions]
+            checked["positions"] = [int(position) for position in self.positions]
         if self.seconds is not None:
-            plain["seconds"] = check_non_negative("seconds", self.seconds)
+            checked["seconds"] = check_non_negative("seconds", self.seconds)
         for name in _NAMES:
             if getattr(self, name) is not None:
-                # As UTF-8 can hold it: file names may have bytes that are no text.
+                # File names may have bytes that UTF-8 cannot hold.
                 text = str(getattr(self, name)).encode("utf-8", "replace")
-                plain[name] = text.decode("utf-8")
-        for name, value in plain.items():
+                checked[name] = text.decode("utf-8")
+        for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
-        """What stands on the page, as JSON holds it."""
+        """The numbers of the page, as JSON can hold them."""
         header = {name: getattr(self, name) for name in _NAMES}
         header["seconds"] = None if self.seconds is None else round(self.seconds, 1)
         numbers = {**header, "versions": versions(), **self.lenses.as_dict()}
@@ -122,7 +123,7 @@ class Report:
 
     @cached_property
     def html(self) -> str:
-        """The page, whole and self-contained."""
+        """The page, self-contained."""
         return self._render(framed=False)
 
     def _render(self, *, framed: bool) -> str:
@@ -130,59 +131,66 @@ class Report:
         positions = range(len(lenses)) if self.positions is None else self.positions
         rows = []
         if images is not None and images.shape[1] in (1, 3):
-            rows = fragile_rows(lenses, images, [int(place) for place in positions])
+            rows = fragile_rows(
+                lenses, images, [int(position) for position in positions]
+            )
         cards = words.cards(lenses)
         return template("page.html.jinja").render(
-            framed=framed, book=words.BOOK, model=self.model, header=self._header(),
+            framed=framed,
+            book=words.BOOK,
+            model=self.model,
+            header=self._header(),
             warnings=words.warnings(lenses),
-            lenses=[words.LENSES[name] for name in cards], cards=[*cards.values()],
-            shifts=[*_shift_rows(lenses)], measures=[*_measure_rows(lenses)],
-            figures=figures(lenses), rows=rows,
-            most=f"{math.log(lenses.num_classes):.3f}", cost=_cost(lenses),
+            lenses=[words.LENSES[name] for name in cards],
+            cards=[*cards.values()],
+            shifts=[*_shift_rows(lenses)],
+            measures=[*_measure_rows(lenses)],
+            figures=figures(lenses),
+            rows=rows,
+            most=f"{math.log(lenses.num_classes):.3f}",
+            cost=_cost(lenses),
             numbers=_as_script(self.numbers),
-        )  # fmt: skip
+        )
 
     def _header(self) -> list[tuple[str, str]]:
         lenses, settings = self.lenses, self.lenses.settings
-        how = [f"ε = {words.bound(settings.eps)}"]
+        options = [f"ε = {words.eps_in_words(settings.eps)}"]
         if lenses.agreements:
-            how[0] += f", PGD with {settings.attack_steps} steps"
-            how.append(f"corruptions at severity {settings.severity}")
-        how.append(f"σ = {settings.sigma:g}")
+            options[0] += f", PGD with {settings.attack_steps} steps"
+            options.append(f"corruptions at severity {settings.severity}")
+        options.append(f"σ = {settings.sigma:g}")
         if lenses.robustness is not None:
-            how[-1] += f", {settings.noise_samples} copies"
+            options[-1] += f", {settings.noise_samples} copies"
         if lenses.margins is not None:
-            how.append(f"{len(lenses.measured)} input margins")
-        how.append(f"seed {settings.seed}")
+            options.append(f"{len(lenses.measured)} input margins")
+        options.append(f"seed {settings.seed}")
         labels = "" if lenses.labels is None else ", with labels"
-        took = None if self.seconds is None else f"{self.seconds:.0f} s"
-        made = ", ".join(filter(None, [
-            self.date, self.device and f"on {self.device}", took,
-        ]))  # fmt: skip
+        device = self.device and f"on {self.device}"
+        duration = None if self.seconds is None else f"{self.seconds:.0f} s"
         images = f"{len(lenses)} images, {lenses.num_classes} classes{labels}"
         facts = {
             "Data": f"{self.data}: {images}",
-            "Settings": "; ".join(how),
+            "Settings": "; ".join(options),
             "Left out": ", ".join(words.left_out(lenses)),
-            "Made": made,
+            "Made": ", ".join(filter(None, [self.date, device, duration])),
             "With": with_versions(),
         }
         return [(name, value) for name, value in facts.items() if value]
 
     def write(self, path: Path | str) -> Path:
-        """Write the page, whole or not at all, over what is there; return its path.
+        """Write the page, completely or not at all, and return its path.
 
         Raises
         ------
         OSError, ValueError
-            If `path` is no plain file, or it cannot be written.
+            If `path` is not a plain file, or it cannot be written.
         """
         check_target(Path(path))
         write_files({Path(path): self.html})
         return Path(path)
 
     def _repr_html_(self) -> str:
-        """For notebooks: a frame, so that its style and theirs stay apart."""
+        """Return a frame for notebooks, which keeps the two styles apart."""
         page = escape(self._render(framed=True))
         return (
             f'<iframe title="Robustness report: {escape(self.model)}" srcdoc="{page}" '
@@ -202,15 +210,15 @@ def read_report(source: Path | str) -> dict[str, Any]:
     Returns
     -------
     dict
-        The numbers. Infinite ones are the string "inf"; undefined ones, and those of
-        lenses that were left out, are None.
+        The numbers. Infinite numbers are the string "inf"; undefined numbers, and
+        those of lenses that were left out, are None.
 
     Raises
     ------
     OSError, ValueError
-        If there is no such file, or it is no such page.
+        If there is no such file, or it is not a page of :class:`Report`.
     """
-    mark = "\N{ZERO WIDTH NO-BREAK SPACE}"  # of byte order: some editors write it
+    mark = "\N{ZERO WIDTH NO-BREAK SPACE}"  # a byte order mark, which editors write
     if isinstance(source, str) and source.removeprefix(mark).lstrip().startswith("<"):
         where, text = "source", source
     else:
@@ -229,39 +237,42 @@ def read_report(source: Path | str) -> dict[str, Any]:
 
 
 def write_files(texts: Mapping[Path, str]) -> None:
-    """Write all files beside their places, then move them there, the first one first.
+    """Write all files under temporary names, then move them, the first one first.
 
-    The page comes first and holds the numbers: an interruption in between leaves no
-    new numbers beside an old page. A link stays: what it points to is written.
+    The page comes first, so that an interruption never leaves new numbers beside an old
+    page. If a path is a link, the file that it points to is written.
     """
     with ExitStack() as moves:
         for path, text in reversed([*texts.items()]):
             moves.enter_context(atomic_write(path.resolve(), "w")).write(text)
 
 
-# --- what the template shows -------------------------------------------------------
+# --- the values of the template ----------------------------------------------------
 
 
 def template(name: str) -> jinja2.Template:
     with extra("report"):
         import jinja2
     folder = resources.files(__package__)
-    loader = jinja2.FunctionLoader(lambda one: (folder / one).read_text("utf-8"))
+    loader = jinja2.FunctionLoader(lambda file: (folder / file).read_text("utf-8"))
     environment = jinja2.Environment(
-        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=loader,
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     return environment.get_template(name)
 
 
 def _as_script(numbers: dict[str, Any]) -> str:
-    """JSON that cannot end the element that it stands in."""
+    """Return JSON that cannot close the element around it."""
     text = json.dumps(numbers, indent=1, ensure_ascii=False, allow_nan=False)
     return text.replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def _shift_rows(lenses: ThreeLenses) -> Iterator[list[str]]:
-    """What stands in the table of shifts; a cell may hold a value and its error."""
+    """Yield the cells of the table of shifts; some hold a value and its interval."""
     most = math.log(lenses.num_classes)
     for shift, agreement in lenses.agreements.items():
         changed = Share.of(lenses.changed(shift))
@@ -281,7 +292,7 @@ def _shift_rows(lenses: ThreeLenses) -> Iterator[list[str]]:
 
 
 def _measure_rows(lenses: ThreeLenses) -> Iterator[tuple[str, str, str, str]]:
-    """Name, value, interval and passes of each measure that is no agreement."""
+    """Yield name, value, interval and passes of each of the other measures."""
     settings, passes = lenses.settings, lenses.passes
 
     def row(name: str, share: Share, cost: str = "") -> tuple[str, str, str, str]:
@@ -299,7 +310,8 @@ def _measure_rows(lenses: ThreeLenses) -> Iterator[tuple[str, str, str, str]]:
         name = "images whose prediction survives less than nine times in ten"
         yield row(name, Share.of(words.fragile(lenses)))
     if lenses.robust_share is not None:
-        name = f"predictions unchanged by attacks up to ε = {words.bound(settings.eps)}"
+        eps = words.eps_in_words(settings.eps)
+        name = f"predictions unchanged by attacks up to ε = {eps}"
         yield row(name, lenses.robust_share)
     if lenses.robust_accuracy is not None:
         yield row("classified correctly, and so", lenses.robust_accuracy)
@@ -313,13 +325,13 @@ def _measure_rows(lenses: ThreeLenses) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _passes(cost: Passes) -> str:
-    """Forward and backward passes per image."""
+    """Return forward and backward passes for each image."""
     backward = f" + {cost.backward:.0f}" if cost.backward else ""
     return f"{cost.forward:.0f}{backward}"
 
 
 def _cost(lenses: ThreeLenses) -> str:
-    """Passes of the whole, as the page says them."""
+    """Return the passes of the whole measurement."""
     counts = dict.fromkeys(lenses.passes, len(lenses))
     counts["input margin"] = len(lenses.measured)
     forward, backward = (
@@ -335,7 +347,7 @@ def with_versions() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computed, without the build of torch."""
+    """Return the versions of the software, without the build of torch."""
     return {
         "robustbook": __version__,
         "torch": torch.__version__.partition("+")[0],
@@ -344,7 +356,7 @@ def versions() -> dict[str, str]:
 
 
 def image_scores(lenses: ThreeLenses, positions: list[int]) -> dict[str, Any]:
-    """What each lens says of each image, beside its prediction and its class."""
+    """Return the scores of each image, its prediction and its class."""
     labels = None if lenses.labels is None else lenses.labels.tolist()
     scores = {name: score.tolist() for name, score in lenses.scores().items()}
     predictions = lenses.logits.argmax(dim=1).tolist()

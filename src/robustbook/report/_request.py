@@ -1,4 +1,4 @@
-"""What was asked of ``robustbook report``, and whether model and images go together."""
+"""The options of ``robustbook report``, and whether they can be used."""
 
 from __future__ import annotations
 
@@ -8,31 +8,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final
 
 import torch
-from torch import nn
 
+from robustbook import _defaults as defaults
 from robustbook._checks.arguments import check_positive
-from robustbook._checks.models import check_model_logits, model_dtype
 from robustbook._store.files import check_writable
-from robustbook.lenses import LENSES
+from robustbook.lenses import FEWEST, Settings
 from robustbook.models import checkpoint_entry, resolve_device
 from robustbook.report._data import Images
-
-#: The usual strengths of the attack and of the noise.
-EPS: Final = 8 / 255
-SIGMA: Final = 0.1
-#: Images where neither their number nor the time is asked for.
-IMAGES: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A model or a list of them, images, a page to write, and how to measure.
+    """A model or a list of models, images, a page to write, and the options.
 
-    ``images`` None: 200, or as many as fit into ``minutes``. A missing package is an
-    ImportError; an option that is none, or a file that cannot be written, a ValueError.
+    `images` None stands for 200 images, or for as many as fit into `minutes`. A
+    missing package is an ImportError; an option out of range, or a file that cannot be
+    written, a ValueError.
     """
 
     model: str
@@ -42,108 +35,125 @@ class Request:
     images: int | None = None
     eps: str | None = None
     sigma: float | None = None
-    severity: int = 3
-    attack_steps: int = 40
-    noise_samples: int = 256
-    margin_images: int = 100
-    skip: tuple[str, ...] = ()
+    severity: int = defaults.SEVERITY
+    attack_steps: int = defaults.ATTACK_STEPS
+    noise_samples: int = defaults.NOISE_SAMPLES
+    margin_images: int = defaults.MARGIN_IMAGES
+    skip: str | Iterable[str] = ()
     minutes: float | None = None
     seed: int = 0
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        _check_packages(self.skip)
+        object.__setattr__(self, "skip", defaults.parse_skip(self.skip, name="--skip"))
+        _check_packages(self.lenses)
         if self.eps is not None:
-            parse_bound(self.eps)
+            parse_eps(self.eps)
         for option, value in (("--sigma", self.sigma), ("--minutes", self.minutes)):
             if value is not None:
                 check_positive(option, value)
-        if self.seed >= 2**63:
-            raise ValueError(f"--seed: expected less than 2**63, got {self.seed}")
-        unknown = sorted({*self.skip} - {*LENSES})
-        if unknown or len({*self.skip}) == len(LENSES):
-            got = repr(unknown[0]) if unknown else "all of them"
-            lenses = ", ".join(LENSES)
-            raise ValueError(f"--skip: expected one or two of {lenses}; got {got}")
-        taken = {Path(self.data).resolve(): "--data"}
+        self.settings(use_training=False)
+        used = {Path(self.data).resolve(): "--data"}
         for option, path in (("--out", self.out), ("--json", self.numbers)):
             if path is None:
                 continue
             check_target(path)
-            other = taken.setdefault(path.resolve(), option)
+            other = used.setdefault(path.resolve(), option)
             if other != option:
-                said = f"expected another file than {other}"
-                raise ValueError(f"{option}: {path}: {said}")
+                raise ValueError(
+                    f"{option}: {path}: expected another file than {other}"
+                )
         try:
             torch.empty(0, device=resolve_device(self.device))
         except (AssertionError, RuntimeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(
-                "--device: expected auto, cpu, or a device that is here; got "
+                "--device: expected auto, cpu, or a device of this machine; got "
                 f"{self.device!r} ({reason})"
             ) from error
 
-    def settled(self) -> tuple[float, float]:
-        """ε and σ: as asked for, or of the model's training if known, or the usual."""
-        try:
-            recipe = checkpoint_entry(self.model)["recipe"]
-        except ValueError:  # none of ours
-            recipe = {}
-        eps = parse_bound(self.eps) if self.eps else recipe.get("adversarial_eps")
+    @property
+    def lenses(self) -> list[str]:
+        """The lenses that are not left out."""
+        return [lens for lens in defaults.LENSES if lens not in {*self.skip}]
+
+    def settings(self, *, use_training: bool) -> Settings:
+        """Return the settings of the measurement.
+
+        If `use_training`, ε and σ that were not given are those that our own networks
+        were trained with.
+        """
+        recipe = {}
+        if use_training:
+            try:
+                recipe = checkpoint_entry(self.model)["recipe"]
+            except ValueError:  # not one of our networks
+                recipe = {}
+        eps = parse_eps(self.eps) if self.eps else recipe.get("adversarial_eps")
         sigma = self.sigma or recipe.get("noise_std")
-        return eps or EPS, sigma or SIGMA
+        return Settings(
+            eps=eps or defaults.EPS,
+            sigma=sigma or defaults.SIGMA,
+            attack_steps=self.attack_steps,
+            noise_samples=self.noise_samples,
+            severity=self.severity,
+            seed=self.seed,
+        )
 
     def draw(self, pool: Images) -> Images:
-        """Draw as many images as are asked for, or as there are."""
+        """Draw as many images as were asked for, or all if there are fewer."""
+        if len(pool) < FEWEST:
+            raise ValueError(
+                f"{pool.name}: images: expected at least {FEWEST}, got {len(pool)}"
+            )
         if self.images is not None and self.images > len(pool):
-            said = f"{pool.name} has {len(pool)} images, and all are measured"
-            warnings.warn(f"--images {self.images}: {said}", stacklevel=3)
-        usual = IMAGES if self.minutes is None else len(pool)
-        return pool.draw(self.images or usual, seed=self.seed)
+            warnings.warn(
+                f"--images {self.images}: {pool.name} has {len(pool)} images; all of "
+                "them are measured",
+                stacklevel=3,
+            )
+        default = defaults.REPORT_IMAGES if self.minutes is None else len(pool)
+        return pool.draw(self.images or default, seed=self.seed)
 
     @property
-    def measuring(self) -> dict[str, Any]:
-        """What :func:`three_lenses` is told of one model as of many."""
-        names = ("severity", "attack_steps", "noise_samples", "skip", "seed")
-        return {name: getattr(self, name) for name in names}
-
-    @property
-    def place(self) -> str:
-        """The device, "auto" resolved."""
+    def torch_device(self) -> str:
+        """The device, with "auto" resolved."""
         return str(torch.empty(0, device=resolve_device(self.device)).device)
 
 
-def _check_packages(skip: Iterable[str]) -> None:
-    needed: dict[str, tuple[str, ...]] = {"jinja2": LENSES, "matplotlib": LENSES}
-    needed |= {"foolbox": ("agreement", "margins"), "pyautoattack": ("margins",)}
+def _check_packages(lenses: list[str]) -> None:
+    users = {"jinja2": {*lenses}, "matplotlib": {*lenses}, "pyautoattack": {"margins"}}
+    users["foolbox"] = {"agreement", "margins"}
     missing = [
         package
-        for package, lenses in needed.items()
-        if {*lenses} - {*skip} and not importlib.util.find_spec(package)
+        for package, needed_by in sorted(users.items())
+        if needed_by & {*lenses} and not importlib.util.find_spec(package)
     ]
     if missing:
-        are = "is" if len(missing) == 1 else "are"
+        verb = "is" if len(missing) == 1 else "are"
         raise ImportError(
-            f"report: {', '.join(missing)} {are} not installed; pip install "
+            f"report: {', '.join(missing)} {verb} not installed; pip install "
             '"robustbook[report]"'
         )
 
 
-def parse_bound(text: str) -> float:
-    """ε as a number or a fraction, "0.03" or "8/255"."""
+def parse_eps(text: str) -> float:
+    """Return ε from a number or a fraction, "0.03" or "8/255"."""
     try:
         number = float(Fraction(text.strip()))
     except (ValueError, ZeroDivisionError, OverflowError):
         number = -1.0
     if not 0 < number <= 1:
+        hint = f"; pass {number:g}/255?" if 1 < number <= 255 else ""
         raise ValueError(
-            f"--eps: expected a number in (0, 1], such as 0.03 or 8/255; got {text!r}"
+            "--eps: expected a number in (0, 1], such as 0.03 or 8/255; got "
+            f"{text!r}{hint}"
         )
     return number
 
 
 def check_target(path: Path) -> None:
-    """Refuse a file that could not be written, before work is done."""
+    """Refuse a file that cannot be written, before anything is measured."""
     if path.is_dir():
         raise ValueError(f"{path}: a folder; name a file in it")
     if path.exists() and not path.is_file():
@@ -152,40 +162,3 @@ def check_target(path: Path) -> None:
     if not folder.is_dir():
         raise ValueError(f"{path}: no such folder: {folder}; make it first")
     check_writable(folder, what=str(path), remedy="name another")
-
-
-def check_fit(model: nn.Module, chosen: Images, name: str) -> int:
-    """Show the model two images, ask for a gradient as attacks will; return K."""
-    parameter = next(model.parameters(), None)
-    place: dict[str, Any] = {"dtype": model_dtype(model)}
-    if parameter is not None:
-        place["device"] = parameter.device
-    pixels = chosen.images[:2].to(**place).requires_grad_()
-    try:
-        # A copy: some models change what they are given.
-        answer = model(pixels.clone())
-    except (Exception, SystemExit) as error:
-        # Whatever a stranger's model raises.
-        shape = "x".join(map(str, pixels.shape[1:]))
-        reason = next(iter(str(error).splitlines()), "")
-        raise ValueError(
-            f"{name}: images of {shape}, as {chosen.name} has them, do not fit this "
-            f"model ({type(error).__name__}: {reason})"
-        ) from error
-    try:
-        logits = check_model_logits(answer, len(pixels))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: {error}") from error
-    if not logits.requires_grad:
-        raise ValueError(
-            f"{name}: its logits carry no gradient, which attacks need; leave "
-            "out torch.no_grad() and detach()"
-        )
-    classes, but = logits.shape[1], ""
-    if chosen.num_classes is not None and classes != chosen.num_classes:
-        but = f"{chosen.name} has {chosen.num_classes}"
-    elif chosen.labels is not None and int(chosen.labels.max()) >= classes:
-        but = f"a label of {chosen.name} is {int(chosen.labels.max())}"
-    if but:
-        raise ValueError(f"{name}: {classes} classes, but {but}")
-    return classes

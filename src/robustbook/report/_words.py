@@ -1,32 +1,32 @@
-"""What the page says: sentences that follow from the numbers."""
+"""The sentences of the page, which follow from the numbers."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Final
 
 import torch
 from torch import Tensor
 
+from robustbook._intervals import normal_quantile
 from robustbook.lenses import ThreeLenses
 
 #: Where the book is published; the same address stands in its _config.yml.
 BOOK: Final = "https://robustness-measured.github.io/robustness-measured/"
 
 #: Half the width of a 95 % interval, in standard errors.
-Z: Final = NormalDist().inv_cdf(0.975)
+Z: Final = normal_quantile(0.95)
 
-#: A prediction that survives noise less often than this is called fragile.
-OFTEN: Final = 0.9
+#: A prediction that survives noise with a smaller probability is called fragile.
+FRAGILE: Final = 0.9
 
 _SPACE: Final = "\N{NO-BREAK SPACE}"
 
 
 @dataclass(frozen=True)
 class Lens:
-    """How to read one lens: its name, its meaning, what it does not promise."""
+    """How to read one lens: its name, its meaning, and its limits."""
 
     title: str
     meaning: str
@@ -60,7 +60,8 @@ LENSES: Final = {
         "It is an average: a prediction that survives nearly all noise can still have "
         "an adversarial example close by. It holds for this σ.",
         _chapters(
-            "17_robustness_on_average", "19_unbiased_with_an_error_bar",
+            "17_robustness_on_average",
+            "19_unbiased_with_an_error_bar",
             "20_who_is_robust",
         ),
     ),
@@ -73,11 +74,12 @@ LENSES: Final = {
         "Measured margins are upper bounds; a better attack may find smaller ones. "
         "Nothing here is a certificate, and an order is no threshold.",
         _chapters(
-            "21_margins_in_and_out", "22_detecting_brittle_decisions",
+            "21_margins_in_and_out",
+            "22_detecting_brittle_decisions",
             "23_robust_accuracy_from_a_small_sample",
         ),
     ),
-}  # fmt: skip
+}
 
 
 # --- numbers in words -------------------------------------------------------------
@@ -95,8 +97,8 @@ def nats(low: float, high: float) -> str:
     return f"{low:.3f}–{high:.3f}"
 
 
-def bound(eps: float) -> str:
-    """ε as people write it: in steps of a byte where it is a whole number of them."""
+def eps_in_words(eps: float) -> str:
+    """Return ε as people write it: 8/255, where it is a multiple of 1/255."""
     steps = 255 * eps
     if abs(steps - round(steps)) < 1e-6:
         return f"{round(steps)}/255"
@@ -108,7 +110,7 @@ def shift_name(name: str) -> str:
 
 
 def half_width(standard_error: float) -> str:
-    """Half a 95 % interval; where no variation was seen, no error can be said."""
+    """Return half a 95 % interval, unless no variation was seen."""
     if math.isnan(standard_error) or standard_error == 0:
         return "no variation seen"
     return f"± {Z * standard_error:.3f}"
@@ -119,24 +121,24 @@ def mean_interval(mean: float, error: float) -> tuple[float, float]:
 
 
 def fragile(lenses: ThreeLenses) -> Tensor:
-    """Whether a prediction survives noise less often than nine times in ten, (N,)."""
+    """Return whether a prediction survives noise less often than 9 in 10, (N,)."""
     if lenses.robustness is None:
         return torch.zeros(len(lenses), dtype=torch.bool)
-    return lenses.robustness.probability < OFTEN
+    return lenses.robustness.probability < FRAGILE
 
 
 def left_out(lenses: ThreeLenses) -> list[str]:
-    """Titles of the lenses that were not measured."""
-    measured = lenses.agreements, lenses.robustness, lenses.margins
-    every = zip(LENSES.values(), measured, strict=True)
-    return [lens.title for lens, result in every if not result]
+    """Return the titles of the lenses that were not measured."""
+    results = lenses.agreements, lenses.robustness, lenses.margins
+    pairs = zip(LENSES.values(), results, strict=True)
+    return [lens.title for lens, result in pairs if not result]
 
 
 # --- the summary -----------------------------------------------------------------
 
 
 def cards(lenses: ThreeLenses) -> dict[str, dict[str, str]]:
-    """What each lens that was measured says first: a number, its name, a sentence."""
+    """Return a number, its name and a sentence for each lens that was measured."""
     cards = {}
     if lenses.agreements:
         worst = min(lenses.agreements, key=lambda name: lenses.agreements[name].pa)
@@ -155,35 +157,37 @@ def cards(lenses: ThreeLenses) -> dict[str, dict[str, str]]:
             "sentence": average_sentence(lenses),
         }
     if lenses.margins is not None and lenses.robust_share is not None:
+        eps = eps_in_words(lenses.settings.eps)
         cards["margins"] = {
             "title": "Margins",
             "number": percent(lenses.robust_share.value),
-            "what": f"of predictions unchanged up to ε = {bound(lenses.settings.eps)}",
+            "what": f"of predictions unchanged up to ε = {eps}",
             "sentence": margin_sentence(lenses),
         }
     return cards
 
 
 def warnings(lenses: ThreeLenses) -> dict[str, str]:
-    """What keeps the numbers below from meaning what they seem to, by its title."""
-    found = {}
+    """Return warnings about numbers that mislead, by their titles."""
+    warnings = {}
     if lenses.constant:
-        found["One class for all images."] = (
+        warnings["One class for all images."] = (
             f"This model names class {int(lenses.logits[0].argmax())} for all "
-            f"{len(lenses)} images. What never changes its mind agrees with itself and "
-            "survives any noise: the numbers below say nothing of what it has learned."
+            f"{len(lenses)} images. A constant model agrees with itself and survives "
+            "any noise: the numbers below say nothing about what it learned."
         )
     if lenses.probabilities:
-        found["Probabilities instead of logits."] = (
-            "What this model returns is not negative and sums to 1. Agreement, attacks "
-            "and logit margins take it for logits, and give other numbers than the "
-            "logarithms would: leave out the softmax, or return log-probabilities."
+        warnings["Probabilities instead of logits."] = (
+            "This model returns numbers that are not negative and sum to 1. Agreement, "
+            "attacks and logit margins take them for logits, and give other numbers "
+            "than their logarithms would: leave out the softmax, or return "
+            "log-probabilities."
         )
-    return found
+    return warnings
 
 
 def agreement_sentence(lenses: ThreeLenses) -> str:
-    """Which shift costs most, and what."""
+    """Say which shift costs most, and how much."""
     most = math.log(lenses.num_classes)
     agreements = lenses.agreements
     if all(agreement.mismatch == 0 for agreement in agreements.values()):
@@ -192,64 +196,65 @@ def agreement_sentence(lenses: ThreeLenses) -> str:
             f"{len(lenses)} images: agreement is complete, at log K = {most:.2f} nats."
         )
     order = sorted(agreements, key=lambda shift: agreements[shift].pa)
-    first, last = order[0], order[-1]
-    tied = [shift for shift in order if not _told_apart(lenses, first, shift)]
-    count, worst = f"{len(order)} shifts", shift_name(first)
-    start = f"Of {count}, {worst} costs most: there"
+    worst, best = order[0], order[-1]
+    tied = [shift for shift in order if not _differ(lenses, worst, shift)]
+    count, name = f"{len(order)} shifts", shift_name(worst)
+    start = f"Of {count}, {name} costs most: there"
     if len(tied) == len(order):
-        start = f"The costs of {count} cannot be told apart: under {worst}, which "
+        start = f"The costs of {count} cannot be told apart: under {name}, which "
         start += "seems to cost most,"
     elif len(tied) > 1:
-        *names, name = map(shift_name, tied)
-        start = f"Of {count}, {', '.join(names)} and {name} cost most and cannot be "
-        start += f"told apart: under {worst}"
+        *others, last = map(shift_name, tied)
+        start = f"Of {count}, {', '.join(others)} and {last} cost most and cannot be "
+        start += f"told apart: under {name}"
     end = ""
-    if last not in tied:
-        share = percent(agreements[last].pa / most)
-        end = f", against {share} under {shift_name(last)}"
+    if best not in tied:
+        share = percent(agreements[best].pa / most)
+        end = f", against {share} under {shift_name(best)}"
     return (
-        f"{start} {percent(agreements[first].mismatch)} of the predictions change, and "
-        f"{percent(agreements[first].pa / most)} of the agreement that "
+        f"{start} {percent(agreements[worst].mismatch)} of the predictions change, and "
+        f"{percent(agreements[worst].pa / most)} of the agreement that "
         f"{lenses.num_classes} classes allow is left{end}."
     )
 
 
-def _told_apart(lenses: ThreeLenses, one: str, other: str) -> bool:
-    """Whether the paired difference of two agreements has an interval without 0."""
-    a, b = (lenses.agreements[shift].per_sample for shift in (one, other))
+def _differ(lenses: ThreeLenses, shift: str, other: str) -> bool:
+    """Return whether two agreements differ significantly, in a paired comparison."""
+    a, b = (lenses.agreements[name].per_sample for name in (shift, other))
     difference = a - b
     error = float(difference.std(correction=1)) / math.sqrt(len(difference))
     return abs(float(difference.mean())) > Z * error
 
 
 def average_sentence(lenses: ThreeLenses) -> str:
-    """How often predictions survive noise, and how many seldom do."""
+    """Say how often predictions survive noise, and how many are fragile."""
     mean, error = lenses.mean_robustness or (math.nan, 0.0)
-    few = fragile(lenses)
-    count = int(few.sum())
-    sure = f" ({interval(*mean_interval(mean, error))})" if error > 0 else ""
+    fragile_images = fragile(lenses)
+    count = int(fragile_images.sum())
+    between = f" ({interval(*mean_interval(mean, error))})" if error > 0 else ""
     wrong = ""
     if count and lenses.correct is not None:
-        also = int((few & ~lenses.correct).sum())
-        wrong = f", of which {also} {'is' if also == 1 else 'are'} misclassified anyhow"
-        if also == 0:
+        missed = int((fragile_images & ~lenses.correct).sum())
+        verb = "is" if missed == 1 else "are"
+        wrong = f", of which {missed} {verb} misclassified anyhow"
+        if missed == 0:
             wrong = ", all of which are classified correctly without noise"
     return (
         f"Under Gaussian noise of σ = {lenses.settings.sigma:g} a prediction survives "
-        f"{percent(mean)} of the time{sure}, and {count or 'none'} of {len(lenses)} "
+        f"{percent(mean)} of the time{between}, and {count or 'none'} of {len(lenses)} "
         f"images less often than nine times in ten{wrong}."
     )
 
 
 def margin_sentence(lenses: ThreeLenses) -> str:
-    """What no attack changed, and whether logit margins tell which predictions."""
+    """Say how many predictions withstand attacks, and whether logit margins warn."""
     share, right, order = lenses.robust_share, "", lenses.consistency
     assert share is not None
     if lenses.robust_accuracy is not None:
         right = f", and {percent(lenses.robust_accuracy.value)} are right as well"
     start = (
         f"For {percent(share.value)} of the predictions ({interval(*share.interval)}) "
-        f"no attack found a change up to ε = {bound(lenses.settings.eps)}{right}"
+        f"no attack found a change up to ε = {eps_in_words(lenses.settings.eps)}{right}"
     )
     if order is None:
         return f"{start}; an order of margins is not defined here."
@@ -267,12 +272,12 @@ def margin_sentence(lenses: ThreeLenses) -> str:
 
 
 def infinite(number: float) -> str:
-    """A number of which infinity is a possible value."""
+    """Return a number that may be infinite."""
     return "∞" if math.isinf(number) else f"{number:.3g}"
 
 
 def lowest(scores: Tensor, count: int) -> list[int]:
-    """Positions of the smallest scores, NaN left out; ties in the order given."""
-    known = torch.nan_to_num(scores, nan=math.inf)
-    order = torch.argsort(known, stable=True)[:count].tolist()
-    return [place for place in order if not math.isnan(float(scores[place]))]
+    """Return the positions of the smallest scores, without NaN."""
+    finite = torch.nan_to_num(scores, nan=math.inf)
+    order = torch.argsort(finite, stable=True)[:count].tolist()
+    return [index for index in order if not math.isnan(float(scores[index]))]

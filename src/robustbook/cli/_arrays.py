@@ -1,0 +1,308 @@
+"""The commands ``score`` and ``compare``."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robustbook.cli import _app
+from robustbook.cli._app import Argument, Option, as_messages
+
+if TYPE_CHECKING:
+    from robustbook._comparison import Comparison
+
+_Lines = list[tuple[str, str]]
+
+_Labels = Annotated[Path | None, Option(help="True classes, (N,), for accuracies.")]
+_Prior = Annotated[Path | None, Option(help="Class prior, (K,); uniform if left out.")]
+_Tol = Annotated[float, Option(help="Largest gap to the upper bound, in nats.")]
+_Key = Annotated[str | None, Option(help="Name of the logits in .npz files.")]
+_Calibrate = Annotated[
+    tuple[Path, Path] | None,
+    Option(
+        metavar="LOGITS LABELS",
+        help="Two files of labelled source inputs that were not used for training, for "
+        "an estimate of the accuracy on the shifted inputs.",
+    ),
+]
+_Probabilities = Annotated[
+    bool, Option(help="The files hold probabilities; a 0 counts as 1e-12.")
+]
+_JSON = 'Print JSON; infinite numbers are "inf", undefined ones null.'
+_Json = Annotated[bool, Option("--json", help=_JSON)]
+
+
+@_app.app.command()
+def score(
+    clean: Annotated[
+        Path, Argument(help="Logits of the clean inputs, (N, K): .npy, .npz, .csv.")
+    ],
+    shifted: Annotated[
+        Path, Argument(help="Logits of the same inputs, shifted, in that order.")
+    ],
+    labels: _Labels = None,
+    prior: _Prior = None,
+    tol: _Tol = 1e-9,
+    key: _Key = None,
+    calibrate: _Calibrate = None,
+    probabilities: _Probabilities = False,
+    as_json: _Json = False,
+) -> None:
+    """Score a model: posterior agreement between clean and shifted inputs."""
+    from robustbook.agreement import log_probabilities, posterior_agreement
+    from robustbook.scores import accuracy
+
+    files = {"logits": clean, "shifted_logits": shifted}
+    source = dict(zip(_SOURCE, calibrate or (None, None), strict=True))
+    with as_messages(files | {"labels": labels, "prior": prior} | source):
+        both, true, weights = _read(
+            files, labels, prior, key, probabilities=probabilities
+        )
+        if probabilities:
+            named = zip(files, both, strict=True)
+            both = [log_probabilities(array, name=name) for name, array in named]
+        takes_long = math.prod(both[0].shape) > 2**26 and sys.stderr.isatty()
+        agreement = posterior_agreement(
+            *both, prior=weights, tol=tol, progress=takes_long
+        )
+        count = agreement.num_samples
+        scores = {"same_answer_rate": round(count * (1 - agreement.mismatch)) / count}
+        if true is not None:
+            names = "accuracy", "shifted_accuracy"
+            scores |= {n: accuracy(x, true) for n, x in zip(names, both, strict=True)}
+        estimate = calibrate and _paired_accuracy(both, calibrate, key, probabilities)
+    if as_json:
+        _print_json(_fields(agreement) | scores | _estimate_fields(estimate))
+        return
+    rates = [(_RATES[name], f"{scores[name]:.4f}") for name in _RATES if name in scores]
+    lines = _agreement_lines(agreement, uniform=prior is None)
+    _print_table([*lines, *rates, *_estimate_lines(estimate)])
+
+
+#: Names of the two calibration files in messages.
+_SOURCE = "calibration logits", "calibration labels"
+
+
+def _paired_accuracy(
+    pair: list[Any], calibrate: tuple[Path, Path], key: str | None, probabilities: bool
+) -> Any:
+    """Estimate the accuracy, calibrated on two files."""
+    from robustbook._array_files import read_labels
+    from robustbook.agreement import log_probabilities, paired_accuracy
+
+    named, name = {_SOURCE[0]: calibrate[0]}, _SOURCE[0]
+    # A key is refused where no file is a .npz file.
+    key = key if calibrate[0].suffix.lower() == ".npz" else None
+    (logits,), _, _ = _read(named, None, None, key, probabilities=probabilities)
+    if probabilities:
+        logits = log_probabilities(logits, name=name)
+    return paired_accuracy(*pair, calibrated_on=(logits, read_labels(calibrate[1])))
+
+
+def _estimate_fields(estimate: Any) -> dict[str, Any]:
+    if estimate is None:
+        return {}
+    names = "value", "standard_error", "interval", "level"
+    fields: dict[str, Any] = {name: getattr(estimate, name) for name in names}
+    names = "beta", "interval", "num_samples", "cross_entropy"
+    calibration = {name: getattr(estimate.calibration, name) for name in names}
+    return {"paired_accuracy": fields | {"calibration": calibration}}
+
+
+def _estimate_lines(estimate: Any) -> _Lines:
+    if estimate is None:
+        return []
+    (low, high), beta = estimate.interval, estimate.calibration.beta
+    value = f"{estimate.value:.4f}, {low:.4f} to {high:.4f} at {estimate.level:.0%}"
+    calibrated = "infinite" if math.isinf(beta) else f"{beta:.6g}"
+    return [("accuracy, estimated", value), ("  calibrated β", calibrated)]
+
+
+#: Options of compare that are for a list of models.
+_OF_MODELS = ("images", "eps", "sigma", "skip", "seed", "device")
+
+
+@_app.app.command()
+def compare(
+    context: typer.Context,
+    files: Annotated[
+        list[Path],
+        Argument(
+            metavar="CLEAN_A SHIFTED_A CLEAN_B SHIFTED_B | MODELS.txt",
+            help="Logits (N, K) of model A on clean and on shifted inputs, then of "
+            "model B on the same; or a list of models, with one name or import path "
+            "on each line, where # starts a comment.",
+            show_default=False,
+        ),
+    ],
+    labels: _Labels = None,
+    prior: _Prior = None,
+    tol: _Tol = 1e-9,
+    key: _Key = None,
+    data: Annotated[
+        str | None, Option(help="Images for listed models, as for report.")
+    ] = None,
+    images: _app.Images = None,
+    eps: _app.Eps = None,
+    sigma: _app.Sigma = None,
+    skip: _app.Skip = None,
+    seed: _app.Seed = 0,
+    device: _app.Device = "auto",
+    engine: _app.EngineName = "local",
+    as_json: _Json = False,
+) -> None:
+    """Compare two models, or many, on the same pairs: paired differences at 95 %.
+
+    The exit status is 1 if a listed model could not be measured.
+
+    \b
+    robustbook compare clean_a.npy shifted_a.npy clean_b.npy shifted_b.npy
+    robustbook compare models.txt --data digits:test --images 50
+    """
+    if len(files) == 1 and files[0].suffix == ".txt":
+        _app.refuse_options(
+            context, "four files of logits", "labels", "prior", "tol", "key"
+        )
+        with as_messages(), _app.resumable():
+            if data is None:
+                raise ValueError("--data: expected images to measure the models on")
+            options = {name: context.params[name] for name in _OF_MODELS}
+            results = _app.sweep(engine, model=str(files[0]), data=data, **options)
+        _print_json(results.numbers) if as_json else print(results.table)
+        raise typer.Exit(bool(results.failures))
+    if len(files) != 4:
+        _app.fail(
+            "expected four files, clean and shifted logits of model A and of model B, "
+            f"or one list of models that ends in .txt; got {len(files)}"
+        )
+    _app.refuse_options(context, "a list of models", "data", "engine", *_OF_MODELS)
+    from robustbook._comparison import compare_models
+
+    arguments = ("logits_a", "shifted_a", "logits_b", "shifted_b")
+    named = dict(zip(arguments, files, strict=True))
+    with as_messages(named | {"labels": labels, "prior": prior}):
+        logits, true, weights = _read(named, labels, prior, key)
+        first, second = (logits[0], logits[1]), (logits[2], logits[3])
+        comparison = compare_models(first, second, true, prior=weights, tol=tol)
+    names = [(files[0], files[1]), (files[2], files[3])]
+    if as_json:
+        _print_json(_comparison_fields(comparison, names))
+        return
+    _print_table(_comparison_lines(comparison, names), width=26)
+
+
+def _read(
+    files: Mapping[str, Path],
+    labels: Path | None,
+    prior: Path | None,
+    key: str | None,
+    *,
+    probabilities: bool = False,
+) -> tuple[list[Any], Any, Any]:
+    """Read logits, labels and prior; remark on logits that look like probabilities."""
+    from robustbook._array_files import read_array, read_labels
+    from robustbook._checks.arguments import PROBABILITIES, are_probabilities
+
+    paths = [*files.values()]
+    if key is not None and not any(path.suffix.lower() == ".npz" for path in paths):
+        raise ValueError(
+            "--key: expected an .npz file, in which arrays have names, got "
+            f"{', '.join(dict.fromkeys(map(str, paths)))}; leave --key out"
+        )
+    logits = [read_array(path, key=key, default="logits") for path in paths]
+    for path, array in dict(zip(paths, logits, strict=True)).items():
+        if probabilities or array.ndim != 2 or not array.size:
+            continue
+        # Some rows are enough, since a file may be larger than memory.
+        if are_probabilities(array[:_ROWS_LOOKED_AT]):
+            _app.say(f"{path}: {PROBABILITIES}")
+    true = None if labels is None else read_labels(labels)
+    weights = None if prior is None else read_array(prior, default="prior").squeeze()
+    return logits, true, weights
+
+
+_ROWS_LOOKED_AT = 10_000
+
+_FIELDS = (
+    *("pa", "standard_error", "beta", "upper_bound", "gap", "evaluations", "passes"),
+    *("num_samples", "num_classes", "log_pa", "hard_part", "confidence_part"),
+)
+
+_RATES = {
+    "accuracy": "accuracy, clean",
+    "shifted_accuracy": "accuracy, shifted",
+    "same_answer_rate": "same-answer rate",
+}
+
+
+def _fields(agreement: Any) -> dict[str, Any]:
+    return {name: getattr(agreement, name) for name in _FIELDS}
+
+
+def _print_json(numbers: dict[str, Any]) -> None:
+    from robustbook._json import strict
+
+    print(json.dumps(strict(numbers), allow_nan=False))
+
+
+def _agreement_lines(agreement: Any, *, uniform: bool) -> _Lines:
+    most = math.log(agreement.num_classes)
+    beta = "infinite" if math.isinf(agreement.beta) else f"{agreement.beta:.6g}"
+    share = f", {agreement.pa / most:.1%} of log K" if uniform else ""
+    error = agreement.standard_error
+    low, high = agreement.interval()
+    return [
+        ("pairs, classes", f"{agreement.num_samples}, {agreement.num_classes}"),
+        ("posterior agreement", f"{agreement.pa:.6f} nats per sample{share}"),
+        ("  95 % interval", f"{low:.6f} to {high:.6f}"),
+        ("  standard error", "undefined" if math.isnan(error) else f"{error:.6f}"),
+        ("  hard decisions", f"{agreement.hard_part:.6f}"),
+        ("  confidences", f"{agreement.confidence_part:+.6f}"),
+        ("  certified gap", f"{agreement.gap:.1e}"),
+        ("inverse temperature β*", beta),
+        ("log PA, papers' scale", f"{agreement.log_pa:.6g}"),
+    ]
+
+
+def _comparison_fields(
+    comparison: Comparison, names: list[tuple[Path, Path]]
+) -> dict[str, Any]:
+    both = zip(names, comparison.agreements, comparison.scores, strict=True)
+    models = [
+        {"clean": str(clean), "shifted": str(shifted)} | _fields(agreement) | scores
+        for (clean, shifted), agreement, scores in both
+    ]
+    differences = {name: vars(one) for name, one in comparison.differences.items()}
+    return {
+        "models": models,
+        "differences": [{"first": 0, "second": 1, **differences}],
+    }
+
+
+def _comparison_lines(comparison: Comparison, names: list[tuple[Path, Path]]) -> _Lines:
+    agreement = comparison.agreements[0]
+    lines = [("pairs, classes", f"{agreement.num_samples}, {agreement.num_classes}")]
+    for letter, (clean, shifted) in zip("AB", names, strict=True):
+        lines.append((f"model {letter}", f"{clean}, {shifted}"))
+    first, second = comparison.scores
+    lines.append(("", "      A       B    A - B    s.e.  95 % interval"))
+    for name, difference in comparison.differences.items():
+        low, high = difference.interval
+        row = f"{first[name]:7.4f}{second[name]:8.4f}{difference.value:+9.4f}"
+        if math.isnan(difference.standard_error):
+            row += "  undefined"
+        else:
+            row += f"{difference.standard_error:8.4f}  {low:+.4f} to {high:+.4f}"
+        lines.append((_RATES.get(name, "posterior agreement, nats"), row))
+    return lines
+
+
+def _print_table(lines: _Lines, *, width: int = 28) -> None:
+    for name, value in lines:
+        print(f"{name:<{width}}{value}")

@@ -1,0 +1,203 @@
+"""One model and its images, and how each lens measures some of them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robustbook._checks.arguments import as_tensor, check_logits
+from robustbook._checks.models import Model, ask_model, model_dtype
+from robustbook.attacks import pgd
+from robustbook.average_case import monte_carlo
+from robustbook.corruptions import corrupt
+from robustbook.lenses._result import ADVERSARIAL, NOISE, Passes, Settings
+from robustbook.margins import input_margin, logit_margin
+
+Measured = TypeVar("Measured")
+Tensors = dict[str, Tensor]
+
+
+class CountedModel(nn.Module):
+    """Any callable that returns logits (n, K), with a count of the passes through it.
+
+    Examples
+    --------
+    >>> counted = CountedModel(nn.Linear(3, 2))
+    >>> image = torch.zeros(5, 3, requires_grad=True)
+    >>> result, passes = counted.count(lambda: counted(image).sum().backward(), per=5)
+    >>> passes
+    Passes(forward=1.0, backward=1.0)
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        # A child module, so that its device and mode are found from outside.
+        self.model = model
+        self.training = isinstance(model, nn.Module) and model.training
+        self._forward = 0
+        self._backward = 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the model's logits, shape (n, K)."""
+        self._forward += len(images)
+        logits = self.model(images)
+        if isinstance(logits, Tensor) and logits.requires_grad:
+            logits.register_hook(self._count_backward)  # type: ignore[no-untyped-call]
+        return logits
+
+    def _count_backward(self, gradient: Tensor) -> None:
+        self._backward += len(gradient)
+
+    def count(
+        self, measure: Callable[[], Measured], *, per: int
+    ) -> tuple[Measured, Passes]:
+        """Run `measure`; return its result and its passes, divided by `per`."""
+        forward, backward = self._forward, self._backward
+        result = measure()
+        return result, Passes(
+            (self._forward - forward) / per, (self._backward - backward) / per
+        )
+
+
+#: PGD follows the gradient of the cross-entropy, which underflows where one logit
+#: exceeds the others by more than about 80. Beyond this lead the attack sees all logits
+#: divided by a constant.
+LARGEST_LEAD: Final = 50.0
+
+LOGITS: Final = "logits"
+_SURVIVAL: Final = ("probability", "standard_error", "labels", "calls", "trials")
+_MARGINS: Final = ("margins", "adversarial", "found_by")
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluator:
+    """A model in evaluation mode, images in its dtype, and its logits on them.
+
+    Each method measures the images at the positions `rows`.
+    """
+
+    model: CountedModel
+    images: Tensor
+    logits: Tensor
+    settings: Settings
+    batch_size: int
+    device: torch.device
+
+    def shifted_logits(self, shift: str, rows: Tensor) -> Tensors:
+        """Return the logits of the images under a shift."""
+        if shift == ADVERSARIAL:
+            images = pgd(
+                self._attacked_model,
+                self.images[rows],
+                eps=self.settings.eps,
+                steps=self.settings.attack_steps,
+                seed=self.settings.seed,
+                offset=int(rows[0]),
+                batch_size=self.batch_size,
+                progress=False,
+                device=self.device,
+            ).adversarial
+        elif shift == NOISE:
+            images = self._noisy_images[rows]
+        else:
+            severity = self.settings.severity
+            images = corrupt(self.images[rows], shift, severity=severity)
+        logits = compute_logits(self.model, images, self.batch_size, self.device)
+        check_shifted_logits(shift, logits, self.logits.shape[1])
+        return {LOGITS: logits}
+
+    def noise_survival(self, rows: Tensor) -> Tensors:
+        """Return the fields of :class:`Robustness`."""
+        robustness = monte_carlo(
+            self.model,
+            self.images[rows],
+            self.settings.sigma,
+            samples=self.settings.noise_samples,
+            seed=self.settings.seed,
+            offset=int(rows[0]),
+            device=self.device,
+        )
+        return {name: getattr(robustness, name) for name in _SURVIVAL}
+
+    def input_margins(self, rows: Tensor) -> Tensors:
+        """Return the fields of :class:`InputMargins`."""
+        margins = input_margin(
+            self.model,
+            self.images[rows],
+            seed=self.settings.seed,
+            batch_size=self.batch_size,
+            progress=False,
+            device=self.device,
+        )
+        return {name: getattr(margins, name) for name in _MARGINS}
+
+    @cached_property
+    def _attacked_model(self) -> nn.Module:
+        lead = float(logit_margin(self.logits).max())
+        if lead <= LARGEST_LEAD:
+            return self.model
+        return _Divided(self.model, lead / LARGEST_LEAD)
+
+    @cached_property
+    def _noisy_images(self) -> Tensor:
+        random = np.random.default_rng([self.settings.seed, 0])
+        noise = as_tensor("noise", random.standard_normal(self.images.shape))
+        return self.images + self.settings.sigma * noise.to(self.images)
+
+
+class _Divided(nn.Module):
+    """A model with the same predictions and smaller logits."""
+
+    def __init__(self, model: nn.Module, divisor: float) -> None:
+        super().__init__()
+        self.model, self.divisor = model, divisor
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
+        return logits / self.divisor
+
+
+@torch.no_grad()
+def compute_logits(
+    model: Model, images: Tensor, batch_size: int, device: torch.device
+) -> Tensor:
+    """Return the model's logits on the CPU, computed batch by batch."""
+    batches = torch.split(images, batch_size)
+    return torch.cat([ask_model(model, batch.to(device)).cpu() for batch in batches])
+
+
+def check_shifted_logits(shift: str, logits: Tensor, num_classes: int) -> None:
+    """Refuse logits before the next measurement begins."""
+    name = f"model's logits, {shift}"
+    check_logits(name, logits)
+    if logits.shape[1] != num_classes:
+        raise ValueError(
+            f"{name}: expected the {num_classes} classes of the clean images, got "
+            f"{logits.shape[1]}"
+        )
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Set evaluation mode; each module gets its former mode back."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def in_model_dtype(model: nn.Module, images: Tensor) -> Tensor:
+    """Return the images in the dtype of the parameters; for a function, in floats."""
+    dtype = model_dtype(model)
+    if dtype is None and images.dtype not in (torch.float32, torch.float64):
+        return images.float()
+    return images if dtype is None else images.to(dtype)

@@ -1,0 +1,262 @@
+"""Load models, measure them so that an interrupted run can go on, write the page."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robustbook import _defaults as defaults
+from robustbook._checks.models import (
+    check_differentiable,
+    check_model_logits,
+    model_answers,
+    model_dtype,
+)
+from robustbook._store.cache import cache_directory, cached_arrays, earlier_work
+from robustbook._store.sums import model_sum, tensor_sum
+from robustbook.lenses import FEWEST, Settings, Tensors, measure_lenses
+from robustbook.models import load_model
+from robustbook.report._data import Images, read_images
+from robustbook.report._page import Report, image_scores, versions, write_files
+from robustbook.report._pilot import Forecast, in_words, time_lenses
+from robustbook.report._request import Request
+
+#: Results of interrupted runs are kept for a month, in seconds.
+_KEPT: Final = 30 * 24 * 3600.0
+
+
+def make(request: Request) -> float:
+    """Measure a model, write its page, and return the seconds of the measurement.
+
+    A model or images that cannot be used are a TypeError or ValueError, a model that
+    fails during the measurement a RuntimeError, a file that cannot be written an
+    OSError.
+    """
+    started = time.monotonic()
+    pool = read_images(request.data)
+    if pool.labels is None and pool.others:
+        _say(
+            f"{pool.name}: no array is named labels (but {', '.join(pool.others)}); "
+            "measured without labels"
+        )
+    images = request.draw(pool)
+    model, device = load(request, request.model, images), request.torch_device
+    settings = request.settings(use_training=True)
+    with earlier_work() as earlier, blame(request.model):
+        checkpoint = Checkpoint(request, model, images, settings)
+        forecast = _forecast(request, model, images, settings, checkpoint, started)
+        images = pool.draw(forecast.images, seed=request.seed)
+        if earlier.files:
+            _say("continuing with the results of an interrupted run")
+        lenses = measure_lenses(
+            model,
+            images.images,
+            images.labels,
+            settings,
+            skip=tuple(request.skip),
+            margin_images=forecast.margin_images,
+            batch_size=forecast.batch_size,
+            store=checkpoint.store,
+            progress=True,
+        )
+    seconds = time.monotonic() - started + earlier.seconds
+    positions = images.positions.tolist()
+    cuda = torch.cuda.get_device_name(device) if "cuda" in device else ""
+    page = Report(
+        lenses,
+        images=images.images,
+        positions=positions,
+        model=request.model,
+        data=images.name,
+        date=datetime.now(UTC).date().isoformat(),
+        device=cuda or device,
+        seconds=seconds,
+    )
+    assert request.out is not None
+    files = {request.out: page.html}
+    if request.numbers is not None:
+        content = {**page.numbers, "per_image": image_scores(lenses, positions)}
+        files[request.numbers] = json.dumps(content, allow_nan=False) + "\n"
+    write_files(files)
+    checkpoint.remove()
+    return seconds
+
+
+def _say(text: str) -> None:
+    print(f"robustbook: {text}", file=sys.stderr)
+
+
+def load(request: Request, name: str, images: Images) -> nn.Module:
+    """Load a model in evaluation mode, and check that it can be measured."""
+    model = load_model(name, device=request.torch_device).eval()
+    check_fit(model, images, name)
+    return model
+
+
+def check_fit(model: nn.Module, images: Images, name: str) -> None:
+    """Evaluate the model on two images; refuse what attacks could not use."""
+    pixels = _sample(model, images, 2).requires_grad_()
+    try:
+        # A copy, since some models change their input.
+        output = model(pixels.clone())
+    except (Exception, SystemExit) as error:
+        # A model of the user's may raise anything.
+        shape = "x".join(map(str, pixels.shape[1:]))
+        reason = next(iter(str(error).splitlines()), "")
+        raise ValueError(
+            f"{name}: images of {shape}, as {images.name} has them, do not fit this "
+            f"model ({type(error).__name__}: {reason})"
+        ) from error
+    try:
+        logits = check_model_logits(output, len(pixels))
+        check_differentiable(logits)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from error
+    classes, conflict = logits.shape[1], ""
+    if images.num_classes is not None and classes != images.num_classes:
+        conflict = f"{images.name} has {images.num_classes}"
+    elif images.labels is not None and int(images.labels.max()) >= classes:
+        conflict = f"a label of {images.name} is {int(images.labels.max())}"
+    if conflict:
+        raise ValueError(f"{name}: {classes} classes, but {conflict}")
+
+
+def _sample(model: nn.Module, images: Images, count: int) -> Tensor:
+    """Return the first images, where the model is and in its dtype."""
+    parameter = next(model.parameters(), torch.empty(0))
+    dtype = model_dtype(model) or torch.float32
+    return images.images[:count].to(device=parameter.device, dtype=dtype)
+
+
+class Checkpoint:
+    """A folder with the results of each batch, for one model, images and options.
+
+    Models are compared by their code and parameters, and by their logits and gradients
+    on some of the images.
+    """
+
+    def __init__(
+        self, request: Request, model: nn.Module, images: Images, settings: Settings
+    ) -> None:
+        self.device = request.torch_device
+        options = asdict(replace(request, out=None, numbers=None, device=self.device))
+        answers = model_answers(model, _sample(model, images, 16))
+        sums = [model_sum(model), *map(tensor_sum, (images.images, *answers))]
+        key = json.dumps([options, vars(settings), versions(), sums], sort_keys=True)
+        reports = cache_directory() / "reports"
+        for path in reports.glob("*"):
+            if time.time() - path.stat().st_mtime > _KEPT:
+                shutil.rmtree(path, ignore_errors=True)
+        self.folder = reports / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    def store(self, name: str, rows: Tensor, compute: Callable[[], Tensors]) -> Tensors:
+        """Read the results of a batch, or compute and keep them."""
+
+        def arrays() -> dict[str, Any]:
+            return {key: tensor.numpy() for key, tensor in compute().items()}
+
+        stored = cached_arrays(
+            {"measure": name, "rows": tensor_sum(rows)},
+            arrays,
+            code="robustbook.lenses",
+            directory=self.folder,
+        )
+        return {key: torch.from_numpy(np.asarray(one)) for key, one in stored.items()}
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _forecast(
+    request: Request,
+    model: nn.Module,
+    images: Images,
+    settings: Settings,
+    checkpoint: Checkpoint,
+    started: float,
+) -> Forecast:
+    """Run the pilot, print the forecast, and choose how many images to measure.
+
+    The times are kept with the results: the batches of a run that continues have to be
+    the same.
+    """
+
+    def timed() -> dict[str, Any]:
+        few = _sample(model, images, 8)
+        times = time_lenses(model, few, settings, request.lenses)
+        arrays = {lens: np.array(pair) for lens, pair in times.items()}
+        return {**arrays, "spent": np.array(time.monotonic() - started)}
+
+    arrays = cached_arrays(
+        {"measure": "times", "device": checkpoint.device},
+        timed,
+        code="robustbook.report",
+        directory=checkpoint.folder,
+    )
+    spent = float(arrays.pop("spent"))
+    times = {lens: (float(batch), float(one)) for lens, (batch, one) in arrays.items()}
+    forecast = Forecast(times, len(images), min(request.margin_images, len(images)))
+    if request.minutes is not None:
+        forecast = _within(forecast, request.minutes, spent)
+    lenses = forecast.seconds()
+    total, advice = sum(lenses.values()), ""
+    if total > 600 and request.minutes is None:
+        costliest = max(lenses, key=lambda lens: lenses[lens])
+        advice = (
+            f"; --minutes 10 takes fewer images, --skip {costliest} leaves that out"
+        )
+    parts = ", ".join(f"{lens} {in_words(seconds)}" for lens, seconds in lenses.items())
+    _say(
+        f"about {in_words(total)} for {forecast.images} images ({parts}){advice}; "
+        "after an interruption, the same command continues"
+    )
+    return forecast
+
+
+def _within(forecast: Forecast, minutes: float, spent: float) -> Forecast:
+    """Return the forecast for as many images as fit into the time."""
+    # A tenth is left for the rest: drawing, the search for agreement, the page.
+    count = forecast.fitting(54 * minutes - spent, fewest=FEWEST)
+    if count is None:
+        least = in_words(spent + sum(forecast.seconds(FEWEST).values()))
+        raise ValueError(
+            f"--minutes: expected more than {minutes:g}: {FEWEST} images, the fewest, "
+            f"take about {least}; leave out a lens with --skip, or take "
+            "fewer --noise-samples and --attack-steps"
+        )
+    margins = forecast.margins_of(count)
+    default = min(defaults.REPORT_IMAGES, forecast.images)
+    # Half the 95 % interval of a share of one half, in percentage points.
+    half, of_default = (98 / float(np.sqrt(images)) for images in (count, default))
+    measured = f", {margins} input margins" if "margins" in forecast.times else ""
+    _say(
+        f"--minutes {minutes:g}: {count} images fit{measured}; shares are known to "
+        f"± {half:.0f} percentage points or better ({default} images: "
+        f"± {of_default:.0f})"
+    )
+    return replace(forecast, images=count, margin_images=margins)
+
+
+@contextmanager
+def blame(model: str) -> Iterator[None]:
+    """Name the model in an error that it raises during the measurement."""
+    try:
+        yield
+    except (ImportError, OSError, TypeError, ValueError, Warning):
+        raise
+    except (Exception, SystemExit) as error:
+        kind = "" if isinstance(error, RuntimeError) else f"{type(error).__name__} "
+        raise RuntimeError(f"{model}: {kind}while it was measured: {error}") from error
