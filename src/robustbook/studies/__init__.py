@@ -67,16 +67,25 @@ _ALL: Final = (
     ),
     *_in(
         "average_case.", "average_case_bias", "average_case_classes",
-        "average_case_ends", "average_case_errors", "average_case_penalty",
-        "control_variate_gain",
+        "average_case_errors", "control_variate_gain",
+    ),
+    Study(
+        "average_case_ends", "average_case.average_case_bias",
+        {}, ("quick ends", "full ends"),
+    ),
+    Study(
+        "average_case_penalty", "average_case.average_case_errors",
+        {}, ("quick penalty", "full penalty"),
     ),
     *_in("average_case.", "average_case_speed", device="cpu"),
     *_in(
         "margins.", "defended", "margin_accuracy", "margin_autoattack",
-        "margin_consistency", "margin_convergence", "margin_pseudo", "margin_samples",
+        "margin_consistency", "margin_convergence", "margin_pseudo",
     ),
+    Study("margin_samples", "margins.margin_consistency", {"samples": True}),
     *_in("lenses.", "three_lenses"),
-    *_in("", "people", "pairing", "pairing_heads"),
+    *_in("", "people", "pairing"),
+    Study("pairing_heads", "pairing", {}, ("quick heads", "full heads")),
     *_in("", "error_bars", device="cpu"),
 )  # fmt: skip
 

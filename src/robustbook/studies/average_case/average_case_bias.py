@@ -97,6 +97,39 @@ SETTINGS: Final = {
             sigmas=(0.1, 0.2), draws=16, step=4, separated=("fashion-mnist-cnn-s0",),
         ),
     ),
+    # Ends of classes of a thousand images, as the average-case paper takes them: all
+    # test images of a data set, of which it takes 25 of each class at either end.
+    "quick ends": (
+        SurvivalSetting(
+            dataset="digits", models=("digits-cnn-s2",), sigmas=(0.1, 0.2), draws=12,
+            fitted=("digits-cnn-s2",), fits=3, separated=("digits-cnn-s2",),
+            ends=Ends(images=8, folds=2, repeats=1), pictured=(1,),
+        ),
+    ),
+    "full ends": (
+        SurvivalSetting(
+            dataset="mnist", models=("mnist-cnn-s0",), sigmas=(0.2, 0.4), draws=16,
+            separated=("mnist-cnn-s0",), pictured=(4,),
+        ),
+        SurvivalSetting(
+            dataset="fashion-mnist", models=("fashion-mnist-cnn-s0",),
+            sigmas=(0.1, 0.2), draws=16, separated=("fashion-mnist-cnn-s0",),
+            pictured=(6,),
+        ),
+        SurvivalSetting(
+            dataset="cifar10", split="test1000",
+            models=("cifar10-captum_lenet", "cifar10-cnn_a_adv4"), sigmas=(0.05, 0.1),
+            draws=60, fitted=("cifar10-captum_lenet", "cifar10-cnn_a_adv4"),
+        ),
+        SurvivalSetting(
+            dataset="mnist", models=("mnist-madry_tiny_adv",), sigmas=(0.2, 0.4),
+            draws=16, step=8, fitted=("mnist-madry_tiny_adv",),
+        ),
+        SurvivalSetting(
+            dataset="fashion-mnist", models=("fashion-kw",), sigmas=(0.1, 0.2),
+            draws=16, step=8, fitted=("fashion-kw",),
+        ),
+    ),
 }  # fmt: skip
 
 
@@ -123,6 +156,8 @@ def rows(run: Run[SurvivalSetting]) -> Iterator[Row]:
     them;
     "tell": how well a network does;
     "image": single images.
+    The study ``average_case_ends`` measures the same on all test images of MNIST and
+    FashionMNIST, and linearized estimates of more networks by class.
 
     Intervals are from resampled images. Average-case paper, Figures 3, 4, 11 to 13.
     Chapter 20 of this book.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from robustbook.margins import class_distances
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, significant, under
 from robustbook.studies._statistics import mean_error
 from robustbook.studies.margins.columns import (
     detections,
@@ -33,9 +33,11 @@ __all__ = ["SETTINGS", "jobs", "measure", "rows"]
 QUANTILES: Final = (0.25, 0.5, 0.75)
 #: Groups of samples of like input margins, for the curves of Figure 2.
 BINS: Final = 20
+#: Images of each network in the study ``margin_samples``.
+SHOWN: Final = {"quick": 100, "full": 200}
 
 
-def rows(run: Run[MarginSetting]) -> Iterator[Row]:
+def rows(run: Run[MarginSetting], *, samples: bool = False) -> Iterator[Row]:
     """Measure margin consistency, detection, equidistance and isometry.
 
     Rows with ``what`` =
@@ -51,9 +53,19 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     "across": rank correlation, over models, of τ with robust accuracy.
     Ends of 95 % intervals are in ``_low`` and ``_high``.
 
+    With `samples`, in the study ``margin_samples``, there is one row for each network
+    and each of some images, drawn at random and the same for all networks of a data
+    set: ``index`` in the split, ``label``, ``predicted``, ``input_margin``,
+    ``logit_margin``, ``feature_margin``, ``softmax_margin``, ``gradient_margin``,
+    ``first_order_margin`` and ``feature_distance``, how far the features are from those
+    of the closest image.
+
     Margin paper, Figures 2, 4, 6, 9 and 13 and Table 1; chapters 21 and 22 of this
     book. Every input margin is an upper bound.
     """
+    if samples:
+        yield from _samples(run)
+        return
     for setting in run.settings:
         networks = {}
         for model in run.each(setting.models):
@@ -145,3 +157,22 @@ def _across(
             "score": "logit_margin", "eps": eps, "models": len(networks),
             "kendall": float(order.statistic), "p_value": float(order.pvalue),
         }  # fmt: skip
+
+
+def _samples(run: Run[MarginSetting]) -> Iterator[Row]:
+    for setting, model in run.each_model():
+        fewest = min(count for _, count in setting.models.values())
+        random = np.random.default_rng([run.seed, fewest])
+        chosen = random.choice(fewest, size=SHOWN[run.profile], replace=False)
+        measured = margins_in(run, setting, model)
+        scores = scores_of(measured)
+        predicted = measured.logits.argmax(dim=1)
+        for index in np.sort(chosen).tolist():
+            yield {
+                "dataset": setting.dataset, "model": model, "index": index,
+                "label": int(measured.labels[index]),
+                "predicted": int(predicted[index]),
+                "input_margin": significant(measured.bounds[index]),
+                **{name: significant(score[index]) for name, score in scores.items()},
+                "feature_distance": significant(measured.feature_shifts[index]),
+            }  # fmt: skip

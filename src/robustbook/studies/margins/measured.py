@@ -112,7 +112,9 @@ def _of_block(
     )  # fmt: skip
 
 
-def margin_blocks(run: Run[MarginSetting]) -> Iterator[tuple[MarginSetting, str, int]]:
+def margin_blocks(
+    run: Run[MarginSetting], **_: Any
+) -> Iterator[tuple[MarginSetting, str, int]]:
     """Each network with the first image of each block."""
     for setting, model in run.models():
         for start in range(0, len(setting.images_of(model)), _BLOCK):
