@@ -7,12 +7,14 @@ from itertools import product
 from typing import Final
 
 from robustbook.studies._run import Row, Run, decimals, under
-from robustbook.studies.domains._pictures import SETUPS
+from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED
+from robustbook.studies.domains._recorded import Watched
+from robustbook.studies.domains._recorded import watch_training as measure
 from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
-from robustbook.studies.domains._watched import WATCHED_LEARNERS, Watched
-from robustbook.studies.domains._watched import watch_training as measure
 from robustbook.studies.domains.components import picture_numbers, principal_component
 
+#: The two learners of the experiment, and one with a much larger penalty.
+LEARNERS: Final = ("ERM", "IRM", "IRM-100")
 #: Epochs whose picture is kept for the first seed, beside the last.
 SHOWN: Final = (1, 2, 5, 10)
 #: The same for the other seeds.
@@ -51,7 +53,8 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
 def jobs(run: Run[TrainingSetting]) -> Iterator[tuple[str, str, int]]:
     """The trainings that the rows start from."""
     seeds = range(run.seed, run.seed + run.setting.seeds)
-    for training_seed, setup, learner in product(seeds, SETUPS, WATCHED_LEARNERS):
+    for training_seed, *names in product(seeds, PRINTED_AND_CONFIGURED, LEARNERS):
+        setup, learner = names
         yield setup, learner, training_seed
 
 

@@ -15,10 +15,15 @@ from robustbook.scores import accuracy
 from robustbook.studies._run import Row, Run, under
 from robustbook.studies._scores import confidence, sample_terms
 from robustbook.studies._statistics import clustered_error, mean_error
-from robustbook.studies.domains._pairs import DIGITS, LEARNERS, TrainedPair
-from robustbook.studies.domains._pairs import train_pair as measure
-from robustbook.studies.domains._pictures import SETUPS
-from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
+from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED
+from robustbook.studies.domains._recorded import DIGITS, TrainedPair
+from robustbook.studies.domains._recorded import train_pair as measure
+from robustbook.studies.domains._training import (
+    COMPARED_LEARNERS,
+    FULL,
+    QUICK,
+    TrainingSetting,
+)
 
 SETTINGS: Final = {
     "full": (FULL(count=5000, epochs=15, batch_size=64, lr=1e-3),),
@@ -38,7 +43,7 @@ RATIOS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def rows(
-    run: Run[TrainingSetting], *, setups: Sequence[str] = tuple(SETUPS)
+    run: Run[TrainingSetting], *, setups: Sequence[str] = PRINTED_AND_CONFIGURED
 ) -> Iterator[Row]:
     """Train three learners on two domains, and measure them where factors shift.
 
@@ -69,7 +74,7 @@ def rows(
         )  # fmt: skip
         yield from under(keys, scores)
     for setup, (learner, other) in product(
-        setups, combinations(list(LEARNERS)[::-1], 2)
+        setups, combinations(COMPARED_LEARNERS[::-1], 2)
     ):
         keys = {"setup": setup, "learner": learner, "other": other}
         differences = _between(trained[setup, learner], trained[setup, other])
@@ -77,11 +82,11 @@ def rows(
 
 
 def jobs(
-    run: Run[TrainingSetting], *, setups: Sequence[str] = tuple(SETUPS)
+    run: Run[TrainingSetting], *, setups: Sequence[str] = PRINTED_AND_CONFIGURED
 ) -> Iterator[tuple[str, str, int]]:
     """The trainings that the rows start from."""
     seeds = range(run.seed, run.seed + run.setting.seeds)
-    for setup, training_seed, learner in product(setups, seeds, LEARNERS):
+    for setup, training_seed, learner in product(setups, seeds, COMPARED_LEARNERS):
         yield setup, learner, training_seed
 
 

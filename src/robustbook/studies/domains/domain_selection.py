@@ -8,10 +8,14 @@ from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
 from robustbook.studies._run import Row, Run, under
-from robustbook.studies.domains._epochs import FACTORS
-from robustbook.studies.domains._epochs import epochs_of as measure
-from robustbook.studies.domains._pairs import LEARNERS
-from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
+from robustbook.studies.domains._pictures import FACTORS
+from robustbook.studies.domains._recorded import scored_epochs as measure
+from robustbook.studies.domains._training import (
+    COMPARED_LEARNERS,
+    FULL,
+    QUICK,
+    TrainingSetting,
+)
 
 #: Experiment 6, where source domains differ in a factor; Experiment 7, where that
 #: factor gives the class away.
@@ -59,7 +63,7 @@ def jobs(
     run: Run[TrainingSetting], *, shortcuts: bool = False
 ) -> Iterator[tuple[str, str, int]]:
     """The trainings that the rows start from."""
-    setups, learners = list(FACTORS), list(LEARNERS)
+    setups, learners = [*FACTORS], [*COMPARED_LEARNERS]
     if shortcuts:
         setups = [" ".join(both) for both in product(FACTORS, OPPORTUNITIES)]
         learners = ["ERM", "IRM"]
