@@ -56,7 +56,7 @@ class WorldSetting(Setting):
     epochs: int
     seeds: int
     precision: str = "auto"
-    learners: tuple[str, ...] = ("ERM", "IRM", "LISA")
+    learners: tuple[Any, ...] = ("ERM", "IRM", "LISA")
     #: Heads, each with rates of Adam.
     heads: tuple[tuple[str, float], ...] = (
         ("linear", 1e-2), ("linear", 1e-3), ("hidden", 1e-3)
@@ -146,7 +146,7 @@ def left_out(
         keys: Row = {"target": target, "training_seed": training_seed}
         found = run.rows(
             "one domain left out",
-            partial(_measured, setting, domains, seen, target, training_seed),
+            partial(measured, setting, domains, seen, target, training_seed),
             # Another seed changes nothing for these.
             data=[domains, seen or ()], setting=replace(setting, seeds=0), **keys,
             code=code,
@@ -208,13 +208,15 @@ def _places(domains: Mapping[str, Samples]) -> Iterator[Row]:
             yield {"what": "place", "domain": name, "label": int(label), "x": x, "y": y}
 
 
-def _measured(
+def measured(
     setting: WorldSetting,
     domains: Mapping[str, Samples],
     seen: Mapping[str, Samples] | None,
     target: str,
     seed: int,
+    learners: Mapping[Any, Learner] = LEARNERS,
 ) -> Iterator[Row]:
+    """Train each learner of the setting for one target and seed, and score it."""
     random = np.random.default_rng([seed, list(domains).index(target)])
     orders = {
         name: random.permutation(len(samples.labels))
@@ -232,7 +234,7 @@ def _measured(
         for name, samples in domains.items()
     }
     validation = _taken(scaled, held)
-    paired = joined(validation)
+    paired = _joined(validation)
     pairs = source_pairs(validation, seed)
     across = _paired(paired, scaled[target].take(tested), seed)
     for name, pair in pairs.items():
@@ -245,12 +247,12 @@ def _measured(
             ),
         }  # fmt: skip
     seen = seen or scaled
-    own, test = joined(_taken(seen, held)), seen[target].take(tested)
+    own, test = _joined(_taken(seen, held)), seen[target].take(tested)
     sources = [setting.source(samples) for samples in _taken(seen, train).values()]
     for (head, lr), learner in product(setting.heads, setting.learners):
         model = setting.network(head, sources[0], seed)
         history = train_domains(
-            model, LEARNERS[learner], sources, epochs=setting.epochs, lr=lr, seed=seed,
+            model, learners[learner], sources, epochs=setting.epochs, lr=lr, seed=seed,
             precision=setting.precision, progress=False,
             watch={
                 "own": lambda model: model(own.features),
@@ -260,7 +262,7 @@ def _measured(
         keys = {"learner": learner, "head": head, "lr": lr}
         logits = (*zip(history.watched["own"], history.watched["test"], strict=True),)
         for epoch, (near, far) in enumerate(logits, start=1):
-            scores = scores_of(near, own.labels, far, test.labels, pairs)
+            scores = _scores(near, own.labels, far, test.labels, pairs)
             yield {"what": "epoch", **keys, "epoch": epoch, **scores}
         for row in _shift(*logits[-1], across):
             yield {**row, **keys}
@@ -272,7 +274,7 @@ def _taken(
     return {name: domains[name].take(positions) for name, positions in index.items()}
 
 
-def scores_of(
+def _scores(
     own: Tensor, labels: Tensor, other: Tensor, truth: Tensor, pairs: Mapping[str, Any]
 ) -> Row:
     """Scores of a model on its own domains and on the one left out, and by pairs."""
@@ -338,7 +340,7 @@ def _distance(samples: Samples, pair: Any) -> float:
     return float((one - two).norm(dim=1).mean())
 
 
-def joined(parts: Mapping[str, Samples]) -> Samples:
+def _joined(parts: Mapping[str, Samples]) -> Samples:
     """All samples, one domain after the other."""
     columns = zip(*parts.values(), strict=True)
     return Samples(*(torch.cat(column) for column in columns))
