@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 import torch
-from scipy.stats import kendalltau, mannwhitneyu
+from scipy.stats import kendalltau
 from torch import Tensor
 
 from robustbook import discrepancies
@@ -31,6 +31,7 @@ from robustbook.studies._statistics import (
     interval_row,
     mean_error,
     middle_95,
+    weighted_auroc,
 )
 from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacks_on
 from robustbook.studies.adversarial.attacked import attacked as measure
@@ -176,6 +177,7 @@ def _certainty(pair: AttackedLogits, beta: float, suffix: str) -> Row:
 def _detection(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
     """How well confidence tells: clean from fooled, and kept pairs from changed."""
     kept, correct = (mask.numpy() for mask in _masks(pair))
+    fooled = correct & ~kept
     before, after = (
         gibbs_posterior(logits, 1.0).amax(1).numpy()
         for logits in (pair.logits, pair.shifted_logits)
@@ -184,14 +186,16 @@ def _detection(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
     product *= gibbs_posterior(pair.shifted_logits, result.beta).amax(1)
     both = product.numpy()
 
-    def attack(index: Integers) -> float:
-        right, flip = correct[index], (correct & ~kept)[index]
-        return _auroc(before[index][right], after[index][flip])
-
-    ends = middle_95(np.array([attack(index) for index in draws]))
-    value = _or_none(attack(np.arange(len(kept))))
-    change = _or_none(_auroc(both[kept], both[~kept]))
-    return {**interval_row("auroc_attack", value, ends), "auroc_change": change}
+    times = np.array([np.bincount(index, minlength=len(kept)) for index in draws])
+    value, *drawn = weighted_auroc(
+        np.concatenate([before[correct], after[fooled]]),
+        np.arange(correct.sum() + fooled.sum()) >= correct.sum(),
+        np.hstack([times[:, correct], times[:, fooled]]),
+    )
+    ends = middle_95(np.array(drawn))
+    (change,) = weighted_auroc(both, ~kept, np.empty((0, len(kept))))
+    row = interval_row("auroc_attack", _or_none(float(value)), ends)
+    return {**row, "auroc_change": _or_none(float(change))}
 
 
 def _discrepancies(pair: AttackedLogits, beta: float) -> Row:
@@ -335,14 +339,6 @@ def _ranks(models: list[dict[str, Values]]) -> Iterator[Row]:
 
 
 # ---------------------------------------------------------------------------- helpers
-
-
-def _auroc(positive: Values, negative: Values) -> float:
-    """Chance that a positive is larger than a negative, ties half."""
-    if not len(positive) or not len(negative):
-        return math.nan
-    wins = mannwhitneyu(positive, negative, method="asymptotic").statistic
-    return float(wins / (len(positive) * len(negative)))
 
 
 def _mean(values: Tensor) -> float | None:

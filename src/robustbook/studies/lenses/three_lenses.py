@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from robustbook.attacks import pgd
@@ -21,7 +20,13 @@ from robustbook.margins import (
 )
 from robustbook.models import load_model, logits_of
 from robustbook.studies._run import Row, Run
-from robustbook.studies._statistics import Values, interval_row, mean_row, middle_95
+from robustbook.studies._statistics import (
+    Values,
+    interval_row,
+    mean_row,
+    middle_95,
+    weighted_auroc,
+)
 from robustbook.studies.lenses._models import LensedModel
 from robustbook.studies.lenses._models import measure_model as measure
 from robustbook.studies.lenses.settings import SETTINGS, LensSetting
@@ -132,27 +137,6 @@ def _failures(models: dict[str, LensedModel], weights: Values) -> Iterator[Row]:
         ends = middle_95(mean[1:])
         row: Row = {"failure": "changed", "score": score, "cases": len(several)}
         yield {"what": "mean", **row, **interval_row("auroc", float(mean[0]), ends)}
-
-
-def weighted_auroc(
-    scores: Values, failed: npt.NDArray[np.bool_], weights: Values
-) -> Values:
-    """Return the chance that a failure scores lower than a survivor; ties count half.
-
-    First that of the samples (N,) themselves, then that of the resamples with these
-    weights (R, N); NaN where a resample has no failure or no survivor.
-    """
-    order = np.argsort(scores, kind="stable")
-    ranked = scores[order]
-    starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
-    counts = np.vstack([np.ones(len(scores)), weights])[:, order]
-    bad = np.add.reduceat(counts * failed[order], starts, axis=1)
-    good = np.add.reduceat(counts * ~failed[order], starts, axis=1)
-    below = np.cumsum(bad, axis=1) - bad / 2
-    pairs = bad.sum(axis=1) * good.sum(axis=1)
-    with np.errstate(invalid="ignore"):
-        aurocs: Values = (good * below).sum(axis=1) / pairs
-    return aurocs
 
 
 def _costs(name: str, setting: LensSetting, seed: int) -> Iterator[Row]:

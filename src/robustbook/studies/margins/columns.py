@@ -83,6 +83,18 @@ def detections(values: Tensor, bounds: Tensor, setting: MarginSetting) -> Iterat
         }  # fmt: skip
 
 
+def robust_rows(
+    correct: Tensor, bounds: Tensor, setting: MarginSetting
+) -> Iterator[Row]:
+    """Robust accuracy and the share of brittle decisions at every bound."""
+    for eps in setting.eps:
+        yield {
+            "what": "robust", "eps": eps, "usual": eps == setting.focus,
+            **share_row("robust_accuracy", correct & (bounds > eps)),
+            "brittle": float((bounds <= eps).double().mean()),
+        }  # fmt: skip
+
+
 def difference_row(difference: float, error: float) -> Row:
     """A difference of two τ with its 95 % interval."""
     ends = difference - 1.96 * error, difference + 1.96 * error

@@ -20,6 +20,7 @@ from robustbook.studies.margins.columns import (
     detections,
     difference_row,
     paired_tau_difference,
+    robust_rows,
     share_row,
     tau_row,
 )
@@ -303,12 +304,7 @@ def _objective(
 def _of_network(measured: MeasuredMargins, setting: DefendedSetting) -> Iterator[Row]:
     bounds, correct = measured.bounds, measured.correct
     yield {"what": "network", **share_row("accuracy", correct), "count": len(correct)}
-    for eps in setting.eps:
-        yield {
-            "what": "robust", "eps": eps, "usual": eps == setting.focus,
-            **share_row("robust_accuracy", correct & (bounds > eps)),
-            "brittle": float((bounds <= eps).double().mean()),
-        }  # fmt: skip
+    yield from robust_rows(correct, bounds, setting)
     scores = scores_of(measured)
     for name in _SCORES:
         order = consistency_of(scores[name], bounds)

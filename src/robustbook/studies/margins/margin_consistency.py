@@ -19,7 +19,7 @@ from robustbook.studies.margins.columns import (
     detections,
     difference_row,
     paired_tau_difference,
-    share_row,
+    robust_rows,
     tau_row,
 )
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
@@ -82,12 +82,7 @@ def rows(run: Run[MarginSetting], *, samples: bool = False) -> Iterator[Row]:
 
 def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row]:
     bounds, correct = measured.bounds, measured.correct
-    for eps in setting.eps:
-        yield {
-            "what": "robust", "eps": eps, "usual": eps == setting.focus,
-            **share_row("robust_accuracy", correct & (bounds > eps)),
-            "brittle": float((bounds <= eps).double().mean()),
-        }  # fmt: skip
+    yield from robust_rows(correct, bounds, setting)
     scores = scores_of(measured)
     for name, values in scores.items():
         for subset, kept in (("all", torch.ones_like(correct)), ("correct", correct)):
