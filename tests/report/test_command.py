@@ -152,8 +152,8 @@ def test_a_model_and_data_of_ones_own(run, tmp_path, model, data, labeled, said)
     ("model", "data", "words", "said"),
     [
         ("oak", "digits", (), "'oak'"),
-        ("own_nets:oak", "mine.npz", (), "own_nets has no attribute oak; it has Chan"),
-        ("oak_nets:net", "mine.npz", (), "no module oak_nets found"),
+        ("own_nets:oak", "mine.npz", (), "module 'own_nets' has no attribute 'oak'"),
+        ("oak_nets:net", "mine.npz", (), "No module named 'oak_nets'"),
         ("digits-linear", "oak", (), "expected one of digits:{train,test}"),
         ("digits-linear", "oak.npz", (), "oak.npz: no such file"),
         ("digits-linear", "mine.npz", (), "images of 3x4x4, as mine.npz has them, do"),
