@@ -173,7 +173,7 @@ def test_a_model_and_data_of_ones_own(run, tmp_path, model, data, labeled, said)
         ("own_nets:Net", "mine.npz", ("--out=mine.npz",), "another file than --data"),
         ("digits-linear", "digits", ("--out=pipe",), "a device or a pipe"),
         ("digits-linear", "digits", ("--engine=oak",), "--engine: for a list of mod"),
-        ("own_nets:leave", "mine.npz", (), "leave() raises SystemExit: 0"),
+        ("own_nets:leave", "mine.npz", (), "got SystemExit: 0"),
         ("own_nets:small", "mine.npz", (), "float16; call model.float() first"),
         ("own_nets:output", "mine.npz", (), "logits, got Output; where the model is m"),
         ("own_nets:output", "mine.npz", (), "lambda module, images, output: output.lo"),
