@@ -242,9 +242,9 @@ def test_learners_learn_the_domains_they_see(domain_learners):
     rows = domain_learners.frame(what="pair", digits="same", ratio=1.0)
     seen = rows[rows.factors < 2].groupby(["setup", "learner"]).shifted_accuracy
     assert len(seen) == len(SETUPS) * len(LEARNERS)
-    # Who guessed would not be right this often on so many digits, each shown in laps.
+    # A network that guesses would seldom be right this often on so many digits.
     plan = PLANS["domain_learners"]
-    guesses = rows.samples.max() / plan.laps * plan.seeds
+    guesses = rows.samples.max() / plan.repeats_per_digit * plan.seeds
     assert (seen.mean() > 0.5 + 4 * 0.5 / guesses**0.5).all()
     # LISA, which sees mixed images only, takes longer.
     assert (seen.mean().drop("LISA", level="learner") > 0.75).all()

@@ -28,7 +28,7 @@ from robustbook.studies import (
     results_for,
     run_study,
 )
-from robustbook.studies._run import Run, Setting, under
+from robustbook.studies._run import Run, Setting, with_keys
 from robustbook.studies._statistics import clustered_error, mean_error
 from robustbook.studies.results import Results, read_results
 
@@ -49,7 +49,7 @@ def toy(monkeypatch, tmp_path):
     study = Study("toy", "agreement_speed")
 
     def rows(run):
-        for part in run.each(["a", "b"]):
+        for part in run.progress(["a", "b"]):
             arrays = cached_arrays(
                 {"part": part, "seed": run.seed},
                 lambda: {"x": np.zeros(1)},
@@ -96,7 +96,7 @@ def test_a_stamp_covers_the_study_and_what_it_runs_and_nothing_that_presents(nam
 def test_two_studies_of_one_module_differ_in_their_stamps():
     names = ("adversarial_sweep", "stronger_sweep", "mnist_sweep")
     assert len({STUDIES[name].code for name in names}) == 1
-    assert len({STUDIES[name].described for name in names}) == 3
+    assert len({STUDIES[name].variant for name in names}) == 3
 
 
 def test_unknown_names_profiles_seeds_and_devices_are_refused():
@@ -173,7 +173,7 @@ def test_runs_with_two_seeds_share_no_seed(toy, monkeypatch):
 def test_a_run_shows_its_parts_and_its_only_setting():
     run = Run("toy", "quick", 0, "cpu", (Setting(dataset="digits", samples=3),))
     assert len(run.data) == 3
-    assert list(run.each("ab")) == ["a", "b"]
+    assert list(run.progress("ab")) == ["a", "b"]
     assert run.units == 2
     step = Setting(dataset="digits", samples=9, step=4).data()
     assert torch.equal(step.images, Setting(dataset="digits").data().images[:9:4])
@@ -248,9 +248,9 @@ def test_other_weights_and_seeds_are_other_keys_of_a_study(name, monkeypatch):
 
 
 def test_shared_keys_stand_behind_what_a_row_is():
-    (row,) = under({"model": "a"}, [{"what": "error", "pa": 1.0}])
+    (row,) = with_keys({"model": "a"}, [{"what": "error", "pa": 1.0}])
     assert list(row) == ["what", "model", "pa"]
-    assert list(under({"model": "a"}, [{"pa": 1.0}])) == [{"model": "a", "pa": 1.0}]
+    assert list(with_keys({"model": "a"}, [{"pa": 1.0}])) == [{"model": "a", "pa": 1.0}]
 
 
 def test_stored_rows_of_another_profile_are_refused(monkeypatch):

@@ -25,7 +25,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.studies._run import Row, Run, Setting, under
+from robustbook.studies._run import Row, Run, Setting, with_keys
 from robustbook.studies._statistics import Integers, Values
 
 _RATES: Final = {10**a: 10**a for a in np.arange(-4.5, -0.9, 0.5).tolist()}
@@ -90,7 +90,7 @@ def rows(run: Run[ChoosingSetting]) -> Iterator[Row]:
     """
     for setting in run.settings:
         seeds = range(run.seed, run.seed + setting.problems)
-        for seed, task in run.each((s, t) for s in seeds for t in setting.tasks):
+        for seed, task in run.progress((s, t) for s in seeds for t in setting.tasks):
             rows = run.rows(
                 "judged candidates", partial(_judged, setting, task, seed),
                 data="digits" if setting.dataset == "digits" else (),
@@ -98,7 +98,7 @@ def rows(run: Run[ChoosingSetting]) -> Iterator[Row]:
                 code=__name__,
             )  # fmt: skip
             keys = {"dataset": setting.dataset, "task": task, "seed": seed}
-            yield from under(keys, rows)
+            yield from with_keys(keys, rows)
 
 
 def _judged(setting: ChoosingSetting, task: str, seed: int) -> list[Row]:

@@ -108,13 +108,13 @@ def rows(run: Run[CostSetting]) -> Iterator[Row]:
     setting, seed = run.setting, run.seed
     yield {"what": "machine", "cores": _cores(), "bytes_per_second": _bandwidth()}
     with one_thread():
-        for samples, classes in run.each(setting.sizes):
+        for samples, classes in run.progress(setting.sizes):
             pair = ordinary_problem(samples, classes, seed)
             row = _timed(Kernel(*pair), setting.repeat)
             yield {"what": "size", "samples": samples, "classes": classes, **row}
     samples, classes = setting.spread[-1]
     kernel = Kernel(*ordinary_problem(samples, classes, seed))
-    for threads in run.each(setting.threads):
+    for threads in run.progress(setting.threads):
         with one_thread():
             torch.set_num_threads(threads)
             spent = _shortest(

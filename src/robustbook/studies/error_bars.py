@@ -102,7 +102,7 @@ def rows(run: Run[CoverageSetting]) -> Iterator[Row]:
     ± 1.96 standard errors, of the integration that of all constraints together; with
     ``width_ratio``, the mean width over that one's. Both None where there is none.
     """
-    for job in run.each(jobs(run)):
+    for job in run.progress(jobs(run)):
         yield from measure(run, *job)
 
 

@@ -16,7 +16,7 @@ from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
 from robustbook.models import build_model, logits_of, pacs_features
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, small_network, under
+from robustbook.studies._run import Row, Run, Setting, small_network, with_keys
 from robustbook.training import (
     AttackedView,
     OtherDomain,
@@ -102,7 +102,9 @@ def rows(run: Run[PairingSetting]) -> Iterator[Row]:
     """
     for setting in run.settings:
         seeds = range(run.seed, run.seed + setting.seeds)
-        for seed, method in run.each((s, m) for s in seeds for m in (PLAIN, *METHODS)):
+        for seed, method in run.progress(
+            (s, m) for s in seeds for m in (PLAIN, *METHODS)
+        ):
             heads = setting.view == "heads"
             rows = run.rows(
                 "trainings with pairs",
@@ -112,7 +114,7 @@ def rows(run: Run[PairingSetting]) -> Iterator[Row]:
                 code=__name__,
             )  # fmt: skip
             keys = {"view": setting.view, "method": method, "seed": seed}
-            yield from under(keys, rows)
+            yield from with_keys(keys, rows)
 
 
 def _measured(

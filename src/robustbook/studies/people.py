@@ -97,7 +97,7 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
     random = np.random.default_rng([run.seed, 1])
     yield _people_row(votes, labels, random, _HALVES[run.profile])
     measured: dict[str, dict[str, _Measured]] = {}
-    for name in run.each(networks.models):
+    for name in run.progress(networks.models):
         stored = run.arrays(
             "logits of images", partial(_logits, run, name, data.images),
             networks=name, data=data, code="robustbook.models",

@@ -22,7 +22,7 @@ from robustbook.agreement import (
     shift_by_ratio,
 )
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import agreement_row, failure_rates
 from robustbook.studies._statistics import (
     Integers,
@@ -71,7 +71,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     random = np.random.default_rng([run.seed, count])
     draws = random.integers(count, size=(BOOTSTRAPS[run.profile], count))
     measured: dict[tuple[str, float | None], list[dict[str, Values]]] = {}
-    for model, attack in run.each(jobs(run)):
+    for model, attack in run.progress(jobs(run)):
         logits = measure(run, model, attack)
         keys = {"dataset": dataset, "model": model, **attack.keys}
         (summary,) = run.rows(
@@ -80,7 +80,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
         )  # fmt: skip
         yield {"table": "summary", **keys, **summary}
         if _in_focus(attack, setting):
-            yield from under({"table": "histogram", **keys}, _histograms(logits))
+            yield from with_keys({"table": "histogram", **keys}, _histograms(logits))
             several = measured.setdefault((attack.kind, attack.eps), [])
             several.append(
                 run.arrays(
@@ -95,10 +95,10 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
                     partial(_over_shares, logits, summary["beta"], by_size, run.seed),
                     data=logits, by_size=by_size, code=__name__,
                 )  # fmt: skip
-                yield from under({"table": "share", **keys}, shares)
+                yield from with_keys({"table": "share", **keys}, shares)
     for (kind, eps), models in measured.items():
         keys = {"table": "rank", "dataset": dataset, "attack": kind, "eps": eps}
-        yield from under(keys, _ranks(models))
+        yield from with_keys(keys, _ranks(models))
 
 
 def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:

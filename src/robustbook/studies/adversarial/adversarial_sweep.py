@@ -11,7 +11,7 @@ from typing import Final
 from torch import Tensor
 
 from robustbook.agreement import shift_by_ratio
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import measure_pair
 from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacks_on
 from robustbook.studies.adversarial.attacked import attacked as measure
@@ -36,14 +36,14 @@ def rows(run: Run[AttackSetting], kinds: Collection[str] = KINDS) -> Iterator[Ro
     its standard error over samples (``pa_se``), in nats; ``beta`` of the first order;
     ``hard_part``, ``confidence_part``, ``shifted_accuracy`` and ``same_answer_rate``.
     """
-    for model, attack in run.each(jobs(run, kinds)):
+    for model, attack in run.progress(jobs(run, kinds)):
         pair, orders = measure(run, model, attack), ORDERS[run.profile]
         rows = run.rows(
             "scores over ratios", partial(_over_ratios, pair, attack, orders, run.seed),
             data=pair, attack=attack, orders=orders, code=__name__,
         )  # fmt: skip
         keys = {"dataset": run.data.name, "model": model, **attack.keys}
-        yield from under(keys, rows)
+        yield from with_keys(keys, rows)
 
 
 def jobs(

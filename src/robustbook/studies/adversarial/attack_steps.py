@@ -73,7 +73,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     PA paper, section 4.1: 1000 steps of FMN, AutoAttack's numbers of the others.
     Chapter 30.
     """
-    for setting, model, attack, longer in run.each(_pairs(run)):
+    for setting, model, attack, longer in run.progress(_pairs(run)):
         few, many = (measure(run, setting, model, one) for one in (attack, longer))
         before, after = ((one.logits, one.shifted_logits) for one in (few, many))
         fall = compare_agreement(*before, *after)

@@ -30,7 +30,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     their mean; ``before`` and ``after``, the mean confidence in the prediction on the
     misled, at inverse temperature 1.
     """
-    for model, attack in run.each(jobs(run)):
+    for model, attack in run.progress(jobs(run)):
         keys = {"dataset": run.data.name, "model": model, "attack": attack.kind}
         row = _at_the_boundary(measure(run, model, attack))
         yield {**keys, "steps": attack.steps, **row}

@@ -16,7 +16,7 @@ from robustbook.agreement import (
     shift_by_ratio,
 )
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial.attacked import (
     Attack,
@@ -54,8 +54,8 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     PA thesis, Figure 4.4; PA paper, Figure 6. Chapter 30.
     """
     first = next(iter(run.setting.models))
-    yield from under({"what": "adam", "model": first}, _paths(run, first))
-    for model, attack in run.each(jobs(run)):
+    yield from with_keys({"what": "adam", "model": first}, _paths(run, first))
+    for model, attack in run.progress(jobs(run)):
         pair = measure(run, model, attack)
         for ratio in ATTACKED:
             keys = {"what": "confidence", "model": model, "ratio": ratio}
@@ -79,7 +79,7 @@ def _paths(run: Run[AttackSetting], name: str) -> Iterator[Row]:
             "path of Adam", partial(_path, clean, mixed, epochs),
             data=[clean, mixed], epochs=epochs, code=__name__,
         )  # fmt: skip
-        yield from under({"ratio": ratio, "samples": len(images)}, path)
+        yield from with_keys({"ratio": ratio, "samples": len(images)}, path)
 
 
 def _path(clean: Tensor, mixed: Tensor, epochs: Collection[int]) -> Iterator[Row]:

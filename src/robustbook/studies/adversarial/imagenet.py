@@ -107,7 +107,7 @@ def rows(run: Run[LargeSetting]) -> Iterator[Row]:
         # Part after part, so that fewer pictures of all can be had from what is done.
         starts = range(0, len(data), _PART)
         every = product(starts, setting.models, (NONE, *setting.shifts))
-        for start, model, shift in run.each(every):
+        for start, model, shift in run.progress(every):
             part = data.subset(slice(start, min(start + _PART, len(data))))
             one = _logits(run, network, model, shift, part, start)
             found[model, shift].append(one)

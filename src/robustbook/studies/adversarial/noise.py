@@ -19,7 +19,7 @@ from robustbook.agreement import (
 )
 from robustbook.models import logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, under
+from robustbook.studies._run import Row, Run, Setting, with_keys
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.settings import LEVELS
@@ -81,9 +81,9 @@ def rows(run: Run[NoiseSetting]) -> Iterator[Row]:
     Experiment 2 of the PA thesis (section 4.1, Figures 4.3 and 4.4). Chapter 13 of this
     book.
     """
-    for place, name in enumerate(run.each(run.setting.models)):
+    for place, name in enumerate(run.progress(run.setting.models)):
         keys = {"dataset": run.data.name, "model": name, "samples": len(run.data)}
-        yield from under(keys, _of_model(run, name, first=place == 0))
+        yield from with_keys(keys, _of_model(run, name, first=place == 0))
 
 
 def _of_model(run: Run[NoiseSetting], name: str, *, first: bool) -> Iterator[Row]:
@@ -146,7 +146,7 @@ def _kernels(
             "kernel", partial(_kernel, clean, mixed, epochs),
             data=[clean, mixed], epochs=epochs, code=__name__,
         )  # fmt: skip
-        yield from under({"sigma": sigma, "draw": 0, "ratio": ratio}, rows)
+        yield from with_keys({"sigma": sigma, "draw": 0, "ratio": ratio}, rows)
 
 
 def _kernel(clean: Tensor, mixed: Tensor, epochs: int) -> Iterator[Row]:

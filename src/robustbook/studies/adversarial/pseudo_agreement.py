@@ -38,7 +38,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     """
     data, samples = run.data, len(run.data)
     runs = RUNS if run.profile == "full" else QUICK_RUNS
-    for name in run.each(run.setting.models):
+    for name in run.progress(run.setting.models):
         logits = logits_of(run.model(name), data.images)
         exact = posterior_agreement(logits, logits)
         for scale, steps in product((1.0, 0.1), runs):

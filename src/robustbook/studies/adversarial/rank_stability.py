@@ -12,7 +12,7 @@ import numpy as np
 from robustbook._store.cache import Arrays
 from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.scores import accuracy, rank_concordance, same_answer_rate
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._statistics import Integers, Values
 from robustbook.studies.adversarial.attacked import AttackedLogits
 from robustbook.studies.adversarial.attacked import attacked as measure
@@ -47,7 +47,7 @@ def rows(run: Run[AttackSetting], bootstraps: int = 200) -> Iterator[Row]:
     }
     logits = [(one.logits, one.shifted_logits) for one in pairs.values()]
     random = np.random.default_rng([run.seed, count])
-    for draw in run.each(
+    for draw in run.progress(
         range(-1, QUICK_DRAWS if run.profile == "quick" else bootstraps)
     ):
         index = np.arange(count)
@@ -59,7 +59,7 @@ def rows(run: Run[AttackSetting], bootstraps: int = 200) -> Iterator[Row]:
             data=[*logits, index], conditions=conditions, code=__name__,
         )["scores"]  # fmt: skip
         keys = {"dataset": run.data.name, "bootstrap": draw}
-        yield from under(keys, _concordances(scores, setting, conditions))
+        yield from with_keys(keys, _concordances(scores, setting, conditions))
 
 
 def _scores(

@@ -123,7 +123,7 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
     readers = {seed: _reader(run, seed) for seed in _seeds(run) if setting.encoder}
     logits = {
         condition: _logits(run, readers, *condition)
-        for condition in run.each(_conditions(run))
+        for condition in run.progress(_conditions(run))
     }
     for reader, seed in product(setting.readers, _seeds(run)):
         keys = {"reader": reader, "training_seed": seed}

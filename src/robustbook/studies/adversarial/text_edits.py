@@ -101,13 +101,13 @@ def rows(run: Run[TextSetting]) -> Iterator[Row]:
             run, parts["train"], parts["validation"], epochs=setting.epochs,
             seed=training_seed,
         )
-        for training_seed in run.each(range(seed, seed + setting.training_seeds))
+        for training_seed in run.progress(range(seed, seed + setting.training_seeds))
     }  # fmt: skip
     clean = {number: model.logits(data.texts) for number, model in models.items()}
     for number, logits in clean.items():
         yield _model_row(number, logits, data)
     edits = product(_SHIFTS, setting.powers, range(seed, seed + setting.edit_seeds))
-    for (kind, how), power, edit_seed in run.each(edits):
+    for (kind, how), power, edit_seed in run.progress(edits):
         most = {"insert": setting.most_words, "replace": LONGEST}
         if power <= most.get(how, math.inf):
             edit = {"kind": kind, "how": how, "power": power, "edit_seed": edit_seed}

@@ -57,7 +57,9 @@ def agreements(
     problem: Problem, sigma: float, linearizations: Sequence[tuple[Tensor, Tensor]],
     trials: Sequence[int], key: Sequence[int],
 ) -> Integers:  # fmt: skip
-    """Count how often the model, each linearization, and both keep the label: (1+2L, N).
+    """Count for how many noisy inputs the label is kept: (1+2L, N).
+
+    By the model, then by each of L linearizations, and by it and the model.
 
     Linearizations are margins (N, K-1) and Jacobians (N, K-1, D). Image i is shown
     trials[i] noisy inputs, which the seed and the numbers of `key` name.

@@ -1,4 +1,4 @@
-"""The images at both ends of a score: how robust, and who can tell them apart?"""
+"""The images at both ends of a score: how robust, and how easily told apart?"""
 
 from __future__ import annotations
 

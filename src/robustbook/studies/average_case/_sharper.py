@@ -1,4 +1,4 @@
-"""References that are sharp enough for MMSE: noise where its fit is in doubt."""
+"""References accurate enough for MMSE: more noise where its fit is in doubt."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def focused(
 
 
 class _Plane(NamedTuple):
-    """What of the noise moves the fit at one image."""
+    """The subspace of the noise that changes the linear fit at one image."""
 
     #: (D, K-1), orthonormal, and the margins' slopes in it, (K-1, K-1).
     basis: Tensor

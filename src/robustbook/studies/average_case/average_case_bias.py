@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from robustbook.models import checkpoint_entry, list_models, training_runs
-from robustbook.studies._run import Row, Run, Setting, significant, under
+from robustbook.studies._run import Row, Run, Setting, significant, with_keys
 from robustbook.studies._statistics import (
     Integers,
     Values,
@@ -164,7 +164,7 @@ def rows(run: Run[SurvivalSetting]) -> Iterator[Row]:
     """
     for setting, model in run.each_model():
         keys = {"dataset": setting.dataset, "model": model}
-        yield from under(keys, _of_model(run, setting, model))
+        yield from with_keys(keys, _of_model(run, setting, model))
 
 
 def measure(
@@ -219,7 +219,7 @@ def _means(survival: Survival) -> Iterator[Row]:
     for place, sigma in enumerate(survival.sigmas):
         yield {
             "what": "mean", "sigma": sigma,
-            **mean_row("p", survival.p[place], significant),
+            **mean_row("p", survival.kept_share[place], significant),
             **_estimates(survival, place, np.ones_like(survival.right)),
         }  # fmt: skip
 
@@ -245,11 +245,11 @@ def _classes(survival: Survival) -> Iterator[Row]:
             head = {"sigma": sigma, "by": by, "among": among}
             if sigma == survival.sigmas[-1]:
                 groups = _class_rows(survival, place, classes, mask)
-                yield from under({"what": "class", **head}, groups)
+                yield from with_keys({"what": "class", **head}, groups)
             if by == "prediction":
                 test = _attraction(survival, place, generator)
             else:
-                p = survival.p[place][mask]
+                p = survival.kept_share[place][mask]
                 test = {"p_value": class_differences(p, classes[mask], generator)}
             yield {"what": "test", **head, **test}
 
@@ -259,7 +259,7 @@ def _class_rows(
 ) -> Iterator[Row]:
     for number in range(survival.data.num_classes):
         chosen = mask & (classes == number)
-        p = survival.p[place][chosen]
+        p = survival.kept_share[place][chosen]
         if len(p) < 2:
             continue
         others = survival.shares[place][survival.predicted != number, number]
@@ -272,7 +272,7 @@ def _class_rows(
 def _attraction(survival: Survival, place: int, generator: np.random.Generator) -> Row:
     """Rank correlation over classes of staying and of being fallen into."""
     size, count = len(survival.predicted), survival.data.num_classes
-    shares, p = survival.shares[place], survival.p[place]
+    shares, p = survival.shares[place], survival.kept_share[place]
 
     def correlation(index: Integers) -> float:
         times = np.bincount(index, minlength=size)
@@ -292,7 +292,7 @@ def _attraction(survival: Survival, place: int, generator: np.random.Generator) 
 
 def _ranks(survival: Survival) -> Iterator[Row]:
     for place, sigma in enumerate(survival.sigmas):
-        p, taylor = survival.p[place], survival.arrays["taylor"][place]
+        p, taylor = survival.kept_share[place], survival.arrays["taylor"][place]
         proxies: dict[str, Values]
         proxies = {"softmax T=1": survival.arrays["softmax"], "taylor": taylor}
         for proxy, values in proxies.items():

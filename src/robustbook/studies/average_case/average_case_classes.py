@@ -81,7 +81,7 @@ def rows(run: Run[ClassesSetting]) -> Iterator[Row]:
     setting = run.setting
     (name,) = setting.models
     model, data = run.model(name), run.data
-    for index in run.each(range(len(data))):
+    for index in run.progress(range(len(data))):
         one = data.subset(slice(index, index + 1))
         arrays = run.arrays(
             "slopes of all classes",

@@ -20,7 +20,7 @@ from robustbook.studies._run import (
     Setting,
     decimals,
     significant,
-    under,
+    with_keys,
 )
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._estimates import (
@@ -31,9 +31,9 @@ from robustbook.studies.average_case._sharper import sharpened
 from robustbook.training import train_classifier
 
 QUANTILES: Final = (0.05, 0.5, 0.95)
-#: Linear models that are trained here, as the paper's are, and on what.
+#: Linear models that are trained here, as the paper's are, and their data sets.
 _TRAINED: Final = {"mnist-linear": "mnist", "fashion-linear": "fashion-mnist"}
-#: How.
+#: Options of their training.
 _RECIPE: Final[dict[str, Any]] = {"epochs": 3, "lr": 1e-3}
 
 
@@ -186,7 +186,7 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
         keys = {"dataset": setting.dataset, "model": name, "images": images}
         yield {"what": "network", **keys, **_accuracy(run, setting, name)}
         sharper = name in setting.sharper
-        yield from under(keys, _of_model(setting, counts, sharper, arrays))
+        yield from with_keys(keys, _of_model(setting, counts, sharper, arrays))
 
 
 def _counts(setting: EstimateSetting, name: str) -> tuple[int, ...]:

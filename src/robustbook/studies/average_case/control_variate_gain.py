@@ -11,7 +11,7 @@ from typing import Any, Final
 from robustbook._store.cache import Arrays
 from robustbook.average_case import control_variate, mmse, monte_carlo, taylor
 from robustbook.datasets import Dataset
-from robustbook.studies._run import Row, Run, Setting, decimals, under
+from robustbook.studies._run import Row, Run, Setting, decimals, with_keys
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._counts import (
     FITS,
@@ -111,10 +111,10 @@ def rows(run: Run[GainSetting]) -> Iterator[Row]:
     """
     for setting, name in run.each_model():
         keys = {"dataset": setting.dataset, "model": name}
-        yield from under(keys, _images(run, setting, name))
+        yield from with_keys(keys, _images(run, setting, name))
         if name == setting.repeated:
             few = setting.data().subset(slice(setting.few_images))
-            yield from under(keys, _repeats(run, setting, name, few))
+            yield from with_keys(keys, _repeats(run, setting, name, few))
 
 
 def jobs(run: Run[GainSetting]) -> Iterator[tuple[GainSetting, str, float]]:

@@ -72,7 +72,7 @@ def held_out_scenes(
     """
     shapes = SETUPS[setup].shapes
     fewest = min(_count_digits(setting.dataset, split, shape) for shape in shapes)
-    count = len(shapes) * setting.laps * (fewest // (1 + other_digits))
+    count = len(shapes) * setting.repeats_per_digit * (fewest // (1 + other_digits))
     limit = setting.tested if split == "test" else setting.validated
     return draw_all(
         environments, shapes=shapes, source=setting.dataset, split=split,

@@ -68,7 +68,7 @@ class TrainingSetting(Setting):
     precision: str = "float32"
     #: How often each digit appears in a validation or test sample, and the greatest
     #: numbers of scenes.
-    laps: int = 1
+    repeats_per_digit: int = 1
     validated: int | None = None
     tested: int | None = None
 

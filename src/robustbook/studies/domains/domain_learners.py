@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import confidence, sample_terms
 from robustbook.studies._statistics import clustered_error, mean_error
 from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED
@@ -27,7 +27,7 @@ from robustbook.studies.domains._training import (
 
 SETTINGS: Final = {
     "full": (FULL(count=5000, epochs=15, batch_size=64, lr=1e-3),),
-    "quick": (QUICK(count=256, laps=2, epochs=6, lr=5e-3),),
+    "quick": (QUICK(count=256, repeats_per_digit=2, epochs=6, lr=5e-3),),
     # With the weights of a network that has seen photographs.
     "full borrowed": (
         FULL(network="cifar10-resnet20", borrowed=True, own=True, size=48, count=800,
@@ -64,7 +64,7 @@ def rows(
     stored in the cache after every epoch. Chapter 14 of this book.
     """
     trained: dict[tuple[str, str], list[TrainedPair]] = {}
-    for setup, learner, training_seed in run.each(jobs(run, setups=setups)):
+    for setup, learner, training_seed in run.progress(jobs(run, setups=setups)):
         pair = measure(run, setup, learner, training_seed)
         trained.setdefault((setup, learner), []).append(pair)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
@@ -72,13 +72,13 @@ def rows(
             "scores of a trained pair", partial(_of_training, pair, run.seed),
             data=pair, code=__name__,
         )  # fmt: skip
-        yield from under(keys, scores)
+        yield from with_keys(keys, scores)
     for setup, (learner, other) in product(
         setups, combinations(COMPARED_LEARNERS[::-1], 2)
     ):
         keys = {"setup": setup, "learner": learner, "other": other}
         differences = _between(trained[setup, learner], trained[setup, other])
-        yield from under({"what": "difference", **keys}, differences)
+        yield from with_keys({"what": "difference", **keys}, differences)
 
 
 def jobs(

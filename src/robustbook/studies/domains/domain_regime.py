@@ -67,7 +67,7 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     PA thesis, Experiments 6 and 7, Tables 5.3 and B.3; PA paper, Table 1. The book's
     audit of domain shift.
     """
-    for regime, setting, training_seed in run.each(jobs(run)):
+    for regime, setting, training_seed in run.progress(jobs(run)):
         classes = len(SETUPS[setting].shapes)
         network = new_network(regime, classes, training_seed)
         sizes = {

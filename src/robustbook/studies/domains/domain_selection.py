@@ -7,7 +7,7 @@ from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.domains._pictures import FACTORS
 from robustbook.studies.domains._recorded import scored_epochs as measure
 from robustbook.studies.domains._training import (
@@ -52,11 +52,11 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
     15 of this book.
     """
     of_tests = ("same_answer_rate", "pa", "beta") if shortcuts else ()
-    for setup, learner, training_seed in run.each(jobs(run, shortcuts=shortcuts)):
+    for setup, learner, training_seed in run.progress(jobs(run, shortcuts=shortcuts)):
         epochs = measure(run, setup, learner, training_seed)
         shifted = zip(("factor", "setting"), setup.split(), strict=False)
         keys = {**dict(shifted), "learner": learner, "training_seed": training_seed}
-        yield from under(keys, (_chosen(epoch, of_tests) for epoch in epochs))
+        yield from with_keys(keys, (_chosen(epoch, of_tests) for epoch in epochs))
 
 
 def jobs(

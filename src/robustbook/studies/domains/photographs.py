@@ -30,7 +30,7 @@ from robustbook.studies._run import (
     Setting,
     decimals,
     small_network,
-    under,
+    with_keys,
 )
 from robustbook.studies.domains._canonical import pair_canonical
 from robustbook.training import ERM, IRM, LISA, Learner, train_domains
@@ -128,7 +128,7 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
             yield {"what": "domain", **world, "domain": name, "samples": size,
                    "tested": min(size, setting.tested)}  # fmt: skip
         if setting is worlds[0]:
-            yield from under(world, _places(domains))
+            yield from with_keys(world, _places(domains))
         yield from left_out(run, setting, domains, code=__name__)
 
 
@@ -142,7 +142,7 @@ def left_out(
 ) -> Iterator[Row]:
     """Rows of every target and seed: features that pair, and what networks see."""
     seeds = range(run.seed, run.seed + setting.seeds)
-    for training_seed, target in run.each(product(seeds, domains)):
+    for training_seed, target in run.progress(product(seeds, domains)):
         keys: Row = {"target": target, "training_seed": training_seed}
         found = run.rows(
             "one domain left out",
@@ -151,7 +151,7 @@ def left_out(
             data=[domains, seen or ()], setting=replace(setting, seeds=0), **keys,
             code=code,
         )  # fmt: skip
-        yield from under({"world": setting.world, **keys}, found)
+        yield from with_keys({"world": setting.world, **keys}, found)
 
 
 class Samples(NamedTuple):

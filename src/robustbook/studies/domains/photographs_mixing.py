@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 from typing import Any, Final
 
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.domains.photographs import SETTINGS as ALL
 from robustbook.studies.domains.photographs import (
     Samples,
@@ -48,14 +48,14 @@ def rows(run: Run[WorldSetting]) -> Iterator[Row]:
     setting = run.setting
     domains = world_domains(setting)
     seeds = range(run.seed, run.seed + setting.seeds)
-    for training_seed, target in run.each(product(seeds, domains)):
+    for training_seed, target in run.progress(product(seeds, domains)):
         keys: Row = {"target": target, "training_seed": training_seed}
         rows = run.rows(
             "one domain left out, mixed",
             partial(_measured, setting, domains, target, training_seed),
             data=domains, setting=replace(setting, seeds=0), **keys, code=__name__,
         )  # fmt: skip
-        yield from under(keys, rows)
+        yield from with_keys(keys, rows)
 
 
 def _measured(

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.domains._pictures import HUES, HUES_AND_POSITIONS
 from robustbook.studies.domains._recorded import regime_epochs as measure
 from robustbook.studies.domains._training import Regime
@@ -69,10 +69,10 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     PA thesis, Experiments 6 and 7, Tables 5.3, 5.4 and B.3; PA paper, Table 1. The
     book's audit of domain shift.
     """
-    for process, setting, training_seed in run.each(jobs(run)):
+    for process, setting, training_seed in run.progress(jobs(run)):
         process_keys = {name: getattr(process, name) for name in COLUMNS}
         keys = {"setting": setting, **process_keys, "training_seed": training_seed}
-        yield from under(keys, measure(run, process, setting, training_seed))
+        yield from with_keys(keys, measure(run, process, setting, training_seed))
 
 
 def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, int]]:

@@ -23,13 +23,13 @@ from robustbook.studies.lenses._survival import counted, linearized
 from robustbook.studies.lenses.settings import LensSetting
 from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
 
-#: Images whose noisy copies are counted at once, and kept in one file of the cache.
+#: Images per cache file.
 _BLOCK: Final = 200
 
 
 @dataclass(frozen=True, eq=False)
 class LensedModel:
-    """A network, and what the three lenses say of it."""
+    """A network as it is measured by the three lenses."""
 
     #: Clean logits, labels, input margins, and what is known without an attack.
     margins: MeasuredMargins

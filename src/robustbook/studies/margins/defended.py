@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins import _starts
 from robustbook.studies.margins._defended_nets import Budget, Method, trained
 from robustbook.studies.margins.columns import (
@@ -160,7 +160,7 @@ def rows(run: Run[DefendedSetting]) -> Iterator[Row]:
     for setting in run.settings:
         keys: Row = {"dataset": setting.dataset}
         found: dict[str, list[Row]] = {}
-        for method in run.each((PLAIN, *setting.methods)):
+        for method in run.progress((PLAIN, *setting.methods)):
             found[method] = []
             for seed, start in enumerate(setting.begins(method)):
                 measured = measure(run, setting, method, seed)
@@ -170,13 +170,13 @@ def rows(run: Run[DefendedSetting]) -> Iterator[Row]:
                 if setting.compared:
                     one.append(_objective(run, setting, method, seed))
                 own: Row = {"method": method, "seed": seed, "start": start}
-                found[method] += under({**keys, **own}, one)
+                found[method] += with_keys({**keys, **own}, one)
             yield from found[method]
             mean = _mean(found[method])
             yield {"what": "method", **keys, "method": method, **mean}
         if setting.learning is not None:
             learned = _learned(run, setting, setting.learning, _weakest(found))
-            yield from under(keys, learned)
+            yield from with_keys(keys, learned)
 
 
 def _learned(

@@ -15,7 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
 from robustbook.margins.parts import tune_threshold
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
 from robustbook.studies.margins.measured import margin_blocks as jobs
 from robustbook.studies.margins.measured import measure_block as measure
@@ -82,7 +82,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
             data=measured, eps=setting.eps, focus=setting.focus, sizes=sizes,
             code=__name__,
         )  # fmt: skip
-        yield from under({"dataset": setting.dataset, "model": model}, rows)
+        yield from with_keys({"dataset": setting.dataset, "model": model}, rows)
 
 
 def _of_model(
@@ -94,7 +94,7 @@ def _of_model(
         for size in sizes.sizes if usual else sizes.few:
             if size <= len(measured) // 2:
                 made += _of_size(measured, eps, size, sizes.repeats, seed)
-        yield from under({"eps": eps, "usual": usual}, made)
+        yield from with_keys({"eps": eps, "usual": usual}, made)
 
 
 def _of_size(

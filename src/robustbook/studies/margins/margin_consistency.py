@@ -13,7 +13,7 @@ from torch import Tensor
 
 from robustbook.margins import class_distances
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, significant, under
+from robustbook.studies._run import Row, Run, significant, with_keys
 from robustbook.studies._statistics import mean_error
 from robustbook.studies.margins.columns import (
     detections,
@@ -68,16 +68,16 @@ def rows(run: Run[MarginSetting], *, samples: bool = False) -> Iterator[Row]:
         return
     for setting in run.settings:
         networks = {}
-        for model in run.each(setting.models):
+        for model in run.progress(setting.models):
             networks[model] = margins_in(run, setting, model)
             rows = run.rows(
                 "consistency of margins", partial(_of_model, networks[model], setting),
                 data=networks[model], eps=setting.eps, focus=setting.focus,
                 code=__name__,
             )  # fmt: skip
-            yield from under({"dataset": setting.dataset, "model": model}, rows)
+            yield from with_keys({"dataset": setting.dataset, "model": model}, rows)
         across = _across(networks, setting)
-        yield from under({"what": "across", "dataset": setting.dataset}, across)
+        yield from with_keys({"what": "across", "dataset": setting.dataset}, across)
 
 
 def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row]:
@@ -94,7 +94,7 @@ def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row
         if name != "logit_margin":
             paired = paired_tau_difference(values, scores["logit_margin"], bounds)
             yield {"what": "difference", "score": name, **difference_row(*paired)}
-        yield from under({"score": name}, detections(values, bounds, setting))
+        yield from with_keys({"score": name}, detections(values, bounds, setting))
         if name == "logit_margin":
             yield from _bins(name, values, bounds)
     yield from _geometry(measured)

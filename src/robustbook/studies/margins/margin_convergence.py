@@ -14,7 +14,7 @@ from robustbook.attacks import fab, fmn
 from robustbook.margins import input_margin, logit_margin
 from robustbook.margins import margin_consistency as consistency_of
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins._search import Recipe, measure_bounds
 from robustbook.studies.margins.columns import share_row, tau_row
 from robustbook.studies.margins.measured import linear_head
@@ -59,7 +59,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     """
     for setting, name in run.each_model():
         keys = {"dataset": setting.dataset, "model": name}
-        yield from under(keys, _compared(run, setting, name))
+        yield from with_keys(keys, _compared(run, setting, name))
 
 
 def _compared(

@@ -19,7 +19,7 @@ from torch import Tensor
 from robustbook.datasets import load_dataset
 from robustbook.margins import PseudoMargin
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins.columns import (
     detections,
     difference_row,
@@ -91,7 +91,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
         recipe, _ = setting.models[model]
         train, test = (margins_of(run, model, data, recipe) for data in splits)
         keys = {"dataset": setting.dataset, "model": model}
-        yield from under(keys, learned_rows(run, train, test, setting, learning))
+        yield from with_keys(keys, learned_rows(run, train, test, setting, learning))
 
 
 def learned_rows(
@@ -120,7 +120,7 @@ def _learned(
     for name, values in after.items() if size == 0 else ():
         key = {"method": name, "train": 0, "training_seed": None}
         mae = name in ("gradient_margin", "first_order_margin")
-        yield from under(key, _tested(values, test, setting, mae=mae, detect=True))
+        yield from with_keys(key, _tested(values, test, setting, mae=mae, detect=True))
     if size == 0:
         return
     bounds = train.bounds[:size]
@@ -146,7 +146,7 @@ def _learned(
     for method, training_seed, values in learned:
         key = {"method": method, "train": size, "training_seed": training_seed}
         last = size == learning.sizes[-1]
-        yield from under(key, _tested(values, test, setting, mae=True, detect=last))
+        yield from with_keys(key, _tested(values, test, setting, mae=True, detect=last))
 
 
 def _sorted(logits: Tensor) -> Tensor:

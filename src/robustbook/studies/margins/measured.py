@@ -1,4 +1,4 @@
-"""Measure input margins once, keep them: what all studies of Part V start from."""
+"""Input margins, measured once and kept for all studies of Part V."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
     "margins_of", "measure_block", "measure_bounds", "scores_of",
 ]  # fmt: skip
 
-#: Images measured at once, and kept in one file of the cache.
+#: Images per cache file.
 _BLOCK: Final = 500
 
 
@@ -146,10 +146,10 @@ def linear_head(model: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def scores_of(model: MeasuredMargins) -> dict[str, Tensor]:
-    """What is known of a sample without an attack, by name: float64 (N,).
+    """Scores of samples that need no attack, by name: float64 (N,).
 
-    A smaller score says that the decision is more brittle. Three of one forward pass;
-    then one with one backward pass, and one with K - 1.
+    A smaller score marks a more brittle decision. The first three need one forward
+    pass, the next one backward pass more, and the last K - 1 backward passes.
     """
     logits = model.logits.double()
     probabilities = logits.softmax(dim=1).topk(2, dim=1).values
