@@ -165,10 +165,8 @@ def test_nothing_is_trained_twice(domain_bias, refuse, monkeypatch):
 @pytest.mark.processor
 @pytest.mark.parametrize(
     ("name", "train", "learner"),
-    [
-        ("domain_bias", watch_training, "IRM"), ("domain_learners", train_pair, "LISA")
-    ],
-)  # fmt: skip
+    [("domain_bias", watch_training, "IRM"), ("domain_learners", train_pair, "LISA")],
+)
 def test_a_stopped_training_goes_on(
     quick, tmp_path, monkeypatch, stopped_at, name, train, learner
 ):

@@ -207,14 +207,13 @@ class _Machine:
             "exp": (lambda: torch.exp(self.one, out=self.out), entries),
             "sweep": (lambda: torch.mul(self.one, self.two, out=self.out), entries),
             "product": (
-                lambda: torch.mv(self.one, self.vector, out=self.column), entries
+                lambda: torch.mv(self.one, self.vector, out=self.column),
+                entries,
             ),
             "column": (lambda: torch.div(self.three, self.three), self.three.numel()),
             "read": (self._read, self.far.nbytes),
-            "call": (
-                lambda: torch.mul(self.single, self.single, out=self.single), 1
-            ),
-        }  # fmt: skip
+            "call": (lambda: torch.mul(self.single, self.single, out=self.single), 1),
+        }
         times = {}
         for name, (action, divisor) in tasks.items():
             self.shards.reduce(lambda: [0.0])

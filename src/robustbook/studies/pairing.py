@@ -70,7 +70,7 @@ SETTINGS: Final = {
     # Linear heads on the features that a network computes from PACS.
     "full heads": (_heads_setting(dataset="pacs", epochs=12),),
     "quick heads": (_heads_setting(count=100, epochs=3, seeds=2, weights=(0.1,)),),
-}  # fmt: skip
+}
 
 #: Images and shifted images of one network, with their labels.
 Pair = tuple[Tensor, Tensor, Tensor]

@@ -17,7 +17,7 @@ from robustbook._checks.arguments import (
     check_fraction,
     check_non_negative,
     check_positive,
-)  # fmt: skip
+)
 
 
 class Learner(Protocol):

@@ -20,7 +20,7 @@ from robustbook.studies.margins._search import (
     first_order_arrays,
     measure_bounds,
     searched_arrays,
-)  # fmt: skip
+)
 from robustbook.studies.margins.settings import MarginSetting
 
 __all__ = [
