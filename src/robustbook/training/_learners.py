@@ -157,9 +157,9 @@ class LISA:
         else:
             mixed = torch.lerp(second, first, weight)
         logits = model(mixed).float()
-        own = F.cross_entropy(logits, labels.flatten())
-        other = F.cross_entropy(logits, labels.flatten()[partner])
-        risk = weight * own + (1.0 - weight) * other
+        first_loss = F.cross_entropy(logits, labels.flatten())
+        second_loss = F.cross_entropy(logits, labels.flatten()[partner])
+        risk = weight * first_loss + (1.0 - weight) * second_loss
         return risk, risk
 
 
@@ -204,8 +204,8 @@ def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
             f"{tuple(logits.shape)} and {tuple(labels.shape)}"
         )
     expected = (logits.softmax(1) * logits).sum(1)
-    own = logits.gather(1, labels[:, None])[:, 0]
-    return (expected - own).mean().square()
+    named = logits.gather(1, labels[:, None])[:, 0]
+    return (expected - named).mean().square()
 
 
 def partners(labels: Tensor, across: bool, generator: Generator) -> Tensor:

@@ -185,14 +185,14 @@ class Pairing:
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return the loss, and the cross-entropy in it; see :class:`Learner`."""
         if self.shift is None:
-            other = add_gaussian_noise(images, self.noise_std, generator=generator)
+            view = add_gaussian_noise(images, self.noise_std, generator=generator)
         else:
-            other = self.shift(model, images, labels, generator)
-        both = torch.cat([images, other]).flatten(0, 1)
+            view = self.shift(model, images, labels, generator)
+        both = torch.cat([images, view]).flatten(0, 1)
         logits, shifted = model(both).float().chunk(2)
         classes = labels.flatten()
-        own, moved = (F.cross_entropy(side, classes) for side in (logits, shifted))
-        risk = torch.lerp(own, moved, self.share)
+        clean, moved = (F.cross_entropy(side, classes) for side in (logits, shifted))
+        risk = torch.lerp(clean, moved, self.share)
         if self.weight == 0.0:
             return risk, risk
         if self.penalty == "agreement" and self.memory > 0.0:

@@ -183,10 +183,10 @@ def differences(first: Setup, second: Setup) -> list[Difference]:
     """
     others = second.environments()
     return [
-        Difference(part, factor, getattr(one, factor), getattr(others[part], factor))
-        for part, one in first.environments().items()
+        Difference(part, factor, getattr(env, factor), getattr(others[part], factor))
+        for part, env in first.environments().items()
         if part in others
-        for factor in one.differs_from(others[part])
+        for factor in env.differs_from(others[part])
     ]
 
 

@@ -74,12 +74,12 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     Chapter 30.
     """
     for setting, model, attack, longer in run.progress(_pairs(run)):
-        few, many = (measure(run, setting, model, one) for one in (attack, longer))
-        before, after = ((one.logits, one.shifted_logits) for one in (few, many))
+        few, many = (measure(run, setting, model, pair) for pair in (attack, longer))
+        before, after = ((pair.logits, pair.shifted_logits) for pair in (few, many))
         fall = compare_agreement(*before, *after)
         # A bound is met up to rounding.
         bound = setting.focus * (1 + 1e-4)
-        robust, left = ((one.norms > bound).double() for one in (few, many))
+        robust, left = ((pair.norms > bound).double() for pair in (few, many))
         both = (few.norms > 0) & few.norms.isfinite() & many.norms.isfinite()
         sizes = few.norms[both], many.norms[both]
         shorter = None
@@ -112,7 +112,7 @@ def _pairs(
     run: Run[AttackSetting],
 ) -> Iterator[tuple[AttackSetting, str, Attack, Attack]]:
     for setting, model in run.models():
-        for kind in [one for one in KINDS if one in setting.steps]:
+        for kind in [known for known in KINDS if known in setting.steps]:
             steps = setting.steps_on(model, kind)
             more = max(TIMES * steps, setting.steps[kind])
             bound = None if kind in ("fmn", "fab") else setting.focus

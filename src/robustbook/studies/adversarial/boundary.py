@@ -64,9 +64,9 @@ def _at_the_boundary(pair: AttackedLogits) -> Row:
 
 def _lead(logits: Tensor, classes: Tensor) -> Tensor:
     """By how much the logit of a class exceeds the largest of the others."""
-    own = logits.gather(1, classes[:, None])
+    named = logits.gather(1, classes[:, None])
     others = logits.scatter(1, classes[:, None], -torch.inf)
-    return (own[:, 0] - others.amax(1)).double()
+    return (named[:, 0] - others.amax(1)).double()
 
 
 def _tied(logits: Tensor, right: Tensor) -> Tensor:

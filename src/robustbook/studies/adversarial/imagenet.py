@@ -170,8 +170,8 @@ def _scores(clean: Tensor, shifted: Tensor, labels: Tensor) -> Row:
 
 
 def _pa(clean: Tensor, shifted: Tensor) -> Row:
-    one = posterior_agreement(clean, shifted)
-    agreed = {"pa": one.pa, "pa_se": one.standard_error, "beta": one.beta}
+    pa = posterior_agreement(clean, shifted)
+    agreed = {"pa": pa.pa, "pa_se": pa.standard_error, "beta": pa.beta}
     return {**agreed, "samples": len(clean)}
 
 

@@ -96,6 +96,6 @@ def _concordances(
         chosen.items(), (("all", 0), ("defended", 1))
     ):
         keys = {"models": models, "conditions": name}
-        for one, table in zip(MEASURES, scores, strict=True):
+        for measure_name, table in zip(MEASURES, scores, strict=True):
             concordance = rank_concordance(table[mask][:, first:])
-            yield {**keys, "measure": one, "concordance": concordance}
+            yield {**keys, "measure": measure_name, "concordance": concordance}

@@ -213,9 +213,9 @@ def _encoder(name: str | None, device: str) -> Encoder:
     return load_encoder(name).to(resolve_device(device))
 
 
-def _lower(setting: ReviewSetting, encoder: Encoder, some: Any) -> Tensor:
+def _lower(setting: ReviewSetting, encoder: Encoder, batch: Any) -> Tensor:
     device, depth = encoder.norm.weight.device, len(encoder.layers) - setting.layers
-    states: Tensor = encoder(some.ids.to(device), some.filled.to(device), depth)
+    states: Tensor = encoder(batch.ids.to(device), batch.filled.to(device), depth)
     return states
 
 
@@ -263,13 +263,13 @@ def _trained(run: Run[Setting], seed: int) -> Arrays:
         )
         for _ in range(setting.epochs):
             for index in torch.randperm(len(data)).split(_BATCH):  # type: ignore[no-untyped-call]
-                some = nn.utils.rnn.pad_sequence(
+                batch = nn.utils.rnn.pad_sequence(
                     [states[i] for i in index.tolist()], True, padding_value=torch.nan
                 )
-                filled = some[..., 0].isnan().to(device)
-                some = some.nan_to_num().float().to(device)
+                filled = batch[..., 0].isnan().to(device)
+                batch = batch.nan_to_num().float().to(device)
                 with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
-                    logits = model(some, filled)
+                    logits = model(batch, filled)
                 loss = F.cross_entropy(logits.float(), data.labels[index].to(device))
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -282,13 +282,13 @@ def _trained(run: Run[Setting], seed: int) -> Arrays:
 def _states(setting: ReviewSetting, device: str) -> list[Tensor]:
     """What the layers that are not trained say of each text, once for all seeds."""
     encoder, texts = _encoder(setting.encoder, device), _texts(setting, "train").texts
-    found: dict[int, Tensor] = {}
+    by_text: dict[int, Tensor] = {}
     with torch.inference_mode():
-        for some in encoder.batches(texts, tokens=setting.trained_tokens):
-            states = _lower(setting, encoder, some).half().cpu()
-            for i, one, filled in zip(some.index, states, some.filled, strict=True):
-                found[i] = one[~filled]
-    return [found[i] for i in range(len(texts))]
+        for batch in encoder.batches(texts, tokens=setting.trained_tokens):
+            states = _lower(setting, encoder, batch).half().cpu()
+            for i, state, filled in zip(batch.index, states, batch.filled, strict=True):
+                by_text[i] = state[~filled]
+    return [by_text[i] for i in range(len(texts))]
 
 
 def _logits(
@@ -315,7 +315,7 @@ def _read(
     texts = data.texts if kind == "none" else edited(data, kind, power, run.seed)
     features = sentence_features(texts)
     learned = _texts(setting, "train"), _texts(setting, "validation")
-    found = {
+    by_reader = {
         f"{N_GRAMS}/{seed}": trained_classifier(
             run, *learned, epochs=setting.n_gram_epochs, seed=seed
         ).logits(features)
@@ -323,16 +323,16 @@ def _read(
     }
     if setting.encoder is not None:
         encoder = _encoder(setting.encoder, run.device)
-        every = {f"{setting.encoder}/{seed}": one for seed, one in readers.items()}
-        found |= {name: torch.empty(len(texts), 2) for name in every}
+        every = {f"{setting.encoder}/{seed}": net for seed, net in readers.items()}
+        by_reader |= {name: torch.empty(len(texts), 2) for name in every}
         with torch.inference_mode():
-            for some in encoder.batches(texts, tokens=setting.tokens):
+            for batch in encoder.batches(texts, tokens=setting.tokens):
                 # Once for all seeds.
-                states = _lower(setting, encoder, some)
+                states = _lower(setting, encoder, batch)
                 for name, reader in every.items():
-                    logits = reader(states, some.filled.to(states.device))
-                    found[name][some.index] = logits.cpu()
-    return {name: value.numpy() for name, value in found.items()}
+                    logits = reader(states, batch.filled.to(states.device))
+                    by_reader[name][batch.index] = logits.cpu()
+    return {name: value.numpy() for name, value in by_reader.items()}
 
 
 # --------------------------------------------------------------------- the scores
@@ -367,10 +367,10 @@ def _by_length(clean: Tensor, shifted: Tensor, data: Sentences) -> Iterator[Row]
 def _pairs(
     clean: dict[str, Tensor], texts: dict[str, Sentences], to: str, seed: int
 ) -> Row:
-    one, two = pair_by_label(texts["reviews"].labels, texts[to].labels, seed=seed)
-    labels = texts[to].labels[two]
+    a, b = pair_by_label(texts["reviews"].labels, texts[to].labels, seed=seed)
+    labels = texts[to].labels[b]
     return {
-        "samples": len(one),
-        "accuracy": accuracy(clean["reviews"][one], labels),
-        **measure_pair(clean["reviews"][one], clean[to][two], labels),
+        "samples": len(a),
+        "accuracy": accuracy(clean["reviews"][a], labels),
+        **measure_pair(clean["reviews"][a], clean[to][b], labels),
     }

@@ -61,7 +61,7 @@ def estimated_arrays(
     rows: dict[str, list[Values]] = {}
     for place, sigma in enumerate(sigmas):
         pairs = fitted(problem, sigma, fits, seed + 1, antithetic=True)
-        found = {
+        estimates = {
             "mmse_pairs": pairs.probability.cpu().numpy(),
             **reference(problem, sigma, pairs, budget, plain, [seed, place]),
         }
@@ -69,9 +69,9 @@ def estimated_arrays(
             fit = fitted(problem, sigma, fits, seed + 1, antithetic=False)
             norms = fit.gram.diagonal(dim1=1, dim2=2).sqrt()
             sigmoid = mv_sigmoid(fit.margins / (sigma * norms))
-            found["mmse"] = fit.probability.cpu().numpy()
-            found["mmse_mvs"] = sigmoid.cpu().numpy()
-        for name, values in found.items():
+            estimates["mmse"] = fit.probability.cpu().numpy()
+            estimates["mmse_mvs"] = sigmoid.cpu().numpy()
+        for name, values in estimates.items():
             rows.setdefault(name, []).append(values)
     result: Arrays = {name: np.stack(values) for name, values in rows.items()}
     for estimator in estimators:

@@ -129,8 +129,8 @@ def pictures(survival: Survival, classes: Iterable[int]) -> Iterator[Row]:
     for score, number in product(("p", "softmax"), classes):
         chosen = np.flatnonzero(survival.labels == number)
         order = chosen[np.argsort(scores[score][chosen], kind="stable")]
-        for end, some in (("low", order[:3]), ("high", order[::-1][:3])):
-            for place, index in enumerate(some):
+        for end, positions in (("low", order[:3]), ("high", order[::-1][:3])):
+            for place, index in enumerate(positions):
                 yield {
                     "what": "image", "score": score, "class": number, "end": end,
                     "place": place, "png": png(survival.data.images[index]),

@@ -133,13 +133,13 @@ def noisy_predictions(
     at_once = max(1, _CHUNK // draws)
     parts = []
     for first in range(0, len(images), at_once):
-        some = images[first : first + at_once]
-        shape = (len(some), draws, *images.shape[1:])
+        part = images[first : first + at_once]
+        shape = (len(part), draws, *images.shape[1:])
         noise = torch.randn(shape, generator=generator)
         counts = []
         for sigma in sigmas:
-            logits = logits_of(model, (some[:, None] + sigma * noise).flatten(0, 1))
+            logits = logits_of(model, (part[:, None] + sigma * noise).flatten(0, 1))
             predicted = nn.functional.one_hot(logits.argmax(1), logits.shape[1])
-            counts.append(predicted.reshape(len(some), draws, -1).sum(1))
+            counts.append(predicted.reshape(len(part), draws, -1).sum(1))
         parts.append(torch.stack(counts))
     return torch.cat(parts, dim=1).numpy().astype(np.int64)

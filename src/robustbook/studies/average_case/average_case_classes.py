@@ -65,7 +65,7 @@ def rows(run: Run[ClassesSetting]) -> Iterator[Row]:
     """Reduce the Taylor estimate to few classes, with a bound on all others.
 
     One row for each picture ``index`` and ``sigma``, with probabilities of the tangent
-    ("linear") model: ``one``, against the nearest class only; ``reduced``, against the
+    ("linear") model: ``part``, against the nearest class only; ``reduced``, against the
     ``near`` nearest classes, an orthant probability; ``rest``, an upper bound, by a sum
     over the other classes, of what these can take away from it, which holds with
     probability 1 - 1e-6 over the directions that bound their slopes; ``rest_guess``,
@@ -82,11 +82,11 @@ def rows(run: Run[ClassesSetting]) -> Iterator[Row]:
     (name,) = setting.models
     model, data = run.model(name), run.data
     for index in run.progress(range(len(data))):
-        one = data.subset(slice(index, index + 1))
+        part = data.subset(slice(index, index + 1))
         arrays = run.arrays(
             "slopes of all classes",
-            partial(measured, model, one, setting, run.seed + index),
-            networks=name, data=one, sigmas=setting.sigmas, draws=setting.draws,
+            partial(measured, model, part, setting, run.seed + index),
+            networks=name, data=part, sigmas=setting.sigmas, draws=setting.draws,
             near=setting.near, index=index, code=(__name__, "robustbook.models"),
         )  # fmt: skip
         for place, sigma in enumerate(setting.sigmas):
@@ -95,14 +95,14 @@ def rows(run: Run[ClassesSetting]) -> Iterator[Row]:
 
 
 def measured(
-    model: nn.Module, one: Dataset, setting: ClassesSetting, seed: int
+    model: nn.Module, data: Dataset, setting: ClassesSetting, seed: int
 ) -> Arrays:
     """Margins and slopes of all classes, gradients of the nearest, noisy answers.
 
     Classes (K - 1,) but the prediction, nearest first. With normal directions v the
     squares of the slopes along v are those of the gradient times a chi-squared number.
     """
-    image = one.images
+    image = data.images
     ask = partial(_logits, model)
     noise = torch.randn(
         setting.draws, *image.shape[1:], generator=torch.Generator().manual_seed(seed)

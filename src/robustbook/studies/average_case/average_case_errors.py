@@ -270,7 +270,7 @@ def _of_model(
             }  # fmt: skip
         yield {"what": "cdf", "sigma": sigma, **_compare_cdfs(arrays, place)}
     place = setting.sigmas.index(setting.focus) if counts else 0
-    some = slice(setting.few)
+    few = slice(setting.few)
     for count in counts:
         for estimator in ("mmse", "mmse_pairs"):
             if f"{estimator} {count}" in arrays:
@@ -279,7 +279,7 @@ def _of_model(
                     "what": "convergence", "sigma": setting.focus, "fits": count,
                     "estimator": estimator, "compared": len(estimate),
                     **_compare(
-                        estimate, truth[place, some], variance[place, some]
+                        estimate, truth[place, few], variance[place, few]
                     ),
                 }  # fmt: skip
 

@@ -168,9 +168,9 @@ def _repeats(
         lambda: estimate_arrays(control_variate(*problem, **counts, seed=seed + 1)),
         **counts, **key,
     )  # fmt: skip
-    truth, own = reference["probability"], reference["error"] ** 2
+    truth, spread = reference["probability"], reference["error"] ** 2
     # The reference is unbiased, not cut; what it estimates is in [0, 1].
-    known = truth.clip(0, 1)
+    cut = truth.clip(0, 1)
     for estimator, options in REPEATED.items():
         for samples in setting.budgets:
             ask = monte_carlo if estimator == "monte_carlo" else control_variate
@@ -183,19 +183,19 @@ def _repeats(
             )  # fmt: skip
             shared = {"sigma": sigma, "estimator": estimator, "samples": samples}
             calls = int(estimates["calls"].max())
-            mse = ((estimates["probability"] - truth) ** 2).mean(axis=0) - own
+            mse = ((estimates["probability"] - truth) ** 2).mean(axis=0) - spread
             for index, value in enumerate(mse):
                 yield {
                     "what": "gain", **shared, "calls": calls, "index": index,
-                    "probability": decimals(known[index]), "mse": decimals(value, 10),
+                    "probability": decimals(cut[index]), "mse": decimals(value, 10),
                 }  # fmt: skip
-            ratio, ratio_se = ratio_of_means(known * (1 - known) / calls, mse)
+            ratio, ratio_se = ratio_of_means(cut * (1 - cut) / calls, mse)
             yield {
                 "what": "cost", **shared, "calls": calls,
-                **_errors(estimates["probability"], truth, own),
+                **_errors(estimates["probability"], truth, spread),
                 "ratio": decimals(ratio, 4), "ratio_se": decimals(ratio_se, 4),
             }  # fmt: skip
-            yield {"what": "coverage", **shared, **_covered(estimates, known)}
+            yield {"what": "coverage", **shared, **_covered(estimates, cut)}
     biased = {("taylor", 0): taylor(*problem)}
     for count in setting.fits:
         biased["mmse", count] = mmse(*problem, samples=count, seed=seed)
@@ -203,14 +203,14 @@ def _repeats(
         values = result.probability.cpu().numpy()[None]
         yield {
             "what": "cost", "sigma": sigma, "estimator": estimator, "samples": count,
-            "calls": int(result.calls.max()), **_errors(values, truth, own),
+            "calls": int(result.calls.max()), **_errors(values, truth, spread),
         }  # fmt: skip
 
 
-def _errors(estimates: Values, truth: Values, own: Values) -> Row:
-    """Errors of estimates (repeats, N) against a reference with variances `own`."""
+def _errors(estimates: Values, truth: Values, variance: Values) -> Row:
+    """Errors of estimates (repeats, N) against a reference of known variance (N,)."""
     off = estimates - truth
-    by_image = (off**2).mean(axis=0) - own
+    by_image = (off**2).mean(axis=0) - variance
     return {
         "rmse": decimals(math.sqrt(max(float(by_image.mean()), 0.0))),
         **mean_row("mse", by_image, partial(decimals, digits=10)),

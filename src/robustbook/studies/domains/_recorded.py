@@ -115,8 +115,8 @@ def _next_of_class(labels: Tensor) -> Tensor:
     """For each sample the index of the next one of its class, in a circle."""
     index = torch.empty_like(labels)
     for label in torch.unique(labels):
-        mine = torch.nonzero(labels == label).flatten()
-        index[mine] = mine.roll(-1)
+        members = torch.nonzero(labels == label).flatten()
+        index[members] = members.roll(-1)
     return index
 
 

@@ -116,13 +116,13 @@ def _between(learner: list[TrainedPair], other: list[TrainedPair]) -> Iterator[R
     for digits in DIGITS:
         for factors in range(len(learner[0].second[digits])):
             row: Row = {"digits": digits, "factors": factors}
-            ours, theirs = (
+            left, right = (
                 [_by_sample(trained, digits, factors) for trained in trainings]
                 for trainings in (learner, other)
             )
             for name in ("pa", "same_answer_rate", "shifted_accuracy"):
                 differences = torch.stack(
-                    [a[name] - b[name] for a, b in zip(ours, theirs, strict=True)]
+                    [a[name] - b[name] for a, b in zip(left, right, strict=True)]
                 )
                 of_seeds = differences.mean(1)
                 row[name] = float(of_seeds.mean())

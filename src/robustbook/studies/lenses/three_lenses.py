@@ -120,11 +120,11 @@ def _failures(models: dict[str, LensedModel], weights: Values) -> Iterator[Row]:
     `weights` (R, N) say how often each image is in each resample.
     """
     by_score: dict[str, list[Values]] = {}
-    for (name, one), kind in itertools.product(models.items(), CORRUPTIONS):
-        failed = one.changed(kind).numpy()
+    for (name, model), kind in itertools.product(models.items(), CORRUPTIONS):
+        failed = model.changed(kind).numpy()
         if not _FEWEST <= failed.sum() <= len(failed) - _FEWEST:
             continue
-        for score, values in one.scores(kind).items():
+        for score, values in model.scores(kind).items():
             aurocs = weighted_auroc(values.numpy(), failed, weights)
             by_score.setdefault(score, []).append(aurocs)
             yield {

@@ -159,23 +159,23 @@ def rows(run: Run[DefendedSetting]) -> Iterator[Row]:
     """
     for setting in run.settings:
         keys: Row = {"dataset": setting.dataset}
-        found: dict[str, list[Row]] = {}
+        by_method: dict[str, list[Row]] = {}
         for method in run.progress((PLAIN, *setting.methods)):
-            found[method] = []
+            by_method[method] = []
             for seed, start in enumerate(setting.begins(method)):
                 measured = measure(run, setting, method, seed)
-                one = [*_of_network(measured, setting)]
-                if method != PLAIN and (some := setting.methods[method].classes):
-                    one += _groups(measured, some)
+                network_rows = [*_of_network(measured, setting)]
+                if method != PLAIN and (classes := setting.methods[method].classes):
+                    network_rows += _groups(measured, classes)
                 if setting.compared:
-                    one.append(_objective(run, setting, method, seed))
-                own: Row = {"method": method, "seed": seed, "start": start}
-                found[method] += with_keys({**keys, **own}, one)
-            yield from found[method]
-            mean = _mean(found[method])
+                    network_rows.append(_objective(run, setting, method, seed))
+                network_keys: Row = {"method": method, "seed": seed, "start": start}
+                by_method[method] += with_keys({**keys, **network_keys}, network_rows)
+            yield from by_method[method]
+            mean = _mean(by_method[method])
             yield {"what": "method", **keys, "method": method, **mean}
         if setting.learning is not None:
-            learned = _learned(run, setting, setting.learning, _weakest(found))
+            learned = _learned(run, setting, setting.learning, _weakest(by_method))
             yield from with_keys(keys, learned)
 
 
@@ -186,23 +186,23 @@ def _learned(
 
     One network from each start.
     """
-    begins, most = setting.begins(weak), max(learning.sizes)
-    found: dict[tuple[str, int], list[Row]] = {}
-    for start in dict.fromkeys(begins):
-        seed = begins.index(start)
+    places, most = setting.begins(weak), max(learning.sizes)
+    by_score: dict[tuple[str, int], list[Row]] = {}
+    for start in dict.fromkeys(places):
+        seed = places.index(start)
         tested = setting.models[setting.start(weak, seed)][1]
         later = setting.data().subset(slice(tested, 2 * tested))
         train, test = (
             measure(run, setting, weak, seed, data)
             for data in (setting.training_images().subset(slice(most)), later)
         )
-        own: Row = {"method": weak, "seed": seed, "start": start}
+        network_keys: Row = {"method": weak, "seed": seed, "start": start}
         for row in _learned_from(run, train, test, setting, learning):
-            yield {**row, **own}
+            yield {**row, **network_keys}
             if row["what"] == "learned":
                 key = row["score"], row["train"]
-                found.setdefault(key, []).append({**row, **own})
-    for (score, count), rows in found.items():
+                by_score.setdefault(key, []).append({**row, **network_keys})
+    for (score, count), rows in by_score.items():
         yield {
             "what": "learned method", "method": weak, "score": score, "train": count,
             **_over_starts(rows, "tau"), **_over_starts(rows, "tau_difference"),
@@ -235,13 +235,13 @@ def _by_class(train: MeasuredMargins, test: MeasuredMargins) -> Tensor:
     return scores_of(test)[_SCORES[0]] * factors[test.logits.argmax(dim=1)]
 
 
-def _weakest(found: dict[str, list[Row]]) -> str:
+def _weakest(by_method: dict[str, list[Row]]) -> str:
     """The method of the network with the least τ, of those of some accuracy."""
-    plain = [row["accuracy"] for row in _logit_rows(found[PLAIN], "network")]
+    plain = [row["accuracy"] for row in _logit_rows(by_method[PLAIN], "network")]
     taus = []
-    for method, own in found.items():
-        right = [row["accuracy"] for row in _logit_rows(own, "network")]
-        orders = [row["tau"] for row in _logit_rows(own, "consistency")]
+    for method, rows in by_method.items():
+        right = [row["accuracy"] for row in _logit_rows(rows, "network")]
+        orders = [row["tau"] for row in _logit_rows(rows, "consistency")]
         for tau, accuracy in zip(orders, right, strict=True):
             if accuracy >= np.mean(plain) / 2:
                 taus.append((tau, method))
@@ -286,7 +286,7 @@ def _objective(
     def values() -> Iterator[Row]:
         draws = torch.Generator().manual_seed(run.seed)
         place = next(model.parameters()).device
-        parts = (one.to(place).tensor_split(40) for one in (data.images, data.labels))
+        parts = (part.to(place).tensor_split(40) for part in (data.images, data.labels))
         for images, labels in zip(*parts, strict=True):
             yield {"value": float(loss(model, images, labels, draws))}
 
@@ -336,30 +336,30 @@ def _logit_rows(rows: list[Row], what: str) -> list[Row]:
     ]
 
 
-def _mean(own: list[Row]) -> Row:
+def _mean(rows: list[Row]) -> Row:
     """Means over the starts, with errors over starts and images."""
-    row: Row = {"starts": len({one["start"] for one in own})}
+    row: Row = {"starts": len({network_row["start"] for network_row in rows})}
     for what, name in (
         ("network", "accuracy"), ("robust", "robust_accuracy"),
         ("consistency", "tau"), ("detection", "auroc"),
     ):  # fmt: skip
-        row |= _over_starts(_logit_rows(own, what), name)
+        row |= _over_starts(_logit_rows(rows, what), name)
     return row
 
 
-def _over_starts(found: list[Row], name: str) -> Row:
+def _over_starts(rows: list[Row], name: str) -> Row:
     """A mean over the starts, of each of them over its trainings, and its error.
 
     The images are the same for all, so their error does not fall with the number of
     starts; that of the starts does.
     """
-    if any(one[name] is None for one in found):
+    if any(row[name] is None for row in rows):
         return {name: None, f"{name}_se": None}
     by_start: dict[int, list[float]] = {}
-    for one in found:
-        by_start.setdefault(one["start"], []).append(one[name])
+    for row in rows:
+        by_start.setdefault(row["start"], []).append(row[name])
     means = np.array([np.mean(values) for values in by_start.values()])
-    ends = np.array([[one[f"{name}_low"], one[f"{name}_high"]] for one in found])
+    ends = np.array([[row[f"{name}_low"], row[f"{name}_high"]] for row in rows])
     of_images = float(np.square((ends[:, 1] - ends[:, 0]) / 3.92).mean())
     of_starts = float(means.var(ddof=1)) / len(means)
     return {name: float(means.mean()), f"{name}_se": math.sqrt(of_images + of_starts)}

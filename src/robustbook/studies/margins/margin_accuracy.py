@@ -110,12 +110,12 @@ def _of_size(
     random = np.random.default_rng([seed, size, round(1e6 * eps)])
     for repeat in range(repeats):
         rows = random.choice(len(measured), size=size, replace=False)
-        one = estimate_robust_accuracy(
+        result = estimate_robust_accuracy(
             score, correct, rows, bounds[rows], eps, folds=FOLDS, seed=repeat
         )
-        draws["plain"].append((one.plain.value, one.plain.interval))
-        draws["algorithm-1"].append((one.estimate, None))
-        design = one.design_based
+        draws["plain"].append((result.plain.value, result.plain.interval))
+        draws["algorithm-1"].append((result.estimate, None))
+        design = result.design_based
         draws["design"].append((design.value, design.interval))
         taus.append(float(kendalltau(gaps[rows], bounds[rows].numpy()).statistic))
         # Algorithm 1 without its lower bound: only the threshold is sought anew.

@@ -48,14 +48,14 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
         data = setting.images_of(name).subset(slice(IMAGES[run.profile]))
         turned = _turned(run, name, data, setting.focus)
         recipe, _ = setting.models[name]
-        own = margins_of(run, name, data, recipe)
-        found = own.bounds <= setting.focus
+        ours = margins_of(run, name, data, recipe)
+        near = ours.bounds <= setting.focus
         yield {
             "dataset": setting.dataset, "model": name, "eps": setting.focus,
-            "samples": len(data), **share_row("robust_accuracy", own.correct & ~found),
-            **share_row("ensemble_accuracy", own.correct & ~turned),
-            **share_row("missed", turned & ~found),
-            **share_row("added", found & ~turned),
+            "samples": len(data), **share_row("robust_accuracy", ours.correct & ~near),
+            **share_row("ensemble_accuracy", ours.correct & ~turned),
+            **share_row("missed", turned & ~near),
+            **share_row("added", near & ~turned),
         }  # fmt: skip
 
 

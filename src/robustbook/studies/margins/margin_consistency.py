@@ -124,11 +124,11 @@ def _geometry(measured: MeasuredMargins) -> Iterator[Row]:
     }  # fmt: skip
     kept = measured.bounds.isfinite()
     bounds, shifts = measured.bounds[kept], measured.feature_shifts[kept]
-    own = consistency_of(scores_of(measured)["feature_margin"][kept], shifts)
+    order = consistency_of(scores_of(measured)["feature_margin"][kept], shifts)
     ratio = shifts / bounds
     yield {
         "what": "isometry", **tau_row("tau", consistency_of(shifts, bounds)),
-        **tau_row("tau_feature", own), "variation": float(ratio.std() / ratio.mean()),
+        **tau_row("tau_feature", order), "variation": float(ratio.std() / ratio.mean()),
     }  # fmt: skip
 
 
@@ -136,14 +136,15 @@ def _across(
     networks: dict[str, MeasuredMargins], setting: MarginSetting
 ) -> Iterator[Row]:
     """Do models that are more robust keep the order of margins better?"""
-    shortest = min(len(one) for one in networks.values())
-    some = [one[torch.arange(shortest)] for one in networks.values()]
+    shortest = min(len(net) for net in networks.values())
+    shared = [net[torch.arange(shortest)] for net in networks.values()]
     taus = [
-        kendalltau(scores_of(one)["logit_margin"], one.bounds).statistic for one in some
+        kendalltau(scores_of(net)["logit_margin"], net.bounds).statistic
+        for net in shared
     ]
     for eps in setting.eps:
         robust = [
-            float((one.correct & (one.bounds > eps)).double().mean()) for one in some
+            float((net.correct & (net.bounds > eps)).double().mean()) for net in shared
         ]
         if np.ptp(robust) == 0:
             continue
