@@ -27,7 +27,7 @@ from robustbook.agreement.solver import (
     shards_of,
 )
 from robustbook.studies._run import Row, Run, Setting, one_thread
-from robustbook.studies.agreement_speed import ordinary_problem
+from robustbook.studies.agreement_speed import ordinary_problem, shortest
 
 __all__ = ["COUNTS", "SETTINGS", "over_ranks", "predicted_parts", "rows"]
 
@@ -117,7 +117,7 @@ def rows(run: Run[CostSetting]) -> Iterator[Row]:
     for threads in run.progress(setting.threads):
         with one_thread():
             torch.set_num_threads(threads)
-            spent = _shortest(
+            spent = shortest(
                 partial(kernel.evaluate_all, [1.0 / kernel.scale], columns=False),
                 setting.repeat,
             )
@@ -171,16 +171,11 @@ def _seconds(
     return spent / count
 
 
-def _shortest(action: Callable[[], object], repeat: int) -> float:
-    """Shortest of some runs, in seconds."""
-    return min(_seconds(action, time.perf_counter) for _ in range(repeat))
-
-
 def _bandwidth() -> float:
     """Bytes a second of a triad whose arrays no cache holds."""
     one, two, out = torch.ones(3, 2**22, dtype=torch.float64)
     with one_thread():
-        spent = _shortest(lambda: torch.add(one, two, alpha=3.0, out=out), 20)
+        spent = shortest(lambda: torch.add(one, two, alpha=3.0, out=out), 20)
     return 3 * 8 * len(out) / spent
 
 
@@ -326,15 +321,15 @@ def _share(pair: list[Tensor], group: Any, repeat: int) -> Row:
     kernel = Kernel(*pair, shards=shards)
     search = agreement_search(*pair, group=group)
 
-    def shortest(action: Callable[[], object]) -> float:
+    def together(action: Callable[[], object]) -> float:
         shards.reduce(lambda: [0.0])
-        return _shortest(action, max(1, repeat // 5))
+        return shortest(action, max(1, repeat // 5))
 
     return {
         "samples": kernel.num_samples, "classes": kernel.num_classes,
         **_timed(kernel, repeat, shards),
-        "solve": shortest(lambda: posterior_agreement(*pair, group=group)),
-        "gather": shortest(lambda: gather_and_measure(pair, group)),
+        "solve": together(lambda: posterior_agreement(*pair, group=group)),
+        "gather": together(lambda: gather_and_measure(pair, group)),
         "evaluations": search.evaluations, "passes": search.passes,
     }  # fmt: skip
 

@@ -21,11 +21,11 @@ from robustbook._checks.arguments import (
 
 
 class Learner(Protocol):
-    """What :func:`train_domains` minimizes."""
+    """An objective that :func:`train_domains` minimizes."""
 
     @property
     def name(self) -> str:
-        """What the learner is called in tables."""
+        """Name of the learner in tables."""
 
     def loss(
         self, model: nn.Module, images: Tensor, labels: Tensor, *, epoch: int,

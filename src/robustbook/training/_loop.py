@@ -29,13 +29,13 @@ from robustbook.training._resume import HISTORY, code_of, described, write_state
 #: order that a CPU generator draws.
 Batches = Callable[[torch.Generator], Iterator[tuple[Tensor, Tensor]]]
 
-#: What an epoch is worth: its scores by name, and how long parts of measuring took.
+#: Scores of an epoch by name, and the seconds of parts of the measurement.
 Scores = Callable[[nn.Module], tuple[dict[str, float], dict[str, float]]]
 
 
 @dataclass
 class History:
-    """What was measured at each epoch of one training.
+    """Measurements of each epoch of one training.
 
     Attributes
     ----------
@@ -358,7 +358,7 @@ class Loop:
         return {"model": self.model, "optimizer": self.optimizer, **average}
 
     def _restore(self, path: Path) -> None:
-        """Go on from a file, or say why not before anything is changed."""
+        """Go on from a file, or refuse it before anything is changed."""
         state = _resume.read_state(path)
         differing = _resume.differences(state, self._identity)
         # More or fewer epochs are the same training as long as their rates are.

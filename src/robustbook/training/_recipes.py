@@ -16,7 +16,7 @@ from robustbook.training._losses import (
 
 @dataclass(frozen=True)
 class LongTraining:
-    """What a training of hours has beyond a plain one; it is in bfloat16, too.
+    """Further options of trainings that take hours, which are in bfloat16, too.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class LongTraining:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a committed model is trained.
+    """Options of the training of a committed model.
 
     Attributes
     ----------

@@ -100,7 +100,7 @@ def _chosen(name: str, models: Sequence[str] | None) -> list[Recipe]:
 def _other_entries(
     folder: Path, dataset: str, recipes: list[Recipe]
 ) -> dict[str, dict[str, Any]]:
-    """What the registry has of other data sets and models."""
+    """Entries of the registry for other data sets and models."""
     path = folder / _REGISTRY
     if not path.is_file():
         return {}

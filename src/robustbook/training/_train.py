@@ -316,7 +316,7 @@ def _is_mixed(precision: str, device: torch.device) -> bool:
 def _check_sets(
     domains: Sequence[Dataset], pairs: Mapping[str, Any], tests: Mapping[str, Dataset]
 ) -> list[Dataset]:
-    """Refuse at once what would fail, or go wrong, only after an epoch."""
+    """Refuse data sets that would fail only after an epoch."""
     if isinstance(domains, Dataset):
         raise TypeError(f"domains: expected a sequence of data sets, got {domains}")
     sources = list(domains)

@@ -42,7 +42,7 @@ class Attack:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """How rows name it."""
+        """Columns that name the attack."""
         return {"attack": self.kind, "eps": self.eps, "steps": self.steps}
 
     def run(self, model: nn.Module, data: Dataset, *, seed: int) -> AttackResult:
@@ -70,13 +70,13 @@ def attacked_arrays(
         "shifted_logits": logits_of(model, result.adversarial).numpy(),
         "labels": data.labels.numpy(),
         "norms": result.norms.numpy(),
-        # Features serve comparisons, not the measure: half the digits will do.
+        # Half precision suffices: features are compared, not measured by agreement.
         "features": _halved(features_of(model, data.images)),
         "shifted_features": _halved(features_of(model, result.adversarial)),
     }
 
 
 def _halved(features: Tensor) -> npt.NDArray[Any]:
-    """In float16, unless a feature is too large for it."""
+    """Convert to float16, unless a feature is too large for it."""
     half = features.half()
     return (half if bool(half.isfinite().all()) else features).numpy()

@@ -102,7 +102,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
 
 
 def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
-    """The attacks that the rows start from."""
+    """The attacks that the rows are computed from."""
     setting = run.setting
     for model in setting.models:
         for attack in attacks_on(setting, model):
@@ -175,7 +175,7 @@ def _certainty(pair: AttackedLogits, beta: float, suffix: str) -> Row:
 
 
 def _detection(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
-    """How well confidence tells: clean from fooled, and kept pairs from changed."""
+    """AUROC of confidence: clean against fooled, and kept pairs against changed."""
     kept, correct = (mask.numpy() for mask in _masks(pair))
     fooled = correct & ~kept
     before, after = (
@@ -282,7 +282,7 @@ def _histograms(pair: AttackedLogits) -> Iterator[Row]:
 def _resampled(
     pair: AttackedLogits, summary: Row, draws: Integers
 ) -> dict[str, Values]:
-    """Measures of one model, larger is more robust: the sample's first, then draws."""
+    """Measures of one model, larger if more robust: of the sample, then of draws."""
     everything = np.arange(len(pair.labels))[None]
     index = np.concatenate([everything, draws])
     clean, shifted = pair.logits, pair.shifted_logits
@@ -318,7 +318,7 @@ def _resampled(
 
 
 def _ranks(models: list[dict[str, Values]]) -> Iterator[Row]:
-    """Kendall's tau with PA of the same draw, over the models."""
+    """Kendall's τ of each measure with PA of the same draw, over the models."""
     agreement = np.array([values["pa"] for values in models])
     for name in models[0]:
         if name == "pa" or any(name not in values for values in models):

@@ -49,7 +49,7 @@ def rows(run: Run[AttackSetting], kinds: Collection[str] = KINDS) -> Iterator[Ro
 def jobs(
     run: Run[AttackSetting], kinds: Collection[str] = KINDS
 ) -> Iterator[tuple[str, Attack]]:
-    """The attacks that the rows start from."""
+    """The attacks that the rows are computed from."""
     for model in run.setting.models:
         for attack in attacks_on(run.setting, model):
             if attack.kind in kinds:

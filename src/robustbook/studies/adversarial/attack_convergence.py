@@ -37,7 +37,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
 
 
 def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
-    """The attacks that the rows start from."""
+    """The attacks that the rows are computed from."""
     setting = run.setting
     for model, fewer in setting.models.items():
         for steps in setting.many:

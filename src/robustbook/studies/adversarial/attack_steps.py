@@ -15,7 +15,7 @@ from robustbook.studies.adversarial.settings import AttackSetting
 
 __all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
-#: How many times as many steps at least, and under which attacks.
+#: The least factor by which steps are increased, and the attacks.
 TIMES: Final = 3
 KINDS: Final = ("fmn", "fab", "apgd-ce", "apgd-dlr")
 
@@ -96,7 +96,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
 
 
 def jobs(run: Run[AttackSetting]) -> Iterator[tuple[AttackSetting, str, Attack]]:
-    """The attacks that the rows start from."""
+    """The attacks that the rows are computed from."""
     for setting, model, *both in _pairs(run):
         yield from ((setting, model, attack) for attack in both)
 

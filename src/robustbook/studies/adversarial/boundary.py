@@ -19,7 +19,7 @@ __all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
-    """Measure by how much FMN and FAB overshoot, and what agreement makes of it.
+    """Measure by how much FMN and FAB overshoot, and the effect on agreement.
 
     One row for each model and attack, all samples attacked: ``wrong`` and ``found``,
     the shares of samples that were wrong before and that are misled; ``overshoot``, by

@@ -37,7 +37,7 @@ ATTACKED: Final = (0.5, 1.0)
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
-    """Shift a growing share of the images, and look at beta and at confidence.
+    """Shift a growing share of the images, and measure β and confidence.
 
     Rows with ``what`` =
     "adam": white noise on a ``ratio`` of the images of the first model, at random;

@@ -41,7 +41,7 @@ _BOTH: Final = (*(k / 765 for k in LEVELS), *(3 * k / 255 for k in LEVELS))
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSetting(Setting):
-    """Networks, images, and strengths, draws and epochs of Adam."""
+    """Networks and images; strengths and draws of noise, and epochs of Adam."""
 
     sigmas: tuple[float, ...]
     draws: int
@@ -128,7 +128,7 @@ def _scores(run: Run[NoiseSetting], name: str, draw: int) -> Iterator[Row]:
 
 
 def _noisy(run: Run[NoiseSetting], model: nn.Module, sigma: float, draw: int) -> Tensor:
-    """Logits; one seed draws the same noise, scaled, for all strengths."""
+    """Logits under noise, which is the same for all strengths but for its scale."""
     generator = torch.Generator().manual_seed(run.seed + draw)
     return logits_of(
         model, add_gaussian_noise(run.data.images, sigma, generator=generator)

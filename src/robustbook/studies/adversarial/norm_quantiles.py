@@ -49,7 +49,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
 
 
 def _quantiles(norms: Tensor) -> Iterator[Row]:
-    """Quantiles with intervals that hold whatever the distribution is."""
+    """Quantiles with intervals that hold for any distribution."""
     count = len(norms)
     ordered = norms.sort().values.tolist()
     shares = {

@@ -37,18 +37,18 @@ _BATCH: Final = 16
 
 
 class Texts(Setting):
-    """Texts that are read as they are."""
+    """A collection of texts."""
 
     kind = "sentences"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReviewSetting(Texts):
-    """Reviews, sentences to compare with, who reads them, and edits."""
+    """Reviews, sentences to compare them with, classifiers, and edits."""
 
     sentences: str
     encoder: str | None
-    #: How many are trained on, and measured on, of each collection.
+    #: Number of training texts and of test texts of each collection.
     trained: int
     tested: int
     epochs: int
@@ -56,10 +56,10 @@ class ReviewSetting(Texts):
     seeds: int
     edits: tuple[int, ...]
     words: tuple[int, ...]
-    #: What the encoder reads of a text in training, and afterwards.
+    #: Most tokens of a text in training, and afterwards.
     trained_tokens: int = 128
     tokens: int = 256
-    #: Layers that are trained, the last ones, and the learning rate.
+    #: Number of last layers that are trained, and the learning rate.
     layers: int = 2
     lr: float = 1e-4
 
@@ -119,7 +119,7 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
             "words": decimals(_words(data).mean(), 2),
             "characters": decimals(np.mean([len(text) for text in data.texts]), 2),
         }  # fmt: skip
-    # Here, and not in what reads by them, so that their training counts once.
+    # Trained here, rather than when logits are needed, so that its time counts once.
     readers = {seed: _reader(run, seed) for seed in _seeds(run) if setting.encoder}
     logits = {
         condition: _logits(run, readers, *condition)
@@ -151,7 +151,7 @@ def _seeds(run: Run[Setting]) -> range:
 
 
 def _conditions(run: Run[Setting]) -> list[tuple[str, str, int]]:
-    """Collections as they are, and the reviews under each edit."""
+    """The unchanged collections, and the reviews under each edit."""
     setting = _chosen(run)
     changed = [
         *product(["levenshtein"], setting.edits),
@@ -176,7 +176,7 @@ def _texts(setting: ReviewSetting, collection: str) -> Sentences:
     if split == "train":
         return _first(every, setting.trained)
     start = setting.tested if collection == "further" else 0
-    # As many to choose an epoch by as are measured on.
+    # The validation and the test part have the same size.
     return _first(every, setting.tested, start)
 
 
@@ -225,7 +225,7 @@ def _encoders(run: Run[Setting]) -> list[Encoder]:
 
 
 def _reader(run: Run[Setting], seed: int) -> Reader:
-    """A trained transformer, from the cache if there."""
+    """Train a transformer, or read its weights from the cache."""
     setting = _chosen(run)
     weights = run.arrays(
         "reader", partial(_trained, run, seed),
@@ -241,7 +241,7 @@ def _reader(run: Run[Setting], seed: int) -> Reader:
 
 
 def _trained(run: Run[Setting], seed: int) -> Arrays:
-    """Train the last layers by AdamW; the rate rises, and falls to nothing."""
+    """Train the last layers by AdamW, with a rate that rises and then falls to 0."""
     setting = _chosen(run)
     encoder = _encoder(setting.encoder, run.device)
     data, states = _texts(setting, "train"), _states(setting, run.device)
@@ -280,7 +280,7 @@ def _trained(run: Run[Setting], seed: int) -> Arrays:
 
 @cache
 def _states(setting: ReviewSetting, device: str) -> list[Tensor]:
-    """What the layers that are not trained say of each text, once for all seeds."""
+    """States of each text after the frozen layers, computed once for all seeds."""
     encoder, texts = _encoder(setting.encoder, device), _texts(setting, "train").texts
     by_text: dict[int, Tensor] = {}
     with torch.inference_mode():
@@ -294,7 +294,7 @@ def _states(setting: ReviewSetting, device: str) -> list[Tensor]:
 def _logits(
     run: Run[Setting], readers: dict[int, Reader], *condition: Any
 ) -> dict[str, Tensor]:
-    """Logits (n, 2) of every reader and seed of texts, from the cache if there."""
+    """Logits (n, 2) of texts for every reader and seed, from the cache if possible."""
     setting = _chosen(run)
     every = ("train", "validation", condition[0])
     arrays = run.arrays(

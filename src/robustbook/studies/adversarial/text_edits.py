@@ -35,7 +35,7 @@ LONGEST: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class TextSetting(Setting):
-    """Sentences, classifiers that are trained on them, and edits."""
+    """Sentences, the training of classifiers, and edits."""
 
     epochs: int
     training_seeds: int

@@ -48,10 +48,10 @@ class SurvivalSetting(Setting):
     #: Models with an MMSE estimate, and its noisy inputs.
     fitted: tuple[str, ...] = ()
     fits: int = 5
-    #: Models whose ends another classifier is to tell apart, and how.
+    #: Models whose ends another classifier separates, and how.
     separated: tuple[str, ...] = ()
     ends: Ends = field(default_factory=Ends)
-    #: Classes of which single images of the first model are kept.
+    #: Classes whose images at both ends are stored for the first model.
     pictured: tuple[int, ...] = ()
 
 
@@ -170,7 +170,7 @@ def rows(run: Run[SurvivalSetting]) -> Iterator[Row]:
 def measure(
     run: Run[SurvivalSetting], setting: SurvivalSetting, model: str
 ) -> Survival:
-    """How often the predictions of a network survive."""
+    """Measure how often the predictions of a network survive."""
     fits = setting.fits if model in setting.fitted else 0
     return measure_survival(
         run, model, setting.data(), sigmas=setting.sigmas, draws=setting.draws,
@@ -270,7 +270,7 @@ def _class_rows(
 
 
 def _attraction(survival: Survival, place: int, generator: np.random.Generator) -> Row:
-    """Rank correlation over classes of staying and of being fallen into."""
+    """Rank correlation over classes of robustness and inflow."""
     size, count = len(survival.predicted), survival.data.num_classes
     shares, p = survival.shares[place], survival.kept_share[place]
 

@@ -25,13 +25,13 @@ from robustbook.studies._statistics import Values
 _PART: Final = 16
 #: The probability that the bound of any slope of a picture is too small.
 DOUBT: Final = 1e-6
-#: What the classes that are said not to matter may add up to.
+#: The largest probability that neglected classes may add up to.
 ENOUGH: Final = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassesSetting(Setting):
-    """Pictures, noise, and how much is asked of the network."""
+    """Pictures, noise, and numbers of calls of the network."""
 
     models: tuple[str]
     sigmas: tuple[float, ...]
@@ -172,7 +172,7 @@ def _row(arrays: Arrays, place: int, sigma: float) -> Row:
     bound = bounded(arrays["square"], draws)
     slopes = np.concatenate([exact, arrays["square"][near:]])
     terms = norm.cdf(-margins / (sigma * np.sqrt(slopes)))
-    # What is left without the 0, 1, 2, ... largest terms.
+    # Sums of all terms but the 0, 1, 2, ... largest.
     left = np.sort(terms).cumsum()[::-1]
     rest = norm.cdf(-margins[near:] / (sigma * np.sqrt(bound[near:]))).sum()
     answers = arrays["answers"][place]

@@ -21,13 +21,13 @@ from robustbook.studies.average_case._counts import (
     repeated_arrays,
 )
 
-#: What computes all that the cache keeps: counts, and the estimates themselves.
+#: Modules of the cached computations: counts and estimates.
 _CODE: Final = (
     __name__, counted_arrays.__module__, control_variate.__module__,
     monte_carlo.__module__,
 )  # fmt: skip
 
-#: What rounding may take from an interval.
+#: Tolerance for the rounding of interval ends.
 TINY: Final = 1e-9
 #: Unbiased estimators that are repeated with fresh noise, and their options.
 REPEATED: Final[dict[str, dict[str, Any]]] = {

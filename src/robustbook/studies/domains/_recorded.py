@@ -63,7 +63,7 @@ def regime_epochs(
     """
     epochs, arrays = _scored(
         run, regime, setup, regime.learner, training_seed, training_seed,
-        # Only a training that nothing interrupts knows its time.
+        # An interrupted training would not know its time.
         checkpoint=None,
     )  # fmt: skip
     seconds = float(arrays["processor seconds"])
@@ -97,7 +97,7 @@ def _scored(
 
 
 def criteria(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
-    """What an epoch may be selected by, with the same digits in a pair and with others.
+    """Criteria that select an epoch, with the same digits in a pair and with others.
 
     "accuracy" over both samples; "same_answer_rate", "pa" and "beta" of the pairs;
     "other_same_answer_rate" and "other_pa" where each digit is paired with the next one

@@ -51,7 +51,7 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
 
 
 def jobs(run: Run[TrainingSetting]) -> Iterator[tuple[str, str, int]]:
-    """The trainings that the rows start from."""
+    """The trainings that the rows are computed from."""
     seeds = range(run.seed, run.seed + run.setting.seeds)
     for training_seed, *names in product(seeds, PRINTED_AND_CONFIGURED, LEARNERS):
         setup, learner = names

@@ -84,7 +84,7 @@ def rows(
 def jobs(
     run: Run[TrainingSetting], *, setups: Sequence[str] = PRINTED_AND_CONFIGURED
 ) -> Iterator[tuple[str, str, int]]:
-    """The trainings that the rows start from."""
+    """The trainings that the rows are computed from."""
     seeds = range(run.seed, run.seed + run.setting.seeds)
     for setup, training_seed, learner in product(setups, seeds, COMPARED_LEARNERS):
         yield setup, learner, training_seed

@@ -85,7 +85,7 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
 
 
 def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, int]]:
-    """The trainings that the rows start from."""
+    """The trainings that the rows are computed from."""
     seeds = range(run.seed, run.seed + run.settings[0].seeds)
     for setting, training_seed, regime in product(HUES, seeds, run.settings):
         yield regime, setting, training_seed

@@ -62,12 +62,12 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
 def jobs(
     run: Run[TrainingSetting], *, shortcuts: bool = False
 ) -> Iterator[tuple[str, str, int]]:
-    """The trainings that the rows start from."""
+    """The trainings that the rows are computed from."""
     setups, learners = [*FACTORS], [*COMPARED_LEARNERS]
     if shortcuts:
         setups = [" ".join(both) for both in product(FACTORS, OPPORTUNITIES)]
         learners = ["ERM", "IRM"]
-    # Seed after seed, so that a part of them is of use.
+    # Seed after seed, so that a stopped run has complete seeds.
     seeds = range(run.seed, run.seed + run.setting.seeds)
     for training_seed, setup, learner in product(seeds, setups, learners):
         yield setup, learner, training_seed

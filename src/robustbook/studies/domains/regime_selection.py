@@ -76,8 +76,8 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
 
 
 def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, int]]:
-    """The trainings that the rows start from."""
-    # Seed after seed, so that a part of them is of use.
+    """The trainings that the rows are computed from."""
+    # Seed after seed, so that a stopped run has complete seeds.
     for number in range(max(process.seeds for process in run.settings)):
         for setting, process in product(HUES_AND_POSITIONS, run.settings):
             if setting in process.setups and number < process.seeds:

@@ -32,8 +32,8 @@ from robustbook.studies.lenses._models import measure_model as measure
 from robustbook.studies.lenses.settings import SETTINGS, LensSetting
 from robustbook.studies.margins.columns import (
     difference_row,
+    exact_share,
     paired_tau_difference,
-    share_row,
     tau_row,
 )
 from robustbook.studies.margins.measured import measure_bounds
@@ -84,7 +84,7 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
 
 
 def _model_row(model: LensedModel, eps: float) -> Row:
-    row = share_row("accuracy", model.margins.correct)
+    row = exact_share("accuracy", model.margins.correct)
     for shift in ("adversarial", "noise"):
         agreement = model.agreements[shift]
         row |= {
@@ -98,7 +98,7 @@ def _model_row(model: LensedModel, eps: float) -> Row:
         ("average_case", model.kept),
     ):
         row |= mean_row(name, each.double().numpy())
-    row |= share_row("robust_share", model.robust(eps))
+    row |= exact_share("robust_share", model.robust(eps))
     order = margin_consistency(model.scores()["logit_margin"], model.margins.bounds)
     return row | tau_row("consistency", order)
 
@@ -115,7 +115,7 @@ def _relations(name: str, model: LensedModel) -> Iterator[Row]:
 
 
 def _failures(models: dict[str, LensedModel], weights: Values) -> Iterator[Row]:
-    """Say how well each score foretells that an unseen corruption changes a prediction.
+    """Measure how well scores predict that an unseen corruption changes a prediction.
 
     `weights` (R, N) say how often each image is in each resample.
     """

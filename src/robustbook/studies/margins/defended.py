@@ -19,9 +19,9 @@ from robustbook.studies.margins._defended_nets import Budget, Method, trained
 from robustbook.studies.margins.columns import (
     detections,
     difference_row,
+    exact_share,
     paired_tau_difference,
     robust_rows,
-    share_row,
     tau_row,
 )
 from robustbook.studies.margins.margin_pseudo import Learning, learned_rows
@@ -34,7 +34,7 @@ from robustbook.studies.margins.measured import (
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.training import Loss
 
-#: What is not a method: the plain network that every training starts from.
+#: The name of the plain network, from which every training starts.
 PLAIN: Final = "plain"
 #: Scores whose order is measured: of one forward pass, and with one backward pass.
 _SCORES: Final = ("logit_margin", "gradient_margin")
@@ -42,11 +42,11 @@ _SCORES: Final = ("logit_margin", "gradient_margin")
 
 @dataclass(frozen=True, kw_only=True)
 class DefendedSetting(MarginSetting):
-    """What is trained, and how; the networks are those that it begins from."""
+    """Trainings by several methods; `models` are the networks that they start from."""
 
     methods: dict[str, Method]
     budget: Budget
-    #: By method, which network each training begins from; if not the first two, once.
+    #: For each method, the start of each training; by default the first two networks.
     starts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     #: How margins of the weakest network are learned from training images, if at all.
     learning: Learning | None = None
@@ -54,16 +54,16 @@ class DefendedSetting(MarginSetting):
     compared: int = 0
 
     def training_images(self) -> Dataset:
-        """Load what is trained on, and what margins are learned from."""
+        """Load the training images, from which margins are learned, too."""
         return load_dataset(self.dataset, "train")
 
-    def begins(self, method: str) -> tuple[int, ...]:
-        """Places of the networks that a method's trainings begin from, by seed."""
+    def start_indices(self, method: str) -> tuple[int, ...]:
+        """Indices of the networks that a method's trainings start from, by seed."""
         return self.starts.get(method, (0, 1))
 
     def start(self, method: str, seed: int) -> str:
         """The name of that network."""
-        return [*self.models][self.begins(method)[seed]]
+        return [*self.models][self.start_indices(method)[seed]]
 
     def checkpoints(self) -> list[str]:
         """Those that are stored: others are trained by a recipe."""
@@ -75,7 +75,7 @@ def _methods(eps: float, steps: int) -> dict[str, Method]:
         **{name: Method(name, eps, steps) for name in ("sat", "trades", "mart")},
         # Toward DI0 of the paper: margins as wide as they get, images standardized.
         "mma, standardized": Method("mma", 2 * eps, steps, standardized=True),
-        # Only some classes have to be safe.
+        # Only some classes are defended.
         "sat, half": Method("sat", eps, steps, classes=5),
     }
 
@@ -162,7 +162,7 @@ def rows(run: Run[DefendedSetting]) -> Iterator[Row]:
         by_method: dict[str, list[Row]] = {}
         for method in run.progress((PLAIN, *setting.methods)):
             by_method[method] = []
-            for seed, start in enumerate(setting.begins(method)):
+            for seed, start in enumerate(setting.start_indices(method)):
                 measured = measure(run, setting, method, seed)
                 network_rows = [*_of_network(measured, setting)]
                 if method != PLAIN and (classes := setting.methods[method].classes):
@@ -186,7 +186,7 @@ def _learned(
 
     One network from each start.
     """
-    places, most = setting.begins(weak), max(learning.sizes)
+    places, most = setting.start_indices(weak), max(learning.sizes)
     by_score: dict[tuple[str, int], list[Row]] = {}
     for start in dict.fromkeys(places):
         seed = places.index(start)
@@ -226,7 +226,7 @@ def _learned_from(
 
 
 def _by_class(train: MeasuredMargins, test: MeasuredMargins) -> Tensor:
-    """Logit margins times what is due to the predicted class in the median, (N,)."""
+    """Logit margins times a factor of the predicted class, a learned median: (N,)."""
     factors = torch.ones(train.logits.shape[1], dtype=torch.float64)
     due, decided = train.bounds / scores_of(train)[_SCORES[0]], train.logits.argmax(1)
     for k in range(len(factors)):
@@ -236,7 +236,7 @@ def _by_class(train: MeasuredMargins, test: MeasuredMargins) -> Tensor:
 
 
 def _weakest(by_method: dict[str, list[Row]]) -> str:
-    """The method of the network with the least τ, of those of some accuracy."""
+    """The method of the sufficiently accurate network with the smallest τ."""
     plain = [row["accuracy"] for row in _logit_rows(by_method[PLAIN], "network")]
     taus = []
     for method, rows in by_method.items():
@@ -260,7 +260,7 @@ def measure(
     run: Run[DefendedSetting], setting: DefendedSetting, method: str, seed: int,
     data: Dataset | None = None,
 ) -> MeasuredMargins:  # fmt: skip
-    """Margins of a network, which is trained before, on its images or on others."""
+    """Train a network, and measure its margins on its images or on others."""
     model, start = _network(run, setting, method, seed), setting.start(method, seed)
     data = setting.images_of(start) if data is None else data
     recipe, _ = setting.models[start]
@@ -271,14 +271,14 @@ def jobs(run: Run[DefendedSetting]) -> Iterator[tuple[DefendedSetting, str, int]
     """Each training of each method."""
     for setting in run.settings:
         for method in (PLAIN, *setting.methods):
-            for seed in range(len(setting.begins(method))):
+            for seed in range(len(setting.start_indices(method))):
                 yield setting, method, seed
 
 
 def _objective(
     run: Run[DefendedSetting], setting: DefendedSetting, method: str, seed: int
 ) -> Row:
-    """What MART minimizes, of a network, on training images: mean and error."""
+    """The objective of MART for a network on training images: mean and error."""
     model, data = _network(run, setting, method, seed), setting.training_images()
     data, mart = data.subset(slice(setting.compared)), setting.methods["mart"]
     loss = cast(Loss, mart.loss)
@@ -303,7 +303,8 @@ def _objective(
 
 def _of_network(measured: MeasuredMargins, setting: DefendedSetting) -> Iterator[Row]:
     bounds, correct = measured.bounds, measured.correct
-    yield {"what": "network", **share_row("accuracy", correct), "count": len(correct)}
+    accuracy = exact_share("accuracy", correct)
+    yield {"what": "network", **accuracy, "count": len(correct)}
     yield from robust_rows(correct, bounds, setting)
     scores = scores_of(measured)
     for name in _SCORES:
@@ -326,7 +327,7 @@ def _groups(measured: MeasuredMargins, classes: int) -> Iterator[Row]:
 
 
 def _logit_rows(rows: list[Row], what: str) -> list[Row]:
-    """Rows of a kind, of the logit margin and at the usual ε where there are others."""
+    """Rows of a kind, restricted to the logit margin and the usual ε."""
     return [
         row
         for row in rows
@@ -348,7 +349,7 @@ def _mean(rows: list[Row]) -> Row:
 
 
 def _over_starts(rows: list[Row], name: str) -> Row:
-    """A mean over the starts, of each of them over its trainings, and its error.
+    """A mean over the starts, each the mean over its trainings, and its error.
 
     The images are the same for all, so their error does not fall with the number of
     starts; that of the starts does.

@@ -13,7 +13,7 @@ from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
 from robustbook.studies._run import Row, Run
-from robustbook.studies.margins.columns import share_row
+from robustbook.studies.margins.columns import exact_share
 from robustbook.studies.margins.measured import margins_of
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
@@ -52,10 +52,11 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
         near = ours.bounds <= setting.focus
         yield {
             "dataset": setting.dataset, "model": name, "eps": setting.focus,
-            "samples": len(data), **share_row("robust_accuracy", ours.correct & ~near),
-            **share_row("ensemble_accuracy", ours.correct & ~turned),
-            **share_row("missed", turned & ~near),
-            **share_row("added", near & ~turned),
+            "samples": len(data),
+            **exact_share("robust_accuracy", ours.correct & ~near),
+            **exact_share("ensemble_accuracy", ours.correct & ~turned),
+            **exact_share("missed", turned & ~near),
+            **exact_share("added", near & ~turned),
         }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ _BLOCK: Final = 500
 
 @dataclass(frozen=True, eq=False)
 class MeasuredMargins:
-    """A model on N images, and how far each of them is from the boundary."""
+    """A model and the distances of N images from its decision boundary."""
 
     #: Of the clean images, (N, K); what the linear head receives of them, (N, D); and
     #: their true classes, (N,).
