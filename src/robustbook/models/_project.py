@@ -17,8 +17,6 @@ from robustbook.models._architectures import build_model
 
 _REGISTRY: Final = "registry.json"
 
-_ENTRY_KEYS: Final = {"model", "file", "sha256", "arch", "options", "seed", "command"}
-
 
 def _checkpoints(folder: Path, *, note: bool = False) -> dict[str, dict[str, Any]]:
     """The entries of a registry; `note` for who depends on which there are."""
@@ -37,12 +35,6 @@ def _read_checkpoints(path: Path, modified: int) -> dict[str, dict[str, Any]]:
     entries = _store.read_json(path, remedy=remedy, note=False).get("checkpoints")
     if not isinstance(entries, dict):
         raise DataUnavailableError(f"{path}: expected a table of checkpoints; {remedy}")
-    for run, entry in entries.items():
-        missing = _ENTRY_KEYS - (entry.keys() if isinstance(entry, dict) else set())
-        if missing:
-            raise DataUnavailableError(
-                f"{path}: {run} lacks {', '.join(sorted(missing))}; {remedy}"
-            )
     return entries
 
 
