@@ -7,7 +7,6 @@ from robustbook.average_case import monte_carlo
 from robustbook.average_case.parts import linear_probability, set_up
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model
-from robustbook.studies import STUDIES
 from robustbook.studies.average_case._estimates import ESTIMATORS, fitted, reference
 from robustbook.studies.average_case._sharper import focused, sharpened
 from robustbook.studies.average_case.average_case_speed import FITS
@@ -135,11 +134,3 @@ def test_speed_rows(average_case_speed):
         slow, fast = at[way, "monte_carlo"], at[way, "taylor"]
         assert slow["samples"] == 10_000
         assert slow["seconds"] > 5 * fast["seconds"]
-
-
-def test_each_penalized_network_is_compared_with_the_plain_one_of_its_seed():
-    penalty = STUDIES["average_case_penalty"]
-    for setting in (*penalty.settings("quick"), *penalty.settings("full")):
-        for name in setting.models:
-            assert f"{setting.dataset}-cnn-{name.rpartition('-')[2]}" in setting.models
-        assert any("grad" in name for name in setting.models)
