@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from robustbook._store import DataUnavailableError, sha256_of
 
-#: What a name begins with to mean one of these.
+#: Prefix of names of these networks.
 PREFIX: Final = "imagenet:"
 NAMES: Final = tuple(f"efficientnet-lite{number}" for number in range(3))
 
@@ -29,7 +29,7 @@ class Lite(nn.Module):
 
     @torch.inference_mode()
     def features(self, images: Tensor, *, size: int) -> Tensor:
-        """What the last layer receives (n, 1280) from images scaled to `size`."""
+        """Inputs of the last layer (n, 1280) for images scaled to `size`."""
         scaled = nn.functional.interpolate(
             images, size=size, mode="bilinear", antialias=True
         )

@@ -22,7 +22,7 @@ from robustbook.models._public import list_public_models, load_public
 from robustbook.models._robustbench import PREFIX, load_robustbench
 
 _PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-#: What may follow a name after a plus sign.
+#: Defenses that may follow a name after a plus sign.
 _DEFENSES: Final[dict[str, Callable[[nn.Module], nn.Module]]] = {
     "jpeg-rs": JPEGReverseSigmoid,
 }
@@ -71,7 +71,7 @@ def load_model(
     ValueError
         If there is no such model or no such defense, or it cannot be imported.
     DataUnavailableError
-        If the file is neither found nor downloaded, or is not what it should be.
+        If the file is neither found nor downloaded, or does not hold these weights.
     ModuleNotFoundError
         If a package that brings the model is not installed.
 

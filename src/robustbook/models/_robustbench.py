@@ -23,7 +23,7 @@ from robustbook._store import DataUnavailableError, sha256_of, user_cache
 from robustbook._store.downloads import data_folder
 from robustbook.models._evaluate import resolve_device
 
-#: What a name begins with to mean a model of RobustBench.
+#: Prefix of names of models of RobustBench.
 PREFIX: Final = "robustbench:"
 #: Where RobustBench keeps weights, but for those that timm or torchvision bring.
 _DRIVE: Final = "https://drive.google.com/file/d/"
@@ -55,9 +55,9 @@ def load_robustbench(
         RobustBench's ``model_dir``. By default the folder ``robustbench`` in
         ROBUSTBOOK_DATA if there is one, else in the user's cache.
     sha256 : str, optional
-        Of the file; RobustBench publishes no sums: note that of one that you trust.
+        Sum of the file. RobustBench publishes none: note that of a trusted file.
     device : str, default "cpu"
-        As for :func:`load_model`, and so is what is returned.
+        As for :func:`load_model`, and so is the returned model.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Learners: what is minimized over batches from several domains."""
+"""Learners: objectives over batches from several domains."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Learner(Protocol):
         self, model: nn.Module, images: Tensor, labels: Tensor, *, epoch: int,
         generator: Generator,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return the loss, and the mean cross-entropy without what is added to it.
+        """Return the loss, and the mean cross-entropy without the penalty.
 
         `images` (D, n, C, H, W) and `labels` (D, n) are n samples from each of D
         domains. `generator` lives on the CPU.
@@ -191,7 +191,7 @@ def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
     Parameters
     ----------
     logits, labels : Tensor, shapes (n, K) and (n,)
-        Of samples of one domain, n at least 1.
+        Logits and labels of n samples of one domain, n at least 1.
 
     Examples
     --------

@@ -48,7 +48,7 @@ class History:
     weights : dict of str to dict
         For each criterion that is kept, the weights of its best epoch.
     watched : dict of str to list of Tensor
-        For each thing that is watched, what it was after each epoch.
+        For each watched function, its values after each epoch.
     finished : bool
         Whether training came to its end.
 
@@ -165,9 +165,9 @@ def trapezoid(lr: float, steps: int, *, rise: int, fall: int) -> list[float]:
 class Loop:
     """A training: all that defines it, and all of its state.
 
-    `rates` has a learning rate for each step of all epochs, `averaging` what averaged
-    weights keep of themselves in a step. `identity` is what the caller knows to define
-    the training beside the fields here: plain values, functions, data sets, and lists
+    `rates` has a learning rate for each step of all epochs, `averaging` is the decay of
+    averaged weights in a step. `identity` holds whatever defines the training beside
+    the fields here: plain values, functions, data sets, and lists
     and dictionaries of these.
     """
 
@@ -297,7 +297,7 @@ class Loop:
         if hasattr(objective, "loss"):
             options: Any = {"epoch": epoch, "generator": self.generator}
             return objective.loss(self.model, images, labels, **options)
-        # A loss of one batch: of all domains together.
+        # A loss takes one batch: the images of all domains together.
         batch = images.flatten(0, 1), labels.flatten()
         value = objective(self.model, *batch, self.generator)
         return value, value
@@ -322,7 +322,7 @@ class Loop:
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        """What must be the same for a training to go on."""
+        """Values that must be the same for a training to go on."""
         # With all its options: momentum, decay.
         plain = {k: v for k, v in self.optimizer.defaults.items() if k != "lr"}
         functions = {**self.watch, **self.identity}

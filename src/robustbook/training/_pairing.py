@@ -40,7 +40,7 @@ def _jensen_shannon(logits: Tensor, shifted: Tensor) -> Tensor:
     return torch.stack(to_middle).mean()
 
 
-#: What a pair of logits (n, K) costs: mean over the samples, in squares or in nats.
+#: Penalties of pairs of logits (n, K): means over samples, in squares or in nats.
 PENALTIES: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = MappingProxyType(
     {
         "logits": _squared_difference, "kl": _kl, "js": _jensen_shannon,
@@ -136,7 +136,7 @@ class Pairing:
     share : float, default 0.5
         s in [0, 1], of the other view in the cross-entropy.
     memory : float, default 0.9
-        What the running mean of log β keeps of itself at each batch, for "agreement":
+        The decay of the running mean of log β at each batch, for "agreement":
         the loss of a batch is at the β of those before it, and so has no bias. With 0
         each batch has its own. The mean starts anew with each epoch, so that a training
         that is resumed is that of a run without interruption; batches whose β is 0 or

@@ -110,7 +110,7 @@ def _described(part: Any, outer: frozenset[int]) -> Any:
     if isinstance(part, Tensor):
         return tensor_sum(part)
     if isinstance(part, nn.Module):
-        return code_sum(part)  # its weights are what is trained
+        return code_sum(part)  # training changes its weights
     if isinstance(part, partial):
         return inner([part.func, part.args, part.keywords])
     code = _place(part) if _place(part).startswith("robustbook.") else code_sum(part)

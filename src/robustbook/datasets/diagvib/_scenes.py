@@ -242,14 +242,14 @@ def draw(
     source : str, default "digits"
         "digits", those inside scikit-learn, 8 pixels wide; or "mnist".
     seed : int, default 0
-        Of everything that is drawn.
+        Random seed.
 
     Raises
     ------
     ValueError
         If an argument is not one of those above.
     DataUnavailableError
-        If MNIST is wanted and not to be had.
+        If `source` is "mnist" and MNIST is not available.
 
     Examples
     --------
