@@ -142,7 +142,7 @@ def _read_imdb(spec: DatasetSpec, split: str) -> Labelled:
     if split != "test":
         train = _reviews(spec, "train")
         seen = Counter([*chain(*train), *chain(*train), *chain(*test)])
-        classes = tuple([one for one in texts if seen[one] == 2] for texts in train)
+        classes = tuple([text for text in texts if seen[text] == 2] for texts in train)
     size = 2 * min(len(texts) for texts in classes)
     held = spec.split_sizes["validation"]
     sizes = {"validation": held, "train": size - held}

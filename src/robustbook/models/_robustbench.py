@@ -133,7 +133,7 @@ def _zoo_entry(
     if not isinstance(ids, list):
         return {f"{name}.pt": f"{_DRIVE}{ids}" if ids else "its source"}, folder
     parts = enumerate(ids)
-    return {f"{name}.pt_m{i}.pt": f"{_DRIVE}{one}" for i, one in parts}, folder
+    return {f"{name}.pt_m{i}.pt": f"{_DRIVE}{part}" for i, part in parts}, folder
 
 
 def _model_directory(directory: Path | str | None) -> Path:

@@ -173,9 +173,9 @@ def _seconds(
 
 def _bandwidth() -> float:
     """Bytes a second of a triad whose arrays no cache holds."""
-    one, two, out = torch.ones(3, 2**22, dtype=torch.float64)
+    x, y, out = torch.ones(3, 2**22, dtype=torch.float64)
     with one_thread():
-        spent = shortest(lambda: torch.add(one, two, alpha=3.0, out=out), 20)
+        spent = shortest(lambda: torch.add(x, y, alpha=3.0, out=out), 20)
     return 3 * 8 * len(out) / spent
 
 

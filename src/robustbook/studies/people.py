@@ -271,8 +271,8 @@ def _robust_rows(
     weights = np.vstack([np.ones(size), weights])
     values: dict[str, Values] = {}
     for measure in MEASURES:
-        several = [one[measure] for one in measured.values()]
-        means = [weights @ one.sums / (weights @ one.counts) for one in several]
+        several = [net[measure] for net in measured.values()]
+        means = [weights @ net.sums / (weights @ net.counts) for net in several]
         values[measure] = np.array(means)
     treated = np.array(list(robust.values()))
     level = values["labels"][:, 0]
@@ -283,8 +283,8 @@ def _robust_rows(
         for measure in MEASURES[1:]:
             pairs = zip(values[measure].T, values["labels"].T, strict=True)
             gaps = np.array([
-                matched_difference(one[taken], of_labels[taken], treated[taken])
-                for one, of_labels in pairs
+                matched_difference(net[taken], of_labels[taken], treated[taken])
+                for net, of_labels in pairs
             ])  # fmt: skip
             yield {
                 "what": "robust", "measure": measure, "overlapping": overlapping,

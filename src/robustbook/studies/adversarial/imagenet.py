@@ -103,15 +103,15 @@ def rows(run: Run[LargeSetting]) -> Iterator[Row]:
     """
     network = cache(lambda name: folded(run.model(name)))
     for setting in run.settings:
-        data, found = setting.data(), defaultdict(list)
+        data, by_shift = setting.data(), defaultdict(list)
         # Part after part, so that a stopped run has all shifts of its first pictures.
         starts = range(0, len(data), _PART)
         every = product(starts, setting.models, (NONE, *setting.shifts))
         for start, model, shift in run.progress(every):
             part = data.subset(slice(start, min(start + _PART, len(data))))
-            one = _logits(run, network, model, shift, part, start)
-            found[model, shift].append(one)
-        logits = {key: torch.cat(parts) for key, parts in found.items()}
+            shown = _logits(run, network, model, shift, part, start)
+            by_shift[model, shift].append(shown)
+        logits = {key: torch.cat(parts) for key, parts in by_shift.items()}
         for (model, shift), shifted in logits.items():
             clean, (kind, size, steps) = logits[model, NONE], shift
             keys = {"model": model, "kind": kind, "size": size, "steps": steps}

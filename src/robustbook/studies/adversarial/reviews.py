@@ -142,7 +142,7 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
 
 
 def _chosen(run: Run[Setting]) -> ReviewSetting:
-    (setting,) = [one for one in run.settings if isinstance(one, ReviewSetting)]
+    (setting,) = [part for part in run.settings if isinstance(part, ReviewSetting)]
     return setting
 
 
@@ -159,7 +159,7 @@ def _conditions(run: Run[Setting]) -> list[tuple[str, str, int]]:
     ]
     return [
         *((name, "none", 0) for name in _COLLECTIONS),
-        *(("reviews", *one) for one in changed),
+        *(("reviews", *edit) for edit in changed),
     ]
 
 

@@ -61,7 +61,7 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
     "tie", how many images weak noise cannot tell apart; "cost".
     """
     setting, draws = run.setting, _DRAWS[run.profile]
-    models = {name: measure(run, one, name) for one, name in run.each_model()}
+    models = {name: measure(run, item, name) for item, name in run.each_model()}
     count, random = setting.samples, np.random.default_rng([run.seed, 2])
     weights = random.multinomial(count, [1 / count] * count, size=draws).astype(float)
     yield {
@@ -76,8 +76,8 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
     for sigma in (*setting.small, setting.sigma):
         # Images whose probability to survive is 1 in floating point.
         shares = [
-            float((one.linearized[sigma] >= 1 - 1e-15).double().mean())
-            for one in models.values()
+            float((item.linearized[sigma] >= 1 - 1e-15).double().mean())
+            for item in models.values()
         ]
         yield {"what": "tie", "sigma": sigma, "share": float(np.mean(shares))}
     yield from _costs(next(iter(models)), setting, run.seed)
