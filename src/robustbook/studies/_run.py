@@ -129,24 +129,31 @@ class Run(Generic[S]):
         return self._sums[network]
 
     def arrays(
-        self, part: str, compute: Callable[[], Arrays], *,
-        code: str | tuple[str, ...], **depends: Any,
+        self, part: str, compute: Callable[..., Arrays], *args: Any,
+        code: str | tuple[str, ...] = "", **depends: Any,
     ) -> Arrays:  # fmt: skip
-        """Read the arrays of a part from the cache, or compute and keep them.
+        """Read the arrays that a function returns from the cache, or keep them there.
 
-        `code` is as :func:`cached_arrays` takes it, all others as :meth:`key` does.
+        Its arguments are in the key, as :meth:`key` takes settings, and so is its
+        module, with all that this imports. Whatever the function reads besides its
+        arguments must be named: networks, data and settings as :meth:`key` takes them,
+        other modules as `code`.
         """
-        return cached_arrays(self.key(part, **depends), compute, code=code)
+        code = code or compute.__module__
+        key = self.key(part, arguments=args, **depends)
+        return cached_arrays(key, lambda: compute(*args), code=code)
 
     def rows(
-        self, part: str, measure: Callable[[], Iterable[Row]], *,
-        code: str | tuple[str, ...], **depends: Any,
+        self, part: str, measure: Callable[..., Iterable[Row]], *args: Any,
+        code: str | tuple[str, ...] = "", **depends: Any,
     ) -> list[Row]:  # fmt: skip
-        """Read the rows of a part from the cache, or measure and keep them."""
-        kept = self.arrays(
-            part, lambda: {"rows": np.array(json.dumps([*measure()]))},
-            code=code, **depends,
-        )  # fmt: skip
+        """Read the rows that a function yields from the cache, or keep them there."""
+
+        def texts(*args: Any) -> Arrays:
+            return {"rows": np.array(json.dumps([*measure(*args)]))}
+
+        code = code or measure.__module__
+        kept = self.arrays(part, texts, *args, code=code, **depends)
         rows: list[Row] = json.loads(str(kept["rows"]))
         return rows
 

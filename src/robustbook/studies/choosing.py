@@ -91,12 +91,9 @@ def rows(run: Run[ChoosingSetting]) -> Iterator[Row]:
     for setting in run.settings:
         seeds = range(run.seed, run.seed + setting.problems)
         for seed, task in run.progress((s, t) for s in seeds for t in setting.tasks):
-            rows = run.rows(
-                "judged candidates", partial(_judged, setting, task, seed),
-                data="digits" if setting.dataset == "digits" else (),
-                setting=replace(setting, problems=0, tasks=(task,)), problem=seed,
-                code=__name__,
-            )  # fmt: skip
+            sizes = replace(setting, problems=0, tasks=())
+            data = "digits" if setting.dataset == "digits" else ()
+            rows = run.rows("judged candidates", _judged, sizes, task, seed, data=data)
             keys = {"dataset": setting.dataset, "task": task, "seed": seed}
             yield from with_keys(keys, rows)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -74,27 +73,19 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     for model, attack in run.progress(jobs(run)):
         logits = measure(run, model, attack)
         keys = {"dataset": dataset, "model": model, **attack.keys}
-        (summary,) = run.rows(
-            "groups of samples", partial(_summary, logits, draws),
-            data=[logits, draws], code=__name__,
-        )  # fmt: skip
+        (summary,) = run.rows("groups of samples", _summary, logits, draws)
         yield {"table": "summary", **keys, **summary}
         if _in_focus(attack, setting):
             yield from with_keys({"table": "histogram", **keys}, _histograms(logits))
             several = measured.setdefault((attack.kind, attack.eps), [])
-            several.append(
-                run.arrays(
-                    "resampled measures", partial(_resampled, logits, summary, draws),
-                    data=[logits, draws], code=__name__,
-                )
-            )  # fmt: skip
+            arguments = logits, summary, draws
+            several.append(run.arrays("resampled measures", _resampled, *arguments))
             if attack.kind != "apgd-dlr":
                 by_size = attack.unbounded
                 shares = run.rows(
                     "shares of the samples",
-                    partial(_over_shares, logits, summary["beta"], by_size, run.seed),
-                    data=logits, by_size=by_size, code=__name__,
-                )  # fmt: skip
+                    *(_over_shares, logits, summary["beta"], by_size, run.seed),
+                )
                 yield from with_keys({"table": "share", **keys}, shares)
     for (kind, eps), models in measured.items():
         keys = {"table": "rank", "dataset": dataset, "attack": kind, "eps": eps}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from functools import partial
 from statistics import fmean
 from typing import Final
 
@@ -38,10 +37,8 @@ def rows(run: Run[AttackSetting], kinds: Collection[str] = KINDS) -> Iterator[Ro
     """
     for model, attack in run.progress(jobs(run, kinds)):
         pair, orders = measure(run, model, attack), ORDERS[run.profile]
-        rows = run.rows(
-            "scores over ratios", partial(_over_ratios, pair, attack, orders, run.seed),
-            data=pair, attack=attack, orders=orders, code=__name__,
-        )  # fmt: skip
+        arguments = pair, attack, orders, run.seed
+        rows = run.rows("scores over ratios", _over_ratios, *arguments)
         keys = {"dataset": run.data.name, "model": model, **attack.keys}
         yield from with_keys(keys, rows)
 

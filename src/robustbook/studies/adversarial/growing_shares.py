@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from functools import partial
 from typing import Final
 
 import torch
@@ -75,10 +74,7 @@ def _paths(run: Run[AttackSetting], name: str) -> Iterator[Row]:
     epochs = EPOCHS[run.profile]
     for ratio in NOISY:
         mixed = shift_by_ratio(clean, shifted, ratio, seed=run.seed)
-        path = run.rows(
-            "path of Adam", partial(_path, clean, mixed, epochs),
-            data=[clean, mixed], epochs=epochs, code=__name__,
-        )  # fmt: skip
+        path = run.rows("path of Adam", _path, clean, mixed, epochs)
         yield from with_keys({"ratio": ratio, "samples": len(images)}, path)
 
 

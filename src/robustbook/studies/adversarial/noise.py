@@ -142,10 +142,7 @@ def _kernels(
     for ratio in CURVES:
         mixed = shift_by_ratio(clean, shifted, ratio, seed=run.seed)
         epochs = run.setting.epochs if ratio in OPTIMIZED else 0
-        rows = run.rows(
-            "kernel", partial(_kernel, clean, mixed, epochs),
-            data=[clean, mixed], epochs=epochs, code=__name__,
-        )  # fmt: skip
+        rows = run.rows("kernel", _kernel, clean, mixed, epochs)
         yield from with_keys({"sigma": sigma, "draw": 0, "ratio": ratio}, rows)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import product
 from typing import Any, Final
 
@@ -44,8 +43,8 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
         for scale, steps in product((1.0, 0.1), runs):
             scaled = scale * logits
             (reported,) = run.rows(
-                "Adam on identical logits", partial(_reported, scaled, steps),
-                data=scaled, **steps, code=adam_agreement.__module__,
+                "Adam on identical logits", _reported, scaled, steps,
+                code=adam_agreement.__module__,
             )  # fmt: skip
             yield {
                 "dataset": data.name, "model": name, "samples": samples, "scale": scale,

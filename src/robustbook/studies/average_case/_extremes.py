@@ -93,10 +93,7 @@ def _properties(
 def _separability(
     run: Run[Any], survival: Survival, scores: dict[str, Values], ends: Ends
 ) -> Iterator[Row]:
-    arrays = run.arrays(
-        "ends told apart", lambda: _separations(survival, scores, ends),
-        data=[survival.data, scores], ends=ends, code=__name__,
-    )  # fmt: skip
+    arrays = run.arrays("separated ends", _separations, survival, scores, ends)
     for score, value in arrays.items():
         mean = value.mean(0)
         # Images are the units; training adds what differs between repeats.

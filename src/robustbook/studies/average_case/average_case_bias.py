@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -183,10 +182,7 @@ def _of_model(
 ) -> Iterator[Row]:
     survival = measure(run, setting, model)
     yield _model(model, len(survival.labels))
-    yield from run.rows(
-        "classes and ranks of images", partial(_of_survival, survival),
-        data=[survival.data, survival.arrays], sigmas=survival.sigmas, code=__name__,
-    )  # fmt: skip
+    yield from run.rows("classes and ranks of images", _of_survival, survival)
     if model in setting.separated:
         yield from end_rows(run, survival, setting.ends)
     if model == setting.models[0]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import combinations, product
 from typing import Final
 
@@ -68,10 +67,7 @@ def rows(
         pair = measure(run, setup, learner, training_seed)
         trained.setdefault((setup, learner), []).append(pair)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
-        scores = run.rows(
-            "scores of a trained pair", partial(_of_training, pair, run.seed),
-            data=pair, code=__name__,
-        )  # fmt: skip
+        scores = run.rows("scores of a trained pair", _of_training, pair, run.seed)
         yield from with_keys(keys, scores)
     for setup, (learner, other) in product(
         setups, combinations(COMPARED_LEARNERS[::-1], 2)

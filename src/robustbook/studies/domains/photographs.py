@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from typing import Any, Final, NamedTuple
 
@@ -144,13 +143,9 @@ def left_out(
     seeds = range(run.seed, run.seed + setting.seeds)
     for training_seed, target in run.progress(product(seeds, domains)):
         keys: Row = {"target": target, "training_seed": training_seed}
-        rows = run.rows(
-            "one domain left out",
-            partial(measured, setting, domains, seen, target, training_seed),
-            # Another seed changes nothing for these.
-            data=[domains, seen or ()], setting=replace(setting, seeds=0), **keys,
-            code=code,
-        )  # fmt: skip
+        # The number of seeds changes nothing for these rows.
+        samples = replace(setting, seeds=0), domains, seen, target, training_seed
+        rows = run.rows("one domain left out", measured, *samples, code=code)
         yield from with_keys({"world": setting.world, **keys}, rows)
 
 

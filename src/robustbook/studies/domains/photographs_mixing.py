@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import Any, Final
 
@@ -50,11 +49,8 @@ def rows(run: Run[WorldSetting]) -> Iterator[Row]:
     seeds = range(run.seed, run.seed + setting.seeds)
     for training_seed, target in run.progress(product(seeds, domains)):
         keys: Row = {"target": target, "training_seed": training_seed}
-        rows = run.rows(
-            "one domain left out, mixed",
-            partial(_measured, setting, domains, target, training_seed),
-            data=domains, setting=replace(setting, seeds=0), **keys, code=__name__,
-        )  # fmt: skip
+        samples = replace(setting, seeds=0), domains, target, training_seed
+        rows = run.rows("one domain left out, mixed", _measured, *samples)
         yield from with_keys(keys, rows)
 
 

@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -74,14 +73,9 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 23 of this book.
     """
     for setting, model in run.each_model():
-        sizes = _SIZES[run.profile]
         measured = margins_in(run, setting, model)
-        rows = run.rows(
-            "estimates of robust accuracy",
-            partial(_of_model, measured, setting, sizes, run.seed),
-            data=measured, eps=setting.eps, focus=setting.focus, sizes=sizes,
-            code=__name__,
-        )  # fmt: skip
+        arguments = measured, setting.only(), _SIZES[run.profile], run.seed
+        rows = run.rows("estimates of robust accuracy", _of_model, *arguments)
         yield from with_keys({"dataset": setting.dataset, "model": model}, rows)
 
 

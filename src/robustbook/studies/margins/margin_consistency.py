@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -70,11 +69,8 @@ def rows(run: Run[MarginSetting], *, samples: bool = False) -> Iterator[Row]:
         networks = {}
         for model in run.progress(setting.models):
             networks[model] = margins_in(run, setting, model)
-            rows = run.rows(
-                "consistency of margins", partial(_of_model, networks[model], setting),
-                data=networks[model], eps=setting.eps, focus=setting.focus,
-                code=__name__,
-            )  # fmt: skip
+            measured = networks[model], setting.only()
+            rows = run.rows("consistency of margins", _of_model, *measured)
             yield from with_keys({"dataset": setting.dataset, "model": model}, rows)
         across = _across(networks, setting)
         yield from with_keys({"what": "across", "dataset": setting.dataset}, across)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -102,13 +101,9 @@ def learned_rows(
     train = train[train.bounds.isfinite()]
     sizes = sorted({min(size, len(train)) for size in learning.sizes})
     learning = replace(learning, images={}, sizes=tuple(sizes))
+    arguments = train, test, setting.only(), learning
     for size in (0, *sizes):
-        yield from run.rows(
-            "learned margins",
-            partial(_learned, train, test, setting, learning, size, run.seed),
-            data=[train, test], eps=setting.eps, focus=setting.focus,
-            learning=learning, size=size, code=__name__,
-        )  # fmt: skip
+        yield from run.rows("learned margins", _learned, *arguments, size, run.seed)
 
 
 def _learned(
