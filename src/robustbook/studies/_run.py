@@ -130,18 +130,26 @@ class Run(Generic[S]):
 
     def arrays(
         self, part: str, compute: Callable[..., Arrays], *args: Any,
-        code: str | tuple[str, ...] = "", **depends: Any,
+        network: str | nn.Module | None = None, code: str | tuple[str, ...] = "",
+        **depends: Any,
     ) -> Arrays:  # fmt: skip
         """Read the arrays that a function returns from the cache, or keep them there.
 
-        Its arguments are in the key, as :meth:`key` takes settings, and so is its
-        module, with all that this imports. Whatever the function reads besides its
-        arguments must be named: networks, data and settings as :meth:`key` takes them,
-        other modules as `code`.
+        A `network` is the first of its arguments, loaded when it is needed. All
+        arguments are in the key, as :meth:`key` takes settings, and so is the module of
+        the function, with all that this imports. Whatever the function reads besides
+        its arguments must be named: networks, data and settings as :meth:`key` takes
+        them, other modules as `code`.
         """
-        code = code or compute.__module__
+        if network is not None:
+            depends["networks"] = network
         key = self.key(part, arguments=args, **depends)
-        return cached_arrays(key, lambda: compute(*args), code=code)
+
+        def call() -> Arrays:
+            first = [] if network is None else [self.model(network)]
+            return compute(*first, *args)
+
+        return cached_arrays(key, call, code=code or compute.__module__)
 
     def rows(
         self, part: str, measure: Callable[..., Iterable[Row]], *args: Any,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustbook.agreement import soft_label_agreement
 from robustbook.datasets import load_votes
@@ -99,8 +98,8 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
     measured: dict[str, dict[str, _Measured]] = {}
     for name in run.progress(networks.models):
         stored = run.arrays(
-            "logits of images", partial(_logits, run, name, data.images),
-            networks=name, data=data, code="robustbook.models",
+            "logits of images", _logits, data.images,
+            network=name, code="robustbook.models",
         )  # fmt: skip
         logits = np.asarray(stored["logits"], dtype=np.float64)
         row, measured[name] = _model_row(logits, votes, labels)
@@ -109,8 +108,8 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
     yield from _robust_rows(measured, networks.models, _DRAWS[run.profile], random)
 
 
-def _logits(run: Run[Setting], name: str, images: Tensor) -> dict[str, Any]:
-    return {"logits": logits_of(run.model(name), images).double().numpy()}
+def _logits(model: nn.Module, images: Tensor) -> dict[str, Any]:
+    return {"logits": logits_of(model, images).double().numpy()}
 
 
 def _votes_of(people: Setting, run: Run[Setting]) -> Counts:

@@ -61,7 +61,7 @@ class Attack:
 
 
 def attacked_arrays(
-    attack: Attack, model: nn.Module, data: Dataset, seed: int
+    model: nn.Module, attack: Attack, data: Dataset, seed: int
 ) -> Arrays:
     """Logits and features of the clean images and of the attacked ones."""
     result = attack.run(model, data, seed=seed)

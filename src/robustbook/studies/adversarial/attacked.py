@@ -56,11 +56,8 @@ def attack_model(
     """Attack a model, or read the results from the cache; they are on the CPU."""
     # Minimum-norm attacks run once: a bound only selects from their results.
     once = replace(attack, eps=None) if attack.unbounded else attack
-    arrays = run.arrays(
-        "attacked logits",
-        lambda: attacked_arrays(once, run.model(name), data, run.seed),
-        networks=name, data=data, attack=once, code=attacked_arrays.__module__,
-    )  # fmt: skip
+    arguments = once, data, run.seed
+    arrays = run.arrays("attacked logits", attacked_arrays, *arguments, network=name)
     tensors = {key: torch.from_numpy(value) for key, value in arrays.items()}
     for key in ("features", "shifted_features"):
         tensors[key] = tensors[key].float()

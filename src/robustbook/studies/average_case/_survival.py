@@ -83,10 +83,7 @@ def measure_survival(
 ) -> Survival:  # fmt: skip
     """Measure all that needs the model, or read it from the cache."""
     problem = data.images, list(sigmas), draws, fits, run.seed
-    arrays = run.arrays(
-        "kept predictions", lambda: _measure(run.model(name), *problem),
-        networks=name, data=data, sigmas=sigmas, draws=draws, fits=fits, code=__name__,
-    )  # fmt: skip
+    arrays = run.arrays("kept predictions", _measure, *problem, network=name)
     return Survival(data, sigmas, draws, run.seed, arrays)
 
 

@@ -130,9 +130,8 @@ def measure(
     """Counts of a network and a sigma."""
     data, samples = setting.data(), setting.counted
     return run.arrays(
-        "counts of agreement",
-        lambda: counted_arrays(run.model(name), data, sigma, samples, run.seed),
-        networks=name, data=data, sigma=sigma, samples=samples, code=_CODE,
+        "counts of agreement", counted_arrays, data, sigma, samples, run.seed,
+        network=name, code=_CODE,
     )  # fmt: skip
 
 

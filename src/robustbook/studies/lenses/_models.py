@@ -137,14 +137,12 @@ def _survival(
     sigma: float,
 ) -> dict[str, Tensor]:
     """Average-case robustness of each image by an estimate, in blocks."""
-    parts, model = [], run.model(name)
+    parts = []
     for start in range(0, len(data), _BLOCK):
         block = data.subset(slice(start, start + _BLOCK))
         arrays = run.arrays(
-            f"average case {estimate.__name__}",
-            partial(estimate, model, block.images, sigma, samples, run.seed),
-            networks=name, data=block, sigma=sigma, samples=samples,
-            code=estimate.__module__,
+            f"average case {estimate.__name__}", estimate,
+            block.images, sigma, samples, run.seed, network=name,
         )  # fmt: skip
         parts.append(arrays)
     return {

@@ -64,11 +64,8 @@ def _turned(
     run: Run[MarginSetting], name: str, data: Dataset, eps: float
 ) -> torch.Tensor:
     """Which decisions, right or wrong, the ensemble turns: from the cache, (N,)."""
-    kept = run.arrays(
-        "turned by AutoAttack",
-        lambda: _attacked(run.model(name), data, eps, run.seed),
-        networks=name, data=data, eps=eps, code=__name__,
-    )  # fmt: skip
+    arguments = data, eps, run.seed
+    kept = run.arrays("turned by AutoAttack", _attacked, *arguments, network=name)
     return torch.from_numpy(kept["turned"])
 
 

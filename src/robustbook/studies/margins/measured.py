@@ -100,16 +100,10 @@ def margins_of(
 def _of_block(
     run: Run[Any], network: str | nn.Module, block: Dataset, recipe: Recipe
 ) -> Arrays:
-    searched = run.arrays(
-        "searched margins",
-        lambda: searched_arrays(run.model(network), block, recipe, run.seed),
-        networks=network, data=block, recipe=recipe, code=searched_arrays.__module__,
-    )  # fmt: skip
-    return searched | run.arrays(
-        "first-order margins",
-        lambda: first_order_arrays(run.model(network), block),
-        networks=network, data=block, code=first_order_arrays.__module__,
-    )  # fmt: skip
+    arguments = block, recipe, run.seed
+    return run.arrays(
+        "searched margins", searched_arrays, *arguments, network=network
+    ) | run.arrays("first-order margins", first_order_arrays, block, network=network)
 
 
 def margin_blocks(
