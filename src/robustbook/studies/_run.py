@@ -212,6 +212,8 @@ def _text(value: Any) -> str:
     """Describe plain values and data by a text that is the same in every process."""
     if value is None or type(value) in (bool, int, float, str):
         return repr(value)
+    if isinstance(value, nn.Module):
+        return model_sum(value)
     if isinstance(value, Dataset):
         return data_sum(value)
     if isinstance(value, Sentences):

@@ -106,13 +106,9 @@ def rows(run: Run[PairingSetting]) -> Iterator[Row]:
             (s, m) for s in seeds for m in (PLAIN, *METHODS)
         ):
             heads = setting.view == "heads"
-            rows = run.rows(
-                "trainings with pairs",
-                partial(_measured, setting, method, seed, run.device),
-                data=_feature_domains(setting.dataset) if heads else setting.dataset,
-                setting=replace(setting, seeds=0), method=method, training_seed=seed,
-                code=__name__,
-            )  # fmt: skip
+            data = _feature_domains(setting.dataset) if heads else setting.dataset
+            training = replace(setting, seeds=0), method, seed, run.device
+            rows = run.rows("trainings with pairs", _measured, *training, data=data)
             keys = {"view": setting.view, "method": method, "seed": seed}
             yield from with_keys(keys, rows)
 

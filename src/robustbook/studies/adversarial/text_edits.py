@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from typing import Any, Final
 
@@ -111,10 +110,8 @@ def rows(run: Run[TextSetting]) -> Iterator[Row]:
         most = {"insert": setting.most_words, "replace": LONGEST}
         if power <= most.get(how, math.inf):
             edit = {"kind": kind, "how": how, "power": power, "edit_seed": edit_seed}
-            yield from run.rows(
-                "edited sentences", partial(_shift_rows, models, clean, data, edit),
-                networks=models.values(), data=data, **edit, code=__name__,
-            )  # fmt: skip
+            arguments = models, clean, data, edit
+            yield from run.rows("edited sentences", _shift_rows, *arguments)
 
 
 def trained_classifier(
