@@ -207,6 +207,27 @@ def test_a_key_holds_weights_data_settings_seed_and_kind_of_device():
         key(size=key)
 
 
+def test_a_part_is_computed_once_for_its_arguments_and_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    run, calls = Run("toy", "quick", 0, "cpu", ()), []
+
+    def measure(*arguments):
+        calls.append(arguments)
+        yield {"sum": float(sum(arguments[-1]))}
+
+    def rows(*arguments, run=run, network=None):
+        options = {"code": "robustbook.scores", "network": network}
+        return run.rows("sums", measure, *arguments, **options)
+
+    assert rows((1, 2)) == rows((1, 2)) == [{"sum": 3.0}]
+    assert len(calls) == 1
+    assert rows((1, 3)) == rows((1, 3), run=replace(run, seed=1)) == [{"sum": 4.0}]
+    network = torch.nn.Linear(2, 2)
+    rows((1, 2), network=network)
+    assert len(calls) == 4
+    assert calls[-1] == (network, (1, 2))
+
+
 class Asked(Exception):  # noqa: N818 - no error
     """A part of a study was asked for."""
 
