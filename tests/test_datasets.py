@@ -21,7 +21,6 @@ from robustbook._store import files, sha256_of
 from robustbook.datasets import (
     DataUnavailableError,
     _images,
-    _votes,
     load_dataset,
     load_sentences,
     load_votes,
@@ -171,9 +170,6 @@ def test_idx_files_are_read(tmp_path):
     array = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
     write_idx(tmp_path / "x.gz", array)
     np.testing.assert_array_equal(read_idx(tmp_path / "x.gz"), array)
-    (tmp_path / "y.gz").write_bytes(gzip.compress(b"\0\0\x0d\x01\0\0\0\0"))
-    with pytest.raises(DataUnavailableError, match="not an IDX file"):
-        read_idx(tmp_path / "y.gz")
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -327,18 +323,6 @@ def test_votes_belong_to_the_images_of_their_split():
     assert (first.argmax(dim=1) == labels).double().mean() > 0.98
 
 
-def test_votes_of_another_shape_are_refused(monkeypatch, tmp_path):
-    (tmp_path / "cifar10").mkdir()
-    path = tmp_path / "cifar10" / "cifar10h-counts.npy"
-    np.save(path, np.ones((3, 10), np.uint8))
-    spec = datasets.dataset_spec("cifar10h")
-    sums = {path.name: sha256_of(path)}
-    monkeypatch.setitem(_votes.VOTES, "cifar10h", replace(spec, files=sums))
-    monkeypatch.setenv("ROBUSTBOOK_DATA", str(tmp_path))
-    with pytest.raises(DataUnavailableError, match=r"counts of shape \(10000, 10\)"):
-        load_votes("cifar10h", "test")
-
-
 def test_data_card_lists_every_file():
     card = (datasets.data_directory() / "README.md").read_text(encoding="utf-8")
     listed = datasets.list_datasets, datasets.list_sentences, datasets.list_votes
@@ -351,12 +335,3 @@ def test_data_card_lists_every_file():
         for file, sha256 in spec.files.items():
             link = f"[{file}]({spec.urls[file]})" if spec.address else f"`{file}`"
             assert f"{link} | `{sha256}` |" in card
-
-
-def test_archive_batches_run_no_code():
-    arrays = {b"data": np.zeros((2, 3), np.uint8), b"labels": [0, 1]}
-    reader = _images._ArraysOnly(io.BytesIO(pickle.dumps(arrays)), encoding="bytes")
-    assert (reader.load()[b"data"] == 0).all()
-    harmful = io.BytesIO(pickle.dumps(print))
-    with pytest.raises(pickle.UnpicklingError, match=r"got builtins\.print"):
-        _images._ArraysOnly(harmful, encoding="bytes").load()

@@ -9,7 +9,7 @@ from PIL import Image
 
 from robustbook.datasets import Dataset, DataUnavailableError
 from robustbook.datasets.stand_ins import write_stand_ins
-from robustbook.datasets.wild import SPLITS, list_wild, load_wild
+from robustbook.datasets.wild import SPLITS, load_wild
 from robustbook.models import build_model, features_of
 from robustbook.selection import pair_by_features
 
@@ -145,27 +145,27 @@ HEAD = "img_filename,y,place,split\n"
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "cause"),
     [
-        (None, r"get_dataset\(NAME, root_dir"),
-        ("img_filename,y,split\na.jpg,0,0\n", "there is no place"),
-        (f"{HEAD}a.jpg,0,1,7\n", "tables are not those of the WILDS"),
-        (f"{HEAD}a.jpg,0,0,-1\n", "WILDS"),
-        (f"{HEAD}a.jpg,7,0,0\n", "WILDS"),
-        (f"{HEAD}a.jpg,0,-1,0\n", "WILDS"),
-        (f"{HEAD}a.jpg,0,0,2\n", "WILDS"),
-        (f"{HEAD}a.jpg,1,0\n", "WILDS"),
+        (None, "FileNotFoundError"),
+        ("img_filename,y,split\na.jpg,0,0\n", "KeyError: 'place'"),
+        (f"{HEAD}a.jpg,0,1,7\n", "KeyError: '7'"),
+        (f"{HEAD}a.jpg,0,0,-1\n", "KeyError: '-1'"),
+        (f"{HEAD}a.jpg,7,0,0\n", "class 7, domain 0"),
+        (f"{HEAD}a.jpg,0,-1,0\n", "class 0, domain -1"),
+        (f"{HEAD}a.jpg,0,0,2\n", "no photograph of the part 'train'"),
+        (f"{HEAD}a.jpg,1,0\n", "KeyError: None"),
     ],
 )
-def test_tables_that_mean_nothing_are_named_with_their_remedy(tmp_path, table, said):
+def test_wrong_tables_are_named_with_their_remedy(tmp_path, table, cause):
     if table is not None:
         write(tmp_path, "waterbirds/metadata.csv", table)
-    with pytest.raises(DataUnavailableError, match=said):
+    with pytest.raises(DataUnavailableError, match=cause) as caught:
         load_wild("waterbirds", "train", root=tmp_path)
+    assert "wilds.get_dataset(NAME, root_dir=FOLDER" in str(caught.value)
 
 
-def test_names_and_pictures_that_are_not_there_are_said(root, tmp_path):
-    assert list_wild() == ["waterbirds", "celebA", "camelyon17"]
+def test_unknown_names_and_missing_pictures_are_refused(root, tmp_path):
     with pytest.raises(ValueError, match="name: expected one of waterbirds"):
         load_wild("iwildcam", "train", root=root)
     folder = write(tmp_path, "waterbirds/metadata.csv", f"{HEAD}a.jpg,0,1,0\n")

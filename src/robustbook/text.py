@@ -61,7 +61,7 @@ def levenshtein_edits(
     """Change every text by random insertions, deletions and substitutions.
 
     Each edit is one of the three kinds with equal probability, at a uniform place, and
-    writes one of the 26 letters or a space, never what was there; a text that is empty
+    writes one of the 26 letters or a space, never the same one; a text that is empty
     gets an insertion. Source: PA thesis, section 4.1, Experiment 3; PA paper, app. C.
 
     Parameters
@@ -72,7 +72,7 @@ def levenshtein_edits(
         Edits of each text, at least 0, those of fewer first. They may undo each other:
         the Levenshtein distance to the original is at most this.
     seed : int, default 0
-        Of the edits; those of the i-th text do not depend on the other texts.
+        Seed of the edits; those of the i-th text do not depend on the other texts.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def amplify(
         chosen without repetition. A text of fewer words than `words` is replaced
         entirely and does not grow.
     seed : int, default 0
-        Of places and adjectives.
+        Seed of places and adjectives.
 
     Raises
     ------
@@ -327,7 +327,7 @@ def train_sentence_classifier(
     epochs, lr : int, float
         Passes over the training part, and the learning rate of Adam.
     seed : int, default 0
-        Of the initial weights and of the order of the batches of 64.
+        Seed of the initial weights and of the order of the batches of 64.
     device : str or torch.device, default "cpu"
         Where to train; "auto" means a CUDA device if there is one.
 

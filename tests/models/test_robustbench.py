@@ -100,10 +100,10 @@ def test_a_download_is_used(path, download):
     download.append(path.read_bytes())
     path.unlink()
     assert torch.equal(load(path).linear.bias, STATE["linear.bias"])
-    with pytest.raises(DataUnavailableError, match=r"sha256 is .* where abcabcabcabc"):
+    with pytest.raises(DataUnavailableError, match="expected abcabcabcabc"):
         load(path, sha256="abc" * 21 + "a")  # of a file that is there
     path.unlink()
-    with pytest.raises(DataUnavailableError, match=r"sha256 is .* 000000000000\.\.\."):
+    with pytest.raises(DataUnavailableError, match=r"sha256: expected 0{12}\.\.\."):
         load(path, sha256="0" * 64)  # of one that is downloaded
 
 
@@ -131,27 +131,23 @@ def test_without_file_and_network_one_line_says_what_helps(path):
     with pytest.raises(DataUnavailableError) as caught:
         load(path)
     message = one_line(caught)
-    assert f"there is no {path}" in message
-    assert "ConnectionError: no network" in message
+    assert f"{path} (missing)" in message
+    assert "ConnectionError: no network at all" in message
     assert "https://drive.google.com/file/d/drive-id" in message
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        (b"\n<!DOCTYPE html><html>quota</html>", r"\(34 bytes\) is an HTML page"),
-        (b"", r"\(0 bytes\) is not a file that torch\.save wrote"),
-        (b"not weights", "not a file that torch"),
-        (b"PK\x03\x04" + bytes(999), r"\(1003 bytes\) is a file .* cut short"),
-    ],
+    "content",
+    [b"\n<!DOCTYPE html><html>quota</html>", b"", b"text", b"PK\x03\x04" + bytes(999)],
 )
 @pytest.mark.parametrize("downloaded", [False, True])
-def test_what_holds_no_weights_is_refused(path, download, content, problem, downloaded):
+def test_a_file_without_weights_is_refused(path, download, content, downloaded):
     if downloaded:
         download.append(content)
     else:
         path.write_bytes(content)
-    with pytest.raises(DataUnavailableError, match=problem) as caught:
+    size = rf"Tiny2026\.pt \({len(content)} bytes\)"
+    with pytest.raises(DataUnavailableError, match=size) as caught:
         load(path)
     assert "drive-id" in one_line(caught)
     # A bad download must not stand in the way; a file of the user's is left.
@@ -160,7 +156,9 @@ def test_what_holds_no_weights_is_refused(path, download, content, problem, down
 
 def test_another_models_weights_are_refused(path):
     torch.save({"other": torch.zeros(3)}, path)
-    with pytest.raises(DataUnavailableError, match="not load as weights") as caught:
+    with pytest.raises(
+        DataUnavailableError, match="expected weights of this"
+    ) as caught:
         load(path)
     assert "RuntimeError" in one_line(caught)
 
@@ -171,24 +169,17 @@ def test_code_in_a_file_is_not_run(path, tmp_path):
             return (Path.touch, (tmp_path / "touched",))
 
     torch.save({"state_dict": Harmful()}, path)
-    with pytest.raises(DataUnavailableError, match="holds more than tensors"):
+    with pytest.raises(DataUnavailableError, match="UnpicklingError"):
         load(path)
     assert not (tmp_path / "touched").exists()
 
 
 def test_an_ensemble_names_the_missing_part(path):
     torch.save(STATE, path.with_name("Pair2026.pt_m0.pt"))
-    with pytest.raises(DataUnavailableError, match=r"Pair2026\.pt_m1\.pt.*drive-b"):
+    with pytest.raises(DataUnavailableError, match=r"m1\.pt \(missing\).*drive-b"):
         load(path.with_name("Pair2026.pt"))
     with pytest.raises(ValueError, match="ensemble of 2 files"):
         load(path.with_name("Pair2026.pt"), sha256="0" * 64)
-
-
-def test_weights_from_elsewhere_are_told_apart(path, monkeypatch):
-    entry = {"model": Tiny, "gdrive_id": None}
-    monkeypatch.setitem(linf_entries(), "Tiny2026", entry)
-    with pytest.raises(DataUnavailableError, match="come with timm or torchvision"):
-        load(path)
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def test_halves_of_the_noise_are_apart():
     }
     kept = _survival.Survival(data, (0.1,), 4, 0, arrays)
     assert kept.right.tolist() == [True, False]
-    assert kept.p.tolist() == [[1, 0.75]]
+    assert kept.kept_share.tolist() == [[1, 0.75]]
     assert [half.tolist() for half in kept.halves] == [[1, 0.5], [1, 1]]
     # Neither the halves of one seed nor those of two have any noise in common.
     model = build_model("linear", seed=0, options={"size": 8, "num_classes": 2})

@@ -9,7 +9,6 @@ from robustbook.datasets import load_dataset
 from robustbook.models import load_model
 from robustbook.studies.average_case._estimates import ESTIMATORS, fitted, reference
 from robustbook.studies.average_case._sharper import focused, sharpened
-from robustbook.studies.average_case.average_case_penalty import SETTINGS as PENALTY
 from robustbook.studies.average_case.average_case_speed import FITS
 from robustbook.studies.results import load_reported
 
@@ -135,10 +134,3 @@ def test_speed_rows(average_case_speed):
         slow, fast = at[way, "monte_carlo"], at[way, "taylor"]
         assert slow["samples"] == 10_000
         assert slow["seconds"] > 5 * fast["seconds"]
-
-
-def test_what_a_penalty_changed_stands_beside_its_own_start():
-    for setting in (*PENALTY["quick"], *PENALTY["full"]):
-        for name in setting.models:
-            assert f"{setting.dataset}-cnn-{name.rpartition('-')[2]}" in setting.models
-        assert any("grad" in name for name in setting.models)

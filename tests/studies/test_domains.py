@@ -12,16 +12,23 @@ from robustbook.agreement import posterior_agreement
 from robustbook.datasets.diagvib import OPPORTUNITIES
 from robustbook.studies import STUDIES
 from robustbook.studies._run import Run
-from robustbook.studies.domains import _pairs, _training
-from robustbook.studies.domains._epochs import FACTORS, _next_of_class, criteria
-from robustbook.studies.domains._pairs import DIGITS, LEARNERS, train_pair
-from robustbook.studies.domains._pictures import SETUPS
-from robustbook.studies.domains._watched import WATCHED_LEARNERS, watch_training
+from robustbook.studies.domains import _recorded, _training
+from robustbook.studies.domains._pictures import FACTORS
+from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED as SETUPS
+from robustbook.studies.domains._recorded import (
+    DIGITS,
+    _next_of_class,
+    criteria,
+    train_pair,
+    watch_training,
+)
+from robustbook.studies.domains._training import COMPARED_LEARNERS as LEARNERS
 from robustbook.studies.domains.components import (
     picture_numbers,
     principal_component,
     shares_of_variance,
 )
+from robustbook.studies.domains.domain_bias import LEARNERS as WATCHED_LEARNERS
 
 from ..conftest import RUN_SEED, SEED
 
@@ -158,10 +165,8 @@ def test_nothing_is_trained_twice(domain_bias, refuse, monkeypatch):
 @pytest.mark.processor
 @pytest.mark.parametrize(
     ("name", "train", "learner"),
-    [
-        ("domain_bias", watch_training, "IRM"), ("domain_learners", train_pair, "LISA")
-    ],
-)  # fmt: skip
+    [("domain_bias", watch_training, "IRM"), ("domain_learners", train_pair, "LISA")],
+)
 def test_a_stopped_training_goes_on(
     quick, tmp_path, monkeypatch, stopped_at, name, train, learner
 ):
@@ -235,9 +240,9 @@ def test_learners_learn_the_domains_they_see(domain_learners):
     rows = domain_learners.frame(what="pair", digits="same", ratio=1.0)
     seen = rows[rows.factors < 2].groupby(["setup", "learner"]).shifted_accuracy
     assert len(seen) == len(SETUPS) * len(LEARNERS)
-    # Who guessed would not be right this often on so many digits, each shown in laps.
+    # A network that guesses would seldom be right this often on so many digits.
     plan = PLANS["domain_learners"]
-    guesses = rows.samples.max() / plan.laps * plan.seeds
+    guesses = rows.samples.max() / plan.repeats_per_digit * plan.seeds
     assert (seen.mean() > 0.5 + 4 * 0.5 / guesses**0.5).all()
     # LISA, which sees mixed images only, takes longer.
     assert (seen.mean().drop("LISA", level="learner") > 0.75).all()
@@ -245,15 +250,15 @@ def test_learners_learn_the_domains_they_see(domain_learners):
 
 def test_pairs_of_other_digits_share_none():
     plan = PLANS["domain_learners"]
-    held = _pairs._held_out("printed", plan, 0)
-    first, *others = _pairs._drawn("printed", "test", "other", plan, 0)
+    _, clusters = _recorded.tested_samples("printed", "other", plan, 0)
+    first, *others = _recorded.tested_scenes("printed", "other", plan, 0)
     digits = [
         {*zip(one.labels.tolist(), one.instances.tolist(), strict=True)}
         for one in (first, *others)
     ]
     assert not digits[0] & digits[1]
     assert all(one == digits[1] for one in digits[1:])
-    assert len(held.clusters["other"].unique()) == len(digits[0])
+    assert len(clusters.unique()) == len(digits[0])
 
 
 # ------------------------------------------------------------------------- selection

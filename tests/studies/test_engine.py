@@ -129,7 +129,9 @@ def test_two_runs_on_one_cache_do_no_part_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{module}.jobs", lambda _: jobs, raising=False)
     study = Study("toy", "agreement_speed")
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(_compute._fill, study, None, Engine()) for _ in "ab"]
+        runs = [
+            pool.submit(_compute._compute_parts, study, None, Engine()) for _ in "ab"
+        ]
     assert all(run.exception() is None for run in runs)
     assert sorted(done) == [*range(8)]
 
@@ -151,7 +153,7 @@ def test_an_engine_starts_no_part_after_the_deadline(tmp_path, monkeypatch):
     monkeypatch.setattr(f"{module}.measure", measure, raising=False)
     monkeypatch.setattr(f"{module}.jobs", lambda _: zip("abcde"), raising=False)
     for end in (3.0, 3.0, 4.0):
-        _compute._fill(Study("toy", "agreement_speed"), None, Engine(), end)
+        _compute._compute_parts(Study("toy", "agreement_speed"), None, Engine(), end)
     assert done == ["a", "b", "c", "d"]
 
 

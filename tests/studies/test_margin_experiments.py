@@ -23,8 +23,8 @@ from robustbook.studies.margins._defended_nets import (
 from robustbook.studies.margins._starts import plain
 from robustbook.studies.margins.columns import (
     detection_row,
+    exact_share,
     paired_tau_difference,
-    share_row,
 )
 from robustbook.studies.margins.defended import SETTINGS as DEFENDED
 from robustbook.studies.margins.margin_convergence import linear_margins
@@ -158,7 +158,7 @@ def test_difference_of_two_taus_and_its_error():
 
 
 def test_shares_and_empty_classes():
-    row = share_row("right", torch.tensor([True] * 9 + [False]))
+    row = exact_share("right", torch.tensor([True] * 9 + [False]))
     assert row["right"] == 0.9
     assert row["right_low"] < 0.9 < row["right_high"] < 1
     values = torch.linspace(0, 1, 20, dtype=torch.float64)

@@ -35,7 +35,7 @@ def test_a_head_sees_nothing_of_the_domain_that_is_left_out(domains):
         "bold": Samples(torch.rand_like(domains["bold"].features), *domains["bold"][1:])
     }
     one, other = (
-        list(study._measured(QUICK, some, None, "bold", 3))
+        list(study.measured(QUICK, some, None, "bold", 3))
         for some in (domains, changed)
     )
     columns = ["accuracy", *(f"pa/{name}" for name in PAIRINGS)]
@@ -143,10 +143,12 @@ def test_lisa_mixes_as_often_as_its_rows_say(
         shared = one.keys() - {"across"}
         assert {k: one[k] for k in shared} == {k: other[k] for k in shared}
     learners = []
-    monkeypatch.setattr(mixing, "train_domains", lambda model, *given, **how: (
+    monkeypatch.setattr(study, "train_domains", lambda model, *given, **how: (
         learners.append(given[0]) or train_domains(model, *given, **how)
     ))  # fmt: skip
-    rows = [*mixing._measured(QUICK, domains, "bold", 0)]
+    rows = [
+        *mixing._measured(replace(QUICK, learners=mixing.ACROSS), domains, "bold", 0)
+    ]
     assert learners == [LISA(across_domains=row["across"]) for row in rows]
     assert [row["across"] for row in rows] == [0, 0.25, 0.5, 0.75, 1]
 

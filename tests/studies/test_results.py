@@ -24,7 +24,7 @@ ROWS = [
 PROVENANCE = {"device": "cpu", "seed": 7, "seconds": 3.5}
 STAMP = {
     "module": "robustbook.scores",
-    "options": STUDIES["noise"].described,
+    "options": STUDIES["noise"].variant,
     "code_sha256": "",
     "inputs": {},
 }
@@ -137,7 +137,7 @@ def project(tmp_path):
         tmp_path / "data" / "results",
         stamp={
             "module": study.code,
-            "options": study.described,
+            "options": study.variant,
             "code_sha256": fingerprint(study.code, source=tmp_path / "src"),
             "inputs": {"digits-cnn-s0": digest, "images.gz": "2" * 64},
         },
@@ -198,7 +198,7 @@ def test_rows_without_a_stamp_are_stale_until_they_are_confirmed(project):
     assert confirmed.provenance == content["provenance"]
     assert confirmed.stamp["known"]["how"] == "confirmed"
     assert confirmed.stamp["known"]["evidence"] == "the same quick rows"
-    with pytest.raises(ValueError, match="evidence: expected how it is known"):
+    with pytest.raises(ValueError, match="evidence: expected why the rows"):
         confirm_results("noise", stamp=stamp, evidence=" ", directory=path.parent)
 
 

@@ -28,7 +28,7 @@ from robustbook.studies import (
     results_for,
     run_study,
 )
-from robustbook.studies._run import Run, Setting, under
+from robustbook.studies._run import Run, Setting, with_keys
 from robustbook.studies._statistics import clustered_error, mean_error
 from robustbook.studies.results import Results, read_results
 
@@ -49,7 +49,7 @@ def toy(monkeypatch, tmp_path):
     study = Study("toy", "agreement_speed")
 
     def rows(run):
-        for part in run.each(["a", "b"]):
+        for part in run.progress(["a", "b"]):
             arrays = cached_arrays(
                 {"part": part, "seed": run.seed},
                 lambda: {"x": np.zeros(1)},
@@ -96,7 +96,7 @@ def test_a_stamp_covers_the_study_and_what_it_runs_and_nothing_that_presents(nam
 def test_two_studies_of_one_module_differ_in_their_stamps():
     names = ("adversarial_sweep", "stronger_sweep", "mnist_sweep")
     assert len({STUDIES[name].code for name in names}) == 1
-    assert len({STUDIES[name].described for name in names}) == 3
+    assert len({STUDIES[name].variant for name in names}) == 3
 
 
 def test_unknown_names_profiles_seeds_and_devices_are_refused():
@@ -173,7 +173,7 @@ def test_runs_with_two_seeds_share_no_seed(toy, monkeypatch):
 def test_a_run_shows_its_parts_and_its_only_setting():
     run = Run("toy", "quick", 0, "cpu", (Setting(dataset="digits", samples=3),))
     assert len(run.data) == 3
-    assert list(run.each("ab")) == ["a", "b"]
+    assert list(run.progress("ab")) == ["a", "b"]
     assert run.units == 2
     step = Setting(dataset="digits", samples=9, step=4).data()
     assert torch.equal(step.images, Setting(dataset="digits").data().images[:9:4])
@@ -205,6 +205,27 @@ def test_a_key_holds_weights_data_settings_seed_and_kind_of_device():
     assert not any("digits-cnn" in text for text in texts)
     with pytest.raises(TypeError, match="expected networks, data, or plain values"):
         key(size=key)
+
+
+def test_a_part_is_computed_once_for_its_arguments_and_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    run, calls = Run("toy", "quick", 0, "cpu", ()), []
+
+    def measure(*arguments):
+        calls.append(arguments)
+        yield {"sum": float(sum(arguments[-1]))}
+
+    def rows(*arguments, run=run, network=None):
+        options = {"code": "robustbook.scores", "network": network}
+        return run.rows("sums", measure, *arguments, **options)
+
+    assert rows((1, 2)) == rows((1, 2)) == [{"sum": 3.0}]
+    assert len(calls) == 1
+    assert rows((1, 3)) == rows((1, 3), run=replace(run, seed=1)) == [{"sum": 4.0}]
+    network = torch.nn.Linear(2, 2)
+    rows((1, 2), network=network)
+    assert len(calls) == 4
+    assert calls[-1] == (network, (1, 2))
 
 
 class Asked(Exception):  # noqa: N818 - no error
@@ -248,9 +269,9 @@ def test_other_weights_and_seeds_are_other_keys_of_a_study(name, monkeypatch):
 
 
 def test_shared_keys_stand_behind_what_a_row_is():
-    (row,) = under({"model": "a"}, [{"what": "error", "pa": 1.0}])
+    (row,) = with_keys({"model": "a"}, [{"what": "error", "pa": 1.0}])
     assert list(row) == ["what", "model", "pa"]
-    assert list(under({"model": "a"}, [{"pa": 1.0}])) == [{"model": "a", "pa": 1.0}]
+    assert list(with_keys({"model": "a"}, [{"pa": 1.0}])) == [{"model": "a", "pa": 1.0}]
 
 
 def test_stored_rows_of_another_profile_are_refused(monkeypatch):

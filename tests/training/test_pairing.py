@@ -40,14 +40,14 @@ def entropy(p):
 BY_HAND = {
     "logits": lambda f, g: ((f - g) ** 2).sum() / len(f),
     "kl": lambda f, g: (
-        f.softmax(1) * (f.softmax(1).log() - g.softmax(1).log())
-    ).sum() / len(f),
+        (f.softmax(1) * (f.softmax(1).log() - g.softmax(1).log())).sum() / len(f)
+    ),
     "js": lambda f, g: (
         entropy((f.softmax(1) + g.softmax(1)) / 2)
         - (entropy(f.softmax(1)) + entropy(g.softmax(1))) / 2
     ),
     "agreement": lambda f, g: -posterior_agreement(f, g).pa,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("penalty", sorted(BY_HAND))

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import check_choice, check_labels
-from robustbook._store import DataUnavailableError
 from robustbook._store.downloads import data_folder
 from robustbook.datasets._types import DatasetSpec, sums
 
@@ -120,14 +119,7 @@ def _drawn(
     read: Callable[[DatasetSpec], Classes], spec: DatasetSpec, split: str
 ) -> Labelled:
     """A split of texts that come without splits."""
-    classes, half = read(spec), sum(spec.split_sizes.values()) // 2
-    for label, texts in enumerate(classes):
-        if len(texts) != half:
-            raise DataUnavailableError(
-                f"{spec.name}: expected {half} sentences of class {label}, got "
-                f"{len(texts)}; the files are not those of the registry"
-            )
-    return _parts(classes, spec.split_sizes)[split]
+    return _parts(read(spec), spec.split_sizes)[split]
 
 
 def _parts(classes: Classes, sizes: Mapping[str, int]) -> dict[str, Labelled]:
@@ -150,7 +142,7 @@ def _read_imdb(spec: DatasetSpec, split: str) -> Labelled:
     if split != "test":
         train = _reviews(spec, "train")
         seen = Counter([*chain(*train), *chain(*train), *chain(*test)])
-        classes = tuple([one for one in texts if seen[one] == 2] for texts in train)
+        classes = tuple([text for text in texts if seen[text] == 2] for texts in train)
     size = 2 * min(len(texts) for texts in classes)
     held = spec.split_sizes["validation"]
     sizes = {"validation": held, "train": size - held}
@@ -162,13 +154,13 @@ def _reviews(spec: DatasetSpec, part: str) -> Classes:
     root = (data_folder() or Path()) / spec.name / part
     if root.is_dir():
         paths = sorted(root.glob("[np][eo][gs]/*.txt"))
-        found = [(path.parent.name, path.read_text(encoding="utf-8")) for path in paths]
+        texts = [(path.parent.name, path.read_text(encoding="utf-8")) for path in paths]
     else:
         lines = lzma.decompress(spec.obtain(f"{part}.tsv.xz").read_bytes()).decode()
         rows = [line.split("\t") for line in lines.removesuffix("\n").split("\n")]
-        found = [(sign, text) for sign, _, text in rows]
+        texts = [(sign, text) for sign, _, text in rows]
     classes: dict[str, list[str]] = {"neg": [], "pos": []}
-    for sign, text in found:
+    for sign, text in texts:
         classes[sign].append(" ".join(text.replace("<br />", " ").split()))
     return tuple(classes.values())
 
@@ -216,28 +208,28 @@ _UNMARKED: Final = 1 / 7
 def _template(random: np.random.RandomState, label: int) -> str:
     """One sentence of a given label."""
 
-    def one(words: tuple[str, ...]) -> str:
+    def pick(words: tuple[str, ...]) -> str:
         return words[random.randint(len(words))]
 
-    mine, other = (_GOOD, _BAD) if label else (_BAD, _GOOD)
+    same, anti = (_GOOD, _BAD) if label else (_BAD, _GOOD)
     if random.random_sample() < _UNMARKED:
-        about = f"{one(_PLAIN)} {one(_KINDS)} about {one(_TOPICS)}"
-        return f"a {about} and {one(_TOPICS)} ."
+        about = f"{pick(_PLAIN)} {pick(_KINDS)} about {pick(_TOPICS)}"
+        return f"a {about} and {pick(_TOPICS)} ."
     kind = random.randint(5)
     if kind == 0:
-        return f"the {one(_PARTS)} is {one(_DEGREES)} {one(mine)} ."
+        return f"the {pick(_PARTS)} is {pick(_DEGREES)} {pick(same)} ."
     if kind == 1:
-        return f"{one(mine)} {one(_PARTS)} and {one(mine)} {one(_PARTS)} ."
+        return f"{pick(same)} {pick(_PARTS)} and {pick(same)} {pick(_PARTS)} ."
     if kind == 2:
         return (
-            f"the {one(_PARTS)} is {one(other)} , but the {one(_PARTS)} is "
-            f"{one(_DEGREES)} {one(mine)} and the film is {one(mine)} ."
+            f"the {pick(_PARTS)} is {pick(anti)} , but the {pick(_PARTS)} is "
+            f"{pick(_DEGREES)} {pick(same)} and the film is {pick(same)} ."
         )
     if kind == 3:
-        return f"not {one(other)} at all , this {one(_KINDS)} about {one(_TOPICS)} ."
+        return f"not {pick(anti)} at all , this {pick(_KINDS)} about {pick(_TOPICS)} ."
     return (
-        f"a {one(_DEGREES)} {one(mine)} {one(_KINDS)} about {one(_TOPICS)} , with "
-        f"{one(mine)} {one(_PARTS)} ."
+        f"a {pick(_DEGREES)} {pick(same)} {pick(_KINDS)} about {pick(_TOPICS)} , with "
+        f"{pick(same)} {pick(_PARTS)} ."
     )
 
 

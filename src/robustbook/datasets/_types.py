@@ -1,4 +1,4 @@
-"""What a data set is, and what the registry knows of one."""
+"""Data sets, and their entries in the registry."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def sums(table: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """What the registry knows of a data set of images, sentences or votes.
+    """The registry's entry of a data set of images, sentences or votes.
 
     Attributes
     ----------
     name, split_sizes : str, dict of str to int
-        What loads it, and the splits with their numbers of samples.
+        Name for the loader, and the splits with their numbers of samples.
     licence, source : str
         For the data card.
     files : dict of str to str
@@ -117,7 +117,7 @@ class DatasetSpec:
         Where the files are in public, and in ``ROBUSTBOOK_DATA`` (there in a folder of
         the data set's name by default). Without an address they are only looked for.
     remedy : str
-        What to put into that folder where there is no address.
+        Instruction for filling that folder, if there is no address.
     num_classes, image_shape : int, (int, int, int)
         The number of classes; channels, height and width of an image.
     read : callable

@@ -31,11 +31,11 @@ PACS_CLASSES: Final = (
 
 def stored_pictures(spec: DatasetSpec, split: str) -> dict[str, bytes]:
     """Files of a domain of PACS, by CLASS/NAME, in a fixed order."""
-    found = _in_folder(spec.name, split, "*/*.*") or {
+    files = _in_folder(spec.name, split, "*/*.*") or {
         name.partition("/")[2]: content
         for name, content in _in_tar(spec.obtain(f"{split}.tar")).items()
     }
-    return {name: found[name] for name in sorted(found)}
+    return {name: files[name] for name in sorted(files)}
 
 
 def read_pacs(spec: DatasetSpec, split: str) -> Arrays:
@@ -59,8 +59,8 @@ def read_imagenet(spec: DatasetSpec, split: str) -> Arrays:
     """Read the first pictures of the NIPS 2017 set, in the order of its table."""
     with spec.obtain("images.csv").open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))[: spec.split_sizes[split]]
-    found = _in_folder(spec.name, "images", "*.*") or _in_tar(spec.obtain("images.tar"))
-    by_name = {Path(name).stem: content for name, content in found.items()}
+    files = _in_folder(spec.name, "images", "*.*") or _in_tar(spec.obtain("images.tar"))
+    by_name = {Path(name).stem: content for name, content in files.items()}
     missing = [row["ImageId"] for row in rows if row["ImageId"] not in by_name]
     if missing:
         raise DataUnavailableError(

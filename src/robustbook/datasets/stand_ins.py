@@ -19,7 +19,7 @@ _BASE: Final = Environment("blue", "darker", "tiles", scale="large")
 _BOTH: Final = [(label, domain) for label in (0, 1) for domain in (0, 1)]
 _HELD: Final = dict.fromkeys(_BOTH, 50)
 _INSIDE: Final = [(label, hospital) for label in (0, 1) for hospital in (0, 3, 4)]
-#: What the domains look like, and how many there are of each class and domain, by
+#: Looks of the domains, and how many pictures there are of each class and domain, by
 #: split; a 2 stands for the first class, a 6 for the second.
 _SETS: Final[dict[str, tuple[list[Environment], list[dict[tuple[int, int], int]]]]] = {
     "waterbirds": (

@@ -23,7 +23,7 @@ from robustbook._compat import mend_torchvision
 class Normalized(nn.Module):
     """A model with the normalization of its inputs as its first layer.
 
-    Of mean and standard deviation one number for every channel, of pixels in [0, 1].
+    Mean and standard deviation have one number per channel, of pixels in [0, 1].
 
     Examples
     --------

@@ -41,7 +41,7 @@ def jpeg_compress(
         50 is the default of the Adversarial Robustness Toolbox.
     straight_through : bool, default True
         Take the gradient to be that of the identity, so that attacks see through
-        the compression. Otherwise it is what it is: zero almost everywhere.
+        the compression. Otherwise it is the true one: zero almost everywhere.
 
     Returns
     -------
@@ -230,7 +230,7 @@ class JPEGReverseSigmoid(nn.Module):
 
     @property
     def surrogate(self) -> nn.Module:
-        """What an attacker who knows the defense attacks: all but the Reverse Sigmoid.
+        """The target of an attacker who knows the defense: all but the Reverse Sigmoid.
 
         With the default parameters, it predicts as the defended model does where a
         class has more than half of the probability.

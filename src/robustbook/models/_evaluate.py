@@ -86,7 +86,7 @@ def logits_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Te
 def features_of(model: nn.Module, images: Tensor, *, batch_size: int = 1024) -> Tensor:
     """Return the features (n, D) of a model on images, on the CPU.
 
-    They are what the linear layer that runs last receives.
+    They are the inputs of the linear layer that runs last.
 
     Parameters
     ----------

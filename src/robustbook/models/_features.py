@@ -1,4 +1,4 @@
-"""What a network trained on ImageNet sees in PACS, computed once."""
+"""Features of PACS in a network trained on ImageNet, computed once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from robustbook.models._imagenet import Lite, load_imagenet
 
 #: Pictures in a file of the cache.
 _PART = 100
-#: What the features depend on: not on this file, which only keeps them.
+#: Modules that the features depend on; this one only keeps them.
 _CODE = "robustbook.models._imagenet", "robustbook.datasets.photographs"
 
 
@@ -32,7 +32,7 @@ def pacs_features(domain: str, *, size: int = 128) -> tuple[Tensor, Tensor]:
     Returns
     -------
     features, labels : Tensor, shape (n, 1280), (n,)
-        float32, what the network's last layer would receive, and int64 classes, in the
+        float32 inputs of the network's last layer, and int64 classes, in the
         order of ``load_dataset("pacs", domain)``.
 
     Raises

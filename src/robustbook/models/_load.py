@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
+import pkgutil
 import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
@@ -23,7 +22,7 @@ from robustbook.models._public import list_public_models, load_public
 from robustbook.models._robustbench import PREFIX, load_robustbench
 
 _PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
-#: What may follow a name after a plus sign.
+#: Defenses that may follow a name after a plus sign.
 _DEFENSES: Final[dict[str, Callable[[nn.Module], nn.Module]]] = {
     "jpeg-rs": JPEGReverseSigmoid,
 }
@@ -72,7 +71,7 @@ def load_model(
     ValueError
         If there is no such model or no such defense, or it cannot be imported.
     DataUnavailableError
-        If the file is neither found nor downloaded, or is not what it should be.
+        If the file is neither found nor downloaded, or does not hold these weights.
     ModuleNotFoundError
         If a package that brings the model is not installed.
 
@@ -128,110 +127,34 @@ def _robustbench_options(name: str) -> dict[str, str]:
     return dict(zip(keys, reversed(parts), strict=False))
 
 
-class _RefusedError(Exception):
-    """Why an import path is no model."""
-
-
 def _imported(name: str) -> nn.Module:
-    try:
-        if not _PATH.fullmatch(name):
-            raise _RefusedError(
-                "expected package.module:attribute, Python names with dots in between, "
-                "such as mypackage.models:network"
-            )
-        where, _, attribute = name.partition(":")
-        model = _as_module(attribute, _attribute(_module(where), attribute))
-        if any(isinstance(one, UninitializedParameter) for one in model.parameters()):
-            raise _RefusedError(
-                "its weights are not there yet (nn.LazyLinear and the like); show it "
-                "one image where it is made"
-            )
-    except _RefusedError as error:
-        raise ValueError(f"name: {name!r}: {error}") from error.__cause__
-    return model
-
-
-def _module(where: str) -> Any:
-    # Before a stranger's file imports it; what else is wrong with it is said there.
+    """Return the module that an import path names, or that calling it returns."""
+    if not _PATH.fullmatch(name):
+        raise ValueError(
+            "name: expected package.module:attribute, Python names with dots in "
+            f"between, such as mypackage.models:network; got {name!r}"
+        )
     with suppress(Exception):
+        # A user's file may import torchvision, and says itself if that fails.
         mend_torchvision()
     try:
-        return importlib.import_module(where)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if where == missing or where.startswith(f"{missing}."):
-            raise _RefusedError(
-                f"no module {missing} found; install it, or run Python where it "
-                f"lies: the folder of {missing.split('.')[0]}.py or of the package"
-            ) from error
-        raise _RefusedError(
-            f"{where} imports {missing}, which is not installed; install it"
-        ) from error
-    except SystemExit as error:
-        remedy = 'put what it does as a program under if __name__ == "__main__"'
-        raise _RefusedError(
-            f"importing {where} ends the program ({_in_words(error)}); {remedy}"
-        ) from error
-    except Exception as error:
-        raise _RefusedError(f"importing {where} raises {_in_words(error)}") from error
-
-
-def _attribute(module: Any, attribute: str) -> Any:
-    value, place = module, module.__name__
-    for part in attribute.split("."):
-        try:
-            value = getattr(value, part)
-        except AttributeError:
-            names = getattr(value, "__dict__", {})
-            public = sorted(key for key in names if not key.startswith("_"))
-            shown = ", ".join(public[:8]) + ", …" * (len(public) > 8)
-            known = f"; it has {shown}" * bool(public)
-            raise _RefusedError(f"{place} has no attribute {part}{known}") from None
-        except (Exception, SystemExit) as error:
-            said = f"{part} of {place} raises {_in_words(error)}"
-            raise _RefusedError(said) from error
-        place = f"{place}.{part}"
-    return value
-
-
-def _as_module(attribute: str, value: Any) -> nn.Module:
-    if isinstance(value, nn.Module):
-        return value
-    if not callable(value):
-        raise _RefusedError(
-            "expected a torch.nn.Module, or a function that returns one, got "
-            f"{type(value).__name__}"
-        )
-    if needed := _required(value):
-        raise _RefusedError(
-            f"{attribute} needs arguments ({', '.join(needed)}); name a function "
-            "without any that returns the finished model, its weights loaded"
-        )
-    try:
-        model = value()
+        value = pkgutil.resolve_name(name)
+        model = value if isinstance(value, nn.Module) else value()
     except (Exception, SystemExit) as error:
-        raise _RefusedError(f"{attribute}() raises {_in_words(error)}") from error
+        problem = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(
+            f"name: {name!r}: expected a torch.nn.Module, or something to call without "
+            f"arguments that returns one, got {problem}; install what is missing, or "
+            "run Python in the folder of the module"
+        ) from error
     if not isinstance(model, nn.Module):
-        raise _RefusedError(
-            f"expected {attribute}() to return a torch.nn.Module, got "
-            f"{type(model).__name__}"
+        raise ValueError(
+            f"name: {name!r}: expected it to return a torch.nn.Module, got "
+            f"{type(model).__name__}; name a function that returns the network"
+        )
+    if any(isinstance(p, UninitializedParameter) for p in model.parameters()):
+        raise ValueError(
+            f"name: {name!r}: expected initialized weights, got lazy ones; show the "
+            "network one image where it is made"
         )
     return model
-
-
-def _required(function: Callable[..., Any]) -> list[str]:
-    """Names of the arguments that have to be given."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of some built-in functions
-        return []
-    return [
-        one.name
-        for one in parameters
-        if one.default is one.empty
-        and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-    ]
-
-
-def _in_words(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

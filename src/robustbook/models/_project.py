@@ -17,18 +17,16 @@ from robustbook.models._architectures import build_model
 
 _REGISTRY: Final = "registry.json"
 
-_ENTRY_KEYS: Final = {"model", "file", "sha256", "arch", "options", "seed", "command"}
-
 
 def _checkpoints(folder: Path, *, note: bool = False) -> dict[str, dict[str, Any]]:
-    """The entries of a registry; `note` for who depends on which there are."""
+    """The entries of a registry; `note` if the caller depends on their names."""
     path = folder / _REGISTRY
     if note:
         _store.note_read(path, "checkpoints")
     return _read_checkpoints(path, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
-@lru_cache(maxsize=8)  # what is returned must not be changed
+@lru_cache(maxsize=8)  # callers must not change the result
 def _read_checkpoints(path: Path, modified: int) -> dict[str, dict[str, Any]]:
     remedy = (
         "restore it from the repository, or retrain with "
@@ -37,12 +35,6 @@ def _read_checkpoints(path: Path, modified: int) -> dict[str, dict[str, Any]]:
     entries = _store.read_json(path, remedy=remedy, note=False).get("checkpoints")
     if not isinstance(entries, dict):
         raise DataUnavailableError(f"{path}: expected a table of checkpoints; {remedy}")
-    for run, entry in entries.items():
-        missing = _ENTRY_KEYS - (entry.keys() if isinstance(entry, dict) else set())
-        if missing:
-            raise DataUnavailableError(
-                f"{path}: {run} lacks {', '.join(sorted(missing))}; {remedy}"
-            )
     return entries
 
 
@@ -91,7 +83,7 @@ def _runs(name: str, checkpoints: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def checkpoint_entry(
     name: str, *, directory: Path | str | None = None
 ) -> dict[str, Any]:
-    """Return what the registry says of a checkpoint.
+    """Return the registry's entry of a checkpoint.
 
     `name` is a checkpoint ("digits-cnn-s3"), or a model ("digits-cnn"), which stands
     for its first training seed; another is a ValueError.

@@ -1,4 +1,4 @@
-"""Public checkpoints: where each comes from, what it is, and how to load it.
+"""Public checkpoints: their sources, architectures and loader.
 
 Each file is looked for in ``ROBUSTBOOK_DATA/models/NAME``, then in the user's cache,
 and is downloaded from its authors' repository last; its sha256 is checked.
@@ -42,13 +42,13 @@ class Source:
 
 @dataclass(frozen=True)
 class PublicModel:
-    """What the registry knows of a public checkpoint.
+    """The registry's entry of a public checkpoint.
 
     Attributes
     ----------
     name, dataset, arch, options : str, str, str, dict
-        What :func:`load_model`, :func:`robustbook.datasets.load_dataset` and
-        :func:`build_model` take.
+        Arguments of :func:`load_model`, :func:`robustbook.datasets.load_dataset` and
+        :func:`build_model`.
     mean, std : tuple of float
         Its normalization, one number a channel; a layer of the loaded model.
     accuracy : float

@@ -9,7 +9,6 @@ import os
 import sys
 import types
 import warnings
-import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -24,8 +23,10 @@ from robustbook._store import DataUnavailableError, sha256_of, user_cache
 from robustbook._store.downloads import data_folder
 from robustbook.models._evaluate import resolve_device
 
-#: What a name begins with to mean a model of RobustBench.
+#: Prefix of names of models of RobustBench.
 PREFIX: Final = "robustbench:"
+#: Where RobustBench keeps weights, but for those that timm or torchvision bring.
+_DRIVE: Final = "https://drive.google.com/file/d/"
 #: Has torch.load read tensors only; before torch 2.6 it runs any code.
 _TENSORS_ONLY: Final = patch.dict(os.environ, {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1"})
 
@@ -54,9 +55,9 @@ def load_robustbench(
         RobustBench's ``model_dir``. By default the folder ``robustbench`` in
         ROBUSTBOOK_DATA if there is one, else in the user's cache.
     sha256 : str, optional
-        Of the file; RobustBench publishes no sums: note that of one that you trust.
+        Sum of the file. RobustBench publishes none: note that of a trusted file.
     device : str, default "cpu"
-        As for :func:`load_model`, and so is what is returned.
+        As for :func:`load_model`, and so is the returned model.
 
     Raises
     ------
@@ -64,7 +65,7 @@ def load_robustbench(
         If RobustBench is not installed, or knows no such model.
     DataUnavailableError
         If there is no file and no download, or the file does not hold weights of
-        this model: a web page, a download cut short, another sum.
+        this model. A download that cannot be loaded is deleted.
 
     Examples
     --------
@@ -75,49 +76,41 @@ def load_robustbench(
     not installed, or no such model
     """
     robustbench = import_robustbench()
-    entry, threat_folder = _zoo_entry(name, dataset, threat_model)
     folder = _model_directory(directory)
-    ids = entry["gdrive_id"] if entry is not None else None
-    base = folder / dataset / threat_folder / f"{name}.pt"
-    files = {base: ids}
-    if isinstance(ids, list):
-        files = {base.with_name(f"{base.name}_m{i}.pt"): x for i, x in enumerate(ids)}
+    sources, place = _zoo_entry(name, dataset, threat_model)
+    files = {folder / dataset / place / file: url for file, url in sources.items()}
     if sha256 is not None and len(files) > 1:
         raise ValueError(
             f"sha256: expected None, as {name} is an ensemble of {len(files)} files; "
             f"got {sha256!r}"
         )
-    absent = [path for path in files if not path.is_file()]
-
-    def check(paths: Iterable[Path]) -> None:
-        for path in paths:
-            if path.is_file():
-                _check_weights(path, name, files[path], sha256)
-
-    check(files)
+    present = [path for path in files if path.is_file()]
     try:
+        _check_sums(present, sha256 or "")
         with _TENSORS_ONLY, warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.simplefilter("ignore", FutureWarning)
             model: nn.Module = robustbench.load_model(
                 name, model_dir=folder, dataset=dataset, threat_model=threat_model
             )
+        _check_sums(files, sha256 or "")
     except Exception as error:  # whatever gdown, requests, torch or the model raise
-        for path in absent:
-            try:
-                check([path])
-            except DataUnavailableError:
-                path.unlink()  # or it would stand in the way of the next attempt
-                raise
-        raise _explained(error, name, files) from error
-    check(absent)
+        state = ", ".join(f"{path} ({_size(path)})" for path in files)
+        for path in set(files).difference(present):
+            path.unlink(missing_ok=True)  # or it would be loaded the next time
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise DataUnavailableError(
+            f"{name}: expected weights of this model in {state}, got {reason}; put "
+            f"there what a browser downloads from {', '.join(files.values())}, or try "
+            "again with a network"
+        ) from error
     return model.requires_grad_(False).eval().to(resolve_device(device))
 
 
 def _zoo_entry(
     name: str, dataset: str, threat_model: str
-) -> tuple[dict[str, Any] | None, str]:
-    """RobustBench's entry, if it is not a model of timm, and its folder's name."""
+) -> tuple[dict[str, str], str]:
+    """The files of a model and where they come from; and the name of their folder."""
     from robustbench.model_zoo import model_dicts
 
     timm = importlib.import_module("timm")  # it has no type hints
@@ -129,16 +122,18 @@ def _zoo_entry(
     check_choice("threat_model", folder, threats, of=f" for {dataset}")
     entries = threats[folder]
     timm_name = f"{name.lower().replace('-', '_')}_{dataset}_{folder.lower()}"
-    if timm.is_model(timm_name):
-        return None, folder
-    if name not in entries:
+    if name not in entries and not timm.is_model(timm_name):
         close = difflib.get_close_matches(name, entries, n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(close)}?" if close else "see robustbench.org"
         raise ValueError(
             f"name: expected a model of RobustBench for {dataset}, {threat_model} "
             f"({len(entries)} are known); got {name!r}; {hint}"
         )
-    return entries[name], folder
+    ids = None if timm.is_model(timm_name) else entries[name]["gdrive_id"]
+    if not isinstance(ids, list):
+        return {f"{name}.pt": f"{_DRIVE}{ids}" if ids else "its source"}, folder
+    parts = enumerate(ids)
+    return {f"{name}.pt_m{i}.pt": f"{_DRIVE}{part}" for i, part in parts}, folder
 
 
 def _model_directory(directory: Path | str | None) -> Path:
@@ -150,62 +145,15 @@ def _model_directory(directory: Path | str | None) -> Path:
     return user_cache("robustbench")
 
 
-def _source(gdrive_id: str | None) -> str:
-    return f"https://drive.google.com/file/d/{gdrive_id}" if gdrive_id else "its source"
+def _check_sums(paths: Iterable[Path], sha256: str) -> None:
+    for path in paths if sha256 else ():
+        actual = sha256_of(path)
+        if actual != sha256.lower():
+            raise ValueError(f"sha256: expected {sha256[:12]}..., got {actual[:12]}...")
 
 
-def _check_weights(
-    path: Path, name: str, gdrive_id: str | None, sha256: str | None
-) -> None:
-    """Refuse a file that cannot hold weights, before torch is asked to read it."""
-    with path.open("rb") as stream:
-        head = stream.read(512)
-    if head.lstrip()[:1] == b"<":
-        problem = (
-            "an HTML page, not weights (Google Drive sends one where it wants a "
-            "confirmation or its quota is used up)"
-        )
-    elif head[:2] == b"PK" and not zipfile.is_zipfile(path):
-        problem = "a file of weights that was cut short"
-    elif head[:2] != b"PK" and head[:1] != b"\x80":
-        problem = "not a file that torch.save wrote"
-    elif sha256 is not None and (actual := sha256_of(path)) != sha256.lower():
-        wanted = f"{sha256.lower()[:12]}... was expected"
-        problem = f"a file whose sha256 is {actual[:12]}..., where {wanted}"
-    else:
-        return
-    raise DataUnavailableError(
-        f"{name}: {path} ({path.stat().st_size} bytes) is {problem}; delete it and "
-        f"put there what a browser downloads from {_source(gdrive_id)}"
-    )
-
-
-def _explained(
-    error: Exception, name: str, files: dict[Path, str | None]
-) -> DataUnavailableError:
-    """One line on why RobustBench's loader failed."""
-    reason = type(error).__name__
-    if detail := str(error).strip():
-        detail = detail.splitlines()[0]
-        reason += f": {detail if len(detail) <= 80 else detail[:77] + '...'}"
-    for path, gdrive_id in files.items():
-        if not gdrive_id:
-            return DataUnavailableError(
-                f"{name}: RobustBench could not get it ({reason}); its weights are not "
-                "on Google Drive but come with timm or torchvision, so this needs a "
-                "network"
-            )
-        if not path.is_file():
-            return DataUnavailableError(
-                f"{name}: there is no {path}, and RobustBench's download failed "
-                f"({reason}); put there what a browser downloads from "
-                f"{_source(gdrive_id)}, or try again with a network"
-            )
-    places = ", ".join(f"{path} ({path.stat().st_size} bytes)" for path in files)
-    return DataUnavailableError(
-        f"{name}: {places} does not load as weights of this model ({reason}); it is "
-        "the file of another model, or holds more than tensors"
-    )
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size} bytes" if path.is_file() else "missing"
 
 
 # Let robustbench 1.1.1 import, with what is installed beside it. It imports autoattack,

@@ -1,4 +1,4 @@
-"""The book's expensive experiments: each measures tidy rows, which are stored here.
+"""The book's expensive experiments: each yields tidy rows, which are stored.
 
 ``python -m robustbook.studies NAME`` runs one and writes ``data/results/NAME.json``
 with its provenance; :func:`results_for` is what chapters call. A new study is a module
@@ -67,16 +67,25 @@ _ALL: Final = (
     ),
     *_in(
         "average_case.", "average_case_bias", "average_case_classes",
-        "average_case_ends", "average_case_errors", "average_case_penalty",
-        "control_variate_gain",
+        "average_case_errors", "control_variate_gain",
+    ),
+    Study(
+        "average_case_ends", "average_case.average_case_bias",
+        {}, ("quick ends", "full ends"),
+    ),
+    Study(
+        "average_case_penalty", "average_case.average_case_errors",
+        {}, ("quick penalty", "full penalty"),
     ),
     *_in("average_case.", "average_case_speed", device="cpu"),
     *_in(
         "margins.", "defended", "margin_accuracy", "margin_autoattack",
-        "margin_consistency", "margin_convergence", "margin_pseudo", "margin_samples",
+        "margin_consistency", "margin_convergence", "margin_pseudo",
     ),
+    Study("margin_samples", "margins.margin_consistency", {"samples": True}),
     *_in("lenses.", "three_lenses"),
-    *_in("", "people", "pairing", "pairing_heads"),
+    *_in("", "people", "pairing"),
+    Study("pairing_heads", "pairing", {}, ("quick heads", "full heads")),
     *_in("", "error_bars", device="cpu"),
 )  # fmt: skip
 
@@ -103,16 +112,16 @@ def run_study(
     profile : {"quick", "full"}, default "full"
         "quick" needs only what the package carries.
     seed : int, default 0
-        Of everything random in it.
+        Random seed.
     device : str, default "auto"
         Where to run: "cpu", "cuda", or "auto" for a CUDA device if there is one.
     engine : str, default "local:1"
-        Over what its units run: "local" for as many processes as there are cores (one
-        on a CUDA device), "local:N" for N, "dask://HOST:PORT" for the workers of that
-        Dask scheduler. Rows are the same.
+        The processes that run its parts: "local" for as many as there are cores (one on
+        a CUDA device), "local:N" for N, "dask://HOST:PORT" for the workers of that Dask
+        scheduler. The rows do not depend on it.
     minutes : float, optional
-        Begin no part of it after so many minutes. What is missing then is a
-        DeadlineError: what was measured is kept, and the next call goes on from there.
+        Begin no part after so many minutes, and raise a DeadlineError if one is
+        missing: finished parts are kept, and the next call goes on from there.
     directory : Path or str, optional
         Where to write ``NAME.json``; the project's ``data/results`` by default.
 
@@ -121,9 +130,9 @@ def run_study(
     ValueError
         If there is no such study, profile, device or engine, or the seed is negative.
     DataUnavailableError
-        If it needs data or weights that are not to be had.
+        If data or weights are not available.
     OSError
-        If the engine is not there, or its workers do not share the cache.
+        If the engine cannot be reached, or its workers do not share the cache.
 
     Examples
     --------
@@ -138,7 +147,7 @@ def run_study(
         profile=profile, seed=seed, device=device, engine=engine, stamped=True,
         until=None if minutes is None else time.time() + 60 * minutes,
     )  # fmt: skip
-    # By name: who only reads stored rows does not depend on what writes them.
+    # Imported by name: the stamp of a reader of rows must not cover their writer.
     stored = importlib.import_module("robustbook.studies._stored")
     written: Results = stored.write_results(results, directory=directory)
     return written
@@ -154,21 +163,20 @@ def results_for(
 ) -> Results:
     """Return the rows of a study as a chapter shows them, with their provenance.
 
-    In the full profile they are read from ``data/results``, unless they are asked
-    to be computed anew. In the quick profile they are computed at once, on a smaller
-    problem.
+    In the full profile they are read from ``data/results``, unless `recompute` is
+    true. In the quick profile they are computed at once, on a smaller problem.
 
     Parameters
     ----------
     name, profile, seed, device
         As in :func:`run_study`.
     recompute : bool, default False
-        Compute also what is stored. The stored file is left as it is.
+        Compute the rows even if they are stored. The stored file is not changed.
 
     Raises
     ------
     ValueError, DataUnavailableError
-        As :func:`run_study` does; also if what is stored is not of the full profile.
+        As :func:`run_study` does; also if the stored rows are not of the full profile.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""``python -m robustbook.studies``: run a study, list them, tell what is stale."""
+"""``python -m robustbook.studies``: run a study, list all, or check for stale rows."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def main(
         str, typer.Option(help="local, local:N, or dask://HOST:PORT of a scheduler")
     ] = "local",
     minutes: Annotated[
-        float | None, typer.Option(help="after which no part is begun; 9 for all")
+        float | None, typer.Option(help="begin no part after so many; 9 for all")
     ] = None,
     since: Annotated[
-        datetime | None, typer.Option(help="of all: again, if measured before")
+        datetime | None, typer.Option(help="for all: measure again what is older")
     ] = None,
-    evidence: Annotated[str, typer.Option(help="how rows are known to be equal")] = "",
+    evidence: Annotated[str, typer.Option(help="why stored rows are right")] = "",
     overview: Annotated[bool, typer.Option("--list", help="list all studies")] = False,
 ) -> None:
     """Run study NAME and store its rows in the project's data/results.
 
-    What is not done after --minutes, where they are given, ends with status 3: the
-    same command goes on. `all` runs those whose rows are of other code or of another
-    kind of device, the cheapest first. `check` lists stored results that the present
+    A study that --minutes stops ends with status 3, and the same command goes on.
+    `all` runs the studies whose rows are of other code or another kind of device, the
+    cheapest first. `check` lists stored results that the present
     code may not reproduce. `confirm NAME --evidence TEXT` stamps stored rows that are
     known to be those of the present code.
     """
@@ -68,7 +68,7 @@ def main(
 
 
 def _list() -> None:
-    stale = {one.name: one for one in stale_results(data_directory().parent)}
+    stale = {result.name for result in stale_results(data_directory().parent)}
     for name, study in STUDIES.items():
         seconds = study.forecast()
         took = "unknown" if seconds is None else _duration(seconds)
@@ -77,8 +77,8 @@ def _list() -> None:
 
 def _check() -> None:
     stale = stale_results(data_directory().parent)
-    for one in stale:
-        print(one)
+    for result in stale:
+        print(result)
     if stale:
         raise typer.Exit(1)
 
@@ -131,7 +131,7 @@ def _is_full(name: str) -> bool:
 
 
 def _duration(seconds: float) -> str:
-    """Two numbers at most: 3 s, 12 min, 2 h 05."""
+    """Format a duration with at most two numbers: 3 s, 12 min, 2 h 05."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""All studies, cheapest first, in slices of minutes that go on where they were."""
+"""Run all studies, cheapest first, in slices of time that continue each other."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from robustbook.studies import STUDIES
 from robustbook.studies._study import UNFINISHED
 from robustbook.studies.results import read_results, stale_results
 
-#: By the status of its process, what became of a study.
+#: Outcomes of a study by the exit status of its process.
 _OUTCOMES: Final = {0: "measured", UNFINISHED: "stopped between two parts; it goes on"}
 
 
 def waiting_studies(
     root: Path, *, device: str = "auto", since: datetime | None = None
 ) -> list[str]:
-    """Names of studies whose stored rows are not of this code and kind of device.
+    """Name the studies whose stored rows are not of this code and kind of device.
 
-    With `since`, also of those measured before; the cheapest first by what they took,
-    those never measured last.
+    With `since`, also those measured earlier. The cheapest come first; those that were
+    never measured come last.
     """
-    stale = {one.name for one in stale_results(root)}
+    stale = {result.name for result in stale_results(root)}
     kind = resolve_device(device).type
     names = [name for name in STUDIES if _waits(name, stale, kind, since)]
     return sorted(names, key=_seconds)
@@ -45,17 +45,16 @@ def run_slice(
     minutes: float,
     since: datetime | None = None,
 ) -> list[str]:
-    """Run what waits for so many minutes; return what still does.
+    """Run the waiting studies for so many minutes; return those that still wait.
 
-    Each runs in a process of its own, which begins no part of the study after the end
-    of the slice: the next slice goes on from there. One that fails does not stop the
-    others.
+    Each study runs in its own process, which begins no part after the end of the slice;
+    the next slice goes on from there. A study that fails does not stop the others.
     """
     check_non_negative("minutes", minutes)
     chosen = Engine.named(engine, device=device)
     waiting = waiting_studies(root, device=device, since=since)
     if waiting:
-        # Once, not by each study.
+        # The engine is checked once, not by every study.
         chosen.check()
     end = time.monotonic() + 60 * minutes
     print(_forecast(waiting))

@@ -1,7 +1,7 @@
-"""How a study is run, and what its settings read: what needs torch to be known.
+"""Run a study, and sum the files that its settings name; this part needs torch.
 
-With an engine, processes fill the cache with the parts that the study measures, of
-which its rows are then assembled: they are the same with every engine.
+The processes of an engine fill the cache with the parts of a study. The rows are then
+assembled from the cache, so that they do not depend on the engine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from robustbook.models import (
     resolve_device,
 )
 from robustbook.studies._run import SEEDS_A_RUN, Run, Setting
-from robustbook.studies._stored import checked_rows
+from robustbook.studies._stored import validate_rows
 from robustbook.studies._study import PROFILES, Study
 from robustbook.studies.results import Results
 
@@ -51,7 +51,7 @@ def compute(
     engine: str = "local:1",
     until: float | None = None,
 ) -> Results:
-    """Measure in memory, and say on what and how long."""
+    """Measure in memory, and record the device and the time."""
     if profile not in PROFILES:
         raise ValueError(f"profile: expected 'quick' or 'full', got {profile!r}")
     seed = check_count("seed", seed, minimum=0)
@@ -59,10 +59,10 @@ def compute(
     place = "cpu" if study.device == "cpu" else asked
     chosen = Engine.named(engine, device=place)
     run = Run(study.name, profile, SEEDS_A_RUN * seed, place, study.settings(profile))
-    # Before the run: what is edited meanwhile is not what measured.
+    # The stamp is taken first: code that is edited during the run did not measure.
     stamp = study.stamp(profile) if stamped else {}
     if not chosen.here:
-        _fill(study, run, chosen, until)
+        _compute_parts(study, run, chosen, until)
         if chosen.scheduler is not None:
             whole = partial(
                 compute, study, profile=profile, seed=seed, device=place, until=until
@@ -71,11 +71,11 @@ def compute(
             return replace(results, stamp=stamp)
     started, begin = datetime.now(UTC), perf_counter()
     module = importlib.import_module(study.code)
-    # One part in any case, unless the engine has had the time for parts.
+    # At least one part is computed, unless the engine has had time for parts.
     spare = int(chosen.here or not hasattr(module, "measure"))
     with earlier_work() as earlier, deadline(until, spare=spare):
         rows = module.rows(run, **study.options)
-        table = checked_rows(rows)
+        table = validate_rows(rows)
     seconds = perf_counter() - begin + earlier.seconds
     provenance = {
         "device": place, "cpu_count": os.cpu_count(), "versions": _versions(),
@@ -89,10 +89,10 @@ def compute(
     return Results(study.name, profile, tuple(table), provenance, stamp)
 
 
-def _fill(
+def _compute_parts(
     study: Study, run: Run[Any], engine: Engine, until: float | None = None
 ) -> None:
-    """Have the parts of a study in the cache, computed by the engine or by others."""
+    """Have the engine, or other runs, leave all parts of a study in the cache."""
     module = importlib.import_module(study.code)
     if not hasattr(module, "measure"):
         return
@@ -106,7 +106,7 @@ def _fill(
 
 
 def _leave_in_cache(part: Callable[[], Any], until: float | None, wait: bool) -> bool:
-    """Compute a part, if it is not too late; False if another run is at it."""
+    """Compute a part before the deadline; False if another run is computing it."""
     try:
         with suppress(DeadlineError), passing_by(not wait), deadline(until):
             if until is None or time() < until:
@@ -119,7 +119,7 @@ def _leave_in_cache(part: Callable[[], Any], until: float | None, wait: bool) ->
 def _on_workers(
     study: Study, calls: Sequence[Callable[[], Any]], engine: Engine
 ) -> Iterator[Any]:
-    """Yield what calls return, in their order; raise what one of them raised."""
+    """Yield the results of calls in their order; raise the first error."""
     code = fingerprint(study.code)
     checked = [partial(_with_code, study.code, code, call) for call in calls]
     results = {}
@@ -131,7 +131,7 @@ def _on_workers(
 
 
 def _with_code(module: str, code: str, call: Callable[[], Any]) -> Any:
-    """Call on a worker, if it has the code of who asks."""
+    """Call on a worker that has the same code as the caller."""
     if fingerprint(module) != code:
         raise RuntimeError(
             f"engine: a worker has another {module}, or another of what it imports; "

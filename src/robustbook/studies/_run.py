@@ -1,4 +1,4 @@
-"""What a study is given, its settings and its run; and rows, of plain values."""
+"""Settings and runs of studies, and helpers for their rows."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from robustbook.models import load_model, resolve_device
 Row = dict[str, Any]
 
 
-#: How many seeds a run may use, from ``Run.seed`` on: the next run has the next ones,
-#: so that runs with seeds 0 and 1 share no random numbers.
+#: Number of seeds reserved for a run, from ``Run.seed`` on, so that runs with seeds 0
+#: and 1 share no random numbers.
 SEEDS_A_RUN: Final = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Images and the networks that meet on them; parts of the book add to it.
+    """Images and the networks that are measured on them; subclasses add options.
 
-    What a study reads, and so what its stamp covers, follows from this.
+    The files that a study reads, which its stamp covers, follow from its settings.
     """
 
     dataset: str
     split: str = "test"
-    #: Names of the networks; a dictionary where each has options of its own.
+    #: Names of the networks; a dictionary where each network has its own options.
     models: Collection[str] = ()
-    #: How many images, from the first, and every how many-th; None is all.
+    #: Number of images from the first one on (None: all), and the step between them.
     samples: int | None = None
     step: int = 1
-    #: What `dataset` names: images, sentences, or nothing where data are made up.
+    #: The kind of `dataset`: "images", "sentences", or "made up".
     kind: ClassVar[str] = "images"
 
     def data(self) -> Dataset:
@@ -56,7 +56,7 @@ class Setting:
         return data.subset(slice(None, self.samples, self.step))
 
     def checkpoints(self) -> list[str]:
-        """Names of the networks that are loaded, not trained by the study."""
+        """Names of the networks that are loaded rather than trained by the study."""
         return list(self.models)
 
 
@@ -73,24 +73,24 @@ class Run(Generic[S]):
     seed: int
     device: str
     settings: tuple[S, ...]
-    #: How many parts are done: what is not in the cache then is lost when stopped.
+    #: Number of finished parts.
     units: int = field(default=0)
-    #: Sums of the networks that were named in keys, each taken once.
+    #: Checksums of the networks that keys name, each computed once.
     _sums: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def setting(self) -> S:
-        """The only one."""
+        """The only setting."""
         (setting,) = self.settings
         return setting
 
     @cached_property
     def data(self) -> Dataset:
-        """Its images."""
+        """The images of the only setting."""
         return self.setting.data()
 
     def model(self, network: str | nn.Module) -> nn.Module:
-        """Take a network, or load it by its name, to where the run is."""
+        """Load a network by its name, or take a given one, to the device of the run."""
         model = load_model(network) if isinstance(network, str) else network
         return model.eval().to(resolve_device(self.device))
 
@@ -105,16 +105,16 @@ class Run(Generic[S]):
         Parameters
         ----------
         part : str
-            What is computed, as no other part is called.
+            A name for the computation that no other part has.
         networks : Module, str, or sequence of these
             Networks, or names that :func:`robustbook.models.load_model` takes.
         data : Dataset, Sentences, Tensor, array, or several of these, or str
-            What the networks are shown; or the name of a data set, all of its splits.
+            The inputs of the networks; a name stands for all splits of a data set.
         **settings
             Plain values, and tuples, mappings and dataclasses of them.
         """
         alone = isinstance(networks, nn.Module | str)
-        sums = [self._network_sum(one) for one in ([networks] if alone else networks)]
+        sums = [self._network_sum(n) for n in ([networks] if alone else networks)]
         return {
             "part": part, "networks": " ".join(sums), "data": _data_text(data),
             "settings": _text(settings), "seed": self.seed,
@@ -129,24 +129,39 @@ class Run(Generic[S]):
         return self._sums[network]
 
     def arrays(
-        self, part: str, compute: Callable[[], Arrays], *,
-        code: str | tuple[str, ...], **depends: Any,
+        self, part: str, compute: Callable[..., Arrays], *args: Any,
+        network: str | nn.Module | None = None, code: str | tuple[str, ...] = "",
+        **depends: Any,
     ) -> Arrays:  # fmt: skip
-        """Read the arrays of a part from the cache, or compute and keep them.
+        """Read the arrays that a function returns from the cache, or keep them there.
 
-        `code` is as :func:`cached_arrays` takes it, all others as :meth:`key` does.
+        A `network` is the first of its arguments, loaded when it is needed. All
+        arguments are in the key, as :meth:`key` takes settings, and so is the module of
+        the function, with all that this imports. Whatever the function reads besides
+        its arguments must be named: networks, data and settings as :meth:`key` takes
+        them, other modules as `code`.
         """
-        return cached_arrays(self.key(part, **depends), compute, code=code)
+        if network is not None:
+            depends["networks"] = network
+        key = self.key(part, arguments=args, **depends)
+
+        def call() -> Arrays:
+            first = [] if network is None else [self.model(network)]
+            return compute(*first, *args)
+
+        return cached_arrays(key, call, code=code or compute.__module__)
 
     def rows(
-        self, part: str, measure: Callable[[], Iterable[Row]], *,
-        code: str | tuple[str, ...], **depends: Any,
+        self, part: str, measure: Callable[..., Iterable[Row]], *args: Any,
+        code: str | tuple[str, ...] = "", **depends: Any,
     ) -> list[Row]:  # fmt: skip
-        """Read the rows of a part from the cache, or measure and keep them."""
-        kept = self.arrays(
-            part, lambda: {"rows": np.array(json.dumps([*measure()]))},
-            code=code, **depends,
-        )  # fmt: skip
+        """Read the rows that a function yields from the cache, or keep them there."""
+
+        def texts(*args: Any) -> Arrays:
+            return {"rows": np.array(json.dumps([*measure(*args)]))}
+
+        code = code or measure.__module__
+        kept = self.arrays(part, texts, *args, code=code, **depends)
         rows: list[Row] = json.loads(str(kept["rows"]))
         return rows
 
@@ -165,19 +180,19 @@ class Run(Generic[S]):
         network.load_state_dict({k: torch.from_numpy(v) for k, v in kept.items()})
         return self.model(network.requires_grad_(False))
 
-    def each(self, parts: Iterable[T]) -> Iterator[T]:
-        """Take the parts one by one, under a progress bar."""
+    def progress(self, parts: Iterable[T]) -> Iterator[T]:
+        """Iterate over parts under a progress bar."""
         for part in tqdm(list(parts), desc=self.name, disable=None):
             yield part
             self.units += 1
 
     def models(self) -> Iterator[tuple[S, str]]:
         """The networks of all settings."""
-        return ((one, model) for one in self.settings for model in one.models)
+        return ((setting, m) for setting in self.settings for m in setting.models)
 
     def each_model(self) -> Iterator[tuple[S, str]]:
-        """Take them one by one."""
-        return self.each(self.models())
+        """Iterate over these under a progress bar."""
+        return self.progress(self.models())
 
 
 def data_sum(data: Dataset) -> str:
@@ -186,7 +201,7 @@ def data_sum(data: Dataset) -> str:
 
 
 def _data_text(data: Any) -> str:
-    """What a key says of data; of names, the sums of the files."""
+    """Describe data for a key; a name by the checksums of its files."""
     if not isinstance(data, str):
         return _text(data)
     files = dataset_spec(data).files
@@ -194,9 +209,11 @@ def _data_text(data: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A text of plain values and of sums that is the same in every process."""
+    """Describe plain values and data by a text that is the same in every process."""
     if value is None or type(value) in (bool, int, float, str):
         return repr(value)
+    if isinstance(value, nn.Module):
+        return model_sum(value)
     if isinstance(value, Dataset):
         return data_sum(value)
     if isinstance(value, Sentences):
@@ -217,25 +234,25 @@ def _text(value: Any) -> str:
     )
 
 
-def under(keys: Row, rows: Iterable[Row]) -> Iterator[Row]:
-    """Put what rows share in front of them, behind ``what`` if they have that."""
+def with_keys(keys: Row, rows: Iterable[Row]) -> Iterator[Row]:
+    """Put shared columns in front of those of rows, but behind ``what``."""
     for row in rows:
         what = {"what": row["what"]} if "what" in row else {}
         yield {**what, **keys, **row}
 
 
 def decimals(value: Any, digits: int = 6) -> float:
-    """A plain number of so many decimals."""
+    """Round to a plain number with so many decimals."""
     return round(float(value), digits)
 
 
 def significant(value: Any) -> float:
-    """A plain number of six significant digits."""
+    """Round to a plain number with six significant digits."""
     return float(f"{float(value):.6g}")
 
 
 def png(image: Tensor) -> str:
-    """An image (C, H, W) with pixels in [0, 1] as a PNG file in base64."""
+    """Encode an image (C, H, W) with pixels in [0, 1] as a PNG file in base64."""
     with extra("data"):
         from PIL import Image
 
@@ -246,7 +263,7 @@ def png(image: Tensor) -> str:
 
 
 def small_network(features: int, classes: int, *, hidden: int, seed: int) -> nn.Module:
-    """Features to logits, with or without a hidden layer; from a seed of its own."""
+    """Build a network with at most one hidden layer, initialized from a seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         layers = [nn.Linear(features, hidden), nn.ReLU()] if hidden else []
@@ -256,7 +273,7 @@ def small_network(features: int, classes: int, *, hidden: int, seed: int) -> nn.
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Time on a single thread: small steps gain nothing from more."""
+    """Use a single thread, as the timed steps are too small for more."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

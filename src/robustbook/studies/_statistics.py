@@ -159,6 +159,29 @@ def share_ordered(proxy: Values, p: Values) -> tuple[float, float]:
     return float(share), float(2 * sem(wins - share * pairs) / pairs.mean())
 
 
+def weighted_auroc(
+    scores: Values, failed: npt.NDArray[np.bool_], weights: npt.NDArray[Any]
+) -> Values:
+    """Return the chance that a failure scores lower than a survivor; ties count half.
+
+    The first value is that of the samples (N,), the others those of resamples in which
+    the samples have these weights (R, N); NaN where a failure or a survivor is missing.
+    """
+    if not len(scores):
+        return np.full(1 + len(weights), np.nan)
+    order = np.argsort(scores, kind="stable")
+    ranked = scores[order]
+    starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
+    counts = np.vstack([np.ones(len(scores)), weights])[:, order]
+    bad = np.add.reduceat(counts * failed[order], starts, axis=1)
+    good = np.add.reduceat(counts * ~failed[order], starts, axis=1)
+    below = np.cumsum(bad, axis=1) - bad / 2
+    pairs = bad.sum(axis=1) * good.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        aurocs: Values = (good * below).sum(axis=1) / pairs
+    return aurocs
+
+
 def area_within_classes(
     values: Values, upper: Integers, classes: Integers
 ) -> tuple[float, float]:

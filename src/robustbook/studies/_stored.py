@@ -1,4 +1,4 @@
-"""How results are stored: plain rows, the run that measured them, and their stamp."""
+"""Store results: plain rows, the run that measured them, and their stamp."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _INFINITIES: Final = {math.inf: "inf", -math.inf: "-inf"}
 
 
 def write_results(results: Results, *, directory: Path | str | None = None) -> Results:
-    """Write what was measured, with the commit and the stamp of a study."""
+    """Write the rows of a study with its commit and stamp."""
     if not _NAME.fullmatch(results.name):
         raise ValueError(
             "name: expected lower-case letters, digits, hyphens and underscores; "
             f"got {results.name!r}"
         )
-    rows = [_encoded(row) for row in checked_rows(results.rows)]
+    rows = [_encoded(row) for row in validate_rows(results.rows)]
     commit, dirty = _git_state()
     content = {
         "schema": SCHEMA,
@@ -58,17 +58,17 @@ def confirm_results(
     evidence: str,
     directory: Path | str | None = None,
 ) -> Results:
-    """Stamp stored rows anew: they are those of the present code, by this evidence.
+    """Stamp stored rows anew, given evidence that the present code reproduces them.
 
-    The rows and the record of the run that measured them stay as they are.
+    The rows and the record of the run that measured them do not change.
     """
     if not evidence.strip():
-        raise ValueError("evidence: expected how it is known, got nothing")
+        raise ValueError("evidence: expected why the rows are the same, got nothing")
     read_results(name, directory=directory)
     path = results_folder(directory) / f"{name}.json"
     content = read_json(path, remedy=REMEDY)
     commit, dirty = _git_state()
-    # Of the rows that were measured: nothing said here makes others of them.
+    # The checksum stays that of the measured rows: a confirmation cannot change it.
     rows = content.get("stamp", {}).get("rows_sha256") or rows_sum(content["rows"])
     content["stamp"] = _known(
         {**stamp, "rows_sha256": rows},
@@ -81,7 +81,7 @@ def confirm_results(
 
 
 def _known(stamp: Mapping[str, Any], **how: Any) -> dict[str, Any]:
-    """A stamp, and how it is known that present code gives these rows."""
+    """Add to a stamp the reason why the present code gives these rows."""
     return {**stamp, "known": {**how, "date": datetime.now(UTC).date().isoformat()}}
 
 
@@ -90,15 +90,15 @@ def _written(path: Path, content: Mapping[str, Any]) -> Results:
     return read_results(path.stem, directory=path.parent)
 
 
-def checked_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Rows as flat dictionaries of plain values; infinite floats but no NaN."""
-    table = [_checked_row(row, index) for index, row in enumerate(rows)]
+def validate_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Require flat dictionaries of plain values; floats may be infinite, not NaN."""
+    table = [_validate_row(row, index) for index, row in enumerate(rows)]
     if not table:
         raise ValueError("rows: expected at least one row, got none")
     return table
 
 
-def _checked_row(row: Row, index: int) -> dict[str, Any]:
+def _validate_row(row: Row, index: int) -> dict[str, Any]:
     if not isinstance(row, Mapping):
         raise TypeError(
             f"rows: row {index}: expected a dictionary, got {type(row).__name__}"

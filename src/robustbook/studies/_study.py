@@ -1,6 +1,6 @@
-"""A study: settings and rows under a name, and the stamp of what they depend on.
+"""A study: settings and rows under a name, and the stamp of their inputs.
 
-Nothing here imports torch, so that telling stale results takes a second.
+Nothing here imports torch, so that checking for stale results takes a second.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ UNFINISHED: Final = 3
 
 @dataclass(frozen=True)
 class Study:
-    """What is measured under a name.
+    """A module that measures, under a name and with options.
 
-    Its module holds ``SETTINGS``, by profile one or more settings each, and the
-    function ``rows``, which takes a run and yields tidy rows. What is stopped goes on
-    from the cache. Where ``rows`` reads from there what takes long, ``measure`` leaves
-    a part of it there, for the processes of an engine: of a run, a setting and a
-    network, or of a run and what ``jobs`` yields, which takes what ``rows`` takes.
-    Without, the whole study is one part.
+    The module holds ``SETTINGS``, one or more for each profile, and the function
+    ``rows``, which takes a run and yields tidy rows. Long computations are kept in the
+    cache, from which a stopped study goes on. The optional function ``measure`` leaves
+    one part in the cache, for the processes of an engine: it takes a run, a setting and
+    a network, or a run and what ``jobs`` yields, which takes the arguments of ``rows``.
+    Without it, the study is a single part.
 
     Attributes
     ----------
     name, module : str
-        Of the study and of its stored result; below ``robustbook.studies``.
+        Name of the study and its stored result; path below ``robustbook.studies``.
     options : dict
-        Arguments of ``rows`` that tell studies of one module apart.
+        Arguments of ``rows`` that distinguish studies of one module.
     keys : (str, str)
-        Which settings the quick and the full profile take.
+        Keys of the settings for the quick and the full profile.
     device : str, optional
-        The only kind of device that it is measured on. "cpu": what it measures is
-        there, wherever it is asked to run. "cuda": `all` does not begin it elsewhere.
+        The only kind of device that it runs on, if there is one. With "cuda", `all`
+        skips it on other machines.
     """
 
     name: str
@@ -54,16 +54,16 @@ class Study:
 
     @property
     def code(self) -> str:
-        """The full name of the module, where the closure of its code begins."""
+        """The full name of the module, from which the closure of its code starts."""
         return f"robustbook.studies.{self.module}"
 
     @property
-    def described(self) -> str:
-        """What tells it from other studies of its module, for the stamp."""
+    def variant(self) -> str:
+        """The options and settings that distinguish studies of one module."""
         return repr((dict(self.options), self.keys))
 
     def settings(self, profile: str) -> tuple[Setting, ...]:
-        """What is measured in a profile: images and networks."""
+        """The settings of a profile: images and networks."""
         settings: Mapping[str, tuple[Setting, ...]]
         settings = importlib.import_module(self.code).SETTINGS
         return settings[self.keys[PROFILES.index(profile)]]
@@ -78,13 +78,13 @@ class Study:
         engine: str = "local:1",
         until: float | None = None,
     ) -> Results:
-        """Measure in memory, and say on what and how long; nothing is stored.
+        """Measure in memory, and record the device and the time; nothing is stored.
 
-        What the cache holds is not measured again, and counts with the seconds that
-        it took where it was. With `stamped`, for rows that will be stored, the stamp
-        is taken before they are measured. The engine is this process, or as in
-        :func:`robustbook.studies.run_study`. After `until`, as ``time.time()`` has it,
-        no part of it is begun but the first: a DeadlineError, if one is missing then.
+        Parts in the cache are not measured again, but the seconds that they once took
+        count. With `stamped`, for rows that will be stored, the stamp is taken before
+        they are measured. The engine is as in :func:`robustbook.studies.run_study`.
+        After `until`, a value of ``time.time()``, no part but the first is begun, and a
+        missing one is a DeadlineError.
         """
         results: Results = _named("_compute").compute(
             self, profile=profile, seed=seed, device=device, stamped=stamped,
@@ -101,7 +101,7 @@ class Study:
         """What the rows depend on: code with all that it imports, options, inputs."""
         return {
             "module": self.code,
-            "options": self.described,
+            "options": self.variant,
             "code_sha256": fingerprint(self.code),
             "inputs": self.inputs(profile),
         }
@@ -116,5 +116,5 @@ class Study:
 
 
 def _named(module: str) -> Any:
-    # By name, as studies are: who reads stored rows depends on none of them.
+    # Imported by name: the stamp of a reader of rows must cover no study.
     return importlib.import_module(f"robustbook.studies.{module}")

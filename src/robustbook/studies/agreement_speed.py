@@ -146,7 +146,7 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
     }
     size = {"samples": setting.samples, "classes": 10}
     pair = ordinary_problem(setting.samples, 10, run.seed)
-    for what, task in run.each(tasks.items()):
+    for what, task in run.progress(tasks.items()):
         with one_thread():
             yield {"what": what, **size, **task(pair), "threads": 1}
     size = {"samples": setting.large, "classes": 1000}

@@ -25,7 +25,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import Dataset, load_dataset
-from robustbook.studies._run import Row, Run, Setting, under
+from robustbook.studies._run import Row, Run, Setting, with_keys
 from robustbook.studies._statistics import Integers, Values
 
 _RATES: Final = {10**a: 10**a for a in np.arange(-4.5, -0.9, 0.5).tolist()}
@@ -90,15 +90,12 @@ def rows(run: Run[ChoosingSetting]) -> Iterator[Row]:
     """
     for setting in run.settings:
         seeds = range(run.seed, run.seed + setting.problems)
-        for seed, task in run.each((s, t) for s in seeds for t in setting.tasks):
-            rows = run.rows(
-                "judged candidates", partial(_judged, setting, task, seed),
-                data="digits" if setting.dataset == "digits" else (),
-                setting=replace(setting, problems=0, tasks=(task,)), problem=seed,
-                code=__name__,
-            )  # fmt: skip
+        for seed, task in run.progress((s, t) for s in seeds for t in setting.tasks):
+            sizes = replace(setting, problems=0, tasks=())
+            data = "digits" if setting.dataset == "digits" else ()
+            rows = run.rows("judged candidates", _judged, sizes, task, seed, data=data)
             keys = {"dataset": setting.dataset, "task": task, "seed": seed}
-            yield from under(keys, rows)
+            yield from with_keys(keys, rows)
 
 
 def _judged(setting: ChoosingSetting, task: str, seed: int) -> list[Row]:
@@ -130,13 +127,13 @@ def _problem(
     random: np.random.Generator,
 ) -> _Problem:
     order = random.permutation(len(inputs))
-    own, other = np.split(order, [setting.count])
-    given = labels[own]
-    drawn = random.integers(labels.max() + 1, size=len(own))
-    given = np.where(random.random(len(own)) < setting.wrong, drawn, given)
-    plain = inputs[other[:_UNLABELED]]
+    labeled, unlabeled = np.split(order, [setting.count])
+    given = labels[labeled]
+    drawn = random.integers(labels.max() + 1, size=len(labeled))
+    given = np.where(random.random(len(labeled)) < setting.wrong, drawn, given)
+    plain = inputs[unlabeled[:_UNLABELED]]
     first, second = (plain + noise * random.normal(size=plain.shape) for _ in range(2))
-    return _Problem(inputs[own], given, (first, second), test)
+    return _Problem(inputs[labeled], given, (first, second), test)
 
 
 def _judge(problem: _Problem, make: Callable[[], Any], seed: int) -> Row:
@@ -147,18 +144,18 @@ def _judge(problem: _Problem, make: Callable[[], Any], seed: int) -> Row:
     classes = int(labels.max()) + 1
     models = [make().fit(inputs[fold], labels[fold]) for fold in folds]
     logits = [
-        {k: _logits(model, inputs[folds[k]], classes) for k in range(3) if k != own}
-        for own, model in enumerate(models)
+        {k: _logits(model, inputs[folds[k]], classes) for k in range(3) if k != left_in}
+        for left_in, model in enumerate(models)
     ]
     between, right, likelihood = [], [], []
     for left in range(3):
         first, second = (k for k in range(3) if k != left)
         pair = logits[first][left], logits[second][left]
         between.append(posterior_agreement(*pair).pa)
-        for own, other in ((first, second), (second, first)):
-            here, there = logits[own][left], logits[own][other]
+        for left_in, elsewhere in ((first, second), (second, first)):
+            here, there = logits[left_in][left], logits[left_in][elsewhere]
             right.append((here.argmax(1) == labels[folds[left]]).mean())
-            scale = best_scale(there, labels[folds[other]])
+            scale = best_scale(there, labels[folds[elsewhere]])
             likelihood.append(-log_loss(here * scale, labels[folds[left]]))
     model = make().fit(inputs, labels)
     copies = (_logits(model, copy, classes) for copy in problem.copies)
@@ -174,10 +171,10 @@ def _judge(problem: _Problem, make: Callable[[], Any], seed: int) -> Row:
 
 def _logits(model: Any, inputs: Values, classes: int) -> Values:
     """Logarithms of probabilities; of classes that a fold has not, the least."""
-    found = np.full((len(inputs), classes), -700.0)
+    logits = np.full((len(inputs), classes), -700.0)
     known = np.maximum(model.predict_proba(inputs), 1e-300)
-    found[:, model.classes_] = np.log(known)
-    return found
+    logits[:, model.classes_] = np.log(known)
+    return logits
 
 
 def log_loss(logits: Values, labels: Integers) -> float:
@@ -187,12 +184,12 @@ def log_loss(logits: Values, labels: Integers) -> float:
 
 def best_scale(logits: Values, labels: Integers) -> float:
     """The inverse temperature, from e^-5 to e^3, of the least cross-entropy."""
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         lambda log: log_loss(logits * np.exp(log), labels),
         bounds=(-5.0, 3.0),
         method="bounded",
     )
-    return float(np.exp(found.x))
+    return float(np.exp(minimum.x))
 
 
 # --------------------------------------------------------------------- the networks
@@ -277,21 +274,21 @@ def _groups(setting: ChoosingSetting, task: str, seed: int) -> Iterator[Row]:
         kind = partial(GaussianMixture, n_init=3, reg_covar=1e-3)
     for order in ORDERS:
         parts = (*folds, everything)
-        *models, whole = (kind(order, random_state=seed).fit(part) for part in parts)
+        *models, fitted = (kind(order, random_state=seed).fit(part) for part in parts)
 
-        def scores(own: int, left: int, models: list[Any] = models) -> Values:
+        def scores(fold: int, left: int, models: list[Any] = models) -> Values:
             if mixed:
-                chances = models[own].predict_proba(folds[left])
+                chances = models[fold].predict_proba(folds[left])
                 return np.log(np.maximum(chances, 1e-300))
-            return -(np.asarray(models[own].transform(folds[left])) ** 2)
+            return -(np.asarray(models[fold].transform(folds[left])) ** 2)
 
         row = {"candidate": order, "true": true, **_between_folds(scores)}
         if mixed:
             held = [models[i].score(folds[j]) for i, j in permutations(range(3), 2)]
             row["likelihood"] = float(np.mean(held))
-            row["bic"] = -float(whole.bic(everything))
+            row["bic"] = -float(fitted.bic(everything))
         else:
-            row["silhouette"] = float(silhouette_score(everything, whole.labels_))
+            row["silhouette"] = float(silhouette_score(everything, fitted.labels_))
         yield row
 
 

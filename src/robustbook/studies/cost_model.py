@@ -27,7 +27,7 @@ from robustbook.agreement.solver import (
     shards_of,
 )
 from robustbook.studies._run import Row, Run, Setting, one_thread
-from robustbook.studies.agreement_speed import ordinary_problem
+from robustbook.studies.agreement_speed import ordinary_problem, shortest
 
 __all__ = ["COUNTS", "SETTINGS", "over_ranks", "predicted_parts", "rows"]
 
@@ -109,16 +109,16 @@ def rows(run: Run[CostSetting]) -> Iterator[Row]:
     setting, seed = run.setting, run.seed
     yield {"what": "machine", "cores": _cores(), "bytes_per_second": _bandwidth()}
     with one_thread():
-        for samples, classes in run.each(setting.sizes):
+        for samples, classes in run.progress(setting.sizes):
             pair = ordinary_problem(samples, classes, seed)
             row = _timed(Kernel(*pair), setting.repeat)
             yield {"what": "size", "samples": samples, "classes": classes, **row}
     samples, classes = setting.spread[-1]
     kernel = Kernel(*ordinary_problem(samples, classes, seed))
-    for threads in run.each(setting.threads):
+    for threads in run.progress(setting.threads):
         with one_thread():
             torch.set_num_threads(threads)
-            spent = _shortest(
+            spent = shortest(
                 partial(kernel.evaluate_all, [1.0 / kernel.scale], columns=False),
                 setting.repeat,
             )
@@ -175,16 +175,11 @@ def _seconds(
     return spent / count
 
 
-def _shortest(action: Callable[[], object], repeat: int) -> float:
-    """Shortest of some runs, in seconds."""
-    return min(_seconds(action, time.perf_counter) for _ in range(repeat))
-
-
 def _bandwidth() -> float:
     """Bytes a second of a triad whose arrays no cache holds."""
-    one, two, out = torch.ones(3, 2**22, dtype=torch.float64)
+    x, y, out = torch.ones(3, 2**22, dtype=torch.float64)
     with one_thread():
-        spent = _shortest(lambda: torch.add(one, two, alpha=3.0, out=out), 20)
+        spent = shortest(lambda: torch.add(x, y, alpha=3.0, out=out), 20)
     return 3 * 8 * len(out) / spent
 
 
@@ -211,14 +206,13 @@ class _Machine:
             "exp": (lambda: torch.exp(self.one, out=self.out), entries),
             "sweep": (lambda: torch.mul(self.one, self.two, out=self.out), entries),
             "product": (
-                lambda: torch.mv(self.one, self.vector, out=self.column), entries
+                lambda: torch.mv(self.one, self.vector, out=self.column),
+                entries,
             ),
             "column": (lambda: torch.div(self.three, self.three), self.three.numel()),
             "read": (self._read, self.far.nbytes),
-            "call": (
-                lambda: torch.mul(self.single, self.single, out=self.single), 1
-            ),
-        }  # fmt: skip
+            "call": (lambda: torch.mul(self.single, self.single, out=self.single), 1),
+        }
         times = {}
         for name, (action, divisor) in tasks.items():
             self.shards.reduce(lambda: [0.0])
@@ -270,15 +264,15 @@ def _timed(kernel: Kernel, repeat: int, shards: Shards = _ALONE) -> Row:
     count = max(math.ceil(_LEAST / first), 1 if shards.size == 1 else _IN_A_ROW)
 
     def turn() -> dict[str, float]:
-        own = machine.times() | evaluations(count)
-        sums = shards.reduce(lambda: list(own.values()), [math.fsum] * len(own))
-        return dict(zip(own, (total / shards.size for total in sums), strict=True))
+        means = machine.times() | evaluations(count)
+        sums = shards.reduce(lambda: list(means.values()), [math.fsum] * len(means))
+        return dict(zip(means, (total / shards.size for total in sums), strict=True))
 
-    told = [turn() for _ in range(repeat)]
+    turns = [turn() for _ in range(repeat)]
     # The shortest: other programs slow down some, by what they do to the caches.
-    row = {name: min(times[name] for times in told) for name in told[0]}
+    row = {name: min(times[name] for times in turns) for name in turns[0]}
     for name in ("cpu", "seconds"):
-        row[f"{name}_median"] = statistics.median(times[name] for times in told)
+        row[f"{name}_median"] = statistics.median(times[name] for times in turns)
     size = kernel.num_samples, kernel.num_classes
     row["predicted"] = sum(predicted_parts(row, *size, shards.size).values())
     return row
@@ -313,15 +307,15 @@ def _rank(rank: int, store: str, setting: CostSetting, seed: int, queue: Any) ->
         "gloo", f"file://{store}", rank=rank, world_size=max(setting.ranks),
         timeout=timedelta(minutes=10),
     )  # fmt: skip
-    told = []
+    rows = []
     for size in setting.ranks:
         group = dist.new_group(list(range(size)))
         for problem in setting.spread if rank < size else ():
             pair = shard_of(ordinary_problem(*problem, seed), rank, size)
-            told.append({"ranks": size, **_share(pair, group, setting.repeat)})
+            rows.append({"ranks": size, **_share(pair, group, setting.repeat)})
         dist.barrier()
     if rank == 0:
-        queue.put(told)
+        queue.put(rows)
     dist.destroy_process_group()
 
 
@@ -329,18 +323,18 @@ def _share(pair: list[Tensor], group: Any, repeat: int) -> Row:
     """The row of a group, measured together."""
     shards = shards_of(group)
     kernel = Kernel(*pair, shards=shards)
-    found = agreement_search(*pair, group=group)
+    search = agreement_search(*pair, group=group)
 
-    def shortest(action: Callable[[], object]) -> float:
+    def together(action: Callable[[], object]) -> float:
         shards.reduce(lambda: [0.0])
-        return _shortest(action, max(1, repeat // 5))
+        return shortest(action, max(1, repeat // 5))
 
     return {
         "samples": kernel.num_samples, "classes": kernel.num_classes,
         **_timed(kernel, repeat, shards),
-        "solve": shortest(lambda: posterior_agreement(*pair, group=group)),
-        "gather": shortest(lambda: gather_and_measure(pair, group)),
-        "evaluations": found.evaluations, "passes": found.passes,
+        "solve": together(lambda: posterior_agreement(*pair, group=group)),
+        "gather": together(lambda: gather_and_measure(pair, group)),
+        "evaluations": search.evaluations, "passes": search.passes,
     }  # fmt: skip
 
 

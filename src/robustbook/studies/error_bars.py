@@ -53,12 +53,12 @@ class CoverageSetting(Setting):
 
     kind: ClassVar[str] = "made up"
     draws: int
-    whole: bool
+    full: bool
 
 
 SETTINGS: Final = {
-    "quick": (CoverageSetting(dataset="", draws=10, whole=False),),
-    "full": (CoverageSetting(dataset="", draws=400, whole=True),),
+    "quick": (CoverageSetting(dataset="", draws=10, full=False),),
+    "full": (CoverageSetting(dataset="", draws=400, full=True),),
 }
 
 
@@ -86,9 +86,9 @@ def measure(run: Run[CoverageSetting], name: str) -> list[Row]:
             yield from _counted(setting)
         elif name == "integration":
             draws = max(5, setting.draws // 4)  # they take a tenth of a second
-            yield from integration_cells(run.seed, draws, setting.whole)
+            yield from integration_cells(run.seed, draws, setting.full)
         else:
-            for cell in _FAMILIES[name](setting.whole):
+            for cell in _FAMILIES[name](setting.full):
                 yield _simulated(cell, setting.draws, run.seed)
 
     return run.rows(f"coverage of {name}", found, code=__name__, setting=setting)
@@ -102,7 +102,7 @@ def rows(run: Run[CoverageSetting]) -> Iterator[Row]:
     ± 1.96 standard errors, of the integration that of all constraints together; with
     ``width_ratio``, the mean width over that one's. Both None where there is none.
     """
-    for job in run.each(jobs(run)):
+    for job in run.progress(jobs(run)):
         yield from measure(run, *job)
 
 
@@ -110,7 +110,7 @@ def _counted(setting: CoverageSetting) -> Iterator[Row]:
     """Of one-hot answers, of which a share differs: by the binomial distribution."""
     sizes = [(2, 10), (2, 200), (10, 10), (10, 30), (10, 200)]
     more = [(2, 30), (2, 1000), (10, 1000), (1000, 30), (1000, 200)]
-    for classes, n in [*sizes, *more] if setting.whole else sizes:
+    for classes, n in [*sizes, *more] if setting.full else sizes:
         clean, numbers = torch.zeros(n, classes), np.arange(n + 1)
         clean[:, 0] = 1
         results = []
@@ -184,15 +184,15 @@ def _views(
         shifted[changed] = random.normal(size=(len(changed), 10))
         shifted[changed, (label[changed] + 1) % 10] += 8
         made.append(shifted)
-    return [torch.tensor(one) for one in made]
+    return [torch.tensor(view) for view in made]
 
 
 def _true_agreement(
-    whole: bool, changes: float, views: int = 2, prior: Tensor | None = None
+    full: bool, changes: float, views: int = 2, prior: Tensor | None = None
 ) -> float:
     """Of so many that its own error is small beside theirs."""
     random = np.random.default_rng(7)
-    many = _views(random, 200_000 if whole else 20_000, changes, views)
+    many = _views(random, 200_000 if full else 20_000, changes, views)
     return posterior_agreement(*many, prior=prior, tol=1e-7).pa
 
 
@@ -205,14 +205,14 @@ def _agreement(
     return result.interval(), _normal(result.pa, result.standard_error)
 
 
-def _soft_answers(whole: bool) -> Iterator[Cell]:
+def _soft_answers(full: bool) -> Iterator[Cell]:
     for kind, views, prior in (
         ("PA, soft answers", 2, None), ("PA, three views", 3, None),
         ("PA, with a prior", 2, _PRIOR),
     ):  # fmt: skip
-        for changes in (0.003, 0.01, 0.05, 0.3) if whole else (0.01, 0.3):
-            truth = _true_agreement(whole, changes, views, prior)
-            for n in (30, 100, 300, 1000) if whole else (30, 300):
+        for changes in (0.003, 0.01, 0.05, 0.3) if full else (0.01, 0.3):
+            truth = _true_agreement(full, changes, views, prior)
+            for n in (30, 100, 300, 1000) if full else (30, 300):
                 draw = partial(_agreement, n, changes, views, prior)
                 yield Cell(kind, f"{changes:.1%} change", n, truth, draw)
 
@@ -225,14 +225,14 @@ def _comparison(
     return result.interval, _normal(result.difference, result.standard_error)
 
 
-def _comparisons(whole: bool) -> Iterator[Cell]:
+def _comparisons(full: bool) -> Iterator[Cell]:
     for regime, *changes in (
         ("both change 1%", 0.01, 0.01), ("both change 10%", 0.1, 0.1),
         ("one changes 5%, one nothing", 0.05, 0.0),
     ):  # fmt: skip
         one, two = changes
-        truth = _true_agreement(whole, one) - _true_agreement(whole, two)
-        for n in (30, 100, 300, 1000) if whole else (30, 300):
+        truth = _true_agreement(full, one) - _true_agreement(full, two)
+        for n in (30, 100, 300, 1000) if full else (30, 300):
             draw = partial(_comparison, n, (one, two))
             yield Cell("difference of PA", regime, n, truth, draw)
 
@@ -240,8 +240,8 @@ def _comparisons(whole: bool) -> Iterator[Cell]:
 # ------------------------------------------------------------- rates and survival
 
 
-def _two_rates(n: int, one: float, two: float, random: np.random.Generator) -> Pair:
-    first, second = (torch.tensor(random.random(n) < share) for share in (one, two))
+def _two_rates(n: int, rates: Interval, random: np.random.Generator) -> Pair:
+    first, second = (torch.tensor(random.random(n) < rate) for rate in rates)
     result = paired_rates(first, second)
     return result.interval, _normal(result.value, result.standard_error)
 
@@ -265,10 +265,10 @@ def _survival(n: int, failure: float, random: np.random.Generator) -> Pair:
     return (float(low), float(high)), usual
 
 
-def _rates(whole: bool) -> Iterator[Cell]:
-    for n in (30, 100, 1000) if whole else (30, 100):
+def _rates(full: bool) -> Iterator[Cell]:
+    for n in (30, 100, 1000) if full else (30, 100):
         for one, two in ((0.99, 0.99), (0.99, 0.9), (0.6, 0.5)):
-            regime, draw = f"{one:g} and {two:g}", partial(_two_rates, n, one, two)
+            regime, draw = f"{one:g} and {two:g}", partial(_two_rates, n, (one, two))
             yield Cell("difference of two rates", regime, n, one - two, draw)
         draw = partial(_two_means, n)
         yield Cell("difference of two means", "long tails", n, 0.0, draw)
@@ -284,12 +284,12 @@ def _detected(n: int, apart: float, name: str, random: np.random.Generator) -> P
     """Scores of two normal distributions; one tenth of the decisions is brittle."""
     brittle = np.arange(n) < min(n - 1, max(1, random.binomial(n, 0.1)))
     scores = random.normal(size=n) + apart * ~brittle
-    found = detection_scores(scores, 1.0 - brittle, 0.5, resamples=100)
-    ends: Interval = getattr(found, f"{name}_interval")
+    detected = detection_scores(scores, 1.0 - brittle, 0.5, resamples=100)
+    ends: Interval = getattr(detected, f"{name}_interval")
     return ends, None
 
 
-def _detection(whole: bool) -> Iterator[Cell]:
+def _detection(full: bool) -> Iterator[Cell]:
     for apart in (1.0, 2.0, 4.0):
         # Precision of the threshold t, over the brittle decisions that lie below it.
         t = stats.norm.ppf((np.arange(100_000) + 0.5) / 100_000)
@@ -299,7 +299,7 @@ def _detection(whole: bool) -> Iterator[Cell]:
             "average precision": ("aupr", float((true / (true + false)).mean())),
             "FPR at 95% TPR": ("fpr", float(stats.norm.cdf(_AT_95 - apart))),
         }
-        for n in (100, 200, 400, 1000) if whole else (100, 400):
+        for n in (100, 200, 400, 1000) if full else (100, 400):
             for title, (name, truth) in truths.items():
                 regime = f"scores {apart:g} standard deviations apart"
                 yield Cell(title, regime, n, truth, partial(_detected, n, apart, name))
@@ -313,8 +313,8 @@ def _tau(n: int, correlation: float, random: np.random.Generator) -> Pair:
     return result.interval, _normal(result.tau, result.standard_error)
 
 
-def _consistency(whole: bool) -> Iterator[Cell]:
-    for n in (5, 10, 30, 100, 500) if whole else (10, 100):
+def _consistency(full: bool) -> Iterator[Cell]:
+    for n in (5, 10, 30, 100, 500) if full else (10, 100):
         for correlation in (0.0, 0.7, 0.95):
             truth = 2 / math.pi * math.asin(correlation)
             draw = partial(_tau, n, correlation)
@@ -335,11 +335,11 @@ def _sampled(n: int, data: _TestSet, name: str, random: np.random.Generator) -> 
         data.scores, data.correct, chosen, data.margins[chosen], data.eps,
         seed=int(random.integers(2**31)),
     )  # fmt: skip
-    own = getattr(result, name)
-    return own.interval, _normal(own.value, own.standard_error)
+    estimate = getattr(result, name)
+    return estimate.interval, _normal(estimate.value, estimate.standard_error)
 
 
-def _robust_accuracy(whole: bool) -> Iterator[Cell]:
+def _robust_accuracy(full: bool) -> Iterator[Cell]:
     random = np.random.default_rng(10)
     margins = random.gamma(2, size=10_000)
     scores = margins + 0.3 * random.normal(size=10_000)
@@ -348,7 +348,7 @@ def _robust_accuracy(whole: bool) -> Iterator[Cell]:
         eps = float(np.quantile(margins, brittle))
         data = _TestSet(scores, correct, margins, eps)
         truth = float((correct & (margins > eps)).mean())
-        for n in (50, 200, 1000) if whole else (50, 200):
+        for n in (50, 200, 1000) if full else (50, 200):
             for title, name in (("plain", "plain"), ("difference", "design_based")):
                 draw = partial(_sampled, n, data, name)
                 title = f"robust accuracy, {title}"

@@ -78,10 +78,10 @@ def over_families(
         )
     value, size, g = float(statistic(networks)), len(networks), len(groups)
     others = [
-        [n for n, own in zip(networks, members, strict=True) if own != group]
+        [n for n, member in zip(networks, members, strict=True) if member != group]
         for group in groups
     ]
-    without = np.array([statistic(some) for some in others])
+    without = np.array([statistic(names) for names in others])
     h = size / np.array([members.count(group) for group in groups])
     pseudo = h * value - (h - 1) * without
     center = g * value - ((1 - 1 / h) * without).sum()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Final
@@ -10,13 +10,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from robustbook.agreement import posterior_agreement
+from robustbook.agreement import pair_by_label, posterior_agreement
 from robustbook.corruptions import corrupt
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.datasets.diagvib import SELECTION_HUE, draw_all
-from robustbook.models import build_model, logits_of
+from robustbook.models import build_model, logits_of, pacs_features
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, small_network, under
+from robustbook.studies._run import Row, Run, Setting, small_network, with_keys
 from robustbook.training import (
     AttackedView,
     OtherDomain,
@@ -56,6 +56,7 @@ _setting: Final = partial(
     PairingSetting, dataset="digits", size=0.3, count=400, batch_size=50, epochs=25,
     lr=0.003, seeds=5, weights=(0.01, 0.1, 1.0),
 )  # fmt: skip
+_heads_setting: Final = partial(_setting, view="heads", size=0.0, lr=0.001)
 _quick: Final = partial(_setting, count=200, epochs=5, seeds=2, weights=(0.1, 1.0))
 
 SETTINGS: Final = {
@@ -66,7 +67,10 @@ SETTINGS: Final = {
         _setting(view="photographs", dataset="cifar10", size=0.1, count=1500, epochs=5),
     ),
     "quick": (_quick(view="noise"), _quick(view="attack", size=0.1)),
-}  # fmt: skip
+    # Linear heads on the features that a network computes from PACS.
+    "full heads": (_heads_setting(dataset="pacs", epochs=12),),
+    "quick heads": (_heads_setting(count=100, epochs=3, seeds=2, weights=(0.1,)),),
+}
 
 #: Images and shifted images of one network, with their labels.
 Pair = tuple[Tensor, Tensor, Tensor]
@@ -83,10 +87,6 @@ class Task:
     pairs: Callable[[nn.Module], dict[str, Pair]]
 
 
-#: What makes the task of a seed.
-Tasks = Mapping[str, Callable[[PairingSetting, int], Task]]
-
-
 def rows(run: Run[PairingSetting]) -> Iterator[Row]:
     """Train with each penalty and weight, and measure under two shifts.
 
@@ -94,38 +94,30 @@ def rows(run: Run[PairingSetting]) -> Iterator[Row]:
     plain augmentation, the share of the other view in the cross-entropy), ``seed``,
     ``validation`` (accuracy on shifted validation images), ``clean`` accuracy, and
     ``trained`` and ``unseen`` accuracy, ``_pa`` and ``_same`` (same-answer rate) under
-    the shift of training and under another one. Chapter 36.
+    the shift of training and under another one.
+
+    In the study ``pairing_heads``, linear heads are trained on photographs and art and
+    measured on cartoons; three kinds of digits take the place of these domains in the
+    quick profile. Chapter 36.
     """
-    return trainings(run, _TASKS, lambda setting: setting.dataset, code=__name__)
-
-
-def trainings(
-    run: Run[PairingSetting], tasks: Tasks, data: Callable[[PairingSetting], Any], *,
-    code: str,
-) -> Iterator[Row]:  # fmt: skip
-    """Rows of all settings, each view a task, from some data, of the module `code`."""
     for setting in run.settings:
         seeds = range(run.seed, run.seed + setting.seeds)
-        for seed, method in run.each((s, m) for s in seeds for m in (PLAIN, *METHODS)):
-            make = tasks[setting.view]
-            rows = run.rows(
-                code, partial(_measured, setting, make, method, seed, run.device),
-                data=data(setting), setting=replace(setting, seeds=0), method=method,
-                training_seed=seed, code=code,
-            )  # fmt: skip
+        for seed, method in run.progress(
+            (s, m) for s in seeds for m in (PLAIN, *METHODS)
+        ):
+            heads = setting.view == "heads"
+            data = _feature_domains(setting.dataset) if heads else setting.dataset
+            training = replace(setting, seeds=0), method, seed, run.device
+            rows = run.rows("trainings with pairs", _measured, *training, data=data)
             keys = {"view": setting.view, "method": method, "seed": seed}
-            yield from under(keys, rows)
+            yield from with_keys(keys, rows)
 
 
 def _measured(
-    setting: PairingSetting,
-    make: Callable[[PairingSetting, int], Task],
-    method: str,
-    seed: int,
-    device: str,
+    setting: PairingSetting, method: str, seed: int, device: str
 ) -> Iterator[Row]:
     for place, weight in enumerate(setting.weights):
-        task = make(setting, seed)
+        task = _TASKS[setting.view](setting, seed)
         augmentation = Pairing(weight=0.0, shift=task.shift)
         if method == PLAIN:
             weight = (place + 1) / (len(setting.weights) + 1)
@@ -189,21 +181,21 @@ def _of_one_domain(setting: PairingSetting, seed: int) -> Task:
     split = "test1000" if "cifar" in setting.dataset else "test"
     train, test = (_loaded(setting.dataset, part) for part in ("train", split))
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed))
-    own, other = (
+    train_set, held = (
         train.subset(order[k * setting.count :][: setting.count]) for k in (0, 1)
     )
 
     def pairs(trained: nn.Module) -> dict[str, Pair]:
-        found, device = {}, next(trained.parameters()).device
-        sets = {"validation": other, "trained": test}
+        views, device = {}, next(trained.parameters()).device
+        sets = {"validation": held, "trained": test}
         for place, (name, data) in enumerate(sets.items()):
             draws = torch.Generator().manual_seed(1000 * (place + 1) + seed)
             batch = (part[None].to(device) for part in (data.images, data.labels))
             moved = shift(trained, *batch, draws)[0]
-            found[name] = data.images, moved.detach().cpu(), data.labels
-        return {**found, "unseen": (test.images, unseen(test.images), test.labels)}
+            views[name] = data.images, moved.detach().cpu(), data.labels
+        return {**views, "unseen": (test.images, unseen(test.images), test.labels)}
 
-    return Task(model, [own], shift, pairs)
+    return Task(model, [train_set], shift, pairs)
 
 
 def _domains(setting: PairingSetting, seed: int) -> Task:
@@ -216,23 +208,69 @@ def _domains(setting: PairingSetting, seed: int) -> Task:
         (red, blue), count=min(setting.count, 600), split="validation", paired=True
     )
     test = draw((red, blue, setup.tests[1]), count=1000, split="test", paired=True)
-    first, second, third = (one.dataset(size=24) for one in test)
+    first, second, third = (env.dataset(size=24) for env in test)
     options = {"width": 8, "num_classes": len(setup.shapes), "norm": "group"}
 
     def pairs(_: nn.Module) -> dict[str, Pair]:
-        own, other = (one.dataset(size=24) for one in validation)
+        left, right = (env.dataset(size=24) for env in validation)
         return {
-            "validation": (own.images, other.images, own.labels),
+            "validation": (left.images, right.images, left.labels),
             "trained": (first.images, second.images, first.labels),
             "unseen": (first.images, third.images, first.labels),
         }
 
     model = build_model("strided-cnn", seed=seed, options=options)
-    return Task(model, [one.dataset(size=24) for one in train], OtherDomain(), pairs)
+    return Task(model, [env.dataset(size=24) for env in train], OtherDomain(), pairs)
+
+
+@cache
+def _feature_domains(name: str) -> tuple[Dataset, ...]:
+    """Two sources and the domain that is never seen, as features (n, D, 1, 1)."""
+    if name == "pacs":
+        seen = [
+            pacs_features(domain) for domain in ("photo", "art_painting", "cartoon")
+        ]
+        return tuple(
+            Dataset(x[:, :, None, None], y, name, "features", 7) for x, y in seen
+        )
+    data = load_dataset(name, "train")
+    images = data.images, 1 - data.images, corrupt(data.images, "rotation")
+    return tuple(
+        Dataset(x.flatten(1)[:, :, None, None], data.labels, name, "features", 10)
+        for x in images
+    )
+
+
+def _heads(setting: PairingSetting, seed: int) -> Task:
+    draws = torch.Generator().manual_seed(seed)
+    parts = []
+    for data in _feature_domains(setting.dataset):
+        order = torch.randperm(len(data), generator=draws)
+        ends = (setting.count, setting.count + 300)
+        parts.append([data.subset(x) for x in torch.tensor_split(order, ends)])
+    (first, held, test), (second, other, tested), unseen = parts
+    size = first.images.shape[1], first.num_classes
+    model = small_network(*size, hidden=0, seed=seed)
+
+    def pairs(_: nn.Module) -> dict[str, Pair]:
+        return {
+            "validation": _paired(held, other, seed),
+            "trained": _paired(test, tested, seed),
+            "unseen": _paired(test, unseen[2], seed),
+        }
+
+    return Task(model, [first, second], OtherDomain(), pairs)
+
+
+def _paired(first: Dataset, second: Dataset, seed: int) -> Pair:
+    """Pictures of one class from two domains."""
+    left, right = pair_by_label(first.labels, second.labels, seed=seed)
+    return first.images[left], second.images[right], first.labels[left]
 
 
 _TASKS: Final = {
     "domains": _domains,
+    "heads": _heads,
     **dict.fromkeys(("noise", "attack", "photographs"), _of_one_domain),
 }
 

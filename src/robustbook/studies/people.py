@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
+from torch import Tensor, nn
 
 from robustbook.agreement import soft_label_agreement
 from robustbook.datasets import load_votes
@@ -97,10 +96,10 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
     random = np.random.default_rng([run.seed, 1])
     yield _people_row(votes, labels, random, _HALVES[run.profile])
     measured: dict[str, dict[str, _Measured]] = {}
-    for name in run.each(networks.models):
+    for name in run.progress(networks.models):
         stored = run.arrays(
-            "logits of images", partial(_logits, run, name, data.images),
-            networks=name, data=data, code="robustbook.models",
+            "logits of images", _logits, data.images,
+            network=name, code="robustbook.models",
         )  # fmt: skip
         logits = np.asarray(stored["logits"], dtype=np.float64)
         row, measured[name] = _model_row(logits, votes, labels)
@@ -109,8 +108,8 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
     yield from _robust_rows(measured, networks.models, _DRAWS[run.profile], random)
 
 
-def _logits(run: Run[Setting], name: str, images: Tensor) -> dict[str, Any]:
-    return {"logits": logits_of(run.model(name), images).double().numpy()}
+def _logits(model: nn.Module, images: Tensor) -> dict[str, Any]:
+    return {"logits": logits_of(model, images).double().numpy()}
 
 
 def _votes_of(people: Setting, run: Run[Setting]) -> Counts:
@@ -200,10 +199,10 @@ def _model_row(
         **_Measured(right, np.ones(len(votes))).row("accuracy"),
         **_Measured(same, totals).row("same"),
     }
-    for name, one in measured.items():
-        row |= {**one.row(name), f"{name}_beta": one.beta}
-    crowd, own = measured["crowd"], measured["labels"]
-    row |= _Measured(crowd.sums - own.sums, own.counts).row("gain")
+    for name, agreement in measured.items():
+        row |= {**agreement.row(name), f"{name}_beta": agreement.beta}
+    crowd, by_label = measured["crowd"], measured["labels"]
+    row |= _Measured(crowd.sums - by_label.sums, by_label.counts).row("gain")
     return row | _clear_row(measured["crowd"], votes), measured
 
 
@@ -229,8 +228,8 @@ def _people_row(
     }  # fmt: skip
     several = [_half_with_half(votes, labels, random) for _ in range(halves)]
     for name in MEASURES[1:]:
-        sums = np.mean([one[name].sums for one in several], axis=0)
-        counts = np.mean([one[name].counts for one in several], axis=0)
+        sums = np.mean([half[name].sums for half in several], axis=0)
+        counts = np.mean([half[name].counts for half in several], axis=0)
         row |= _Measured(sums, counts).row(name)
         if name == "crowd":
             row |= _clear_row(_Measured(sums, counts), votes)
@@ -246,8 +245,8 @@ def _half_with_half(
 ) -> dict[str, _Measured]:
     half = votes.sum(axis=1) // 2
     drawn = [
-        random.multivariate_hypergeometric(own, size)
-        for own, size in zip(votes, half, strict=True)
+        random.multivariate_hypergeometric(counts, size)
+        for counts, size in zip(votes, half, strict=True)
     ]
     first = np.array(drawn)
     return _measure(np.log(first + _PSEUDO), votes - first, labels)
@@ -271,8 +270,8 @@ def _robust_rows(
     weights = np.vstack([np.ones(size), weights])
     values: dict[str, Values] = {}
     for measure in MEASURES:
-        several = [one[measure] for one in measured.values()]
-        means = [weights @ one.sums / (weights @ one.counts) for one in several]
+        several = [net[measure] for net in measured.values()]
+        means = [weights @ net.sums / (weights @ net.counts) for net in several]
         values[measure] = np.array(means)
     treated = np.array(list(robust.values()))
     level = values["labels"][:, 0]
@@ -283,8 +282,8 @@ def _robust_rows(
         for measure in MEASURES[1:]:
             pairs = zip(values[measure].T, values["labels"].T, strict=True)
             gaps = np.array([
-                matched_difference(one[taken], of_labels[taken], treated[taken])
-                for one, of_labels in pairs
+                matched_difference(net[taken], of_labels[taken], treated[taken])
+                for net, of_labels in pairs
             ])  # fmt: skip
             yield {
                 "what": "robust", "measure": measure, "overlapping": overlapping,

@@ -263,7 +263,7 @@ def _staleness(path: Path, root: Path, code: Code) -> str | None:
     study = STUDIES.get(path.stem)
     if study is not None and (stamp["module"], stamp["options"]) != (
         study.code,
-        study.described,
+        study.variant,
     ):
         return f"it is of another module or has other options than now; {again}"
     try:

@@ -141,9 +141,9 @@ def mean_interval(
     known = np.asarray(values, dtype=np.float64)
     if known.ndim != 1 or len(known) < 2 or not np.isfinite(known).all():
         raise ValueError(f"values: expected at least 2 finite numbers, got {values!r}")
-    own = known.std(ddof=1) / math.sqrt(len(known))
-    total = math.hypot(own, error)
-    freedom = (len(known) - 1) * (total / own) ** 4 if own else math.inf
+    spread = known.std(ddof=1) / math.sqrt(len(known))
+    total = math.hypot(spread, error)
+    freedom = (len(known) - 1) * (total / spread) ** 4 if spread else math.inf
     half = student.ppf(0.975, freedom) * total
     return float(known.mean()), float(known.mean() - half), float(known.mean() + half)
 

@@ -1,4 +1,4 @@
-"""Training: of one classifier, on several domains, and the recipes of our checkpoints.
+"""Training of classifiers, on one data set or several domains; our recipes.
 
 :func:`train_classifier` minimizes a loss over one data set, :func:`train_domains` a
 learner over batches from several source domains, measured after every epoch. Both go on

@@ -1,4 +1,4 @@
-"""Training against attacks by name: what the literature on margins calls defenses."""
+"""Training against attacks by name: the defenses of the literature on margins."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HALVINGS: Final = 6
 def defense(
     name: str, *, eps: float, steps: int = 10, **options: Any
 ) -> Loss | Learner:
-    r"""Make what a method of adversarial training minimizes, by the method's name.
+    r"""Make the objective of a method of adversarial training, by its name.
 
     With :math:`x'` the attacked image (PGD on the cross-entropy from a random point of
     the ball), :math:`z` logits, :math:`p` their softmax, CE and KL in nats:
@@ -61,7 +61,7 @@ def defense(
     steps : int, default 10
         Steps of the attack.
     **options
-        ``weight``, of what is added to a cross-entropy ("trades", "alp", "clp",
+        ``weight``, of the term added to a cross-entropy ("trades", "alp", "clp",
         "clp-attacked", "mart"); ``noise_std`` of "clp", 0.06 in [0, 1] pixel units.
         The authors' code of logit pairing averages the squares over the K classes, too:
         what is 0.5 there is ``weight=0.5 / K`` here.
@@ -69,7 +69,7 @@ def defense(
     Returns
     -------
     Loss or Learner
-        What :func:`train_classifier` and :func:`train_domains` take.
+        An objective for :func:`train_classifier` and :func:`train_domains`.
 
     Raises
     ------
@@ -183,7 +183,7 @@ def _largest_margin(*, eps: float, steps: int) -> Loss:
     return loss
 
 
-#: What makes the loss of each method.
+#: Functions that make the loss of each method.
 DEFENSES: Final[Mapping[str, Callable[..., Loss | Learner]]] = MappingProxyType(
     {
         "sat": adversarial_loss,

@@ -1,4 +1,4 @@
-"""Learners: what is minimized over batches from several domains."""
+"""Learners: objectives over batches from several domains."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from robustbook._checks.arguments import (
     check_fraction,
     check_non_negative,
     check_positive,
-)  # fmt: skip
+)
 
 
 class Learner(Protocol):
-    """What :func:`train_domains` minimizes."""
+    """An objective that :func:`train_domains` minimizes."""
 
     @property
     def name(self) -> str:
-        """What the learner is called in tables."""
+        """Name of the learner in tables."""
 
     def loss(
         self, model: nn.Module, images: Tensor, labels: Tensor, *, epoch: int,
         generator: Generator,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Return the loss, and the mean cross-entropy without what is added to it.
+        """Return the loss, and the mean cross-entropy without the penalty.
 
         `images` (D, n, C, H, W) and `labels` (D, n) are n samples from each of D
         domains. `generator` lives on the CPU.
@@ -157,9 +157,9 @@ class LISA:
         else:
             mixed = torch.lerp(second, first, weight)
         logits = model(mixed).float()
-        own = F.cross_entropy(logits, labels.flatten())
-        other = F.cross_entropy(logits, labels.flatten()[partner])
-        risk = weight * own + (1.0 - weight) * other
+        first_loss = F.cross_entropy(logits, labels.flatten())
+        second_loss = F.cross_entropy(logits, labels.flatten()[partner])
+        risk = weight * first_loss + (1.0 - weight) * second_loss
         return risk, risk
 
 
@@ -191,7 +191,7 @@ def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
     Parameters
     ----------
     logits, labels : Tensor, shapes (n, K) and (n,)
-        Of samples of one domain, n at least 1.
+        Logits and labels of n samples of one domain, n at least 1.
 
     Examples
     --------
@@ -204,8 +204,8 @@ def irm_penalty(logits: Tensor, labels: Tensor) -> Tensor:
             f"{tuple(logits.shape)} and {tuple(labels.shape)}"
         )
     expected = (logits.softmax(1) * logits).sum(1)
-    own = logits.gather(1, labels[:, None])[:, 0]
-    return (expected - own).mean().square()
+    named = logits.gather(1, labels[:, None])[:, 0]
+    return (expected - named).mean().square()
 
 
 def partners(labels: Tensor, across: bool, generator: Generator) -> Tensor:

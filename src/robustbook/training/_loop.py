@@ -29,13 +29,13 @@ from robustbook.training._resume import HISTORY, code_of, described, write_state
 #: order that a CPU generator draws.
 Batches = Callable[[torch.Generator], Iterator[tuple[Tensor, Tensor]]]
 
-#: What an epoch is worth: its scores by name, and how long parts of measuring took.
+#: Scores of an epoch by name, and the seconds of parts of the measurement.
 Scores = Callable[[nn.Module], tuple[dict[str, float], dict[str, float]]]
 
 
 @dataclass
 class History:
-    """What was measured at each epoch of one training.
+    """Measurements of each epoch of one training.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class History:
     weights : dict of str to dict
         For each criterion that is kept, the weights of its best epoch.
     watched : dict of str to list of Tensor
-        For each thing that is watched, what it was after each epoch.
+        For each watched function, its values after each epoch.
     finished : bool
         Whether training came to its end.
 
@@ -165,9 +165,9 @@ def trapezoid(lr: float, steps: int, *, rise: int, fall: int) -> list[float]:
 class Loop:
     """A training: all that defines it, and all of its state.
 
-    `rates` has a learning rate for each step of all epochs, `averaging` what averaged
-    weights keep of themselves in a step. `identity` is what the caller knows to define
-    the training beside the fields here: plain values, functions, data sets, and lists
+    `rates` has a learning rate for each step of all epochs, `averaging` is the decay of
+    averaged weights in a step. `identity` holds whatever defines the training beside
+    the fields here: plain values, functions, data sets, and lists
     and dictionaries of these.
     """
 
@@ -297,7 +297,7 @@ class Loop:
         if hasattr(objective, "loss"):
             options: Any = {"epoch": epoch, "generator": self.generator}
             return objective.loss(self.model, images, labels, **options)
-        # A loss of one batch: of all domains together.
+        # A loss takes one batch: the images of all domains together.
         batch = images.flatten(0, 1), labels.flatten()
         value = objective(self.model, *batch, self.generator)
         return value, value
@@ -322,7 +322,7 @@ class Loop:
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        """What must be the same for a training to go on."""
+        """Values that must be the same for a training to go on."""
         # With all its options: momentum, decay.
         plain = {k: v for k, v in self.optimizer.defaults.items() if k != "lr"}
         functions = {**self.watch, **self.identity}
@@ -358,7 +358,7 @@ class Loop:
         return {"model": self.model, "optimizer": self.optimizer, **average}
 
     def _restore(self, path: Path) -> None:
-        """Go on from a file, or say why not before anything is changed."""
+        """Go on from a file, or refuse it before anything is changed."""
         state = _resume.read_state(path)
         differing = _resume.differences(state, self._identity)
         # More or fewer epochs are the same training as long as their rates are.

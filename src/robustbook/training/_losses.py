@@ -1,4 +1,4 @@
-"""Losses of one batch, and what is done to its images before."""
+"""Losses of one batch, and changes of its images."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 
 from robustbook._checks.arguments import check_bound, check_count, check_positive
 
-#: What training minimizes: a number, to be differentiated by the parameters, of
-#: model, images (n, C, H, W), labels (n,) and a CPU generator for what is random.
+#: An objective of training: a number, to be differentiated by the parameters, of
+#: model, images (n, C, H, W), labels (n,) and a CPU generator.
 Loss = Callable[[nn.Module, Tensor, Tensor, torch.Generator], Tensor]
 
 
@@ -142,7 +142,7 @@ def attacked_images(
     """Make the attack of adversarial training: images, labels and generator to images.
 
     The arguments are those of :func:`adversarial_loss`. It raises the `objective`, of
-    logits and of what is given for labels.
+    logits and of the given labels.
     """
     eps = check_bound("eps", eps)
     steps = check_count("steps", steps)
@@ -199,7 +199,7 @@ def gradient_norm_loss(*, weight: float) -> Loss:
         model: nn.Module, images: Tensor, labels: Tensor, generator: torch.Generator
     ) -> Tensor:
         images = images.detach().requires_grad_()
-        # Of the sum: what an image's gradient is must not depend on the others.
+        # The sum is differentiated, so that gradients of images are independent.
         value = F.cross_entropy(_logits(model, images), labels, reduction="sum")
         (gradient,) = torch.autograd.grad(value, images, create_graph=True)
         total: Tensor = value + weight * gradient.square().sum()

@@ -40,7 +40,7 @@ def _jensen_shannon(logits: Tensor, shifted: Tensor) -> Tensor:
     return torch.stack(to_middle).mean()
 
 
-#: What a pair of logits (n, K) costs: mean over the samples, in squares or in nats.
+#: Penalties of pairs of logits (n, K): means over samples, in squares or in nats.
 PENALTIES: Final[Mapping[str, Callable[[Tensor, Tensor], Tensor]]] = MappingProxyType(
     {
         "logits": _squared_difference, "kl": _kl, "js": _jensen_shannon,
@@ -136,7 +136,7 @@ class Pairing:
     share : float, default 0.5
         s in [0, 1], of the other view in the cross-entropy.
     memory : float, default 0.9
-        What the running mean of log β keeps of itself at each batch, for "agreement":
+        The decay of the running mean of log β at each batch, for "agreement":
         the loss of a batch is at the β of those before it, and so has no bias. With 0
         each batch has its own. The mean starts anew with each epoch, so that a training
         that is resumed is that of a run without interruption; batches whose β is 0 or
@@ -185,14 +185,14 @@ class Pairing:
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Return the loss, and the cross-entropy in it; see :class:`Learner`."""
         if self.shift is None:
-            other = add_gaussian_noise(images, self.noise_std, generator=generator)
+            view = add_gaussian_noise(images, self.noise_std, generator=generator)
         else:
-            other = self.shift(model, images, labels, generator)
-        both = torch.cat([images, other]).flatten(0, 1)
+            view = self.shift(model, images, labels, generator)
+        both = torch.cat([images, view]).flatten(0, 1)
         logits, shifted = model(both).float().chunk(2)
         classes = labels.flatten()
-        own, moved = (F.cross_entropy(side, classes) for side in (logits, shifted))
-        risk = torch.lerp(own, moved, self.share)
+        clean, moved = (F.cross_entropy(side, classes) for side in (logits, shifted))
+        risk = torch.lerp(clean, moved, self.share)
         if self.weight == 0.0:
             return risk, risk
         if self.penalty == "agreement" and self.memory > 0.0:

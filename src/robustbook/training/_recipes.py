@@ -16,19 +16,19 @@ from robustbook.training._losses import (
 
 @dataclass(frozen=True)
 class LongTraining:
-    """What a training of hours has beyond a plain one; it is in bfloat16, too.
+    """Further options of trainings that take hours, which are in bfloat16, too.
 
     Attributes
     ----------
     step_size : float
         Step of the attack, in [0, 1] pixel units.
     momentum, weight_decay : float
-        Of stochastic gradient descent, with Nesterov's momentum.
+        Options of stochastic gradient descent with Nesterov's momentum.
     warm_up, cool_down : float
         Epochs in which the learning rate rises to its peak, and share of all epochs,
         at the end, in which it falls to zero.
     averaging : float
-        What the averaged weights keep of themselves in a step.
+        Decay of the averaged weights in a step.
     padding : int
         Pixels by which an image is shifted at most; 0 for none, and no mirroring.
     held_out : int
@@ -47,7 +47,7 @@ class LongTraining:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a committed model is trained.
+    """Options of the training of a committed model.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Recipe:
     seeds : int
         Training seeds 0, 1, ... of the committed models: as many.
     long : LongTraining, optional
-        What a training of hours has beyond a plain one.
+        Further options of a training that takes hours.
     """
 
     model: str
@@ -83,7 +83,7 @@ class Recipe:
 
     @property
     def loss(self) -> Loss:
-        """What training minimizes."""
+        """The objective of training."""
         if self.adversarial_eps > 0:
             eps, steps = self.adversarial_eps, self.adversarial_steps
             step = None if self.long is None else self.long.step_size
@@ -141,7 +141,7 @@ _COLOR: Final = Recipe(
     "cifar10-cnn", "conv-net", 6, 0.003, batch_size=128, options=_convolutions(3, 32)
 )
 
-#: What ``python -m robustbook.training NAME`` trains.
+#: Recipes by NAME, for ``python -m robustbook.training NAME``.
 RECIPES: Final[dict[str, tuple[Recipe, ...]]] = {
     "digits": (
         Recipe("digits-linear", "linear", epochs=60, lr=0.01, seeds=5),

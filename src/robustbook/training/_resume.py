@@ -27,14 +27,14 @@ _KEYS: Final = frozenset(
 
 
 def check_place(path: Path) -> None:
-    """Say before the first epoch, not after it, that it could not be kept."""
+    """Refuse a path before the first epoch that could not be written after it."""
     if path.is_dir() or not path.name:
         raise ValueError(f"checkpoint: expected a file's path, got the folder {path}")
     check_writable(path.parent, what="checkpoint", remedy="name a file elsewhere")
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write all of a training's state whole, or leave what is there."""
+    """Write the state of a training atomically."""
     content = io.BytesIO()  # so that a full disk is an OSError, not torch's own
     torch.save({"format": _FORMAT, **state}, content)
     try:
@@ -71,7 +71,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def differences(state: Mapping[str, Any], identity: Mapping[str, Any]) -> list[str]:
-    """In what a stored training is not this one: keys of their identities."""
+    """Keys in which the identity of a stored training differs from this one."""
     if state["format"] != _FORMAT:
         return ["format"]
     stored = state["identity"]
@@ -86,7 +86,7 @@ def code_of(*parts: object) -> str:
 
 
 def described(part: Any) -> Any:
-    """What tells a part of a training from another, as plain values.
+    """Describe a part of a training by plain values that distinguish it.
 
     Of a data set it is the sums of all images and labels; of the user's own functions
     and objects the sum of their source and what they hold; the package's own source is
@@ -110,7 +110,7 @@ def _described(part: Any, outer: frozenset[int]) -> Any:
     if isinstance(part, Tensor):
         return tensor_sum(part)
     if isinstance(part, nn.Module):
-        return code_sum(part)  # its weights are what is trained
+        return code_sum(part)  # training changes its weights
     if isinstance(part, partial):
         return inner([part.func, part.args, part.keywords])
     code = _place(part) if _place(part).startswith("robustbook.") else code_sum(part)

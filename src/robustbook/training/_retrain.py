@@ -28,7 +28,7 @@ from robustbook.training._train import train_classifier
 #: Data sets of recipes with another name.
 _DATASETS: Final = {"cifar10-adversarial": "cifar10"}
 
-#: Where accuracy is measured, if not on the whole test part: what all loaders have.
+#: Splits on which accuracy is measured, if not on the whole test part.
 _TEST_SPLITS: Final = {"cifar10": "test1000"}
 
 _REGISTRY: Final = "registry.json"
@@ -45,7 +45,7 @@ def retrain(
 ) -> dict[str, Any]:
     """Train the checkpoints of a key of :data:`RECIPES` and write their registry.
 
-    Entries of what is not trained are kept. Nothing is replaced before the last one is
+    Entries of other models are kept. No file is replaced before the last model is
     trained. Stopped, the same call goes on from hidden files in the folder.
     """
     if num_seeds is not None:
@@ -100,7 +100,7 @@ def _chosen(name: str, models: Sequence[str] | None) -> list[Recipe]:
 def _other_entries(
     folder: Path, dataset: str, recipes: list[Recipe]
 ) -> dict[str, dict[str, Any]]:
-    """What the registry has of other data sets and models."""
+    """Entries of the registry for other data sets and models."""
     path = folder / _REGISTRY
     if not path.is_file():
         return {}
@@ -122,7 +122,7 @@ def _written(
     entries: dict[str, dict[str, Any]],
 ) -> dict[str, Any]:  # fmt: skip
     """Write the models and the registry, which is moved to its place last."""
-    # Beside what they replace: an interrupted writing must not leave new weights
+    # In the same folder: an interrupted writing must not leave new weights
     # under old sums.
     with tempfile.TemporaryDirectory(prefix=".training-", dir=folder) as temporary:
         paths = []

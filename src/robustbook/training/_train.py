@@ -74,7 +74,7 @@ def train_classifier(
     lr : float
         Learning rate at the start.
     seed : int
-        Seed of the order, of the noise and of what is random in the loss.
+        Seed of the order, the noise and the random numbers of the loss.
     noise_std : float, default 0.0
         Standard deviation of Gaussian noise added to every training image,
         drawn anew each time; the result is clipped to [0, 1].
@@ -158,7 +158,7 @@ def train_domains(
         Changed in place: it ends with the weights of the last epoch, in evaluation
         mode.
     learner : Learner or Loss
-        What to minimize: :class:`ERM`, :class:`IRM`, :class:`LISA`; or a loss such as
+        The objective: :class:`ERM`, :class:`IRM`, :class:`LISA`; or a loss such as
         :func:`adversarial_loss`, over the images of all domains together.
     domains : sequence of Dataset
         The source domains. Images are float32 in [0, 1], or uint8, which are divided
@@ -168,7 +168,7 @@ def train_domains(
     lr : float
         Learning rate, constant.
     seed : int
-        Seed of the order of the samples and of what is random in the learner.
+        Seed of the order of the samples and of the random numbers of the learner.
     pairs : mapping of str to (Dataset, Dataset), optional
         Validation pairs: row i of both must be the same sample, or the same class.
     tests : mapping of str to Dataset, optional
@@ -178,7 +178,7 @@ def train_domains(
     keep : sequence of str
         Criteria, columns of the history, whose best weights are kept.
     watch : mapping of str to callable, optional
-        What else to record after each epoch: functions of the model, which is in
+        Values to record after each epoch: functions of the model, which is in
         evaluation mode, such as the features of some images.
     optimizer : {"adam", "sgd"}, default "adam"
         The latter with momentum 0.9.
@@ -191,8 +191,8 @@ def train_domains(
         epochs from the beginning. The model must have the weights with which that
         training began, or those in the file.
     time_limit : float, optional
-        Seconds after which no further epoch is begun; what is returned is not
-        finished then.
+        Seconds after which no further epoch is begun; the history is not finished
+        then.
     device : str, default "cpu"
         Where to train; "auto" means a CUDA device if there is one.
     precision : {"auto", "float32", "bfloat16"}, default "auto"
@@ -316,7 +316,7 @@ def _is_mixed(precision: str, device: torch.device) -> bool:
 def _check_sets(
     domains: Sequence[Dataset], pairs: Mapping[str, Any], tests: Mapping[str, Dataset]
 ) -> list[Dataset]:
-    """Refuse at once what would fail, or go wrong, only after an epoch."""
+    """Refuse data sets that would fail only after an epoch."""
     if isinstance(domains, Dataset):
         raise TypeError(f"domains: expected a sequence of data sets, got {domains}")
     sources = list(domains)

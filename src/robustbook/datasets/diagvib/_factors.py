@@ -1,4 +1,4 @@
-"""The factors, their levels, and what an environment is."""
+"""The factors, their levels, and environments."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def level_index(factor: str, level: str) -> int:
 
 
 def original_position(name: str) -> str:
-    """Return where the original generator draws what it calls by a position's name.
+    """Return the place at which the original generator draws a named position.
 
     The original takes the first of a position's two numbers, that of "left" and
     "right", for the row of the image: its pictures are the transposes of their names.
     Ours are where their names say. `name` is one of :data:`POSITIONS` (another is a
-    ValueError), and so is what is returned.
+    ValueError), and so is the result.
 
     Examples
     --------

@@ -75,9 +75,9 @@ def _blocks(
     number = np.floor((columns + shift) / width).astype(int)
     down, across = rows % height, (columns + shift) % width
     inside = np.minimum.reduce([down, height - down, across, width - across])
-    own = random.random_sample((course.max() + 1, number.max() + 1))[course, number]
+    gray = random.random_sample((course.max() + 1, number.max() + 1))[course, number]
     rise = np.clip((inside - joint) / 1.5, 0.0, 1.0)
-    return rise * (1.0 + contrast * own) + 0.12 * _noise(random, (64, 64))
+    return rise * (1.0 + contrast * gray) + 0.12 * _noise(random, (64, 64))
 
 
 def _tiles(random: np.random.RandomState) -> Array:

@@ -79,9 +79,9 @@ def _factor_values(
         for label, shape in enumerate(shapes):
             names = environment.levels(factor, shape)
             choices = np.array([_factors.level_index(factor, name) for name in names])
-            mine = labels == label
-            share = column[f"{factor} level"][mine]
-            level[mine] = choices[(share * len(choices)).astype(np.int64)]
+            members = labels == label
+            share = column[f"{factor} level"][members]
+            level[members] = choices[(share * len(choices)).astype(np.int64)]
 
     def between(
         intervals: Sequence[tuple[float, float]], factor: str, name: str
@@ -242,14 +242,14 @@ def draw(
     source : str, default "digits"
         "digits", those inside scikit-learn, 8 pixels wide; or "mnist".
     seed : int, default 0
-        Of everything that is drawn.
+        Random seed.
 
     Raises
     ------
     ValueError
         If an argument is not one of those above.
     DataUnavailableError
-        If MNIST is wanted and not to be had.
+        If `source` is "mnist" and MNIST is not available.
 
     Examples
     --------
@@ -307,10 +307,10 @@ def draw_all(
     """
     if isinstance(environments, Environment):
         environments = [environments]
-    for one in environments if _listed(environments) else [environments]:
-        if not isinstance(one, Environment):
-            said = f"expected a sequence of Environment, got {one!r}"
-            raise TypeError(f"environments: {said}")
+    for item in environments if _listed(environments) else [environments]:
+        if not isinstance(item, Environment):
+            expected = f"expected a sequence of Environment, got {item!r}"
+            raise TypeError(f"environments: {expected}")
     if len(environments) == 0:
         raise ValueError("environments: expected at least one, got none")
     if not _listed(shapes):
@@ -330,8 +330,8 @@ def draw_all(
         instances = np.empty(count, dtype=np.int64)
         for label, shape in enumerate(shapes):
             pool = random.pool(count_masks(source, split, shape), shape, part, parts)
-            mine = labels == label
-            instances[mine] = random.walk(pool, int(mine.sum()), shape, part)
+            members = labels == label
+            instances[members] = random.walk(pool, int(members.sum()), shape, part)
         uniform = random.uniform(count, part)
         values = _factor_values(environment, shapes, labels, uniform)
         places = torch.from_numpy(labels), torch.from_numpy(instances)
@@ -383,18 +383,18 @@ def every_level(
     """
     environment = Environment("blue", "darker", "tiles", scale="large")
 
-    def one(environment: Environment, shape: int = 4) -> Tensor:
+    def picture(environment: Environment, shape: int = 4) -> Tensor:
         scenes = draw(environment, shapes=[shape], count=1, source=source, seed=28)
         return scenes.images(size=size)
 
     digits = [str(digit) for digit in SHAPES]
-    rows = [("shape", digits, torch.cat([one(environment, d) for d in SHAPES]))]
+    rows = [("shape", digits, torch.cat([picture(environment, d) for d in SHAPES]))]
     for factor, levels in FACTORS.items():
         varied = [environment.changed(**{factor: level}) for level in levels]
-        rows.append((factor, list(levels), torch.cat(list(map(one, varied)))))
+        rows.append((factor, list(levels), torch.cat(list(map(picture, varied)))))
     middle = slice(size // 4, size - size // 4)
-    whole = ("position", "scale")
+    uncropped = ("position", "scale")
     return [
-        (name, levels, images if name in whole else images[..., middle, middle])
+        (name, levels, images if name in uncropped else images[..., middle, middle])
         for name, levels, images in rows
     ]

@@ -20,7 +20,7 @@ class Setup:
     Attributes
     ----------
     name, shapes, training : str, tuple of int, tuple of Environment
-        What it is called, the digits that are told apart, and the source domains.
+        Its name, the digits that are its classes, and the source domains.
     validation : mapping of str to (Environment, Environment)
         Pairs between which agreement is measured while training: "SD" twice the same
         domain, "ID" both source domains, "1F-MD" and "5F-MD" a source domain and one
@@ -183,10 +183,10 @@ def differences(first: Setup, second: Setup) -> list[Difference]:
     """
     others = second.environments()
     return [
-        Difference(part, factor, getattr(one, factor), getattr(others[part], factor))
-        for part, one in first.environments().items()
+        Difference(part, factor, getattr(env, factor), getattr(others[part], factor))
+        for part, env in first.environments().items()
         if part in others
-        for factor in one.differs_from(others[part])
+        for factor in env.differs_from(others[part])
     ]
 
 
@@ -196,7 +196,7 @@ OPPORTUNITIES: Final = ("ZGO", "1-CGO", "2-CGO", "3-CGO", "ZSO")
 
 #: The digits of Experiment 7, in the order of its tables.
 _DIGITS: Final = (7, 4, 9)
-#: What each digit occurs with besides its own level: one more for each opportunity.
+#: Further levels with which each digit occurs, one more for each opportunity.
 _MORE: Final = ((0, 1), (2, 0), (1, 2))
 _LEARNED: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "hue": (("blue", "red", "green"), ("yellow", "cyan", "magenta")),

@@ -42,7 +42,7 @@ class Attack:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """How rows name it."""
+        """Columns that name the attack."""
         return {"attack": self.kind, "eps": self.eps, "steps": self.steps}
 
     def run(self, model: nn.Module, data: Dataset, *, seed: int) -> AttackResult:
@@ -61,7 +61,7 @@ class Attack:
 
 
 def attacked_arrays(
-    attack: Attack, model: nn.Module, data: Dataset, seed: int
+    model: nn.Module, attack: Attack, data: Dataset, seed: int
 ) -> Arrays:
     """Logits and features of the clean images and of the attacked ones."""
     result = attack.run(model, data, seed=seed)
@@ -70,13 +70,13 @@ def attacked_arrays(
         "shifted_logits": logits_of(model, result.adversarial).numpy(),
         "labels": data.labels.numpy(),
         "norms": result.norms.numpy(),
-        # Features serve comparisons, not the measure: half the digits will do.
+        # Half precision suffices: features are compared, not measured by agreement.
         "features": _halved(features_of(model, data.images)),
         "shifted_features": _halved(features_of(model, result.adversarial)),
     }
 
 
 def _halved(features: Tensor) -> npt.NDArray[Any]:
-    """In float16, unless a feature is too large for it."""
+    """Convert to float16, unless a feature is too large for it."""
     half = features.half()
     return (half if bool(half.isfinite().all()) else features).numpy()

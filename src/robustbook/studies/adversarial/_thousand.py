@@ -17,7 +17,7 @@ from robustbook.datasets import Dataset
 from robustbook.models import logits_of
 from robustbook.training import add_gaussian_noise
 
-#: Pictures that go through a network at once.
+#: Batch size.
 BATCH = 10
 #: A kind of shift, its size, and the steps of an attack.
 Shift = tuple[str, float, int]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import numpy as np
 import torch
-from scipy.stats import kendalltau, mannwhitneyu
+from scipy.stats import kendalltau
 from torch import Tensor
 
 from robustbook import discrepancies
@@ -22,7 +21,7 @@ from robustbook.agreement import (
     shift_by_ratio,
 )
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import agreement_row, failure_rates
 from robustbook.studies._statistics import (
     Integers,
@@ -31,6 +30,7 @@ from robustbook.studies._statistics import (
     interval_row,
     mean_error,
     middle_95,
+    weighted_auroc,
 )
 from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacks_on
 from robustbook.studies.adversarial.attacked import attacked as measure
@@ -70,38 +70,30 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     random = np.random.default_rng([run.seed, count])
     draws = random.integers(count, size=(BOOTSTRAPS[run.profile], count))
     measured: dict[tuple[str, float | None], list[dict[str, Values]]] = {}
-    for model, attack in run.each(jobs(run)):
+    for model, attack in run.progress(jobs(run)):
         logits = measure(run, model, attack)
         keys = {"dataset": dataset, "model": model, **attack.keys}
-        (summary,) = run.rows(
-            "groups of samples", partial(_summary, logits, draws),
-            data=[logits, draws], code=__name__,
-        )  # fmt: skip
+        (summary,) = run.rows("groups of samples", _summary, logits, draws)
         yield {"table": "summary", **keys, **summary}
         if _in_focus(attack, setting):
-            yield from under({"table": "histogram", **keys}, _histograms(logits))
+            yield from with_keys({"table": "histogram", **keys}, _histograms(logits))
             several = measured.setdefault((attack.kind, attack.eps), [])
-            several.append(
-                run.arrays(
-                    "resampled measures", partial(_resampled, logits, summary, draws),
-                    data=[logits, draws], code=__name__,
-                )
-            )  # fmt: skip
+            arguments = logits, summary, draws
+            several.append(run.arrays("resampled measures", _resampled, *arguments))
             if attack.kind != "apgd-dlr":
                 by_size = attack.unbounded
                 shares = run.rows(
                     "shares of the samples",
-                    partial(_over_shares, logits, summary["beta"], by_size, run.seed),
-                    data=logits, by_size=by_size, code=__name__,
-                )  # fmt: skip
-                yield from under({"table": "share", **keys}, shares)
+                    *(_over_shares, logits, summary["beta"], by_size, run.seed),
+                )
+                yield from with_keys({"table": "share", **keys}, shares)
     for (kind, eps), models in measured.items():
         keys = {"table": "rank", "dataset": dataset, "attack": kind, "eps": eps}
-        yield from under(keys, _ranks(models))
+        yield from with_keys(keys, _ranks(models))
 
 
 def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
-    """The attacks that the rows start from."""
+    """The attacks that the rows are computed from."""
     setting = run.setting
     for model in setting.models:
         for attack in attacks_on(setting, model):
@@ -174,8 +166,9 @@ def _certainty(pair: AttackedLogits, beta: float, suffix: str) -> Row:
 
 
 def _detection(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
-    """How well confidence tells: clean from fooled, and kept pairs from changed."""
+    """AUROC of confidence: clean against fooled, and kept pairs against changed."""
     kept, correct = (mask.numpy() for mask in _masks(pair))
+    fooled = correct & ~kept
     before, after = (
         gibbs_posterior(logits, 1.0).amax(1).numpy()
         for logits in (pair.logits, pair.shifted_logits)
@@ -184,14 +177,16 @@ def _detection(pair: AttackedLogits, result: Agreement, draws: Integers) -> Row:
     product *= gibbs_posterior(pair.shifted_logits, result.beta).amax(1)
     both = product.numpy()
 
-    def attack(index: Integers) -> float:
-        right, flip = correct[index], (correct & ~kept)[index]
-        return _auroc(before[index][right], after[index][flip])
-
-    ends = middle_95(np.array([attack(index) for index in draws]))
-    value = _or_none(attack(np.arange(len(kept))))
-    change = _or_none(_auroc(both[kept], both[~kept]))
-    return {**interval_row("auroc_attack", value, ends), "auroc_change": change}
+    times = np.array([np.bincount(index, minlength=len(kept)) for index in draws])
+    value, *drawn = weighted_auroc(
+        np.concatenate([before[correct], after[fooled]]),
+        np.arange(correct.sum() + fooled.sum()) >= correct.sum(),
+        np.hstack([times[:, correct], times[:, fooled]]),
+    )
+    ends = middle_95(np.array(drawn))
+    (change,) = weighted_auroc(both, ~kept, np.empty((0, len(kept))))
+    row = interval_row("auroc_attack", _or_none(float(value)), ends)
+    return {**row, "auroc_change": _or_none(float(change))}
 
 
 def _discrepancies(pair: AttackedLogits, beta: float) -> Row:
@@ -278,7 +273,7 @@ def _histograms(pair: AttackedLogits) -> Iterator[Row]:
 def _resampled(
     pair: AttackedLogits, summary: Row, draws: Integers
 ) -> dict[str, Values]:
-    """Measures of one model, larger is more robust: the sample's first, then draws."""
+    """Measures of one model, larger if more robust: of the sample, then of draws."""
     everything = np.arange(len(pair.labels))[None]
     index = np.concatenate([everything, draws])
     clean, shifted = pair.logits, pair.shifted_logits
@@ -314,7 +309,7 @@ def _resampled(
 
 
 def _ranks(models: list[dict[str, Values]]) -> Iterator[Row]:
-    """Kendall's tau with PA of the same draw, over the models."""
+    """Kendall's τ of each measure with PA of the same draw, over the models."""
     agreement = np.array([values["pa"] for values in models])
     for name in models[0]:
         if name == "pa" or any(name not in values for values in models):
@@ -335,14 +330,6 @@ def _ranks(models: list[dict[str, Values]]) -> Iterator[Row]:
 
 
 # ---------------------------------------------------------------------------- helpers
-
-
-def _auroc(positive: Values, negative: Values) -> float:
-    """Chance that a positive is larger than a negative, ties half."""
-    if not len(positive) or not len(negative):
-        return math.nan
-    wins = mannwhitneyu(positive, negative, method="asymptotic").statistic
-    return float(wins / (len(positive) * len(negative)))
 
 
 def _mean(values: Tensor) -> float | None:

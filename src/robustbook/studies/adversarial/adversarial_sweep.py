@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator
-from functools import partial
 from statistics import fmean
 from typing import Final
 
 from torch import Tensor
 
 from robustbook.agreement import shift_by_ratio
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import measure_pair
 from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacks_on
 from robustbook.studies.adversarial.attacked import attacked as measure
@@ -36,20 +35,18 @@ def rows(run: Run[AttackSetting], kinds: Collection[str] = KINDS) -> Iterator[Ro
     its standard error over samples (``pa_se``), in nats; ``beta`` of the first order;
     ``hard_part``, ``confidence_part``, ``shifted_accuracy`` and ``same_answer_rate``.
     """
-    for model, attack in run.each(jobs(run, kinds)):
+    for model, attack in run.progress(jobs(run, kinds)):
         pair, orders = measure(run, model, attack), ORDERS[run.profile]
-        rows = run.rows(
-            "scores over ratios", partial(_over_ratios, pair, attack, orders, run.seed),
-            data=pair, attack=attack, orders=orders, code=__name__,
-        )  # fmt: skip
+        arguments = pair, attack, orders, run.seed
+        rows = run.rows("scores over ratios", _over_ratios, *arguments)
         keys = {"dataset": run.data.name, "model": model, **attack.keys}
-        yield from under(keys, rows)
+        yield from with_keys(keys, rows)
 
 
 def jobs(
     run: Run[AttackSetting], kinds: Collection[str] = KINDS
 ) -> Iterator[tuple[str, Attack]]:
-    """The attacks that the rows start from."""
+    """The attacks that the rows are computed from."""
     for model in run.setting.models:
         for attack in attacks_on(run.setting, model):
             if attack.kind in kinds:

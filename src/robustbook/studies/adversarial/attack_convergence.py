@@ -23,7 +23,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     earlier here, too.
     """
     setting, samples = run.setting, len(run.data)
-    for model, attack in run.each(jobs(run)):
+    for model, attack in run.progress(jobs(run)):
         pair = measure(run, model, attack)
         result = posterior_agreement(pair.logits, pair.shifted_logits)
         yield {
@@ -37,7 +37,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
 
 
 def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
-    """The attacks that the rows start from."""
+    """The attacks that the rows are computed from."""
     setting = run.setting
     for model, fewer in setting.models.items():
         for steps in setting.many:

@@ -15,7 +15,7 @@ from robustbook.studies.adversarial.settings import AttackSetting
 
 __all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
-#: How many times as many steps at least, and under which attacks.
+#: The least factor by which steps are increased, and the attacks.
 TIMES: Final = 3
 KINDS: Final = ("fmn", "fab", "apgd-ce", "apgd-dlr")
 
@@ -73,13 +73,13 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     PA paper, section 4.1: 1000 steps of FMN, AutoAttack's numbers of the others.
     Chapter 30.
     """
-    for setting, model, attack, longer in run.each(_pairs(run)):
-        few, many = (measure(run, setting, model, one) for one in (attack, longer))
-        before, after = ((one.logits, one.shifted_logits) for one in (few, many))
+    for setting, model, attack, longer in run.progress(_pairs(run)):
+        few, many = (measure(run, setting, model, pair) for pair in (attack, longer))
+        before, after = ((pair.logits, pair.shifted_logits) for pair in (few, many))
         fall = compare_agreement(*before, *after)
         # A bound is met up to rounding.
         bound = setting.focus * (1 + 1e-4)
-        robust, left = ((one.norms > bound).double() for one in (few, many))
+        robust, left = ((pair.norms > bound).double() for pair in (few, many))
         both = (few.norms > 0) & few.norms.isfinite() & many.norms.isfinite()
         sizes = few.norms[both], many.norms[both]
         shorter = None
@@ -96,7 +96,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
 
 
 def jobs(run: Run[AttackSetting]) -> Iterator[tuple[AttackSetting, str, Attack]]:
-    """The attacks that the rows start from."""
+    """The attacks that the rows are computed from."""
     for setting, model, *both in _pairs(run):
         yield from ((setting, model, attack) for attack in both)
 
@@ -112,7 +112,7 @@ def _pairs(
     run: Run[AttackSetting],
 ) -> Iterator[tuple[AttackSetting, str, Attack, Attack]]:
     for setting, model in run.models():
-        for kind in [one for one in KINDS if one in setting.steps]:
+        for kind in [known for known in KINDS if known in setting.steps]:
             steps = setting.steps_on(model, kind)
             more = max(TIMES * steps, setting.steps[kind])
             bound = None if kind in ("fmn", "fab") else setting.focus

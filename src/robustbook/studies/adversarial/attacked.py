@@ -22,7 +22,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class AttackedLogits:
-    """What a model makes of N clean images and of attacked ones.
+    """Logits and features of a model for N clean images and for attacked ones.
 
     Logits (N, K); true classes; ℓ∞ sizes of the perturbations that changed the
     prediction away from the label, 0 where the model was wrong before, inf where the
@@ -53,14 +53,11 @@ class AttackedLogits:
 def attack_model(
     run: Run[Any], name: str, attack: Attack, data: Dataset
 ) -> AttackedLogits:
-    """Attack a model, or read from the cache what came of it; it is on the CPU."""
-    # Minimum-norm attacks run once: a bound only selects from what they found.
+    """Attack a model, or read the results from the cache; they are on the CPU."""
+    # Minimum-norm attacks run once: a bound only selects from their results.
     once = replace(attack, eps=None) if attack.unbounded else attack
-    arrays = run.arrays(
-        "attacked logits",
-        lambda: attacked_arrays(once, run.model(name), data, run.seed),
-        networks=name, data=data, attack=once, code=attacked_arrays.__module__,
-    )  # fmt: skip
+    arguments = once, data, run.seed
+    arrays = run.arrays("attacked logits", attacked_arrays, *arguments, network=name)
     tensors = {key: torch.from_numpy(value) for key, value in arrays.items()}
     for key in ("features", "shifted_features"):
         tensors[key] = tensors[key].float()

@@ -19,7 +19,7 @@ __all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
-    """Measure by how much FMN and FAB overshoot, and what agreement makes of it.
+    """Measure by how much FMN and FAB overshoot, and the effect on agreement.
 
     One row for each model and attack, all samples attacked: ``wrong`` and ``found``,
     the shares of samples that were wrong before and that are misled; ``overshoot``, by
@@ -30,7 +30,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     their mean; ``before`` and ``after``, the mean confidence in the prediction on the
     misled, at inverse temperature 1.
     """
-    for model, attack in run.each(jobs(run)):
+    for model, attack in run.progress(jobs(run)):
         keys = {"dataset": run.data.name, "model": model, "attack": attack.kind}
         row = _at_the_boundary(measure(run, model, attack))
         yield {**keys, "steps": attack.steps, **row}
@@ -64,9 +64,9 @@ def _at_the_boundary(pair: AttackedLogits) -> Row:
 
 def _lead(logits: Tensor, classes: Tensor) -> Tensor:
     """By how much the logit of a class exceeds the largest of the others."""
-    own = logits.gather(1, classes[:, None])
+    named = logits.gather(1, classes[:, None])
     others = logits.scatter(1, classes[:, None], -torch.inf)
-    return (own[:, 0] - others.amax(1)).double()
+    return (named[:, 0] - others.amax(1)).double()
 
 
 def _tied(logits: Tensor, right: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from functools import partial
 from typing import Final
 
 import torch
@@ -16,7 +15,7 @@ from robustbook.agreement import (
     shift_by_ratio,
 )
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial.attacked import (
     Attack,
@@ -37,7 +36,7 @@ ATTACKED: Final = (0.5, 1.0)
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:
-    """Shift a growing share of the images, and look at beta and at confidence.
+    """Shift a growing share of the images, and measure β and confidence.
 
     Rows with ``what`` =
     "adam": white noise on a ``ratio`` of the images of the first model, at random;
@@ -54,8 +53,8 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     PA thesis, Figure 4.4; PA paper, Figure 6. Chapter 30.
     """
     first = next(iter(run.setting.models))
-    yield from under({"what": "adam", "model": first}, _paths(run, first))
-    for model, attack in run.each(jobs(run)):
+    yield from with_keys({"what": "adam", "model": first}, _paths(run, first))
+    for model, attack in run.progress(jobs(run)):
         pair = measure(run, model, attack)
         for ratio in ATTACKED:
             keys = {"what": "confidence", "model": model, "ratio": ratio}
@@ -75,11 +74,8 @@ def _paths(run: Run[AttackSetting], name: str) -> Iterator[Row]:
     epochs = EPOCHS[run.profile]
     for ratio in NOISY:
         mixed = shift_by_ratio(clean, shifted, ratio, seed=run.seed)
-        path = run.rows(
-            "path of Adam", partial(_path, clean, mixed, epochs),
-            data=[clean, mixed], epochs=epochs, code=__name__,
-        )  # fmt: skip
-        yield from under({"ratio": ratio, "samples": len(images)}, path)
+        path = run.rows("path of Adam", _path, clean, mixed, epochs)
+        yield from with_keys({"ratio": ratio, "samples": len(images)}, path)
 
 
 def _path(clean: Tensor, mixed: Tensor, epochs: Collection[int]) -> Iterator[Row]:

@@ -30,7 +30,7 @@ from robustbook.studies.adversarial._thousand import (
     shifted_logits,
 )
 
-#: Pictures that are kept at once.
+#: Pictures per cache file.
 _PART = 20
 _SHARES: Final = (0.1, 0.3, 0.5, 0.7, 0.9)
 NONE: Final[Shift] = ("none", 0.0, 0)
@@ -103,15 +103,15 @@ def rows(run: Run[LargeSetting]) -> Iterator[Row]:
     """
     network = cache(lambda name: folded(run.model(name)))
     for setting in run.settings:
-        data, found = setting.data(), defaultdict(list)
-        # Part after part, so that fewer pictures of all can be had from what is done.
+        data, by_shift = setting.data(), defaultdict(list)
+        # Part after part, so that a stopped run has all shifts of its first pictures.
         starts = range(0, len(data), _PART)
         every = product(starts, setting.models, (NONE, *setting.shifts))
-        for start, model, shift in run.each(every):
+        for start, model, shift in run.progress(every):
             part = data.subset(slice(start, min(start + _PART, len(data))))
-            one = _logits(run, network, model, shift, part, start)
-            found[model, shift].append(one)
-        logits = {key: torch.cat(parts) for key, parts in found.items()}
+            shown = _logits(run, network, model, shift, part, start)
+            by_shift[model, shift].append(shown)
+        logits = {key: torch.cat(parts) for key, parts in by_shift.items()}
         for (model, shift), shifted in logits.items():
             clean, (kind, size, steps) = logits[model, NONE], shift
             keys = {"model": model, "kind": kind, "size": size, "steps": steps}
@@ -141,7 +141,7 @@ def _logits(
     run: Run[LargeSetting], network: Callable[[str], nn.Module], model: str,
     shift: Shift, part: Dataset, start: int,
 ) -> Tensor:  # fmt: skip
-    """Logits of shifted pictures, from the cache if there."""
+    """Logits of shifted pictures, from the cache if possible."""
     seed = run.seed + start
     arrays = run.arrays(
         "logits of shifted pictures",
@@ -153,7 +153,7 @@ def _logits(
 
 
 def _longer(setting: LargeSetting) -> Iterator[tuple[str, Shift, Shift]]:
-    """By model, one attack with fewer and with more steps."""
+    """Pairs of attacks on a model that differ in the number of steps."""
     for model, few, many in product(setting.models, setting.shifts, setting.shifts):
         if few[:2] == many[:2] and few[2] < many[2]:
             yield model, few, many
@@ -170,8 +170,8 @@ def _scores(clean: Tensor, shifted: Tensor, labels: Tensor) -> Row:
 
 
 def _pa(clean: Tensor, shifted: Tensor) -> Row:
-    one = posterior_agreement(clean, shifted)
-    agreed = {"pa": one.pa, "pa_se": one.standard_error, "beta": one.beta}
+    pa = posterior_agreement(clean, shifted)
+    agreed = {"pa": pa.pa, "pa_se": pa.standard_error, "beta": pa.beta}
     return {**agreed, "samples": len(clean)}
 
 
@@ -188,7 +188,7 @@ def _cost(network: nn.Module, images: Tensor, *pair: Tensor) -> Row:
 
 
 def _timed(action: Callable[[], Any]) -> tuple[Any, float]:
-    """What it returns, and CPU seconds; the first time it loads what it needs."""
+    """Result and CPU seconds of the second call; the first loads libraries."""
     action()
     start = time.process_time()
     return action(), time.process_time() - start

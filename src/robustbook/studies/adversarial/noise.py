@@ -19,7 +19,7 @@ from robustbook.agreement import (
 )
 from robustbook.models import logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, under
+from robustbook.studies._run import Row, Run, Setting, with_keys
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.settings import LEVELS
@@ -41,7 +41,7 @@ _BOTH: Final = (*(k / 765 for k in LEVELS), *(3 * k / 255 for k in LEVELS))
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSetting(Setting):
-    """Networks, images, and strengths, draws and epochs of Adam."""
+    """Networks and images; strengths and draws of noise, and epochs of Adam."""
 
     sigmas: tuple[float, ...]
     draws: int
@@ -81,9 +81,9 @@ def rows(run: Run[NoiseSetting]) -> Iterator[Row]:
     Experiment 2 of the PA thesis (section 4.1, Figures 4.3 and 4.4). Chapter 13 of this
     book.
     """
-    for place, name in enumerate(run.each(run.setting.models)):
+    for place, name in enumerate(run.progress(run.setting.models)):
         keys = {"dataset": run.data.name, "model": name, "samples": len(run.data)}
-        yield from under(keys, _of_model(run, name, first=place == 0))
+        yield from with_keys(keys, _of_model(run, name, first=place == 0))
 
 
 def _of_model(run: Run[NoiseSetting], name: str, *, first: bool) -> Iterator[Row]:
@@ -128,7 +128,7 @@ def _scores(run: Run[NoiseSetting], name: str, draw: int) -> Iterator[Row]:
 
 
 def _noisy(run: Run[NoiseSetting], model: nn.Module, sigma: float, draw: int) -> Tensor:
-    """Logits; one seed draws the same noise, scaled, for all strengths."""
+    """Logits under noise, which is the same for all strengths but for its scale."""
     generator = torch.Generator().manual_seed(run.seed + draw)
     return logits_of(
         model, add_gaussian_noise(run.data.images, sigma, generator=generator)
@@ -142,11 +142,8 @@ def _kernels(
     for ratio in CURVES:
         mixed = shift_by_ratio(clean, shifted, ratio, seed=run.seed)
         epochs = run.setting.epochs if ratio in OPTIMIZED else 0
-        rows = run.rows(
-            "kernel", partial(_kernel, clean, mixed, epochs),
-            data=[clean, mixed], epochs=epochs, code=__name__,
-        )  # fmt: skip
-        yield from under({"sigma": sigma, "draw": 0, "ratio": ratio}, rows)
+        rows = run.rows("kernel", _kernel, clean, mixed, epochs)
+        yield from with_keys({"sigma": sigma, "draw": 0, "ratio": ratio}, rows)
 
 
 def _kernel(clean: Tensor, mixed: Tensor, epochs: int) -> Iterator[Row]:

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._statistics import interval_row
 from robustbook.studies.adversarial.attacked import attacked as measure
 from robustbook.studies.adversarial.attacked import unbounded_attacks as jobs
@@ -35,7 +35,7 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     wrong before; ``found``, that with a perturbation that misleads. Where nothing was
     found, the norm is infinite.
     """
-    for model in run.each(run.setting.models):
+    for model in run.progress(run.setting.models):
         norms = {
             attack.kind: measure(run, model, attack).norms.double()
             for name, attack in jobs(run)
@@ -45,11 +45,11 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
             norms["closest"] = torch.stack(list(norms.values())).amin(0)
         for name, values in norms.items():
             keys = {"dataset": run.data.name, "model": model, "attack": name}
-            yield from under(keys, _quantiles(values))
+            yield from with_keys(keys, _quantiles(values))
 
 
 def _quantiles(norms: Tensor) -> Iterator[Row]:
-    """Quantiles with intervals that hold whatever the distribution is."""
+    """Quantiles with intervals that hold for any distribution."""
     count = len(norms)
     ordered = norms.sort().values.tolist()
     shares = {

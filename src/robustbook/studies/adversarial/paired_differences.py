@@ -9,7 +9,7 @@ from typing import Final
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import sample_terms
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial.attacked import AttackedLogits
@@ -38,12 +38,12 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     pairs: dict[float | None, dict[str, AttackedLogits]] = {}
     for model, attack in jobs(run):
         pairs.setdefault(attack.eps, {})[model] = measure(run, model, attack)
-    for eps, ratio in run.each(product(pairs, RATIOS)):
+    for eps, ratio in run.progress(product(pairs, RATIOS)):
         terms = {
             model: _terms(pair, ratio, run.seed) for model, pair in pairs[eps].items()
         }
         keys = {"dataset": run.data.name, "eps": eps, "ratio": ratio}
-        yield from under(keys, _differences(terms))
+        yield from with_keys(keys, _differences(terms))
 
 
 def _terms(pair: AttackedLogits, ratio: float, seed: int) -> dict[str, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import product
 from typing import Any, Final
 
@@ -38,14 +37,14 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     """
     data, samples = run.data, len(run.data)
     runs = RUNS if run.profile == "full" else QUICK_RUNS
-    for name in run.each(run.setting.models):
+    for name in run.progress(run.setting.models):
         logits = logits_of(run.model(name), data.images)
         exact = posterior_agreement(logits, logits)
         for scale, steps in product((1.0, 0.1), runs):
             scaled = scale * logits
             (reported,) = run.rows(
-                "Adam on identical logits", partial(_reported, scaled, steps),
-                data=scaled, **steps, code=adam_agreement.__module__,
+                "Adam on identical logits", _reported, scaled, steps,
+                code=adam_agreement.__module__,
             )  # fmt: skip
             yield {
                 "dataset": data.name, "model": name, "samples": samples, "scale": scale,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from itertools import product
 from typing import Final
 
@@ -12,7 +11,7 @@ import numpy as np
 from robustbook._store.cache import Arrays
 from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.scores import accuracy, rank_concordance, same_answer_rate
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._statistics import Integers, Values
 from robustbook.studies.adversarial.attacked import AttackedLogits
 from robustbook.studies.adversarial.attacked import attacked as measure
@@ -42,38 +41,35 @@ def rows(run: Run[AttackSetting], bootstraps: int = 200) -> Iterator[Row]:
     """
     setting, count = run.setting, len(run.data)
     conditions = list(product(setting.eps, RATIOS))
-    pairs = {
-        (model, attack.eps): measure(run, model, attack) for model, attack in jobs(run)
-    }
-    logits = [(one.logits, one.shifted_logits) for one in pairs.values()]
+    # By bound, the networks in their order: keys of the cache hold no names.
+    pairs: dict[float | None, list[AttackedLogits]] = {}
+    for model, attack in jobs(run):
+        pairs.setdefault(attack.eps, []).append(measure(run, model, attack))
     random = np.random.default_rng([run.seed, count])
-    for draw in run.each(
+    for draw in run.progress(
         range(-1, QUICK_DRAWS if run.profile == "quick" else bootstraps)
     ):
         index = np.arange(count)
         if draw >= 0:
             index = random.integers(count, size=count)
         scores = run.arrays(
-            "scores of resampled images",
-            partial(_scores, pairs, setting, conditions, index, run.seed),
-            data=[*logits, index], conditions=conditions, code=__name__,
-        )["scores"]  # fmt: skip
+            "scores of resampled images", _scores, pairs, conditions, index, run.seed
+        )["scores"]
         keys = {"dataset": run.data.name, "bootstrap": draw}
-        yield from under(keys, _concordances(scores, setting, conditions))
+        yield from with_keys(keys, _concordances(scores, setting, conditions))
 
 
 def _scores(
-    pairs: dict[tuple[str, float | None], AttackedLogits],
-    setting: AttackSetting,
+    pairs: dict[float | None, list[AttackedLogits]],
     conditions: list[tuple[float, float]],
     index: Integers,
     seed: int,
 ) -> Arrays:
     """Every measure under every condition for every model."""
-    table = np.empty((len(MEASURES), len(conditions), len(setting.models)))
+    models = len(pairs[conditions[0][0]])
+    table = np.empty((len(MEASURES), len(conditions), models))
     for row, (eps, ratio) in enumerate(conditions):
-        for column, model in enumerate(setting.models):
-            pair = pairs[model, eps]
+        for column, pair in enumerate(pairs[eps]):
             clean, labels = pair.logits[index], pair.labels[index]
             mixed = shift_by_ratio(clean, pair.shifted_logits[index], ratio, seed=seed)
             table[:, row, column] = (
@@ -96,6 +92,6 @@ def _concordances(
         chosen.items(), (("all", 0), ("defended", 1))
     ):
         keys = {"models": models, "conditions": name}
-        for one, table in zip(MEASURES, scores, strict=True):
+        for measure_name, table in zip(MEASURES, scores, strict=True):
             concordance = rank_concordance(table[mask][:, first:])
-            yield {**keys, "measure": one, "concordance": concordance}
+            yield {**keys, "measure": measure_name, "concordance": concordance}

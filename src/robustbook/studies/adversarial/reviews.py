@@ -37,18 +37,18 @@ _BATCH: Final = 16
 
 
 class Texts(Setting):
-    """Texts that are read as they are."""
+    """A collection of texts."""
 
     kind = "sentences"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReviewSetting(Texts):
-    """Reviews, sentences to compare with, who reads them, and edits."""
+    """Reviews, sentences to compare them with, classifiers, and edits."""
 
     sentences: str
     encoder: str | None
-    #: How many are trained on, and measured on, of each collection.
+    #: Number of training texts and of test texts of each collection.
     trained: int
     tested: int
     epochs: int
@@ -56,10 +56,10 @@ class ReviewSetting(Texts):
     seeds: int
     edits: tuple[int, ...]
     words: tuple[int, ...]
-    #: What the encoder reads of a text in training, and afterwards.
+    #: Most tokens of a text in training, and afterwards.
     trained_tokens: int = 128
     tokens: int = 256
-    #: Layers that are trained, the last ones, and the learning rate.
+    #: Number of last layers that are trained, and the learning rate.
     layers: int = 2
     lr: float = 1e-4
 
@@ -119,11 +119,11 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
             "words": decimals(_words(data).mean(), 2),
             "characters": decimals(np.mean([len(text) for text in data.texts]), 2),
         }  # fmt: skip
-    # Here, and not in what reads by them, so that their training counts once.
+    # Trained here, rather than when logits are needed, so that its time counts once.
     readers = {seed: _reader(run, seed) for seed in _seeds(run) if setting.encoder}
     logits = {
         condition: _logits(run, readers, *condition)
-        for condition in run.each(_conditions(run))
+        for condition in run.progress(_conditions(run))
     }
     for reader, seed in product(setting.readers, _seeds(run)):
         keys = {"reader": reader, "training_seed": seed}
@@ -142,7 +142,7 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
 
 
 def _chosen(run: Run[Setting]) -> ReviewSetting:
-    (setting,) = [one for one in run.settings if isinstance(one, ReviewSetting)]
+    (setting,) = [part for part in run.settings if isinstance(part, ReviewSetting)]
     return setting
 
 
@@ -151,7 +151,7 @@ def _seeds(run: Run[Setting]) -> range:
 
 
 def _conditions(run: Run[Setting]) -> list[tuple[str, str, int]]:
-    """Collections as they are, and the reviews under each edit."""
+    """The unchanged collections, and the reviews under each edit."""
     setting = _chosen(run)
     changed = [
         *product(["levenshtein"], setting.edits),
@@ -159,7 +159,7 @@ def _conditions(run: Run[Setting]) -> list[tuple[str, str, int]]:
     ]
     return [
         *((name, "none", 0) for name in _COLLECTIONS),
-        *(("reviews", *one) for one in changed),
+        *(("reviews", *edit) for edit in changed),
     ]
 
 
@@ -176,7 +176,7 @@ def _texts(setting: ReviewSetting, collection: str) -> Sentences:
     if split == "train":
         return _first(every, setting.trained)
     start = setting.tested if collection == "further" else 0
-    # As many to choose an epoch by as are measured on.
+    # The validation and the test part have the same size.
     return _first(every, setting.tested, start)
 
 
@@ -213,9 +213,9 @@ def _encoder(name: str | None, device: str) -> Encoder:
     return load_encoder(name).to(resolve_device(device))
 
 
-def _lower(setting: ReviewSetting, encoder: Encoder, some: Any) -> Tensor:
+def _lower(setting: ReviewSetting, encoder: Encoder, batch: Any) -> Tensor:
     device, depth = encoder.norm.weight.device, len(encoder.layers) - setting.layers
-    states: Tensor = encoder(some.ids.to(device), some.filled.to(device), depth)
+    states: Tensor = encoder(batch.ids.to(device), batch.filled.to(device), depth)
     return states
 
 
@@ -225,7 +225,7 @@ def _encoders(run: Run[Setting]) -> list[Encoder]:
 
 
 def _reader(run: Run[Setting], seed: int) -> Reader:
-    """A trained transformer, from the cache if there."""
+    """Train a transformer, or read its weights from the cache."""
     setting = _chosen(run)
     weights = run.arrays(
         "reader", partial(_trained, run, seed),
@@ -241,7 +241,7 @@ def _reader(run: Run[Setting], seed: int) -> Reader:
 
 
 def _trained(run: Run[Setting], seed: int) -> Arrays:
-    """Train the last layers by AdamW; the rate rises, and falls to nothing."""
+    """Train the last layers by AdamW, with a rate that rises and then falls to 0."""
     setting = _chosen(run)
     encoder = _encoder(setting.encoder, run.device)
     data, states = _texts(setting, "train"), _states(setting, run.device)
@@ -263,13 +263,13 @@ def _trained(run: Run[Setting], seed: int) -> Arrays:
         )
         for _ in range(setting.epochs):
             for index in torch.randperm(len(data)).split(_BATCH):  # type: ignore[no-untyped-call]
-                some = nn.utils.rnn.pad_sequence(
+                batch = nn.utils.rnn.pad_sequence(
                     [states[i] for i in index.tolist()], True, padding_value=torch.nan
                 )
-                filled = some[..., 0].isnan().to(device)
-                some = some.nan_to_num().float().to(device)
+                filled = batch[..., 0].isnan().to(device)
+                batch = batch.nan_to_num().float().to(device)
                 with torch.autocast(device.type, torch.bfloat16, enabled=mixed):
-                    logits = model(some, filled)
+                    logits = model(batch, filled)
                 loss = F.cross_entropy(logits.float(), data.labels[index].to(device))
                 optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -280,21 +280,21 @@ def _trained(run: Run[Setting], seed: int) -> Arrays:
 
 @cache
 def _states(setting: ReviewSetting, device: str) -> list[Tensor]:
-    """What the layers that are not trained say of each text, once for all seeds."""
+    """States of each text after the frozen layers, computed once for all seeds."""
     encoder, texts = _encoder(setting.encoder, device), _texts(setting, "train").texts
-    found: dict[int, Tensor] = {}
+    by_text: dict[int, Tensor] = {}
     with torch.inference_mode():
-        for some in encoder.batches(texts, tokens=setting.trained_tokens):
-            states = _lower(setting, encoder, some).half().cpu()
-            for i, one, filled in zip(some.index, states, some.filled, strict=True):
-                found[i] = one[~filled]
-    return [found[i] for i in range(len(texts))]
+        for batch in encoder.batches(texts, tokens=setting.trained_tokens):
+            states = _lower(setting, encoder, batch).half().cpu()
+            for i, state, filled in zip(batch.index, states, batch.filled, strict=True):
+                by_text[i] = state[~filled]
+    return [by_text[i] for i in range(len(texts))]
 
 
 def _logits(
     run: Run[Setting], readers: dict[int, Reader], *condition: Any
 ) -> dict[str, Tensor]:
-    """Logits (n, 2) of every reader and seed of texts, from the cache if there."""
+    """Logits (n, 2) of texts for every reader and seed, from the cache if possible."""
     setting = _chosen(run)
     every = ("train", "validation", condition[0])
     arrays = run.arrays(
@@ -315,7 +315,7 @@ def _read(
     texts = data.texts if kind == "none" else edited(data, kind, power, run.seed)
     features = sentence_features(texts)
     learned = _texts(setting, "train"), _texts(setting, "validation")
-    found = {
+    by_reader = {
         f"{N_GRAMS}/{seed}": trained_classifier(
             run, *learned, epochs=setting.n_gram_epochs, seed=seed
         ).logits(features)
@@ -323,16 +323,16 @@ def _read(
     }
     if setting.encoder is not None:
         encoder = _encoder(setting.encoder, run.device)
-        every = {f"{setting.encoder}/{seed}": one for seed, one in readers.items()}
-        found |= {name: torch.empty(len(texts), 2) for name in every}
+        every = {f"{setting.encoder}/{seed}": net for seed, net in readers.items()}
+        by_reader |= {name: torch.empty(len(texts), 2) for name in every}
         with torch.inference_mode():
-            for some in encoder.batches(texts, tokens=setting.tokens):
+            for batch in encoder.batches(texts, tokens=setting.tokens):
                 # Once for all seeds.
-                states = _lower(setting, encoder, some)
+                states = _lower(setting, encoder, batch)
                 for name, reader in every.items():
-                    logits = reader(states, some.filled.to(states.device))
-                    found[name][some.index] = logits.cpu()
-    return {name: value.numpy() for name, value in found.items()}
+                    logits = reader(states, batch.filled.to(states.device))
+                    by_reader[name][batch.index] = logits.cpu()
+    return {name: value.numpy() for name, value in by_reader.items()}
 
 
 # --------------------------------------------------------------------- the scores
@@ -367,10 +367,10 @@ def _by_length(clean: Tensor, shifted: Tensor, data: Sentences) -> Iterator[Row]
 def _pairs(
     clean: dict[str, Tensor], texts: dict[str, Sentences], to: str, seed: int
 ) -> Row:
-    one, two = pair_by_label(texts["reviews"].labels, texts[to].labels, seed=seed)
-    labels = texts[to].labels[two]
+    a, b = pair_by_label(texts["reviews"].labels, texts[to].labels, seed=seed)
+    labels = texts[to].labels[b]
     return {
-        "samples": len(one),
-        "accuracy": accuracy(clean["reviews"][one], labels),
-        **measure_pair(clean["reviews"][one], clean[to][two], labels),
+        "samples": len(a),
+        "accuracy": accuracy(clean["reviews"][a], labels),
+        **measure_pair(clean["reviews"][a], clean[to][b], labels),
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
 from typing import Any, Final
 
@@ -35,7 +34,7 @@ LONGEST: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class TextSetting(Setting):
-    """Sentences, classifiers that are trained on them, and edits."""
+    """Sentences, the training of classifiers, and edits."""
 
     epochs: int
     training_seeds: int
@@ -101,20 +100,18 @@ def rows(run: Run[TextSetting]) -> Iterator[Row]:
             run, parts["train"], parts["validation"], epochs=setting.epochs,
             seed=training_seed,
         )
-        for training_seed in run.each(range(seed, seed + setting.training_seeds))
+        for training_seed in run.progress(range(seed, seed + setting.training_seeds))
     }  # fmt: skip
     clean = {number: model.logits(data.texts) for number, model in models.items()}
     for number, logits in clean.items():
         yield _model_row(number, logits, data)
     edits = product(_SHIFTS, setting.powers, range(seed, seed + setting.edit_seeds))
-    for (kind, how), power, edit_seed in run.each(edits):
+    for (kind, how), power, edit_seed in run.progress(edits):
         most = {"insert": setting.most_words, "replace": LONGEST}
         if power <= most.get(how, math.inf):
             edit = {"kind": kind, "how": how, "power": power, "edit_seed": edit_seed}
-            yield from run.rows(
-                "edited sentences", partial(_shift_rows, models, clean, data, edit),
-                networks=models.values(), data=data, **edit, code=__name__,
-            )  # fmt: skip
+            arguments = models, clean, data, edit
+            yield from run.rows("edited sentences", _shift_rows, *arguments)
 
 
 def trained_classifier(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from robustbook.average_case import Robustness
 from robustbook.average_case.parts import (
     MEASURE,
     Linearization,
+    Problem,
     draw_normal,
     linear_probability,
     linearize,
@@ -21,6 +22,7 @@ from robustbook.average_case.parts import (
     set_up,
 )
 from robustbook.datasets import Dataset
+from robustbook.studies._statistics import Integers
 
 #: Linearizations whose indicator is tried as a control variate.
 LINEARIZATIONS: Final = ("taylor", "mmse")
@@ -37,20 +39,12 @@ def counted_arrays(
     """Show the same noise to the model and to its linearizations."""
     problem = set_up(model, data.images, sigma)
     best = mmse_linearizations(problem, sigma, FITS, seed, antithetic=True, keep=True)
-    fits = {"taylor": whole(linearize(problem, keep=True)), "mmse": whole(best)}
-    names = ["kept", *fits, *(f"{kind}_both" for kind in fits)]
-    result: Arrays = {name: np.zeros(len(problem), dtype=np.int64) for name in names}
-    for index in range(len(problem)):
-        for block, start in enumerate(range(0, samples, BLOCK)):
-            length = min(BLOCK, samples - start)
-            key = [(index, block)]
-            noise = draw_normal(seed, MEASURE, key, length, problem.inputs)[0]
-            kept = problem.keeps(torch.tensor([index]), sigma * noise[None])[0]
-            result["kept"][index] += int(kept.sum())
-            for kind, (margins, jacobian, _) in fits.items():
-                linear = linear_keeps(margins[index], jacobian[index], sigma, noise)
-                result[kind][index] += int(linear.sum())
-                result[f"{kind}_both"][index] += int((linear & kept).sum())
+    fits = {"taylor": all_of(linearize(problem, keep=True)), "mmse": all_of(best)}
+    lines = [(margins, jacobian) for margins, jacobian, _ in fits.values()]
+    kept, *pairs = agreements(problem, sigma, lines, [samples] * len(problem), [seed])
+    result: Arrays = {"kept": kept}
+    for kind, linear, both in zip(fits, pairs[::2], pairs[1::2], strict=True):
+        result |= {kind: linear, f"{kind}_both": both}
     for kind, (margins, _, gram) in fits.items():
         exact = linear_probability(
             margins, gram, problem.sigmas, seed=seed, points=1024
@@ -59,15 +53,35 @@ def counted_arrays(
     return result
 
 
-def linear_keeps(
-    margins: Tensor, jacobian: Tensor, sigma: float, noise: Tensor
-) -> Tensor:
-    """Whether a linearization keeps the label under each noise (n, D)."""
-    slopes = (noise @ jacobian.to(noise).T).double()
-    return (margins + sigma * slopes > 0).all(dim=1)
+def agreements(
+    problem: Problem, sigma: float, linearizations: Sequence[tuple[Tensor, Tensor]],
+    trials: Sequence[int], key: Sequence[int],
+) -> Integers:  # fmt: skip
+    """Count for how many noisy inputs the label is kept: (1+2L, N).
+
+    By the model, then by each of L linearizations, and by it and the model.
+
+    Linearizations are margins (N, K-1) and Jacobians (N, K-1, D). Image i is shown
+    trials[i] noisy inputs, which the seed and the numbers of `key` name.
+    """
+    seed, *rest = key
+    result = np.zeros((1 + 2 * len(linearizations), len(trials)), dtype=np.int64)
+    for index, count in enumerate(trials):
+        for block, start in enumerate(range(0, count, BLOCK)):
+            length = min(BLOCK, count - start)
+            name = (*rest, index, block)
+            noise = draw_normal(seed, MEASURE, [name], length, problem.inputs)[0]
+            kept = problem.keeps(torch.tensor([index]), sigma * noise[None])[0]
+            shares = [kept]
+            for margins, jacobian in linearizations:
+                slopes = (noise @ jacobian[index].to(noise).T).double()
+                linear = (margins[index] + sigma * slopes > 0).all(dim=1)
+                shares += [linear, linear & kept]
+            result[:, index] += [int(share.sum()) for share in shares]
+    return result
 
 
-def whole(parts: Iterator[Linearization]) -> tuple[Tensor, Tensor, Tensor]:
+def all_of(parts: Iterator[Linearization]) -> tuple[Tensor, Tensor, Tensor]:
     """Margins, Jacobians and Gram matrices of all images."""
     rows = []
     for part in parts:

@@ -12,16 +12,14 @@ from torch import Tensor, nn
 from robustbook._store.cache import Arrays
 from robustbook.average_case import mmse, mv_sigmoid, softmax_proxy, taylor
 from robustbook.average_case.parts import (
-    MEASURE,
     Problem,
-    draw_normal,
     linear_probability,
     mmse_linearizations,
     set_up,
 )
 from robustbook.datasets import Dataset
-from robustbook.studies._statistics import Values
-from robustbook.studies.average_case._counts import BLOCK, linear_keeps, whole
+from robustbook.studies._statistics import Integers, Values
+from robustbook.studies.average_case._counts import agreements, all_of
 
 #: The scale at which the logistic function is closest to the normal one; the paper's
 #: source for its sigmoid has it, the paper's formula has not.
@@ -31,7 +29,7 @@ ESTIMATORS: Final = (
     "taylor", "taylor_mvs", "taylor_mvs_scaled",
     "mmse", "mmse_mvs", "mmse_pairs", "softmax",
 )  # fmt: skip
-#: How small the error of the reference is to be beside the error of MMSE in pairs.
+#: Target ratio: RMSE of the reference over RMSE of MMSE in pairs.
 SHARE: Final = 0.1
 #: An error of MMSE below which none is looked for.
 _LEAST: Final = 0.02
@@ -63,7 +61,7 @@ def estimated_arrays(
     rows: dict[str, list[Values]] = {}
     for place, sigma in enumerate(sigmas):
         pairs = fitted(problem, sigma, fits, seed + 1, antithetic=True)
-        found = {
+        estimates = {
             "mmse_pairs": pairs.probability.cpu().numpy(),
             **reference(problem, sigma, pairs, budget, plain, [seed, place]),
         }
@@ -71,9 +69,9 @@ def estimated_arrays(
             fit = fitted(problem, sigma, fits, seed + 1, antithetic=False)
             norms = fit.gram.diagonal(dim1=1, dim2=2).sqrt()
             sigmoid = mv_sigmoid(fit.margins / (sigma * norms))
-            found["mmse"] = fit.probability.cpu().numpy()
-            found["mmse_mvs"] = sigmoid.cpu().numpy()
-        for name, values in found.items():
+            estimates["mmse"] = fit.probability.cpu().numpy()
+            estimates["mmse_mvs"] = sigmoid.cpu().numpy()
+        for name, values in estimates.items():
             rows.setdefault(name, []).append(values)
     result: Arrays = {name: np.stack(values) for name, values in rows.items()}
     for estimator in estimators:
@@ -111,7 +109,7 @@ def fitted(
     parts = mmse_linearizations(
         problem, sigma, fits, seed, antithetic=antithetic, keep=True
     )
-    margins, jacobian, gram = whole(parts)
+    margins, jacobian, gram = all_of(parts)
     exact = linear_probability(
         margins, gram, torch.tensor([sigma]).double(), seed=seed, points=_POINTS
     )
@@ -132,7 +130,8 @@ def reference(
     """
     exact = fit.probability.cpu().numpy()
     pilot = np.full(len(problem), _PILOT)
-    counts = _agree(problem, sigma, fit, pilot, [*key, 0])
+    lines = [(fit.margins, fit.jacobian)]
+    counts = agreements(problem, sigma, lines, pilot.tolist(), [*key, 0])
     kept, linear, both = counts / _PILOT
     slope = (both - kept * linear + _ADDED / _PILOT) / (
         linear - linear**2 + _ADDED / _PILOT
@@ -146,7 +145,7 @@ def reference(
     trials = (
         np.ceil(size * deviation / deviation.mean()).astype(np.int64).clip(min=_FEWEST)
     )
-    counts = _agree(problem, sigma, fit, trials, [*key, 1])
+    counts = agreements(problem, sigma, lines, trials.tolist(), [*key, 1])
     value, spread = _combine(counts, trials, slope, exact)
     return {
         "monte_carlo": value, "variance": spread / (trials - 1), "trials": trials,
@@ -154,28 +153,10 @@ def reference(
 
 
 def _combine(
-    counts: Values, trials: Values, slope: Values, exact: Values
+    counts: Integers, trials: Integers, slope: Values, exact: Values
 ) -> tuple[Values, Values]:
     """Estimates with a control variate, and the variance of one noisy input's."""
     kept, linear, both = counts / trials
     mean = kept - slope * linear
     square = kept - 2 * slope * both + slope**2 * linear
     return mean + slope * exact, np.maximum(square - mean**2, 0.0)
-
-
-def _agree(
-    problem: Problem, sigma: float, fit: Fit, trials: Values, key: Sequence[int]
-) -> Values:
-    """How often the model, the fit and both keep the label: (3, N)."""
-    seed, *rest = key
-    result = np.zeros((3, len(trials)))
-    for index, count in enumerate(trials.tolist()):
-        for block, start in enumerate(range(0, count, BLOCK)):
-            length = min(BLOCK, count - start)
-            name = (*rest, index, block)
-            noise = draw_normal(seed, MEASURE, [name], length, problem.inputs)[0]
-            kept = problem.keeps(torch.tensor([index]), sigma * noise[None])[0]
-            linear = linear_keeps(fit.margins[index], fit.jacobian[index], sigma, noise)
-            both = kept & linear
-            result[:, index] += [int(part.sum()) for part in (kept, linear, both)]
-    return result

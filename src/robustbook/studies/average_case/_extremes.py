@@ -1,4 +1,4 @@
-"""The images at both ends of a score: how robust, and who can tell them apart?"""
+"""The images at both ends of a score: how robust, and how easily told apart?"""
 
 from __future__ import annotations
 
@@ -93,10 +93,7 @@ def _properties(
 def _separability(
     run: Run[Any], survival: Survival, scores: dict[str, Values], ends: Ends
 ) -> Iterator[Row]:
-    arrays = run.arrays(
-        "ends told apart", lambda: _separations(survival, scores, ends),
-        data=[survival.data, scores], ends=ends, code=__name__,
-    )  # fmt: skip
+    arrays = run.arrays("separated ends", _separations, survival, scores, ends)
     for score, value in arrays.items():
         mean = value.mean(0)
         # Images are the units; training adds what differs between repeats.
@@ -129,8 +126,8 @@ def pictures(survival: Survival, classes: Iterable[int]) -> Iterator[Row]:
     for score, number in product(("p", "softmax"), classes):
         chosen = np.flatnonzero(survival.labels == number)
         order = chosen[np.argsort(scores[score][chosen], kind="stable")]
-        for end, some in (("low", order[:3]), ("high", order[::-1][:3])):
-            for place, index in enumerate(some):
+        for end, positions in (("low", order[:3]), ("high", order[::-1][:3])):
+            for place, index in enumerate(positions):
                 yield {
                     "what": "image", "score": score, "class": number, "end": end,
                     "place": place, "png": png(survival.data.images[index]),

@@ -1,4 +1,4 @@
-"""References that are sharp enough for MMSE: noise where its fit is in doubt."""
+"""References accurate enough for MMSE: more noise where its fit is in doubt."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ def focused(
         cells = plane.cells(points)
         chance = np.minimum(rate * factor[index] * doubt[cells], 1)
         asked = ndtr(points[:, -1].cpu().numpy()) < chance
-        told = _answers(problem, sigma, index, plane, points[asked], named)
+        kept_by_model = _answers(problem, sigma, index, plane, points[asked], named)
         values = expected[cells] - linear[cells]
-        values[asked] += (told - expected[cells[asked]]) / chance[asked]
+        values[asked] += (kept_by_model - expected[cells[asked]]) / chance[asked]
         rows.append((values.mean(), values.var(ddof=1) / _POINTS, asked.sum()))
     shift, spread, trials = np.array(rows).T
     return {
@@ -103,7 +103,7 @@ def focused(
 
 
 class _Plane(NamedTuple):
-    """What of the noise moves the fit at one image."""
+    """The subspace of the noise that changes the linear fit at one image."""
 
     #: (D, K-1), orthonormal, and the margins' slopes in it, (K-1, K-1).
     basis: Tensor
@@ -136,10 +136,10 @@ def _answers(
     """Whether the model keeps its label, 0 or 1, with noise around points: (n,)."""
     inputs, basis = problem.inputs, plane.basis.to(problem.inputs)
     answers = [np.zeros(0)]
-    for block, some in enumerate(torch.split(points[:, :-1].to(inputs), BLOCK)):
+    for block, part in enumerate(torch.split(points[:, :-1].to(inputs), BLOCK)):
         name = (*key[1:], block)
-        noise = draw_normal(key[0], MEASURE, [name], len(some), inputs)[0]
-        noise += (some - noise @ basis) @ basis.T
+        noise = draw_normal(key[0], MEASURE, [name], len(part), inputs)[0]
+        noise += (part - noise @ basis) @ basis.T
         kept = problem.keeps(torch.tensor([index]), sigma * noise[None])[0]
         answers.append(kept.double().cpu().numpy())
     return np.concatenate(answers)

@@ -1,4 +1,4 @@
-"""Which predictions survive noise, and what is known of them without noise."""
+"""Which predictions survive noise, and their scores without noise."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _CHUNK: Final = 20_000
 
 @dataclass(frozen=True, eq=False)
 class Survival:
-    """Which predictions of a model survive noise, and what is known without noise.
+    """Predictions of a model that survive noise, and its scores without noise.
 
-    Of N images and S strengths of noise in pixel units, the last of which is in focus,
-    with `draws` noisy copies of each image. The arrays: ``logits`` (N, K); ``counts``
+    There are N images, `draws` noisy copies of each, and S strengths of noise in pixel
+    units, the last of which is in focus. The arrays are: ``logits`` (N, K); ``counts``
     (S, N, K), how many noisy copies are predicted as each class, and ``first``, those
-    among the first half of them; ``taylor`` and with fits ``mmse`` (S, N); ``softmax``
-    (N,), the probability of the prediction; ``ratio`` (N,), the least margin over its
-    gradient's norm.
+    among the first half of the copies; ``taylor`` and with fits ``mmse`` (S, N);
+    ``softmax`` (N,), the probability of the prediction; ``ratio`` (N,), the smallest
+    ratio of a margin to the norm of its gradient.
     """
 
     data: Dataset
@@ -64,8 +64,8 @@ class Survival:
         return np.asarray(self.arrays["counts"] / self.draws)
 
     @cached_property
-    def p(self) -> Values:
-        """Share that keeps the prediction: (S, N)."""
+    def kept_share(self) -> Values:
+        """Share of the noisy copies that keep the prediction: (S, N)."""
         return self.shares[:, np.arange(len(self.labels)), self.predicted]
 
     @cached_property
@@ -74,7 +74,7 @@ class Survival:
         index = np.arange(len(self.labels))
         counts = self.arrays["first"][-1, index, self.predicted]
         first: Values = counts / (self.draws // 2)
-        return first, 2 * self.p[-1] - first
+        return first, 2 * self.kept_share[-1] - first
 
 
 def measure_survival(
@@ -83,10 +83,7 @@ def measure_survival(
 ) -> Survival:  # fmt: skip
     """Measure all that needs the model, or read it from the cache."""
     problem = data.images, list(sigmas), draws, fits, run.seed
-    arrays = run.arrays(
-        "kept predictions", lambda: _measure(run.model(name), *problem),
-        networks=name, data=data, sigmas=sigmas, draws=draws, fits=fits, code=__name__,
-    )  # fmt: skip
+    arrays = run.arrays("kept predictions", _measure, *problem, network=name)
     return Survival(data, sigmas, draws, run.seed, arrays)
 
 
@@ -103,8 +100,8 @@ def _measure(
         probability.append(linear.probability.cpu())
         norms = part.gram.diagonal(dim1=1, dim2=2).sqrt()
         ratio.append((part.margins / norms.clamp(min=1e-300)).amin(1).cpu())
-    # One half can order images, and the other say how robust they are: what was chosen
-    # for its luck must not be believed.
+    # One half of the noise ranks the images, and the other half measures them: images
+    # that are ranked high by chance must not be measured by the same noise.
     first, second = (
         noisy_predictions(model, images, sigmas, draws // 2, seed=2 * seed + half)
         for half in (0, 1)
@@ -133,13 +130,13 @@ def noisy_predictions(
     at_once = max(1, _CHUNK // draws)
     parts = []
     for first in range(0, len(images), at_once):
-        some = images[first : first + at_once]
-        shape = (len(some), draws, *images.shape[1:])
+        part = images[first : first + at_once]
+        shape = (len(part), draws, *images.shape[1:])
         noise = torch.randn(shape, generator=generator)
         counts = []
         for sigma in sigmas:
-            logits = logits_of(model, (some[:, None] + sigma * noise).flatten(0, 1))
+            logits = logits_of(model, (part[:, None] + sigma * noise).flatten(0, 1))
             predicted = nn.functional.one_hot(logits.argmax(1), logits.shape[1])
-            counts.append(predicted.reshape(len(some), draws, -1).sum(1))
+            counts.append(predicted.reshape(len(part), draws, -1).sum(1))
         parts.append(torch.stack(counts))
     return torch.cat(parts, dim=1).numpy().astype(np.int64)

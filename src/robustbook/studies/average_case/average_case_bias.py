@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from robustbook.models import checkpoint_entry, list_models, training_runs
-from robustbook.studies._run import Row, Run, Setting, significant, under
+from robustbook.studies._run import Row, Run, Setting, significant, with_keys
 from robustbook.studies._statistics import (
     Integers,
     Values,
@@ -48,10 +47,10 @@ class SurvivalSetting(Setting):
     #: Models with an MMSE estimate, and its noisy inputs.
     fitted: tuple[str, ...] = ()
     fits: int = 5
-    #: Models whose ends another classifier is to tell apart, and how.
+    #: Models whose ends another classifier separates, and how.
     separated: tuple[str, ...] = ()
     ends: Ends = field(default_factory=Ends)
-    #: Classes of which single images of the first model are kept.
+    #: Classes whose images at both ends are stored for the first model.
     pictured: tuple[int, ...] = ()
 
 
@@ -97,6 +96,39 @@ SETTINGS: Final = {
             sigmas=(0.1, 0.2), draws=16, step=4, separated=("fashion-mnist-cnn-s0",),
         ),
     ),
+    # Ends of classes of a thousand images, as the average-case paper takes them: all
+    # test images of a data set, of which it takes 25 of each class at either end.
+    "quick ends": (
+        SurvivalSetting(
+            dataset="digits", models=("digits-cnn-s2",), sigmas=(0.1, 0.2), draws=12,
+            fitted=("digits-cnn-s2",), fits=3, separated=("digits-cnn-s2",),
+            ends=Ends(images=8, folds=2, repeats=1), pictured=(1,),
+        ),
+    ),
+    "full ends": (
+        SurvivalSetting(
+            dataset="mnist", models=("mnist-cnn-s0",), sigmas=(0.2, 0.4), draws=16,
+            separated=("mnist-cnn-s0",), pictured=(4,),
+        ),
+        SurvivalSetting(
+            dataset="fashion-mnist", models=("fashion-mnist-cnn-s0",),
+            sigmas=(0.1, 0.2), draws=16, separated=("fashion-mnist-cnn-s0",),
+            pictured=(6,),
+        ),
+        SurvivalSetting(
+            dataset="cifar10", split="test1000",
+            models=("cifar10-captum_lenet", "cifar10-cnn_a_adv4"), sigmas=(0.05, 0.1),
+            draws=60, fitted=("cifar10-captum_lenet", "cifar10-cnn_a_adv4"),
+        ),
+        SurvivalSetting(
+            dataset="mnist", models=("mnist-madry_tiny_adv",), sigmas=(0.2, 0.4),
+            draws=16, step=8, fitted=("mnist-madry_tiny_adv",),
+        ),
+        SurvivalSetting(
+            dataset="fashion-mnist", models=("fashion-kw",), sigmas=(0.1, 0.2),
+            draws=16, step=8, fitted=("fashion-kw",),
+        ),
+    ),
 }  # fmt: skip
 
 
@@ -123,19 +155,21 @@ def rows(run: Run[SurvivalSetting]) -> Iterator[Row]:
     them;
     "tell": how well a network does;
     "image": single images.
+    The study ``average_case_ends`` measures the same on all test images of MNIST and
+    FashionMNIST, and linearized estimates of more networks by class.
 
     Intervals are from resampled images. Average-case paper, Figures 3, 4, 11 to 13.
     Chapter 20 of this book.
     """
     for setting, model in run.each_model():
         keys = {"dataset": setting.dataset, "model": model}
-        yield from under(keys, _of_model(run, setting, model))
+        yield from with_keys(keys, _of_model(run, setting, model))
 
 
 def measure(
     run: Run[SurvivalSetting], setting: SurvivalSetting, model: str
 ) -> Survival:
-    """How often the predictions of a network survive."""
+    """Measure how often the predictions of a network survive."""
     fits = setting.fits if model in setting.fitted else 0
     return measure_survival(
         run, model, setting.data(), sigmas=setting.sigmas, draws=setting.draws,
@@ -148,10 +182,7 @@ def _of_model(
 ) -> Iterator[Row]:
     survival = measure(run, setting, model)
     yield _model(model, len(survival.labels))
-    yield from run.rows(
-        "classes and ranks of images", partial(_of_survival, survival),
-        data=[survival.data, survival.arrays], sigmas=survival.sigmas, code=__name__,
-    )  # fmt: skip
+    yield from run.rows("classes and ranks of images", _of_survival, survival)
     if model in setting.separated:
         yield from end_rows(run, survival, setting.ends)
     if model == setting.models[0]:
@@ -184,7 +215,7 @@ def _means(survival: Survival) -> Iterator[Row]:
     for place, sigma in enumerate(survival.sigmas):
         yield {
             "what": "mean", "sigma": sigma,
-            **mean_row("p", survival.p[place], significant),
+            **mean_row("p", survival.kept_share[place], significant),
             **_estimates(survival, place, np.ones_like(survival.right)),
         }  # fmt: skip
 
@@ -210,11 +241,11 @@ def _classes(survival: Survival) -> Iterator[Row]:
             head = {"sigma": sigma, "by": by, "among": among}
             if sigma == survival.sigmas[-1]:
                 groups = _class_rows(survival, place, classes, mask)
-                yield from under({"what": "class", **head}, groups)
+                yield from with_keys({"what": "class", **head}, groups)
             if by == "prediction":
                 test = _attraction(survival, place, generator)
             else:
-                p = survival.p[place][mask]
+                p = survival.kept_share[place][mask]
                 test = {"p_value": class_differences(p, classes[mask], generator)}
             yield {"what": "test", **head, **test}
 
@@ -224,7 +255,7 @@ def _class_rows(
 ) -> Iterator[Row]:
     for number in range(survival.data.num_classes):
         chosen = mask & (classes == number)
-        p = survival.p[place][chosen]
+        p = survival.kept_share[place][chosen]
         if len(p) < 2:
             continue
         others = survival.shares[place][survival.predicted != number, number]
@@ -235,9 +266,9 @@ def _class_rows(
 
 
 def _attraction(survival: Survival, place: int, generator: np.random.Generator) -> Row:
-    """Rank correlation over classes of staying and of being fallen into."""
+    """Rank correlation over classes of robustness and inflow."""
     size, count = len(survival.predicted), survival.data.num_classes
-    shares, p = survival.shares[place], survival.p[place]
+    shares, p = survival.shares[place], survival.kept_share[place]
 
     def correlation(index: Integers) -> float:
         times = np.bincount(index, minlength=size)
@@ -257,7 +288,7 @@ def _attraction(survival: Survival, place: int, generator: np.random.Generator) 
 
 def _ranks(survival: Survival) -> Iterator[Row]:
     for place, sigma in enumerate(survival.sigmas):
-        p, taylor = survival.p[place], survival.arrays["taylor"][place]
+        p, taylor = survival.kept_share[place], survival.arrays["taylor"][place]
         proxies: dict[str, Values]
         proxies = {"softmax T=1": survival.arrays["softmax"], "taylor": taylor}
         for proxy, values in proxies.items():

@@ -25,13 +25,13 @@ from robustbook.studies._statistics import Values
 _PART: Final = 16
 #: The probability that the bound of any slope of a picture is too small.
 DOUBT: Final = 1e-6
-#: What the classes that are said not to matter may add up to.
+#: The largest probability that neglected classes may add up to.
 ENOUGH: Final = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassesSetting(Setting):
-    """Pictures, noise, and how much is asked of the network."""
+    """Pictures, noise, and numbers of calls of the network."""
 
     models: tuple[str]
     sigmas: tuple[float, ...]
@@ -65,7 +65,7 @@ def rows(run: Run[ClassesSetting]) -> Iterator[Row]:
     """Reduce the Taylor estimate to few classes, with a bound on all others.
 
     One row for each picture ``index`` and ``sigma``, with probabilities of the tangent
-    ("linear") model: ``one``, against the nearest class only; ``reduced``, against the
+    ("linear") model: ``part``, against the nearest class only; ``reduced``, against the
     ``near`` nearest classes, an orthant probability; ``rest``, an upper bound, by a sum
     over the other classes, of what these can take away from it, which holds with
     probability 1 - 1e-6 over the directions that bound their slopes; ``rest_guess``,
@@ -81,12 +81,12 @@ def rows(run: Run[ClassesSetting]) -> Iterator[Row]:
     setting = run.setting
     (name,) = setting.models
     model, data = run.model(name), run.data
-    for index in run.each(range(len(data))):
-        one = data.subset(slice(index, index + 1))
+    for index in run.progress(range(len(data))):
+        part = data.subset(slice(index, index + 1))
         arrays = run.arrays(
             "slopes of all classes",
-            partial(measured, model, one, setting, run.seed + index),
-            networks=name, data=one, sigmas=setting.sigmas, draws=setting.draws,
+            partial(measured, model, part, setting, run.seed + index),
+            networks=name, data=part, sigmas=setting.sigmas, draws=setting.draws,
             near=setting.near, index=index, code=(__name__, "robustbook.models"),
         )  # fmt: skip
         for place, sigma in enumerate(setting.sigmas):
@@ -95,14 +95,14 @@ def rows(run: Run[ClassesSetting]) -> Iterator[Row]:
 
 
 def measured(
-    model: nn.Module, one: Dataset, setting: ClassesSetting, seed: int
+    model: nn.Module, data: Dataset, setting: ClassesSetting, seed: int
 ) -> Arrays:
     """Margins and slopes of all classes, gradients of the nearest, noisy answers.
 
     Classes (K - 1,) but the prediction, nearest first. With normal directions v the
     squares of the slopes along v are those of the gradient times a chi-squared number.
     """
-    image = one.images
+    image = data.images
     ask = partial(_logits, model)
     noise = torch.randn(
         setting.draws, *image.shape[1:], generator=torch.Generator().manual_seed(seed)
@@ -172,7 +172,7 @@ def _row(arrays: Arrays, place: int, sigma: float) -> Row:
     bound = bounded(arrays["square"], draws)
     slopes = np.concatenate([exact, arrays["square"][near:]])
     terms = norm.cdf(-margins / (sigma * np.sqrt(slopes)))
-    # What is left without the 0, 1, 2, ... largest terms.
+    # Sums of all terms but the 0, 1, 2, ... largest.
     left = np.sort(terms).cumsum()[::-1]
     rest = norm.cdf(-margins[near:] / (sigma * np.sqrt(bound[near:]))).sum()
     answers = arrays["answers"][place]

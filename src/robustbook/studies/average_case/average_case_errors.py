@@ -20,7 +20,7 @@ from robustbook.studies._run import (
     Setting,
     decimals,
     significant,
-    under,
+    with_keys,
 )
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._estimates import (
@@ -31,9 +31,9 @@ from robustbook.studies.average_case._sharper import sharpened
 from robustbook.training import train_classifier
 
 QUANTILES: Final = (0.05, 0.5, 0.95)
-#: Linear models that are trained here, as the paper's are, and on what.
+#: Linear models that are trained here, as the paper's are, and their data sets.
 _TRAINED: Final = {"mnist-linear": "mnist", "fashion-linear": "fashion-mnist"}
-#: How.
+#: Options of their training.
 _RECIPE: Final[dict[str, Any]] = {"epochs": 3, "lr": 1e-3}
 
 
@@ -96,6 +96,18 @@ _CIFAR: Final = EstimateSetting(
     ),
 )  # fmt: skip
 
+_TWICE: Final = ("s0", "s1", "grad1e-1-s0", "grad1e-1-s1", "grad1-s0")
+
+
+def _trainings(dataset: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{dataset}-cnn-{name}" for name in names)
+
+
+_penalized = partial(
+    EstimateSetting, estimators=("taylor", "mmse_pairs"), budget=100,
+    sigmas=(0.1, 0.2, 0.4, 0.8),
+)  # fmt: skip
+
 SETTINGS: Final = {
     "quick": (
         EstimateSetting(
@@ -114,6 +126,28 @@ SETTINGS: Final = {
         replace(
             _CIFAR, models=("cifar10-resnet20",), sigmas=(0.05,), shown=(),
             estimators=("taylor", "mmse_pairs", "softmax"), budget=150,
+        ),
+    ),
+    # Networks that differ in the weight of their gradient-norm penalty alone.
+    "quick penalty": (
+        _penalized(
+            dataset="digits", models=_trainings("digits", "s0", "grad1-s0"),
+            sigmas=(0.1, 0.2, 0.4), samples=24, budget=300,
+        ),
+    ),
+    "full penalty": (
+        _penalized(
+            dataset="mnist", models=_trainings("mnist", *_TWICE, "grad1-s1"),
+            step=10,
+        ),
+        _penalized(
+            dataset="fashion-mnist", models=_trainings("fashion-mnist", *_TWICE),
+            step=10,
+        ),
+        _penalized(
+            dataset="cifar10", split="test1000",
+            models=_trainings("cifar10", *_TWICE, "grad1-s1"),
+            sigmas=(0.02, 0.05, 0.1, 0.2),
         ),
     ),
 }  # fmt: skip
@@ -140,9 +174,11 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
     as printed and with its argument scaled;
     "convergence": MMSE with ``fits`` noisy inputs, drawn one by one as in the paper
     ("mmse") or as pairs of noise with opposite signs ("mmse_pairs").
-    Some models have rows of the first four kinds only, with fewer estimators.
+    Some models have rows of the first four kinds only, with fewer estimators: so have
+    those of the study ``average_case_penalty``, which were trained with and without a
+    gradient-norm penalty, from one start (s0) and another (s1) where both exist.
 
-    Average-case paper, Figures 1, 2, 5 to 10. Chapter 18 of this book.
+    Average-case paper, Figures 1, 2, 5 to 10. Chapters 18 and 32 of this book.
     """
     for setting, name in run.each_model():
         arrays = measure(run, setting, name)
@@ -150,7 +186,7 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
         keys = {"dataset": setting.dataset, "model": name, "images": images}
         yield {"what": "network", **keys, **_accuracy(run, setting, name)}
         sharper = name in setting.sharper
-        yield from under(keys, _of_model(setting, counts, sharper, arrays))
+        yield from with_keys(keys, _of_model(setting, counts, sharper, arrays))
 
 
 def _counts(setting: EstimateSetting, name: str) -> tuple[int, ...]:
@@ -234,7 +270,7 @@ def _of_model(
             }  # fmt: skip
         yield {"what": "cdf", "sigma": sigma, **_compare_cdfs(arrays, place)}
     place = setting.sigmas.index(setting.focus) if counts else 0
-    some = slice(setting.few)
+    few = slice(setting.few)
     for count in counts:
         for estimator in ("mmse", "mmse_pairs"):
             if f"{estimator} {count}" in arrays:
@@ -243,7 +279,7 @@ def _of_model(
                     "what": "convergence", "sigma": setting.focus, "fits": count,
                     "estimator": estimator, "compared": len(estimate),
                     **_compare(
-                        estimate, truth[place, some], variance[place, some]
+                        estimate, truth[place, few], variance[place, few]
                     ),
                 }  # fmt: skip
 

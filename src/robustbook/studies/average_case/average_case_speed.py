@@ -76,9 +76,9 @@ def rows(run: Run[SpeedSetting]) -> Iterator[Row]:
         images = setting.data().images
         model = load_model(name).eval()
         for way in WAYS:
-            some = images if way == "batched" else images[:1]
+            shown = images if way == "batched" else images[:1]
             with one_thread():
-                yield from _time(setting, model, some, way, run.seed)
+                yield from _time(setting, model, shown, way, run.seed)
 
 
 def _time(

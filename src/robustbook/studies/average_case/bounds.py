@@ -38,7 +38,7 @@ def printed_bound(
     sigma : float or sequence
         Standard deviations of the noise in every coordinate, in units of the input.
     estimator : {"taylor", "mmse"}, default "taylor"
-        What errs: the expansion at the input, or the best linear fit.
+        The linearization that errs: the expansion at the input, or the best fit.
 
     Returns
     -------
@@ -85,27 +85,13 @@ def corrected_bound(
 
     Parameters
     ----------
-    eigenvalues : Tensor or array, shape (K - 1, D)
-        Eigenvalues of the symmetric matrices A_i, of any sign.
-    gradients : Tensor or array, shape (K - 1, D)
-        The vectors u_i.
-    sigma : float or sequence
-        Standard deviations of the noise in every coordinate, in units of the input.
-    estimator : {"taylor", "mmse"}, default "taylor"
-        What errs: the expansion at the input, or the best linear fit.
+    eigenvalues, gradients, sigma, estimator
+        As for :func:`printed_bound`, which raises the same exceptions.
 
     Returns
     -------
     Tensor, shape () or (S,)
         Float64, in [0, 1].
-
-    Raises
-    ------
-    TypeError
-        If an argument does not hold real numbers.
-    ValueError
-        If shapes do not fit together, a value is out of range or not finite, or a
-        gradient is 0.
 
     Examples
     --------

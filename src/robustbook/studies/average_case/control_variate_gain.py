@@ -11,7 +11,7 @@ from typing import Any, Final
 from robustbook._store.cache import Arrays
 from robustbook.average_case import control_variate, mmse, monte_carlo, taylor
 from robustbook.datasets import Dataset
-from robustbook.studies._run import Row, Run, Setting, decimals, under
+from robustbook.studies._run import Row, Run, Setting, decimals, with_keys
 from robustbook.studies._statistics import Values, mean_row, ratio_of_means
 from robustbook.studies.average_case._counts import (
     FITS,
@@ -21,13 +21,13 @@ from robustbook.studies.average_case._counts import (
     repeated_arrays,
 )
 
-#: What computes all that the cache keeps: counts, and the estimates themselves.
+#: Modules of the cached computations: counts and estimates.
 _CODE: Final = (
     __name__, counted_arrays.__module__, control_variate.__module__,
     monte_carlo.__module__,
 )  # fmt: skip
 
-#: What rounding may take from an interval.
+#: Tolerance for the rounding of interval ends.
 TINY: Final = 1e-9
 #: Unbiased estimators that are repeated with fresh noise, and their options.
 REPEATED: Final[dict[str, dict[str, Any]]] = {
@@ -111,10 +111,10 @@ def rows(run: Run[GainSetting]) -> Iterator[Row]:
     """
     for setting, name in run.each_model():
         keys = {"dataset": setting.dataset, "model": name}
-        yield from under(keys, _images(run, setting, name))
+        yield from with_keys(keys, _images(run, setting, name))
         if name == setting.repeated:
             few = setting.data().subset(slice(setting.few_images))
-            yield from under(keys, _repeats(run, setting, name, few))
+            yield from with_keys(keys, _repeats(run, setting, name, few))
 
 
 def jobs(run: Run[GainSetting]) -> Iterator[tuple[GainSetting, str, float]]:
@@ -130,9 +130,8 @@ def measure(
     """Counts of a network and a sigma."""
     data, samples = setting.data(), setting.counted
     return run.arrays(
-        "counts of agreement",
-        lambda: counted_arrays(run.model(name), data, sigma, samples, run.seed),
-        networks=name, data=data, sigma=sigma, samples=samples, code=_CODE,
+        "counts of agreement", counted_arrays, data, sigma, samples, run.seed,
+        network=name, code=_CODE,
     )  # fmt: skip
 
 
@@ -168,9 +167,9 @@ def _repeats(
         lambda: estimate_arrays(control_variate(*problem, **counts, seed=seed + 1)),
         **counts, **key,
     )  # fmt: skip
-    truth, own = reference["probability"], reference["error"] ** 2
+    truth, spread = reference["probability"], reference["error"] ** 2
     # The reference is unbiased, not cut; what it estimates is in [0, 1].
-    known = truth.clip(0, 1)
+    cut = truth.clip(0, 1)
     for estimator, options in REPEATED.items():
         for samples in setting.budgets:
             ask = monte_carlo if estimator == "monte_carlo" else control_variate
@@ -183,19 +182,19 @@ def _repeats(
             )  # fmt: skip
             shared = {"sigma": sigma, "estimator": estimator, "samples": samples}
             calls = int(estimates["calls"].max())
-            mse = ((estimates["probability"] - truth) ** 2).mean(axis=0) - own
+            mse = ((estimates["probability"] - truth) ** 2).mean(axis=0) - spread
             for index, value in enumerate(mse):
                 yield {
                     "what": "gain", **shared, "calls": calls, "index": index,
-                    "probability": decimals(known[index]), "mse": decimals(value, 10),
+                    "probability": decimals(cut[index]), "mse": decimals(value, 10),
                 }  # fmt: skip
-            ratio, ratio_se = ratio_of_means(known * (1 - known) / calls, mse)
+            ratio, ratio_se = ratio_of_means(cut * (1 - cut) / calls, mse)
             yield {
                 "what": "cost", **shared, "calls": calls,
-                **_errors(estimates["probability"], truth, own),
+                **_errors(estimates["probability"], truth, spread),
                 "ratio": decimals(ratio, 4), "ratio_se": decimals(ratio_se, 4),
             }  # fmt: skip
-            yield {"what": "coverage", **shared, **_covered(estimates, known)}
+            yield {"what": "coverage", **shared, **_covered(estimates, cut)}
     biased = {("taylor", 0): taylor(*problem)}
     for count in setting.fits:
         biased["mmse", count] = mmse(*problem, samples=count, seed=seed)
@@ -203,14 +202,14 @@ def _repeats(
         values = result.probability.cpu().numpy()[None]
         yield {
             "what": "cost", "sigma": sigma, "estimator": estimator, "samples": count,
-            "calls": int(result.calls.max()), **_errors(values, truth, own),
+            "calls": int(result.calls.max()), **_errors(values, truth, spread),
         }  # fmt: skip
 
 
-def _errors(estimates: Values, truth: Values, own: Values) -> Row:
-    """Errors of estimates (repeats, N) against a reference with variances `own`."""
+def _errors(estimates: Values, truth: Values, variance: Values) -> Row:
+    """Errors of estimates (repeats, N) against a reference of known variance (N,)."""
     off = estimates - truth
-    by_image = (off**2).mean(axis=0) - own
+    by_image = (off**2).mean(axis=0) - variance
     return {
         "rmse": decimals(math.sqrt(max(float(by_image.mean()), 0.0))),
         **mean_row("mse", by_image, partial(decimals, digits=10)),

@@ -1,17 +1,18 @@
 """A training that the cache keeps: what defines it, and how it runs.
 
-It leaves a checkpoint with its weights, so that a stopped one goes on, and an array
-file with what it was for, so that none is repeated.
+Its checkpoint lets a stopped training go on; what was recorded of it is kept in an
+array file, so that no training is repeated.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -23,10 +24,23 @@ from robustbook._store.provenance import fingerprint
 from robustbook.datasets import Dataset
 from robustbook.models import build_model, load_model
 from robustbook.studies._run import Run, Setting
-from robustbook.training import History, Learner, train_domains
+from robustbook.training import ERM, IRM, LISA, History, Learner, train_domains
 
 #: The network of Chapter 15.
 SMALL: Final = "strided-cnn"
+#: Learners with the options of the published configuration; one more whose penalty has
+#: the weight that its authors chose, and one that mixes by CutMix.
+LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
+    {
+        "ERM": ERM(), "IRM": IRM(), "LISA": LISA(),
+        "IRM-100": IRM(weight=100.0, warmup_epochs=2),
+        "LISA, CutMix": LISA(mix="cutmix"),
+    }
+)  # fmt: skip
+#: The module that records trainings: with all that it imports, it is in their keys.
+_RECORDED: Final = "robustbook.studies.domains._recorded"
+#: The learners that the sources compare.
+COMPARED_LEARNERS: Final = ("ERM", "IRM", "LISA")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,23 +50,25 @@ class TrainingSetting(Setting):
     #: Side of the images in pixels, and width of the network.
     size: int
     width: int
-    #: Images an epoch from each domain, and of each in a step.
+    #: Images of each domain in an epoch, and in a step.
     count: int
     batch_size: int
     epochs: int
     lr: float
-    #: Trainings of each learner.
+    optimizer: str = "adam"
+    #: Number of training seeds per learner.
     seeds: int
     norm: str = "group"
-    #: `SMALL`, or one that can be loaded; whether its weights begin as they are loaded.
+    #: `SMALL` or a network that can be loaded, and whether its weights are kept.
     network: str = SMALL
     borrowed: bool = False
     #: Whether the pictures of each environment are standardized by its own statistics.
     own: bool = False
-    #: Of the training; evaluation is in float32.
+    #: Precision of the training; evaluation is in float32.
     precision: str = "float32"
-    #: How many times each digit is in a validation or test sample, and the most scenes.
-    laps: int = 1
+    #: How often each digit appears in a validation or test sample, and the greatest
+    #: numbers of scenes.
+    repeats_per_digit: int = 1
     validated: int | None = None
     tested: int | None = None
 
@@ -66,11 +82,21 @@ class TrainingSetting(Setting):
         return [] if self.network == SMALL else [self.network]
 
     @property
-    def depends(self) -> dict[str, Any]:
-        """All that one training depends on, for its key in the cache."""
-        # Not on how many other trainings there are, and on no name.
-        one = replace(self, seeds=0, network=SMALL)
-        return {"networks": self.loaded, "data": self.dataset, "setting": one}
+    def of_pictures(self) -> TrainingSetting:
+        """The same for all ways to train on the same pictures."""
+        same = {item.name: getattr(self, item.name) for item in fields(TrainingSetting)}
+        same |= {"lr": 0.0, "optimizer": "", "borrowed": False}
+        return TrainingSetting(**same)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regime(TrainingSetting):
+    """One way to train: a learner, an optimizer, a network and its pictures."""
+
+    own: bool = True
+    learner: str = "ERM"
+    #: The domains on which a study trains in this way.
+    setups: tuple[str, ...] = ()
 
 
 #: What all full and all quick settings share.
@@ -84,75 +110,79 @@ QUICK: Final = partial(
 
 @dataclass(frozen=True)
 class Training:
-    """One training on two domains, of a run's settings.
+    """One training on two domains.
 
-    The module `code`, with what it imports, is part of the key; `setup` and `name` are
-    what a person calls the domains and the learner. `training_seed` is of the training
-    images, the initial weights and the training; the seed of the run, of validation and
-    test images.
+    The names of `setup` and `learner` are keys of ``SETUPS`` and of `LEARNERS`.
+    `training_seed` draws the training images, the initial weights and the batches;
+    `part` says what is recorded of the training.
     """
 
-    run: Run[TrainingSetting]
-    code: str
+    run: Run[Any]
+    setting: TrainingSetting
     setup: str
-    name: str
-    learner: Learner
+    learner: str
     training_seed: int
+    part: str
 
     @property
     def _depends(self) -> dict[str, Any]:
+        # Neither the number of other trainings nor a name changes this one.
+        setting = replace(self.setting, seeds=0, network=SMALL)
+        if isinstance(setting, Regime):
+            setting = replace(setting, setups=())
         return {
-            **self.run.setting.depends, "setup": self.setup, "learner": self.learner,
+            "networks": self.setting.loaded, "data": self.setting.dataset,
+            "setting": setting, "setup": self.setup, "learner": LEARNERS[self.learner],
             "training_seed": self.training_seed,
         }  # fmt: skip
 
     @property
     def checkpoint(self) -> Path:
-        """Where it is kept: a file for its name and everything that defines it."""
-        key = self.run.key(self.code, **self._depends)
-        text = json.dumps([key, fingerprint(self.code)], sort_keys=True)
+        """The file that lets a stopped training go on."""
+        key = self.run.key(self.part, **self._depends)
+        text = json.dumps([key, fingerprint(_RECORDED)], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        setup = self.setup.replace(" ", "-")
-        name = f"{setup}-{self.name}-s{self.training_seed}-{digest}.pt"
-        return cache_directory() / "domains" / name
+        name = f"{self.setup}-{self.learner}-s{self.training_seed}-{digest}.pt"
+        return cache_directory() / "domains" / name.replace(" ", "-")
 
-    def stored(
+    def recorded(
         self, compute: Callable[[], tuple[History, Arrays]]
     ) -> tuple[list[dict[str, float]], Arrays]:
-        """Scores of each epoch and what else is wanted, from the cache if there."""
+        """Scores of each epoch and further arrays, from the cache if they are there."""
 
-        def computed() -> Arrays:
-            history, arrays = compute()
-            return {"epochs": np.array(json.dumps(history.rows)), **arrays}
+        def arrays() -> Arrays:
+            history, further = compute()
+            return {"epochs": np.array(json.dumps(history.rows)), **further}
 
-        arrays = self.run.arrays(self.code, computed, code=self.code, **self._depends)
-        return json.loads(str(arrays["epochs"])), arrays
+        kept = self.run.arrays(self.part, arrays, code=_RECORDED, **self._depends)
+        return json.loads(str(kept["epochs"])), kept
 
     def train(
-        self, domains: Sequence[Dataset], *, num_classes: int = 2, **options: Any
+        self, domains: Sequence[Dataset], **options: Any
     ) -> tuple[nn.Module, History]:
         """Train, or go on where a training was stopped; options are what to measure."""
-        setting = self.run.setting
-        model = new_network(setting, num_classes, self.training_seed)
+        setting = self.setting
+        model = new_network(setting, domains[0].num_classes, self.training_seed)
+        how: dict[str, Any] = {"checkpoint": self.checkpoint, **options}
         history = train_domains(
-            model, self.learner, domains, epochs=setting.epochs, lr=setting.lr,
-            batch_size=setting.batch_size, seed=self.training_seed,
-            checkpoint=self.checkpoint, device=self.run.device,
-            precision=setting.precision, progress=False, **options,
+            model, LEARNERS[self.learner], domains, epochs=setting.epochs,
+            lr=setting.lr, optimizer=setting.optimizer, batch_size=setting.batch_size,
+            seed=self.training_seed, device=self.run.device,
+            precision=setting.precision, progress=False, **how,
         )  # fmt: skip
         return model, history
 
 
 def new_network(setting: TrainingSetting, num_classes: int, seed: int) -> nn.Module:
-    """A network with a new last layer; its other weights are borrowed, or new."""
+    """A network with a new last layer; its other weights are kept, or new, too."""
     if setting.network == SMALL:
         shape = {"width": setting.width, "norm": setting.norm}
         shape["num_classes"] = num_classes
         return build_model(SMALL, seed=seed, options=shape)
     model = load_model(setting.network).requires_grad_(True)
     layers = dict(model.named_modules())
-    name = [one for one, layer in layers.items() if isinstance(layer, nn.Linear)][-1]
-    parent, _, place = name.rpartition(".")
+    name = [key for key, layer in layers.items() if isinstance(layer, nn.Linear)][-1]
+    parent, _, attribute = name.rpartition(".")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if not setting.borrowed:
@@ -160,9 +190,9 @@ def new_network(setting: TrainingSetting, num_classes: int, seed: int) -> nn.Mod
                 if hasattr(layer, "reset_parameters"):
                     layer.reset_parameters()
         last = nn.Linear(layers[name].in_features, num_classes)
-    setattr(layers[parent], place, last)
+    setattr(layers[parent], attribute, last)
     for layer in layers.values():
         if isinstance(layer, nn.BatchNorm2d):
-            # torch's own: statistics that follow within an epoch.
+            # torch's default, with which statistics follow within an epoch.
             layer.momentum = 0.1
     return model

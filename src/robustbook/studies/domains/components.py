@@ -81,6 +81,6 @@ def _class_means(values: Values, labels: Values) -> Values:
     """The mean over a sample's class, for every sample (axis -2)."""
     means = np.empty_like(values)
     for label in np.unique(labels):
-        mine = labels == label
-        means[..., mine, :] = values[..., mine, :].mean(-2, keepdims=True)
+        members = labels == label
+        means[..., members, :] = values[..., members, :].mean(-2, keepdims=True)
     return means

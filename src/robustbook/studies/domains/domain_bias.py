@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Final
 
-from robustbook.studies._run import Row, Run, decimals, under
-from robustbook.studies.domains._pictures import SETUPS
+from robustbook.studies._run import Row, Run, decimals, with_keys
+from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED
+from robustbook.studies.domains._recorded import Watched
+from robustbook.studies.domains._recorded import watch_training as measure
 from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
-from robustbook.studies.domains._watched import WATCHED_LEARNERS, Watched
-from robustbook.studies.domains._watched import watch_training as measure
 from robustbook.studies.domains.components import picture_numbers, principal_component
 
+#: The two learners of the experiment, and one with a much larger penalty.
+LEARNERS: Final = ("ERM", "IRM", "IRM-100")
 #: Epochs whose picture is kept for the first seed, beside the last.
 SHOWN: Final = (1, 2, 5, 10)
 #: The same for the other seeds.
@@ -21,7 +23,7 @@ SHOWN_OF_OTHERS: Final = (5,)
 #: Those of chapter 14 with half as many images, and another rate.
 SETTINGS: Final = {
     "full": (FULL(count=2500, epochs=15, batch_size=64, lr=1e-2),),
-    "quick": (QUICK(count=256, laps=2, epochs=6, lr=1e-2),),
+    "quick": (QUICK(count=256, repeats_per_digit=2, epochs=6, lr=1e-2),),
 }
 
 
@@ -41,17 +43,18 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
     the cache after every epoch. The book's audit of domain shift.
     """
     setting = run.setting
-    for setup, learner, training_seed in run.each(jobs(run)):
+    for setup, learner, training_seed in run.progress(jobs(run)):
         watched = measure(run, setup, learner, training_seed)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
         shown = SHOWN if training_seed == run.seed else SHOWN_OF_OTHERS
-        yield from under(keys, _of_training(watched, {setting.epochs, *shown}))
+        yield from with_keys(keys, _of_training(watched, {setting.epochs, *shown}))
 
 
 def jobs(run: Run[TrainingSetting]) -> Iterator[tuple[str, str, int]]:
-    """The trainings that the rows start from."""
+    """The trainings that the rows are computed from."""
     seeds = range(run.seed, run.seed + run.setting.seeds)
-    for training_seed, setup, learner in product(seeds, SETUPS, WATCHED_LEARNERS):
+    for training_seed, *names in product(seeds, PRINTED_AND_CONFIGURED, LEARNERS):
+        setup, learner = names
         yield setup, learner, training_seed
 
 

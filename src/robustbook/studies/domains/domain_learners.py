@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import combinations, product
 from typing import Final
 
@@ -12,17 +11,22 @@ from torch import Tensor
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import confidence, sample_terms
 from robustbook.studies._statistics import clustered_error, mean_error
-from robustbook.studies.domains._pairs import DIGITS, LEARNERS, TrainedPair
-from robustbook.studies.domains._pairs import train_pair as measure
-from robustbook.studies.domains._pictures import SETUPS
-from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
+from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED
+from robustbook.studies.domains._recorded import DIGITS, TrainedPair
+from robustbook.studies.domains._recorded import train_pair as measure
+from robustbook.studies.domains._training import (
+    COMPARED_LEARNERS,
+    FULL,
+    QUICK,
+    TrainingSetting,
+)
 
 SETTINGS: Final = {
     "full": (FULL(count=5000, epochs=15, batch_size=64, lr=1e-3),),
-    "quick": (QUICK(count=256, laps=2, epochs=6, lr=5e-3),),
+    "quick": (QUICK(count=256, repeats_per_digit=2, epochs=6, lr=5e-3),),
     # With the weights of a network that has seen photographs.
     "full borrowed": (
         FULL(network="cifar10-resnet20", borrowed=True, own=True, size=48, count=800,
@@ -38,7 +42,7 @@ RATIOS: Final = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def rows(
-    run: Run[TrainingSetting], *, setups: Sequence[str] = tuple(SETUPS)
+    run: Run[TrainingSetting], *, setups: Sequence[str] = PRINTED_AND_CONFIGURED
 ) -> Iterator[Row]:
     """Train three learners on two domains, and measure them where factors shift.
 
@@ -59,29 +63,26 @@ def rows(
     stored in the cache after every epoch. Chapter 14 of this book.
     """
     trained: dict[tuple[str, str], list[TrainedPair]] = {}
-    for setup, learner, training_seed in run.each(jobs(run, setups=setups)):
+    for setup, learner, training_seed in run.progress(jobs(run, setups=setups)):
         pair = measure(run, setup, learner, training_seed)
         trained.setdefault((setup, learner), []).append(pair)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
-        scores = run.rows(
-            "scores of a trained pair", partial(_of_training, pair, run.seed),
-            data=pair, code=__name__,
-        )  # fmt: skip
-        yield from under(keys, scores)
+        scores = run.rows("scores of a trained pair", _of_training, pair, run.seed)
+        yield from with_keys(keys, scores)
     for setup, (learner, other) in product(
-        setups, combinations(list(LEARNERS)[::-1], 2)
+        setups, combinations(COMPARED_LEARNERS[::-1], 2)
     ):
         keys = {"setup": setup, "learner": learner, "other": other}
         differences = _between(trained[setup, learner], trained[setup, other])
-        yield from under({"what": "difference", **keys}, differences)
+        yield from with_keys({"what": "difference", **keys}, differences)
 
 
 def jobs(
-    run: Run[TrainingSetting], *, setups: Sequence[str] = tuple(SETUPS)
+    run: Run[TrainingSetting], *, setups: Sequence[str] = PRINTED_AND_CONFIGURED
 ) -> Iterator[tuple[str, str, int]]:
-    """The trainings that the rows start from."""
+    """The trainings that the rows are computed from."""
     seeds = range(run.seed, run.seed + run.setting.seeds)
-    for setup, training_seed, learner in product(setups, seeds, LEARNERS):
+    for setup, training_seed, learner in product(setups, seeds, COMPARED_LEARNERS):
         yield setup, learner, training_seed
 
 
@@ -111,13 +112,13 @@ def _between(learner: list[TrainedPair], other: list[TrainedPair]) -> Iterator[R
     for digits in DIGITS:
         for factors in range(len(learner[0].second[digits])):
             row: Row = {"digits": digits, "factors": factors}
-            ours, theirs = (
+            left, right = (
                 [_by_sample(trained, digits, factors) for trained in trainings]
                 for trainings in (learner, other)
             )
             for name in ("pa", "same_answer_rate", "shifted_accuracy"):
                 differences = torch.stack(
-                    [a[name] - b[name] for a, b in zip(ours, theirs, strict=True)]
+                    [a[name] - b[name] for a, b in zip(left, right, strict=True)]
                 )
                 of_seeds = differences.mean(1)
                 row[name] = float(of_seeds.mean())

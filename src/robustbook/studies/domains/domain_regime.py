@@ -8,9 +8,12 @@ from itertools import product
 from typing import Final
 
 from robustbook.studies._run import Row, Run
-from robustbook.studies.domains._regime import HUES, SETUPS, Regime, measure
-from robustbook.studies.domains._training import SMALL, new_network
+from robustbook.studies.domains._pictures import HUES, SETUPS
+from robustbook.studies.domains._recorded import regime_epochs as measure
+from robustbook.studies.domains._training import SMALL, Regime, new_network
 
+#: The columns that tell regimes apart.
+COLUMNS: Final = ("network", "size", "own", "borrowed", "lr")
 _SMALL: Final = partial(
     Regime, dataset="mnist", network=SMALL, size=64, width=16, count=800,
     batch_size=32, epochs=4, lr=1e-3, seeds=3, validated=120, tested=200,
@@ -64,24 +67,25 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     PA thesis, Experiments 6 and 7, Tables 5.3 and B.3; PA paper, Table 1. The book's
     audit of domain shift.
     """
-    for regime, setting, training_seed in run.each(jobs(run)):
+    for regime, setting, training_seed in run.progress(jobs(run)):
         classes = len(SETUPS[setting].shapes)
         network = new_network(regime, classes, training_seed)
-        told = {
-            "parameters": sum(one.numel() for one in network.parameters()),
+        sizes = {
+            "parameters": sum(part.numel() for part in network.parameters()),
             "count": regime.count, "epochs": regime.epochs,
         }  # fmt: skip
         for row in measure(run, regime, setting, training_seed, digits=4):
             scores = {"loss": row["loss"], "accuracy": row["ID/accuracy"]}
             scores |= {name: row[name] for name in row if name.startswith("test/")}
             yield {
-                **regime.keys, "setting": setting, "training_seed": training_seed,
-                "epoch": row["epoch"], **scores, **told, "seconds": row["seconds"],
+                **{name: getattr(regime, name) for name in COLUMNS},
+                "setting": setting, "training_seed": training_seed,
+                "epoch": row["epoch"], **scores, **sizes, "seconds": row["seconds"],
             }  # fmt: skip
 
 
 def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, int]]:
-    """The trainings that the rows start from."""
+    """The trainings that the rows are computed from."""
     seeds = range(run.seed, run.seed + run.settings[0].seeds)
     for setting, training_seed, regime in product(HUES, seeds, run.settings):
         yield regime, setting, training_seed

@@ -7,11 +7,15 @@ from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
-from robustbook.studies._run import Row, Run, under
-from robustbook.studies.domains._epochs import FACTORS
-from robustbook.studies.domains._epochs import epochs_of as measure
-from robustbook.studies.domains._pairs import LEARNERS
-from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
+from robustbook.studies._run import Row, Run, with_keys
+from robustbook.studies.domains._pictures import FACTORS
+from robustbook.studies.domains._recorded import scored_epochs as measure
+from robustbook.studies.domains._training import (
+    COMPARED_LEARNERS,
+    FULL,
+    QUICK,
+    TrainingSetting,
+)
 
 #: Experiment 6, where source domains differ in a factor; Experiment 7, where that
 #: factor gives the class away.
@@ -48,22 +52,22 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
     15 of this book.
     """
     of_tests = ("same_answer_rate", "pa", "beta") if shortcuts else ()
-    for setup, learner, training_seed in run.each(jobs(run, shortcuts=shortcuts)):
+    for setup, learner, training_seed in run.progress(jobs(run, shortcuts=shortcuts)):
         epochs = measure(run, setup, learner, training_seed)
         shifted = zip(("factor", "setting"), setup.split(), strict=False)
         keys = {**dict(shifted), "learner": learner, "training_seed": training_seed}
-        yield from under(keys, (_chosen(epoch, of_tests) for epoch in epochs))
+        yield from with_keys(keys, (_chosen(epoch, of_tests) for epoch in epochs))
 
 
 def jobs(
     run: Run[TrainingSetting], *, shortcuts: bool = False
 ) -> Iterator[tuple[str, str, int]]:
-    """The trainings that the rows start from."""
-    setups, learners = list(FACTORS), list(LEARNERS)
+    """The trainings that the rows are computed from."""
+    setups, learners = [*FACTORS], [*COMPARED_LEARNERS]
     if shortcuts:
         setups = [" ".join(both) for both in product(FACTORS, OPPORTUNITIES)]
         learners = ["ERM", "IRM"]
-    # Seed after seed, so that a part of them is of use.
+    # Seed after seed, so that a stopped run has complete seeds.
     seeds = range(run.seed, run.seed + run.setting.seeds)
     for training_seed, setup, learner in product(seeds, setups, learners):
         yield setup, learner, training_seed

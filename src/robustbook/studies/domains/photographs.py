@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from typing import Any, Final, NamedTuple
 
@@ -30,7 +29,7 @@ from robustbook.studies._run import (
     Setting,
     decimals,
     small_network,
-    under,
+    with_keys,
 )
 from robustbook.studies.domains._canonical import pair_canonical
 from robustbook.training import ERM, IRM, LISA, Learner, train_domains
@@ -56,7 +55,7 @@ class WorldSetting(Setting):
     epochs: int
     seeds: int
     precision: str = "auto"
-    learners: tuple[str, ...] = ("ERM", "IRM", "LISA")
+    learners: tuple[Any, ...] = ("ERM", "IRM", "LISA")
     #: Heads, each with rates of Adam.
     heads: tuple[tuple[str, float], ...] = (
         ("linear", 1e-2), ("linear", 1e-3), ("hidden", 1e-3)
@@ -128,7 +127,7 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
             yield {"what": "domain", **world, "domain": name, "samples": size,
                    "tested": min(size, setting.tested)}  # fmt: skip
         if setting is worlds[0]:
-            yield from under(world, _places(domains))
+            yield from with_keys(world, _places(domains))
         yield from left_out(run, setting, domains, code=__name__)
 
 
@@ -142,16 +141,12 @@ def left_out(
 ) -> Iterator[Row]:
     """Rows of every target and seed: features that pair, and what networks see."""
     seeds = range(run.seed, run.seed + setting.seeds)
-    for training_seed, target in run.each(product(seeds, domains)):
+    for training_seed, target in run.progress(product(seeds, domains)):
         keys: Row = {"target": target, "training_seed": training_seed}
-        found = run.rows(
-            "one domain left out",
-            partial(_measured, setting, domains, seen, target, training_seed),
-            # Another seed changes nothing for these.
-            data=[domains, seen or ()], setting=replace(setting, seeds=0), **keys,
-            code=code,
-        )  # fmt: skip
-        yield from under({"world": setting.world, **keys}, found)
+        # The number of seeds changes nothing for these rows.
+        samples = replace(setting, seeds=0), domains, seen, target, training_seed
+        rows = run.rows("one domain left out", measured, *samples, code=code)
+        yield from with_keys({"world": setting.world, **keys}, rows)
 
 
 class Samples(NamedTuple):
@@ -192,15 +187,15 @@ def _pixels(data: Dataset, size: int) -> Samples:
 def _places(domains: Mapping[str, Samples]) -> Iterator[Row]:
     """The first two principal components of some pictures of each class."""
     random = np.random.default_rng(0)
-    some = {}
+    shown = {}
     for name, samples in domains.items():
         chosen = [
             random.permutation(np.flatnonzero(samples.labels == label))[:15]
             for label in range(1 + int(samples.labels.max()))
         ]
-        some[name] = samples.take(np.concatenate(chosen))
-    model = PCA(2, random_state=0).fit(torch.cat([s.features for s in some.values()]))
-    for name, samples in some.items():
+        shown[name] = samples.take(np.concatenate(chosen))
+    model = PCA(2, random_state=0).fit(torch.cat([s.features for s in shown.values()]))
+    for name, samples in shown.items():
         for place, label in zip(
             model.transform(samples.features), samples.labels, strict=True
         ):
@@ -208,13 +203,15 @@ def _places(domains: Mapping[str, Samples]) -> Iterator[Row]:
             yield {"what": "place", "domain": name, "label": int(label), "x": x, "y": y}
 
 
-def _measured(
+def measured(
     setting: WorldSetting,
     domains: Mapping[str, Samples],
     seen: Mapping[str, Samples] | None,
     target: str,
     seed: int,
+    learners: Mapping[Any, Learner] = LEARNERS,
 ) -> Iterator[Row]:
+    """Train each learner of the setting for one target and seed, and score it."""
     random = np.random.default_rng([seed, list(domains).index(target)])
     orders = {
         name: random.permutation(len(samples.labels))
@@ -232,7 +229,7 @@ def _measured(
         for name, samples in domains.items()
     }
     validation = _taken(scaled, held)
-    paired = joined(validation)
+    paired = _joined(validation)
     pairs = source_pairs(validation, seed)
     across = _paired(paired, scaled[target].take(tested), seed)
     for name, pair in pairs.items():
@@ -245,22 +242,22 @@ def _measured(
             ),
         }  # fmt: skip
     seen = seen or scaled
-    own, test = joined(_taken(seen, held)), seen[target].take(tested)
+    validated, test = _joined(_taken(seen, held)), seen[target].take(tested)
     sources = [setting.source(samples) for samples in _taken(seen, train).values()]
     for (head, lr), learner in product(setting.heads, setting.learners):
         model = setting.network(head, sources[0], seed)
         history = train_domains(
-            model, LEARNERS[learner], sources, epochs=setting.epochs, lr=lr, seed=seed,
+            model, learners[learner], sources, epochs=setting.epochs, lr=lr, seed=seed,
             precision=setting.precision, progress=False,
             watch={
-                "own": lambda model: model(own.features),
+                "own": lambda model: model(validated.features),
                 "test": lambda model: model(test.features),
             },
         )  # fmt: skip
         keys = {"learner": learner, "head": head, "lr": lr}
         logits = (*zip(history.watched["own"], history.watched["test"], strict=True),)
         for epoch, (near, far) in enumerate(logits, start=1):
-            scores = scores_of(near, own.labels, far, test.labels, pairs)
+            scores = _scores(near, validated.labels, far, test.labels, pairs)
             yield {"what": "epoch", **keys, "epoch": epoch, **scores}
         for row in _shift(*logits[-1], across):
             yield {**row, **keys}
@@ -272,30 +269,30 @@ def _taken(
     return {name: domains[name].take(positions) for name, positions in index.items()}
 
 
-def scores_of(
-    own: Tensor, labels: Tensor, other: Tensor, truth: Tensor, pairs: Mapping[str, Any]
+def _scores(
+    near: Tensor, labels: Tensor, far: Tensor, truth: Tensor, pairs: Mapping[str, Any]
 ) -> Row:
     """Scores of a model on its own domains and on the one left out, and by pairs."""
     classes = [
-        accuracy(other[truth == k], truth[truth == k])
+        accuracy(far[truth == k], truth[truth == k])
         for k in range(1 + int(truth.max()))
     ]
-    row = {"accuracy": accuracy(own, labels), "test": accuracy(other, truth)}
+    row = {"accuracy": accuracy(near, labels), "test": accuracy(far, truth)}
     row["worst"] = min(classes)
-    for name, (one, two) in pairs.items():
-        row[f"pa/{name}"] = posterior_agreement(own[one], own[two], tol=1e-6).pa
-    one, two = pairs["label"]
-    row["same/label"] = same_answer_rate(own[one], own[two])
+    for name, (a, b) in pairs.items():
+        row[f"pa/{name}"] = posterior_agreement(near[a], near[b], tol=1e-6).pa
+    a, b = pairs["label"]
+    row["same/label"] = same_answer_rate(near[a], near[b])
     return {name: decimals(value, 4) for name, value in row.items()}
 
 
-def _shift(own: Tensor, other: Tensor, across: Mapping[str, Any]) -> Iterator[Row]:
-    for name, (one, two) in across.items():
-        result = posterior_agreement(own[one], other[two], tol=1e-6)
+def _shift(near: Tensor, far: Tensor, across: Mapping[str, Any]) -> Iterator[Row]:
+    for name, (a, b) in across.items():
+        result = posterior_agreement(near[a], far[b], tol=1e-6)
         yield {
             "what": "shift", "pairing": name,
             "pa": decimals(result.pa, 4), "pa_se": decimals(result.standard_error, 4),
-            "same": decimals(same_answer_rate(own[one], other[two]), 4),
+            "same": decimals(same_answer_rate(near[a], far[b]), 4),
         }  # fmt: skip
 
 
@@ -303,13 +300,13 @@ def _paired(first: Samples, second: Samples, seed: int) -> dict[str, Any]:
     """Pairs within the classes of two collections, by each of `PAIRINGS`."""
     both = first.features, second.features
     labels = {"labels": first.labels, "shifted_labels": second.labels}
-    found = {
+    pairs = {
         "label": pair_by_label(*labels.values(), seed=seed),
         "nearest": pair_nearest(*both, **labels),
         "assignment": pair_optimal(*both, **labels),
         "canonical": pair_canonical(*both, **labels, seed=seed),
     }
-    return {name: [index.numpy() for index in pair] for name, pair in found.items()}
+    return {name: [index.numpy() for index in pair] for name, pair in pairs.items()}
 
 
 def source_pairs(validation: dict[str, Samples], seed: int) -> dict[str, Any]:
@@ -322,10 +319,10 @@ def source_pairs(validation: dict[str, Samples], seed: int) -> dict[str, Any]:
     rounds = rounds[: 1 if len(names) == 2 else None]
     parts = [
         {
-            name: [pair[0] + starts[one], pair[1] + starts[two]]
-            for name, pair in _paired(validation[one], validation[two], seed).items()
+            name: [pair[0] + starts[a], pair[1] + starts[b]]
+            for name, pair in _paired(validation[a], validation[b], seed).items()
         }
-        for one, two in rounds
+        for a, b in rounds
     ]
     return {
         name: [np.concatenate([part[name][side] for part in parts]) for side in (0, 1)]
@@ -334,11 +331,11 @@ def source_pairs(validation: dict[str, Samples], seed: int) -> dict[str, Any]:
 
 
 def _distance(samples: Samples, pair: Any) -> float:
-    one, two = (samples.features[index] for index in pair)
-    return float((one - two).norm(dim=1).mean())
+    a, b = (samples.features[index] for index in pair)
+    return float((a - b).norm(dim=1).mean())
 
 
-def joined(parts: Mapping[str, Samples]) -> Samples:
+def _joined(parts: Mapping[str, Samples]) -> Samples:
     """All samples, one domain after the other."""
     columns = zip(*parts.values(), strict=True)
     return Samples(*(torch.cat(column) for column in columns))

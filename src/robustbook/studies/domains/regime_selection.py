@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Final
 
 from robustbook.datasets.diagvib import OPPORTUNITIES
-from robustbook.studies._run import Row, Run, under
-from robustbook.studies.domains._regime import SETUPS, Regime, measure
+from robustbook.studies._run import Row, Run, with_keys
+from robustbook.studies.domains._pictures import HUES, HUES_AND_POSITIONS
+from robustbook.studies.domains._recorded import regime_epochs as measure
+from robustbook.studies.domains._training import Regime
 
-
-@dataclass(frozen=True, kw_only=True)
-class Process(Regime):
-    """What the sources call an optimization process: a learner, how it is trained."""
-
-    @property
-    def keys(self) -> Row:
-        """What tells processes apart in a table."""
-        return {name: getattr(self, name) for name in ("learner", "optimizer", "lr")}
-
-
+#: What tells the sources' optimization processes apart: a learner, and its training.
+COLUMNS: Final = ("learner", "optimizer", "lr")
 _FULL: Final = partial(
-    Process, dataset="mnist", network="cifar10-resnet20", borrowed=True, size=32,
+    Regime, dataset="mnist", network="cifar10-resnet20", borrowed=True, size=32,
     width=16, count=800, batch_size=32, epochs=4, seeds=5, validated=240, tested=200,
-    precision="bfloat16",
+    precision="bfloat16", setups=HUES,
 )  # fmt: skip
 _QUICK: Final = partial(
-    Process, dataset="digits", network="cifar10-preact-adv-s0", borrowed=True, size=24,
+    Regime, dataset="digits", network="cifar10-preact-adv-s0", borrowed=True, size=24,
     width=8, count=60, batch_size=30, epochs=2, seeds=1, validated=30, tested=30,
 )  # fmt: skip
 _MIXED: Final = "two hues"
-SETTINGS: Final[dict[str, tuple[Process, ...]]] = {
+SETTINGS: Final[dict[str, tuple[Regime, ...]]] = {
     # Learners as the thesis has them: LISA in Experiment 6 alone.
     "full": (
         _FULL(learner="ERM", lr=1e-3), _FULL(learner="IRM", lr=1e-3),
@@ -60,7 +52,7 @@ SETTINGS: Final[dict[str, tuple[Process, ...]]] = {
 }  # fmt: skip
 
 
-def rows(run: Run[Process]) -> Iterator[Row]:
+def rows(run: Run[Regime]) -> Iterator[Row]:
     """Train where two source domains differ in hue or position; score every epoch.
 
     The regime of the study `domain_regime` that comes nearest to the printed
@@ -70,22 +62,23 @@ def rows(run: Run[Process]) -> Iterator[Row]:
     One row for each ``setting`` ("two hues", "two positions" or one of
     :data:`robustbook.datasets.diagvib.OPPORTUNITIES`), ``learner``, ``optimizer``,
     ``lr``, ``training_seed`` (also of all pictures) and ``epoch``: ``loss``; for each
-    validation pair NAME, and for the pair "tests" of test environments 0 and 1, the
-    ``NAME/accuracy`` and so on of :func:`robustbook.studies.domains._epochs.criteria`;
-    ``test/0`` to ``test/5``; ``seconds`` of processors for the training.
+    validation pair NAME, and for the pair "tests" of test environments 0 and 1,
+    ``NAME/accuracy`` and so on, as the function ``criteria`` defines them; ``test/0``
+    to ``test/5``; ``seconds`` of processors for the training.
 
     PA thesis, Experiments 6 and 7, Tables 5.3, 5.4 and B.3; PA paper, Table 1. The
     book's audit of domain shift.
     """
-    for process, setting, training_seed in run.each(jobs(run)):
-        keys = {"setting": setting, **process.keys, "training_seed": training_seed}
-        yield from under(keys, measure(run, process, setting, training_seed))
+    for process, setting, training_seed in run.progress(jobs(run)):
+        process_keys = {name: getattr(process, name) for name in COLUMNS}
+        keys = {"setting": setting, **process_keys, "training_seed": training_seed}
+        yield from with_keys(keys, measure(run, process, setting, training_seed))
 
 
-def jobs(run: Run[Process]) -> Iterator[tuple[Process, str, int]]:
-    """The trainings that the rows start from."""
-    # Seed after seed, so that a part of them is of use.
+def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, int]]:
+    """The trainings that the rows are computed from."""
+    # Seed after seed, so that a stopped run has complete seeds.
     for number in range(max(process.seeds for process in run.settings)):
-        for setting, process in product(SETUPS, run.settings):
+        for setting, process in product(HUES_AND_POSITIONS, run.settings):
             if setting in process.setups and number < process.seeds:
                 yield process, setting, run.seed + number

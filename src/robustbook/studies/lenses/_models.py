@@ -23,15 +23,15 @@ from robustbook.studies.lenses._survival import counted, linearized
 from robustbook.studies.lenses.settings import LensSetting
 from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
 
-#: Images whose noisy copies are counted at once, and kept in one file of the cache.
+#: Images per cache file.
 _BLOCK: Final = 200
 
 
 @dataclass(frozen=True, eq=False)
 class LensedModel:
-    """A network, and what the three lenses say of it."""
+    """A network as it is measured by the three lenses."""
 
-    #: Clean logits, labels, input margins, and what is known without an attack.
+    #: Clean logits, labels, input margins, and scores that need no attack.
     margins: MeasuredMargins
     #: Logits (N, K) under "adversarial", "noise" and each corruption; and the
     #: agreements between clean and shifted.
@@ -67,7 +67,7 @@ class LensedModel:
         return torch.stack([~self.changed(kind) for kind in CORRUPTIONS]).sum(dim=0)
 
     def scores(self, held_out: str | None = None) -> dict[str, Tensor]:
-        """What is known of each image before a corruption: the larger, the safer.
+        """Scores of each image before a corruption; a larger one means safer.
 
         Float64 (N,) by the name of the score; none has seen the corruption held out.
         """
@@ -85,7 +85,7 @@ class LensedModel:
             "pa_domain": self.domain(held_out),
             "first_order_l2": self.first_order,
             **{f"average_case_mmse_{s:g}": self.linearized[s] for s in small},
-            # As a probability many tie at 1, as the logarithm of its failure none.
+            # Many probabilities tie at 1; the logarithms of their failures do not.
             "average_case_log": -self.log_failure[sigma],
             **{f"average_case_log_{s:g}": -self.log_failure[s] for s in small},
         }
@@ -94,11 +94,11 @@ class LensedModel:
 def measure_model(
     run: Run[LensSetting], setting: LensSetting, name: str
 ) -> LensedModel:
-    """Measure a network with all lenses, or read what was measured."""
+    """Measure a network with all lenses, or read the results from the cache."""
     data, seed = run.data, run.seed
     margins = margins_of(run, name, data, setting.models[name])
     model = run.model(name)
-    # Attacks go against the prediction: no lens needs a label.
+    # Attacks are untargeted against the prediction, so that no lens needs a label.
     decided = replace(data, labels=margins.logits.argmax(dim=1))
     attack = Attack("pgd", setting.eps, setting.attack_steps)
     attacked = attack_model(run, name, attack, decided)
@@ -137,14 +137,12 @@ def _survival(
     sigma: float,
 ) -> dict[str, Tensor]:
     """Average-case robustness of each image by an estimate, in blocks."""
-    parts, model = [], run.model(name)
+    parts = []
     for start in range(0, len(data), _BLOCK):
         block = data.subset(slice(start, start + _BLOCK))
         arrays = run.arrays(
-            f"average case {estimate.__name__}",
-            partial(estimate, model, block.images, sigma, samples, run.seed),
-            networks=name, data=block, sigma=sigma, samples=samples,
-            code=estimate.__module__,
+            f"average case {estimate.__name__}", estimate,
+            block.images, sigma, samples, run.seed, network=name,
         )  # fmt: skip
         parts.append(arrays)
     return {

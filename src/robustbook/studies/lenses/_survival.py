@@ -33,7 +33,7 @@ def counted(
 def linearized(
     model: nn.Module, images: Tensor, sigma: float, _: int, seed: int
 ) -> Arrays:
-    """The probability by a linear fit, and the logarithm of what it lacks to 1."""
+    """The probability by a linear fit, and the logarithm of the failure probability."""
     problem = set_up(model, images, sigma)
     kept, lost = [], []
     for fit in mmse_linearizations(problem, sigma, _SAMPLES, seed, antithetic=True):
@@ -66,7 +66,7 @@ def log_failure(
     total: Values = logsumexp(each, axis=1)
     known = np.isfinite(total)
     draw = np.random.default_rng([seed, 3])
-    # The same numbers for all: what chance is left hardly changes their order.
+    # All images share random numbers, so that chance hardly changes their order.
     normal = draw.standard_normal((samples, size))
     grid = (np.arange(samples) + draw.random(samples)) / samples
     uniform = np.log(draw.random(samples))

@@ -25,7 +25,7 @@ class LensSetting(Setting):
     sigma: float
     small: tuple[float, ...]
     noise_samples: int
-    #: Of the corruptions.
+    #: Severity of the corruptions.
     severity: int = 3
 
 

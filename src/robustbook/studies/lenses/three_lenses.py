@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from robustbook.attacks import pgd
@@ -21,14 +20,20 @@ from robustbook.margins import (
 )
 from robustbook.models import load_model, logits_of
 from robustbook.studies._run import Row, Run
-from robustbook.studies._statistics import Values, interval_row, mean_row, middle_95
+from robustbook.studies._statistics import (
+    Values,
+    interval_row,
+    mean_row,
+    middle_95,
+    weighted_auroc,
+)
 from robustbook.studies.lenses._models import LensedModel
 from robustbook.studies.lenses._models import measure_model as measure
 from robustbook.studies.lenses.settings import SETTINGS, LensSetting
 from robustbook.studies.margins.columns import (
     difference_row,
+    exact_share,
     paired_tau_difference,
-    share_row,
     tau_row,
 )
 from robustbook.studies.margins.measured import measure_bounds
@@ -56,7 +61,7 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
     "tie", how many images weak noise cannot tell apart; "cost".
     """
     setting, draws = run.setting, _DRAWS[run.profile]
-    models = {name: measure(run, one, name) for one, name in run.each_model()}
+    models = {name: measure(run, item, name) for item, name in run.each_model()}
     count, random = setting.samples, np.random.default_rng([run.seed, 2])
     weights = random.multinomial(count, [1 / count] * count, size=draws).astype(float)
     yield {
@@ -71,15 +76,15 @@ def rows(run: Run[LensSetting]) -> Iterator[Row]:
     for sigma in (*setting.small, setting.sigma):
         # Images whose probability to survive is 1 in floating point.
         shares = [
-            float((one.linearized[sigma] >= 1 - 1e-15).double().mean())
-            for one in models.values()
+            float((item.linearized[sigma] >= 1 - 1e-15).double().mean())
+            for item in models.values()
         ]
         yield {"what": "tie", "sigma": sigma, "share": float(np.mean(shares))}
     yield from _costs(next(iter(models)), setting, run.seed)
 
 
 def _model_row(model: LensedModel, eps: float) -> Row:
-    row = share_row("accuracy", model.margins.correct)
+    row = exact_share("accuracy", model.margins.correct)
     for shift in ("adversarial", "noise"):
         agreement = model.agreements[shift]
         row |= {
@@ -93,7 +98,7 @@ def _model_row(model: LensedModel, eps: float) -> Row:
         ("average_case", model.kept),
     ):
         row |= mean_row(name, each.double().numpy())
-    row |= share_row("robust_share", model.robust(eps))
+    row |= exact_share("robust_share", model.robust(eps))
     order = margin_consistency(model.scores()["logit_margin"], model.margins.bounds)
     return row | tau_row("consistency", order)
 
@@ -110,16 +115,16 @@ def _relations(name: str, model: LensedModel) -> Iterator[Row]:
 
 
 def _failures(models: dict[str, LensedModel], weights: Values) -> Iterator[Row]:
-    """Say how well each score foretells that an unseen corruption changes a prediction.
+    """Measure how well scores predict that an unseen corruption changes a prediction.
 
     `weights` (R, N) say how often each image is in each resample.
     """
     by_score: dict[str, list[Values]] = {}
-    for (name, one), kind in itertools.product(models.items(), CORRUPTIONS):
-        failed = one.changed(kind).numpy()
+    for (name, model), kind in itertools.product(models.items(), CORRUPTIONS):
+        failed = model.changed(kind).numpy()
         if not _FEWEST <= failed.sum() <= len(failed) - _FEWEST:
             continue
-        for score, values in one.scores(kind).items():
+        for score, values in model.scores(kind).items():
             aurocs = weighted_auroc(values.numpy(), failed, weights)
             by_score.setdefault(score, []).append(aurocs)
             yield {
@@ -132,27 +137,6 @@ def _failures(models: dict[str, LensedModel], weights: Values) -> Iterator[Row]:
         ends = middle_95(mean[1:])
         row: Row = {"failure": "changed", "score": score, "cases": len(several)}
         yield {"what": "mean", **row, **interval_row("auroc", float(mean[0]), ends)}
-
-
-def weighted_auroc(
-    scores: Values, failed: npt.NDArray[np.bool_], weights: Values
-) -> Values:
-    """Return the chance that a failure scores lower than a survivor; ties count half.
-
-    First that of the samples (N,) themselves, then that of the resamples with these
-    weights (R, N); NaN where a resample has no failure or no survivor.
-    """
-    order = np.argsort(scores, kind="stable")
-    ranked = scores[order]
-    starts = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
-    counts = np.vstack([np.ones(len(scores)), weights])[:, order]
-    bad = np.add.reduceat(counts * failed[order], starts, axis=1)
-    good = np.add.reduceat(counts * ~failed[order], starts, axis=1)
-    below = np.cumsum(bad, axis=1) - bad / 2
-    pairs = bad.sum(axis=1) * good.sum(axis=1)
-    with np.errstate(invalid="ignore"):
-        aurocs: Values = (good * below).sum(axis=1) / pairs
-    return aurocs
 
 
 def _costs(name: str, setting: LensSetting, seed: int) -> Iterator[Row]:

@@ -33,16 +33,16 @@ class StandardizedImages(nn.Module):
 
 @dataclass(frozen=True)
 class Method:
-    """One way to train: a defense, its ball, and what is special about it."""
+    """One way to train: a defense, its ball and its options."""
 
     defense: str
     eps: float
     steps: int
     #: Whether every image is standardized.
     standardized: bool = False
-    #: The first so many classes are defended, the others only learned; 0 for all.
+    #: Number of the first classes that are defended; 0 for all.
     classes: int = 0
-    #: Of what a defense adds to its cross-entropy, if not the usual one.
+    #: Weight of the penalty, if it is not the usual one.
     weight: float | None = None
 
     @property
@@ -71,7 +71,7 @@ def _some_classes(classes: int, *, eps: float, steps: int) -> Loss:
 
 @dataclass(frozen=True)
 class Budget:
-    """What every training has: images, epochs, samples in a step, and a rate."""
+    """Images, epochs, batch size and learning rate of every training."""
 
     images: int
     epochs: int
@@ -83,7 +83,7 @@ def trained(
     run: Run[Any], start: str, method: Method | None, data: Dataset, budget: Budget, *,
     number: int,
 ) -> nn.Module:  # fmt: skip
-    """A plain network that a method trained further, from the cache if it is there.
+    """Train a plain network further by a method, or read it from the cache.
 
     Without a method it is the plain network.
     """

@@ -24,7 +24,7 @@ _SHARE: Final = 0.85
 
 @dataclass(frozen=True)
 class Recipe:
-    """How thoroughly the closest image of another class is looked for."""
+    """Effort of the search for the closest image of another class."""
 
     #: As :func:`robustbook.margins.input_margin` takes them.
     targets: int = 3

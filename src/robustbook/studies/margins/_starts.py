@@ -18,7 +18,7 @@ def plain(dataset: str, seed: int) -> nn.Module:
 
     Seeds 0 and 1 give the networks that are stored as "DATASET-cnn-s0" and "-s1".
     """
-    (recipe,) = (one for one in RECIPES[dataset] if one.model == f"{dataset}-cnn")
+    (recipe,) = (known for known in RECIPES[dataset] if known.model == f"{dataset}-cnn")
     model = build_model(recipe.arch, seed=seed, options=dict(recipe.options))
     data = load_dataset(dataset, "train")
     train = partial(

@@ -20,7 +20,7 @@ from robustbook.studies.margins.settings import MarginSetting
 FEWEST: Final = 5
 
 
-def share_row(name: str, mask: Tensor) -> Row:
+def exact_share(name: str, mask: Tensor) -> Row:
     """A share with its exact 95 % interval, in columns named after `name`."""
     hits, count = int(mask.sum()), len(mask)
     ends = binomtest(hits, count).proportion_ci()
@@ -30,7 +30,7 @@ def share_row(name: str, mask: Tensor) -> Row:
 def paired_tau_difference(
     first: Tensor, second: Tensor, margins: Tensor
 ) -> tuple[float, float]:
-    """By how much one score orders margins better than another does, and the error.
+    """Difference of how well two scores order margins, and its standard error.
 
     Kendall's τ-b of the first with the margins less that of the second; its standard
     error is by the asymptotic theory of U-statistics: from the differences, sample by
@@ -80,6 +80,18 @@ def detections(values: Tensor, bounds: Tensor, setting: MarginSetting) -> Iterat
             "what": "detection", "eps": eps, "usual": eps == setting.focus,
             "brittle": float((bounds <= eps).double().mean()),
             **detection_row(values, bounds, eps),
+        }  # fmt: skip
+
+
+def robust_rows(
+    correct: Tensor, bounds: Tensor, setting: MarginSetting
+) -> Iterator[Row]:
+    """Robust accuracy and the share of brittle decisions at every bound."""
+    for eps in setting.eps:
+        yield {
+            "what": "robust", "eps": eps, "usual": eps == setting.focus,
+            **exact_share("robust_accuracy", correct & (bounds > eps)),
+            "brittle": float((bounds <= eps).double().mean()),
         }  # fmt: skip
 
 

@@ -13,14 +13,15 @@ from torch import Tensor, nn
 
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins import _starts
 from robustbook.studies.margins._defended_nets import Budget, Method, trained
 from robustbook.studies.margins.columns import (
     detections,
     difference_row,
+    exact_share,
     paired_tau_difference,
-    share_row,
+    robust_rows,
     tau_row,
 )
 from robustbook.studies.margins.margin_pseudo import Learning, learned_rows
@@ -33,7 +34,7 @@ from robustbook.studies.margins.measured import (
 from robustbook.studies.margins.settings import MarginSetting
 from robustbook.training import Loss
 
-#: What is not a method: the plain network that every training starts from.
+#: The name of the plain network, from which every training starts.
 PLAIN: Final = "plain"
 #: Scores whose order is measured: of one forward pass, and with one backward pass.
 _SCORES: Final = ("logit_margin", "gradient_margin")
@@ -41,11 +42,11 @@ _SCORES: Final = ("logit_margin", "gradient_margin")
 
 @dataclass(frozen=True, kw_only=True)
 class DefendedSetting(MarginSetting):
-    """What is trained, and how; the networks are those that it begins from."""
+    """Trainings by several methods; `models` are the networks that they start from."""
 
     methods: dict[str, Method]
     budget: Budget
-    #: By method, which network each training begins from; if not the first two, once.
+    #: For each method, the start of each training; by default the first two networks.
     starts: dict[str, tuple[int, ...]] = field(default_factory=dict)
     #: How margins of the weakest network are learned from training images, if at all.
     learning: Learning | None = None
@@ -53,16 +54,16 @@ class DefendedSetting(MarginSetting):
     compared: int = 0
 
     def training_images(self) -> Dataset:
-        """Load what is trained on, and what margins are learned from."""
+        """Load the training images, from which margins are learned, too."""
         return load_dataset(self.dataset, "train")
 
-    def begins(self, method: str) -> tuple[int, ...]:
-        """Places of the networks that a method's trainings begin from, by seed."""
+    def start_indices(self, method: str) -> tuple[int, ...]:
+        """Indices of the networks that a method's trainings start from, by seed."""
         return self.starts.get(method, (0, 1))
 
     def start(self, method: str, seed: int) -> str:
         """The name of that network."""
-        return [*self.models][self.begins(method)[seed]]
+        return [*self.models][self.start_indices(method)[seed]]
 
     def checkpoints(self) -> list[str]:
         """Those that are stored: others are trained by a recipe."""
@@ -74,7 +75,7 @@ def _methods(eps: float, steps: int) -> dict[str, Method]:
         **{name: Method(name, eps, steps) for name in ("sat", "trades", "mart")},
         # Toward DI0 of the paper: margins as wide as they get, images standardized.
         "mma, standardized": Method("mma", 2 * eps, steps, standardized=True),
-        # Only some classes have to be safe.
+        # Only some classes are defended.
         "sat, half": Method("sat", eps, steps, classes=5),
     }
 
@@ -158,24 +159,24 @@ def rows(run: Run[DefendedSetting]) -> Iterator[Row]:
     """
     for setting in run.settings:
         keys: Row = {"dataset": setting.dataset}
-        found: dict[str, list[Row]] = {}
-        for method in run.each((PLAIN, *setting.methods)):
-            found[method] = []
-            for seed, start in enumerate(setting.begins(method)):
+        by_method: dict[str, list[Row]] = {}
+        for method in run.progress((PLAIN, *setting.methods)):
+            by_method[method] = []
+            for seed, start in enumerate(setting.start_indices(method)):
                 measured = measure(run, setting, method, seed)
-                one = [*_of_network(measured, setting)]
-                if method != PLAIN and (some := setting.methods[method].classes):
-                    one += _groups(measured, some)
+                network_rows = [*_of_network(measured, setting)]
+                if method != PLAIN and (classes := setting.methods[method].classes):
+                    network_rows += _groups(measured, classes)
                 if setting.compared:
-                    one.append(_objective(run, setting, method, seed))
-                own: Row = {"method": method, "seed": seed, "start": start}
-                found[method] += under({**keys, **own}, one)
-            yield from found[method]
-            mean = _mean(found[method])
+                    network_rows.append(_objective(run, setting, method, seed))
+                network_keys: Row = {"method": method, "seed": seed, "start": start}
+                by_method[method] += with_keys({**keys, **network_keys}, network_rows)
+            yield from by_method[method]
+            mean = _mean(by_method[method])
             yield {"what": "method", **keys, "method": method, **mean}
         if setting.learning is not None:
-            learned = _learned(run, setting, setting.learning, _weakest(found))
-            yield from under(keys, learned)
+            learned = _learned(run, setting, setting.learning, _weakest(by_method))
+            yield from with_keys(keys, learned)
 
 
 def _learned(
@@ -185,23 +186,23 @@ def _learned(
 
     One network from each start.
     """
-    begins, most = setting.begins(weak), max(learning.sizes)
-    found: dict[tuple[str, int], list[Row]] = {}
-    for start in dict.fromkeys(begins):
-        seed = begins.index(start)
+    places, most = setting.start_indices(weak), max(learning.sizes)
+    by_score: dict[tuple[str, int], list[Row]] = {}
+    for start in dict.fromkeys(places):
+        seed = places.index(start)
         tested = setting.models[setting.start(weak, seed)][1]
         later = setting.data().subset(slice(tested, 2 * tested))
         train, test = (
             measure(run, setting, weak, seed, data)
             for data in (setting.training_images().subset(slice(most)), later)
         )
-        own: Row = {"method": weak, "seed": seed, "start": start}
+        network_keys: Row = {"method": weak, "seed": seed, "start": start}
         for row in _learned_from(run, train, test, setting, learning):
-            yield {**row, **own}
+            yield {**row, **network_keys}
             if row["what"] == "learned":
                 key = row["score"], row["train"]
-                found.setdefault(key, []).append({**row, **own})
-    for (score, count), rows in found.items():
+                by_score.setdefault(key, []).append({**row, **network_keys})
+    for (score, count), rows in by_score.items():
         yield {
             "what": "learned method", "method": weak, "score": score, "train": count,
             **_over_starts(rows, "tau"), **_over_starts(rows, "tau_difference"),
@@ -225,7 +226,7 @@ def _learned_from(
 
 
 def _by_class(train: MeasuredMargins, test: MeasuredMargins) -> Tensor:
-    """Logit margins times what is due to the predicted class in the median, (N,)."""
+    """Logit margins times a factor of the predicted class, a learned median: (N,)."""
     factors = torch.ones(train.logits.shape[1], dtype=torch.float64)
     due, decided = train.bounds / scores_of(train)[_SCORES[0]], train.logits.argmax(1)
     for k in range(len(factors)):
@@ -234,13 +235,13 @@ def _by_class(train: MeasuredMargins, test: MeasuredMargins) -> Tensor:
     return scores_of(test)[_SCORES[0]] * factors[test.logits.argmax(dim=1)]
 
 
-def _weakest(found: dict[str, list[Row]]) -> str:
-    """The method of the network with the least τ, of those of some accuracy."""
-    plain = [row["accuracy"] for row in _logit_rows(found[PLAIN], "network")]
+def _weakest(by_method: dict[str, list[Row]]) -> str:
+    """The method of the sufficiently accurate network with the smallest τ."""
+    plain = [row["accuracy"] for row in _logit_rows(by_method[PLAIN], "network")]
     taus = []
-    for method, own in found.items():
-        right = [row["accuracy"] for row in _logit_rows(own, "network")]
-        orders = [row["tau"] for row in _logit_rows(own, "consistency")]
+    for method, rows in by_method.items():
+        right = [row["accuracy"] for row in _logit_rows(rows, "network")]
+        orders = [row["tau"] for row in _logit_rows(rows, "consistency")]
         for tau, accuracy in zip(orders, right, strict=True):
             if accuracy >= np.mean(plain) / 2:
                 taus.append((tau, method))
@@ -259,7 +260,7 @@ def measure(
     run: Run[DefendedSetting], setting: DefendedSetting, method: str, seed: int,
     data: Dataset | None = None,
 ) -> MeasuredMargins:  # fmt: skip
-    """Margins of a network, which is trained before, on its images or on others."""
+    """Train a network, and measure its margins on its images or on others."""
     model, start = _network(run, setting, method, seed), setting.start(method, seed)
     data = setting.images_of(start) if data is None else data
     recipe, _ = setting.models[start]
@@ -270,14 +271,14 @@ def jobs(run: Run[DefendedSetting]) -> Iterator[tuple[DefendedSetting, str, int]
     """Each training of each method."""
     for setting in run.settings:
         for method in (PLAIN, *setting.methods):
-            for seed in range(len(setting.begins(method))):
+            for seed in range(len(setting.start_indices(method))):
                 yield setting, method, seed
 
 
 def _objective(
     run: Run[DefendedSetting], setting: DefendedSetting, method: str, seed: int
 ) -> Row:
-    """What MART minimizes, of a network, on training images: mean and error."""
+    """The objective of MART for a network on training images: mean and error."""
     model, data = _network(run, setting, method, seed), setting.training_images()
     data, mart = data.subset(slice(setting.compared)), setting.methods["mart"]
     loss = cast(Loss, mart.loss)
@@ -285,7 +286,7 @@ def _objective(
     def values() -> Iterator[Row]:
         draws = torch.Generator().manual_seed(run.seed)
         place = next(model.parameters()).device
-        parts = (one.to(place).tensor_split(40) for one in (data.images, data.labels))
+        parts = (part.to(place).tensor_split(40) for part in (data.images, data.labels))
         for images, labels in zip(*parts, strict=True):
             yield {"value": float(loss(model, images, labels, draws))}
 
@@ -302,13 +303,9 @@ def _objective(
 
 def _of_network(measured: MeasuredMargins, setting: DefendedSetting) -> Iterator[Row]:
     bounds, correct = measured.bounds, measured.correct
-    yield {"what": "network", **share_row("accuracy", correct), "count": len(correct)}
-    for eps in setting.eps:
-        yield {
-            "what": "robust", "eps": eps, "usual": eps == setting.focus,
-            **share_row("robust_accuracy", correct & (bounds > eps)),
-            "brittle": float((bounds <= eps).double().mean()),
-        }  # fmt: skip
+    accuracy = exact_share("accuracy", correct)
+    yield {"what": "network", **accuracy, "count": len(correct)}
+    yield from robust_rows(correct, bounds, setting)
     scores = scores_of(measured)
     for name in _SCORES:
         order = consistency_of(scores[name], bounds)
@@ -330,7 +327,7 @@ def _groups(measured: MeasuredMargins, classes: int) -> Iterator[Row]:
 
 
 def _logit_rows(rows: list[Row], what: str) -> list[Row]:
-    """Rows of a kind, of the logit margin and at the usual ε where there are others."""
+    """Rows of a kind, restricted to the logit margin and the usual ε."""
     return [
         row
         for row in rows
@@ -340,30 +337,30 @@ def _logit_rows(rows: list[Row], what: str) -> list[Row]:
     ]
 
 
-def _mean(own: list[Row]) -> Row:
+def _mean(rows: list[Row]) -> Row:
     """Means over the starts, with errors over starts and images."""
-    row: Row = {"starts": len({one["start"] for one in own})}
+    row: Row = {"starts": len({network_row["start"] for network_row in rows})}
     for what, name in (
         ("network", "accuracy"), ("robust", "robust_accuracy"),
         ("consistency", "tau"), ("detection", "auroc"),
     ):  # fmt: skip
-        row |= _over_starts(_logit_rows(own, what), name)
+        row |= _over_starts(_logit_rows(rows, what), name)
     return row
 
 
-def _over_starts(found: list[Row], name: str) -> Row:
-    """A mean over the starts, of each of them over its trainings, and its error.
+def _over_starts(rows: list[Row], name: str) -> Row:
+    """A mean over the starts, each the mean over its trainings, and its error.
 
     The images are the same for all, so their error does not fall with the number of
     starts; that of the starts does.
     """
-    if any(one[name] is None for one in found):
+    if any(row[name] is None for row in rows):
         return {name: None, f"{name}_se": None}
     by_start: dict[int, list[float]] = {}
-    for one in found:
-        by_start.setdefault(one["start"], []).append(one[name])
+    for row in rows:
+        by_start.setdefault(row["start"], []).append(row[name])
     means = np.array([np.mean(values) for values in by_start.values()])
-    ends = np.array([[one[f"{name}_low"], one[f"{name}_high"]] for one in found])
+    ends = np.array([[row[f"{name}_low"], row[f"{name}_high"]] for row in rows])
     of_images = float(np.square((ends[:, 1] - ends[:, 0]) / 3.92).mean())
     of_starts = float(means.var(ddof=1)) / len(means)
     return {name: float(means.mean()), f"{name}_se": math.sqrt(of_images + of_starts)}

@@ -6,7 +6,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -15,7 +14,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
 from robustbook.margins.parts import tune_threshold
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
 from robustbook.studies.margins.measured import margin_blocks as jobs
 from robustbook.studies.margins.measured import measure_block as measure
@@ -74,15 +73,10 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     Margin paper, Algorithm 1 and Figures 5, 10 and 11. Chapter 23 of this book.
     """
     for setting, model in run.each_model():
-        sizes = _SIZES[run.profile]
         measured = margins_in(run, setting, model)
-        rows = run.rows(
-            "estimates of robust accuracy",
-            partial(_of_model, measured, setting, sizes, run.seed),
-            data=measured, eps=setting.eps, focus=setting.focus, sizes=sizes,
-            code=__name__,
-        )  # fmt: skip
-        yield from under({"dataset": setting.dataset, "model": model}, rows)
+        arguments = measured, setting.only(), _SIZES[run.profile], run.seed
+        rows = run.rows("estimates of robust accuracy", _of_model, *arguments)
+        yield from with_keys({"dataset": setting.dataset, "model": model}, rows)
 
 
 def _of_model(
@@ -94,7 +88,7 @@ def _of_model(
         for size in sizes.sizes if usual else sizes.few:
             if size <= len(measured) // 2:
                 made += _of_size(measured, eps, size, sizes.repeats, seed)
-        yield from under({"eps": eps, "usual": usual}, made)
+        yield from with_keys({"eps": eps, "usual": usual}, made)
 
 
 def _of_size(
@@ -110,12 +104,12 @@ def _of_size(
     random = np.random.default_rng([seed, size, round(1e6 * eps)])
     for repeat in range(repeats):
         rows = random.choice(len(measured), size=size, replace=False)
-        one = estimate_robust_accuracy(
+        result = estimate_robust_accuracy(
             score, correct, rows, bounds[rows], eps, folds=FOLDS, seed=repeat
         )
-        draws["plain"].append((one.plain.value, one.plain.interval))
-        draws["algorithm-1"].append((one.estimate, None))
-        design = one.design_based
+        draws["plain"].append((result.plain.value, result.plain.interval))
+        draws["algorithm-1"].append((result.estimate, None))
+        design = result.design_based
         draws["design"].append((design.value, design.interval))
         taus.append(float(kendalltau(gaps[rows], bounds[rows].numpy()).statistic))
         # Algorithm 1 without its lower bound: only the threshold is sought anew.

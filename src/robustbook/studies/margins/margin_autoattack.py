@@ -13,7 +13,7 @@ from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of
 from robustbook.studies._run import Row, Run
-from robustbook.studies.margins.columns import share_row
+from robustbook.studies.margins.columns import exact_share
 from robustbook.studies.margins.measured import margins_of
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
@@ -48,14 +48,15 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
         data = setting.images_of(name).subset(slice(IMAGES[run.profile]))
         turned = _turned(run, name, data, setting.focus)
         recipe, _ = setting.models[name]
-        own = margins_of(run, name, data, recipe)
-        found = own.bounds <= setting.focus
+        ours = margins_of(run, name, data, recipe)
+        near = ours.bounds <= setting.focus
         yield {
             "dataset": setting.dataset, "model": name, "eps": setting.focus,
-            "samples": len(data), **share_row("robust_accuracy", own.correct & ~found),
-            **share_row("ensemble_accuracy", own.correct & ~turned),
-            **share_row("missed", turned & ~found),
-            **share_row("added", found & ~turned),
+            "samples": len(data),
+            **exact_share("robust_accuracy", ours.correct & ~near),
+            **exact_share("ensemble_accuracy", ours.correct & ~turned),
+            **exact_share("missed", turned & ~near),
+            **exact_share("added", near & ~turned),
         }  # fmt: skip
 
 
@@ -63,11 +64,8 @@ def _turned(
     run: Run[MarginSetting], name: str, data: Dataset, eps: float
 ) -> torch.Tensor:
     """Which decisions, right or wrong, the ensemble turns: from the cache, (N,)."""
-    kept = run.arrays(
-        "turned by AutoAttack",
-        lambda: _attacked(run.model(name), data, eps, run.seed),
-        networks=name, data=data, eps=eps, code=__name__,
-    )  # fmt: skip
+    arguments = data, eps, run.seed
+    kept = run.arrays("turned by AutoAttack", _attacked, *arguments, network=name)
     return torch.from_numpy(kept["turned"])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -13,13 +12,13 @@ from torch import Tensor
 
 from robustbook.margins import class_distances
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, significant, with_keys
 from robustbook.studies._statistics import mean_error
 from robustbook.studies.margins.columns import (
     detections,
     difference_row,
     paired_tau_difference,
-    share_row,
+    robust_rows,
     tau_row,
 )
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
@@ -33,9 +32,11 @@ __all__ = ["SETTINGS", "jobs", "measure", "rows"]
 QUANTILES: Final = (0.25, 0.5, 0.75)
 #: Groups of samples of like input margins, for the curves of Figure 2.
 BINS: Final = 20
+#: Images of each network in the study ``margin_samples``.
+SHOWN: Final = {"quick": 100, "full": 200}
 
 
-def rows(run: Run[MarginSetting]) -> Iterator[Row]:
+def rows(run: Run[MarginSetting], *, samples: bool = False) -> Iterator[Row]:
     """Measure margin consistency, detection, equidistance and isometry.
 
     Rows with ``what`` =
@@ -51,31 +52,33 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     "across": rank correlation, over models, of τ with robust accuracy.
     Ends of 95 % intervals are in ``_low`` and ``_high``.
 
+    With `samples`, in the study ``margin_samples``, there is one row for each network
+    and each of some images, drawn at random and the same for all networks of a data
+    set: ``index`` in the split, ``label``, ``predicted``, ``input_margin``,
+    ``logit_margin``, ``feature_margin``, ``softmax_margin``, ``gradient_margin``,
+    ``first_order_margin`` and ``feature_distance``, how far the features are from those
+    of the closest image.
+
     Margin paper, Figures 2, 4, 6, 9 and 13 and Table 1; chapters 21 and 22 of this
     book. Every input margin is an upper bound.
     """
+    if samples:
+        yield from _samples(run)
+        return
     for setting in run.settings:
         networks = {}
-        for model in run.each(setting.models):
+        for model in run.progress(setting.models):
             networks[model] = margins_in(run, setting, model)
-            rows = run.rows(
-                "consistency of margins", partial(_of_model, networks[model], setting),
-                data=networks[model], eps=setting.eps, focus=setting.focus,
-                code=__name__,
-            )  # fmt: skip
-            yield from under({"dataset": setting.dataset, "model": model}, rows)
+            measured = networks[model], setting.only()
+            rows = run.rows("consistency of margins", _of_model, *measured)
+            yield from with_keys({"dataset": setting.dataset, "model": model}, rows)
         across = _across(networks, setting)
-        yield from under({"what": "across", "dataset": setting.dataset}, across)
+        yield from with_keys({"what": "across", "dataset": setting.dataset}, across)
 
 
 def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row]:
     bounds, correct = measured.bounds, measured.correct
-    for eps in setting.eps:
-        yield {
-            "what": "robust", "eps": eps, "usual": eps == setting.focus,
-            **share_row("robust_accuracy", correct & (bounds > eps)),
-            "brittle": float((bounds <= eps).double().mean()),
-        }  # fmt: skip
+    yield from robust_rows(correct, bounds, setting)
     scores = scores_of(measured)
     for name, values in scores.items():
         for subset, kept in (("all", torch.ones_like(correct)), ("correct", correct)):
@@ -87,7 +90,7 @@ def _of_model(measured: MeasuredMargins, setting: MarginSetting) -> Iterator[Row
         if name != "logit_margin":
             paired = paired_tau_difference(values, scores["logit_margin"], bounds)
             yield {"what": "difference", "score": name, **difference_row(*paired)}
-        yield from under({"score": name}, detections(values, bounds, setting))
+        yield from with_keys({"score": name}, detections(values, bounds, setting))
         if name == "logit_margin":
             yield from _bins(name, values, bounds)
     yield from _geometry(measured)
@@ -117,11 +120,11 @@ def _geometry(measured: MeasuredMargins) -> Iterator[Row]:
     }  # fmt: skip
     kept = measured.bounds.isfinite()
     bounds, shifts = measured.bounds[kept], measured.feature_shifts[kept]
-    own = consistency_of(scores_of(measured)["feature_margin"][kept], shifts)
+    order = consistency_of(scores_of(measured)["feature_margin"][kept], shifts)
     ratio = shifts / bounds
     yield {
         "what": "isometry", **tau_row("tau", consistency_of(shifts, bounds)),
-        **tau_row("tau_feature", own), "variation": float(ratio.std() / ratio.mean()),
+        **tau_row("tau_feature", order), "variation": float(ratio.std() / ratio.mean()),
     }  # fmt: skip
 
 
@@ -129,14 +132,15 @@ def _across(
     networks: dict[str, MeasuredMargins], setting: MarginSetting
 ) -> Iterator[Row]:
     """Do models that are more robust keep the order of margins better?"""
-    shortest = min(len(one) for one in networks.values())
-    some = [one[torch.arange(shortest)] for one in networks.values()]
+    shortest = min(len(net) for net in networks.values())
+    shared = [net[torch.arange(shortest)] for net in networks.values()]
     taus = [
-        kendalltau(scores_of(one)["logit_margin"], one.bounds).statistic for one in some
+        kendalltau(scores_of(net)["logit_margin"], net.bounds).statistic
+        for net in shared
     ]
     for eps in setting.eps:
         robust = [
-            float((one.correct & (one.bounds > eps)).double().mean()) for one in some
+            float((net.correct & (net.bounds > eps)).double().mean()) for net in shared
         ]
         if np.ptp(robust) == 0:
             continue
@@ -145,3 +149,22 @@ def _across(
             "score": "logit_margin", "eps": eps, "models": len(networks),
             "kendall": float(order.statistic), "p_value": float(order.pvalue),
         }  # fmt: skip
+
+
+def _samples(run: Run[MarginSetting]) -> Iterator[Row]:
+    for setting, model in run.each_model():
+        fewest = min(count for _, count in setting.models.values())
+        random = np.random.default_rng([run.seed, fewest])
+        chosen = random.choice(fewest, size=SHOWN[run.profile], replace=False)
+        measured = margins_in(run, setting, model)
+        scores = scores_of(measured)
+        predicted = measured.logits.argmax(dim=1)
+        for index in np.sort(chosen).tolist():
+            yield {
+                "dataset": setting.dataset, "model": model, "index": index,
+                "label": int(measured.labels[index]),
+                "predicted": int(predicted[index]),
+                "input_margin": significant(measured.bounds[index]),
+                **{name: significant(score[index]) for name, score in scores.items()},
+                "feature_distance": significant(measured.feature_shifts[index]),
+            }  # fmt: skip

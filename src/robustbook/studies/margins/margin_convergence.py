@@ -14,9 +14,9 @@ from robustbook.attacks import fab, fmn
 from robustbook.margins import input_margin, logit_margin
 from robustbook.margins import margin_consistency as consistency_of
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins._search import Recipe, measure_bounds
-from robustbook.studies.margins.columns import share_row, tau_row
+from robustbook.studies.margins.columns import exact_share, tau_row
 from robustbook.studies.margins.measured import linear_head
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
@@ -59,7 +59,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     """
     for setting, name in run.each_model():
         keys = {"dataset": setting.dataset, "model": name}
-        yield from under(keys, _compared(run, setting, name))
+        yield from with_keys(keys, _compared(run, setting, name))
 
 
 def _compared(
@@ -101,7 +101,7 @@ def _compared(
             "excess_q50": float(excess.quantile(0.5)),
             "failed": float(bounds.isinf().double().mean()),
             **tau_row("tau", consistency_of(scores, bounds)), "eps": eps,
-            **share_row("robust_accuracy", correct & (bounds > eps)),
+            **exact_share("robust_accuracy", correct & (bounds > eps)),
         }  # fmt: skip
 
 

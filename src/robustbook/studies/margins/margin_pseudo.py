@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor
 from robustbook.datasets import load_dataset
 from robustbook.margins import PseudoMargin
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, under
+from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins.columns import (
     detections,
     difference_row,
@@ -91,7 +90,7 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
         recipe, _ = setting.models[model]
         train, test = (margins_of(run, model, data, recipe) for data in splits)
         keys = {"dataset": setting.dataset, "model": model}
-        yield from under(keys, learned_rows(run, train, test, setting, learning))
+        yield from with_keys(keys, learned_rows(run, train, test, setting, learning))
 
 
 def learned_rows(
@@ -102,13 +101,9 @@ def learned_rows(
     train = train[train.bounds.isfinite()]
     sizes = sorted({min(size, len(train)) for size in learning.sizes})
     learning = replace(learning, images={}, sizes=tuple(sizes))
+    arguments = train, test, setting.only(), learning
     for size in (0, *sizes):
-        yield from run.rows(
-            "learned margins",
-            partial(_learned, train, test, setting, learning, size, run.seed),
-            data=[train, test], eps=setting.eps, focus=setting.focus,
-            learning=learning, size=size, code=__name__,
-        )  # fmt: skip
+        yield from run.rows("learned margins", _learned, *arguments, size, run.seed)
 
 
 def _learned(
@@ -120,7 +115,7 @@ def _learned(
     for name, values in after.items() if size == 0 else ():
         key = {"method": name, "train": 0, "training_seed": None}
         mae = name in ("gradient_margin", "first_order_margin")
-        yield from under(key, _tested(values, test, setting, mae=mae, detect=True))
+        yield from with_keys(key, _tested(values, test, setting, mae=mae, detect=True))
     if size == 0:
         return
     bounds = train.bounds[:size]
@@ -146,7 +141,7 @@ def _learned(
     for method, training_seed, values in learned:
         key = {"method": method, "train": size, "training_seed": training_seed}
         last = size == learning.sizes[-1]
-        yield from under(key, _tested(values, test, setting, mae=True, detect=last))
+        yield from with_keys(key, _tested(values, test, setting, mae=True, detect=last))
 
 
 def _sorted(logits: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Measure input margins once, keep them: what all studies of Part V start from."""
+"""Input margins, measured once and kept for all studies of Part V."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from robustbook.studies.margins._search import (
     first_order_arrays,
     measure_bounds,
     searched_arrays,
-)  # fmt: skip
+)
 from robustbook.studies.margins.settings import MarginSetting
 
 __all__ = [
@@ -28,13 +28,13 @@ __all__ = [
     "margins_of", "measure_block", "measure_bounds", "scores_of",
 ]  # fmt: skip
 
-#: Images measured at once, and kept in one file of the cache.
+#: Images per cache file.
 _BLOCK: Final = 500
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredMargins:
-    """A model on N images, and how far each of them is from the boundary."""
+    """A model and the distances of N images from its decision boundary."""
 
     #: Of the clean images, (N, K); what the linear head receives of them, (N, D); and
     #: their true classes, (N,).
@@ -100,19 +100,15 @@ def margins_of(
 def _of_block(
     run: Run[Any], network: str | nn.Module, block: Dataset, recipe: Recipe
 ) -> Arrays:
-    searched = run.arrays(
-        "searched margins",
-        lambda: searched_arrays(run.model(network), block, recipe, run.seed),
-        networks=network, data=block, recipe=recipe, code=searched_arrays.__module__,
-    )  # fmt: skip
-    return searched | run.arrays(
-        "first-order margins",
-        lambda: first_order_arrays(run.model(network), block),
-        networks=network, data=block, code=first_order_arrays.__module__,
-    )  # fmt: skip
+    arguments = block, recipe, run.seed
+    return run.arrays(
+        "searched margins", searched_arrays, *arguments, network=network
+    ) | run.arrays("first-order margins", first_order_arrays, block, network=network)
 
 
-def margin_blocks(run: Run[MarginSetting]) -> Iterator[tuple[MarginSetting, str, int]]:
+def margin_blocks(
+    run: Run[MarginSetting], **_: Any
+) -> Iterator[tuple[MarginSetting, str, int]]:
     """Each network with the first image of each block."""
     for setting, model in run.models():
         for start in range(0, len(setting.images_of(model)), _BLOCK):
@@ -144,10 +140,10 @@ def linear_head(model: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def scores_of(model: MeasuredMargins) -> dict[str, Tensor]:
-    """What is known of a sample without an attack, by name: float64 (N,).
+    """Scores of samples that need no attack, by name: float64 (N,).
 
-    A smaller score says that the decision is more brittle. Three of one forward pass;
-    then one with one backward pass, and one with K - 1.
+    A smaller score marks a more brittle decision. The first three need one forward
+    pass, the next one backward pass more, and the last K - 1 backward passes.
     """
     logits = model.logits.double()
     probabilities = logits.softmax(dim=1).topk(2, dim=1).values

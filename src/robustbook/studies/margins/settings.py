@@ -21,7 +21,7 @@ class MarginSetting(Setting):
     focus: float
 
     def only(self, *models: str) -> MarginSetting:
-        """The same for those of the networks that are named."""
+        """The same setting, restricted to the named networks."""
         return replace(
             self, models={one: self.models[one] for one in models if one in self.models}
         )

@@ -1,0 +1,262 @@
+"""What is recorded of trainings on two domains: scores, logits, or features."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from robustbook._store.cache import Arrays
+from robustbook.datasets import Dataset
+from robustbook.datasets.diagvib import Scenes
+from robustbook.models import features_of, logits_of, resolve_device
+from robustbook.selection import pair_scores
+from robustbook.studies._run import Row, Run, decimals
+from robustbook.studies._statistics import Values
+from robustbook.studies.domains._pictures import (
+    SETUPS,
+    held_out_pictures,
+    held_out_scenes,
+    pictures,
+    training_pictures,
+    validation_pair,
+)
+from robustbook.studies.domains._training import Regime, Training, TrainingSetting
+from robustbook.training import History
+
+#: Whether the two samples of a pair show the same digits (Experiment 5a) or share
+#: none (5b).
+DIGITS: Final = ("same", "other")
+#: The criterion that selects the weights with which the tests are evaluated.
+SELECTED_BY: Final = "same/accuracy"
+#: Pairs whose features are recorded.
+PAIRS: Final = 128
+
+
+# ----------------------------------------------------------- every epoch, every score
+
+
+def scored_epochs(
+    run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
+) -> list[Row]:
+    """Train and score every epoch, or read the scores from the cache.
+
+    One row for each epoch: "epoch", "loss", "risk"; for each validation pair, and for
+    the pair "tests" of the first two test environments, "NAME/accuracy" and so on as
+    :func:`criteria` has them; "test/0" ... the accuracies.
+    """
+    epochs, _ = _scored(run, run.setting, setup, learner, training_seed, run.seed)
+    return [{name: decimals(value) for name, value in row.items()} for row in epochs]
+
+
+def regime_epochs(
+    run: Run[Any], regime: Regime, setup: str, training_seed: int, *, digits: int = 6
+) -> list[Row]:
+    """The same in a regime, without "risk", but with "seconds" of the processor.
+
+    The training seed draws the validation and test images, too.
+    """
+    epochs, arrays = _scored(
+        run, regime, setup, regime.learner, training_seed, training_seed,
+        # An interrupted training would not know its time.
+        checkpoint=None,
+    )  # fmt: skip
+    seconds = float(arrays["processor seconds"])
+    return [
+        {name: round(value, digits) for name, value in row.items() if name != "risk"}
+        | {"seconds": seconds}
+        for row in epochs
+    ]
+
+
+def _scored(
+    run: Run[Any], setting: TrainingSetting, setup: str, learner: str,
+    training_seed: int, seed: int, **options: Any,
+) -> tuple[list[dict[str, float]], Arrays]:  # fmt: skip
+    training = Training(run, setting, setup, learner, training_seed, "scored epochs")
+
+    def compute() -> tuple[History, Arrays]:
+        shown = setting.of_pictures
+        sources = training_pictures(setup, shown, training_seed)
+        pairs, tests = held_out_pictures(setup, shown, seed)
+        start = time.process_time()
+        _, history = training.train(
+            sources, pairs={**pairs, "tests": (tests[0], tests[1])},
+            tests={str(k): test for k, test in enumerate(tests)}, measure=criteria,
+            **options,
+        )  # fmt: skip
+        seconds = decimals(time.process_time() - start, 1)
+        return history, {"processor seconds": np.array(seconds)}
+
+    return training.recorded(compute)
+
+
+def criteria(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
+    """Criteria that select an epoch, with the same digits in a pair and with others.
+
+    "accuracy" over both samples; "same_answer_rate", "pa" and "beta" of the pairs;
+    "other_same_answer_rate" and "other_pa" where each digit is paired with the next one
+    of its class instead.
+    """
+    same = pair_scores(logits, shifted, labels)
+    other = pair_scores(logits, shifted[_next_of_class(labels)], labels)
+    return {
+        **{name: same[name] for name in ("accuracy", "same_answer_rate", "pa", "beta")},
+        **{f"other_{name}": other[name] for name in ("same_answer_rate", "pa")},
+    }
+
+
+def _next_of_class(labels: Tensor) -> Tensor:
+    """For each sample the index of the next one of its class, in a circle."""
+    index = torch.empty_like(labels)
+    for label in torch.unique(labels):
+        members = torch.nonzero(labels == label).flatten()
+        index[members] = members.roll(-1)
+    return index
+
+
+# ------------------------------------------------------- logits at the selected epoch
+
+
+@dataclass(frozen=True)
+class TrainedPair:
+    """Scores of a training, and its logits of test samples.
+
+    The samples are grouped by whether both of a pair show the same digits. F second
+    samples of N scenes have 0, 1, ... F - 1 factors shifted; scene i is the same digit
+    in all of them.
+    """
+
+    #: Scores of each epoch, as :class:`robustbook.training.History` has them.
+    epochs: list[dict[str, float]]
+    #: Logits of the first sample, unshifted, (N, K), and of the second ones, (F, N, K).
+    first: dict[str, Tensor]
+    second: dict[str, Tensor]
+    #: Cosine similarity of the features of the first and the second sample: (F, N).
+    cosine: dict[str, Tensor]
+    #: Classes, and a number for the digit in the first sample: (N,).
+    labels: dict[str, Tensor]
+    clusters: dict[str, Tensor]
+
+
+def train_pair(
+    run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
+) -> TrainedPair:
+    """Train and evaluate, or read the results from the cache.
+
+    Logits are those at the best epoch by :data:`SELECTED_BY`, the first of several.
+    """
+    setting = run.setting
+    training = Training(run, setting, setup, learner, training_seed, "trained pair")
+
+    def compute() -> tuple[History, Arrays]:
+        model, history = training.train(
+            training_pictures(setup, setting.of_pictures, training_seed),
+            pairs={"same": validation_pair(setup, setting, run.seed)},
+            measure=pair_scores,
+            keep=(SELECTED_BY,),
+        )
+        model.load_state_dict(history.weights[SELECTED_BY])
+        model.to(resolve_device(run.device)).eval()
+        return history, {
+            f"{digits}/{name}": value.numpy()
+            for digits in DIGITS
+            for name, value in _evaluated(
+                model, *tested_samples(setup, digits, setting, run.seed)
+            ).items()
+        }
+
+    epochs, arrays = training.recorded(compute)
+    by_digits = {
+        name: {key: torch.from_numpy(arrays[f"{key}/{name}"]) for key in DIGITS}
+        for name in ("first", "second", "cosine", "labels", "clusters")
+    }
+    return TrainedPair(epochs, **by_digits)
+
+
+def tested_scenes(
+    setup: str, digits: str, setting: TrainingSetting, seed: int
+) -> tuple[Scenes, ...]:
+    """A first sample, and second ones of the same digits or of other ones."""
+    # The second sample without a shift is the first one if digits are the same.
+    environments = (SETUPS[setup].tests[0], *SETUPS[setup].tests)
+    return held_out_scenes(
+        setup, environments, "test", setting, seed, other_digits=digits == "other"
+    )
+
+
+@lru_cache(maxsize=len(DIGITS))
+def tested_samples(
+    setup: str, digits: str, setting: TrainingSetting, seed: int
+) -> tuple[list[Dataset], Tensor]:
+    """Pictures of these scenes, and a number for the digit in each of the first."""
+    scenes = tested_scenes(setup, digits, setting, seed)
+    base = int(scenes[0].instances.max()) + 1
+    return pictures(scenes, setting), scenes[0].labels * base + scenes[0].instances
+
+
+def _evaluated(
+    model: nn.Module, samples: list[Dataset], clusters: Tensor
+) -> dict[str, Tensor]:
+    first, *others = (_evaluate(logits_of, model, sample) for sample in samples)
+    seen = [_evaluate(features_of, model, sample).double() for sample in samples]
+    cosine = [torch.cosine_similarity(seen[0], other).float() for other in seen[1:]]
+    return {
+        "first": first, "second": torch.stack(others), "cosine": torch.stack(cosine),
+        "labels": samples[0].labels, "clusters": clusters,
+    }  # fmt: skip
+
+
+def _evaluate(function: Any, model: nn.Module, data: Dataset) -> Tensor:
+    scale = 255 if data.images.dtype == torch.uint8 else 1
+    values: Tensor = function(model, data.images / scale, batch_size=128)
+    return values
+
+
+# ------------------------------------------------------------ features of every epoch
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Scores of a training, and features of n validation pairs of one digit each."""
+
+    #: Scores of each epoch, as :class:`robustbook.training.History` has them.
+    epochs: list[dict[str, float]]
+    #: After each epoch, the features of the two samples: (T, 2, n, D).
+    features: Values
+    #: The class of each pair, 0 or 1: (n,).
+    labels: Values
+
+
+def watch_training(
+    run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
+) -> Watched:
+    """Train and record the features, or read them from the cache."""
+    setting = run.setting
+    training = Training(run, setting, setup, learner, training_seed, "features")
+
+    def compute() -> tuple[History, Arrays]:
+        pair = validation_pair(setup, setting, run.seed)
+        few = [sample.subset(slice(PAIRS)) for sample in pair]
+        _, history = training.train(
+            training_pictures(setup, setting.of_pictures, training_seed),
+            pairs={"same": pair},
+            measure=pair_scores,
+            watch={
+                "features": lambda model: torch.stack(
+                    [_evaluate(features_of, model, sample) for sample in few]
+                )
+            },
+        )
+        return history, {
+            "features": torch.stack(history.watched["features"]).numpy(),
+            "labels": few[0].labels.numpy(),
+        }
+
+    epochs, arrays = training.recorded(compute)
+    return Watched(epochs, arrays["features"].astype(np.float64), arrays["labels"])
