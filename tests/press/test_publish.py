@@ -19,7 +19,7 @@ from press.status import read_timings, record_timing, render_status, status_page
 
 from .conftest import book_in, complete
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fork_server")]
 fast = pytest.mark.usefixtures("fast_kernels")
 
 # Everything that varies from run to run, and from one user to another, if nothing is
