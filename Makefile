@@ -136,9 +136,13 @@ check: env
 
 lint: ruff types floors
 
+# Of chapters, whose imports follow the text.
+CHAPTER_RULES := --isolated --line-length 78 --select E,F,W --ignore E401,E731,F401,F811
+
 ruff: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(CHAPTER_RULES) book/chapters
 
 types: env
 	$(BIN)/mypy
