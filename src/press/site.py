@@ -8,9 +8,9 @@ from pathlib import Path
 
 from press.layout import BookError
 
-#: The command: strict, and all warnings at once.
+#: The command: strict, and all warnings at once. To import the press saves a second.
 BUILD = (
-    *(sys.executable, "-c", "from jupyter_book.cli.main import main; main()"),
+    *(sys.executable, "-c", "import press, jupyter_book.cli.main as jb; jb.main()"),
     *("build", "-W", "-n", "--keep-going"),
 )
 
