@@ -21,8 +21,10 @@ from jupyter_client.provisioning import local_provisioner
 # Not of this project, and nothing that asks at its import whether it is in a kernel.
 LIBRARIES = [
     *("ipykernel.ipkernel", "ipykernel.kernelapp", "IPython"),
-    *("numpy", "pandas", "scipy.optimize", "scipy.stats", "torch"),
+    *("numpy", "pandas", "scipy.optimize", "scipy.stats", "torch", "foolbox"),
     *("matplotlib.axes", "matplotlib.figure", "sklearn.datasets", "sklearn.metrics"),
+    # The first optimizer imports it: a second for each chapter that trains.
+    *("seaborn", "torch._dynamo"),
 ]
 
 

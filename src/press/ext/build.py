@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import time
 from collections.abc import Iterable
 from copy import deepcopy
 from functools import cache, partial
@@ -23,6 +24,8 @@ from sphinx.config import Config
 from sphinx.domains.std import StandardDomain
 from sphinx.environment import BuildEnvironment
 from sphinx_proof.domain import ProofDomain
+
+from press.site import note_of_clean_build
 
 # What every page is made by, beside the modules of the press that run here.
 _EVERY_PAGE = (
@@ -87,14 +90,13 @@ def shown_elsewhere(env: BuildEnvironment) -> dict[str, Any]:
 
 def forget_what_is_stale(app: Sphinx, config: Config) -> None:
     """Make the build read everything unless its pages were made cleanly by the same."""
-    note, app.book_makers = _note(app), makers_of(Path(app.srcdir))
+    app.book_started = time.time()
+    doctrees, app.book_makers = Path(app.doctreedir), makers_of(Path(app.srcdir))
+    note = note_of_clean_build(doctrees)
     if not note.is_file() or note.read_text() != app.book_makers:
-        Path(app.doctreedir, ENV_PICKLE_FILENAME).unlink(missing_ok=True)
-    note.unlink(missing_ok=True)
-
-
-def _note(app: Sphinx) -> Path:
-    return Path(app.doctreedir, "makers")
+        (doctrees / ENV_PICKLE_FILENAME).unlink(missing_ok=True)
+    for old in doctrees.glob("makers*"):
+        old.unlink()
 
 
 def remember_what_is_shown(app: Sphinx) -> None:
@@ -115,7 +117,10 @@ def end(app: Sphinx, exception: Exception | None) -> None:
     for page in Path(app.outdir).glob("book/**/*.html"):
         if page.relative_to(app.outdir).with_suffix("").as_posix() not in kept:
             page.unlink()
-    _note(app).write_text(app.book_makers)
+    note = note_of_clean_build(Path(app.doctreedir))
+    note.write_text(app.book_makers)
+    # What is edited while the site is built is newer.
+    os.utime(note, (app.book_started, app.book_started))
 
 
 def setup(app: Sphinx) -> None:
