@@ -32,6 +32,11 @@ DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 
 
+def in_browser(test):
+    """Mark a test that needs Chromium."""
+    return pytest.mark.chromium(pytest.mark.slow(test))
+
+
 def documents(node):
     """Return the documents that the table of contents lists."""
     names = [node[key] for key in ("root", "file") if key in node]
