@@ -99,6 +99,7 @@ def launch(command, *, env, cwd=None, **options):
 
 
 launch_kernel = local_provisioner.launch_kernel
-local_provisioner.launch_kernel = launch
-for name in LIBRARIES:
-    importlib.import_module(name)
+if __name__ == "quick_kernels":  # in the server, and not in a test
+    local_provisioner.launch_kernel = launch
+    for name in LIBRARIES:
+        importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Each fault of a book is found once, and said with its remedy."""
+"""Each fault of a book is reported once, with its remedy."""
 
 import json
 from collections.abc import Callable
@@ -26,8 +26,8 @@ def pretend_publish(chapter, outputs=None, *, pair=True):
     if outputs:
         code[1].outputs = outputs
     for cell in filter(is_test, code):
-        said = {"output_type": "display_data", "data": {"text/plain": "Two."}}
-        cell.outputs = [said | {"metadata": {"robustbook_claim": True}}]
+        claim = {"output_type": "display_data", "data": {"text/plain": "Two."}}
+        cell.outputs = [claim | {"metadata": {"robustbook_claim": True}}]
     notebook.metadata = METADATA | {
         STAMP: {
             "code_sha256": code_sum(chapter),
@@ -131,9 +131,9 @@ say("Two.")"""
 def test_faults_of_the_text(make_book, edit, fault):
     chapter = make_book(text=edit(complete()))
     pretend_publish(chapter)
-    found = faults(chapter)
-    assert any(fault in line for line in found), found
-    assert all(line.startswith("notebooks/01_small.md") for line in found), found
+    lines = faults(chapter)
+    assert any(fault in line for line in lines), lines
+    assert all(line.startswith("notebooks/01_small.md") for line in lines), lines
 
 
 PRINTS = "print(profile, seed)"
@@ -157,22 +157,22 @@ def test_a_problem_names_its_line(make_book):
     chapter = make_book(text=swap(PRINTS, "x = 1\n" * 16)(complete()))
     pretend_publish(chapter)
     number = chapter.source.read_text().splitlines().index("x = 1") + 1
-    (found,) = faults(chapter)
-    assert found.startswith(f"notebooks/01_small.md:{number}: 16 lines")
+    (problem,) = faults(chapter)
+    assert problem.startswith(f"notebooks/01_small.md:{number}: 16 lines")
 
 
 def test_a_claim_that_is_never_said(chapter):
     text = chapter.published.read_text().replace('"robustbook_claim": true', "")
     chapter.published.write_text(text)
-    (found,) = faults(chapter)
-    assert "cell 01_small-004: a claim that is never said" in found
+    (problem,) = faults(chapter)
+    assert "cell 01_small-004: a claim that is never said" in problem
 
 
 def test_an_address_of_memory_is_seen(chapter):
-    said = {"output_type": "stream", "name": "stdout", "text": "<A at 0x7f00aa11bb>"}
-    pretend_publish(chapter, [said])
-    (found,) = faults(chapter)
-    assert "cell 01_small-003: shows a memory address" in found
+    printed = {"output_type": "stream", "name": "stdout", "text": "<A at 0x7f00aa11bb>"}
+    pretend_publish(chapter, [printed])
+    (problem,) = faults(chapter)
+    assert "cell 01_small-003: shows a memory address" in problem
 
 
 def test_an_address_that_no_reader_sees_is_none(chapter):
@@ -225,11 +225,11 @@ def test_strays(chapter):
 )
 def test_table_of_contents(chapter, toc, fault):
     (chapter.root / "_toc.yml").write_text(toc)
-    (found,) = faults(chapter)
-    assert found.startswith(f"_toc.yml: {fault}") or fault in found
+    (problem,) = faults(chapter)
+    assert problem.startswith(f"_toc.yml: {fault}") or fault in problem
 
 
 def test_status_out_of_step(chapter):
     (chapter.root / "book" / "status.md").unlink()
-    (found,) = faults(chapter)
-    assert "book/status.md" in found
+    (problem,) = faults(chapter)
+    assert "book/status.md" in problem

@@ -43,13 +43,13 @@ def no_conflict(monkeypatch):
 @pytest.mark.usefixtures("no_conflict")
 def test_a_good_set_up_is_ready(capsys):
     assert doctor.main([]) == 0
-    said = capsys.readouterr().out
-    assert "chapter 02" in said
-    assert said.endswith("\nready\n")
+    output = capsys.readouterr().out
+    assert "chapter 02" in output
+    assert output.endswith("\nready\n")
 
 
 @pytest.mark.usefixtures("no_conflict")
-def test_windows_is_told_of_wsl(monkeypatch):
+def test_the_remedy_on_windows_is_wsl(monkeypatch):
     monkeypatch.setattr(doctor.platform, "system", lambda: "Windows")
     assert "wsl --install" in findings()["Windows"][1]
 

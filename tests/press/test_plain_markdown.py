@@ -189,8 +189,8 @@ def test_works_cited_stay_apart_from_a_list_before_them_and_lose_their_hook():
 
 def test_a_solution_that_begins_with_code_says_whose_it_is():
     title = nodes.title("", "Solution to Exercise 1")
-    told = nodes.section("", cell(3), nodes.paragraph("", "so"))
-    page = nodes.section("", solution_node("", title, told))
+    body = nodes.section("", cell(3), nodes.paragraph("", "so"))
+    page = nodes.section("", solution_node("", title, body))
     label, code, text = PAGE.cells(page)
     assert (label, code) == ("*Solution to Exercise 1, in code:*", 3)
     assert "<summary>Solution to Exercise 1</summary>\n\nso" in text

@@ -178,16 +178,16 @@ def open_tab(browser, *, formulas=True, haste=False, viewport=DESKTOP, **options
     tab = context.new_page()
     tab.foreign, tab.complaints = [], []
 
-    def asked(request):
+    def note_request(request):
         if not request.url.startswith(("file:", "data:", "blob:")):
             tab.foreign.append(request.url)
 
-    def said(message):
+    def note_error(message):
         if message.type == "error":
             tab.complaints.append(message.text)
 
-    tab.on("request", asked)
-    tab.on("console", said)
+    tab.on("request", note_request)
+    tab.on("console", note_error)
     tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
     return tab
 

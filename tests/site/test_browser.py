@@ -106,11 +106,11 @@ def test_every_page_shows_as_it_should(visit, site):
     """No request beyond the disk, no error, no raw TeX, nothing too wide."""
     faults = {}
     for page, tab in in_turn(site, site.content, *(visit(haste=True) for _ in "ab")):
-        found = faults_on_a_desktop(tab, page)
+        here = faults_on_a_desktop(tab, page)
         axe.turn(tab, PHONE)
-        found |= faults_on_a_phone(tab, page)
-        if any(found.values()):
-            faults[page.address] = {k: str(v) for k, v in found.items() if v}
+        here |= faults_on_a_phone(tab, page)
+        if any(here.values()):
+            faults[page.address] = {k: str(v) for k, v in here.items() if v}
         # An empty page is laid out again in no time.
         tab.goto("about:blank")
         tab.set_viewport_size(DESKTOP)
