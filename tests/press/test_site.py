@@ -114,7 +114,10 @@ def test_what_the_press_makes_of_a_page_and_the_release_that_it_names_are_new(bo
     path.write_text('__version__ = "98.7.6"\n')
     edit(book, "src/press/ext/text.py", '"unbroken"', '"in-one-piece"')
     edit(book, "src/press/pairs.py", "The text describes", "This text describes")
+    gone = path_of(book, "chapters/00_gone")
+    gone.write_text("of a chapter that has another name now")
     build(book)
+    assert not gone.exists()
     assert 'class="in-one-piece"' in page(book, "01_small")
     for name in ("01_small", "02_second"):
         assert "This text describes" in notebook(book, name)
