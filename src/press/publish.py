@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +92,13 @@ def publish(
                 seconds = run.result()
             except BookError as error:
                 failures.append(error)
-                tqdm.write(f"{chapter.name}: failed", file=sys.stderr)
+            except BrokenProcessPool as error:  # all that run then, or wait
+                failures.append(BookError(f"{chapter.name}: {error}"))
+            else:
+                record_timing(chapter, seconds)
+                tqdm.write(f"{chapter.name}: {seconds:.1f} s", file=sys.stderr)
                 continue
-            record_timing(chapter, seconds)
-            tqdm.write(f"{chapter.name}: {seconds:.1f} s", file=sys.stderr)
+            tqdm.write(f"{chapter.name}: failed", file=sys.stderr)
     write_status(chapters[0].root)
     return failures
 

@@ -192,6 +192,15 @@ def test_a_kernel_that_dies_is_a_failure(make_book):
 
 
 @fast
+def test_a_chapter_whose_process_is_killed_is_a_failure(make_book):
+    kill = "os.kill(os.getppid(), signal.SIGKILL)"
+    chapter = make_book(f"import os, signal\n{kill}\nos._exit(1)")
+    (failure,) = publish([chapter])
+    assert str(failure).startswith("01_small: A process in the process pool was termin")
+    assert not chapter.published.exists()
+
+
+@fast
 def test_a_rerun_reads_as_the_notebook_does_and_leaves_the_book_alone(make_book):
     chapter = make_book()
     resolved = chapter.pair.read_text().replace("We add.", "We add, as ever.")
