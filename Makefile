@@ -19,7 +19,7 @@ PORT    ?= 8000
 
 .DEFAULT_GOAL := help
 .PHONY: help env doctor book site pdf named full rerun publish timings serve \
-  lab slides test ranges processors check lint ruff types floors clean-runtime fuzz clean
+  lab slides test ranges processors check lint ruff types import-layers clean-runtime fuzz clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -134,16 +134,20 @@ check: env
 	$(RUN) check
 	$(BIN)/python -m robustbook.studies check
 
-lint: ruff types floors
+lint: ruff types import-layers
+
+# Of chapters, whose imports follow the text.
+CHAPTER_RULES := --isolated --line-length 78 --select E,F,W --ignore E401,E731,F401,F811
 
 ruff: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/ruff check $(CHAPTER_RULES) book/chapters
 
 types: env
 	$(BIN)/mypy
 
-floors: env
+import-layers: env
 	$(BIN)/lint-imports --no-logo --no-cache
 
 clean-runtime: env ## Execute all notebooks as in a fresh Colab

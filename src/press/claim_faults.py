@@ -87,7 +87,7 @@ def _claim_faults(
     claim: Claim, ledger: Ledger, labels: Mapping[str, Evidence], root: Path
 ) -> Iterator[tuple[str, str]]:
     known = [document.id for document in ledger.documents]
-    for document in (claim.document, *(other for other, _ in claim.also)):
+    for document in (claim.document, *(other.document for other in claim.also)):
         if document not in known:
             yield f"unknown document {document!r}", f"one of {', '.join(known)}"
     if (words := _count_words(claim.quote)) > WORDS:

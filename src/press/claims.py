@@ -14,25 +14,31 @@ import functools
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, get_args
 
-from jsonschema import Draft202012Validator
 from nbformat import NotebookNode
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from press.layout import BookError, Chapter, list_chapters
 from press.source import read_source
 
-#: What can be said of a claim; the last one without evidence.
-VERDICTS: Final = (
-    "holds",
-    "holds in part",
-    "refuted",
-    "not reproduced here",
-    "not tested",
-)
+Verdict = Literal[
+    "holds", "holds in part", "refuted", "not reproduced here", "not tested"
+]
+Weight = Literal["core", "detail", "slip"]
+
+#: The verdicts on a claim; only the last one needs no evidence.
+VERDICTS: Final = get_args(Verdict)
 
 #: What refutes a claim, as data and as the page writes it.
 REFUTATIONS: Final = {
@@ -41,8 +47,8 @@ REFUTATIONS: Final = {
     "run": "by a run in the source's regime",
 }
 
-#: What hangs on a claim: a result of its document, a detail of one, a slip of the pen.
-WEIGHTS: Final = ("core", "detail", "slip")
+#: How much of the document depends on the claim.
+WEIGHTS: Final = get_args(Weight)
 
 #: Where a label can stand in a chapter.
 BLOCK = re.compile(
@@ -56,66 +62,54 @@ _GLUE = re.compile(r"\{glue:text\}`(?P<key>[\w-]+)(?::(?P<spec>[^`]*))?`")
 _CLAIM = re.compile(r"^\s*claim\(", re.MULTILINE)
 _GLUE_ATTEMPT = re.compile(r"\{glue[^`]*`[^`]*`")
 
-_TEXT: Final = {"type": "string", "pattern": r"\S"}
-_LABELS: Final = {"type": "array", "items": _TEXT, "uniqueItems": True}
+
+def _no_duplicates(labels: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"expected each label once, got {', '.join(labels)}")
+    return labels
 
 
-def _tables(required: str, **properties: Any) -> dict[str, Any]:
-    """Say in JSON Schema: tables with these keys, which are text, and no others."""
-    names = required.split()
-    keys = {**dict.fromkeys(names, _TEXT), **properties}
-    row = {"type": "object", "properties": keys, "required": names}
-    return {"type": "array", "items": {**row, "additionalProperties": False}}
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Labels = Annotated[tuple[Text, ...], AfterValidator(_no_duplicates)]
 
 
-#: What may stand in the file.
-_SCHEMA: Final = {
-    "properties": {
-        "first": _LABELS,
-        "document": _tables("id title cite"),
-        "claim": _tables(
-            "id document place claim verdict weight quote at",
-            id={"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"},
-            verdict={"enum": [*VERDICTS]},
-            weight={"enum": [*WEIGHTS]},
-            by={"enum": [*REFUTATIONS]},
-            differs=_TEXT,
-            finding=_TEXT,
-            also=_tables("document place"),
-            evidence=_LABELS,
-        ),
-    },
-    "additionalProperties": False,
-}
+class _Row(BaseModel):
+    """A table of the file, without any other key."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-@dataclass(frozen=True)
-class Document:
-    """A source: how claims and pages name it, its key in ``book/references.bib``."""
+class Document(_Row):
+    """A source: its name for claims and pages, its key in ``book/references.bib``."""
 
-    id: str
-    title: str
-    cite: str
+    id: Text
+    title: Text
+    cite: Text
 
 
-@dataclass(frozen=True)
-class Claim:
+class Place(_Row):
+    """Another document that makes a claim, and the place in it."""
+
+    document: Text
+    place: Text
+
+
+class Claim(_Row):
     """One claim and what was found; the head of ``data/claims.toml`` says more."""
 
-    id: str
-    document: str
-    place: str
-    claim: str
-    verdict: str
-    weight: str
-    quote: str
-    at: str
-    by: str = ""
-    differs: str = ""
-    finding: str = ""
-    #: Other documents that say it, each with the place.
-    also: tuple[tuple[str, str], ...] = ()
-    evidence: tuple[str, ...] = ()
+    id: Annotated[str, StringConstraints(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
+    document: Text
+    place: Text
+    claim: Text
+    verdict: Verdict
+    weight: Weight
+    quote: Text
+    at: Text
+    by: Literal["", "proof", "source", "run"] = ""
+    differs: Text = ""
+    finding: Text = ""
+    also: tuple[Place, ...] = ()
+    evidence: Labels = ()
 
     @property
     def anchor(self) -> str:
@@ -133,20 +127,17 @@ class Claim:
         return self.verdict != VERDICTS[-1]
 
 
-@dataclass(frozen=True)
-class Ledger:
-    """All documents and all claims, in the order of the file.
+class Ledger(_Row):
+    """All documents and all claims, in the order of the file."""
 
-    ``first`` are the ids of the claims with the largest consequence.
-    """
-
-    documents: tuple[Document, ...]
-    claims: tuple[Claim, ...]
-    first: tuple[str, ...] = ()
+    documents: tuple[Document, ...] = Field((), alias="document")
+    claims: tuple[Claim, ...] = Field((), alias="claim")
+    #: The ids of the claims with the largest consequence.
+    first: Labels = ()
 
     @property
-    def used(self) -> list[Document]:
-        """The documents that claims are of."""
+    def cited_documents(self) -> list[Document]:
+        """The documents that have claims in the ledger."""
         return [document for document in self.documents if self.of(document)]
 
     def of(self, document: Document) -> tuple[Claim, ...]:
@@ -173,36 +164,26 @@ def ledger_file(root: Path) -> Path:
 def read_ledger(root: Path) -> Ledger:
     """Read the ledger of the book in ``root``.
 
-    It must be as :data:`_SCHEMA` says. Whether its evidence exists is for
-    :func:`press.claim_faults.ledger_faults` to say.
+    Whether its evidence exists is for :func:`press.claim_faults.ledger_faults` to say.
     """
     path = ledger_file(root)
     file = path.relative_to(root).as_posix()
+    content: dict[Any, Any] = {}
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return Ledger.model_validate(content)
     except FileNotFoundError as error:
         raise BookError(f"{file}: no such file") from error
+    except ValidationError as error:
+        fault = error.errors()[0]
+        words = list(fault["loc"])
+        if len(words) > 1 and isinstance(row := content[words[0]][words[1]], dict):
+            words[1] = row.get("id", words[1])
+        place = " ".join(map(str, words))
+        got = fault["input"]
+        raise BookError(f"{file}: {place}: {fault['msg']}, got {got!r:.60}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BookError(f"{file}: not a TOML file: {error}") from error
-    for fault in Draft202012Validator(_SCHEMA).iter_errors(content):
-        words = list(fault.path)
-        row = content[words[0]][words[1]] if len(words) > 1 else None
-        if isinstance(row, dict):
-            words[1] = row.get("id", words[1])
-        where = " ".join(map(str, words)) or "tables"
-        raise BookError(f"{file}: {where}: {fault.message}")
-    return Ledger(
-        tuple(Document(**_stripped(row)) for row in content.get("document", [])),
-        tuple(Claim(**_stripped(row)) for row in content.get("claim", [])),
-        tuple(content.get("first", [])),
-    )
-
-
-def _stripped(row: Mapping[str, Any]) -> dict[str, Any]:
-    values = {k: v.strip() if isinstance(v, str) else tuple(v) for k, v in row.items()}
-    if "also" in row:
-        values["also"] = tuple((o["document"], o["place"].strip()) for o in row["also"])
-    return values
 
 
 def nearest(name: str, known: list[str]) -> str:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
 import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import papermill
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
-from jupyter_core.utils import ensure_event_loop
 from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError, strip_color
@@ -35,9 +33,6 @@ from press.source import (
     weave,
 )
 
-#: What starts a kernel.
-KERNEL = (sys.executable, "-m", "ipykernel_launcher")
-
 # The tail of a traceback that is shown: the cell's own frame and the error.
 _TRACEBACK_LINES = 25
 
@@ -45,6 +40,10 @@ _TRACEBACK_LINES = 25
 _ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("MKL", "OMP", "OPENBLAS")}
 
 _PAPERMILL_TAG = "injected-parameters"
+
+# A server that has imported this module forks a fresh process for each chapter.
+_FORK_SERVER = multiprocessing.get_context("forkserver")
+_FORK_SERVER.set_forkserver_preload([__name__])
 
 
 class ChapterError(BookError):
@@ -64,17 +63,45 @@ class Execution:
     reads: tuple[tuple[str, ...], ...]
 
 
+def chapter_processes(count: int) -> ProcessPoolExecutor:
+    """Return a pool of processes that end after one task, with this environment."""
+    return ProcessPoolExecutor(
+        count,
+        mp_context=_FORK_SERVER,
+        initializer=_set_environment,
+        initargs=(dict(os.environ),),
+        max_tasks_per_child=1,
+    )
+
+
+def _set_environment(environment: Mapping[str, str]) -> None:
+    # The server has the environment of the time when it was started.
+    os.environ.clear()
+    os.environ.update(environment)
+
+
 def execute(
-    source: Source,
-    *,
-    parameters: Mapping[str, Any],
-    strict: bool = True,
+    source: Source, *, parameters: Mapping[str, Any], strict: bool = True
 ) -> Execution:
     """Execute a chapter from top to bottom in a kernel of this Python.
 
     The notebook keeps no trace of when, where or how fast it ran. ``strict`` is with
     one thread, so that numbers do not depend on the machine's cores, and counts
     anything on standard error as a failure.
+    """
+    with chapter_processes(1) as pool:
+        return pool.submit(
+            execute_here, source, parameters=parameters, strict=strict
+        ).result()
+
+
+def execute_here(
+    source: Source, *, parameters: Mapping[str, Any], strict: bool = True
+) -> Execution:
+    """Do what :func:`execute` does, and leave this process to it.
+
+    The environment, the standard error and the event loop of the process are those of
+    the chapter from then on.
     """
     name = source.chapter.name
     known = parameter_values(source.notebook)
@@ -84,14 +111,17 @@ def execute(
                 f"{name} has no parameter {parameter!r}; "
                 f"it has {', '.join(known) or 'none'}"
             )
+    # papermill logs each parameter and each cell.
+    logging.getLogger("papermill").setLevel(logging.ERROR)
     began, started = time.time(), time.perf_counter()
-    with (
-        tempfile.TemporaryDirectory(
-            prefix="robustbook-", ignore_cleanup_errors=True
-        ) as folder,
-        _event_loop(),
-    ):
+    with tempfile.TemporaryDirectory(
+        prefix="robustbook-", ignore_cleanup_errors=True
+    ) as folder:
         log, listing = Path(folder, "kernel.log"), Path(folder, "reads")
+        os.environ.update(_environment(source.chapter.root, folder, listing))
+        if strict:
+            os.environ.update(_ONE_THREAD)
+        _redirect_stderr(log)
         try:
             executed = papermill.execute_notebook(
                 nbformat.from_dict(source.notebook),
@@ -101,12 +131,8 @@ def execute(
                 language="python",
                 # disable=None: only on a terminal.
                 progress_bar={"desc": name, "leave": False, "disable": None},
-                kernel_manager_class=_kernel_manager(
-                    source.chapter.root, log, listing, one_thread=strict
-                ),
-                # Not papermill's `cwd`, which moves this whole process: chapters
-                # run side by side in threads.
-                resources={"metadata": {"path": str(source.chapter.root)}},
+                cwd=source.chapter.root,
+                extra_arguments=["--HistoryManager.enabled=False"],
             )
         except PapermillExecutionError as error:
             raise ChapterError(_describe(source, error, bool(parameters))) from None
@@ -133,28 +159,13 @@ def _cell_seconds(executed: NotebookNode) -> tuple[float, ...]:
     )
 
 
-@contextmanager
-def _event_loop() -> Iterator[None]:
-    """Close the event loop that nbclient makes in this thread and leaves open."""
-    try:
-        yield
-    finally:
-        loop = ensure_event_loop()
-        if not loop.is_running():
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            loop.close()
-
-
-def _kernel_manager(
-    root: Path, log: Path, reads: Path, *, one_thread: bool
-) -> type[AsyncKernelManager]:
-    """Start this very Python, with none of the user's kernels and configuration.
-
-    What the kernel itself says goes to ``log``.
-    """
+def _environment(root: Path, folder: str, reads: Path) -> dict[str, str]:
+    """Return what starts this very Python, without kernels and settings of the user."""
     path = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-    env = {
-        "IPYTHONDIR": str(log.parent),
+    environment = {
+        "IPYTHONDIR": folder,
+        "JUPYTER_DATA_DIR": folder,
+        "JUPYTER_PATH": "",
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "PATH": os.pathsep.join(path),
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
@@ -166,30 +177,15 @@ def _kernel_manager(
     }
     if (root / "src").is_dir():
         # The package that is stamped is the package that runs.
-        env["PYTHONPATH"] = str(root / "src")
-    if one_thread:
-        env |= _ONE_THREAD
-    options = ("-f", "{connection_file}", "--HistoryManager.enabled=False")
-    spec = KernelSpec(
-        argv=[*KERNEL, *options],
-        env=env,
-        display_name=METADATA["kernelspec"]["display_name"],
-        language=METADATA["kernelspec"]["language"],
-    )
+        environment["PYTHONPATH"] = str(root / "src")
+    return environment
 
-    class ThisPython(AsyncKernelManager):
-        @property
-        def kernel_spec(self) -> KernelSpec:
-            return spec
 
-        # jupyter_client declares the synchronous signature for both managers.
-        async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]
-            with log.open("ab") as file:
-                await super().start_kernel(**options, stderr=file)
-
-    # papermill logs each parameter and each cell.
-    logging.getLogger("papermill").setLevel(logging.ERROR)
-    return ThisPython
+def _redirect_stderr(log: Path) -> None:
+    """Send to ``log`` what the kernel says; the progress bar stays where it is."""
+    sys.stderr = os.fdopen(os.dup(2), "w")
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
 
 
 def _tail(log: Path) -> str:

@@ -7,16 +7,16 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from nbformat import NotebookNode
 from PIL import Image, ImageChops, ImageStat
 from tqdm import tqdm
-from tqdm.contrib.concurrent import thread_map
 
-from press.execute import execute
+from press.execute import chapter_processes, execute, execute_here
 from press.layout import BookError, Chapter
 from press.pairs import as_page
 from press.source import (
@@ -41,9 +41,6 @@ PUBLISHED: Mapping[str, Any] = {"profile": "full", "device": "cpu"}
 SMALL = 40_000
 #: The mean change of a pixel's color, of 255, that a picture may suffer.
 LARGEST_CHANGE = 0.5
-
-# Of the file that all chapters write to.
-_TIMINGS = Lock()
 
 
 def rerun(
@@ -83,33 +80,33 @@ def publish(
     """
     if not chapters:
         return []
-
-    def one(chapter: Chapter) -> BookError | None:
-        try:
-            seconds = _publish(chapter, parameters)
-        except BookError as error:
+    failures: list[BookError] = []
+    with chapter_processes(jobs or min(os.cpu_count() or 1, 4)) as pool:
+        runs: dict[Future[float], Chapter] = {
+            pool.submit(_publish, chapter, parameters): chapter for chapter in chapters
+        }
+        finished = as_completed(runs)
+        for run in tqdm(finished, "chapters", len(runs), unit="chapter", disable=None):
+            chapter = runs[run]
+            try:
+                seconds = run.result()
+            except BookError as error:
+                failures.append(error)
+            except BrokenProcessPool as error:  # all that run then, or wait
+                failures.append(BookError(f"{chapter.name}: {error}"))
+            else:
+                record_timing(chapter, seconds)
+                tqdm.write(f"{chapter.name}: {seconds:.1f} s", file=sys.stderr)
+                continue
             tqdm.write(f"{chapter.name}: failed", file=sys.stderr)
-            return error
-        tqdm.write(f"{chapter.name}: {seconds:.1f} s", file=sys.stderr)
-        return None
-
-    results = thread_map(
-        one,
-        chapters,
-        max_workers=min(jobs or min(os.cpu_count() or 1, 4), len(chapters)),
-        tqdm_class=tqdm,
-        desc="chapters",
-        unit="chapter",
-        disable=None,
-    )
     write_status(chapters[0].root)
-    return [error for error in results if error]
+    return failures
 
 
 def _publish(chapter: Chapter, parameters: Mapping[str, Any]) -> float:
     """Execute and publish one chapter; return how long it ran."""
     code, source = code_sum(chapter), read_source(chapter)
-    execution = execute(source, parameters=parameters)
+    execution = execute_here(source, parameters=parameters)
     # Its text may have changed.
     now, data = read_source(chapter), data_sums(chapter.root, execution.reads)
     if (
@@ -130,8 +127,6 @@ def _publish(chapter: Chapter, parameters: Mapping[str, Any]) -> float:
     cells = code_cells(execution.notebook)
     stamped = weave(now, cells, {**METADATA, STAMP: stamp})
     write_whole(chapter.published, render(stamped))
-    with _TIMINGS:
-        record_timing(chapter, execution.seconds)
     return execution.seconds
 
 

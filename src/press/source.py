@@ -39,13 +39,9 @@ class Source:
     #: For each cell, the line of the text where it starts, from 1.
     lines: tuple[int, ...]
 
-    def place(self, index: int, containing: str = "") -> str:
-        """Return where a cell, or a line of it, is: ``notebooks/08_first.md:57``."""
-        number = self.lines[index]
-        if containing:
-            text = self.chapter.source.read_text(encoding="utf-8").splitlines()
-            number += text[number - 1 :].index(containing)
-        return f"{self.chapter.show(self.chapter.source)}:{number}"
+    def place(self, index: int) -> str:
+        """Return where a cell is, such as ``notebooks/08_first.md:57``."""
+        return f"{self.chapter.show(self.chapter.source)}:{self.lines[index]}"
 
 
 def read_source(chapter: Chapter) -> Source:

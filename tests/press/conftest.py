@@ -1,11 +1,9 @@
 """A throwaway book of one or two small chapters, and kernels that start at once."""
 
 import os
-import subprocess
-import sys
-import tempfile
 import textwrap
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -93,7 +91,6 @@ None.
 """
 
 ROOT = Path(__file__).resolve().parents[2]
-NURSERY = Path(__file__).with_name("nursery.py")
 
 MakeBook = Callable[..., Chapter]
 
@@ -141,33 +138,17 @@ def make_book(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def nursery():
-    """The command of a kernel born with its libraries, where the system can do that."""
-    if not hasattr(os, "pidfd_open"):
-        yield None
-        return
-    setting = {
-        **{f"{name}_NUM_THREADS": "1" for name in ("MKL", "OMP", "OPENBLAS")},
-        "PYTHONHASHSEED": "0",
-        "PYTHONPATH": str(ROOT / "src"),
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        command = (sys.executable, "-P", str(NURSERY))
-        address = str(Path(folder, "socket"))
-        with subprocess.Popen(
-            [*command, "serve", address],
-            env=os.environ | setting,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as server:
-            assert server.stdout is not None
-            assert server.stdout.readline() == "ready\n"
-            yield (*command, address)
-            server.terminate()
+def fork_server():
+    """The server that forks the processes of chapters; it can fork kernels, too."""
+    folders = [ROOT / "src", Path(__file__).parent]
+    forkserver.set_forkserver_preload([execute.__name__, "quick_kernels"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONHASHSEED", "0")
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
+        forkserver.ensure_running()
 
 
 @pytest.fixture
-def fast_kernels(nursery, monkeypatch):
-    """Start no kernel anew: it forks, so not for tests of what a new one is given."""
-    if nursery is not None:
-        monkeypatch.setattr(execute, "KERNEL", nursery)
+def fast_kernels(fork_server, monkeypatch):
+    """Fork kernels, but not in tests of what a new kernel is given."""
+    monkeypatch.setenv("QUICK_KERNELS", "1")

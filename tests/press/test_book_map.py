@@ -29,8 +29,11 @@ def test_needs_of_needs_are_not_drawn(tmp_path):
         lesson.source.write_text(LESSON.format(label=label, needs=links))
         lessons.append(lesson)
     assert needs_of(lessons) == {
-        "ch-one": set(), "ch-two": {"ch-one"}, "ch-three": {"ch-two"}, "ch-four": set()
-    }  # fmt: skip
+        "ch-one": set(),
+        "ch-two": {"ch-one"},
+        "ch-three": {"ch-two"},
+        "ch-four": set(),
+    }
 
 
 @pytest.mark.parametrize(

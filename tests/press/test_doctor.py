@@ -34,33 +34,29 @@ def test_versions_are_those_of_this_python():
     assert all(versions[name][0].isdigit() for name in doctor.PACKAGES)
 
 
-def answer(words, status, out="", err=""):
-    return subprocess.CompletedProcess(words, status, out, err)
-
-
 @pytest.fixture
 def no_conflict(monkeypatch):
     """Pip, which takes seconds, finds none."""
-    monkeypatch.setattr(doctor, "_run", lambda *words: answer(words, 0, "No conflict."))
+    monkeypatch.setattr(doctor, "_run", lambda *words: (0, "No conflict."))
 
 
 @pytest.mark.usefixtures("no_conflict")
 def test_a_good_set_up_is_ready(capsys):
     assert doctor.main([]) == 0
-    said = capsys.readouterr().out
-    assert "chapter 02" in said
-    assert said.endswith("\nready\n")
+    output = capsys.readouterr().out
+    assert "chapter 02" in output
+    assert output.endswith("\nready\n")
 
 
 @pytest.mark.usefixtures("no_conflict")
-def test_windows_is_told_of_wsl(monkeypatch):
+def test_the_remedy_on_windows_is_wsl(monkeypatch):
     monkeypatch.setattr(doctor.platform, "system", lambda: "Windows")
     assert "wsl --install" in findings()["Windows"][1]
 
 
 def test_packages_that_do_not_fit_are_named(monkeypatch):
     why = "torch 2.0 has requirement numpy<2, but you have numpy 2.4.6."
-    monkeypatch.setattr(doctor, "_run", lambda *words: answer(words, 1, why))
+    monkeypatch.setattr(doctor, "_run", lambda *words: (1, why))
     assert findings()["pip check"] == (why, "rm -rf .venv; make env")
 
 

@@ -40,12 +40,15 @@ def cell(index):
         "lists": ("- a\n- b", "- a\n- b"),
         "numbers": ("1. a\n\n   b\n2. c", "1. a\n\n   b\n\n2. c"),
         "quotations": ("a\n\n  b", "a\n\n> b"),
-        "links": ("`x <03.html#y>`_", "[x](https://book.example/book/chapters/03.html#y)"),
+        "links": (
+            "`x <03.html#y>`_",
+            "[x](https://book.example/book/chapters/03.html#y)",
+        ),
         "code": ("::\n\n  x = 1", "```\nx = 1\n```"),
         "code with backticks": ("``a`b``", "``a`b``"),
     }.values(),
     ids=lambda value: None,
-)  # fmt: skip
+)
 def test_what_text_becomes(text, wanted):
     assert markdown(text) == wanted
 
@@ -100,9 +103,13 @@ def test_macros_take_groups_and_single_signs():
 
 def test_theorems_are_quoted_with_their_numbers():
     theorem = theorem_node(
-        "", nodes.title("", " (Bounds)"), nodes.section("", nodes.paragraph("", "So.")),
-        ids=["thm"], realtype="lemma", countertype="theorem",
-    )  # fmt: skip
+        "",
+        nodes.title("", " (Bounds)"),
+        nodes.section("", nodes.paragraph("", "So.")),
+        ids=["thm"],
+        realtype="lemma",
+        countertype="theorem",
+    )
     assert PAGE.cells(nodes.section("", theorem)) == [
         "> **Lemma 4.2 (Bounds).**\n>\n> So."
     ]
@@ -124,8 +131,10 @@ def test_code_cells_part_the_text_and_captions_follow_them():
     code += nodes.container("", figure)
     first, after = nodes.paragraph("", "Before."), nodes.paragraph("", "After.")
     assert PAGE.cells(nodes.section("", first, code, after)) == [
-        "Before.", 7, "**Figure 4.3.** It falls.\n\nAfter.",
-    ]  # fmt: skip
+        "Before.",
+        7,
+        "**Figure 4.3.** It falls.\n\nAfter.",
+    ]
 
 
 def test_what_the_page_refers_to_itself_has_an_anchor():
@@ -180,8 +189,8 @@ def test_works_cited_stay_apart_from_a_list_before_them_and_lose_their_hook():
 
 def test_a_solution_that_begins_with_code_says_whose_it_is():
     title = nodes.title("", "Solution to Exercise 1")
-    told = nodes.section("", cell(3), nodes.paragraph("", "so"))
-    page = nodes.section("", solution_node("", title, told))
+    body = nodes.section("", cell(3), nodes.paragraph("", "so"))
+    page = nodes.section("", solution_node("", title, body))
     label, code, text = PAGE.cells(page)
     assert (label, code) == ("*Solution to Exercise 1, in code:*", 3)
     assert "<summary>Solution to Exercise 1</summary>\n\nso" in text

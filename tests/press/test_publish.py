@@ -19,7 +19,7 @@ from press.status import read_timings, record_timing, render_status, status_page
 
 from .conftest import book_in, complete
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fork_server")]
 fast = pytest.mark.usefixtures("fast_kernels")
 
 # Everything that varies from run to run, and from one user to another, if nothing is
@@ -188,6 +188,15 @@ def test_a_kernel_that_dies_is_a_failure(make_book):
     (failure,) = publish([chapter])
     assert str(failure).startswith("01_small: ")
     assert "died" in str(failure)
+    assert not chapter.published.exists()
+
+
+@fast
+def test_a_chapter_whose_process_is_killed_is_a_failure(make_book):
+    kill = "os.kill(os.getppid(), signal.SIGKILL)"
+    chapter = make_book(f"import os, signal\n{kill}\nos._exit(1)")
+    (failure,) = publish([chapter])
+    assert str(failure).startswith("01_small: A process in the process pool was termin")
     assert not chapter.published.exists()
 
 

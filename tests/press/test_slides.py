@@ -10,7 +10,7 @@ from press.slides import slide_deck, write_slides
 from .conftest import write_pair
 
 
-def said(text, *tags):
+def cell_with_output(text, *tags):
     output = new_output("display_data", {"text/markdown": text})
     return new_code_cell("say()", outputs=[output], metadata={"tags": list(tags)})
 
@@ -21,12 +21,12 @@ def test_what_is_shown_and_what_is_said():
             new_markdown_cell(
                 "# Noise\n\n> **You are here**\n>\n> At noise.\n\nWords."
             ),
-            said("set up", "remove-cell"),
+            cell_with_output("set up", "remove-cell"),
             new_markdown_cell("## Law\n\n> **Theorem 1.**\n>\n> It is so.\n\n*Proof.*"),
             new_code_cell("silent = 1"),
-            said("✓ **Holds in this run.** It is."),
+            cell_with_output("✓ **Holds in this run.** It is."),
             new_markdown_cell("**Figure 1.** It.\n\n- One\n\n- two\n\n## References"),
-            said("not shown"),
+            cell_with_output("not shown"),
         ]
     )
     deck = slide_deck(page)

@@ -101,8 +101,8 @@ def edit(chapter, file, old, new):
 )
 def test_an_input_makes_it_stale(published, file, old, new, reason):
     edit(published, file, old, new)
-    (told,) = staleness(published)
-    assert reason in told
+    (given,) = staleness(published)
+    assert reason in given
     edit(published, file, new, old)
     assert staleness(published) == []
 

@@ -43,6 +43,6 @@ def faults_of(tab):
     ):
         turn(tab, screen)
         tab.evaluate("name => { document.documentElement.dataset.theme = name }", theme)
-        if found := violations(tab, **options):
-            faults[f"{screen['width']}, {theme}"] = found
+        if serious := violations(tab, **options):
+            faults[f"{screen['width']}, {theme}"] = serious
     return faults

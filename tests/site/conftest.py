@@ -6,6 +6,7 @@ built here, in the time in which other workers run other tests.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import posixpath
@@ -29,6 +30,11 @@ REPOSITORY = CONFIG["repository"]["url"]
 PREFIX = CONFIG["sphinx"]["config"]["notfound_urls_prefix"]
 DESKTOP = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
+
+
+def in_browser(test):
+    """Mark a test that needs Chromium."""
+    return pytest.mark.chromium(pytest.mark.slow(test))
 
 
 def documents(node):
@@ -136,6 +142,7 @@ def site(build):
     if faults:
         pytest.fail("no site: see test_the_site_is_built_strictly", pytrace=False)
     pages = {}
+    gc.disable()
     for path in sorted(root.rglob("*.html")):
         address = path.relative_to(root).as_posix()
         moved = address.removesuffix(".html") in CONFIG["sphinx"]["config"]["redirects"]
@@ -143,6 +150,9 @@ def site(build):
             continue
         soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
         pages[address] = Page(address, soup)
+    # Millions of objects, which no later collection has to look through again.
+    gc.freeze()
+    gc.enable()
     return Site(root, pages)
 
 
@@ -168,16 +178,16 @@ def open_tab(browser, *, formulas=True, haste=False, viewport=DESKTOP, **options
     tab = context.new_page()
     tab.foreign, tab.complaints = [], []
 
-    def asked(request):
+    def note_request(request):
         if not request.url.startswith(("file:", "data:", "blob:")):
             tab.foreign.append(request.url)
 
-    def said(message):
+    def note_error(message):
         if message.type == "error":
             tab.complaints.append(message.text)
 
-    tab.on("request", asked)
-    tab.on("console", said)
+    tab.on("request", note_request)
+    tab.on("console", note_error)
     tab.on("pageerror", lambda error: tab.complaints.append(str(error)))
     return tab
 

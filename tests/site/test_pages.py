@@ -10,10 +10,7 @@ from urllib.parse import urlsplit
 import nbformat
 import pytest
 
-from press.claims import is_test
-from press.layout import list_chapters
 from press.pairs import revision
-from press.source import read_source
 
 from .conftest import CONFIG, PREFIX, REPOSITORY, ROOT, TOC, documents
 
@@ -374,50 +371,6 @@ def test_what_the_book_carries_is_what_it_describes(file):
     digest = hashlib.sha256(script.read_bytes()).hexdigest()
     assert digest in (folder / "README.md").read_text(encoding="utf-8")
     assert (folder / "LICENSE").is_file()
-
-
-def test_the_ledger_shows_every_claim_and_its_evidence(site):
-    from press.claims import REFUTATIONS, VERDICTS, WEIGHTS, read_ledger
-
-    page = site.pages["book/claims.html"]
-    ledger = read_ledger(ROOT)
-    claims, titles = ledger.claims, {d.id: d.title for d in ledger.documents}
-    blocks = page.soup.select("article div.claim")
-    assert [block["id"] for block in blocks] == [claim.anchor for claim in claims]
-    for block, claim in zip(blocks, claims, strict=True):
-        verdict = f"{claim.verdict} {REFUTATIONS.get(claim.by, '')}".strip()
-        assert block.select_one(".claim-verdict").get_text() == verdict
-        assert block.select_one(".claim-weight").get_text().strip() == claim.weight
-        place = block.select_one(".claim-place").get_text().strip()
-        assert place.startswith(f"{titles[claim.document]}, {claim.place}")
-        folded = block.select_one("details")
-        assert folded.select_one(".claim-quote").get_text().strip().endswith(")")
-        evidence = folded.select(".claim-evidence")
-        links = [link["href"] for box in evidence for link in box.select("a")]
-        tests = [href for href in links if href.startswith(f"{REPOSITORY}/blob/")]
-        assert len(tests) == len(claim.evidence), claim.id
-        assert len(links) >= 2 * len(claim.evidence), claim.id
-        assert "glue" not in block.get_text()
-    total = page.soup.select("article table tbody tr")[-1].select("td")
-    counted = [sum(claim.weight == weight for claim in claims) for weight in WEIGHTS]
-    assert [int(cell.get_text()) for cell in total[1:]] == [*counted, len(claims)]
-    core = [claim.verdict for claim in claims if claim.weight == "core"]
-    text = " ".join(page.soup.select_one("article").get_text().split())
-    assert f"has {len(claims)} claims of {len(titles)} documents" in text
-    assert f"Of the {len(core)} at their core, {core.count(VERDICTS[0])} hold" in text
-    first = page.soup.select("article .claims-first li a")
-    assert [link["href"] for link in first] == [f"#claim-{id}" for id in ledger.first]
-
-
-def test_a_link_of_the_ledger_leads_to_a_claim(site):
-    sources = map(read_source, list_chapters(ROOT))
-    cells = {s.place(i): c for s in sources for i, c in enumerate(s.notebook.cells)}
-    page = site.pages["book/claims.html"]
-    pattern = re.compile(r".*/(notebooks/\w+\.md)\?plain=1#L(\d+)")
-    for link in page.soup.select(".claim-evidence a[href*='/blob/']"):
-        found = pattern.fullmatch(link["href"])
-        assert found, link["href"]
-        assert is_test(cells[f"{found[1]}:{found[2]}"]), link["href"]
 
 
 def test_no_number_that_a_cell_says_has_a_hyphen_for_its_sign(site):

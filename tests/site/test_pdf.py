@@ -16,17 +16,13 @@ from press.pdf import (
     read_contents,
 )
 
-from .conftest import CONFIG, ROOT, TOC, documents, require
+from .conftest import CONFIG, ROOT, TOC, documents, in_browser, require
 
 CHAPTERS = [
     "book/chapters/05_the_agreement_kernel.html",
     "book/chapters/08_hard_decisions.html",
 ]
 PAGES = [*CHAPTERS, "book/bibliography.html"]
-
-
-def in_browser(test):
-    return pytest.mark.chromium(pytest.mark.slow(test))
 
 
 def test_the_contents_are_those_of_the_site():

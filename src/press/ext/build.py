@@ -1,13 +1,17 @@
-"""Build on all cores, do once what libraries repeat, and stamp what built cleanly.
+"""Build on all cores, do once what libraries repeat, and never build on what is stale.
 
-Sphinx reads again only the pages that changed: one that was read with a warning passes
-the next strict build without a word. So a build with warnings makes it forget what it
-remembers, and the next one starts afresh.
+Sphinx reads again only the pages that changed: after a change of what all pages are
+made by, others would keep their old links and looks, and a page that was read with a
+warning passes the next strict build without a word. So a clean build notes what made
+its pages, and a build that finds no such note, or another one, reads everything.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import sys
+import time
 from collections.abc import Iterable
 from copy import deepcopy
 from functools import cache, partial
@@ -15,12 +19,35 @@ from pathlib import Path
 from typing import Any
 
 import pybtex.plugin
-from sphinx.application import Sphinx
+from sphinx.application import ENV_PICKLE_FILENAME, Sphinx
+from sphinx.config import Config
 from sphinx.domains.std import StandardDomain
 from sphinx.environment import BuildEnvironment
 from sphinx_proof.domain import ProofDomain
 
-from press.site import remove_stamp, stamp_of, write_stamp
+from press.site import note_of_clean_build
+
+# What every page is made by, beside the modules of the press that run here.
+_EVERY_PAGE = (
+    "_config.yml",
+    "_toc.yml",
+    "book/_static/**/*",
+    "constraints.txt",
+    "src/robustbook/__init__.py",
+)
+
+
+def makers_of(root: Path) -> str:
+    """Return the sha256 of all that every page of the book in ``root`` is made by."""
+    press = [m for name, m in sys.modules.items() if name.startswith("press.")]
+    files = {Path(str(module.__file__)) for module in press}
+    files |= set(Path(__file__).parent.glob("*.*"))
+    files |= {path for pattern in _EVERY_PAGE for path in root.glob(pattern)}
+    digest = hashlib.sha256()
+    for path in sorted(filter(Path.is_file, files)):
+        digest.update(f"{path}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def allow_parallel_reading(app: Sphinx, *_: Any) -> None:
@@ -61,10 +88,19 @@ def shown_elsewhere(env: BuildEnvironment) -> dict[str, Any]:
     }
 
 
-def begin(app: Sphinx) -> None:
-    """Remove the stamp of an earlier build; note the sources as they are now."""
-    remove_stamp(Path(app.outdir))
-    app.book_stamp = stamp_of(Path(app.srcdir))
+def forget_what_is_stale(app: Sphinx, config: Config) -> None:
+    """Make the build read everything unless its pages were made cleanly by the same."""
+    app.book_started = time.time()
+    doctrees, app.book_makers = Path(app.doctreedir), makers_of(Path(app.srcdir))
+    note = note_of_clean_build(doctrees)
+    if not note.is_file() or note.read_text() != app.book_makers:
+        (doctrees / ENV_PICKLE_FILENAME).unlink(missing_ok=True)
+    for old in doctrees.glob("makers*"):
+        old.unlink()
+
+
+def remember_what_is_shown(app: Sphinx) -> None:
+    """Keep what pages showed of others before this build."""
     app.book_shown = deepcopy(shown_elsewhere(app.env))
 
 
@@ -74,19 +110,26 @@ def pages_that_show_others(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:
 
 
 def end(app: Sphinx, exception: Exception | None) -> None:
-    """Stamp the build, or make the next one start afresh."""
-    if app._warncount or exception is not None:
-        (Path(app.doctreedir) / "environment.pickle").unlink(missing_ok=True)
-    elif app.builder.format == "html" and app.config.nitpicky:
-        write_stamp(Path(app.outdir), app.book_stamp)
+    """Remove the pages of documents that are gone; note a build without a warning."""
+    if app._warncount or exception is not None or app.builder.format != "html":
+        return
+    kept = {*app.env.found_docs, *app.config.redirects}
+    for page in Path(app.outdir).glob("book/**/*.html"):
+        if page.relative_to(app.outdir).with_suffix("").as_posix() not in kept:
+            page.unlink()
+    note = note_of_clean_build(Path(app.doctreedir))
+    note.write_text(app.book_makers)
+    # What is edited while the site is built is newer.
+    os.utime(note, (app.book_started, app.book_started))
 
 
 def setup(app: Sphinx) -> None:
     """Read and write pages side by side, on up to four cores."""
     app.parallel = max(app.parallel, min(os.cpu_count() or 1, 4))
+    app.connect("config-inited", forget_what_is_stale)
     app.connect("env-before-read-docs", allow_parallel_reading)
     load_pages_once()
-    app.connect("builder-inited", begin)
+    app.connect("builder-inited", remember_what_is_shown)
     app.connect("env-get-updated", pages_that_show_others)
     app.connect("build-finished", end, priority=950)
     # Asked for at each citation, it looks through all that is installed.

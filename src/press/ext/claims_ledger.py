@@ -58,7 +58,7 @@ class ClaimsLedger(SphinxDirective):
             self.env.note_dependency(str(chapter.source))
             self.env.note_dependency(str(chapter.published))
         shown = self._parse(page.head("\n".join(self.content)))
-        for document in ledger.used:
+        for document in ledger.cited_documents:
             anchor = f"claims-of-{document.id}"
             self._name(anchor, document.title)
             for claim in ledger.of(document):
@@ -107,7 +107,7 @@ class ClaimsLedger(SphinxDirective):
                 "filters": {
                     "Verdict": {_class_of(verdict): verdict for verdict in VERDICTS},
                     "Weight": {f"weight-{weight}": weight for weight in WEIGHTS},
-                    "Document": {f"of-{d.id}": d.title for d in ledger.used},
+                    "Document": {f"of-{d.id}": d.title for d in ledger.cited_documents},
                     "Chapter": {name: f"Chapter {int(name[3:])}" for name in chapters},
                 },
                 "places": places,
@@ -137,7 +137,7 @@ def _class_of(verdict: str) -> str:
 
 def _classes(claim: Claim, places: dict[str, Evidence]) -> list[str]:
     """Name what a claim is filtered by."""
-    documents = [claim.document, *(document for document, _ in claim.also)]
+    documents = [claim.document, *(other.document for other in claim.also)]
     chapters = {places[label].chapter.number for label in claim.evidence}
     return [
         *(_class_of(claim.verdict), f"weight-{claim.weight}"),

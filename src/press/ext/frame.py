@@ -17,10 +17,9 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from press.ext.reader_notebooks import EXECUTED as SHOWN
+from press.ext.reader_notebooks import PUBLISHED_FOLDER, WITH_OUTPUTS_FOLDER
 from press.pairs import revision
 
-EXECUTED = "book/chapters/"
 SOURCES = "notebooks/"
 CITATION = "CITATION.cff"
 PDF = "robustness-measured.pdf"
@@ -39,7 +38,7 @@ DOWNLOADS = {
         "fas fa-file-lines",
     ),
     "executed": (
-        f"{SHOWN}/{{}}.ipynb",
+        f"{WITH_OUTPUTS_FOLDER}/{{}}.ipynb",
         ".ipynb, executed",
         "Download the notebook with the outputs shown here",
         "fas fa-chart-line",
@@ -51,14 +50,14 @@ def frame_page(
     app: Sphinx, pagename: str, _: str, context: dict[str, Any], doctree: nodes.Node
 ) -> None:
     """Change what the theme prepared for one page."""
-    if doctree is not None and pagename.startswith(EXECUTED):
-        _redirect_buttons(app, pagename.removeprefix(EXECUTED), context)
+    if doctree is not None and pagename.startswith(PUBLISHED_FOLDER):
+        _redirect_buttons(app, pagename.removeprefix(PUBLISHED_FOLDER), context)
     _add_links(app, context)
     _name_folds(context)
 
 
 def _redirect_buttons(app: Sphinx, name: str, context: dict[str, Any]) -> None:
-    executed = f"{EXECUTED}{name}.ipynb"
+    executed = f"{PUBLISHED_FOLDER}{name}.ipynb"
     for group in context["header_buttons"]:
         label, buttons = group.get("label"), group.get("buttons", [])
         for button in buttons:

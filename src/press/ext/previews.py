@@ -2,16 +2,14 @@
 
 Copies of what links point at go into ``_static/previews-data.js``, a script, since
 pages opened from disk may not fetch data; ``previews.js`` loads it at the first hover.
-Only what is shown is parsed: parsing all pages takes a minute.
 """
 
 from __future__ import annotations
 
+import copy
+import gc
 import json
 import posixpath
-import re
-from functools import cached_property
-from html import unescape
 from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
@@ -21,92 +19,6 @@ from sphinx.application import Sphinx
 MAX_CHARACTERS = 6000
 BLOCKS = {"proof", "exercise", "admonition", "math", "citation", "cell", "claim"}
 
-_LINK = re.compile(r'<a\s(?:[^>]*?\s)?href="([^"]*#[^"]+)"')
-_ANCHOR = re.compile(r'<([a-z]\w*)\s(?:[^>]*?\s)?id="([^"]+)"')
-_OPENING = re.compile(r"\s*<([a-z]\w*)\b")
-
-
-class Page:
-    """The article of one page, as text."""
-
-    def __init__(self, address: str, html: str) -> None:
-        self.address = address
-        _, _, rest = html.partition("<article")
-        self.article = rest.rpartition("</article>")[0]
-
-    @property
-    def links(self) -> list[str]:
-        """Where its internal links lead: "page#anchor"."""
-        return [
-            key
-            for href in dict.fromkeys(_LINK.findall(self.article))
-            if (key := _resolve(self.address, unescape(href)))
-        ]
-
-    @cached_property
-    def anchors(self) -> dict[str, tuple[str, int]]:
-        """The element of each identifier: its name and where it begins."""
-        return {
-            unescape(match[2]): (match[1], match.start())
-            for match in reversed(list(_ANCHOR.finditer(self.article)))
-        }
-
-    def element(self, name: str, start: int) -> tuple[Tag, int]:
-        """Parse the element of that name that begins there; say where it ends."""
-        depth = 0
-        for tag in re.compile(rf"<(/?){name}\b[^>]*>").finditer(self.article, start):
-            depth += -1 if tag[1] else 1
-            if depth == 0:
-                break
-        soup = BeautifulSoup(self.article[start : tag.end()], "html.parser")
-        element = soup.find(True)
-        assert isinstance(element, Tag)
-        return element, tag.end()
-
-    def following(self, end: int) -> tuple[str, int] | None:
-        """The name and place of the element that stands next after some place."""
-        opening = _OPENING.match(self.article, end)
-        return (opening[1], opening.end() - len(opening[1]) - 1) if opening else None
-
-    def preview(self, anchor: str) -> str | None:
-        """Return the HTML to show for one target, or None if it is not worth it."""
-        if anchor not in self.anchors:
-            return None
-        parts = self._parts(*self.anchors[anchor])
-        for part in parts:
-            _clean(part, self.address)
-        html = "".join(map(str, parts)).strip()
-        return html if 0 < len(html) <= MAX_CHARACTERS else None
-
-    def _parts(self, name: str, start: int) -> list[Tag]:
-        """Return the elements that make up the preview of a target."""
-        if name not in ("dt", "span", "figure", "table", "div"):
-            return []
-        target, end = self.element(name, start)
-        if name == "dt":
-            following = self.following(end)
-            while following is not None and following[0] == "dt":
-                following = self.following(self.element(*following)[1])
-            if following is None or following[0] != "dd":
-                return [target]
-            explanation, _ = self.element(*following)
-            if str(target.get("id", "")).startswith("term-"):
-                return [target, explanation]
-            first = explanation.find("p", recursive=False)
-            return [target, first] if isinstance(first, Tag) else [target]
-        if name == "span":
-            # An empty anchor in front of the block that it names.
-            following = self.following(end)
-            if target.get_text(strip=True) or not following or following[0] == "span":
-                return []
-            return self._parts(*following)
-        if name == "div":
-            classes = set(target.get("class", []))
-            if "cell" in classes:
-                return target.find_all("figure", limit=1)
-            return [target] if classes & BLOCKS else []
-        return [target]
-
 
 def write_previews(app: Sphinx, exception: Exception | None) -> None:
     """Collect the targets of internal links and write the script."""
@@ -114,16 +26,25 @@ def write_previews(app: Sphinx, exception: Exception | None) -> None:
         return
     root = Path(app.outdir)
     addresses = map(app.builder.get_target_uri, sorted(app.env.found_docs))
-    pages = {
-        address: Page(address, (root / address).read_text(encoding="utf-8"))
-        for address in addresses
-        if (root / address).is_file()
+    gc.disable()  # a collection would look through millions of elements each time
+    links: set[str] = set()
+    targets: dict[str, Tag] = {}
+    for address in addresses:
+        if not (root / address).is_file():
+            continue
+        _, _, html = (root / address).read_text(encoding="utf-8").partition("<article")
+        article = BeautifulSoup(html.rpartition("</article>")[0], "html.parser")
+        for link in article.find_all("a", href=True):
+            if key := _resolve(address, link["href"]):
+                links.add(key)
+        for target in article.find_all(id=True):
+            targets.setdefault(f"{address}#{target['id']}", target)
+    previews = {
+        key: html
+        for key in sorted(links & targets.keys())
+        if (html := preview(targets[key], key.partition("#")[0]))
     }
-    previews = {}
-    for key in sorted({key for page in pages.values() for key in page.links}):
-        address, _, anchor = key.partition("#")
-        if address in pages and (html := pages[address].preview(anchor)):
-            previews[key] = html
+    gc.enable()
     data = json.dumps(previews, ensure_ascii=False, indent=0).replace("</", "<\\/")
     script = f"window.bookPreviews = {data};\n"
     (root / "_static" / "previews-data.js").write_text(script, "utf-8")
@@ -140,21 +61,65 @@ def _resolve(address: str, href: str) -> str | None:
     return f"{page}#{unquote(anchor)}"
 
 
-def _clean(copy: Tag, address: str) -> None:
+def preview(target: Tag, address: str) -> str | None:
+    """Return the HTML to show for one target, or None if it is not worth it."""
+    parts = [copy.copy(part) for part in _parts(target)]
+    for part in parts:
+        _clean(part, address)
+    html = "".join(map(str, parts)).strip()
+    return html if 0 < len(html) <= MAX_CHARACTERS else None
+
+
+def _parts(target: Tag) -> list[Tag]:
+    """Return the elements that make up the preview of a target."""
+    following = _following(target)
+    match target.name:
+        case "dt":
+            while following is not None and following.name == "dt":
+                following = _following(following)
+            if following is None or following.name != "dd":
+                return [target]
+            if target["id"].startswith("term-"):
+                return [target, following]
+            first = following.find("p", recursive=False)
+            return [target, first] if isinstance(first, Tag) else [target]
+        case "span":
+            # An empty anchor in front of the block that it names.
+            if target.get_text(strip=True) or not following or following.name == "span":
+                return []
+            return _parts(following)
+        case "div":
+            classes = set(target.get("class", []))
+            if "cell" in classes:
+                return target.find_all("figure", limit=1)
+            return [target] if classes & BLOCKS else []
+        case "figure" | "table":
+            return [target]
+    return []
+
+
+def _following(element: Tag) -> Tag | None:
+    """Return the element that stands next, if no text is between."""
+    node = element.next_sibling
+    while node is not None and not isinstance(node, Tag) and not node.strip():
+        node = node.next_sibling
+    return node if isinstance(node, Tag) else None
+
+
+def _clean(part: Tag, address: str) -> None:
     """Drop identifiers and links' marks; make addresses relative to the root."""
-    for mark in copy.find_all(class_=["headerlink", "viewcode-link", "copybtn"]):
+    for mark in part.find_all(class_=["headerlink", "viewcode-link", "copybtn"]):
         mark.decompose()
-    for element in [copy, *copy.find_all(True)]:
+    folder = posixpath.dirname(address)
+    for element in [part, *part.find_all(True)]:
         element.attrs.pop("id", None)
         if element.name == "a":
             element.name = "span"
             element.attrs = {"class": element.get("class", [])}
         source = element.get("src")
         if source and not urlsplit(source).scheme:
-            folder = posixpath.dirname(address)
-            element["data-book-src"] = posixpath.normpath(
-                posixpath.join(folder, source)
-            )
+            source = posixpath.normpath(posixpath.join(folder, source))
+            element["data-book-src"] = source
             del element["src"]
 
 

@@ -19,19 +19,19 @@ from press.pairs import DOWNLOADS, pair_text, with_outputs
 from press.source import read_source, render, write_whole
 from press.stamps import in_step
 
-CHAPTERS = "book/chapters/"
+PUBLISHED_FOLDER = "book/chapters/"
 
 #: Where, beside the pages' sources, the notebooks with outputs are.
-EXECUTED = "notebooks/executed"
+WITH_OUTPUTS_FOLDER = "notebooks/executed"
 
 
 def write_notebook(
     app: Sphinx, pagename: str, _: str, context: dict[str, Any], doctree: nodes.Node
 ) -> None:
     """Write the notebook of one page, if it is a chapter's."""
-    if doctree is None or not pagename.startswith(CHAPTERS):
+    if doctree is None or not pagename.startswith(PUBLISHED_FOLDER):
         return
-    chapter = find_chapter(Path(app.srcdir), pagename.removeprefix(CHAPTERS))
+    chapter = find_chapter(Path(app.srcdir), pagename.removeprefix(PUBLISHED_FOLDER))
     if not in_step(chapter):
         return  # the page is not of this text
     page = PlainMarkdown(
@@ -45,7 +45,9 @@ def write_notebook(
     executed = with_outputs(
         nbformat.reads(text, as_version=4), nbformat.read(chapter.published, 4)
     )
-    write_whole(folder / EXECUTED / f"{chapter.name}.ipynb", render(executed))
+    write_whole(
+        folder / WITH_OUTPUTS_FOLDER / f"{chapter.name}.ipynb", render(executed)
+    )
 
 
 def setup(app: Sphinx) -> None:
