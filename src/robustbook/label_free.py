@@ -190,6 +190,9 @@ def confidence_optimal_transport(shifted: Any, source_labels: Any) -> float:
         "source_labels", given, length=len(given), num_classes=classes
     )
     shares = np.bincount(labels.cpu().numpy(), minlength=classes) / len(labels)
+    # Nothing is moved to a class that the source never has.
+    p, shares = p[:, shares > 0], shares[shares > 0]
+    classes = len(shares)
     cell = np.arange(count * classes)
     # A row and a column for each cell; the sum of all is known twice.
     rows = np.concatenate([cell // classes, count + cell % classes])
