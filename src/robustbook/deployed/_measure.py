@@ -82,10 +82,10 @@ def measure_shifts(
     -------
     list of dict
         One row for each shift: its name (``shift``), the number of ``samples``, the
-        calibrated ``beta``, ``clean_accuracy`` (of the source), the ``accuracy`` that
-        the labels show, the columns of ESTIMATES, the interval (``low``, ``high``) of
-        the first of these, the columns of SCORES, and the share of
-        probabilities that are 0 (``zeros``).
+        calibrated ``beta``, ``clean_accuracy`` and ``clean_confidence`` (calibrated, of
+        the source), the ``accuracy`` that the labels show, the columns of ESTIMATES,
+        the interval (``low``, ``high``) of the first of these, the columns of SCORES,
+        and the share of probabilities that are 0 (``zeros``).
 
     Raises
     ------
@@ -189,6 +189,7 @@ def _row(
         "samples": len(target),
         "beta": beta,
         "clean_accuracy": clean,
+        "clean_confidence": average_confidence(p_source),
         "accuracy": accuracy(pair[1], labels[target]),
         "paired_accuracy": estimate.value,
         "low": estimate.interval[0],

@@ -77,7 +77,7 @@ _ALL: Final = (
     ),
     *_in("lenses.", "three_lenses"),
     *_in("", "people", "pairing", "pairing_heads"),
-    *_in("", "error_bars", device="cpu"),
+    *_in("", "error_bars", "deployed", device="cpu"),
 )  # fmt: skip
 
 #: Studies by name.
