@@ -23,9 +23,11 @@ from robustbook.deployed._shifts import apply_shift, shifts_for
 from robustbook.label_free import (
     average_confidence,
     average_thresholded_confidence,
+    class_wise_confidence,
     confidence_optimal_transport,
     difference_of_confidences,
     effective_invariance,
+    matrix_norm,
     mutual_information,
     nuclear_norm,
 )
@@ -40,6 +42,7 @@ ESTIMATES: Final = (
     "same_answers",
     "same_answers_times_clean_accuracy",
     "confidence",
+    "class_wise_confidence",
     "difference_of_confidences",
     "atc_maximum",
     "atc_entropy",
@@ -47,7 +50,13 @@ ESTIMATES: Final = (
     "effective_invariance",
 )
 #: Columns that only order: sets, or classifiers.
-SCORES: Final = ("pa", "pa_calibrated", "nuclear_norm", "mutual_information")
+SCORES: Final = (
+    "pa",
+    "pa_calibrated",
+    "nuclear_norm",
+    "matrix_norm",
+    "mutual_information",
+)
 
 
 def measure_shifts(
@@ -198,6 +207,7 @@ def _row(
         "same_answers": same,
         "same_answers_times_clean_accuracy": clean * same,
         "confidence": average_confidence(q),
+        "class_wise_confidence": class_wise_confidence(q, with_labels),
         "difference_of_confidences": difference_of_confidences(q, with_labels),
         **thresholded,
         "optimal_transport": confidence_optimal_transport(q, known),
@@ -205,6 +215,7 @@ def _row(
         "pa": posterior_agreement(*pair).pa,
         "pa_calibrated": float(calibrated.mean()) + float(np.log(before.shape[1])),
         "nuclear_norm": nuclear_norm(q),
+        "matrix_norm": matrix_norm(pair[1]),
         "mutual_information": mutual_information(q),
     }
 
