@@ -209,7 +209,7 @@ def line():
 def test_a_critic_finds_what_the_best_threshold_finds(line):
     x, y, p, q = line
     known = p.argmax(1)
-    bound = lf.disagreement_discrepancy(q, (p, known), features=(x, y))
+    bound = lf.disagreement_bound(q, (p, known), features=(x, y))
     chance = math.sqrt(-5 * 2000 * math.log(0.05) / (2 * 2000**2))
     best = -1.0
     for border in np.linspace(-4, 7, 2001):
@@ -222,7 +222,7 @@ def test_a_critic_finds_what_the_best_threshold_finds(line):
             best = max(best, on_shifted - on_source)
     found = 1 - bound - chance
     assert best - 0.1 < found <= best + 1e-9
-    tighter = lf.disagreement_discrepancy(q, (p, known), features=(x, y), level=0.5)
+    tighter = lf.disagreement_bound(q, (p, known), features=(x, y), level=0.5)
     assert tighter > bound
 
 
@@ -232,7 +232,7 @@ def test_the_bound_holds_where_no_critic_can_be_worse_than_the_truth(line):
     q = 1 / (1 + np.exp(-2 * moved))
     q = np.hstack([1 - q, q])
     labels = (x[:, 0] > 0).astype(int)  # The inputs move, the labels do not.
-    bound = lf.disagreement_discrepancy(q, (p, labels), features=(x, moved))
+    bound = lf.disagreement_bound(q, (p, labels), features=(x, moved))
     assert bound < float((q.argmax(1) == labels).mean())
 
 
@@ -285,7 +285,7 @@ def test_an_attack_that_makes_sure_deceives_what_sees_one_side_only():
             "by: expected one of answers",
         ),
         (
-            lambda q: lf.disagreement_discrepancy(
+            lambda q: lf.disagreement_bound(
                 q, (q, [0] * 20), features=(q, q[:3])
             ),
             ValueError,

@@ -39,7 +39,7 @@ __all__ = [
     "class_wise_confidence",
     "confidence_optimal_transport",
     "difference_of_confidences",
-    "disagreement_discrepancy",
+    "disagreement_bound",
     "effective_invariance",
     "generalization_disagreement",
     "matrix_norm",
@@ -449,7 +449,7 @@ def generalization_disagreement(
 
 
 @_SHARED.fill
-def disagreement_discrepancy(
+def disagreement_bound(
     shifted: Any,
     source: tuple[Any, Any],
     *,
@@ -487,7 +487,7 @@ def disagreement_discrepancy(
     Examples
     --------
     >>> same = [[0.9, 0.1], [0.2, 0.8]] * 500
-    >>> bound = disagreement_discrepancy(same, (same, [0, 1] * 500))
+    >>> bound = disagreement_bound(same, (same, [0, 1] * 500))
     >>> round(bound, 2)  # no critic tells equal inputs apart; the rest is chance
     0.91
     """

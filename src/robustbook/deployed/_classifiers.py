@@ -80,7 +80,7 @@ def _magika() -> Classifier:
 
     # The package keeps the probabilities of all classes to itself, so we run its model.
     models = Path(magika.__file__).parent / "models"
-    (folder,) = models.iterdir()
+    folder = max(models.glob("*/model.onnx")).parent
     config = json.loads((folder / "config.min.json").read_text("utf-8"))
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
