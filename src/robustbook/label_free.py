@@ -1,10 +1,10 @@
-"""What the field estimates accuracy by where a shift has no labels.
+"""The field's estimates of accuracy under a shift that has no labels.
 
-Each function takes class probabilities, best those of :func:`~robustbook.agreement.\
-gibbs_posterior` at a calibrated temperature. Most see the shifted inputs only, and so
-believe a network that an attack made sure of wrong answers;
-:func:`~robustbook.agreement.paired_accuracy`, which sees pairs, is compared with them
-in Chapters 40 and 42.
+Most functions take class probabilities, best those of
+:func:`~robustbook.agreement.gibbs_posterior` at a calibrated temperature. Most see the
+shifted inputs only, and so trust a network that an attack has made sure of wrong
+answers; :func:`~robustbook.agreement.paired_accuracy`, which sees pairs, is compared
+with them in Chapters 40 and 42.
 """
 
 import math
@@ -131,10 +131,10 @@ def difference_of_confidences(shifted: Any, source: tuple[Any, Any]) -> float:
 def average_thresholded_confidence(
     shifted: Any, source: tuple[Any, Any], *, score: str = "maximum"
 ) -> float:
-    """Share of answers above the confidence that as many source answers fail as lack.
+    """Share of answers whose confidence is at least a threshold that the source sets.
 
-    The threshold lies where the share of source inputs below it is the share of wrong
-    answers there. Source: S. Garg et al., *Leveraging unlabeled data to predict
+    A share of the source inputs as large as that of its wrong answers lies below the
+    threshold. Source: S. Garg et al., *Leveraging unlabeled data to predict
     out-of-distribution performance*, ICLR 2022.
 
     Parameters
@@ -171,7 +171,7 @@ def average_thresholded_confidence(
 
 @_SHARED.fill
 def confidence_optimal_transport(shifted: Any, source_labels: Any) -> float:
-    """Mean probability of the labels that suit best, if classes keep their shares.
+    """Mean probability of the best-fitting labels, if classes keep their shares.
 
     One minus the cost at which the predictions are moved to labels with the shares of
     the source, where moving a row to a label costs one minus its probability. Source:
@@ -236,7 +236,7 @@ def nuclear_norm(shifted: Any) -> float:
     Examples
     --------
     >>> import warnings
-    >>> with warnings.catch_warnings(action="ignore"):  # zeros are remarked
+    >>> with warnings.catch_warnings(action="ignore"):  # zeros cause a warning
     ...     round(nuclear_norm([[1.0, 0.0], [0.0, 1.0]]), 6)
     1.0
     """
