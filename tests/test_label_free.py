@@ -285,9 +285,7 @@ def test_an_attack_that_makes_sure_deceives_what_sees_one_side_only():
             "by: expected one of answers",
         ),
         (
-            lambda q: lf.disagreement_bound(
-                q, (q, [0] * 20), features=(q, q[:3])
-            ),
+            lambda q: lf.disagreement_bound(q, (q, [0] * 20), features=(q, q[:3])),
             ValueError,
             r"features: expected shape \(20, D\) of the shifted inputs",
         ),
