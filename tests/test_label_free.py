@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import jensenshannon
+from scipy.stats import entropy
 
 from robustbook import label_free as lf
 
@@ -110,6 +112,130 @@ def test_networks_on_a_line_are_found():
     assert found == pytest.approx(shift(accuracies))
 
 
+def test_each_answer_has_the_temperature_of_its_own_mistakes(source):
+    """A fine grid of inverse temperatures, class by class, finds the same."""
+    p, labels = source
+    q = rows(50, 4, 17, sure=1.5)
+    grid = np.geomspace(1e-3, 1e3, 20_001)
+
+    def confidence(row, betas):
+        return 1 / ((row / row.max())[None, :] ** betas[:, None]).sum(1)
+
+    total = 0.0
+    for answer in range(4):
+        known = p[p.argmax(1) == answer]
+        share = np.mean(labels[p.argmax(1) == answer] == answer)
+        means = np.mean([confidence(row, grid) for row in known], axis=0)
+        beta = grid[[int(abs(means - share).argmin())]]
+        total += sum(
+            float(confidence(row, beta)[0]) for row in q if row.argmax() == answer
+        )
+    found = lf.class_wise_confidence(q, source)
+    assert found == pytest.approx(total / 50, abs=1e-3)
+    right = float((p.argmax(1) == labels).mean())
+    assert lf.class_wise_confidence(p, source) == pytest.approx(right)
+
+
+def test_temperatures_at_the_ends_of_their_range():
+    p = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.4, 0.6]])
+    q = np.array([[0.6, 0.4], [0.2, 0.8]])
+    assert lf.class_wise_confidence(q, (p, [0, 0, 0, 0])) == pytest.approx(0.75)
+    never = (p[:2], [0, 1])  # no answer is the second: it takes what all have
+    assert lf.class_wise_confidence(q, never) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("classes", "sure"), [(4, 1.0), (4, 9.0), (200, 9.0)])
+def test_the_matrix_norm_is_a_mean_of_powers(classes, sure):
+    logits = sure * np.random.default_rng(18).normal(size=(30, classes))
+    total, surprise = 0.0, []
+    for row in logits:
+        surprise.append(math.log(np.exp(row).sum()) - row.mean())
+    taylor = np.mean(surprise) <= 5
+    assert taylor == (sure == 1.0)
+    for row in logits:
+        values = [1 + x + x * x / 2 if taylor else math.exp(x) for x in row]
+        lowest = min(values) if taylor else 0.0
+        mass = sum(value - lowest for value in values)
+        total += sum(((value - lowest) / mass) ** 4 for value in values)
+    expected = (total / logits.size) ** 0.25
+    assert lf.matrix_norm(logits) == pytest.approx(expected)
+    assert lf.matrix_norm(np.zeros((5, classes))) == pytest.approx(1 / classes)
+
+
+def test_two_trainings_disagree_by_answers_and_by_divergences():
+    p, q = rows(40, 3, 19), rows(40, 3, 20)
+    same = [
+        max(range(3), key=a.__getitem__) == b.argmax()
+        for a, b in zip(p, q, strict=True)
+    ]
+    assert lf.generalization_disagreement(p, q) == pytest.approx(np.mean(same))
+    far = [
+        np.linalg.norm(np.sqrt(a) - np.sqrt(b)) / math.sqrt(2)
+        for a, b in zip(p, q, strict=True)
+    ]
+    found = lf.generalization_disagreement(p, q, by="hellinger")
+    assert found == pytest.approx(1 - np.mean(far))
+    js = [jensenshannon(a, b, base=2) ** 2 for a, b in zip(p, q, strict=True)]
+    found = lf.generalization_disagreement(p, q, by="jensen-shannon")
+    assert found == pytest.approx(1 - np.mean(js))
+    kl = [entropy(a, b) for a, b in zip(p, q, strict=True)]
+    found = lf.generalization_disagreement(p, q, by="kullback-leibler")
+    assert found == pytest.approx(1 - np.mean(kl))
+
+
+def test_disagreement_estimates_the_accuracy_of_a_calibrated_pair():
+    """Two answers that are drawn from the truth agree as often as they are right."""
+    random = np.random.default_rng(21)
+    truth = rows(20_000, 3, 22)
+    answers = [[random.choice(3, p=row) for row in truth] for _ in range(3)]
+    first, second, labels = (np.eye(3)[answer] for answer in answers)
+    with pytest.warns(UserWarning, match="probabilities are 0"):
+        found = lf.generalization_disagreement(first, second)
+    right = float((first.argmax(1) == labels.argmax(1)).mean())
+    assert found == pytest.approx(right, abs=0.015)
+
+
+@pytest.fixture
+def line():
+    """One feature, two classes, whose border a shift moves beyond some inputs."""
+    random = np.random.default_rng(23)
+    x, y = random.normal(size=(2, 2000, 1))
+    y = y + 3.0  # Everything is on the right now.
+    p, q = (1 / (1 + np.exp(-2 * values)) for values in (x, y))
+    p, q = np.hstack([1 - p, p]), np.hstack([1 - q, q])
+    return x, y, p, q
+
+
+def test_a_critic_finds_what_the_best_threshold_finds(line):
+    x, y, p, q = line
+    known = p.argmax(1)
+    bound = lf.disagreement_bound(q, (p, known), features=(x, y))
+    chance = math.sqrt(-5 * 2000 * math.log(0.05) / (2 * 2000**2))
+    best = -1.0
+    for border in np.linspace(-4, 7, 2001):
+        for side in (0, 1):
+            critics = ((values[:, 0] > border) ^ side for values in (x, y))
+            on_source, on_shifted = (
+                (critic != answers.argmax(1)).mean()
+                for critic, answers in zip(critics, (p, q), strict=True)
+            )
+            best = max(best, on_shifted - on_source)
+    found = 1 - bound - chance
+    assert best - 0.1 < found <= best + 1e-9
+    tighter = lf.disagreement_bound(q, (p, known), features=(x, y), level=0.5)
+    assert tighter > bound
+
+
+def test_the_bound_holds_where_no_critic_can_be_worse_than_the_truth(line):
+    x, _, p, _ = line
+    moved = x + 0.7
+    q = 1 / (1 + np.exp(-2 * moved))
+    q = np.hstack([1 - q, q])
+    labels = (x[:, 0] > 0).astype(int)  # The inputs move, the labels do not.
+    bound = lf.disagreement_bound(q, (p, labels), features=(x, moved))
+    assert bound < float((q.argmax(1) == labels).mean())
+
+
 def test_an_attack_that_makes_sure_deceives_what_sees_one_side_only():
     """All answers are wrong, and surer than before."""
     clean = rows(200, 4, 15, sure=1.0)
@@ -147,6 +273,21 @@ def test_an_attack_that_makes_sure_deceives_what_sees_one_side_only():
             lambda q: lf.confidence_optimal_transport(q, [0.5]),
             (TypeError, ValueError),
             "source_labels",
+        ),
+        (lambda q: lf.class_wise_confidence(q, q[:, 0]), TypeError, "a pair"),
+        (lambda q: lf.matrix_norm(q, order=0.5), ValueError, "at least 1, got 0.5"),
+        (lambda q: lf.matrix_norm(q, threshold=0), ValueError, "threshold"),
+        (lambda q: lf.matrix_norm(q[0]), ValueError, "shifted_logits"),
+        (lambda q: lf.generalization_disagreement(q, q[:2]), ValueError, "first"),
+        (
+            lambda q: lf.generalization_disagreement(q, q, by="x"),
+            ValueError,
+            "by: expected one of answers",
+        ),
+        (
+            lambda q: lf.disagreement_bound(q, (q, [0] * 20), features=(q, q[:3])),
+            ValueError,
+            r"features: expected shape \(20, D\) of the shifted inputs",
         ),
         (
             lambda q: lf.agreement_on_the_line([1.0], [0.5, 0.6], [0.4, 0.5]),

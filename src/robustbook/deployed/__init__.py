@@ -1,0 +1,35 @@
+"""Classifiers that people run, on files and texts that people have.
+
+Load a labelled sample with :func:`load_files` or :func:`load_translations`, a
+classifier with :func:`load_classifier` (``pip install "robustbook[deployed]"``), and
+let :func:`measure_shifts` say how often it is still right after each shift, with labels
+and without.
+"""
+
+from robustbook.deployed._classifiers import CLASSIFIERS, Classifier, load_classifier
+from robustbook.deployed._measure import ESTIMATES, SCORES, measure_shifts
+from robustbook.deployed._sample import (
+    FILE_TYPES,
+    Sample,
+    installed_packages,
+    load_files,
+)
+from robustbook.deployed._shifts import BYTE_SHIFTS, TEXT_SHIFTS, apply_shift
+from robustbook.deployed._translations import load_translations
+
+__all__ = [
+    "BYTE_SHIFTS",
+    "CLASSIFIERS",
+    "ESTIMATES",
+    "FILE_TYPES",
+    "SCORES",
+    "TEXT_SHIFTS",
+    "Classifier",
+    "Sample",
+    "apply_shift",
+    "installed_packages",
+    "load_classifier",
+    "load_files",
+    "load_translations",
+    "measure_shifts",
+]

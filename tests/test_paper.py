@@ -1,0 +1,72 @@
+"""Every number in the tables of the summary is that of a result."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from robustbook.deployed import ESTIMATES
+from robustbook.studies.results import read_results
+
+ROOT = Path(__file__).parents[1]
+MAKERS = ["magika", "py3langid", "langdetect"]
+WORDS = {
+    "estimate": "paired_accuracy",
+    "estimate, isotonic": "paired_accuracy_isotonic",
+    "same answers × accuracy": "same_answers_times_clean_accuracy",
+    "class-wise confidence": "class_wise_confidence",
+    "ATC, maximum": "atc_maximum",
+    "ATC, entropy": "atc_entropy",
+}
+
+
+def tables(text):
+    """Rows of Markdown tables, by the first word of the head and the name of a row."""
+    found = {}
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        head, _, *lines = (
+            [cell.strip() for cell in line.strip("| \n").split(" | ")]
+            for line in block.splitlines()
+        )
+        rows = {re.sub(r" \{cite.*", "", name): cells for name, *cells in lines}
+        found[head[0]] = head[1:], rows
+    return found
+
+
+@pytest.fixture(scope="module")
+def page():
+    return tables((ROOT / "book/paper.md").read_text(encoding="utf-8"))
+
+
+def test_the_digits_are_those_of_the_published_chapter(page):
+    path = ROOT / "book/chapters/40_the_right_temperature.ipynb"
+    said = [
+        output.get("data", {}).get("text/markdown", "")
+        for cell in nbformat.read(path, as_version=4).cells
+        for output in cell.get("outputs", [])
+    ]
+    (printed,) = (text for text in said if "| noise | corruptions | attack |" in text)
+    (_, rows), (_, expected) = (
+        page["digits"],
+        next(iter(tables(printed + "\n").values())),
+    )
+    assert rows == expected
+
+
+def test_deployed_classifiers_are_those_of_the_stored_rows(page):
+    frame = read_results("deployed").frame()
+    head, rows = page["deployed"]
+    assert [name.lower() for name in head] == MAKERS
+    keys = {name: WORDS.get(name, name.replace(" ", "_")) for name in rows}
+    assert set(keys.values()) == set(ESTIMATES), "no estimate is left out"
+    errors = frame[[*ESTIMATES]].sub(frame.accuracy, axis=0).abs()
+    means = errors.groupby(frame.classifier).mean()
+    for name, cells in rows.items():
+        assert cells == [f"{means.loc[maker, keys[name]]:.3f}" for maker in MAKERS]
+    gaps = frame.clean_confidence - frame.clean_accuracy
+    errors = frame.paired_accuracy - frame.accuracy
+    for name, values in (("confidence − accuracy", gaps), ("mean error", errors)):
+        means = values.groupby(frame.classifier).mean()
+        expected = [f"{means[maker]:+.3f}".replace("-", "−") for maker in MAKERS]
+        assert page["on the source"][1][name] == expected
