@@ -185,9 +185,7 @@ def cluster(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_study_on_a_cluster_survives_a_worker(
-    cluster, quick, tmp_path, monkeypatch
-):
+def test_a_study_on_a_cluster_survives_a_worker(cluster, quick, tmp_path, monkeypatch):
     address, (doomed, _) = cluster
     cache = tmp_path / "cache"
     monkeypatch.setenv("ROBUSTBOOK_CACHE", str(cache))

@@ -49,7 +49,7 @@ def rows(run: Run[DeployedSetting]) -> Iterator[Row]:
     knows.
     """
     setting = run.setting
-    for draw in run.each(range(setting.draws)):
+    for draw in run.progress(range(setting.draws)):
         seed = run.seed + draw
         files = load_files(
             per_type=setting.per_label, at_least=setting.at_least, seed=seed
