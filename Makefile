@@ -158,5 +158,8 @@ fuzz: env ## Certify 100 000 hostile problems; resumes, takes an hour
 	$(BIN)/python tests/agreement/fuzz.py --jobs $(JOBS) --rows build/fuzz.csv \
 	  --store data/reported/hostile_problems.json
 
+bench: env ## What a certified optimum costs, beside a bare pass and Adam
+	$(BIN)/python tests/benchmarks/agreement_cost.py
+
 clean: ## Remove what `make` made; .venv too
 	rm -rf _build $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
