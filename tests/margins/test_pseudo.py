@@ -12,7 +12,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from robustbook.margins import PseudoMargin, _pseudo
+from robustbook.margins import PseudoMargin
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_architecture_is_the_papers_also_in_inference_mode():
         assert len(model.predict(features)) == 50
 
 
-def test_it_stops_early_and_keeps_the_best(problem, monkeypatch):
+def test_it_stops_early_and_keeps_the_best(problem):
     features, margins = problem
     noise = np.random.default_rng(1).permutation(margins)
     order = torch.randperm(600, generator=torch.Generator().manual_seed(0))
@@ -71,8 +71,7 @@ def test_it_stops_early_and_keeps_the_best(problem, monkeypatch):
     # More epochs keep the best weights, and some of them are not better.
     assert all(b <= a for a, b in itertools.pairwise(errors))
     worse = next(i for i in range(1, 8) if errors[i] == errors[i - 1])
-    monkeypatch.setattr(_pseudo, "PATIENCE", 1)
-    assert np.array_equal(predictions(epochs=200), by_epochs[worse])
+    assert np.array_equal(predictions(epochs=200, patience=1), by_epochs[worse])
 
 
 def test_it_is_a_regressor_of_scikit_learn(problem):
@@ -124,7 +123,7 @@ def test_bad_input(features, margins, message):
 
 
 def test_bad_options_and_shapes(fitted):
-    for options in ({"width": 0}, {"epochs": 0}, {"seed": -1}):
+    for options in ({"width": 0}, {"patience": 0}, {"seed": -1}):
         (name,) = options
         with pytest.raises(ValueError, match=f"{name}: expected"):
             PseudoMargin(**options).fit([[1.0]] * 9, [0.1] * 9)

@@ -13,10 +13,8 @@ from robustbook._checks.arguments import ArrayLike, check_count
 from robustbook.margins._arrays import DOCS, check_features, check_vector
 
 LAYERS: Final = 5
-#: Share of the samples that is held out, and epochs without a smaller error on them
-#: after which training stops.
+#: Share of the samples that is held out.
 HELD_OUT: Final = 0.2
-PATIENCE: Final = 20
 #: Samples in a step of Adam, and its step size.
 BATCH: Final = 128
 LEARNING_RATE: Final = 1e-3
@@ -35,8 +33,10 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     width : int, default 512
         Units in each of the five layers.
     epochs : int, default 200
-        Largest number of epochs. Training stops after 20 epochs without a smaller error
-        on held-out samples, a fifth of all, and keeps the weights of the best epoch.
+        Largest number of epochs.
+    patience : int, default 20
+        Epochs without a smaller error on held-out samples, a fifth of all, after which
+        training stops. The weights of the best epoch are kept.
     seed : int, default 0
         Seed of the initial weights, the held-out samples and the order of the others.
 
@@ -48,9 +48,12 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     (PseudoMargin(epochs=5, width=16), (200,))
     """
 
-    def __init__(self, *, width: int = 512, epochs: int = 200, seed: int = 0) -> None:
+    def __init__(
+        self, *, width: int = 512, epochs: int = 200, patience: int = 20, seed: int = 0
+    ) -> None:
         self.width = width
         self.epochs = epochs
+        self.patience = patience
         self.seed = seed
 
     @torch.inference_mode(False)
@@ -68,8 +71,8 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             If an option is out of range, there are fewer than 3 samples, a number is
             not finite, or all margins are 0.
         """
-        check_count("width", self.width)
-        check_count("epochs", self.epochs)
+        for name in ("width", "epochs", "patience"):
+            check_count(name, getattr(self, name))
         check_count("seed", self.seed, minimum=0)
         inputs = check_features(features).clone()
         count = len(inputs)
@@ -128,7 +131,7 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             if error < least:
                 least, best_epoch = error, epoch
                 weights = {k: v.clone() for k, v in network.state_dict().items()}
-            elif epoch - best_epoch >= PATIENCE:
+            elif epoch - best_epoch >= self.patience:
                 break
         network.load_state_dict(weights)
 
