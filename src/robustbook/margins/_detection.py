@@ -19,8 +19,6 @@ from robustbook.margins._arrays import DOCS, Flags, Indices, Vector, check_vecto
 
 #: Share of brittle decisions that the threshold of the false positive rate flags.
 TPR = 0.95
-#: Numbers of a bootstrap that are in memory at once.
-BLOCK = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -206,35 +204,17 @@ def _resample(order: Indices, brittle: Flags, resamples: int, seed: int) -> Vect
     """Return average precisions of resamples; NaN where a class is empty."""
     random = np.random.default_rng(seed)
     places = np.argsort(order, kind="stable")
+    brittle_places = np.flatnonzero(brittle[places])
     # A threshold can only be at the last of equal scores.
     ends = np.searchsorted(order[places], order[places], side="right") - 1
-    count = len(order)
-    size = max(1, BLOCK // count)
-    where = np.flatnonzero(brittle[places])
-    curves = []
-    for start in range(0, resamples, size):
-        number = min(size, resamples - start)
-        drawn = [random.integers(count, size=count) for _ in range(number)]
-        times = np.stack([np.bincount(rows, minlength=count) for rows in drawn])
-        every = np.cumsum(times, axis=1)
-        curves.append(_precisions(times[:, where], every, where, ends))
-    return np.concatenate(curves)
-
-
-def _precisions(
-    times: Indices, every: Indices, where: Indices, ends: Indices
-) -> Vector:
-    """Return average precisions of resamples, from how often each decision was drawn.
-
-    `times` has the counts of brittle decisions in the order of the scores, `every` the
-    cumulative counts of all decisions.
-    """
-    last = np.searchsorted(where, ends[where], side="right") - 1
-    true = np.cumsum(times, axis=1)[:, last]
-    flagged = every[:, ends[where]]
-    total = true[:, -1:]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # Where nothing was flagged, the numerator is 0, too.
-        aupr = (times * true / np.maximum(flagged, 1)).sum(axis=1) / total[:, 0]
-    empty = (total == 0) | (every[:, -1:] == total)
-    return np.where(empty[:, 0], np.nan, aupr)
+    ends = ends[brittle_places]
+    last = np.searchsorted(brittle_places, ends, side="right") - 1
+    count, precisions = len(order), np.full(resamples, np.nan)
+    for number in range(resamples):
+        times = np.bincount(random.integers(count, size=count), minlength=count)
+        hits = times[brittle_places]
+        total = hits.sum()
+        if 0 < total < count:
+            flagged = np.maximum(np.cumsum(times)[ends], 1)
+            precisions[number] = (hits * np.cumsum(hits)[last] / flagged).sum() / total
+    return precisions

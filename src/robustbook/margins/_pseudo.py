@@ -9,10 +9,15 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
-from robustbook._checks.arguments import ArrayLike, check_count, check_positive
+from robustbook._checks.arguments import ArrayLike, check_count
 from robustbook.margins._arrays import DOCS, check_features, check_vector
 
 LAYERS: Final = 5
+#: Share of the samples that is held out.
+HELD_OUT: Final = 0.2
+#: Samples in a step of Adam, and its step size.
+BATCH: Final = 128
+LEARNING_RATE: Final = 1e-3
 
 
 class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -30,14 +35,8 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     epochs : int, default 200
         Largest number of epochs.
     patience : int, default 20
-        Epochs without a smaller error on the held-out samples before training stops.
-        The weights of the best epoch are kept.
-    batch_size : int, default 128
-        Samples in a step.
-    learning_rate : float, default 1e-3
-        Step size of Adam.
-    validation : float, default 0.2
-        Share of the samples that is held out, in (0, 1).
+        Epochs without a smaller error on held-out samples, a fifth of all, after which
+        training stops. The weights of the best epoch are kept.
     seed : int, default 0
         Seed of the initial weights, the held-out samples and the order of the others.
 
@@ -50,22 +49,11 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(
-        self,
-        *,
-        width: int = 512,
-        epochs: int = 200,
-        patience: int = 20,
-        batch_size: int = 128,
-        learning_rate: float = 1e-3,
-        validation: float = 0.2,
-        seed: int = 0,
+        self, *, width: int = 512, epochs: int = 200, patience: int = 20, seed: int = 0
     ) -> None:
         self.width = width
         self.epochs = epochs
         self.patience = patience
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.validation = validation
         self.seed = seed
 
     @torch.inference_mode(False)
@@ -80,12 +68,11 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If an option is out of range, there are too few samples to hold some out, a
-            number is not finite, or all margins are 0.
+            If an option is out of range, there are fewer than 3 samples, a number is
+            not finite, or all margins are 0.
         """
-        for name in ("width", "epochs", "patience", "batch_size"):
+        for name in ("width", "epochs", "patience"):
             check_count(name, getattr(self, name))
-        check_positive("learning_rate", self.learning_rate)
         check_count("seed", self.seed, minimum=0)
         inputs = check_features(features).clone()
         count = len(inputs)
@@ -97,11 +84,10 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 "input_margin: expected finite margins, some of them above 0, got "
                 f"{scale:g} as the largest; leave out the samples that no attack moved"
             )
-        held_out = round(self.validation * count)
-        if not 0 < held_out < count:
+        held_out = round(HELD_OUT * count)
+        if held_out == 0:
             raise ValueError(
-                f"validation: expected a share in (0, 1) that holds out some samples "
-                f"and leaves others, got {self.validation:g} of {count} samples"
+                f"features: expected enough samples to hold out a fifth, got {count}"
             )
         generator = torch.Generator().manual_seed(self.seed)
         order = torch.randperm(count, generator=generator)
@@ -131,12 +117,12 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         def loss_on(part: Tensor) -> Tensor:
             return nn.functional.mse_loss(network(inputs[part])[:, 0], targets[part])
 
-        optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
+        optimizer = torch.optim.Adam(network.parameters(), lr=LEARNING_RATE)
         least, best_epoch, weights = torch.inf, -1, {}
         for epoch in range(self.epochs):
             shuffled = rows[torch.randperm(len(rows), generator=generator)]
             with torch.enable_grad():
-                for part in torch.split(shuffled, self.batch_size):
+                for part in torch.split(shuffled, BATCH):
                     optimizer.zero_grad()
                     torch.autograd.backward(loss_on(part))
                     optimizer.step()
@@ -147,11 +133,6 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
                 weights = {k: v.clone() for k, v in network.state_dict().items()}
             elif epoch - best_epoch >= self.patience:
                 break
-        if not weights:
-            raise ValueError(
-                "learning_rate: expected training that converges, got errors that "
-                f"are not finite; try less than {self.learning_rate:g}"
-            )
         network.load_state_dict(weights)
 
     def predict(self, features: ArrayLike) -> Tensor:
