@@ -18,7 +18,7 @@ from robustbook.lenses import Settings, measure_lenses
 from robustbook.models import load_model
 from robustbook.report import Request, read_images, read_report
 from robustbook.report._measure import Checkpoint, check_fit
-from robustbook.report._pilot import Forecast, time_lenses, time_runs
+from robustbook.report._pilot import Forecast, time_lenses, time_pass
 
 FAST = (
     "--images=12",
@@ -176,11 +176,11 @@ def test_a_model_and_data_of_the_user(run, tmp_path, model, data, labeled, said)
         ("digits-linear", "digits", ("--sigma=0",), "--sigma: expected a positive"),
         ("digits-linear", "digits", ("--device=oak",), "device: "),
         ("digits-linear", "digits", ("--out=none/page.html",), "no such folder: none"),
-        ("digits-linear", "digits", ("--out=.",), "a folder; name a file in it"),
+        ("digits-linear", "digits", ("--out=.",), "expected a plain file, got a fo"),
         ("digits-linear", "digits", ("--json=none/a.json",), "no such folder: none"),
         ("digits-linear", "digits", ("--json=page.html",), "another file than --out"),
         ("own_nets:Net", "mine.npz", ("--out=mine.npz",), "another file than --data"),
-        ("digits-linear", "digits", ("--out=pipe",), "a device or a pipe"),
+        ("digits-linear", "digits", ("--out=pipe",), "pipe: expected a plain file"),
         ("digits-linear", "digits", ("--engine=oak",), "--engine: for a list of mod"),
         ("own_nets:leave", "mine.npz", (), "got SystemExit: 0"),
         ("own_nets:small", "mine.npz", (), "float16; call model.float() first"),
@@ -282,21 +282,6 @@ def test_the_forecast_and_the_time_limit(run, command, tmp_path):
     assert read_report(tmp_path / "page.html")["images"] == 20
 
 
-def test_runs_are_timed_without_the_first(monkeypatch):
-    counts, now = [], [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
-
-    def measure(count):
-        counts.append(count)
-        now[0] += 0.3 if len(counts) == 1 else 0.01 + 0.005 * count
-
-    batch, image = time_runs(measure, 100)
-    assert counts == [2, 2, 2, 8, 8]
-    assert (batch, image) == pytest.approx((0.01, 0.005))
-    # A single number of images says nothing about the cost of a batch.
-    assert time_runs(measure, 2)[0] == 0
-
-
 def test_a_pilot_forecasts_the_time_of_a_slow_model(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
@@ -304,43 +289,46 @@ def test_a_pilot_forecasts_the_time_of_a_slow_model(monkeypatch):
 
     class Slow(torch.nn.Module):
         def forward(self, images):
-            now[0] += 1 + 0.5 * len(images)
+            now[0] += 0.02 * len(images)
             return linear(images)
 
     images, settings = load_dataset("digits", "test").images[:12], Settings()
-    times = time_lenses(Slow(), images[:8], settings, LENSES)
+    times = time_lenses(Slow(), images, settings, LENSES)
     for lens in LENSES:
-        start = now[0]
+        start, skip = now[0], tuple({*LENSES} - {lens})
         measure_lenses(
-            Slow(),
-            images,
-            None,
-            settings,
-            skip=tuple({*LENSES} - {lens}),
-            margin_images=12,
-            batch_size=12,
+            Slow(), images, None, settings, skip=skip, margin_images=12, batch_size=12
         )
-        batch, image = times[lens]
-        # Backward passes take no time here, and monte_carlo has batches of its own.
-        off = 0.1 if lens != "average-case" else 6
-        assert batch + 12 * image == pytest.approx(now[0] - start, rel=off), lens
+        assert 12 * times[lens] == pytest.approx(now[0] - start, rel=0.1), lens
+
+
+def test_a_pass_is_timed_on_more_images_if_it_is_fast(monkeypatch):
+    counts, now = [], [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def run(count):
+        counts.append(count)
+        now[0] += 0.1 + 0.01 * count
+
+    assert time_pass(run, 100) == pytest.approx(0.42 / 32)
+    assert counts == [1, 2, 4, 8, 16, 32]
+    assert time_pass(run, 3) == pytest.approx(0.12 / 2)
 
 
 def test_as_many_images_as_fit_are_taken():
-    times = {"agreement": (2.0, 0.3), "margins": (3.0, 20.0)}
-    forecast = Forecast(times, images=5000, margin_images=100)
+    forecast = Forecast({"agreement": 0.3, "margins": 20.0}, 5000, margin_images=100)
     assert forecast.batch_size == 1
-    faster = Forecast({"agreement": (2.0, 0.3)}, images=5000, margin_images=100)
+    faster = Forecast({"agreement": 0.3}, 5000, margin_images=100)
     assert faster.batch_size == 64
     for one in (forecast, faster):
         for minutes in (5, 20):
             count = one.fitting(60 * minutes, fewest=10)
             assert sum(one.seconds(count).values()) <= 60 * minutes
             assert sum(one.seconds(count + 1).values()) > 60 * minutes
-    assert forecast.margins_of(30) == 15
+    assert forecast.margins(30) == 15
     assert forecast.fitting(20, fewest=10) is None
     assert forecast.fitting(1e9, fewest=10) == 5000
-    assert forecast.margins_of(5000) == 100
+    assert forecast.margins(5000) == 100
 
 
 @pytest.mark.usefixtures("run")

@@ -145,9 +145,9 @@ def test_several_processes_give_the_numbers_of_one(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "expected one model a line, got none"),
-        ("# nothing\n", "expected one model a line, got none"),
-        ("a\nb\na # again\n", "line 3: a was listed before"),
+        ("", "expected different models, one a line; got none"),
+        ("# nothing\n", "expected different models, one a line; got none"),
+        ("a\nb\na # again\n", "one a line; got a twice"),
     ],
 )
 def test_invalid_lists_of_models_are_refused(tmp_path, text, said):

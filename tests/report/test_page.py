@@ -394,13 +394,11 @@ def test_large_images_become_small(seen):
         ({"images": IMAGES[:39]}, "images: expected the 40 that were"),
         ({"images": IMAGES, "positions": [1, 2]}, "positions: expected the 40"),
         ({"images": IMAGES * 255}, "images"),
-        ({"seconds": math.inf}, "seconds"),
-        ({"seconds": "3"}, "seconds: expected a real number"),
     ],
 )
 def test_invalid_arguments_of_a_report_are_refused(seen, change, message):
-    typed = "real number" in message or "three_lenses" in message
-    with pytest.raises(TypeError if typed else ValueError, match=message):
+    error = TypeError if "three_lenses" in message else ValueError
+    with pytest.raises(error, match=message):
         Report(**{"lenses": seen, **change})
 
 
@@ -431,7 +429,7 @@ def test_no_new_numbers_stand_beside_an_old_page(tmp_path, monkeypatch, moves, k
 def test_a_pipe_is_not_replaced(seen, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(ValueError, match="pipe: a device or a pipe"):
+    with pytest.raises(ValueError, match="pipe: expected a plain file"):
         Report(seen).write(pipe)
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]

@@ -153,11 +153,6 @@ def three_lenses(
     )
 
 
-def compute(name: str, rows: Tensor, measure: Callable[[], Tensors]) -> Tensors:
-    """Compute without a store."""
-    return measure()
-
-
 def measure_lenses(
     model: Model,
     images: Tensor,
@@ -167,11 +162,11 @@ def measure_lenses(
     skip: tuple[str, ...],
     margin_images: int,
     batch_size: int,
-    store: Store = compute,
+    store: Store | None = None,
     progress: bool = False,
     device: str | torch.device | None = None,
 ) -> _result.ThreeLenses:
-    """Measure any number of images, with a `store` for the results of each batch."""
+    """Measure any number of images; a `store` may keep the results of each batch."""
     check_model(model)
     if isinstance(model, type):
         raise TypeError(
@@ -224,7 +219,7 @@ def _in_batches(
     name: str,
     rows: Tensor,
     measure: Callable[[Tensor], Tensors],
-    store: Store,
+    store: Store | None,
     bar: Any,
 ) -> tuple[Tensors, Passes]:
     """Measure batch by batch; return the joined tensors, and the passes per image."""
@@ -236,7 +231,8 @@ def _in_batches(
 
     results = []
     for batch in torch.split(rows, evaluator.batch_size):
-        results.append(store(name, batch, partial(counted, batch)))
+        compute = partial(counted, batch)
+        results.append(store(name, batch, compute) if store else compute())
         bar.update(len(batch))
     joined = {key: torch.cat([one[key] for one in results]) for key in results[0]}
     forward, backward = (joined.pop(_PASSES).sum(dim=0) / len(rows)).tolist()

@@ -195,12 +195,12 @@ def read_models(path: Path) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: expected a text file of models ({error})") from error
     models = [line.partition("#")[0].strip() for line in lines]
-    for number, model in enumerate(models, start=1):
-        if model and model in models[: number - 1]:
-            raise ValueError(f"{path}: line {number}: {model} was listed before")
-    if not any(models):
-        raise ValueError(f"{path}: expected one model a line, got none")
-    return tuple(model for model in models if model)
+    models = [model for model in models if model]
+    twice = [model for model in models if models.count(model) > 1]
+    if twice or not models:
+        got = f"{twice[0]} twice" if twice else "none"
+        raise ValueError(f"{path}: expected different models, one a line; got {got}")
+    return tuple(models)
 
 
 def _measured(request: Request) -> tuple[ThreeLenses, list[str]]:

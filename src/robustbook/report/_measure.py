@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from robustbook import _defaults as defaults
 from robustbook._checks.models import (
     check_differentiable,
     check_model_logits,
@@ -195,10 +194,10 @@ def _forecast(
     """
 
     def timed() -> dict[str, Any]:
-        few = _sample(model, images, 8)
+        few = _sample(model, images, 256)
         times = time_lenses(model, few, settings, request.lenses)
-        arrays = {lens: np.array(pair) for lens, pair in times.items()}
-        return {**arrays, "spent": np.array(time.monotonic() - started)}
+        times["spent"] = time.monotonic() - started
+        return {name: np.array(seconds) for name, seconds in times.items()}
 
     arrays = cached_arrays(
         {"measure": "times", "device": checkpoint.device},
@@ -206,28 +205,25 @@ def _forecast(
         code="robustbook.report",
         directory=checkpoint.folder,
     )
-    spent = float(arrays.pop("spent"))
-    times = {lens: (float(batch), float(one)) for lens, (batch, one) in arrays.items()}
-    forecast = Forecast(times, len(images), min(request.margin_images, len(images)))
+    times = {name: float(seconds) for name, seconds in arrays.items()}
+    spent, count = times.pop("spent"), len(images)
+    forecast = Forecast(times, count, min(request.margin_images, count))
     if request.minutes is not None:
-        forecast = _within(forecast, request.minutes, spent)
-    lenses = forecast.seconds()
-    total, advice = sum(lenses.values()), ""
-    if total > 600 and request.minutes is None:
-        costliest = max(lenses, key=lambda lens: lenses[lens])
-        advice = (
-            f"; --minutes 10 takes fewer images, --skip {costliest} leaves that out"
-        )
-    parts = ", ".join(f"{lens} {in_words(seconds)}" for lens, seconds in lenses.items())
+        count = _fitting(forecast, request.minutes, spent)
+    seconds = forecast.seconds(count)
+    parts = ", ".join(f"{lens} {in_words(one)}" for lens, one in seconds.items())
+    advice = ""
+    if sum(seconds.values()) > 600 and request.minutes is None:
+        advice = "; --minutes 10 takes fewer images, --skip leaves out a lens"
     _say(
-        f"about {in_words(total)} for {forecast.images} images ({parts}){advice}; "
-        "after an interruption, the same command continues"
+        f"about {in_words(sum(seconds.values()))} for {count} images ({parts})"
+        f"{advice}; after an interruption, the same command continues"
     )
-    return forecast
+    return replace(forecast, images=count, margin_images=forecast.margins(count))
 
 
-def _within(forecast: Forecast, minutes: float, spent: float) -> Forecast:
-    """Return the forecast for as many images as fit into the time."""
+def _fitting(forecast: Forecast, minutes: float, spent: float) -> int:
+    """Return how many images fit into the time, and print what that means."""
     # A tenth is left for the rest: drawing, the search for agreement, the page.
     count = forecast.fitting(54 * minutes - spent, fewest=FEWEST)
     if count is None:
@@ -237,17 +233,16 @@ def _within(forecast: Forecast, minutes: float, spent: float) -> Forecast:
             f"take about {least}; leave out a lens with --skip, or take "
             "fewer --noise-samples and --attack-steps"
         )
-    margins = forecast.margins_of(count)
-    default = min(defaults.REPORT_IMAGES, forecast.images)
+    margins = ""
+    if "margins" in forecast.times:
+        margins = f", {forecast.margins(count)} input margins"
     # Half the 95 % interval of a share of one half, in percentage points.
-    half, of_default = (98 / float(np.sqrt(images)) for images in (count, default))
-    measured = f", {margins} input margins" if "margins" in forecast.times else ""
+    half = 98 / float(np.sqrt(count))
     _say(
-        f"--minutes {minutes:g}: {count} images fit{measured}; shares are known to "
-        f"± {half:.0f} percentage points or better ({default} images: "
-        f"± {of_default:.0f})"
+        f"--minutes {minutes:g}: {count} images fit{margins}; shares are known to "
+        f"± {half:.0f} percentage points or better"
     )
-    return replace(forecast, images=count, margin_images=margins)
+    return count
 
 
 @contextmanager

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from robustbook import __version__
-from robustbook._checks.arguments import check_non_negative
 from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
 from robustbook._json import strict
@@ -101,10 +100,6 @@ class Report:
         checked: dict[str, Any] = {}
         if self.images is not None:
             checked["images"] = check_images(self.images)
-        if self.positions is not None:
-            checked["positions"] = [int(position) for position in self.positions]
-        if self.seconds is not None:
-            checked["seconds"] = check_non_negative("seconds", self.seconds)
         for name in _NAMES:
             if getattr(self, name) is not None:
                 # File names may have bytes that UTF-8 cannot hold.
@@ -218,8 +213,7 @@ def read_report(source: Path | str) -> dict[str, Any]:
     OSError, ValueError
         If there is no such file, or it is not a page of :class:`Report`.
     """
-    mark = "\N{ZERO WIDTH NO-BREAK SPACE}"  # a byte order mark, which editors write
-    if isinstance(source, str) and source.removeprefix(mark).lstrip().startswith("<"):
+    if isinstance(source, str) and source.lstrip("\ufeff \n").startswith("<"):
         where, text = "source", source
     else:
         where, text = str(source), Path(source).read_bytes().decode("utf-8", "replace")

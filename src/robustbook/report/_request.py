@@ -122,13 +122,12 @@ class Request:
 
 
 def _check_packages(lenses: list[str]) -> None:
-    users = {"jinja2": {*lenses}, "matplotlib": {*lenses}, "pyautoattack": {"margins"}}
-    users["foolbox"] = {"agreement", "margins"}
-    missing = [
-        package
-        for package, needed_by in sorted(users.items())
-        if needed_by & {*lenses} and not importlib.util.find_spec(package)
-    ]
+    needed = ["jinja2", "matplotlib"]
+    if lenses != ["average-case"]:
+        needed.append("foolbox")
+    if "margins" in lenses:
+        needed.append("pyautoattack")
+    missing = [package for package in needed if not importlib.util.find_spec(package)]
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise ImportError(
@@ -154,10 +153,8 @@ def parse_eps(text: str) -> float:
 
 def check_target(path: Path) -> None:
     """Refuse a file that cannot be written, before anything is measured."""
-    if path.is_dir():
-        raise ValueError(f"{path}: a folder; name a file in it")
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path}: a device or a pipe; name a plain file")
+        raise ValueError(f"{path}: expected a plain file, got a folder, device or pipe")
     folder = path.resolve().parent if path.is_symlink() else path.parent
     if not folder.is_dir():
         raise ValueError(f"{path}: no such folder: {folder}; make it first")

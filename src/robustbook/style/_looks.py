@@ -27,7 +27,7 @@ PALETTE: Final[Mapping[str, str]] = MappingProxyType(
 # Color, marker and label of each role and each model, the same in every chapter.
 # Models that share a figure differ in color and in marker, so that color is never the
 # only cue; labels are for legends and tables, short enough for a phone.
-_ROLES: Final = """
+_LOOKS: Final = """
 clean                   | blue      | o
 shifted                 | vermilion | s
 pa                      | blue      | o
@@ -44,8 +44,6 @@ undefended              | blue      | o
 perfect                 | green     | o
 constant                | sky       | s
 random                  | vermilion | X
-"""
-_TRAINED: Final = """
 linear                  | orange    | s | logistic regression
 cnn                     | blue      | o | CNN
 cnn-noise               | green     | ^ | CNN, noise
@@ -57,8 +55,6 @@ cnn-grad1e-2            | sky       | D | CNN, λ = 0.01
 cnn-grad1e-1            | sky       | D | CNN, λ = 0.1
 cnn-grad1               | sky       | D | CNN, λ = 1
 jpeg-rs                 | vermilion | X | JPEG + RS
-"""
-_PUBLIC: Final = """
 resnet20                | blue      | o | undefended
 resnet32                | blue      | o | ResNet-32
 resnet44                | blue      | o | ResNet-44
@@ -85,10 +81,9 @@ oval_wide_kw            | purple    | P | wide CNN, KW
 
 
 def _column(number: int) -> dict[str, str]:
-    """Return a column of the tables by the names in the first one."""
-    lines = (_ROLES + _TRAINED + _PUBLIC).split("\n")
-    rows = [[cell.strip() for cell in line.split("|")] for line in lines if line]
-    return {row[0]: row[number] for row in rows if len(row) > number}
+    """Return a column of the table by the names in the first one."""
+    rows = [line.split("|") for line in _LOOKS.strip().splitlines()]
+    return {r[0].strip(): r[number].strip() for r in rows if len(r) > number}
 
 
 #: Color of each role and each model.
