@@ -26,12 +26,12 @@ UNFINISHED: Final = 3
 class Study:
     """A module that measures, under a name and with options.
 
-    The module holds ``SETTINGS``, one or more for each profile, and the function
-    ``rows``, which takes a run and yields tidy rows. Long computations are kept in the
-    cache, from which a stopped study goes on. The optional function ``measure`` leaves
-    one part in the cache, for the processes of an engine: it takes a run, a setting and
-    a network, or a run and what ``jobs`` yields, which takes the arguments of ``rows``.
-    Without it, the study is a single part.
+    The module, or ``settings`` beside it, holds ``SETTINGS``, one or more for each
+    profile. Its function ``rows`` takes a run and yields tidy rows. Long computations
+    are kept in the cache, from which a stopped study goes on. The optional function
+    ``measure`` leaves one part in the cache, for the processes of an engine: it takes a
+    run, a setting and a network, or a run and what ``jobs`` yields, which takes the
+    arguments of ``rows``. Without it, the study is a single part.
 
     Attributes
     ----------
@@ -64,8 +64,10 @@ class Study:
 
     def settings(self, profile: str) -> tuple[Setting, ...]:
         """The settings of a profile: images and networks."""
-        settings: Mapping[str, tuple[Setting, ...]]
-        settings = importlib.import_module(self.code).SETTINGS
+        module = importlib.import_module(self.code)
+        if not hasattr(module, "SETTINGS"):
+            module = importlib.import_module(f"{module.__package__}.settings")
+        settings: Mapping[str, tuple[Setting, ...]] = module.SETTINGS
         return settings[self.keys[PROFILES.index(profile)]]
 
     def compute(

@@ -34,9 +34,7 @@ from robustbook.studies._statistics import (
 )
 from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacks_on
 from robustbook.studies.adversarial.attacked import attacked as measure
-from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
-
-__all__ = ["SETTINGS", "jobs", "measure", "rows"]
+from robustbook.studies.adversarial.settings import AttackSetting
 
 BINS: Final = 20
 BOOTSTRAPS: Final = {"quick": 20, "full": 300}

@@ -14,9 +14,7 @@ from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import measure_pair
 from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacks_on
 from robustbook.studies.adversarial.attacked import attacked as measure
-from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
-
-__all__ = ["SETTINGS", "jobs", "measure", "rows"]
+from robustbook.studies.adversarial.settings import AttackSetting
 
 KINDS: Final = ("pgd", "pgd-surrogate")
 #: Adversarial ratios of the PA paper.

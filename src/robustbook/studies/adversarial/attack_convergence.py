@@ -10,9 +10,7 @@ from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.attacked import Attack
 from robustbook.studies.adversarial.attacked import attacked as measure
-from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
-
-__all__ = ["SETTINGS", "jobs", "measure", "rows"]
+from robustbook.studies.adversarial.settings import AttackSetting
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:

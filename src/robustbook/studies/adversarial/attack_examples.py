@@ -10,9 +10,7 @@ from torch import Tensor
 from robustbook.models import logits_of
 from robustbook.studies._run import Row, Run, png
 from robustbook.studies.adversarial._attack import Attack
-from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
-
-__all__ = ["SETTINGS", "rows"]
+from robustbook.studies.adversarial.settings import AttackSetting
 
 #: Images for each model.
 IMAGES: Final = 4

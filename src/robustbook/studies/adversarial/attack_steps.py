@@ -13,8 +13,6 @@ from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, atta
 from robustbook.studies.adversarial.settings import SETTINGS as ALL
 from robustbook.studies.adversarial.settings import AttackSetting
 
-__all__ = ["SETTINGS", "jobs", "measure", "rows"]
-
 #: The least factor by which steps are increased, and the attacks.
 TIMES: Final = 3
 KINDS: Final = ("fmn", "fab", "apgd-ce", "apgd-dlr")

@@ -13,9 +13,7 @@ from robustbook.studies._run import Row, Run
 from robustbook.studies.adversarial.attacked import AttackedLogits
 from robustbook.studies.adversarial.attacked import attacked as measure
 from robustbook.studies.adversarial.attacked import unbounded_attacks as jobs
-from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
-
-__all__ = ["SETTINGS", "jobs", "measure", "rows"]
+from robustbook.studies.adversarial.settings import AttackSetting
 
 
 def rows(run: Run[AttackSetting]) -> Iterator[Row]:

@@ -23,10 +23,8 @@ from robustbook.studies.adversarial.attacked import (
     unbounded_attacks,
 )
 from robustbook.studies.adversarial.attacked import attacked as measure
-from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
+from robustbook.studies.adversarial.settings import AttackSetting
 from robustbook.training import add_gaussian_noise
-
-__all__ = ["SETTINGS", "jobs", "measure", "rows"]
 
 #: Three times 32 gray levels, as the thesis prints it.
 SIGMA: Final = 3 * 32 / 255

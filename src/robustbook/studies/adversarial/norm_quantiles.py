@@ -14,9 +14,7 @@ from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._statistics import interval_row
 from robustbook.studies.adversarial.attacked import attacked as measure
 from robustbook.studies.adversarial.attacked import unbounded_attacks as jobs
-from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
-
-__all__ = ["SETTINGS", "jobs", "measure", "rows"]
+from robustbook.studies.adversarial.settings import AttackSetting
 
 #: Shares of the samples, in hundredths.
 PERCENTS: Final = tuple(range(2, 100, 2))

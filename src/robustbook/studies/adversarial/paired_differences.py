@@ -15,9 +15,7 @@ from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial.attacked import AttackedLogits
 from robustbook.studies.adversarial.attacked import attacked as measure
 from robustbook.studies.adversarial.attacked import pgd_attacks as jobs
-from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
-
-__all__ = ["SETTINGS", "jobs", "measure", "rows"]
+from robustbook.studies.adversarial.settings import AttackSetting
 
 #: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))

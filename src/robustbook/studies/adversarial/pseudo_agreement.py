@@ -13,9 +13,7 @@ from robustbook.models import logits_of
 from robustbook.scores import accuracy
 from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import share_row
-from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
-
-__all__ = ["SETTINGS", "rows"]
+from robustbook.studies.adversarial.settings import AttackSetting
 
 #: The papers' settings, and others that are no less reasonable.
 RUNS: tuple[dict[str, Any], ...] = (

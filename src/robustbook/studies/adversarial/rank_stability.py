@@ -16,9 +16,7 @@ from robustbook.studies._statistics import Integers, Values
 from robustbook.studies.adversarial.attacked import AttackedLogits
 from robustbook.studies.adversarial.attacked import attacked as measure
 from robustbook.studies.adversarial.attacked import pgd_attacks as jobs
-from robustbook.studies.adversarial.settings import SETTINGS, AttackSetting
-
-__all__ = ["SETTINGS", "jobs", "measure", "rows"]
+from robustbook.studies.adversarial.settings import AttackSetting
 
 MEASURES: Final = ("pa", "shifted_accuracy", "same_answer_rate")
 #: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.

@@ -29,8 +29,6 @@ from robustbook.studies.adversarial.text_edits import (
 )
 from robustbook.text import sentence_features
 
-__all__ = ["SETTINGS", "rows"]
-
 N_GRAMS: Final = "n-grams"
 THIRDS: Final = ("short", "middle", "long")
 _BATCH: Final = 16

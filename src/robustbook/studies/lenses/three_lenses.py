@@ -29,7 +29,7 @@ from robustbook.studies._statistics import (
 )
 from robustbook.studies.lenses._models import LensedModel
 from robustbook.studies.lenses._models import measure_model as measure
-from robustbook.studies.lenses.settings import SETTINGS, LensSetting
+from robustbook.studies.lenses.settings import LensSetting
 from robustbook.studies.margins.columns import (
     difference_row,
     exact_share,
@@ -37,8 +37,6 @@ from robustbook.studies.margins.columns import (
     tau_row,
 )
 from robustbook.studies.margins.measured import measure_bounds
-
-__all__ = ["SETTINGS", "measure", "rows"]
 
 #: Resamples of the images for intervals.
 _DRAWS: Final = {"full": 1000, "quick": 100}

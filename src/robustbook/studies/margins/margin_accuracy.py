@@ -18,9 +18,9 @@ from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
 from robustbook.studies.margins.measured import margin_blocks as jobs
 from robustbook.studies.margins.measured import measure_block as measure
-from robustbook.studies.margins.settings import SETTINGS, MarginSetting
+from robustbook.studies.margins.settings import MarginSetting
 
-__all__ = ["SETTINGS", "jobs", "measure", "rows"]
+__all__ = ["jobs", "measure", "rows"]
 
 #: The lower bound of Algorithm 1 on the share of brittle decisions that it finds.
 _ALPHA: Final = 0.8

@@ -24,9 +24,9 @@ from robustbook.studies.margins.columns import (
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
 from robustbook.studies.margins.measured import margin_blocks as jobs
 from robustbook.studies.margins.measured import measure_block as measure
-from robustbook.studies.margins.settings import SETTINGS, MarginSetting
+from robustbook.studies.margins.settings import MarginSetting
 
-__all__ = ["SETTINGS", "jobs", "measure", "rows"]
+__all__ = ["jobs", "measure", "rows"]
 
 #: Quantiles of distances that rows give.
 QUANTILES: Final = (0.25, 0.5, 0.75)
