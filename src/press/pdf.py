@@ -127,8 +127,8 @@ class _Press:
         head = headings[0]["text"] if headings else ""
         return _Piece(address, self._print(first, head), headings, prepared["moved"])
 
-    def own(self, body: str, first: int, *, numbered: bool = True) -> _Piece:
-        """Print HTML of our own, numbered from ``first`` on."""
+    def print_html(self, body: str, first: int, *, numbered: bool = True) -> _Piece:
+        """Print HTML that is no page of the site, numbered from ``first`` on."""
         # From a page of the site, as its links and pictures are on the disk.
         self.tab.goto((self.site / "book/intro.html").as_uri(), wait_until="commit")
         self.tab.set_content(
@@ -186,6 +186,7 @@ def print_book(
     book = _bind(pieces, marks, site, address)
     about = {"Title": config["title"], "Author": config["author"], "Subject": address}
     book.add_metadata({f"/{key}": value for key, value in about.items()})
+    book.root_object[NameObject("/Lang")] = TextStringObject("en")
     content = io.BytesIO()
     book.write(content)
     write_whole(output, content.getvalue())
@@ -217,13 +218,13 @@ def _print_all(
     """Print the pages, then what stands before them, which names their numbers."""
     logo = (press.site / "_static" / "logo.svg").as_uri()
     cover = _HTML.title(config, logo, package_version())
-    title = press.own(cover, 1, numbered=False)
+    title = press.print_html(cover, 1, numbered=False)
     # As long as it will be: the numbers come later.
     draft: list[_Mark] = []
     for part in parts:
         draft += [(0, part.caption, 999, "")] if part.caption else []
         draft += [(leaf.depth, "Some title", 999, "#") for leaf in part.leaves]
-    length = len(press.own(_HTML.contents(draft, press.site), 1).pdf.pages)
+    length = len(press.print_html(_HTML.contents(draft, press.site), 1).pdf.pages)
     number = 1 + len(title.pdf.pages) + length
     pieces: list[_Piece] = []
     marks: list[_Mark] = []
@@ -233,7 +234,7 @@ def _print_all(
             if part.caption:
                 which, _, name = part.caption.rpartition(" · ")
                 page = _HTML.part(which, name)
-                pieces.append(press.own(page, number, numbered=False))
+                pieces.append(press.print_html(page, number, numbered=False))
                 marks.append((0, part.caption, number, ""))
                 number += len(pieces[-1].pdf.pages)
             for leaf in part.leaves:
@@ -248,7 +249,7 @@ def _print_all(
                 ]
                 number += len(piece.pdf.pages)
                 bar.update()
-    contents = press.own(
+    contents = press.print_html(
         _HTML.contents([mark for mark in marks if mark[2]], press.site),
         1 + len(title.pdf.pages),
     )

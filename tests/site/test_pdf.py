@@ -67,6 +67,7 @@ def test_title_contents_and_numbers(book, shown):
     assert "Robustness, Measured" in shown[0]
     assert "Contents" in shown[1]
     assert book.metadata.title == CONFIG["title"]
+    assert book.root_object["/Lang"] == CONFIG["sphinx"]["config"]["language"]
     assert {tuple(map(float, page.mediabox[2:])) for page in book.pages} == {
         tuple(map(float, book.pages[0].mediabox[2:]))
     }
