@@ -1,4 +1,4 @@
-"""What a certified optimum costs, in bare passes of exponentials: `make bench`.
+"""The cost of a certified optimum, in bare passes of exponentials: `make bench`.
 
 A bare pass takes one exponential in float64 for each class, sample and view, and does
 nothing else: no measure of this kind can cost less. The rival is full-batch Adam, as the
