@@ -1,8 +1,8 @@
 """The cost of a certified optimum, in bare passes of exponentials: `make bench`.
 
 A bare pass takes one exponential in float64 for each class, sample and view, and does
-nothing else: no measure of this kind can cost less. The rival is full-batch Adam, as the
-papers optimize. All times are the shortest of a few, in one run on one machine.
+nothing else: no measure of this kind can cost less. The rival is full-batch Adam, as
+the papers optimize. All times are the shortest of a few, in one run on one machine.
 """
 
 import argparse
