@@ -18,7 +18,7 @@ PARAMETERS ?=
 PORT    ?= 8000
 
 .DEFAULT_GOAL := help
-.PHONY: help env doctor book site pdf named full rerun publish timings serve \
+.PHONY: bench help env doctor book site pdf named full rerun publish timings serve \
   lab slides test ranges processors check lint ruff types import-layers clean-runtime fuzz clean
 
 help: ## Show this list
