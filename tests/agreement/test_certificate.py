@@ -282,6 +282,15 @@ def test_a_large_ordinary_problem_is_certified_in_a_few_passes(
     assert slow.trace.passes > result.trace.passes
 
 
+def test_the_samples_that_are_solved_first_are_not_surveyed_in_turn(monkeypatch):
+    monkeypatch.setattr(_kernel, "SMALL_ENTRIES", 0)
+    monkeypatch.setattr(_kernel, "SAMPLE_ENTRIES", 0)
+    monkeypatch.setattr(_kernel, "SAMPLE_ROWS", 1)
+    kernel = _kernel.Kernel(*noisy(7, 2, 300, 4))
+    assert kernel.surveyed
+    assert not kernel.of_some().surveyed
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_survey_of_a_hostile_problem_proves_the_same(family, monkeypatch):
     for seed in range(3):

@@ -163,7 +163,7 @@ class Kernel:
         known = self.source.num_samples if self.shards is ALONE else None
         needless = known is not None and known <= 8 * some
         needless = needless or self.labels is not None or self.counts is not None
-        kept = 0 if needless else some
+        kept = 0 if needless else math.ceil(some / self.shards.size)
 
         def look() -> tuple[float, int, int, bool, Counter[Pattern]]:
             self.first = own = first_pass(self, kept)
@@ -266,8 +266,10 @@ class Kernel:
         return self._evaluation(0.0, numbers, per_sample, sums)
 
     def of_some(self) -> Kernel:
-        """The kernel of some of the samples, in memory."""
-        return Kernel(*self.first.some, prior=self.prior, shards=self.shards)
+        """The kernel of some of the samples, in memory, which is not surveyed again."""
+        kernel = Kernel(*self.first.some, prior=self.prior, shards=self.shards)
+        kernel.surveyed = False
+        return kernel
 
     def evaluate(self, beta: float) -> Evaluation:
         """Value, slope, curvature and moments of J at a finite beta >= 0."""
