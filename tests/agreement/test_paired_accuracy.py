@@ -1,5 +1,7 @@
 """The estimated accuracy under a shift: naive forms, coverage, hostile input."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,11 @@ from paired_worlds import accuracy_of, answers_of, clean_logits, drawn, source
 from scipy.special import softmax
 from scipy.stats import binomtest
 
-from robustbook.agreement import calibrate_beta, paired_accuracy
+from robustbook.agreement import (
+    calibrate_beta,
+    compare_paired_accuracy,
+    paired_accuracy,
+)
 from robustbook.scores import same_answer_rate
 
 pytestmark = pytest.mark.filterwarnings("ignore:calibration")
@@ -114,6 +120,88 @@ def test_either_part_alone_does_not_cover():
     assert held["normal"] < 85
 
 
+@pytest.mark.parametrize("by_class", ["answer", "label"])
+def test_estimates_by_class_equal_loops_and_their_intervals_cover(by_class):
+    random, held, cells = np.random.default_rng(9), 0, 0
+    big, big_shifted = pairs(random, 100_000, 4, 3.0, 0.7)
+    p, answer = softmax(big, axis=1), big_shifted.argmax(1)
+    hit = [p[answer == k, k].sum() for k in range(4)]
+    weight = np.bincount(answer) if by_class == "answer" else p.sum(0)
+    truth = np.array(hit) / weight
+    for _ in range(60):
+        clean, shifted = pairs(random, 200, 4, 3.0, 0.7)
+        estimate = paired_accuracy(
+            clean, shifted, calibrated_on=source(random, 200, 4, 3.0), by_class=by_class
+        )
+        value, low, high = estimate.by_class.T.numpy()
+        held += int(((low <= truth) & (truth <= high)).sum())
+        cells += 4
+    assert held / cells > 0.93
+    p, answer = softmax(estimate.calibration.beta * clean, axis=1), shifted.argmax(1)
+    for k in range(4):
+        weight = (answer == k).sum() if by_class == "answer" else p[:, k].sum()
+        assert value[k] == pytest.approx(p[answer == k, k].sum() / weight, rel=1e-9)
+
+
+def test_a_class_that_is_never_answered_is_undefined(world):
+    clean, _, labelled = world
+    shifted = np.eye(6)[np.zeros(400, dtype=int)]
+    estimate = paired_accuracy(
+        clean, shifted, calibrated_on=labelled, by_class="answer"
+    )
+    assert not estimate.by_class[0].isnan().any()
+    assert estimate.by_class[1:].isnan().all()
+
+
+@pytest.mark.parametrize("labelled", [50, 400])
+def test_the_difference_of_two_models_covers(labelled):
+    random, held, widths = np.random.default_rng(10), 0, []
+    truth = accuracy_of(5, 4.0, 0.8) - accuracy_of(5, 4.0, 0.6)
+    for _ in range(150):
+        clean = clean_logits(random, 200, 5, 4.0)
+        a, b = (np.eye(5)[answers_of(random, clean, keep)] for keep in (0.8, 0.6))
+        logits, labels = source(random, labelled, 5, 4.0)
+        found = compare_paired_accuracy(
+            clean, a, clean / 3, b, calibrated_on=(logits, logits / 3, labels)
+        )
+        held += found.interval[0] <= truth <= found.interval[1]
+        one, two = found.first.interval, found.second.interval
+        widths.append(
+            (found.interval[1] - found.interval[0])
+            / math.hypot(one[1] - one[0], two[1] - two[0])
+        )
+    assert binomtest(held, 150, 0.93, alternative="less").pvalue > 0.001
+    # Variation that both share, in pairs and labels, cancels.
+    assert np.mean(widths) < (0.95 if labelled == 50 else 1.0)
+
+
+def test_the_difference_covers_where_few_pairs_tell_the_models_apart():
+    """Five in a hundred answers differ, in 50 pairs: often none."""
+    random, held = np.random.default_rng(13), 0
+    truth = accuracy_of(10, 4.0, 0.5) - accuracy_of(10, 4.0, 0.45)
+    for _ in range(200):
+        clean = clean_logits(random, 50, 10, 4.0)
+        top, draw = clean.argmax(1), random.random(50)
+        other = (top + random.integers(1, 10, size=50)) % 10
+        a, b = (np.eye(10)[np.where(draw < keep, top, other)] for keep in (0.5, 0.45))
+        logits, labels = source(random, 300, 10, 4.0)
+        found = compare_paired_accuracy(
+            clean, a, clean, b, calibrated_on=(logits, logits, labels)
+        )
+        held += found.interval[0] <= truth <= found.interval[1]
+    assert binomtest(held, 200, 0.93, alternative="less").pvalue > 0.05
+
+
+def test_a_model_differs_from_itself_by_nothing(world):
+    clean, shifted, (logits, labels) = world
+    found = compare_paired_accuracy(
+        clean, shifted, clean, shifted, calibrated_on=(logits, logits, labels)
+    )
+    assert found.value == 0
+    assert found.standard_error == pytest.approx(0, abs=1e-9)
+    assert found.interval[0] <= 0 <= found.interval[1]
+
+
 def test_separable_calibration_leaves_the_same_answer_rate_and_a_lower_end():
     logits = 3 * torch.eye(5).repeat(40, 1)
     shifted = logits.roll(20, 0)[:, [1, 0, 2, 3, 4]]
@@ -155,8 +243,12 @@ def test_bad_calibration_sets(world, calibrated_on, error, message):
         paired_accuracy(clean, shifted, calibrated_on=calibrated_on)
 
 
-def test_a_level_is_below_1(world):
+def test_bad_options(world):
     clean, shifted, labelled = world
+    with pytest.raises(ValueError, match="by_class: expected one of answer, label"):
+        paired_accuracy(clean, shifted, calibrated_on=labelled, by_class="classes")
+    with pytest.raises(TypeError, match=r"expected \(logits_a, logits_b, labels\)"):
+        compare_paired_accuracy(clean, shifted, clean, shifted, calibrated_on=labelled)
     with pytest.raises(ValueError, match="level"):
         paired_accuracy(clean, shifted, calibrated_on=labelled, level=1.5)
 

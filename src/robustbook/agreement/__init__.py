@@ -7,6 +7,7 @@ raise TypeError or ValueError, with a message that names them.
 
 from typing import TYPE_CHECKING, Any
 
+from robustbook.agreement._calibration import Calibration, calibrate_beta
 from robustbook.agreement._measure import (
     AdamTrace,
     adam_agreement,
@@ -18,11 +19,10 @@ from robustbook.agreement._other_answers import (
     gaussian_agreement,
     soft_label_agreement,
 )
-from robustbook.agreement._paired_accuracy import (
-    Calibration,
-    PairedAccuracy,
-    calibrate_beta,
-    paired_accuracy,
+from robustbook.agreement._paired_accuracy import PairedAccuracy, paired_accuracy
+from robustbook.agreement._paired_comparison import (
+    PairedAccuracyDifference,
+    compare_paired_accuracy,
 )
 from robustbook.agreement._result import Agreement, AgreementComparison
 from robustbook.agreement._samples import (
@@ -60,12 +60,14 @@ __all__ = [
     "CertifiedAgreement",
     "ContributionGroup",
     "PairedAccuracy",
+    "PairedAccuracyDifference",
     "PosteriorAgreement",
     "adam_agreement",
     "agreement_curve",
     "agreement_loss",
     "calibrate_beta",
     "compare_agreement",
+    "compare_paired_accuracy",
     "decompose_agreement",
     "gaussian_agreement",
     "gibbs_posterior",
