@@ -68,7 +68,7 @@ SPOILED = torch.full((3, 4), torch.nan)
         ((SPOILED, SPOILED), ValueError, "NaN at index"),
         ((torch.eye(4)[:2], torch.eye(4)), ValueError, "shifted_logits"),
         ((torch.eye(3), torch.eye(3)), ValueError, "expected 4 classes"),
-        ((torch.eye(4).int(), torch.eye(4)), TypeError, "floating-point"),
+        ((torch.eye(4).bool(), torch.eye(4)), TypeError, "floating-point"),
     ],
 )
 def test_a_refused_batch_loses_nothing(metric, how, batch, error, message):

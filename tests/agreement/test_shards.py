@@ -193,7 +193,7 @@ def task(rank, size):
         "NaN": of(spoiled if third else clean, shifted),
         "shape": of(clean[:-1] if third else clean, shifted),
         "classes": of(*[wide if third else clean] * 2),
-        "type": of(clean.int() if third else clean, shifted),
+        "type": of(clean.bool() if third else clean, shifted),
         "tol": of(clean, shifted, tol=-1.0 if third else 1e-9),
         "other tol": of(clean, shifted, tol=1e-6 if third else 1e-9),
         "prior": of(clean, shifted, prior=[0.1, 0.2, 0.3, 0.4] if third else None),
