@@ -33,7 +33,13 @@ from press.layout import BookError, Chapter, list_chapters
 from press.source import read_source
 
 Verdict = Literal[
-    "holds", "holds in part", "refuted", "not reproduced here", "not tested"
+    "holds",
+    "holds, under conditions",
+    "seen, but does not show it",
+    "refuted",
+    "not reproduced here",
+    "proposed, and tried",
+    "not tested",
 ]
 Weight = Literal["core", "detail", "slip"]
 
