@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from scipy.optimize import brentq
-from scipy.stats import t as student
 from torch import Tensor
 
 from robustbook._checks.arguments import check_labels, check_level, check_logits
+from robustbook._intervals import student_quantile
 from robustbook.agreement._temperatures import (
     log_posterior,
     log_probabilities,
@@ -108,7 +107,7 @@ def calibrate_beta(
     if 0 < beta < math.inf and information > 0:
         misfit = max(1.0, float(at_beta.var()) / information)
         error = math.sqrt(misfit / information / count)
-    quantile = float(student.ppf((1 + coverage) / 2, count - 1))
+    quantile = student_quantile(coverage, count - 1)
     best = scores.topk(2, dim=1).values.double()
     one_error = float((best[:, 0] - best[:, 1]).mean()) / count
 
@@ -162,6 +161,8 @@ def _moments(
 
 def _root(function: Callable[[float], float], start: float) -> float:
     """Where a function that falls with beta is 0: 0 or infinity if it has one sign."""
+    from scipy.optimize import brentq
+
     if function(0.0) <= 0:
         return 0.0
     if function(math.inf) >= 0:
