@@ -2,8 +2,7 @@
 
 import math
 from dataclasses import dataclass
-
-from scipy import special
+from statistics import NormalDist
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ def normal_quantile(level: float) -> float:
     >>> round(normal_quantile(0.95), 3)
     1.96
     """
-    return float(special.ndtri(0.5 + level / 2))
+    return NormalDist().inv_cdf(0.5 + level / 2)
 
 
 def student_quantile(level: float, freedom: float) -> float:
@@ -38,7 +37,9 @@ def student_quantile(level: float, freedom: float) -> float:
     >>> round(student_quantile(0.95, 9), 3)
     2.262
     """
-    # The quantile of scipy.stats, whose import takes a quarter of a second.
+    # Imported when needed: scipy.special takes 0.2 s, scipy.stats half a second.
+    from scipy import special
+
     return float(special.stdtrit(freedom, 0.5 + level / 2))
 
 

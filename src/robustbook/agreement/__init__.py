@@ -25,6 +25,7 @@ from robustbook.agreement._paired_accuracy import (
     compare_paired_accuracy,
     paired_accuracy,
 )
+from robustbook.agreement._paired_accuracy import as_calibration as as_calibration
 from robustbook.agreement._result import Agreement, AgreementComparison
 from robustbook.agreement._samples import (
     AgreementDecomposition,

@@ -14,14 +14,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from robustbook._comparison import Difference, paired_means, paired_rates
+from robustbook._comparison import paired_means, paired_rates
 from robustbook._engine import Engine
+from robustbook._intervals import Estimate
 from robustbook._json import strict
 from robustbook.agreement import symmetric_channel_capacity
-from robustbook.lenses import ThreeLenses, measure_lenses
+from robustbook.lenses import ThreeLenses
 from robustbook.report import _words as words
 from robustbook.report._data import read_images
-from robustbook.report._measure import Checkpoint, blame, load
+from robustbook.report._measure import Run, blame
 from robustbook.report._page import template, with_versions, write_files
 from robustbook.report._request import Request
 
@@ -46,7 +47,7 @@ class Measure:
         """Return the mean over the images."""
         return float(self.values[model].double().mean())
 
-    def difference(self, model: str, other: str) -> Difference:
+    def difference(self, model: str, other: str) -> Estimate:
         """Return the difference of the means of two models, paired by image."""
         pair = self.values[model], self.values[other]
         return paired_rates(*pair) if self.rate else paired_means(*pair, self.unseen)
@@ -71,8 +72,6 @@ class Sweep:
         A list or data that cannot be used are a ValueError, an engine that cannot be
         reached is an OSError.
         """
-        if request.minutes is not None:
-            raise ValueError("--minutes: for one model; take fewer --images for many")
         models = read_models(Path(request.model))
         runner = Engine.named(engine, device=request.torch_device)
         images = request.draw(read_images(request.data))
@@ -131,7 +130,7 @@ class Sweep:
         shared = {"format": FORMAT, **self.header, "reference": self.reference}
         return dict(strict({**shared, "models": rows}))
 
-    def results(self, model: str) -> Iterator[tuple[str, float, Difference | None]]:
+    def results(self, model: str) -> Iterator[tuple[str, float, Estimate | None]]:
         """Yield name and value of each measure, and the difference to the first."""
         other = self.reference
         for measure in self.measures:
@@ -206,20 +205,12 @@ def read_models(path: Path) -> tuple[str, ...]:
 def _measured(request: Request) -> tuple[ThreeLenses, list[str]]:
     """Measure one model, on any worker; return its warnings, too."""
     images = request.draw(read_images(request.data))
-    model = load(request, request.model, images)
-    # The same for all models, whatever they were trained with.
-    settings = request.settings(use_training=False)
+    # The same settings for all models, whatever they were trained with.
+    run = Run(request, images, request.settings(use_training=False))
     with blame(request.model), warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("default")
-        lenses = measure_lenses(
-            model,
-            images.images,
-            images.labels,
-            settings,
-            skip=tuple(request.skip),
-            margin_images=request.margin_images,
-            batch_size=_BATCH,
-            store=Checkpoint(request, model, images, settings).store,
+        lenses = run.measure(
+            images, margin_images=request.margin_images, batch_size=_BATCH
         )
     return lenses, [_reason("model", remark.message) for remark in remarks]
 

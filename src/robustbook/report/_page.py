@@ -23,6 +23,12 @@ from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
 from robustbook._json import strict
 from robustbook._store.files import atomic_write
+from robustbook.agreement import (
+    Calibration,
+    PairedAccuracy,
+    as_calibration,
+    paired_accuracy,
+)
 from robustbook.lenses import Passes, Share, ThreeLenses
 from robustbook.report import _words as words
 from robustbook.report._figures import figures, fragile_rows
@@ -39,6 +45,7 @@ _NUMBERS: Final = re.compile(
 )
 
 _NAMES: Final = ("model", "data", "date", "device")
+_TEXTS: Final = (*_NAMES, "calibration_data")
 
 #: Script that fits the frame in a notebook to its page, in the theme of the site.
 _FIT: Final = (
@@ -67,6 +74,12 @@ class Report:
         Texts for the header. Without a date, two pages of the same numbers are equal.
     seconds : float, optional
         Duration of the measurement.
+    calibrated_on : tuple (logits, labels) or Calibration, optional
+        Of labelled images that are neither measured nor training data, as
+        :func:`robustbook.agreement.paired_accuracy` takes it: the page then estimates
+        the accuracy under each shift, without the labels of the measured images.
+    calibration_data : str, optional
+        Name of these images.
 
     Raises
     ------
@@ -83,6 +96,10 @@ class Report:
     date: str | None = None
     device: str | None = None
     seconds: float | None = None
+    calibrated_on: tuple[Any, Any] | Calibration | None = field(
+        default=None, repr=False
+    )
+    calibration_data: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.lenses, ThreeLenses):
@@ -100,7 +117,7 @@ class Report:
         checked: dict[str, Any] = {}
         if self.images is not None:
             checked["images"] = check_images(self.images)
-        for name in _NAMES:
+        for name in _TEXTS:
             if getattr(self, name) is not None:
                 # File names may have bytes that UTF-8 cannot hold.
                 text = str(getattr(self, name)).encode("utf-8", "replace")
@@ -109,11 +126,24 @@ class Report:
             object.__setattr__(self, name, value)
 
     @cached_property
+    def accuracies(self) -> dict[str, PairedAccuracy]:
+        """The estimated accuracy under each shift, if there is a calibration."""
+        if self.calibrated_on is None:
+            return {}
+        calibration, lenses = as_calibration(self.calibrated_on), self.lenses
+        return {
+            shift: paired_accuracy(lenses.logits, logits, calibrated_on=calibration)
+            for shift, logits in lenses.shifted_logits.items()
+        }
+
+    @cached_property
     def numbers(self) -> dict[str, Any]:
         """The numbers of the page, as JSON can hold them."""
         header = {name: getattr(self, name) for name in _NAMES}
         header["seconds"] = None if self.seconds is None else round(self.seconds, 1)
         numbers = {**header, "versions": versions(), **self.lenses.as_dict()}
+        if self.accuracies:
+            numbers["accuracy_estimates"] = words.estimates(self.accuracies)
         return dict(strict({"format": FORMAT} | numbers))
 
     @cached_property
@@ -129,16 +159,17 @@ class Report:
             rows = fragile_rows(
                 lenses, images, [int(position) for position in positions]
             )
-        cards = words.cards(lenses)
+        cards = words.cards(lenses, self.accuracies)
         return template("page.html.jinja").render(
             framed=framed,
             book=words.BOOK,
             model=self.model,
             header=self._header(),
             warnings=words.warnings(lenses),
-            lenses=[words.LENSES[name] for name in cards],
+            lenses=[words.READING[name] for name in cards],
             cards=[*cards.values()],
             shifts=[*_shift_rows(lenses)],
+            accuracies=[*_accuracy_rows(lenses, self.accuracies)],
             measures=[*_measure_rows(lenses)],
             figures=figures(lenses),
             rows=rows,
@@ -166,6 +197,7 @@ class Report:
         facts = {
             "Data": f"{self.data}: {images}",
             "Settings": "; ".join(options),
+            "Calibrated": words.calibration(self.accuracies, self.calibration_data),
             "Left out": ", ".join(words.left_out(lenses)),
             "Made": ", ".join(filter(None, [self.date, device, duration])),
             "With": with_versions(),
@@ -283,6 +315,22 @@ def _shift_rows(lenses: ThreeLenses) -> Iterator[list[str]]:
         mean, error = lenses.domain_agreement
         cells = [f"{mean:.3f}|{words.half_width(error)}", words.percent(mean / most)]
         yield ["mean of corruptions", *cells, "", "", "", ""]
+
+
+def _accuracy_rows(
+    lenses: ThreeLenses, estimates: dict[str, PairedAccuracy]
+) -> Iterator[list[str]]:
+    """Yield the shift, its estimated accuracy, and the true one if it is known."""
+    for shift, estimate in estimates.items():
+        shares: list[Any] = [estimate]
+        if lenses.labels is not None:
+            answers = lenses.shifted_logits[shift].argmax(dim=1)
+            shares.append(Share.of(answers == lenses.labels))
+        cells = [
+            f"{words.percent(share.value)}|{words.interval(*share.interval)}"
+            for share in shares
+        ]
+        yield [words.shift_name(shift), *cells]
 
 
 def _measure_rows(lenses: ThreeLenses) -> Iterator[tuple[str, str, str, str]]:

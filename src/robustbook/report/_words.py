@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from robustbook._intervals import normal_quantile
+from robustbook.agreement import PairedAccuracy
 from robustbook.lenses import ThreeLenses
 
 #: Where the book is published; the same address stands in its _config.yml.
@@ -20,6 +22,9 @@ Z: Final = normal_quantile(0.95)
 
 #: A prediction that survives noise with a smaller probability is called fragile.
 FRAGILE: Final = 0.9
+
+#: The estimated accuracy under each shift.
+Estimates = Mapping[str, PairedAccuracy]
 
 _SPACE: Final = "\N{NO-BREAK SPACE}"
 
@@ -81,6 +86,21 @@ LENSES: Final = {
     ),
 }
 
+#: How to read all that a page may show.
+READING: Final = LENSES | {
+    "accuracy": Lens(
+        "Estimated accuracy",
+        "The mean probability, calibrated on labelled images, that the model gives "
+        "the answer under the shift when it sees the image without it. Labels of the "
+        "measured images are not used; where they are known, the true accuracy stands "
+        "beside it.",
+        "It assumes that the measured images are like the labelled ones, and that the "
+        "shift neither changes the true class nor knows it. The interval does not "
+        "cover a violation of this, such as an attacker who knows the labels.",
+        _chapters("40_the_right_temperature"),
+    )
+}
+
 
 # --- numbers in words -------------------------------------------------------------
 
@@ -103,6 +123,34 @@ def eps_in_words(eps: float) -> str:
     if abs(steps - round(steps)) < 1e-6:
         return f"{round(steps)}/255"
     return f"{eps:.3g}"
+
+
+def calibration(estimates: Estimates, name: str | None) -> str:
+    """Return how the estimates of the accuracy were calibrated; "" without any."""
+    for estimate in estimates.values():
+        found = estimate.calibration
+        low, high = map(infinite, found.interval)
+        of_data = f" of {name}" if name else ""
+        return (
+            f"on {found.num_samples} labelled images{of_data}, none of them measured: "
+            f"β = {infinite(found.beta)} ({low} to {high})"
+        )
+    return ""
+
+
+def estimates(accuracies: Estimates) -> dict[str, Any]:
+    """Return the estimates and their calibration as plain numbers."""
+    names = "value", "standard_error", "interval"
+    shifts = {
+        shift: {name: getattr(estimate, name) for name in names}
+        for shift, estimate in accuracies.items()
+    }
+    found = next(iter(accuracies.values())).calibration
+    names = "beta", "interval", "num_samples", "cross_entropy"
+    return {
+        "calibration": {name: getattr(found, name) for name in names},
+        "shifts": shifts,
+    }
 
 
 def shift_name(name: str) -> str:
@@ -137,7 +185,9 @@ def left_out(lenses: ThreeLenses) -> list[str]:
 # --- the summary -----------------------------------------------------------------
 
 
-def cards(lenses: ThreeLenses) -> dict[str, dict[str, str]]:
+def cards(
+    lenses: ThreeLenses, estimates: Estimates | None = None
+) -> dict[str, dict[str, str]]:
     """Return a number, its name and a sentence for each lens that was measured."""
     cards = {}
     if lenses.agreements:
@@ -163,6 +213,14 @@ def cards(lenses: ThreeLenses) -> dict[str, dict[str, str]]:
             "number": percent(lenses.robust_share.value),
             "what": f"of predictions unchanged up to ε = {eps}",
             "sentence": margin_sentence(lenses),
+        }
+    if estimates:
+        worst = min(estimates, key=lambda shift: estimates[shift].value)
+        cards["accuracy"] = {
+            "title": "Accuracy",
+            "number": percent(estimates[worst].value),
+            "what": f"estimated under {shift_name(worst)}, without labels",
+            "sentence": accuracy_sentence(lenses, estimates, worst),
         }
     return cards
 
@@ -269,6 +327,19 @@ def margin_sentence(lenses: ThreeLenses) -> str:
         f"{start}; logit margins order the input margins of {order.num_samples} images "
         f"with τ = {order.tau:.2f} ({low:.2f} to {high:.2f}), {meaning}."
     )
+
+
+def accuracy_sentence(lenses: ThreeLenses, estimates: Estimates, shift: str) -> str:
+    """Say how accurate the model is under a shift: as estimated, and truly."""
+    text = (
+        f"Under {shift_name(shift)}, {interval(*estimates[shift].interval)} of the "
+        "answers are estimated to be right, from pairs without labels"
+    )
+    if lenses.labels is None:
+        return f"{text}."
+    right = lenses.shifted_logits[shift].argmax(dim=1) == lenses.labels
+    share = percent(float(right.double().mean()))
+    return f"{text}; counted with the labels, {share} are."
 
 
 def infinite(number: float) -> str:
