@@ -33,7 +33,7 @@ def compare_models(
     *,
     prior: Any = None,
     tol: float = 1e-9,
-    calibrated_on: tuple[Any, Any, Any] | None = None,
+    calibrated_on: Any = None,
 ) -> Comparison:
     """Compare two models, each on clean and shifted logits (N, K)."""
     paired = compare_agreement(*a, *b, prior=prior, tol=tol)

@@ -149,7 +149,7 @@ def test_labelled_source_data_add_the_estimated_accuracy():
     one = PosteriorAgreement(calibrated_on=calibration, value="paired_accuracy")
     one.update(CLEAN, SHIFTED)
     assert float(one.compute()) == expected.value
-    with pytest.raises(ValueError, match="level: expected 0.95, as the calibration"):
+    with pytest.raises(ValueError, match="as the calibration has, got 0.9"):
         paired_accuracy(CLEAN, SHIFTED, calibrated_on=calibration, level=0.9)
     with pytest.raises(ValueError, match="value: expected one of pa, beta"):
         PosteriorAgreement(value="paired_accuracy")
@@ -159,9 +159,7 @@ def test_labelled_source_data_add_the_estimated_accuracy():
 
 def of_rank(rank, store, results):
     distributed = torch.distributed
-    distributed.init_process_group(
-        "gloo", f"file://{store}", rank=rank, world_size=3
-    )
+    distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=3)
     metric = PosteriorAgreement(calibrated_on=SOURCE)
     rows = [slice(0, 30), slice(30, 101), slice(0, 0)][rank]
     metric.update(CLEAN[rows].double(), SHIFTED[rows].double())

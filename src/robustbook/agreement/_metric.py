@@ -107,7 +107,7 @@ class PosteriorAgreement(Metric):
             prior = check_prior(weights, weights.numel(), weights.device)
         self.prior = prior
         self.calibration = None
-        self._fields = _NUMBERS + _ENDS
+        self._fields: tuple[str, ...] = _NUMBERS + _ENDS
         if calibrated_on is not None:
             self.calibration = as_calibration(calibrated_on)
             self._fields += _ESTIMATE

@@ -173,9 +173,11 @@ class Run:
 
     def logits(self, images: Images, batch_size: int) -> Tensor:
         """Evaluate the model on images."""
-        batches = sample(self.model, images, len(images)).split(batch_size)
+        pixels = sample(self.model, images, len(images))
         with torch.no_grad():
-            return torch.cat([self.model(batch.clone()).cpu() for batch in batches])
+            # Copies, since some models change their input.
+            batches = [rows.clone() for rows in torch.split(pixels, batch_size)]
+            return torch.cat([self.model(rows).cpu() for rows in batches])
 
 
 def check_fit(model: nn.Module, images: Images, name: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from robustbook._intervals import normal_quantile
+from robustbook._intervals import Estimate, normal_quantile
 from robustbook.agreement import PairedAccuracy
 from robustbook.lenses import ThreeLenses
 
@@ -140,13 +140,12 @@ def calibration(estimates: Estimates, name: str | None) -> str:
 
 def estimates(accuracies: Estimates) -> dict[str, Any]:
     """Return the estimates and their calibration as plain numbers."""
-    names = "value", "standard_error", "interval"
-    shifts = {
-        shift: {name: getattr(estimate, name) for name in names}
-        for shift, estimate in accuracies.items()
-    }
     found = next(iter(accuracies.values())).calibration
     names = "beta", "interval", "num_samples", "cross_entropy"
+    shifts = {
+        shift: {field.name: getattr(one, field.name) for field in fields(Estimate)}
+        for shift, one in accuracies.items()
+    }
     return {
         "calibration": {name: getattr(found, name) for name in names},
         "shifts": shifts,
