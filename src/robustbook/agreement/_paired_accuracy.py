@@ -26,6 +26,7 @@ from robustbook.agreement._temperatures import (
     posterior_overlap,
     row_slices,
 )
+from robustbook.agreement._uncertainty import zou_interval
 
 _Ends = tuple[float, float]
 #: Contributions that vary little count as if this many right and wrong answers were
@@ -349,17 +350,14 @@ def compare_paired_accuracy(
     count, shared = len(pairs[0][0]), _covariance(first, second)
     quantile = student_quantile(level, max(1, count - 1))
     common = quantile**2 * (shared - 1 / count**2)
-
-    def joined(x: float, y: float) -> float:
-        return math.sqrt(max(0.0, x**2 + y**2 - 2 * min(common, x * y)))
-
-    value = first.value - second.value
-    (low_a, high_a), (low_b, high_b) = first.interval, second.interval
-    low = value - joined(first.value - low_a, high_b - second.value)
-    high = value + joined(high_a - first.value, second.value - low_b)
+    low, high = zou_interval(
+        *(first.value, first.interval),
+        *(second.value, second.interval),
+        lambda x, y: min(common, x * y),
+    )
     squares = first.standard_error**2 + second.standard_error**2 - 2 * shared
     return PairedAccuracyDifference(
-        value=value,
+        value=first.value - second.value,
         standard_error=math.sqrt(max(squares, 0.0)),
         interval=(max(-1.0, low), min(1.0, high)),
         level=level,

@@ -45,14 +45,8 @@ def gibbs_posterior(logits: Any, beta: float) -> Tensor:
     >>> gibbs_posterior(torch.tensor([[0.0, 1.0]]), 2.0)
     tensor([[0.1192, 0.8808]], dtype=torch.float64)
     """
-    scores = check_logits("logits", logits).double()
-    temperature = check_non_negative("beta", beta, infinite=True)
-    shifted = scores - scores.amax(1, keepdim=True)
-    if temperature == float("inf"):
-        weight = (shifted == 0).double()
-    else:
-        weight = (shifted * temperature).exp()
-    return weight / weight.sum(1, keepdim=True)
+    scores = check_logits("logits", logits)
+    return log_posterior(scores, check_non_negative("beta", beta, infinite=True)).exp()
 
 
 def agreement_curve(
