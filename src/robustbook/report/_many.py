@@ -75,25 +75,30 @@ class Sweep:
         models = read_models(Path(request.model))
         runner = Engine.named(engine, device=request.torch_device)
         images = request.draw(read_images(request.data))
-        request = replace(request, images=len(images))
-        if Path(request.data).is_file():
-            request = replace(request, data=str(Path(request.data).resolve()))
+        data = Path(request.data)
+        data = data.resolve() if data.is_file() else data
+        request = replace(request, images=len(images), data=str(data))
         calls = [partial(_measured, replace(request, model=name)) for name in models]
+        results = dict(runner.results(calls, title="models"))
         lenses: dict[str, ThreeLenses] = {}
         failures: dict[str, str] = {}
-        remarks: dict[str, list[str]] = {}
-        for number, result in runner.results(calls, title="models"):
-            model = models[number]
-            if isinstance(result, BaseException):
-                failures[model] = _reason(model, result)
+        remarks = []
+        for number, model in enumerate(models):
+            if isinstance(results[number], BaseException):
+                failures[model] = _reason(model, results[number])
                 continue
-            lenses[model], texts = result
-            remarks[model] = [f"{model}: {text}" for text in texts]
-            for remark in remarks[model]:
-                warnings.warn(remark, stacklevel=2)
-        lenses = {model: lenses[model] for model in models if model in lenses}
-        _drop_misfits(lenses, failures)
-        failures = {model: failures[model] for model in models if model in failures}
+            measured, texts = results[number]
+            first, reference = next(iter(lenses.items()), (model, measured))
+            if measured.num_classes != reference.num_classes:
+                failures[model] = (
+                    f"{measured.num_classes} classes, but {first} has "
+                    f"{reference.num_classes}"
+                )
+                continue
+            lenses[model] = measured
+            remarks += [f"{model}: {text}" for text in texts]
+        for remark in remarks:
+            warnings.warn(remark, stacklevel=2)
         if not lenses:
             reasons = "; ".join(f"{model}: {why}" for model, why in failures.items())
             raise RuntimeError(f"no model could be measured: {reasons}")
@@ -105,8 +110,8 @@ class Sweep:
             f"{settings.severity}; σ = {settings.sigma:g}; seed {settings.seed}",
             "with": with_versions(),
         }
-        if all_remarks := [remark for model in lenses for remark in remarks[model]]:
-            header["remarks"] = "; ".join(all_remarks)
+        if remarks:
+            header["remarks"] = "; ".join(remarks)
         return cls(models, tuple(_measures(lenses)), failures, header)
 
     @property
@@ -218,16 +223,6 @@ def _measured(request: Request) -> tuple[ThreeLenses, list[str]]:
 def _reason(model: str, error: Any) -> str:
     text = " ".join(str(error).split()).removeprefix(f"{model}: ")
     return text or type(error).__name__
-
-
-def _drop_misfits(lenses: dict[str, ThreeLenses], failures: dict[str, str]) -> None:
-    """Drop models with another number of classes than the first one."""
-    classes = {model: one.num_classes for model, one in lenses.items()}
-    for model, count in classes.items():
-        reference, expected = next(iter(classes.items()))
-        if count != expected:
-            failures[model] = f"{count} classes, but {reference} has {expected}"
-            del lenses[model]
 
 
 def _measures(lenses: dict[str, ThreeLenses]) -> Iterator[Measure]:
