@@ -122,14 +122,14 @@ def calibrate_beta(
 
         return _root(excess, start)
 
-    interval = end(-1), end(1)
+    interval = low, high = end(-1), end(1)
     if count < 50:
-        ends = f"{interval[0]:.3g} to {interval[1]:.3g}".replace("inf", "∞")
+        ends = f"{low:.3g} to {high:.3g}".replace("inf", "∞")
         warn_of_calibration(f"{count} samples leave β anywhere in {ends}; use hundreds")
     if math.isinf(beta):
-        least = f"β infinite (at least {interval[0]:.3g})"
         warn_of_calibration(
-            f"all {count} answers are right, which leaves {least}; use more samples"
+            f"all {count} answers are right, which leaves β infinite (at least "
+            f"{low:.3g}); use more samples"
         )
     if beta == 0:
         warn_of_calibration(

@@ -22,8 +22,8 @@ from robustbook.agreement._calibration import (
 )
 from robustbook.agreement._temperatures import (
     log_posterior,
-    log_probabilities,
     posterior_overlap,
+    read_pair,
     row_slices,
 )
 from robustbook.agreement._uncertainty import zou_interval
@@ -150,10 +150,7 @@ def paired_accuracy(
     level = check_level(level)
     if by_class is not None:
         check_choice("by_class", by_class, ("answer", "label"))
-    if probabilities:
-        logits = log_probabilities(logits, name="logits")
-        shifted_logits = log_probabilities(shifted_logits, name="shifted_logits")
-    pair = check_logit_pair(logits, shifted_logits)
+    pair = read_pair(logits, shifted_logits, probabilities=probabilities)
     calibration = as_calibration(calibrated_on, level, probabilities=probabilities)
     _check_source(calibration, pair[0])
     beta, slope = calibration.beta, 0.0

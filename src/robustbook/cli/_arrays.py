@@ -93,8 +93,8 @@ def _paired_accuracy(
     """Estimate the accuracy, calibrated on two files."""
     from robustbook.agreement import calibrate_beta, paired_accuracy
 
-    *logits, labels = _read_source(calibrate, key, probabilities=probabilities)
-    calibration = calibrate_beta(*logits, labels, probabilities=probabilities)
+    logits, labels = _read_source(calibrate, key, probabilities=probabilities)
+    calibration = calibrate_beta(logits, labels, probabilities=probabilities)
     return paired_accuracy(*pair, calibrated_on=calibration)
 
 
