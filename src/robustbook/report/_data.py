@@ -62,6 +62,8 @@ class Images:
         """
         check_count("count", count)
         check_count("seed", seed, minimum=0)
+        if not skip and count >= len(self):
+            return self
         order = np.random.default_rng([seed, 2]).permutation(len(self))
         chosen = torch.from_numpy(np.sort(order[skip : skip + count]))
         return replace(

@@ -159,17 +159,19 @@ class Report:
             rows = fragile_rows(
                 lenses, images, [int(position) for position in positions]
             )
-        cards = words.cards(lenses, self.accuracies)
+        cards = words.cards(lenses)
         return template("page.html.jinja").render(
             framed=framed,
             book=words.BOOK,
             model=self.model,
             header=self._header(),
             warnings=words.warnings(lenses),
-            lenses=[words.READING[name] for name in cards],
+            lenses=[words.LENSES[name] for name in cards],
             cards=[*cards.values()],
-            shifts=[*_shift_rows(lenses)],
-            accuracies=[*_accuracy_rows(lenses, self.accuracies)],
+            shifts=[*_shift_rows(lenses, self.accuracies)],
+            accuracies=words.ACCURACY if self.accuracies else "",
+            chapters=words.TEMPERATURE,
+            known=lenses.labels is not None,
             measures=[*_measure_rows(lenses)],
             figures=figures(lenses),
             rows=rows,
@@ -297,40 +299,39 @@ def _as_script(numbers: dict[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace("&", "\\u0026")
 
 
-def _shift_rows(lenses: ThreeLenses) -> Iterator[list[str]]:
-    """Yield the cells of the table of shifts; some hold a value and its interval."""
-    most = math.log(lenses.num_classes)
+def _shift_rows(
+    lenses: ThreeLenses, estimates: dict[str, PairedAccuracy]
+) -> Iterator[list[Any]]:
+    """Yield the shift, and value and style of each cell: intervals follow a bar."""
+    most, row = math.log(lenses.num_classes), list[Any]()
+
+    def cell(share: Share | PairedAccuracy) -> str:
+        return f"{words.percent(share.value)}|{words.interval(*share.interval)}"
+
     for shift, agreement in lenses.agreements.items():
-        changed = Share.of(lenses.changed(shift))
-        yield [
+        accuracies = []
+        if shift in estimates:
+            accuracies.append(cell(estimates[shift]))
+            if lenses.labels is not None:
+                answers = lenses.shifted_logits[shift].argmax(dim=1)
+                accuracies.append(cell(Share.of(answers == lenses.labels)))
+        row = [
             words.shift_name(shift),
-            f"{agreement.pa:.3f}|{words.nats(*agreement.interval())}",
-            words.percent(agreement.pa / most),
-            f"{words.percent(changed.value)}|{words.interval(*changed.interval)}",
-            f"{agreement.hard_part:.3f}",
-            words.infinite(agreement.beta),
-            _passes(lenses.passes[shift]),
+            (f"{agreement.pa:.3f}|{words.nats(*agreement.interval())}", ""),
+            (words.percent(agreement.pa / most), "deep"),
+            (cell(Share.of(lenses.changed(shift))), "share" if estimates else ""),
+            *((accuracy, "share") for accuracy in accuracies),
+            (f"{agreement.hard_part:.3f}", ""),
+            (words.infinite(agreement.beta), "deep"),
+            (_passes(lenses.passes[shift]), "deep" if estimates else ""),
         ]
+        yield row
     if lenses.domain_agreement is not None:
         mean, error = lenses.domain_agreement
-        cells = [f"{mean:.3f}|{words.half_width(error)}", words.percent(mean / most)]
-        yield ["mean of corruptions", *cells, "", "", "", ""]
-
-
-def _accuracy_rows(
-    lenses: ThreeLenses, estimates: dict[str, PairedAccuracy]
-) -> Iterator[list[str]]:
-    """Yield the shift, its estimated accuracy, and the true one if it is known."""
-    for shift, estimate in estimates.items():
-        shares: list[Any] = [estimate]
-        if lenses.labels is not None:
-            answers = lenses.shifted_logits[shift].argmax(dim=1)
-            shares.append(Share.of(answers == lenses.labels))
-        cells = [
-            f"{words.percent(share.value)}|{words.interval(*share.interval)}"
-            for share in shares
-        ]
-        yield [words.shift_name(shift), *cells]
+        value = f"{mean:.3f}|{words.half_width(error)}"
+        rest = [("", kind) for _, kind in row[3:]]
+        share = words.percent(mean / most)
+        yield ["mean of corruptions", (value, ""), (share, "deep"), *rest]
 
 
 def _measure_rows(lenses: ThreeLenses) -> Iterator[tuple[str, str, str, str]]:

@@ -86,20 +86,14 @@ LENSES: Final = {
     ),
 }
 
-#: How to read all that a page may show.
-READING: Final = LENSES | {
-    "accuracy": Lens(
-        "Estimated accuracy",
-        "The mean probability, calibrated on labelled images, that the model gives "
-        "the answer under the shift when it sees the image without it. Labels of the "
-        "measured images are not used; where they are known, the true accuracy stands "
-        "beside it.",
-        "It assumes that the measured images are like the labelled ones, and that the "
-        "shift neither changes the true class nor knows it. The interval does not "
-        "cover a violation of this, such as an attacker who knows the labels.",
-        _chapters("40_the_right_temperature"),
-    )
-}
+#: How to read the estimated accuracy, and its chapter.
+ACCURACY: Final = (
+    "Estimated accuracy: the mean probability, calibrated on labelled images, that the "
+    "answer under the shift gets from the model when it sees the image without it. "
+    "Labels of the measured images are not used. It assumes that these are like the "
+    "labelled ones, and a shift that neither changes the true class nor knows it."
+)
+TEMPERATURE: Final = _chapters("40_the_right_temperature")
 
 
 # --- numbers in words -------------------------------------------------------------
@@ -184,9 +178,7 @@ def left_out(lenses: ThreeLenses) -> list[str]:
 # --- the summary -----------------------------------------------------------------
 
 
-def cards(
-    lenses: ThreeLenses, estimates: Estimates | None = None
-) -> dict[str, dict[str, str]]:
+def cards(lenses: ThreeLenses) -> dict[str, dict[str, str]]:
     """Return a number, its name and a sentence for each lens that was measured."""
     cards = {}
     if lenses.agreements:
@@ -212,14 +204,6 @@ def cards(
             "number": percent(lenses.robust_share.value),
             "what": f"of predictions unchanged up to ε = {eps}",
             "sentence": margin_sentence(lenses),
-        }
-    if estimates:
-        worst = min(estimates, key=lambda shift: estimates[shift].value)
-        cards["accuracy"] = {
-            "title": "Accuracy",
-            "number": percent(estimates[worst].value),
-            "what": f"estimated under {shift_name(worst)}, without labels",
-            "sentence": accuracy_sentence(lenses, estimates, worst),
         }
     return cards
 
@@ -326,19 +310,6 @@ def margin_sentence(lenses: ThreeLenses) -> str:
         f"{start}; logit margins order the input margins of {order.num_samples} images "
         f"with τ = {order.tau:.2f} ({low:.2f} to {high:.2f}), {meaning}."
     )
-
-
-def accuracy_sentence(lenses: ThreeLenses, estimates: Estimates, shift: str) -> str:
-    """Say how accurate the model is under a shift: as estimated, and truly."""
-    text = (
-        f"Under {shift_name(shift)}, {interval(*estimates[shift].interval)} of the "
-        "answers are estimated to be right, from pairs without labels"
-    )
-    if lenses.labels is None:
-        return f"{text}."
-    right = lenses.shifted_logits[shift].argmax(dim=1) == lenses.labels
-    share = percent(float(right.double().mean()))
-    return f"{text}; counted with the labels, {share} are."
 
 
 def infinite(number: float) -> str:
