@@ -149,7 +149,7 @@ def test_labelled_source_data_add_the_estimated_accuracy():
     one = PosteriorAgreement(calibrated_on=calibration, value="paired_accuracy")
     one.update(CLEAN, SHIFTED)
     assert float(one.compute()) == expected.value
-    with pytest.raises(ValueError, match="as the calibration has, got 0.9"):
+    with pytest.raises(ValueError, match=r"as the calibration has, got 0\.9"):
         paired_accuracy(CLEAN, SHIFTED, calibrated_on=calibration, level=0.9)
     with pytest.raises(ValueError, match="value: expected one of pa, beta"):
         PosteriorAgreement(value="paired_accuracy")

@@ -162,6 +162,7 @@ def test_a_calibration_adds_the_estimated_accuracy(calibrated, seen, labels):
         assert f"{words.percent(estimate.value)}" in text
         assert shown in text
         assert stored["shifts"][shift]["interval"] == list(estimate.interval)
+    assert (stored["shifts"]["noise"]["accuracy"] is not None) == labels
     true = (seen.shifted_logits["noise"].argmax(1) == LABELS).double().mean()
     row = rf"<td class=.share.>{words.percent(float(true))} <small>"
     assert bool(re.search(row, page.html)) == labels

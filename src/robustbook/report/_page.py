@@ -143,7 +143,9 @@ class Report:
         header["seconds"] = None if self.seconds is None else round(self.seconds, 1)
         numbers = {**header, "versions": versions(), **self.lenses.as_dict()}
         if self.accuracies:
-            numbers["accuracy_estimates"] = words.estimates(self.accuracies)
+            numbers["accuracy_estimates"] = words.estimates(
+                self.lenses, self.accuracies
+            )
         return dict(strict({"format": FORMAT} | numbers))
 
     @cached_property
@@ -303,24 +305,21 @@ def _shift_rows(
     lenses: ThreeLenses, estimates: dict[str, PairedAccuracy]
 ) -> Iterator[list[Any]]:
     """Yield the shift, and value and style of each cell: intervals follow a bar."""
-    most, row = math.log(lenses.num_classes), list[Any]()
+    most = math.log(lenses.num_classes)
+    accuracies = words.true_accuracies(lenses)
 
     def cell(share: Share | PairedAccuracy) -> str:
         return f"{words.percent(share.value)}|{words.interval(*share.interval)}"
 
+    row: list[Any] = []
     for shift, agreement in lenses.agreements.items():
-        accuracies = []
-        if shift in estimates:
-            accuracies.append(cell(estimates[shift]))
-            if lenses.labels is not None:
-                answers = lenses.shifted_logits[shift].argmax(dim=1)
-                accuracies.append(cell(Share.of(answers == lenses.labels)))
+        shares = [one[shift] for one in (estimates, accuracies) if estimates and one]
         row = [
             words.shift_name(shift),
             (f"{agreement.pa:.3f}|{words.nats(*agreement.interval())}", ""),
             (words.percent(agreement.pa / most), "deep"),
             (cell(Share.of(lenses.changed(shift))), "share" if estimates else ""),
-            *((accuracy, "share") for accuracy in accuracies),
+            *((cell(share), "share") for share in shares),
             (f"{agreement.hard_part:.3f}", ""),
             (words.infinite(agreement.beta), "deep"),
             (_passes(lenses.passes[shift]), "deep" if estimates else ""),

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robustbook._intervals import Estimate, normal_quantile
 from robustbook.agreement import PairedAccuracy
-from robustbook.lenses import ThreeLenses
+from robustbook.lenses import Share, ThreeLenses
 
 #: Where the book is published; the same address stands in its _config.yml.
 BOOK: Final = "https://robustness-measured.github.io/robustness-measured/"
@@ -132,12 +132,24 @@ def calibration(estimates: Estimates, name: str | None) -> str:
     return ""
 
 
-def estimates(accuracies: Estimates) -> dict[str, Any]:
-    """Return the estimates and their calibration as plain numbers."""
+def true_accuracies(lenses: ThreeLenses) -> dict[str, Share]:
+    """Return the accuracy under each shift, if the labels are known."""
+    if lenses.labels is None:
+        return {}
+    return {
+        shift: Share.of(logits.argmax(dim=1) == lenses.labels)
+        for shift, logits in lenses.shifted_logits.items()
+    }
+
+
+def estimates(lenses: ThreeLenses, accuracies: Estimates) -> dict[str, Any]:
+    """Return the estimates, the true accuracies and the calibration as numbers."""
+    true = true_accuracies(lenses)
     found = next(iter(accuracies.values())).calibration
     names = "beta", "interval", "num_samples", "cross_entropy"
     shifts = {
         shift: {field.name: getattr(one, field.name) for field in fields(Estimate)}
+        | {"accuracy": true[shift].value if true else None}
         for shift, one in accuracies.items()
     }
     return {
