@@ -173,11 +173,13 @@ class Run:
 
     def logits(self, images: Images, batch_size: int) -> Tensor:
         """Evaluate the model on images."""
-        pixels = sample(self.model, images, len(images))
         with torch.no_grad():
             # Copies, since some models change their input.
-            batches = [rows.clone() for rows in torch.split(pixels, batch_size)]
-            return torch.cat([self.model(rows).cpu() for rows in batches])
+            batches = (
+                self.model(placed(self.model, rows).clone()).cpu()
+                for rows in torch.split(images.images, batch_size)
+            )
+            return torch.cat([*batches])
 
 
 def check_fit(model: nn.Module, images: Images, name: str) -> None:
@@ -210,9 +212,14 @@ def check_fit(model: nn.Module, images: Images, name: str) -> None:
 
 def sample(model: nn.Module, images: Images, count: int) -> Tensor:
     """Return the first images, where the model is and in its dtype."""
+    return placed(model, images.images[:count])
+
+
+def placed(model: nn.Module, pixels: Tensor) -> Tensor:
+    """Return images where the model is and in its dtype."""
     parameter = next(model.parameters(), torch.empty(0))
     dtype = model_dtype(model) or torch.float32
-    return images.images[:count].to(device=parameter.device, dtype=dtype)
+    return pixels.to(device=parameter.device, dtype=dtype)
 
 
 def _forecast(run: Run, started: float) -> Forecast:
