@@ -18,6 +18,7 @@ from robustbook import __version__
 from robustbook._comparison import paired_rates
 from robustbook.agreement import (
     compare_agreement,
+    compare_paired_accuracy,
     paired_accuracy,
     posterior_agreement,
 )
@@ -567,6 +568,23 @@ def test_calibrated_on_a_source_it_estimates_the_accuracy(score, arrays, calibra
     assert numbers["value"] == expected.value
     assert numbers["interval"] == [low, high]
     assert numbers["calibration"]["beta"] == expected.calibration.beta
+
+
+@pytest.mark.usefixtures("score")
+def test_two_models_are_compared_by_their_estimated_accuracy(arrays, calibrated):
+    pairs = "clean.npy", "shifted.npy", "clean.npy", "clean.npy"
+    words = "--calibrate", "source.npy", "source.npy", "known.npy", "--json"
+    shown = CliRunner().invoke(app, ["compare", *pairs, *words])
+    result = strict_json(shown.stdout)
+    (difference,) = result["differences"]
+    clean, shifted = arrays["clean"], arrays["shifted"]
+    source, known = calibrated
+    expected = compare_paired_accuracy(
+        *(clean, shifted, clean, clean), calibrated_on=(source, source, known)
+    )
+    assert difference["paired_accuracy"]["value"] == expected.value
+    assert difference["paired_accuracy"]["interval"] == list(expected.interval)
+    assert result["models"][1]["paired_accuracy"] == expected.second.value
 
 
 def test_probabilities_are_scored_as_their_logarithms(score, files, calibrated):

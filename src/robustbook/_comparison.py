@@ -4,38 +4,26 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.stats import t
 from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, check_labels
-from robustbook._intervals import normal_quantile
-from robustbook.agreement import Agreement, compare_agreement
+from robustbook._intervals import Estimate, normal_quantile, student_quantile
+from robustbook.agreement import Agreement, compare_agreement, compare_paired_accuracy
 from robustbook.scores import predictions
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A score of the first model minus that of the second, with its 95 % interval.
-
-    The standard error is paired, so that samples that are hard for both models cancel.
-    """
-
-    value: float
-    standard_error: float
-    interval: tuple[float, float]
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
     """Two models on the same pairs.
 
-    Scores and differences are "pa", "same_answer_rate" and, with labels, "accuracy" and
-    "shifted_accuracy".
+    Scores and differences are "pa", "same_answer_rate"; with labels, "accuracy" and
+    "shifted_accuracy"; with calibration data, "paired_accuracy". Standard errors are
+    paired, so that samples that are hard for both models cancel.
     """
 
     agreements: tuple[Agreement, Agreement]
     scores: list[dict[str, float]]
-    differences: dict[str, Difference]
+    differences: dict[str, Estimate]
 
 
 def compare_models(
@@ -45,18 +33,24 @@ def compare_models(
     *,
     prior: Any = None,
     tol: float = 1e-9,
+    calibrated_on: Any = None,
 ) -> Comparison:
     """Compare two models, each on clean and shifted logits (N, K)."""
     paired = compare_agreement(*a, *b, prior=prior, tol=tol)
+    scores = [{"pa": paired.a.pa}, {"pa": paired.b.pa}]
+    differences: dict[str, Estimate] = {"pa": paired}
     hits = _hits(*a, labels), _hits(*b, labels)
-    pa = Difference(paired.difference, paired.standard_error, paired.interval)
-    agreements = paired.a, paired.b
-    rates = [
-        {key: float(hit.double().mean()) for key, hit in by.items()} for by in hits
-    ]
-    scores = [{"pa": paired.a.pa} | rates[0], {"pa": paired.b.pa} | rates[1]]
-    differences = {key: paired_rates(hit, hits[1][key]) for key, hit in hits[0].items()}
-    return Comparison(agreements, scores, {"pa": pa, **differences})
+    for name in hits[0]:
+        rates = hits[0][name], hits[1][name]
+        for of_model, hit in zip(scores, rates, strict=True):
+            of_model[name] = float(hit.double().mean())
+        differences[name] = paired_rates(*rates)
+    if calibrated_on is not None:
+        found = compare_paired_accuracy(*a, *b, calibrated_on=calibrated_on)
+        for of_model, estimate in zip(scores, (found.first, found.second), strict=True):
+            of_model["paired_accuracy"] = estimate.value
+        differences["paired_accuracy"] = found
+    return Comparison((paired.a, paired.b), scores, differences)
 
 
 def _hits(clean: Any, shifted: Any, labels: Any) -> dict[str, Tensor]:
@@ -71,7 +65,7 @@ def _hits(clean: Any, shifted: Any, labels: Any) -> dict[str, Tensor]:
     return hits
 
 
-def paired_means(a: Tensor, b: Tensor, unseen: float = 0.0) -> Difference:
+def paired_means(a: Tensor, b: Tensor, unseen: float = 0.0) -> Estimate:
     """Return the difference of two means over the same samples, by Student's law.
 
     Where all samples have the same difference, the half-width of the interval is
@@ -79,11 +73,11 @@ def paired_means(a: Tensor, b: Tensor, unseen: float = 0.0) -> Difference:
     """
     each = a.double() - b.double()
     value, error = float(each.mean()), float(each.std()) / math.sqrt(len(each))
-    half = float(t.ppf(0.975, len(each) - 1)) * error or unseen
-    return Difference(value, error, (value - half, value + half))
+    half = student_quantile(0.95, len(each) - 1) * error or unseen
+    return Estimate(value, error, (value - half, value + half))
 
 
-def paired_rates(a: Tensor, b: Tensor) -> Difference:
+def paired_rates(a: Tensor, b: Tensor) -> Estimate:
     """Return the difference of two rates, with Agresti and Min's interval.
 
     They add half a sample to each of the four ways in which two models can answer, so
@@ -100,4 +94,4 @@ def paired_rates(a: Tensor, b: Tensor) -> Difference:
     error = spread / math.sqrt(count - 1) if count > 1 else math.nan
     center, spread = moments(more + 0.5, fewer + 0.5, count + 2)
     half = normal_quantile(0.95) * spread / math.sqrt(count + 2)
-    return Difference(value, error, (max(-1.0, center - half), min(1.0, center + half)))
+    return Estimate(value, error, (max(-1.0, center - half), min(1.0, center + half)))

@@ -1,5 +1,7 @@
 """The torchmetrics metric: batches, resets; of several processes in `test_shards`."""
 
+import multiprocessing
+
 import pytest
 import torch
 from random_views import noisy
@@ -8,6 +10,8 @@ from robustbook.agreement import (
     CertificateError,
     PosteriorAgreement,
     _metric,
+    calibrate_beta,
+    paired_accuracy,
     posterior_agreement,
 )
 
@@ -126,3 +130,58 @@ def test_prior_and_tolerance_are_passed_on():
     assert pa(metric) == posterior_agreement(CLEAN, SHIFTED, **options).pa
     with pytest.raises(ValueError, match=r"prior: .*sum to 1"):
         PosteriorAgreement(prior=[0.5, 0.6])
+
+
+SOURCE = 2 * CLEAN, CLEAN.argmax(1).where(torch.arange(101) % 5 > 0, 3)
+
+
+def test_labelled_source_data_add_the_estimated_accuracy():
+    metric = PosteriorAgreement(calibrated_on=SOURCE)
+    assert metric(*EMPTY)["paired_accuracy"].isnan()
+    metric(CLEAN[:50], SHIFTED[:50])
+    metric.update(CLEAN[50:], SHIFTED[50:])
+    values = {name: float(value) for name, value in metric.compute().items()}
+    expected = paired_accuracy(CLEAN, SHIFTED, calibrated_on=SOURCE)
+    ends = values["paired_accuracy_low"], values["paired_accuracy_high"]
+    assert (values["paired_accuracy"], ends) == (expected.value, expected.interval)
+    assert values["pa"] == WHOLE.pa
+    calibration = calibrate_beta(*SOURCE)
+    one = PosteriorAgreement(calibrated_on=calibration, value="paired_accuracy")
+    one.update(CLEAN, SHIFTED)
+    assert float(one.compute()) == expected.value
+    with pytest.raises(ValueError, match=r"as the calibration has, got 0\.9"):
+        paired_accuracy(CLEAN, SHIFTED, calibrated_on=calibration, level=0.9)
+    with pytest.raises(ValueError, match="value: expected one of pa, beta"):
+        PosteriorAgreement(value="paired_accuracy")
+    with pytest.raises(TypeError, match=r"expected \(logits, labels\)"):
+        PosteriorAgreement(calibrated_on=CLEAN)
+
+
+def of_rank(rank, store, results):
+    distributed = torch.distributed
+    distributed.init_process_group("gloo", f"file://{store}", rank=rank, world_size=3)
+    metric = PosteriorAgreement(calibrated_on=SOURCE)
+    rows = [slice(0, 30), slice(30, 101), slice(0, 0)][rank]
+    metric.update(CLEAN[rows].double(), SHIFTED[rows].double())
+    values = metric.compute()
+    results.put((float(values["pa"]), float(values["paired_accuracy"])))
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def test_processes_with_unequal_shards_estimate_the_same_accuracy(tmp_path):
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    workers = [
+        context.Process(target=of_rank, args=(rank, tmp_path / "store", results))
+        for rank in range(3)
+    ]
+    for worker in workers:
+        worker.start()
+    values = [results.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join()
+    expected = paired_accuracy(CLEAN, SHIFTED, calibrated_on=SOURCE).value
+    for pa_of_all, estimate in values:
+        assert pa_of_all == pytest.approx(WHOLE.pa, abs=2e-9)
+        assert estimate == pytest.approx(expected, abs=1e-12)

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from robustbook._defaults import LENSES
+from robustbook.agreement import calibrate_beta
 from robustbook.datasets import load_dataset
 from robustbook.lenses import Settings, measure_lenses
 from robustbook.models import load_model
 from robustbook.report import Request, read_images, read_report
-from robustbook.report._measure import Checkpoint, check_fit
+from robustbook.report._measure import Run, check_fit
 from robustbook.report._pilot import Forecast, time_lenses, time_pass
 
 FAST = (
@@ -339,13 +340,54 @@ def test_checkpoints_differ_between_models_options_and_images(tmp_path, monkeypa
     def folder(model, images=images, **options):
         name = f"own_nets:{model}"
         request = Request(model=name, data="mine.npz", device="cpu", **options)
-        settings = request.settings(use_training=True)
-        return Checkpoint(request, load_model(name).eval(), images, settings).folder
+        return Run(request, images, request.settings(use_training=True)).folder
 
     first = folder("Net")
     assert folder("Net", out=tmp_path / "other.html") == first
     others = [folder("Net", seed=1), folder("Net", images.draw(12)), folder("Rounded")]
     assert len({first, *others}) == 4
+
+
+@pytest.mark.filterwarnings("ignore:calibration")
+def test_labelled_images_that_are_not_measured_calibrate(run, tmp_path):
+    skip = "--skip=average-case,margins"
+    assert run("digits-linear", "digits", skip, "--json=all.json").exit_code == 0
+    numbers = json.loads((tmp_path / "all.json").read_text())
+    estimates = numbers["accuracy_estimates"]
+    assert estimates["calibration"]["num_samples"] == 120
+    # The measured images and those of the calibration do not overlap.
+    request = Request(model="digits-linear", data="digits", images=12)
+    pool = read_images("digits")
+    rest = request.calibration_images(pool, 12)
+    assert numbers["per_image"]["position"] == request.draw(pool).positions.tolist()
+    assert not {*numbers["per_image"]["position"]} & {*rest.positions.tolist()}
+    source = load_model("digits-linear")(rest.images).detach(), rest.labels
+    beta = estimates["calibration"]["beta"]
+    assert beta == pytest.approx(calibrate_beta(*source).beta, rel=1e-5)
+    # Images without labels take those of another set; without any, there is none.
+    pixels = pool.images[:20].numpy()
+    np.savez(tmp_path / "unlabelled.npz", images=pixels)
+    assert run("digits-linear", "unlabelled.npz", skip).exit_code == 0
+    assert "accuracy_estimates" not in read_report(tmp_path / "page.html")
+    result = run("digits-linear", "unlabelled.npz", skip, "--calibrate=digits:train")
+    assert result.exit_code == 0, result.output
+    found = read_report(tmp_path / "page.html")["accuracy_estimates"]["calibration"]
+    assert found["num_samples"] == 120
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("bare.npz", "bare.npz: expected images with labels, other than those"),
+        ("mine.npz", "mine.npz: expected images with labels, other than those"),
+        ("five.npz", "4 classes, but a label of five.npz is 4"),
+        ("digits", "images of 1x8x8, as digits:test has them, do not fit this model"),
+    ],
+)
+def test_calibration_images_that_do_not_fit_are_refused(run, source, said):
+    result = run("own_nets:Net", "mine.npz", "--calibrate", source)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert said in result.stderr
 
 
 def test_missing_packages_are_reported_first(run, monkeypatch):

@@ -160,6 +160,7 @@ def test_invalid_lists_of_models_are_refused(tmp_path, text, said):
     ("words", "said"),
     [
         (["report", "models.txt", "--out=p.html", "--minutes=1"], "--minutes: for one"),
+        (["report", "models.txt", "--out=p.html", "--calibrate=digits"], "--calibra"),
         (["compare", "models.txt", "b.npy"], "expected four files"),
         (["compare", "models.txt", "--labels=y.npy"], "--labels: for four files"),
         (["compare", "models.txt", "--tol=0.1"], "--tol: for four files"),

@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 
+from robustbook.agreement import paired_accuracy
 from robustbook.datasets import load_dataset
 from robustbook.lenses import three_lenses
 from robustbook.models import load_model
@@ -58,6 +59,20 @@ def report(seen):
 def unmoved():
     with pytest.warns(UserWarning, match="it names class 0"):
         return three_lenses(constant, IMAGES, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def calibrated(seen):
+    """A page with the estimated accuracy, and the estimates."""
+    test, model = load_dataset("digits", "test"), load_model("digits-linear")
+    source = model(test.images[40:]).detach(), test.labels[40:]
+    page = Report(
+        seen, images=IMAGES, calibrated_on=source, calibration_data="digits:test"
+    )
+    return page, {
+        shift: paired_accuracy(seen.logits, logits, calibrated_on=source)
+        for shift, logits in seen.shifted_logits.items()
+    }
 
 
 class Outline(HTMLParser):
@@ -131,6 +146,30 @@ def test_the_table_shows_the_numbers(report, seen):
     rows = [row for row in report.html.splitlines() if row.endswith(ending)]
     assert len(rows) == 1
     assert "τ of logit margins" in rows[0]
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_a_calibration_adds_the_estimated_accuracy(calibrated, seen, labels):
+    page, estimates = calibrated
+    if not labels:
+        page = dataclasses.replace(page, lenses=dataclasses.replace(seen, labels=None))
+    outline = Outline(page.html)
+    assert outline.faults == []
+    text = " ".join(outline.text)
+    stored = read_report(page.html)["accuracy_estimates"]
+    for shift, estimate in estimates.items():
+        shown = words.interval(*estimate.interval)
+        assert f"{words.percent(estimate.value)}" in text
+        assert shown in text
+        assert stored["shifts"][shift]["interval"] == list(estimate.interval)
+    assert (stored["shifts"]["noise"]["accuracy"] is not None) == labels
+    true = (seen.shifted_logits["noise"].argmax(1) == LABELS).double().mean()
+    row = rf"<td class=.share.>{words.percent(float(true))} <small>"
+    assert bool(re.search(row, page.html)) == labels
+    assert (", and true." in text) == labels
+    assert "labelled images of digits:test, none of them measured: β = " in text
+    assert stored["calibration"]["num_samples"] == 556
+    assert words.ACCURACY in text
 
 
 def test_two_pages_of_the_same_numbers_are_the_same(seen):
@@ -456,9 +495,10 @@ def pages_in_print(page, folder, browser):
 
 
 @pytest.mark.chromium
-def test_a_report_prints_on_one_sheet(unmoved, report, tmp_path, browser):
+def test_a_report_prints_on_one_sheet(unmoved, report, calibrated, tmp_path, browser):
     assert pages_in_print(report, tmp_path, browser) == 1
     long = "robustbench:cifar10/Linf/Wang2023Better_WRN-70-16_with_a_long_name"
     page = dataclasses.replace(report, model=long, data=f"{long}.npz")
     assert pages_in_print(page, tmp_path, browser) == 1
     assert pages_in_print(Report(unmoved, images=IMAGES), tmp_path, browser) == 1
+    assert pages_in_print(calibrated[0], tmp_path, browser) == 1

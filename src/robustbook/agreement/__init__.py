@@ -19,11 +19,13 @@ from robustbook.agreement._other_answers import (
     gaussian_agreement,
     soft_label_agreement,
 )
-from robustbook.agreement._paired_accuracy import PairedAccuracy, paired_accuracy
-from robustbook.agreement._paired_comparison import (
+from robustbook.agreement._paired_accuracy import (
+    PairedAccuracy,
     PairedAccuracyDifference,
     compare_paired_accuracy,
+    paired_accuracy,
 )
+from robustbook.agreement._paired_accuracy import as_calibration as as_calibration
 from robustbook.agreement._result import Agreement, AgreementComparison
 from robustbook.agreement._samples import (
     AgreementDecomposition,

@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from scipy.optimize import brentq
-from scipy.stats import t as student
 from torch import Tensor
 
 from robustbook._checks.arguments import check_labels, check_level, check_logits
+from robustbook._intervals import student_quantile
 from robustbook.agreement._temperatures import (
     log_posterior,
     log_probabilities,
@@ -108,7 +107,7 @@ def calibrate_beta(
     if 0 < beta < math.inf and information > 0:
         misfit = max(1.0, float(at_beta.var()) / information)
         error = math.sqrt(misfit / information / count)
-    quantile = float(student.ppf((1 + coverage) / 2, count - 1))
+    quantile = student_quantile(coverage, count - 1)
     best = scores.topk(2, dim=1).values.double()
     one_error = float((best[:, 0] - best[:, 1]).mean()) / count
 
@@ -123,14 +122,14 @@ def calibrate_beta(
 
         return _root(excess, start)
 
-    interval = end(-1), end(1)
+    interval = low, high = end(-1), end(1)
     if count < 50:
-        ends = f"{interval[0]:.3g} to {interval[1]:.3g}".replace("inf", "∞")
+        ends = f"{low:.3g} to {high:.3g}".replace("inf", "∞")
         warn_of_calibration(f"{count} samples leave β anywhere in {ends}; use hundreds")
     if math.isinf(beta):
-        least = f"β infinite (at least {interval[0]:.3g})"
         warn_of_calibration(
-            f"all {count} answers are right, which leaves {least}; use more samples"
+            f"all {count} answers are right, which leaves β infinite (at least "
+            f"{low:.3g}); use more samples"
         )
     if beta == 0:
         warn_of_calibration(
@@ -162,6 +161,8 @@ def _moments(
 
 def _root(function: Callable[[float], float], start: float) -> float:
     """Where a function that falls with beta is 0: 0 or infinity if it has one sign."""
+    from scipy.optimize import brentq
+
     if function(0.0) <= 0:
         return 0.0
     if function(math.inf) >= 0:

@@ -187,7 +187,7 @@ def compare_agreement(
     )
     error = standard_error_of_mean(a.per_sample - b.per_sample)
     low, high = interval_of_difference(a, b, coverage)
-    return AgreementComparison(a, b, a.pa - b.pa, error, (low, high), coverage)
+    return AgreementComparison(a.pa - b.pa, error, (low, high), coverage, a, b)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,13 +20,21 @@ from robustbook._checks.arguments import (
 from robustbook._checks.extras import extra
 from robustbook._compat import mend_torchvision
 from robustbook.agreement._measure import posterior_agreement
+from robustbook.agreement._paired_accuracy import as_calibration, paired_accuracy
 from robustbook.agreement._result import Agreement
 
 mend_torchvision()
 with extra("metric"):
     from torchmetrics import Metric
+    from torchmetrics.utilities.distributed import gather_all_tensors
 
-_FIELDS: Final = ("pa", "beta", "standard_error", "hard_part", "confidence_part")
+_NUMBERS: Final = ("pa", "beta", "standard_error", "hard_part", "confidence_part")
+_ENDS: Final = ("low", "high")
+_ESTIMATE: Final = (
+    "paired_accuracy",
+    "paired_accuracy_low",
+    "paired_accuracy_high",
+)
 
 
 class PosteriorAgreement(Metric):
@@ -44,11 +52,14 @@ class PosteriorAgreement(Metric):
         As :func:`posterior_agreement` takes them.
     num_views : int, default 2
         Arrays that an update takes: clean and shifted logits, and more.
-    value : {"pa", "beta", "standard_error", "hard_part", "confidence_part", "low", \
-            "high"}, optional
-        The one number to compute, for arithmetic such as ``metric + 1``, for loggers
-        and for ``torchmetrics.MetricTracker(metric, maximize=True)``. All of them in
-        a dict if left out.
+    value : str, optional
+        The one number of :meth:`compute` to return, for arithmetic such as ``metric +
+        1``, for loggers and for ``torchmetrics.MetricTracker(metric, maximize=True)``.
+        All of them in a dict if left out.
+    calibrated_on : tuple (logits, labels) or Calibration, optional
+        As :func:`paired_accuracy` takes it: :meth:`compute` then also estimates the
+        accuracy on the inputs of the second view. Several processes gather all logits
+        for this estimate.
     **kwargs
         Passed to :class:`torchmetrics.Metric`. With ``sync_on_compute=False`` every
         process measures its own samples.
@@ -83,6 +94,7 @@ class PosteriorAgreement(Metric):
         tol: float = 1e-9,
         num_views: int = 2,
         value: str | None = None,
+        calibrated_on: Any = None,
         sync_on_compute: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -94,8 +106,14 @@ class PosteriorAgreement(Metric):
             weights = as_tensor("prior", prior)
             prior = check_prior(weights, weights.numel(), weights.device)
         self.prior = prior
-        choices = (*_FIELDS, "low", "high")
-        self.value = None if value is None else check_choice("value", value, choices)
+        self.calibration = None
+        self._fields: tuple[str, ...] = _NUMBERS + _ENDS
+        if calibrated_on is not None:
+            self.calibration = as_calibration(calibrated_on)
+            self._fields += _ESTIMATE
+        if value is not None:
+            check_choice("value", value, self._fields)
+        self.value = value
         count = check_count("num_views", num_views, minimum=2)
         more = (f"view_{v}" for v in range(2, count))
         self._names = ["logits", "shifted_logits", *more]
@@ -115,8 +133,7 @@ class PosteriorAgreement(Metric):
         """Add a batch and return its own values: NaN for a batch without samples."""
         batch = self._checked(logits, shifted_logits, *more)
         group = self._group() if self.dist_sync_on_step else None
-        empty = group is None and not len(batch[0])
-        self._forward_cache = self._values(None if empty else self._solve(batch, group))
+        self._forward_cache = self._values(batch, group)
         self.update(*batch)
         return self._forward_cache
 
@@ -128,25 +145,17 @@ class PosteriorAgreement(Metric):
         dict of str to Tensor, or Tensor
             Scalars: ``pa``, ``standard_error``, ``hard_part``, ``confidence_part``,
             ``low`` and ``high``, the ends of :meth:`Agreement.interval`, (nats per
-            sample) and ``beta`` (1 / logit); with a `value`, that one.
+            sample) and ``beta`` (1 / logit). With `calibrated_on` also the estimated
+            accuracy ``paired_accuracy``, ``paired_accuracy_low`` and
+            ``paired_accuracy_high``. With a `value`, only that one.
         """
-        return self._values(self.agreement())
+        group = self._group()
+        return self._values(self._all_views(group), group)
 
     def agreement(self) -> Agreement:
         """Return the full :class:`Agreement` of the batches so far."""
-        group, empty = self._group(), torch.empty((0, 0), device=self.device)
-        states = [getattr(self, name) for name in self._names]
-        if group is None and not len(states[0]):
-            raise ValueError(
-                "PosteriorAgreement: expected at least one update before compute, got "
-                "none"
-            )
-        # A state that torchmetrics merged is one tensor already.
-        views = [
-            state if isinstance(state, Tensor) else torch.cat(state or [empty])
-            for state in states
-        ]
-        return self._solve(views, group)
+        group = self._group()
+        return self._solve(self._all_views(group), group)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Draw one value or a list of them, as the metrics of torchmetrics do."""
@@ -170,28 +179,51 @@ class PosteriorAgreement(Metric):
                 )
         return batch
 
+    def _all_views(self, group: Any) -> list[Tensor]:
+        """The batches so far; a process of a group may have none."""
+        states = [getattr(self, name) for name in self._names]
+        if group is None and not len(states[0]):
+            raise ValueError(
+                "PosteriorAgreement: expected at least one update before compute, got "
+                "none"
+            )
+        empty = torch.empty((0, 0), device=self.device)
+        # A state that torchmetrics merged is one tensor already.
+        return [
+            state if isinstance(state, Tensor) else torch.cat(state or [empty])
+            for state in states
+        ]
+
     def _group(self) -> Any:
         """The processes that measure together, or None for this one alone."""
-        distributed = torch.distributed
-        if (
-            not self._across_processes
-            or self._is_synced
-            or not distributed.is_available()
-        ):
+        alone = self._is_synced or not self._across_processes
+        if alone or not torch.distributed.is_available():
             return None
-        if not distributed.is_initialized():
+        if not torch.distributed.is_initialized():
             return None
-        return self.process_group or distributed.group.WORLD
+        return self.process_group or torch.distributed.group.WORLD
 
     def _solve(self, views: Sequence[Tensor], group: Any) -> Agreement:
         return posterior_agreement(*views, prior=self.prior, tol=self.tol, group=group)
 
-    def _values(self, result: Agreement | None) -> Any:
-        numbers = {name: getattr(result, name, math.nan) for name in _FIELDS}
-        ends = result.interval() if result else (math.nan, math.nan)
-        numbers["low"], numbers["high"] = ends
+    def _values(self, views: Sequence[Tensor], group: Any) -> Any:
+        numbers = [math.nan] * len(self._fields)
+        if group is not None or len(views[0]):
+            result = self._solve(views, group)
+            numbers = [getattr(result, name) for name in _NUMBERS]
+            numbers += [*result.interval(), *self._estimate(views[:2], group)]
         values = {
             name: torch.tensor(number, dtype=torch.float64, device=self.device)
-            for name, number in numbers.items()
+            for name, number in zip(self._fields, numbers, strict=True)
         }
         return values if self.value is None else values[self.value]
+
+    def _estimate(self, pair: Sequence[Tensor], group: Any) -> list[float]:
+        """The estimated accuracy and its interval, if there is a calibration."""
+        if self.calibration is None:
+            return []
+        if group is not None:
+            shards = [gather_all_tensors(view.double(), group) for view in pair]
+            pair = [torch.cat([rows for rows in of if len(rows)]) for of in shards]
+        estimate = paired_accuracy(*pair, calibrated_on=self.calibration)
+        return [estimate.value, *estimate.interval]

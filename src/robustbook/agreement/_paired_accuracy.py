@@ -6,11 +6,15 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from scipy.stats import t as student
 from torch import Tensor
 
-from robustbook._checks.arguments import check_choice, check_level, check_logit_pair
-from robustbook._intervals import normal_quantile, wilson
+from robustbook._checks.arguments import (
+    check_choice,
+    check_level,
+    check_logit_pair,
+    check_paired,
+)
+from robustbook._intervals import Estimate, normal_quantile, student_quantile, wilson
 from robustbook.agreement._calibration import (
     Calibration,
     calibrate_beta,
@@ -18,10 +22,11 @@ from robustbook.agreement._calibration import (
 )
 from robustbook.agreement._temperatures import (
     log_posterior,
-    log_probabilities,
     posterior_overlap,
+    read_pair,
     row_slices,
 )
+from robustbook.agreement._uncertainty import zou_interval
 
 _Ends = tuple[float, float]
 #: Contributions that vary little count as if this many right and wrong answers were
@@ -30,7 +35,7 @@ _PRIOR_EVENTS = 2.0
 
 
 @dataclass(frozen=True)
-class PairedAccuracy:
+class PairedAccuracy(Estimate):
     """An estimate of the accuracy under a shift.
 
     Attributes
@@ -51,9 +56,6 @@ class PairedAccuracy:
         Estimate and interval of each class, NaN for classes that no answer has.
     """
 
-    value: float
-    standard_error: float
-    interval: tuple[float, float]
     level: float
     from_pairs: tuple[float, float] = field(repr=False)
     from_calibration: tuple[float, float] = field(repr=False)
@@ -63,11 +65,28 @@ class PairedAccuracy:
     by_class: Tensor | None = field(repr=False)
 
 
+@dataclass(frozen=True)
+class PairedAccuracyDifference(Estimate):
+    """Estimated accuracy of a first model minus that of a second, on the same pairs.
+
+    Attributes
+    ----------
+    value, standard_error, interval, level
+        As :class:`PairedAccuracy` has them.
+    first, second : PairedAccuracy
+        The estimates for the two models.
+    """
+
+    level: float
+    first: PairedAccuracy = field(repr=False)
+    second: PairedAccuracy = field(repr=False)
+
+
 def paired_accuracy(
     logits: Any,
     shifted_logits: Any,
     *,
-    calibrated_on: tuple[Any, Any],
+    calibrated_on: tuple[Any, Any] | Calibration,
     level: float = 0.95,
     by_class: Literal["answer", "label"] | None = None,
     probabilities: bool = False,
@@ -89,9 +108,9 @@ def paired_accuracy(
     ----------
     logits, shifted_logits : Tensor or array, shape (N, K)
         Logits of the clean and of the shifted inputs.
-    calibrated_on : tuple (logits, labels), shapes (M, K) and (M,)
+    calibrated_on : tuple (logits, labels), shapes (M, K) and (M,), or Calibration
         Of labelled source samples that are neither among the pairs nor training data
-        of the model: :func:`calibrate_beta`.
+        of the model; or what :func:`calibrate_beta` returned for them.
     level : float, default 0.95
         Coverage of the interval, strictly between 0 and 1.
     by_class : "answer" or "label", optional
@@ -131,20 +150,8 @@ def paired_accuracy(
     level = check_level(level)
     if by_class is not None:
         check_choice("by_class", by_class, ("answer", "label"))
-    if probabilities:
-        logits = log_probabilities(logits, name="logits")
-        shifted_logits = log_probabilities(shifted_logits, name="shifted_logits")
-    pair = check_logit_pair(logits, shifted_logits)
-    if not isinstance(calibrated_on, tuple | list) or len(calibrated_on) != 2:
-        raise TypeError(
-            "calibrated_on: expected (logits, labels) of labelled source samples, got "
-            f"{type(calibrated_on).__name__}; without labels, posterior_agreement "
-            "compares the pairs"
-        )
-    source, labels = calibrated_on
-    if probabilities:
-        source = log_probabilities(source, name="calibration logits")
-    calibration = calibrate_beta(source, labels, level=level)
+    pair = read_pair(logits, shifted_logits, probabilities=probabilities)
+    calibration = as_calibration(calibrated_on, level, probabilities=probabilities)
     _check_source(calibration, pair[0])
     beta, slope = calibration.beta, 0.0
     values = posterior_overlap(*pair, beta=beta, shifted_beta=math.inf)
@@ -172,6 +179,26 @@ def paired_accuracy(
     )
 
 
+def as_calibration(
+    calibrated_on: Any, level: float = 0.95, *, probabilities: bool = False
+) -> Calibration:
+    """Calibrate on (logits, labels); a calibration stays as it is."""
+    if isinstance(calibrated_on, Calibration):
+        if calibrated_on.level != level:
+            raise ValueError(
+                f"level: expected {calibrated_on.level:g}, as the calibration has, "
+                f"got {level:g}"
+            )
+        return calibrated_on
+    if not isinstance(calibrated_on, tuple | list) or len(calibrated_on) != 2:
+        raise TypeError(
+            "calibrated_on: expected (logits, labels) of labelled source samples, got "
+            f"{type(calibrated_on).__name__}; without labels, posterior_agreement "
+            "compares the pairs"
+        )
+    return calibrate_beta(*calibrated_on, level=level, probabilities=probabilities)
+
+
 def _intervals(
     pair: tuple[Tensor, Tensor], calibration: Calibration, by: str | None = None
 ) -> list[tuple[float, _Ends, _Ends, _Ends]]:
@@ -190,7 +217,7 @@ def _intervals(
         variance = spread - 2 * value * cross + value**2 * squares
         events = max(variance, 0.0) / squares * count**2 / freedom + _PRIOR_EVENTS
         share = events / (count * value * (1 - value) + _PRIOR_EVENTS)
-        quantile = float(student.ppf((1 + level) / 2, freedom))
+        quantile = student_quantile(level, freedom)
         # Where a single pair counts, they underflow, and its interval is everything.
         trials = max(1e-100, (normal_quantile(level) / quantile) ** 2 * count / share)
         from_pairs = wilson(value * trials, trials, level)
@@ -248,3 +275,99 @@ def _check_source(calibration: Calibration, clean: Tensor) -> None:
             "absent from the calibration labels; the estimate assumes that clean "
             "inputs are like the source"
         )
+
+
+def compare_paired_accuracy(
+    logits_a: Any,
+    shifted_a: Any,
+    logits_b: Any,
+    shifted_b: Any,
+    *,
+    calibrated_on: tuple[Any, Any, Any],
+    level: float = 0.95,
+    probabilities: bool = False,
+) -> PairedAccuracyDifference:
+    """Difference of the estimated accuracies of two models on the same pairs.
+
+    Variation that the models share, in pairs and calibration samples, cancels.
+
+    Parameters
+    ----------
+    logits_a, shifted_a, logits_b, shifted_b : Tensor or array, shape (N, K)
+        Logits of models A and B for the same clean and shifted inputs.
+    calibrated_on : tuple (logits_a, logits_b, labels)
+        Of both models on the same labelled source samples, which are neither among the
+        pairs nor training data of the models.
+    level, probabilities
+        As :func:`paired_accuracy` takes them.
+
+    Returns
+    -------
+    PairedAccuracyDifference
+        A minus B: ``value``, its ``interval`` and more.
+
+    Notes
+    -----
+    The interval joins those of the two models as :func:`interval_of_difference` does,
+    with a covariance as if two more pairs, one each way, had distinguished the models
+    (Bonett and Price, 2012): models that no pair distinguishes need not be equal.
+
+    Examples
+    --------
+    >>> logits = torch.eye(2).repeat(50, 1)
+    >>> labels = (torch.arange(100) + (torch.arange(100) < 20)) % 2
+    >>> worse = compare_paired_accuracy(
+    ...     *(logits, logits.flip(0), logits, logits),
+    ...     calibrated_on=(logits, logits, labels),
+    ... )
+    >>> round(worse.value, 3)
+    -0.6
+    """
+    level = check_level(level)
+    if not isinstance(calibrated_on, tuple | list) or len(calibrated_on) != 3:
+        raise TypeError(
+            "calibrated_on: expected (logits_a, logits_b, labels) of labelled source "
+            f"samples, got {type(calibrated_on).__name__}"
+        )
+    pairs = (
+        check_logit_pair(logits_a, shifted_a, names=("logits_a", "shifted_a")),
+        check_logit_pair(logits_b, shifted_b, names=("logits_b", "shifted_b")),
+    )
+    check_paired(("logits_a", "logits_b"), pairs[0][0], pairs[1][0])
+    *sources, labels = calibrated_on
+    first, second = (
+        paired_accuracy(
+            *pair,
+            calibrated_on=(source, labels),
+            level=level,
+            probabilities=probabilities,
+        )
+        for pair, source in zip(pairs, sources, strict=True)
+    )
+    count, shared = len(pairs[0][0]), _covariance(first, second)
+    quantile = student_quantile(level, max(1, count - 1))
+    common = quantile**2 * (shared - 1 / count**2)
+    low, high = zou_interval(
+        *(first.value, first.interval),
+        *(second.value, second.interval),
+        lambda x, y: min(common, x * y),
+    )
+    squares = first.standard_error**2 + second.standard_error**2 - 2 * shared
+    return PairedAccuracyDifference(
+        value=first.value - second.value,
+        standard_error=math.sqrt(max(squares, 0.0)),
+        interval=(max(-1.0, low), min(1.0, high)),
+        level=level,
+        first=first,
+        second=second,
+    )
+
+
+def _covariance(first: PairedAccuracy, second: PairedAccuracy) -> float:
+    """Covariance of two estimates by their common pairs and calibration samples."""
+    results = first, second
+    if len(first.per_sample) < 2:
+        return 0.0
+    pairs = torch.stack([result.per_sample for result in results])
+    moves = torch.stack([r.slope * r.calibration.influence for r in results])
+    return sum(float(torch.cov(each)[0, 1]) / each.shape[1] for each in (pairs, moves))

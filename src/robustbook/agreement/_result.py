@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from scipy.interpolate import CubicHermiteSpline
 from torch import Tensor
 
 from robustbook._checks.arguments import check_level
 from robustbook._checks.extras import extra
+from robustbook._intervals import Estimate
 from robustbook.agreement._uncertainty import (
     interval_of_two_views,
     lower_end,
@@ -240,29 +240,28 @@ class Agreement:
 
 
 @dataclass(frozen=True, eq=False)
-class AgreementComparison:
+class AgreementComparison(Estimate):
     """Difference in posterior agreement of two models on the same pairs.
 
     Attributes
     ----------
+    value, standard_error : float
+        ``a.pa - b.pa``, in nats per sample, also called `difference`, and its error
+        from the paired contributions.
+    interval, level : (float, float), float
+        Confidence interval, :func:`interval_of_difference`, and its coverage.
     a, b : Agreement
         The two measurements.
-    difference : float
-        ``a.pa - b.pa``, in nats per sample.
-    standard_error : float
-        Standard error of the difference, from the paired contributions.
-    interval : (float, float)
-        Confidence interval at `level`: :func:`interval_of_difference`.
-    level : float
-        Coverage of the interval.
     """
 
+    level: float
     a: Agreement
     b: Agreement
-    difference: float
-    standard_error: float
-    interval: tuple[float, float]
-    level: float
+
+    @property
+    def difference(self) -> float:
+        """Another name of `value`."""
+        return self.value
 
 
 def check_same_pairs(result: Agreement, num_samples: int, num_classes: int) -> None:
@@ -283,6 +282,8 @@ def _draw_curve(
     The axis and the interpolation are linear in asinh(beta / width), in which peaks
     look alike at every scale.
     """
+    from scipy.interpolate import CubicHermiteSpline
+
     betas = np.array([0.0, *sorted(points)])
     values, slopes = np.array([points[beta] for beta in betas[1:]]).T
     width = betas[1]

@@ -326,24 +326,22 @@ def decompose_agreement(
             "logits: expected the two views of the result, measured with a uniform "
             "prior; these have other contributions at its beta"
         )
-    missing = 1.0 - posterior.amax(1)
-    missing_shifted = 1.0 - shifted_posterior.amax(1)
-    # The members of each group and the thesis's approximation of their overlap.
-    groups = {
-        "kept_correct": (kept & correct, 1.0 - 2.0 * missing),
-        "kept_wrong": (kept & ~correct, 1.0 - 2.0 * missing),
-        "changed_correct": (~kept & correct, missing_shifted),
-        "changed_wrong": (~kept & ~correct, None),
-    }
-    shares = {}
-    for name, (members, overlap) in groups.items():
+    # The thesis's approximations of the overlap, by the missing confidence.
+    of_kept = 1.0 - 2.0 * (1.0 - posterior.amax(1))
+    of_changed = 1.0 - shifted_posterior.amax(1)
+    most = math.log(classes)
+
+    def group(members: Tensor, overlap: Tensor | None) -> ContributionGroup:
         count = int(members.sum())
         exact = float(result.per_sample[members].sum()) / size
-        approximation = 0.0
         if overlap is None:
-            approximation = math.nan
-        elif count:
-            confidence = math.log(classes) + float(overlap[members].mean().log())
-            approximation = count / size * confidence
-        shares[name] = ContributionGroup(count, exact, approximation)
-    return AgreementDecomposition(**shares)
+            return ContributionGroup(count, exact, math.nan)
+        confidence = most + float(overlap[members].mean().log()) if count else 0.0
+        return ContributionGroup(count, exact, count / size * confidence)
+
+    return AgreementDecomposition(
+        kept_correct=group(kept & correct, of_kept),
+        kept_wrong=group(kept & ~correct, of_kept),
+        changed_correct=group(~kept & correct, of_changed),
+        changed_wrong=group(~kept & ~correct, None),
+    )

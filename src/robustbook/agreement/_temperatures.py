@@ -45,14 +45,8 @@ def gibbs_posterior(logits: Any, beta: float) -> Tensor:
     >>> gibbs_posterior(torch.tensor([[0.0, 1.0]]), 2.0)
     tensor([[0.1192, 0.8808]], dtype=torch.float64)
     """
-    scores = check_logits("logits", logits).double()
-    temperature = check_non_negative("beta", beta, infinite=True)
-    shifted = scores - scores.amax(1, keepdim=True)
-    if temperature == float("inf"):
-        weight = (shifted == 0).double()
-    else:
-        weight = (shifted * temperature).exp()
-    return weight / weight.sum(1, keepdim=True)
+    scores = check_logits("logits", logits)
+    return log_posterior(scores, check_non_negative("beta", beta, infinite=True)).exp()
 
 
 def agreement_curve(
@@ -103,13 +97,11 @@ def agreement_curve(
 
     kernel = open_kernel(*views, prior=prior, group=group, settings=points)
     values = points()
-    evaluated = iter(
-        kernel.evaluate_all(
-            [beta for beta in values if beta < math.inf], columns=False, samples=False
-        )
-    )
-    limit = -math.inf if kernel.limit is None else kernel.mean(kernel.limit)
-    curve = [next(evaluated).value if beta < math.inf else limit for beta in values]
+    finite = [beta for beta in values if beta < math.inf]
+    found = kernel.evaluate_all(finite, columns=False, samples=False)
+    at = {beta: point.value for beta, point in zip(finite, found, strict=True)}
+    at[math.inf] = -math.inf if kernel.limit is None else kernel.mean(kernel.limit)
+    curve = [at[beta] for beta in values]
     shape = as_tensor("betas", betas).shape
     return torch.tensor(curve, dtype=torch.float64, device=kernel.device).reshape(shape)
 
@@ -174,10 +166,7 @@ def posterior_overlap(
     >>> posterior_overlap(clean, shifted, beta=1, shifted_beta=math.inf)
     tensor([0.8808, 0.2689], dtype=torch.float64)
     """
-    if probabilities:
-        logits = log_probabilities(logits, name="logits")
-        shifted_logits = log_probabilities(shifted_logits, name="shifted_logits")
-    clean, shifted = check_logit_pair(logits, shifted_logits)
+    clean, shifted = read_pair(logits, shifted_logits, probabilities=probabilities)
     first = check_non_negative("beta", beta, infinite=True)
     second = first
     if shifted_beta is not None:
@@ -236,6 +225,16 @@ def log_probabilities(probabilities: Any, *, name: str = "probabilities") -> Ten
             stacklevel=2,
         )
     return values.clamp(min=PROBABILITY_FLOOR).log()
+
+
+def read_pair(
+    logits: Any, shifted_logits: Any, *, probabilities: bool
+) -> tuple[Tensor, Tensor]:
+    """Check paired logits, or the logarithms of paired probabilities."""
+    if probabilities:
+        logits = log_probabilities(logits, name="logits")
+        shifted_logits = log_probabilities(shifted_logits, name="shifted_logits")
+    return check_logit_pair(logits, shifted_logits)
 
 
 def log_posterior(logits: Tensor, beta: float) -> Tensor:

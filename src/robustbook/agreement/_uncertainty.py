@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import torch
-from scipy import special, stats
 from torch import Tensor
 
 from robustbook._checks.arguments import check_count, check_fraction
+from robustbook._intervals import normal_quantile, student_quantile, wilson
 from robustbook.agreement.solver import ALONE, Shards
 
 if TYPE_CHECKING:
@@ -55,9 +56,10 @@ def symmetric_channel_capacity(mismatch: float, num_classes: int) -> float:
     if share * classes >= classes - 1:
         return 0.0
     # The relative entropy to the uniform distribution has no cancellation near 0.
-    correct = special.xlogy(1.0 - share, classes * (1.0 - share))
-    wrong = special.xlogy(share, classes * share / (classes - 1))
-    return max(0.0, float(correct + wrong))
+    capacity = (1.0 - share) * math.log(classes * (1.0 - share))
+    if share:
+        capacity += share * math.log(classes * share / (classes - 1))
+    return max(0.0, capacity)
 
 
 def interval_of_difference(
@@ -109,13 +111,32 @@ def interval_of_difference(
     if math.isnan(correlation):
         correlation = 0.0  # The contributions of one of them do not vary.
 
-    def joined(x: float, y: float) -> float:
-        return math.sqrt(max(0.0, x**2 + y**2 - 2 * correlation * x * y))
+    return zou_interval(
+        *(a.pa, a.interval(level)),
+        *(b.pa, b.interval(level)),
+        lambda x, y: correlation * x * y,
+    )
 
-    (low_a, high_a), (low_b, high_b) = a.interval(level), b.interval(level)
-    value = a.pa - b.pa
-    low = value - joined(a.pa - low_a, high_b - b.pa)
-    return low, value + joined(high_a - a.pa, b.pa - low_b)
+
+def zou_interval(
+    first: float,
+    interval: tuple[float, float],
+    second: float,
+    other_interval: tuple[float, float],
+    shared: Callable[[float, float], float],
+) -> tuple[float, float]:
+    """Interval of a difference, from those of the two values.
+
+    `shared` is the covariance of two half-widths.
+    """
+
+    def joined(x: float, y: float) -> float:
+        return math.sqrt(max(0.0, x**2 + y**2 - 2 * shared(x, y)))
+
+    (low, high), (other_low, other_high) = interval, other_interval
+    value = first - second
+    below = joined(first - low, other_high - second)
+    return value - below, value + joined(high - first, second - other_low)
 
 
 def standard_error_of_mean(contributions: Tensor, shards: Shards = ALONE) -> float:
@@ -172,7 +193,7 @@ def interval_of_two_views(
         spread = math.sqrt(mismatch * (1 - mismatch) / (count - 1))
         hard_error = spread * math.log(odds)
     # Student's quantile takes the place of the normal one in Wilson's interval.
-    small = student_half_width(1.0, count, level) / stats.norm.ppf(0.5 + level / 2)
+    small = student_half_width(1.0, count, level) / normal_quantile(level)
     low = lower_end(pa, standard_error, count, level, contradiction_loss)
     if max(abs(standard_error - hard_error), abs(pa - hard)) < _HARD_TOLERANCE:
         low = pa - (small if hard_error else 1.0) * (hard - below)
@@ -201,7 +222,7 @@ def student_half_width(standard_error: float, count: int, level: float) -> float
     """Half-width of Student's interval for a mean of `count`; NaN for one sample."""
     if count < 2:
         return math.nan
-    return float(stats.t.ppf(0.5 + level / 2, count - 1)) * standard_error
+    return student_quantile(level, count - 1) * standard_error
 
 
 def _hard_interval(
@@ -212,16 +233,11 @@ def _hard_interval(
     For one to three changed answers Wilson's lower end is too high; it is replaced by
     Poisson's, as Brown, Cai and DasGupta (2001) propose.
     """
-    square = float(stats.norm.ppf(0.5 + level / 2)) ** 2
-    center = mismatch + square / (2 * count)
-    variance = mismatch * (1 - mismatch) / count + square / (4 * count**2)
-    half = math.sqrt(square * variance)
-    fewest, most = ((center + side * half) / (1 + square / count) for side in (-1, 1))
+    fewest, most = wilson(mismatch * count, count, level)
     changed = round(mismatch * count)
     if 1 <= changed <= 3:
-        fewest = float(stats.chi2.ppf(1 - level, 2 * changed)) / (2 * count)
-    low, high = (
-        symmetric_channel_capacity(min(1.0, max(0.0, end)), num_classes)
-        for end in (most, fewest)
-    )
+        from scipy import special
+
+        fewest = float(special.gammaincinv(changed, 1 - level)) / count
+    low, high = (symmetric_channel_capacity(end, num_classes) for end in (most, fewest))
     return low, high

@@ -61,9 +61,7 @@ def score(
     files = {"logits": clean, "shifted_logits": shifted}
     source = dict(zip(_SOURCE, calibrate or (None, None), strict=True))
     with as_messages(files | {"labels": labels, "prior": prior} | source):
-        both, true, weights = _read(
-            files, labels, prior, key, probabilities=probabilities
-        )
+        both, true, weights = _read(files, labels, prior, key, probabilities)
         if probabilities:
             named = zip(files, both, strict=True)
             both = [log_probabilities(array, name=name) for name, array in named]
@@ -93,23 +91,31 @@ def _paired_accuracy(
     pair: list[Any], calibrate: tuple[Path, Path], key: str | None, probabilities: bool
 ) -> Any:
     """Estimate the accuracy, calibrated on two files."""
-    from robustbook._array_files import read_labels
-    from robustbook.agreement import log_probabilities, paired_accuracy
+    from robustbook.agreement import calibrate_beta, paired_accuracy
 
-    named, name = {_SOURCE[0]: calibrate[0]}, _SOURCE[0]
+    logits, labels = _read_source(calibrate, key, probabilities=probabilities)
+    calibration = calibrate_beta(logits, labels, probabilities=probabilities)
+    return paired_accuracy(*pair, calibrated_on=calibration)
+
+
+def _read_source(
+    files: tuple[Path, ...], key: str | None, *, probabilities: bool = False
+) -> list[Any]:
+    """Read logits of one model or more, and the labels."""
+    from robustbook._array_files import read_labels
+
+    *logits, labels = files
+    named = {f"{_SOURCE[0]} {number}": path for number, path in enumerate(logits)}
     # A key is refused where no file is a .npz file.
-    key = key if calibrate[0].suffix.lower() == ".npz" else None
-    (logits,), _, _ = _read(named, None, None, key, probabilities=probabilities)
-    if probabilities:
-        logits = log_probabilities(logits, name=name)
-    return paired_accuracy(*pair, calibrated_on=(logits, read_labels(calibrate[1])))
+    zipped = any(path.suffix.lower() == ".npz" for path in logits)
+    arrays = _read(named, None, None, key if zipped else None, probabilities)[0]
+    return [*arrays, read_labels(labels)]
 
 
 def _estimate_fields(estimate: Any) -> dict[str, Any]:
     if estimate is None:
         return {}
-    names = "value", "standard_error", "interval", "level"
-    fields: dict[str, Any] = {name: getattr(estimate, name) for name in names}
+    fields = {name: getattr(estimate, name) for name in (*_ESTIMATE, "level")}
     names = "beta", "interval", "num_samples", "cross_entropy"
     calibration = {name: getattr(estimate.calibration, name) for name in names}
     return {"paired_accuracy": fields | {"calibration": calibration}}
@@ -145,6 +151,13 @@ def compare(
     prior: _Prior = None,
     tol: _Tol = 1e-9,
     key: _Key = None,
+    calibrate: Annotated[
+        tuple[Path, Path, Path] | None,
+        Option(
+            metavar="LOGITS_A LOGITS_B LABELS",
+            help="Files of labelled source inputs, as for score, of both models.",
+        ),
+    ] = None,
     data: Annotated[
         str | None, Option(help="Images for listed models, as for report.")
     ] = None,
@@ -167,7 +180,13 @@ def compare(
     """
     if len(files) == 1 and files[0].suffix == ".txt":
         _app.refuse_options(
-            context, "four files of logits", "labels", "prior", "tol", "key"
+            context,
+            "four files of logits",
+            "labels",
+            "prior",
+            "tol",
+            "key",
+            "calibrate",
         )
         with as_messages(), _app.resumable():
             if data is None:
@@ -186,10 +205,14 @@ def compare(
 
     arguments = ("logits_a", "shifted_a", "logits_b", "shifted_b")
     named = dict(zip(arguments, files, strict=True))
-    with as_messages(named | {"labels": labels, "prior": prior}):
+    truth = {"labels": labels, "prior": prior, _SOURCE[1]: (calibrate or [None])[-1]}
+    with as_messages(named | truth):
         logits, true, weights = _read(named, labels, prior, key)
         first, second = (logits[0], logits[1]), (logits[2], logits[3])
-        comparison = compare_models(first, second, true, prior=weights, tol=tol)
+        source = _read_source(calibrate, key) if calibrate else None
+        comparison = compare_models(
+            first, second, true, prior=weights, tol=tol, calibrated_on=source
+        )
     names = [(files[0], files[1]), (files[2], files[3])]
     if as_json:
         _print_json(_comparison_fields(comparison, names))
@@ -202,7 +225,6 @@ def _read(
     labels: Path | None,
     prior: Path | None,
     key: str | None,
-    *,
     probabilities: bool = False,
 ) -> tuple[list[Any], Any, Any]:
     """Read logits, labels and prior; remark on logits that look like probabilities."""
@@ -234,10 +256,13 @@ _FIELDS = (
     *("num_samples", "num_classes", "log_pa", "hard_part", "confidence_part"),
 )
 
+_ESTIMATE = "value", "standard_error", "interval"
+
 _RATES = {
     "accuracy": "accuracy, clean",
     "shifted_accuracy": "accuracy, shifted",
     "same_answer_rate": "same-answer rate",
+    "paired_accuracy": "accuracy, estimated",
 }
 
 
@@ -278,7 +303,10 @@ def _comparison_fields(
         {"clean": str(clean), "shifted": str(shifted)} | _fields(agreement) | scores
         for (clean, shifted), agreement, scores in both
     ]
-    differences = {name: vars(one) for name, one in comparison.differences.items()}
+    differences = {
+        name: {field: getattr(one, field) for field in _ESTIMATE}
+        for name, one in comparison.differences.items()
+    }
     return {
         "models": models,
         "differences": [{"first": 0, "second": 1, **differences}],

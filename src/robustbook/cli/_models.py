@@ -33,6 +33,14 @@ def report(
         float | None,
         Option(help="Take as many images as fit into this time, at most --images."),
     ] = None,
+    calibrate: Annotated[
+        str | None,
+        Option(
+            help="Labelled images, named as --data, that were not used for training, "
+            "for an estimate of the accuracy under each shift; if left out, labelled "
+            "images of --data that are not measured."
+        ),
+    ] = None,
     skip: _app.Skip = None,
     eps: _app.Eps = None,
     sigma: _app.Sigma = None,
@@ -68,6 +76,7 @@ def report(
     options = {n: value for n, value in context.params.items() if n != "engine"}
     with as_messages(), _app.resumable():
         if model.endswith(".txt"):
+            _app.refuse_options(context, "one model", "calibrate", "minutes")
             results = _app.sweep(engine, **options)
             results.write(out, numbers)
             count = len(results.models)

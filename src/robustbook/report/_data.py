@@ -53,17 +53,19 @@ class Images:
         """Return N, the number of images."""
         return len(self.images)
 
-    def draw(self, count: int, *, seed: int = 0) -> Images:
+    def draw(self, count: int, *, seed: int = 0, skip: int = 0) -> Images:
         """Draw `count` images without replacement, in their order; all if fewer.
 
-        A smaller draw with the same seed is a subset of a larger one.
+        A smaller draw with the same seed is a subset of a larger one. With `skip`, the
+        images come after the first `skip` of that order, of which a draw of as many
+        consists.
         """
         check_count("count", count)
         check_count("seed", seed, minimum=0)
-        if count >= len(self):
+        if not skip and count >= len(self):
             return self
         order = np.random.default_rng([seed, 2]).permutation(len(self))
-        chosen = torch.from_numpy(np.sort(order[:count]))
+        chosen = torch.from_numpy(np.sort(order[skip : skip + count]))
         return replace(
             self,
             images=self.images[chosen],

@@ -47,23 +47,24 @@ _CROSSES: Final[Any] = {"mew": 0.6, "mec": _COLORS["paper"]}
 
 def figures(lenses: ThreeLenses) -> list[dict[str, str]]:
     """Return title, caption and SVG of a figure for each lens that was measured."""
-    return [
-        *([_agreements(lenses)] if lenses.agreements else []),
-        *([_survival(lenses, lenses.robustness)] if lenses.robustness else []),
-        *([_margins(lenses, lenses.margins)] if lenses.margins else []),
-    ]
+    shown = []
+    if lenses.agreements:
+        shown.append(_agreements(lenses))
+    if lenses.robustness:
+        shown.append(_survival(lenses, lenses.robustness))
+    if lenses.margins:
+        shown.append(_margins(lenses, lenses.margins))
+    return shown
 
 
 # --- agreement under each shift ---------------------------------------------------
 
 
 def _agreements(lenses: ThreeLenses) -> dict[str, str]:
-    most = math.log(lenses.num_classes)
-    names = list(lenses.agreements)
+    most, names = math.log(lenses.num_classes), list(lenses.agreements)
     agreements = lenses.agreements.values()
     values = np.array([agreement.pa for agreement in agreements])
     ends = np.array([agreement.interval() for agreement in agreements])
-    errors = np.abs(ends.T - values)
     hard = np.array([agreement.hard_part for agreement in agreements])
     low = min(ends.min(), hard.min())
     rows = np.arange(len(names))[::-1]
@@ -71,27 +72,10 @@ def _agreements(lenses: ThreeLenses) -> dict[str, str]:
     def draw(ax: Axes) -> None:
         ax.axvline(most, **_DASHED)
         _annotate(ax, "log K", (most, 1), ("data", "axes fraction"), "center")
-        ax.plot(
-            hard,
-            rows,
-            "D",
-            ms=6,
-            mew=1.3,
-            mfc=_COLORS["paper"],
-            mec=_COLORS["muted"],
-            label="hard part",
-            zorder=2,
-        )
-        ax.errorbar(
-            values,
-            rows,
-            xerr=errors,
-            fmt="o",
-            ms=6.5,
-            color=_COLORS["blue"],
-            label="PA",
-            zorder=3,
-        )
+        look: Any = {"ms": 6, "mew": 1.3, "mfc": _COLORS["paper"], "zorder": 2}
+        ax.plot(hard, rows, "D", mec=_COLORS["muted"], label="hard part", **look)
+        look = {"fmt": "o", "ms": 6.5, "color": _COLORS["blue"], "zorder": 3}
+        ax.errorbar(values, rows, xerr=np.abs(ends.T - values), label="PA", **look)
         ax.set_yticks(rows, [words.shift_name(name) for name in names])
         ax.set_ylim(-0.6, len(names) - 0.4)
         room = 0.06 * (most - low) or 0.1
@@ -99,14 +83,8 @@ def _agreements(lenses: ThreeLenses) -> dict[str, str]:
         ax.set_xlabel("Posterior Agreement (nats)")
         ax.locator_params(axis="x", nbins=5)
         ax.grid(axis="y", visible=False)
-        ax.legend(
-            loc="lower left",
-            bbox_to_anchor=(-0.02, 1.0),
-            ncols=2,
-            borderaxespad=0.1,
-            handletextpad=0.2,
-            columnspacing=1.2,
-        )
+        above: Any = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "ncols": 2}
+        ax.legend(**above, borderaxespad=0.1, handletextpad=0.2, columnspacing=1.2)
 
     worst = names[int(values.argmin())]
     title = "What each shift leaves of agreement"

@@ -14,14 +14,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from robustbook._comparison import Difference, paired_means, paired_rates
+from robustbook._comparison import paired_means, paired_rates
 from robustbook._engine import Engine
+from robustbook._intervals import Estimate
 from robustbook._json import strict
 from robustbook.agreement import symmetric_channel_capacity
-from robustbook.lenses import ThreeLenses, measure_lenses
+from robustbook.lenses import ThreeLenses
 from robustbook.report import _words as words
 from robustbook.report._data import read_images
-from robustbook.report._measure import Checkpoint, blame, load
+from robustbook.report._measure import Run, blame
 from robustbook.report._page import template, with_versions, write_files
 from robustbook.report._request import Request
 
@@ -46,7 +47,7 @@ class Measure:
         """Return the mean over the images."""
         return float(self.values[model].double().mean())
 
-    def difference(self, model: str, other: str) -> Difference:
+    def difference(self, model: str, other: str) -> Estimate:
         """Return the difference of the means of two models, paired by image."""
         pair = self.values[model], self.values[other]
         return paired_rates(*pair) if self.rate else paired_means(*pair, self.unseen)
@@ -71,30 +72,33 @@ class Sweep:
         A list or data that cannot be used are a ValueError, an engine that cannot be
         reached is an OSError.
         """
-        if request.minutes is not None:
-            raise ValueError("--minutes: for one model; take fewer --images for many")
         models = read_models(Path(request.model))
         runner = Engine.named(engine, device=request.torch_device)
         images = request.draw(read_images(request.data))
-        request = replace(request, images=len(images))
-        if Path(request.data).is_file():
-            request = replace(request, data=str(Path(request.data).resolve()))
+        data = Path(request.data)
+        data = data.resolve() if data.is_file() else data
+        request = replace(request, images=len(images), data=str(data))
         calls = [partial(_measured, replace(request, model=name)) for name in models]
+        results = dict(runner.results(calls, title="models"))
         lenses: dict[str, ThreeLenses] = {}
         failures: dict[str, str] = {}
-        remarks: dict[str, list[str]] = {}
-        for number, result in runner.results(calls, title="models"):
-            model = models[number]
-            if isinstance(result, BaseException):
-                failures[model] = _reason(model, result)
+        remarks = []
+        for number, model in enumerate(models):
+            if isinstance(results[number], BaseException):
+                failures[model] = _reason(model, results[number])
                 continue
-            lenses[model], texts = result
-            remarks[model] = [f"{model}: {text}" for text in texts]
-            for remark in remarks[model]:
-                warnings.warn(remark, stacklevel=2)
-        lenses = {model: lenses[model] for model in models if model in lenses}
-        _drop_misfits(lenses, failures)
-        failures = {model: failures[model] for model in models if model in failures}
+            measured, texts = results[number]
+            first, reference = next(iter(lenses.items()), (model, measured))
+            if measured.num_classes != reference.num_classes:
+                failures[model] = (
+                    f"{measured.num_classes} classes, but {first} has "
+                    f"{reference.num_classes}"
+                )
+                continue
+            lenses[model] = measured
+            remarks += [f"{model}: {text}" for text in texts]
+        for remark in remarks:
+            warnings.warn(remark, stacklevel=2)
         if not lenses:
             reasons = "; ".join(f"{model}: {why}" for model, why in failures.items())
             raise RuntimeError(f"no model could be measured: {reasons}")
@@ -106,8 +110,8 @@ class Sweep:
             f"{settings.severity}; σ = {settings.sigma:g}; seed {settings.seed}",
             "with": with_versions(),
         }
-        if all_remarks := [remark for model in lenses for remark in remarks[model]]:
-            header["remarks"] = "; ".join(all_remarks)
+        if remarks:
+            header["remarks"] = "; ".join(remarks)
         return cls(models, tuple(_measures(lenses)), failures, header)
 
     @property
@@ -131,7 +135,7 @@ class Sweep:
         shared = {"format": FORMAT, **self.header, "reference": self.reference}
         return dict(strict({**shared, "models": rows}))
 
-    def results(self, model: str) -> Iterator[tuple[str, float, Difference | None]]:
+    def results(self, model: str) -> Iterator[tuple[str, float, Estimate | None]]:
         """Yield name and value of each measure, and the difference to the first."""
         other = self.reference
         for measure in self.measures:
@@ -206,20 +210,12 @@ def read_models(path: Path) -> tuple[str, ...]:
 def _measured(request: Request) -> tuple[ThreeLenses, list[str]]:
     """Measure one model, on any worker; return its warnings, too."""
     images = request.draw(read_images(request.data))
-    model = load(request, request.model, images)
-    # The same for all models, whatever they were trained with.
-    settings = request.settings(use_training=False)
+    # The same settings for all models, whatever they were trained with.
+    run = Run(request, images, request.settings(use_training=False))
     with blame(request.model), warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("default")
-        lenses = measure_lenses(
-            model,
-            images.images,
-            images.labels,
-            settings,
-            skip=tuple(request.skip),
-            margin_images=request.margin_images,
-            batch_size=_BATCH,
-            store=Checkpoint(request, model, images, settings).store,
+        lenses = run.measure(
+            images, margin_images=request.margin_images, batch_size=_BATCH
         )
     return lenses, [_reason("model", remark.message) for remark in remarks]
 
@@ -227,16 +223,6 @@ def _measured(request: Request) -> tuple[ThreeLenses, list[str]]:
 def _reason(model: str, error: Any) -> str:
     text = " ".join(str(error).split()).removeprefix(f"{model}: ")
     return text or type(error).__name__
-
-
-def _drop_misfits(lenses: dict[str, ThreeLenses], failures: dict[str, str]) -> None:
-    """Drop models with another number of classes than the first one."""
-    classes = {model: one.num_classes for model, one in lenses.items()}
-    for model, count in classes.items():
-        reference, expected = next(iter(classes.items()))
-        if count != expected:
-            failures[model] = f"{count} classes, but {reference} has {expected}"
-            del lenses[model]
 
 
 def _measures(lenses: dict[str, ThreeLenses]) -> Iterator[Measure]:

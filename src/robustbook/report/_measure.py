@@ -1,4 +1,4 @@
-"""Load models, measure them so that an interrupted run can go on, write the page."""
+"""Load a model, measure it so that an interrupted run can go on, write the page."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -24,8 +26,9 @@ from robustbook._checks.models import (
     model_dtype,
 )
 from robustbook._store.cache import cache_directory, cached_arrays, earlier_work
+from robustbook._store.provenance import package_source
 from robustbook._store.sums import model_sum, tensor_sum
-from robustbook.lenses import FEWEST, Settings, Tensors, measure_lenses
+from robustbook.lenses import FEWEST, Settings, Tensors, ThreeLenses, measure_lenses
 from robustbook.models import load_model
 from robustbook.report._data import Images, read_images
 from robustbook.report._page import Report, image_scores, versions, write_files
@@ -51,27 +54,28 @@ def make(request: Request) -> float:
             "measured without labels"
         )
     images = request.draw(pool)
-    model, device = load(request, request.model, images), request.torch_device
-    settings = request.settings(use_training=True)
+    source = request.calibration_images(pool, len(images))
+    run = Run(request, images, request.settings(use_training=True))
+    if source is not None:
+        check_fit(run.model, source, request.model)
     with earlier_work() as earlier, blame(request.model):
-        checkpoint = Checkpoint(request, model, images, settings)
-        forecast = _forecast(request, model, images, settings, checkpoint, started)
+        forecast = _forecast(run, started)
         images = pool.draw(forecast.images, seed=request.seed)
         if earlier.files:
             _say("continuing with the results of an interrupted run")
-        lenses = measure_lenses(
-            model,
-            images.images,
-            images.labels,
-            settings,
-            skip=tuple(request.skip),
+        lenses = run.measure(
+            images,
             margin_images=forecast.margin_images,
             batch_size=forecast.batch_size,
-            store=checkpoint.store,
             progress=True,
         )
-    seconds = time.monotonic() - started + earlier.seconds
-    positions = images.positions.tolist()
+        source = request.calibration_images(pool, len(images))
+        calibrated_on = None
+        if lenses.agreements and source is not None:
+            logits = run.logits(source, forecast.batch_size)
+            if request.calibrate is not None or bool((logits != logits[:, :1]).any()):
+                calibrated_on = logits, source.labels
+    device, positions = run.device, images.positions.tolist()
     cuda = torch.cuda.get_device_name(device) if "cuda" in device else ""
     page = Report(
         lenses,
@@ -81,7 +85,9 @@ def make(request: Request) -> float:
         data=images.name,
         date=datetime.now(UTC).date().isoformat(),
         device=cuda or device,
-        seconds=seconds,
+        seconds=time.monotonic() - started + earlier.seconds,
+        calibrated_on=calibrated_on,
+        calibration_data=source.name if source else None,
     )
     assert request.out is not None
     files = {request.out: page.html}
@@ -89,24 +95,96 @@ def make(request: Request) -> float:
         content = {**page.numbers, "per_image": image_scores(lenses, positions)}
         files[request.numbers] = json.dumps(content, allow_nan=False) + "\n"
     write_files(files)
-    checkpoint.remove()
-    return seconds
+    shutil.rmtree(run.folder, ignore_errors=True)
+    return page.seconds or 0.0
 
 
 def _say(text: str) -> None:
     print(f"robustbook: {text}", file=sys.stderr)
 
 
-def load(request: Request, name: str, images: Images) -> nn.Module:
-    """Load a model in evaluation mode, and check that it can be measured."""
-    model = load_model(name, device=request.torch_device).eval()
-    check_fit(model, images, name)
-    return model
+class Run:
+    """A model with its settings, and a folder that keeps the results of each batch.
+
+    The same model, images and options have the same folder. Models are compared by
+    their code and parameters, and by their logits and gradients on some of the images.
+    """
+
+    def __init__(self, request: Request, images: Images, settings: Settings) -> None:
+        self.request, self.settings = request, settings
+        self.images, self.device = images, request.torch_device
+        self.model = load_model(request.model, device=self.device).eval()
+        check_fit(self.model, images, request.model)
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder of the results so far; those of old runs are removed."""
+        answers = model_answers(self.model, sample(self.model, self.images, 16))
+        sums = [model_sum(self.model), *map(tensor_sum, (self.images.images, *answers))]
+        options = asdict(
+            replace(self.request, out=None, numbers=None, device=self.device)
+        )
+        # Which modules compute a result takes a second to find out.
+        code = hashlib.sha256()
+        for path in sorted((package_source() / "robustbook").rglob("*.py")):
+            code.update(path.read_bytes())
+        parts = [options, vars(self.settings), versions(), code.hexdigest(), sums]
+        key = json.dumps(parts, sort_keys=True)
+        reports = cache_directory() / "reports"
+        for path in reports.glob("*"):
+            if time.time() - path.stat().st_mtime > _KEPT:
+                shutil.rmtree(path, ignore_errors=True)
+        return reports / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    def kept(
+        self, key: dict[str, Any], compute: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Read arrays from the folder, or compute and keep them."""
+        return cached_arrays(key, compute, code=(), directory=self.folder)
+
+    def measure(
+        self,
+        images: Images,
+        *,
+        margin_images: int,
+        batch_size: int,
+        progress: bool = False,
+    ) -> ThreeLenses:
+        """Measure the lenses that were asked for, with what is known already."""
+
+        def store(name: str, rows: Tensor, compute: Callable[[], Tensors]) -> Tensors:
+            arrays = self.kept(
+                {"measure": name, "rows": tensor_sum(rows)},
+                lambda: {key: tensor.numpy() for key, tensor in compute().items()},
+            )
+            return {key: torch.from_numpy(np.asarray(a)) for key, a in arrays.items()}
+
+        return measure_lenses(
+            self.model,
+            images.images,
+            images.labels,
+            self.settings,
+            skip=tuple(self.request.skip),
+            margin_images=margin_images,
+            batch_size=batch_size,
+            store=store,
+            progress=progress,
+        )
+
+    def logits(self, images: Images, batch_size: int) -> Tensor:
+        """Evaluate the model on images."""
+        with torch.no_grad():
+            # Copies, since some models change their input.
+            batches = (
+                self.model(placed(self.model, rows).clone()).cpu()
+                for rows in torch.split(images.images, batch_size)
+            )
+            return torch.cat([*batches])
 
 
 def check_fit(model: nn.Module, images: Images, name: str) -> None:
     """Evaluate the model on two images; refuse what attacks could not use."""
-    pixels = _sample(model, images, 2).requires_grad_()
+    pixels = sample(model, images, 2).requires_grad_()
     try:
         # A copy, since some models change their input.
         output = model(pixels.clone())
@@ -132,79 +210,33 @@ def check_fit(model: nn.Module, images: Images, name: str) -> None:
         raise ValueError(f"{name}: {classes} classes, but {conflict}")
 
 
-def _sample(model: nn.Module, images: Images, count: int) -> Tensor:
+def sample(model: nn.Module, images: Images, count: int) -> Tensor:
     """Return the first images, where the model is and in its dtype."""
+    return placed(model, images.images[:count])
+
+
+def placed(model: nn.Module, pixels: Tensor) -> Tensor:
+    """Return images where the model is and in its dtype."""
     parameter = next(model.parameters(), torch.empty(0))
     dtype = model_dtype(model) or torch.float32
-    return images.images[:count].to(device=parameter.device, dtype=dtype)
+    return pixels.to(device=parameter.device, dtype=dtype)
 
 
-class Checkpoint:
-    """A folder with the results of each batch, for one model, images and options.
-
-    Models are compared by their code and parameters, and by their logits and gradients
-    on some of the images.
-    """
-
-    def __init__(
-        self, request: Request, model: nn.Module, images: Images, settings: Settings
-    ) -> None:
-        self.device = request.torch_device
-        options = asdict(replace(request, out=None, numbers=None, device=self.device))
-        answers = model_answers(model, _sample(model, images, 16))
-        sums = [model_sum(model), *map(tensor_sum, (images.images, *answers))]
-        key = json.dumps([options, vars(settings), versions(), sums], sort_keys=True)
-        reports = cache_directory() / "reports"
-        for path in reports.glob("*"):
-            if time.time() - path.stat().st_mtime > _KEPT:
-                shutil.rmtree(path, ignore_errors=True)
-        self.folder = reports / hashlib.sha256(key.encode()).hexdigest()[:32]
-
-    def store(self, name: str, rows: Tensor, compute: Callable[[], Tensors]) -> Tensors:
-        """Read the results of a batch, or compute and keep them."""
-
-        def arrays() -> dict[str, Any]:
-            return {key: tensor.numpy() for key, tensor in compute().items()}
-
-        stored = cached_arrays(
-            {"measure": name, "rows": tensor_sum(rows)},
-            arrays,
-            code="robustbook.lenses",
-            directory=self.folder,
-        )
-        return {key: torch.from_numpy(np.asarray(one)) for key, one in stored.items()}
-
-    def remove(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _forecast(
-    request: Request,
-    model: nn.Module,
-    images: Images,
-    settings: Settings,
-    checkpoint: Checkpoint,
-    started: float,
-) -> Forecast:
+def _forecast(run: Run, started: float) -> Forecast:
     """Run the pilot, print the forecast, and choose how many images to measure.
 
     The times are kept with the results: the batches of a run that continues have to be
     the same.
     """
+    request, images = run.request, run.images
 
     def timed() -> dict[str, Any]:
-        few = _sample(model, images, 256)
-        times = time_lenses(model, few, settings, request.lenses)
+        few = sample(run.model, images, 256)
+        times = time_lenses(run.model, few, run.settings, request.lenses)
         times["spent"] = time.monotonic() - started
         return {name: np.array(seconds) for name, seconds in times.items()}
 
-    arrays = cached_arrays(
-        {"measure": "times", "device": checkpoint.device},
-        timed,
-        code="robustbook.report",
-        directory=checkpoint.folder,
-    )
+    arrays = run.kept({"measure": "times", "device": run.device}, timed)
     times = {name: float(seconds) for name, seconds in arrays.items()}
     spent, count = times.pop("spent"), len(images)
     forecast = Forecast(times, count, min(request.margin_images, count))

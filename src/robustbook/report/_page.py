@@ -6,7 +6,7 @@ import json
 import math
 import platform
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,10 +23,17 @@ from robustbook._checks.extras import extra
 from robustbook._checks.images import check_images
 from robustbook._json import strict
 from robustbook._store.files import atomic_write
-from robustbook.lenses import Passes, Share, ThreeLenses
+from robustbook.agreement import (
+    Calibration,
+    PairedAccuracy,
+    as_calibration,
+    paired_accuracy,
+)
+from robustbook.lenses import ThreeLenses
 from robustbook.report import _words as words
 from robustbook.report._figures import figures, fragile_rows
 from robustbook.report._request import check_target
+from robustbook.report._tables import measure_rows, shift_rows, total_cost
 
 if TYPE_CHECKING:
     import jinja2
@@ -39,6 +46,7 @@ _NUMBERS: Final = re.compile(
 )
 
 _NAMES: Final = ("model", "data", "date", "device")
+_TEXTS: Final = (*_NAMES, "calibration_data")
 
 #: Script that fits the frame in a notebook to its page, in the theme of the site.
 _FIT: Final = (
@@ -67,6 +75,12 @@ class Report:
         Texts for the header. Without a date, two pages of the same numbers are equal.
     seconds : float, optional
         Duration of the measurement.
+    calibrated_on : tuple (logits, labels) or Calibration, optional
+        Of labelled images that are neither measured nor training data, as
+        :func:`robustbook.agreement.paired_accuracy` takes it: the page then estimates
+        the accuracy under each shift, without the labels of the measured images.
+    calibration_data : str, optional
+        Name of these images.
 
     Raises
     ------
@@ -83,6 +97,10 @@ class Report:
     date: str | None = None
     device: str | None = None
     seconds: float | None = None
+    calibrated_on: tuple[Any, Any] | Calibration | None = field(
+        default=None, repr=False
+    )
+    calibration_data: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.lenses, ThreeLenses):
@@ -100,7 +118,7 @@ class Report:
         checked: dict[str, Any] = {}
         if self.images is not None:
             checked["images"] = check_images(self.images)
-        for name in _NAMES:
+        for name in _TEXTS:
             if getattr(self, name) is not None:
                 # File names may have bytes that UTF-8 cannot hold.
                 text = str(getattr(self, name)).encode("utf-8", "replace")
@@ -109,11 +127,26 @@ class Report:
             object.__setattr__(self, name, value)
 
     @cached_property
+    def accuracies(self) -> dict[str, PairedAccuracy]:
+        """The estimated accuracy under each shift, if there is a calibration."""
+        if self.calibrated_on is None:
+            return {}
+        calibration, lenses = as_calibration(self.calibrated_on), self.lenses
+        return {
+            shift: paired_accuracy(lenses.logits, logits, calibrated_on=calibration)
+            for shift, logits in lenses.shifted_logits.items()
+        }
+
+    @cached_property
     def numbers(self) -> dict[str, Any]:
         """The numbers of the page, as JSON can hold them."""
         header = {name: getattr(self, name) for name in _NAMES}
         header["seconds"] = None if self.seconds is None else round(self.seconds, 1)
         numbers = {**header, "versions": versions(), **self.lenses.as_dict()}
+        if self.accuracies:
+            numbers["accuracy_estimates"] = words.estimates(
+                self.lenses, self.accuracies
+            )
         return dict(strict({"format": FORMAT} | numbers))
 
     @cached_property
@@ -138,12 +171,15 @@ class Report:
             warnings=words.warnings(lenses),
             lenses=[words.LENSES[name] for name in cards],
             cards=[*cards.values()],
-            shifts=[*_shift_rows(lenses)],
-            measures=[*_measure_rows(lenses)],
+            shifts=[*shift_rows(lenses, self.accuracies)],
+            accuracies=words.ACCURACY if self.accuracies else "",
+            chapters=words.TEMPERATURE,
+            known=lenses.labels is not None,
+            measures=[*measure_rows(lenses)],
             figures=figures(lenses),
             rows=rows,
             most=f"{math.log(lenses.num_classes):.3f}",
-            cost=_cost(lenses),
+            cost=total_cost(lenses),
             numbers=_as_script(self.numbers),
         )
 
@@ -166,6 +202,7 @@ class Report:
         facts = {
             "Data": f"{self.data}: {images}",
             "Settings": "; ".join(options),
+            "Calibrated": words.calibration(self.accuracies, self.calibration_data),
             "Left out": ", ".join(words.left_out(lenses)),
             "Made": ", ".join(filter(None, [self.date, device, duration])),
             "With": with_versions(),
@@ -263,77 +300,6 @@ def _as_script(numbers: dict[str, Any]) -> str:
     """Return JSON that cannot close the element around it."""
     text = json.dumps(numbers, indent=1, ensure_ascii=False, allow_nan=False)
     return text.replace("<", "\\u003c").replace("&", "\\u0026")
-
-
-def _shift_rows(lenses: ThreeLenses) -> Iterator[list[str]]:
-    """Yield the cells of the table of shifts; some hold a value and its interval."""
-    most = math.log(lenses.num_classes)
-    for shift, agreement in lenses.agreements.items():
-        changed = Share.of(lenses.changed(shift))
-        yield [
-            words.shift_name(shift),
-            f"{agreement.pa:.3f}|{words.nats(*agreement.interval())}",
-            words.percent(agreement.pa / most),
-            f"{words.percent(changed.value)}|{words.interval(*changed.interval)}",
-            f"{agreement.hard_part:.3f}",
-            words.infinite(agreement.beta),
-            _passes(lenses.passes[shift]),
-        ]
-    if lenses.domain_agreement is not None:
-        mean, error = lenses.domain_agreement
-        cells = [f"{mean:.3f}|{words.half_width(error)}", words.percent(mean / most)]
-        yield ["mean of corruptions", *cells, "", "", "", ""]
-
-
-def _measure_rows(lenses: ThreeLenses) -> Iterator[tuple[str, str, str, str]]:
-    """Yield name, value, interval and passes of each of the other measures."""
-    settings, passes = lenses.settings, lenses.passes
-
-    def row(name: str, share: Share, cost: str = "") -> tuple[str, str, str, str]:
-        return name, words.percent(share.value), words.interval(*share.interval), cost
-
-    if lenses.correct is not None:
-        cost = _passes(passes["clean"])
-        yield row("accuracy, clean images", Share.of(lenses.correct), cost)
-    if lenses.mean_robustness is not None:
-        mean, error = lenses.mean_robustness
-        between = words.interval(*words.mean_interval(mean, error))
-        name = f"predictions that survive noise, σ = {settings.sigma:g}"
-        between = between if error > 0 else "no variation seen"
-        yield name, words.percent(mean), between, _passes(passes["average-case"])
-        name = "images whose prediction survives less than nine times in ten"
-        yield row(name, Share.of(words.fragile(lenses)))
-    if lenses.robust_share is not None:
-        eps = words.eps_in_words(settings.eps)
-        name = f"predictions unchanged by attacks up to ε = {eps}"
-        yield row(name, lenses.robust_share)
-    if lenses.robust_accuracy is not None:
-        yield row("classified correctly, and so", lenses.robust_accuracy)
-    if lenses.margins is not None:
-        tau, between = "not defined", ""
-        if (order := lenses.consistency) is not None:
-            tau = f"{order.tau:.2f}"
-            between = "{:.2f} to {:.2f}".format(*order.interval)
-        name = "τ of logit margins and input margins"
-        yield name, tau, between, _passes(passes["input margin"])
-
-
-def _passes(cost: Passes) -> str:
-    """Return forward and backward passes for each image."""
-    backward = f" + {cost.backward:.0f}" if cost.backward else ""
-    return f"{cost.forward:.0f}{backward}"
-
-
-def _cost(lenses: ThreeLenses) -> str:
-    """Return the passes of the whole measurement."""
-    counts = dict.fromkeys(lenses.passes, len(lenses))
-    counts["input margin"] = len(lenses.measured)
-    forward, backward = (
-        sum(counts[name] * getattr(cost, kind) for name, cost in lenses.passes.items())
-        for kind in ("forward", "backward")
-    )
-    grouped = f"{round(forward):,} forward and {round(backward):,} backward passes"
-    return grouped.replace(",", "\N{NARROW NO-BREAK SPACE}") + " of single images"
 
 
 def with_versions() -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -16,7 +17,11 @@ from robustbook._checks.arguments import check_positive
 from robustbook._store.files import check_writable
 from robustbook.lenses import FEWEST, Settings
 from robustbook.models import checkpoint_entry, resolve_device
-from robustbook.report._data import Images
+from robustbook.report._data import Images, read_images
+
+#: Labelled images for the calibration, for each image that is measured, and the fewest.
+_CALIBRATION_SHARE: Final = 10
+_FEWEST_LABELS: Final = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +38,7 @@ class Request:
     out: Path | None = None
     numbers: Path | None = None
     images: int | None = None
+    calibrate: str | None = None
     eps: str | None = None
     sigma: float | None = None
     severity: int = defaults.SEVERITY
@@ -47,8 +53,6 @@ class Request:
     def __post_init__(self) -> None:
         object.__setattr__(self, "skip", defaults.parse_skip(self.skip, name="--skip"))
         _check_packages(self.lenses)
-        if self.eps is not None:
-            parse_eps(self.eps)
         for option, value in (("--sigma", self.sigma), ("--minutes", self.minutes)):
             if value is not None:
                 check_positive(option, value)
@@ -77,6 +81,11 @@ class Request:
         """The lenses that are not left out."""
         return [lens for lens in defaults.LENSES if lens not in {*self.skip}]
 
+    @property
+    def torch_device(self) -> str:
+        """The device, with "auto" resolved."""
+        return str(torch.empty(0, device=resolve_device(self.device)).device)
+
     def settings(self, *, use_training: bool) -> Settings:
         """Return the settings of the measurement.
 
@@ -89,11 +98,10 @@ class Request:
                 recipe = checkpoint_entry(self.model)["recipe"]
             except ValueError:  # not one of our networks
                 recipe = {}
-        eps = parse_eps(self.eps) if self.eps else recipe.get("adversarial_eps")
-        sigma = self.sigma or recipe.get("noise_std")
+        eps = parse_eps(self.eps) if self.eps is not None else None
         return Settings(
-            eps=eps or defaults.EPS,
-            sigma=sigma or defaults.SIGMA,
+            eps=eps or recipe.get("adversarial_eps") or defaults.EPS,
+            sigma=self.sigma or recipe.get("noise_std") or defaults.SIGMA,
             attack_steps=self.attack_steps,
             noise_samples=self.noise_samples,
             severity=self.severity,
@@ -115,18 +123,36 @@ class Request:
         default = defaults.REPORT_IMAGES if self.minutes is None else len(pool)
         return pool.draw(self.images or default, seed=self.seed)
 
-    @property
-    def torch_device(self) -> str:
-        """The device, with "auto" resolved."""
-        return str(torch.empty(0, device=resolve_device(self.device)).device)
+    def calibration_images(self, pool: Images, measured: int) -> Images | None:
+        """Return labelled images that are not measured, or None if there are too few.
+
+        They are those of --calibrate, or else what is left of the data after
+        `measured` images were drawn; ten for each of those, whose evaluation takes next
+        to no time.
+        """
+        most = _CALIBRATION_SHARE * measured
+        if self.calibrate is None:
+            rest = pool.draw(most, seed=self.seed, skip=measured)
+            return (
+                rest
+                if len(rest) >= _FEWEST_LABELS and rest.labels is not None
+                else None
+            )
+        source = read_images(self.calibrate)
+        same_file = Path(self.calibrate).resolve() == Path(self.data).resolve()
+        if source.labels is None or (source.name == pool.name and same_file):
+            raise ValueError(
+                f"--calibrate: {self.calibrate}: expected images with labels, other "
+                "than those of --data, whose labelled images serve without this option "
+                "as far as they are not measured"
+            )
+        return source.draw(most, seed=self.seed)
 
 
 def _check_packages(lenses: list[str]) -> None:
     needed = ["jinja2", "matplotlib"]
-    if lenses != ["average-case"]:
-        needed.append("foolbox")
-    if "margins" in lenses:
-        needed.append("pyautoattack")
+    needed += ["foolbox"] * (lenses != ["average-case"])
+    needed += ["pyautoattack"] * ("margins" in lenses)
     missing = [package for package in needed if not importlib.util.find_spec(package)]
     if missing:
         verb = "is" if len(missing) == 1 else "are"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from robustbook._intervals import normal_quantile
-from robustbook.lenses import ThreeLenses
+from robustbook._intervals import Estimate, normal_quantile
+from robustbook.agreement import PairedAccuracy
+from robustbook.lenses import Share, ThreeLenses
 
 #: Where the book is published; the same address stands in its _config.yml.
 BOOK: Final = "https://robustness-measured.github.io/robustness-measured/"
@@ -20,6 +22,9 @@ Z: Final = normal_quantile(0.95)
 
 #: A prediction that survives noise with a smaller probability is called fragile.
 FRAGILE: Final = 0.9
+
+#: The estimated accuracy under each shift.
+Estimates = Mapping[str, PairedAccuracy]
 
 _SPACE: Final = "\N{NO-BREAK SPACE}"
 
@@ -81,6 +86,15 @@ LENSES: Final = {
     ),
 }
 
+#: How to read the estimated accuracy, and its chapter.
+ACCURACY: Final = (
+    "Estimated accuracy: the mean probability, calibrated on labelled images, that the "
+    "answer under the shift gets from the model when it sees the image without it. "
+    "Labels of the measured images are not used. It assumes that these are like the "
+    "labelled ones, and a shift that neither changes the true class nor knows it."
+)
+TEMPERATURE: Final = _chapters("40_the_right_temperature")
+
 
 # --- numbers in words -------------------------------------------------------------
 
@@ -103,6 +117,45 @@ def eps_in_words(eps: float) -> str:
     if abs(steps - round(steps)) < 1e-6:
         return f"{round(steps)}/255"
     return f"{eps:.3g}"
+
+
+def calibration(estimates: Estimates, name: str | None) -> str:
+    """Return how the estimates of the accuracy were calibrated; "" without any."""
+    for estimate in estimates.values():
+        found = estimate.calibration
+        low, high = map(infinite, found.interval)
+        of_data = f" of {name}" if name else ""
+        return (
+            f"on {found.num_samples} labelled images{of_data}, none of them measured: "
+            f"β = {infinite(found.beta)} ({low} to {high})"
+        )
+    return ""
+
+
+def true_accuracies(lenses: ThreeLenses) -> dict[str, Share]:
+    """Return the accuracy under each shift, if the labels are known."""
+    if lenses.labels is None:
+        return {}
+    return {
+        shift: Share.of(logits.argmax(dim=1) == lenses.labels)
+        for shift, logits in lenses.shifted_logits.items()
+    }
+
+
+def estimates(lenses: ThreeLenses, accuracies: Estimates) -> dict[str, Any]:
+    """Return the estimates, the true accuracies and the calibration as numbers."""
+    true = true_accuracies(lenses)
+    found = next(iter(accuracies.values())).calibration
+    names = "beta", "interval", "num_samples", "cross_entropy"
+    shifts = {
+        shift: {field.name: getattr(one, field.name) for field in fields(Estimate)}
+        | {"accuracy": true[shift].value if true else None}
+        for shift, one in accuracies.items()
+    }
+    return {
+        "calibration": {name: getattr(found, name) for name in names},
+        "shifts": shifts,
+    }
 
 
 def shift_name(name: str) -> str:
