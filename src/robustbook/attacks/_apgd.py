@@ -9,13 +9,12 @@ from torch import Tensor
 from robustbook._checks.arguments import check_bound, check_choice, check_count
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
-from robustbook.attacks.engine import DOCS, ArrayLike, Batch, Norm, Settings, run_attack
+from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
 
 #: Each loss, with the number of classes that it needs.
 LOSSES: Final = {"ce": 2, "dlr": 3, "targeted": 4}
 
 
-@DOCS.fill
 def apgd(
     model: Model,
     images: ArrayLike,
@@ -42,7 +41,14 @@ def apgd(
 
     Parameters
     ----------
-    {model} {images} {labels} {eps}
+    model : callable
+        Returns logits (n, K) of images (n, ...) in [0, 1].
+    images : Tensor or array, shape (N, ...)
+        Images in [0, 1], float32 or float64 as the model's parameters.
+    labels : Tensor or array, shape (N,), optional
+        True classes, integers from 0 to K - 1; the model's predictions by default.
+    eps : float
+        Largest size of the perturbation, in [0, 1] pixel units, such as 8/255.
     loss : {"ce", "dlr", "targeted"}, default "ce"
         What to maximize. "dlr" needs three classes, "targeted" four.
     steps : int, default 100
@@ -50,10 +56,10 @@ def apgd(
     targets : int, default 9
         Number of the likeliest other classes that "targeted" tries; all of them if
         there are fewer.
-    {norm} {batch_size}
     seed : int, default 0
         Seed of the random starts; each image has its own.
-    {progress} {device}
+    norm, batch_size, progress, device : optional
+        As in :func:`pgd`.
 
     Returns
     -------
@@ -61,7 +67,12 @@ def apgd(
         Images within `eps`: where the attack failed, those of the highest loss; where
         the model is wrong already, the clean ones.
 
-    {TypeError} {ValueError} {ModuleNotFoundError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or a logit is NaN or infinite.
+    ModuleNotFoundError
+        If pyautoattack is not installed: ``robustbook[attacks]`` has it.
 
     Warns
     -----

@@ -17,7 +17,6 @@ from robustbook._checks.arguments import (
 from robustbook._checks.images import check_inputs
 from robustbook._checks.models import Model, keeping_generators
 from robustbook.average_case import _problem
-from robustbook.average_case._docs import SHARED
 from robustbook.average_case._linearize import (
     Linearization,
     break_ties,
@@ -34,7 +33,6 @@ Cdf = Literal["mvn", "mv_sigmoid"]
 _SMALLEST: Final = 1e-150
 
 
-@SHARED.fill
 @keeping_generators()
 def taylor(
     model: Model,
@@ -56,16 +54,31 @@ def taylor(
 
     Parameters
     ----------
-    {model} {images} {sigma} {cdf} {labels} {points} {seed} {batch_size} {device}
+    model : callable
+        Returns logits (n, K) of inputs (n, ...), with a gradient.
+    images : Tensor or array, shape (N, ...)
+        Inputs of any range, float32 or float64 as the model's parameters.
+    sigma : float or sequence
+        Standard deviations of the noise in every coordinate, in units of the input.
+    cdf : {"mvn", "mv_sigmoid"}, default "mvn"
+        The normal distribution function, or the paper's substitute for it.
+    points : int, default 128
+        Points in each of 8 scrambles, which are used for four classes or more: the
+        standard errors are about 1e-4.
+    seed : int, default 0
+        Seed of what is drawn.
+    labels, batch_size, device : optional
+        As in :func:`monte_carlo`.
 
     Returns
     -------
     Robustness
         The standard error is that of the integration.
 
-    {UserWarning}
-
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or logits or gradients are not finite.
 
     Examples
     --------
@@ -83,7 +96,6 @@ def taylor(
     return _summarize("taylor", problem, cdf, 1, rows)
 
 
-@SHARED.fill
 @keeping_generators()
 def mmse(
     model: Model,
@@ -109,23 +121,30 @@ def mmse(
 
     Parameters
     ----------
-    {model} {images} {sigma}
+    model : callable
+        Returns logits (n, K) of inputs (n, ...), with a gradient.
+    images : Tensor or array, shape (N, ...)
+        Inputs of any range, float32 or float64 as the model's parameters.
+    sigma : float or sequence
+        Standard deviations of the noise in every coordinate, in units of the input.
     samples : int, default 10
         Noisy inputs to average over. Of an odd number, the last has no partner.
     antithetic : bool, default True
         Draw noise in pairs, η and -η, so that linear terms cancel and a linear model is
         fitted exactly. If False, the noise is independent, as in the paper, and the
         sampling error of the mean logits dominates.
-    {cdf} {labels} {points} {seed} {batch_size} {device}
+    cdf, labels, points, seed, batch_size, device : optional
+        As in :func:`taylor`.
 
     Returns
     -------
     Robustness
         The standard error is that of the integration, not of the averages.
 
-    {UserWarning}
-
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or logits or gradients are not finite.
 
     Examples
     --------
@@ -194,7 +213,6 @@ def mmse_linearizations(
     return linearize(problem, noise=noise, samples=samples, keep=keep)
 
 
-@SHARED.fill
 def linear_exact(
     weights: ArrayLike,
     bias: ArrayLike,
@@ -226,17 +244,24 @@ def linear_exact(
         Standard deviations of isotropic noise, in units of the input.
     covariance : Tensor or array, shape (D,) or (D, D), optional
         Variances or covariance matrix of the noise, instead of `sigma`.
-    {labels} {cdf}
+    labels : Tensor or array, shape (N,), optional
+        The classes whose probability to estimate; the predictions by default.
+    cdf : {"mvn", "mv_sigmoid"}, default "mvn"
+        The normal distribution function, or the paper's substitute for it.
     points : int, default 1024
         Points in each of 8 scrambles, which are used for four classes or more.
-    {seed}
+    seed : int, default 0
+        Seed of what is drawn.
 
     Returns
     -------
     Robustness
         ``calls`` are 0.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or shapes do not fit together.
 
     Examples
     --------

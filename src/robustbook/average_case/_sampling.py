@@ -12,7 +12,6 @@ from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, check_choice, check_count
 from robustbook._checks.models import Model, keeping_generators
-from robustbook.average_case._docs import SHARED
 from robustbook.average_case._estimators import mmse_linearizations, together
 from robustbook.average_case._linearize import (
     Linearization,
@@ -44,7 +43,6 @@ Kind = Literal["random", "sobol"]
 Linear = Literal["taylor", "mmse"]
 
 
-@SHARED.fill
 @keeping_generators()
 def monte_carlo(
     model: Model,
@@ -66,14 +64,26 @@ def monte_carlo(
 
     Parameters
     ----------
-    {model} {images} {sigma}
+    model : callable
+        Returns logits (n, K) of inputs (n, ...).
+    images : Tensor or array, shape (N, ...)
+        Inputs of any range, float32 or float64 as the model's parameters.
+    sigma : float or sequence
+        Standard deviations of the noise in every coordinate, in units of the input.
     samples : int, default 10000
         Noisy inputs for each input and sigma.
-    {labels} {seed}
+    labels : Tensor or array, shape (N,), optional
+        The classes whose probability to estimate; the predictions by default.
+    seed : int, default 0
+        Seed of the noise.
     offset : int, default 0
         Index of the first input in a larger set of which these are a part: each input
         then has the noise that it has there.
-    {batch_size} {device}
+    batch_size : int, default 256
+        Inputs in a batch, where each gradient counts as an input. Apart from rounding,
+        the result does not depend on it.
+    device : str or torch.device, optional
+        Where to run; by default where the model is. Noise differs between devices.
 
     Returns
     -------
@@ -81,9 +91,17 @@ def monte_carlo(
         The standard error is never 0, as two kept and two lost predictions are added
         to compute it (Agresti and Coull). ``interval`` is Wilson's.
 
-    {UserWarning}
+    Warns
+    -----
+    UserWarning
+        If the model is in training mode or does not separate classes, or `sigma` is
+        lost in rounding.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, model and inputs differ in dtype, or logits
+        or gradients are not finite real numbers.
 
     Examples
     --------
@@ -120,7 +138,6 @@ def _count_kept(problem: Problem, samples: int, seed: int, offset: int) -> Tenso
     return kept
 
 
-@SHARED.fill
 @keeping_generators()
 def control_variate(
     model: Model,
@@ -147,7 +164,12 @@ def control_variate(
 
     Parameters
     ----------
-    {model} {images} {sigma}
+    model : callable
+        Returns logits (n, K) of inputs (n, ...).
+    images : Tensor or array, shape (N, ...)
+        Inputs of any range, float32 or float64 as the model's parameters.
+    sigma : float or sequence
+        Standard deviations of the noise in every coordinate, in units of the input.
     samples : int, default 1024
         Noisy inputs for each input and sigma, at least 4.
     linearization : {"taylor", "mmse"}, default "taylor"
@@ -158,7 +180,8 @@ def control_variate(
     noise : {"random", "sobol"}, default "random"
         "sobol" takes 8 scrambles of Sobol points in the span of the gradients, and
         independent numbers across it; `samples` must then be 8 times a power of 2.
-    {labels} {points} {seed} {batch_size} {device}
+    labels, points, seed, batch_size, device : optional
+        As in :func:`taylor`.
 
     Returns
     -------
@@ -168,9 +191,10 @@ def control_variate(
         compares with plain Monte Carlo; it is about 1 where the linearization does not
         help.
 
-    {UserWarning}
-
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or logits or gradients are not finite.
 
     Examples
     --------

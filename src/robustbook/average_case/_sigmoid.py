@@ -5,7 +5,6 @@ from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, as_real, check_positive
 from robustbook._checks.models import Model, keeping_generators
-from robustbook.average_case._docs import SHARED
 from robustbook.average_case._linearize import margins_of
 from robustbook.average_case._problem import BATCH, NO_NOISE, set_up
 
@@ -54,7 +53,6 @@ def mv_sigmoid(values: ArrayLike, *, scale: float = 1.0) -> Tensor:
     return torch.exp(-torch.logsumexp(torch.cat([zero, -margins], dim=-1), dim=-1))
 
 
-@SHARED.fill
 @keeping_generators()
 def softmax_proxy(
     model: Model,
@@ -72,14 +70,22 @@ def softmax_proxy(
 
     Parameters
     ----------
-    {model} {images} {labels} {batch_size} {device}
+    model : callable
+        Returns logits (n, K) of inputs (n, ...).
+    images : Tensor or array, shape (N, ...)
+        Inputs of any range, float32 or float64 as the model's parameters.
+    labels, batch_size, device : optional
+        As in :func:`monte_carlo`.
 
     Returns
     -------
     Tensor, shape (N,)
         Probabilities, float64.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or logits or gradients are not finite.
 
     Examples
     --------

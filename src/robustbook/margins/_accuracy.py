@@ -17,7 +17,6 @@ from robustbook._checks.arguments import (
 )
 from robustbook._intervals import normal_quantile
 from robustbook.margins._arrays import (
-    DOCS,
     Flags,
     Indices,
     Vector,
@@ -98,7 +97,6 @@ class RobustAccuracy:
     design_based: Estimate
 
 
-@DOCS.fill
 def estimate_robust_accuracy(
     logit_margin: ArrayLike,
     correct: ArrayLike,
@@ -123,24 +121,32 @@ def estimate_robust_accuracy(
 
     Parameters
     ----------
-    {logit_margin} {correct}
+    logit_margin : Tensor or array, shape (N,)
+        Margins of logits, or any score that is large where decisions are robust.
+    correct : Tensor or array, shape (N,)
+        Whether predictions are right: booleans, or 0 and 1.
     indices : Tensor or array, shape (n,)
         The samples whose input margins were measured: drawn uniformly at random,
         without replacement, in the order drawn. If they are sorted, the difference
         estimator is unbiased only on average over `seed`.
     input_margin : Tensor or array, shape (n,)
         Their input margins in the same order; any number where predictions are wrong.
-    {eps}
+    eps : float
+        In the units of `input_margin`: a decision is robust if its margin is larger.
     alpha : float, default 0.8
         The smallest share of the sample's brittle decisions that the threshold of
         Algorithm 1 may flag.
     folds : int, default 10
         Parts of the sample for cross-fitting.
-    {level} {seed}
+    level : float, default 0.95
+        Coverage of each interval, in (0, 1).
+    seed : int, default 0
+        Seed of everything that is drawn at random.
 
     Raises
     ------
-    {TypeError, ValueError}
+    TypeError, ValueError
+        If shapes or types do not match, an entry is NaN, or an option is out of range.
         Also if an index occurs twice, or there are fewer than two.
 
     Examples
@@ -276,7 +282,6 @@ class StratifiedSample:
         """Return n, the number of samples to measure."""
         return len(self.indices)
 
-    @DOCS.fill
     def robust_accuracy(
         self, input_margin: ArrayLike, eps: float, *, level: float = 0.95
     ) -> Estimate:
@@ -286,9 +291,16 @@ class StratifiedSample:
         ----------
         input_margin : Tensor or array, shape (n,)
             Measured margins in the order of `indices`.
-        {eps} {level}
+        eps : float
+            In the units of `input_margin`: a decision is robust if its margin is
+            larger.
+        level : float, default 0.95
+            Coverage of each interval, in (0, 1).
 
-        {TypeError, ValueError}
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or types do not match, or an entry is NaN.
         """
         margins = check_vector("input_margin", input_margin, length=len(self), low=0.0)
         limit = check_non_negative("eps", eps)
@@ -312,7 +324,6 @@ class StratifiedSample:
         return Estimate(value, float(error), (low, high))
 
 
-@DOCS.fill
 def stratified_sample(
     logit_margin: ArrayLike,
     correct: ArrayLike,
@@ -329,14 +340,21 @@ def stratified_sample(
 
     Parameters
     ----------
-    {logit_margin} {correct}
+    logit_margin : Tensor or array, shape (N,)
+        Margins of logits, or any score that is large where decisions are robust.
+    correct : Tensor or array, shape (N,)
+        Whether predictions are right: booleans, or 0 and 1.
     size : int
         Number of samples to measure, from 2 to the number of right predictions.
     strata : int, default 10
         Number of strata; fewer if they would get fewer than two samples each.
-    {seed}
+    seed : int, default 0
+        Seed of everything that is drawn at random.
 
-    {TypeError, ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes or types do not match, an entry is NaN, or an option is out of range.
 
     Examples
     --------

@@ -1,27 +1,4 @@
-"""Checks of one-dimensional arrays, and entries that docstrings of margins share.
-
-logit_margin : Tensor or array, shape (N,)
-    Margins of logits, or any score that is large where decisions are robust.
-input_margin : Tensor or array, shape (N,)
-    Measured margins, at least 0; ``inf`` where no attack found another class.
-correct : Tensor or array, shape (N,)
-    Whether predictions are right: booleans, or integers 0 and 1.
-features : Tensor or array, shape (N, D)
-    Features, for example of the penultimate layer.
-weight : Tensor or array, shape (K, D)
-    Weights of the linear head.
-eps : float
-    Size of perturbations in the units of `input_margin`: a decision is robust if its
-    margin is larger.
-level : float, default 0.95
-    Coverage of each interval, in (0, 1).
-resamples : int, default 1000
-    Number of bootstrap resamples.
-seed : int, default 0
-    Seed of everything that is drawn at random.
-TypeError, ValueError
-    If shapes or types do not match, an entry is NaN, or an option is out of range.
-"""
+"""Checks of one-dimensional arrays and features."""
 
 from typing import Any
 
@@ -31,11 +8,6 @@ import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import as_real, as_tensor, check_logits
-from robustbook._docs import SharedDocs
-from robustbook.attacks.engine import DOCS as ATTACKS
-
-DOCS = SharedDocs(__doc__)
-DOCS.entries = {**ATTACKS.entries, **DOCS.entries}
 
 Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from robustbook._checks.arguments import ArrayLike, check_level
-from robustbook.margins._arrays import DOCS, Indices, Vector, check_vector
+from robustbook.margins._arrays import Indices, Vector, check_vector
 
 #: Fewer samples do not show how often two margins disagree.
 FEWEST: Final = 10
@@ -41,7 +41,6 @@ class Consistency:
     num_samples: int
 
 
-@DOCS.fill
 def margin_consistency(
     logit_margin: ArrayLike, input_margin: ArrayLike, *, level: float = 0.95
 ) -> Consistency:
@@ -55,11 +54,17 @@ def margin_consistency(
 
     Parameters
     ----------
-    {logit_margin} {input_margin} {level}
+    logit_margin : Tensor or array, shape (N,)
+        Margins of logits, or any score that is large where decisions are robust.
+    input_margin : Tensor or array, shape (N,)
+        Measured margins, at least 0; ``inf`` where no attack found another class.
+    level : float, default 0.95
+        Coverage of each interval, in (0, 1).
 
     Raises
     ------
-    {TypeError, ValueError}
+    TypeError, ValueError
+        If shapes or types do not match, an entry is NaN, or an option is out of range.
         Among them: fewer than three samples, or a margin that is constant.
 
     Examples
