@@ -1,7 +1,25 @@
-"""The normal quantile and Wilson's interval, for all that reports intervals."""
+"""Estimates with intervals: the record, the quantiles, and Wilson's interval."""
 
 import math
+from dataclasses import dataclass
 from statistics import NormalDist
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate, its standard error, and a confidence interval, at 95 % if not said.
+
+    Attributes
+    ----------
+    value, standard_error : float
+        The estimate and its error; NaN if a single sample leaves the error undefined.
+    interval : (float, float)
+        Ends of the confidence interval.
+    """
+
+    value: float
+    standard_error: float
+    interval: tuple[float, float]
 
 
 def normal_quantile(level: float) -> float:
@@ -11,6 +29,18 @@ def normal_quantile(level: float) -> float:
     1.96
     """
     return NormalDist().inv_cdf(0.5 + level / 2)
+
+
+def student_quantile(level: float, freedom: float) -> float:
+    """Return the same for Student's law with so many degrees of freedom.
+
+    >>> round(student_quantile(0.95, 9), 3)
+    2.262
+    """
+    # Imported when needed: scipy.special takes 0.2 s, scipy.stats half a second.
+    from scipy import special
+
+    return float(special.stdtrit(freedom, 0.5 + level / 2))
 
 
 def wilson(successes: float, trials: float, level: float = 0.95) -> tuple[float, float]:

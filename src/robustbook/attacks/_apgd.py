@@ -113,8 +113,10 @@ def apgd(
         for number, goal in enumerate(goals):
             part = batch[left]
             target = None if goal is None else goal[left]
-            start = _start(part, number, norm, eps)
-            images, fooled, value = run(part, target, start=start)
+            direction = part.random_points(norm, number, surface=True)
+            images, fooled, value = run(
+                part, target, start=part.images + eps * direction
+            )
             better = fooled | (value > highest[left])
             best[left[better]] = images[better]
             highest[left] = torch.maximum(highest[left], value)
@@ -127,14 +129,3 @@ def apgd(
     result = run_attack(perturb, model, images, labels, settings)
     log.report()
     return result
-
-
-def _start(batch: Batch, number: int, norm: Norm, eps: float) -> Tensor:
-    """Draw a random point on the surface of the ball, as APGD does."""
-    if norm == "linf":
-        direction = batch.uniform(number).flatten(1)
-        size = direction.abs().amax(dim=1, keepdim=True)
-    else:
-        direction = batch.normal(number)
-        size = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
-    return batch.images + eps * (direction / size).reshape(batch.images.shape)

@@ -154,17 +154,8 @@ def pgd(
     run = partial(run_pgd, norm=norm, eps=eps, steps=steps, step_size=size)
 
     def perturb(batch: Batch) -> Tensor:
-        return run(batch, start=_start(batch, norm))
+        return run(batch, start=batch.random_points(norm))
 
     settings = Settings("pgd", norm, batch_size, seed, progress, device)
     settings = replace(settings, skip_errors=skip_errors, offset=offset)
     return run_attack(perturb, model, images, labels, settings)
-
-
-def _start(batch: Batch, norm: Norm) -> Tensor:
-    """Draw a random point of the unit ball for each image."""
-    if norm == "linf":
-        return batch.uniform()
-    # The first n of n + 2 coordinates of a point on the sphere are uniform in the ball.
-    points = torch.nn.functional.normalize(batch.normal(extra=2), dim=1)
-    return points[:, :-2].reshape(batch.images.shape)

@@ -165,6 +165,21 @@ class Batch:
             run, lambda random, size: random.standard_normal(size + extra, np.float32)
         )
 
+    def random_points(
+        self, norm: Norm, run: int = 0, *, surface: bool = False
+    ) -> Tensor:
+        """Draw a point of the unit ball, or of its surface, for each image."""
+        if norm == "linf":
+            points = self.uniform(run).flatten(1)
+            if surface:
+                points = points / points.abs().amax(dim=1, keepdim=True)
+        else:
+            # The first n of n + 2 coordinates of a point on the sphere are uniform in
+            # the ball.
+            drawn = self.normal(run, extra=0 if surface else 2)
+            points = nn.functional.normalize(drawn, dim=1)
+        return points[:, : self.images[0].numel()].reshape(self.images.shape)
+
     def _drawn(self, run: int, draw: Callable[..., npt.NDArray[np.float32]]) -> Tensor:
         size = self.images[0].numel()
         drawn = [

@@ -1,6 +1,7 @@
 """Estimates without sampling: linear models and linearized models."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final, Literal
 
 import torch
@@ -25,6 +26,7 @@ from robustbook.average_case._linearize import (
     margins_of,
     other_classes,
 )
+from robustbook.average_case._normal import check_covariance
 from robustbook.average_case._result import Robustness, make_result
 from robustbook.average_case._sigmoid import mv_sigmoid
 
@@ -89,11 +91,12 @@ def taylor(
     """
     _check_integration(cdf, points, seed)
     problem = _problem.set_up(model, images, sigma, labels, batch_size, device)
-    rows = together(
+    estimates = join(
         _apply_cdf(cdf, part.margins, part.gram, problem.sigmas, points, seed)
         for part in linearize(problem)
     )
-    return _summarize("taylor", problem, cdf, 1, rows)
+    name = "taylor" if cdf == "mvn" else f"taylor_{cdf}"
+    return problem.summarize(name, problem.num_classes, **estimates)
 
 
 @keeping_generators()
@@ -157,37 +160,22 @@ def mmse(
     if not isinstance(antithetic, bool):
         raise TypeError(f"antithetic: expected True or False, got {antithetic!r}")
     problem = _problem.set_up(model, images, sigma, labels, batch_size, device)
-
-    rows = []
-    for size in problem.sigmas[:, None]:
-        fits = mmse_linearizations(
-            problem, float(size), samples, seed, antithetic=antithetic
+    fits = partial(mmse_linearizations, problem, antithetic=antithetic)
+    rows = (
+        join(
+            _apply_cdf(cdf, part.margins, part.gram, sigma, points, seed)
+            for part in fits(float(sigma), samples, seed)
         )
-        rows.append(
-            together(
-                _apply_cdf(cdf, part.margins, part.gram, size, points, seed)
-                for part in fits
-            )
-        )
-    estimates = [torch.cat(values) for values in zip(*rows, strict=True)]
-    return _summarize("mmse", problem, cdf, samples, estimates)
+        for sigma in problem.sigmas[:, None]
+    )
+    name = "mmse" if cdf == "mvn" else f"mmse_{cdf}"
+    return problem.summarize(name, samples * problem.num_classes, **join(rows, dim=0))
 
 
-def together(parts: Iterable[tuple[Tensor, ...]]) -> list[Tensor]:
-    """Join the estimates (S, n) of batches of inputs: (S, N)."""
-    return [torch.cat(values, dim=1) for values in zip(*parts, strict=True)]
-
-
-def _summarize(
-    method: str, problem: _problem.Problem, cdf: Cdf, samples: int, rows: list[Tensor]
-) -> Robustness:
-    name = method if cdf == "mvn" else f"{method}_{cdf}"
-    calls = samples * problem.num_classes
-    return problem.summarize(name, calls, **_named(rows))
-
-
-def _named(rows: Iterable[Tensor]) -> dict[str, Tensor]:
-    return dict(zip(("probability", "standard_error", "failure"), rows, strict=True))
+def join(parts: Iterable[dict[str, Tensor]], dim: int = 1) -> dict[str, Tensor]:
+    """Concatenate the estimates (S, n) of several inputs, or of several sigmas."""
+    listed = list(parts)
+    return {key: torch.cat([part[key] for part in listed], dim) for key in listed[0]}
 
 
 def mmse_linearizations(
@@ -308,11 +296,12 @@ def linear_exact(
             product = steps @ spread @ steps.T
             gram[rows] = (product + product.T) / 2
     margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), classes)
-    estimates = _named(_apply_cdf(cdf, margins, gram, sigmas.reshape(-1), points, seed))
-    exact = estimates["probability"]
-    estimates["calls"] = torch.zeros_like(exact, dtype=torch.int64)
+    estimates = _apply_cdf(cdf, margins, gram, sigmas.reshape(-1), points, seed)
+    no_calls = torch.zeros_like(estimates["probability"], dtype=torch.int64)
     shown = sigmas if covariance is None else torch.full_like(sigmas, torch.nan)
-    return make_result("linear_exact", classes, shown, inputs.device, **estimates)
+    return make_result(
+        "linear_exact", classes, shown, inputs.device, calls=no_calls, **estimates
+    )
 
 
 def _check_covariance(value: ArrayLike, flat: Tensor) -> Tensor:
@@ -323,16 +312,10 @@ def _check_covariance(value: ArrayLike, flat: Tensor) -> Tensor:
             f"covariance: expected shape ({size},) or ({size}, {size}), got "
             f"{tuple(spread.shape)}"
         )
-    if not bool(torch.isfinite(spread).all()):
-        raise ValueError("covariance: expected finite numbers, got NaN or infinity")
     if spread.ndim == 1:
-        if bool((spread < 0).any()):
-            raise ValueError("covariance: expected variances of at least 0")
+        check_covariance(spread[:, None, None])
         return spread
-    if not torch.allclose(spread, spread.T, rtol=1e-6, atol=1e-12):
-        raise ValueError(
-            "covariance: expected a symmetric matrix; symmetrize it: (C + C.T) / 2"
-        )
+    check_covariance(spread)
     values = torch.linalg.eigvalsh(spread)
     if float(values[0]) < -1e-8 * float(values[-1].abs()):
         raise ValueError(
@@ -350,13 +333,13 @@ def _check_integration(cdf: str, points: int, seed: int) -> None:
 
 def _apply_cdf(
     cdf: Cdf, margins: Tensor, gram: Tensor, sigmas: Tensor, points: int, seed: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> dict[str, Tensor]:
     """Return probabilities (S, n), standard errors, and probabilities of failure."""
     if cdf == "mv_sigmoid":
         # Margins that no noise moves are infinite.
         norms = gram.diagonal(dim1=1, dim2=2).sqrt()
         scale = sigmas.to(margins.device)[:, None, None] * norms
         probability = mv_sigmoid(margins / scale)
-        return probability, torch.zeros_like(probability), 1 - probability
-    exact = linear_probability(margins, gram, sigmas, seed=seed, points=points)
-    return exact.probability, exact.standard_error, exact.failure
+        error = torch.zeros_like(probability)
+        return {"probability": probability, "standard_error": error}
+    return vars(linear_probability(margins, gram, sigmas, seed=seed, points=points))

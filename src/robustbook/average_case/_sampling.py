@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, check_choice, check_count
 from robustbook._checks.models import Model, keeping_generators
-from robustbook.average_case._estimators import mmse_linearizations, together
+from robustbook.average_case._estimators import join, mmse_linearizations
 from robustbook.average_case._linearize import (
     Linearization,
     linear_probability,
@@ -217,28 +217,17 @@ def control_variate(
     options = _Options(samples, noise, points, seed)
     problem = set_up(model, images, sigma, labels, batch_size, device)
     shared = linearization == "taylor"
-
+    noisy_fits = partial(mmse_linearizations, problem, antithetic=True, keep=True)
     rows = []
     for sigmas in problem.sigmas[None] if shared else problem.sigmas[:, None]:
         fits = (
             linearize(problem, keep=True)
             if shared
-            else mmse_linearizations(
-                problem,
-                float(sigmas),
-                linearization_samples,
-                seed,
-                antithetic=True,
-                keep=True,
-            )
+            else noisy_fits(float(sigmas), linearization_samples, seed)
         )
-        rows.append(together(_measure(problem, part, sigmas, options) for part in fits))
-    names = "probability", "standard_error", "variance_reduction"
-    estimates = [torch.cat(values) for values in zip(*rows, strict=True)]
+        rows.append(join(_measure(problem, part, sigmas, options) for part in fits))
     calls = samples + problem.num_classes * (1 if shared else linearization_samples)
-    return problem.summarize(
-        "control_variate", calls, **dict(zip(names, estimates, strict=True))
-    )
+    return problem.summarize("control_variate", calls, **join(rows, dim=0))
 
 
 @dataclass(frozen=True)
@@ -258,7 +247,7 @@ class _Options:
 
 def _measure(
     problem: Problem, part: Linearization, sigmas: Tensor, options: _Options
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> dict[str, Tensor]:
     """Return estimate, standard error and variance reduction, each (S, n)."""
     exact = linear_probability(
         part.margins, part.gram, sigmas, seed=options.seed, points=options.points
@@ -286,7 +275,11 @@ def _measure(
     variance = variance + ADDED / 2 / total**2
     weight = (coefficient * sizes).sum(dim=-1) / total
     integration = weight * exact.standard_error.cpu()
-    return estimate, (variance + integration.square()).sqrt(), reduction
+    return {
+        "probability": estimate,
+        "standard_error": (variance + integration.square()).sqrt(),
+        "variance_reduction": reduction,
+    }
 
 
 def _coefficients(counts: Tensor, sizes: Tensor) -> Tensor:

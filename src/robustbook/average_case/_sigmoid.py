@@ -6,7 +6,7 @@ from torch import Tensor
 from robustbook._checks.arguments import ArrayLike, as_real, check_positive
 from robustbook._checks.models import Model, keeping_generators
 from robustbook.average_case._linearize import margins_of
-from robustbook.average_case._problem import BATCH, NO_NOISE, set_up
+from robustbook.average_case._problem import BATCH, set_up
 
 
 def mv_sigmoid(values: ArrayLike, *, scale: float = 1.0) -> Tensor:
@@ -92,6 +92,6 @@ def softmax_proxy(
     >>> softmax_proxy(lambda x: x, torch.tensor([[0.0, 0.0, 2.0]])).round(decimals=3)
     tensor([0.7870], dtype=torch.float64)
     """
-    problem = set_up(model, images, NO_NOISE, labels, batch_size, device)
+    problem = set_up(model, images, None, labels, batch_size, device, noisy=False)
     margins = margins_of(problem.logits, problem.labels)
     return mv_sigmoid(margins).to(problem.caller_device)

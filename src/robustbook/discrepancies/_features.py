@@ -174,7 +174,7 @@ def mmd(
             f"bandwidth: expected a number on the scale of the features, got {width:g}"
         )
     sums = torch.zeros(count, dtype=torch.float64, device=clean.device)
-    for rows in torch.arange(count).split(max(1, _BLOCK // count)):
+    for rows in torch.split(torch.arange(count), max(1, _BLOCK // count)):
         cross = _kernel(clean[rows], shifted)
         within = _kernel(clean[rows], clean) + _kernel(shifted[rows], shifted)
         for values in (cross, within):  # No point is compared with its own pair.

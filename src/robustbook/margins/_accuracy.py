@@ -15,7 +15,7 @@ from robustbook._checks.arguments import (
     check_level,
     check_non_negative,
 )
-from robustbook._intervals import normal_quantile
+from robustbook._intervals import Estimate, normal_quantile
 from robustbook.margins._arrays import (
     Flags,
     Indices,
@@ -24,25 +24,6 @@ from robustbook.margins._arrays import (
     check_indices,
     check_vector,
 )
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """An unbiased estimate with a confidence interval.
-
-    Attributes
-    ----------
-    value : float
-        The estimate. Unbiased estimates may lie slightly outside [0, 1].
-    standard_error : float
-        Estimated with the correction for a finite population.
-    interval : tuple of float
-        Confidence interval, cut to the values that the sample leaves possible.
-    """
-
-    value: float
-    standard_error: float
-    interval: tuple[float, float]
 
 
 def _random_sample_estimate(

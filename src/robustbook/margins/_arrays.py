@@ -1,13 +1,11 @@
 """Checks of one-dimensional arrays and features."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import as_real, as_tensor, check_logits
+from robustbook._checks.arguments import ArrayLike, as_real, as_tensor, check_logits
 
 Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -15,7 +13,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def check_vector(
-    name: str, value: Any, *, length: int | None = None, low: float = -np.inf
+    name: str, value: ArrayLike, *, length: int | None = None, low: float = -np.inf
 ) -> Vector:
     """Return ``value`` as float64 of shape (N,), without NaN; ``inf`` is allowed."""
     tensor = as_real(name, value)
@@ -39,7 +37,7 @@ def check_vector(
     return vector
 
 
-def check_features(value: Any) -> Tensor:
+def check_features(value: ArrayLike) -> Tensor:
     """Return ``value`` as finite float64 features of shape (N, D), on the CPU."""
     tensor = as_tensor("features", value)
     if tensor.ndim != 2 or tensor.numel() == 0:
@@ -50,12 +48,12 @@ def check_features(value: Any) -> Tensor:
     return check_logits("features", tensor, min_classes=1).cpu().double()
 
 
-def check_flags(name: str, value: Any, *, length: int) -> Flags:
+def check_flags(name: str, value: ArrayLike, *, length: int) -> Flags:
     """Return ``value``, booleans or 0 and 1, as booleans of shape (length,)."""
     tensor = as_tensor(name, value)
-    if tensor.is_floating_point() or bool((tensor != tensor.bool()).any()):
+    if bool((tensor != tensor.bool()).any()):
         raise TypeError(
-            f"{name}: expected booleans or integers 0 and 1, got dtype {tensor.dtype}; "
+            f"{name}: expected booleans, or 0 and 1, got dtype {tensor.dtype}; "
             f"compare predictions with labels: {name}=(predictions == labels)"
         )
     if tuple(tensor.shape) != (length,):
@@ -66,7 +64,7 @@ def check_flags(name: str, value: Any, *, length: int) -> Flags:
     return flags
 
 
-def check_indices(name: str, value: Any, *, population: int) -> Indices:
+def check_indices(name: str, value: ArrayLike, *, population: int) -> Indices:
     """Return ``value`` as distinct indices of a population, int64 of shape (n,)."""
     tensor = as_tensor(name, value)
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
