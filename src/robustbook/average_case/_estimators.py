@@ -274,27 +274,22 @@ def linear_exact(
     logits = check_logits("logits", flat @ matrix.T + offset)
     if (sigma is None) == (covariance is None):
         raise ValueError("sigma, covariance: expected exactly one of them")
-    spread = None if covariance is None else _check_covariance(covariance, flat)
     sigmas = _problem.check_positives("sigma", 1.0 if sigma is None else sigma)
     classes = _problem.labels_or_predictions(labels, logits)
     _check_integration(cdf, points, seed)
     others = other_classes(classes, logits.shape[1])
+    if covariance is not None:
+        root = _noise_root(covariance, flat)
+        matrix = matrix * root if root.ndim == 1 else matrix @ root
     # In these units, squares of the weights do not underflow.
     unit = matrix.abs().amax().clamp_min(_SMALLEST)
     matrix, logits = matrix / unit, logits / unit
     margins = margins_of(logits, classes)
-    gram = torch.empty(*margins.shape, margins.shape[1], dtype=torch.float64)
-    gram = gram.to(margins.device)
-    for chosen in sorted(set(classes.tolist())):
-        rows = classes == chosen
-        steps = matrix[chosen] - matrix[others[rows.nonzero()[0, 0]]]
-        if spread is None:
-            gram[rows] = steps @ steps.T
-        elif spread.ndim == 1:
-            gram[rows] = (steps * spread) @ steps.T
-        else:
-            product = steps @ spread @ steps.T
-            gram[rows] = (product + product.T) / 2
+    gram = margins.new_empty(*margins.shape, margins.shape[1])
+    for label in torch.unique(classes):
+        rows = classes == label
+        steps = matrix[label] - matrix[others[rows][0]]
+        gram[rows] = steps @ steps.T
     margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), classes)
     estimates = _apply_cdf(cdf, margins, gram, sigmas.reshape(-1), points, seed)
     no_calls = torch.zeros_like(estimates["probability"], dtype=torch.int64)
@@ -304,25 +299,25 @@ def linear_exact(
     )
 
 
-def _check_covariance(value: ArrayLike, flat: Tensor) -> Tensor:
-    spread = as_real("covariance", value).to(flat)
+def _noise_root(covariance: ArrayLike, flat: Tensor) -> Tensor:
+    """Return the root of variances (D,) or of a covariance matrix (D, D)."""
+    spread = as_real("covariance", covariance).to(flat)
     size = flat.shape[1]
     if spread.shape not in ((size,), (size, size)):
         raise ValueError(
             f"covariance: expected shape ({size},) or ({size}, {size}), got "
             f"{tuple(spread.shape)}"
         )
+    check_covariance(spread[:, None, None] if spread.ndim == 1 else spread)
     if spread.ndim == 1:
-        check_covariance(spread[:, None, None])
-        return spread
-    check_covariance(spread)
-    values = torch.linalg.eigvalsh(spread)
+        return spread.sqrt()
+    values, vectors = torch.linalg.eigh(spread)
     if float(values[0]) < -1e-8 * float(values[-1].abs()):
         raise ValueError(
             "covariance: expected a positive semidefinite matrix, got an eigenvalue "
             f"of {float(values[0]):g}"
         )
-    return spread
+    return vectors * values.clamp_min(0).sqrt()
 
 
 def _check_integration(cdf: str, points: int, seed: int) -> None:

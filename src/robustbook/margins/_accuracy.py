@@ -26,6 +26,32 @@ from robustbook.margins._arrays import (
 )
 
 
+def _design_estimate(
+    value: float,
+    squares: ArrayLike,
+    drawn: ArrayLike,
+    sizes: ArrayLike,
+    population: int,
+    ends: tuple[float, float],
+    level: float,
+) -> Estimate:
+    """Return the estimate of a random sample, stratified or not, with an interval.
+
+    Each stratum has a sum of squared residuals, a number of samples drawn and a size.
+    The interval is normal, at least as wide as Wilson's, also where no residual was
+    seen, and cut to the ends that the sample leaves possible.
+    """
+    squares, drawn, sizes = (np.array(x, dtype=float) for x in (squares, drawn, sizes))
+    z = normal_quantile(level)
+    # A stratum of one sample is known completely.
+    weights = (sizes / population) ** 2 * (1 - drawn / sizes) / drawn
+    weights /= np.maximum(drawn - 1, 1)
+    error = np.sqrt((weights * squares).sum())
+    half = z * np.sqrt((weights * (squares + z**2 * drawn / drawn.sum())).sum())
+    low, high = np.clip([value - half, value + half], *ends).tolist()
+    return Estimate(value, float(error), (low, high))
+
+
 def _random_sample_estimate(
     value: float,
     residuals: Vector,
@@ -34,21 +60,12 @@ def _random_sample_estimate(
     rows: Indices,
     level: float,
 ) -> Estimate:
-    """Return the estimate of a simple random sample, with a normal interval.
-
-    The interval is at least as wide as Wilson's, also where no residual was seen, and
-    cut to the values that measured outcomes and wrong predictions leave possible.
-    """
+    """Return the estimate of a simple random sample of all predictions."""
     size, count = len(rows), len(right)
-    correction = 1 - size / count
-    squares = float(np.square(residuals).sum())
-    error = np.sqrt(correction * squares / (size - 1) / size)
-    z = normal_quantile(level)
-    half = z * np.sqrt(correction * (squares + z**2) / (size - 1) / size)
-    least = float(outcome.sum()) / count
-    most = (right.sum() - (right[rows] & ~outcome).sum()) / count
-    low, high = np.clip([value - half, value + half], least, most).tolist()
-    return Estimate(value, float(error), (low, high))
+    failed = (right[rows] & ~outcome).sum()
+    ends = float(outcome.sum()) / count, float(right.sum() - failed) / count
+    squares = np.square(residuals).sum()
+    return _design_estimate(value, squares, size, count, count, ends, level)
 
 
 @dataclass(frozen=True)
@@ -285,24 +302,16 @@ class StratifiedSample:
         """
         margins = check_vector("input_margin", input_margin, length=len(self), low=0.0)
         limit = check_non_negative("eps", eps)
-        z = normal_quantile(check_level(level))
+        check_level(level)
         robust, strata = margins > limit, self.strata.numpy()
-        totals = self.sizes.double().numpy()
-        drawn = np.bincount(strata, minlength=len(totals)).astype(np.float64)
-        hits = np.bincount(strata, weights=robust, minlength=len(totals))
-        shares = hits / drawn
-        value = float((totals * shares).sum() / self.num_samples)
-        # Squared residuals within strata. A stratum of one sample is known completely.
-        squares = drawn * shares * (1 - shares)
-        weights = (totals / self.num_samples) ** 2 * (1 - drawn / totals) / drawn
-        error = np.sqrt((weights * squares / np.maximum(drawn - 1, 1)).sum())
-        # Where no residual was seen, the interval is as wide as Wilson's.
-        squares = squares + z**2 * drawn / drawn.sum()
-        half = z * np.sqrt((weights * squares / np.maximum(drawn - 1, 1)).sum())
-        least = hits.sum() / self.num_samples
-        most = (totals.sum() - (drawn - hits).sum()) / self.num_samples
-        low, high = np.clip([value - half, value + half], least, most).tolist()
-        return Estimate(value, float(error), (low, high))
+        sizes, count = self.sizes.double().numpy(), self.num_samples
+        drawn = np.bincount(strata, minlength=len(sizes))
+        hits = np.bincount(strata, weights=robust, minlength=len(sizes))
+        value = float((sizes * hits / drawn).sum() / count)
+        squares = hits * (1 - hits / drawn)
+        most = (sizes.sum() - (drawn - hits).sum()) / count
+        ends = float(hits.sum() / count), float(most)
+        return _design_estimate(value, squares, drawn, sizes, count, ends, level)
 
 
 def stratified_sample(
