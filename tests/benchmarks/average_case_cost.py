@@ -60,6 +60,7 @@ def main() -> None:
     """Print a row for each estimate."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dataset", default="digits")
+    parser.add_argument("--split", default="test")
     parser.add_argument("--model", default="digits-cnn-s0")
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--sigma", type=float, default=0.2)
@@ -68,7 +69,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     sigma, model = options.sigma, load_model(options.model)
-    images = load_dataset(options.dataset, "test").images[: options.images].float()
+    data = load_dataset(options.dataset, options.split)
+    images = data.images[: options.images].float()
     with torch.no_grad():
         classes = model(images[:1]).shape[1]
     long = monte_carlo(model, images, sigma, samples=options.long_run)
