@@ -59,7 +59,7 @@ def apgd(
     seed : int, default 0
         Seed of the random starts; each image has its own.
     norm, batch_size, progress, device : optional
-        As in :func:`pgd`.
+        As for :func:`pgd`.
 
     Returns
     -------

@@ -81,7 +81,7 @@ def fmn(
     seed : int, default 0
         Seed for models that draw random numbers; the search itself draws none.
     norm, batch_size, progress, device : optional
-        As in :func:`pgd`.
+        As for :func:`pgd`.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def fab(
     steps : int, default 100
         Projections.
     targets, bisections, norm, batch_size, seed, progress, device : optional
-        As in :func:`fmn`.
+        As for :func:`fmn`.
 
     Returns
     -------

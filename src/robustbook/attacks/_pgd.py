@@ -32,9 +32,10 @@ def fgsm(
 
     Parameters
     ----------
-    model, images, labels, eps, norm, skip_errors, batch_size, seed, progress,
-    device : optional
-        As in :func:`pgd`.
+    model, images, labels, eps
+        As for :func:`pgd`.
+    norm, skip_errors, batch_size, seed, progress, device : optional
+        As for :func:`pgd`.
 
     Returns
     -------

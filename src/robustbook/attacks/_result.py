@@ -1,7 +1,7 @@
 """The result of an attack, and the best of several results."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import torch
@@ -17,7 +17,7 @@ NORMS: Final = ("linf", "l2")
 ROUNDING: Final = 2.0**-23
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AttackResult:
     """The images that an attack made, and whether they fool the model.
 
@@ -39,9 +39,9 @@ class AttackResult:
         Name of the attack.
     """
 
-    adversarial: Tensor = field(repr=False)
-    norms: Tensor = field(repr=False)
-    success: Tensor = field(repr=False)
+    adversarial: Tensor
+    norms: Tensor
+    success: Tensor
     norm: Norm
     attack: str
 

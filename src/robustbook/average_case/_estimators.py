@@ -70,7 +70,7 @@ def taylor(
     seed : int, default 0
         Seed of what is drawn.
     labels, batch_size, device : optional
-        As in :func:`monte_carlo`.
+        As for :func:`monte_carlo`.
 
     Returns
     -------
@@ -137,7 +137,7 @@ def mmse(
         fitted exactly. If False, the noise is independent, as in the paper, and the
         sampling error of the mean logits dominates.
     cdf, labels, points, seed, batch_size, device : optional
-        As in :func:`taylor`.
+        As for :func:`taylor`.
 
     Returns
     -------

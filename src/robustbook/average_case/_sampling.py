@@ -181,7 +181,7 @@ def control_variate(
         "sobol" takes 8 scrambles of Sobol points in the span of the gradients, and
         independent numbers across it; `samples` must then be 8 times a power of 2.
     labels, points, seed, batch_size, device : optional
-        As in :func:`taylor`.
+        As for :func:`taylor`.
 
     Returns
     -------

@@ -40,7 +40,7 @@ _SINGLE_ROUNDING: Final = 1e-7
 _SINGLE_ROUNDING_LARGE: Final = 5e-7
 #: Largest absolute limit for which single precision is used: no failure is rare there.
 _MODERATE: Final = 3.0
-_SMALLEST: Final = 1e-300
+SMALLEST: Final = 1e-300
 #: Half the distance of Sobol points, which keeps all of them away from 0.
 _HALF_CELL: Final = 2.0**-31
 
@@ -292,7 +292,7 @@ def _rare(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
         below = torch.special.ndtr(limits[:, 0]).expand(count, width)
         product = below.clone()
         for step in range(1, size):
-            mass = (uniform[step - 1, part] * below).clamp_(min=_SMALLEST)
+            mass = (uniform[step - 1, part] * below).clamp_(min=SMALLEST)
             torch.special.ndtri(mass, out=variables[:, step - 1])
             bound = torch.baddbmm(
                 limits[:, step : step + 1],
@@ -330,7 +330,7 @@ def _singular(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
             width = (torch.special.ndtr(right) - start).clamp_min(0)
             product *= width
             if step < len(points):
-                mass = (start + points[step] * width).clamp(_SMALLEST, 1 - 2.0**-53)
+                mass = (start + points[step] * width).clamp(SMALLEST, 1 - 2.0**-53)
                 drawn = torch.special.ndtri(mass)
                 drawn = torch.where(flip, -drawn, drawn)
                 slack -= column * drawn[:, None]

@@ -75,7 +75,7 @@ def softmax_proxy(
     images : Tensor or array, shape (N, ...)
         Inputs of any range, float32 or float64 as the model's parameters.
     labels, batch_size, device : optional
-        As in :func:`monte_carlo`.
+        As for :func:`monte_carlo`.
 
     Returns
     -------

@@ -90,12 +90,8 @@ def jensen_shannon(
 
     Parameters
     ----------
-    logits, shifted_logits : Tensor or array, shape (N, K)
-        Paired logits.
-    beta : float, default 1
-        Inverse temperature, at least 0; may be ``inf``.
-    reduction : {"mean", "none"}, default "mean"
-        The mean, a float, or the term of every sample: Tensor of shape (N,).
+    logits, shifted_logits, beta, reduction
+        As for :func:`kl_divergence`.
 
     Returns
     -------
@@ -132,12 +128,8 @@ def total_variation(
 
     Parameters
     ----------
-    logits, shifted_logits : Tensor or array, shape (N, K)
-        Paired logits.
-    beta : float, default 1
-        Inverse temperature, at least 0; may be ``inf``.
-    reduction : {"mean", "none"}, default "mean"
-        The mean, a float, or the term of every sample: Tensor of shape (N,).
+    logits, shifted_logits, beta, reduction
+        As for :func:`kl_divergence`.
 
     Returns
     -------
@@ -183,10 +175,8 @@ def wasserstein(
 
     Parameters
     ----------
-    logits, shifted_logits : Tensor or array, shape (N, K)
-        Paired logits.
-    beta : float, default 1
-        Inverse temperature, at least 0; may be ``inf``.
+    logits, shifted_logits, beta
+        As for :func:`kl_divergence`.
     ground : {"discrete", "index", "confidence"}, default "discrete"
         Distance between outcomes.
     reduction : {"mean", "none"}, default "mean"

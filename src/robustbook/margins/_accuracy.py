@@ -1,6 +1,6 @@
 """Robust accuracy of a large test set from a few measured margins."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -255,7 +255,7 @@ def _predict(order: Vector, right: Flags, rows: Indices, outcome: Flags) -> Vect
     return predicted
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StratifiedSample:
     """The samples to measure, and the strata that they represent.
 
@@ -271,14 +271,20 @@ class StratifiedSample:
         Number of all samples, N, wrong predictions among them.
     """
 
-    indices: Tensor = field(repr=False)
-    strata: Tensor = field(repr=False)
-    sizes: Tensor = field(repr=False)
+    indices: Tensor
+    strata: Tensor
+    sizes: Tensor
     num_samples: int
 
     def __len__(self) -> int:
         """Return n, the number of samples to measure."""
         return len(self.indices)
+
+    def __repr__(self) -> str:
+        return (
+            f"StratifiedSample({len(self)} of {self.num_samples} samples, "
+            f"{len(self.sizes)} strata)"
+        )
 
     def robust_accuracy(
         self, input_margin: ArrayLike, eps: float, *, level: float = 0.95

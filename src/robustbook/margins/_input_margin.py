@@ -1,6 +1,6 @@
 """Input margins: upper bounds from an ensemble of attacks, batch by batch."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_atta
 from robustbook.margins._recipe import ATTACKS, Search
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class InputMargins:
     """Input margins: upper bounds by an ensemble of attacks.
 
@@ -34,9 +34,9 @@ class InputMargins:
         "fab+fmn", "line+fmn" where a last run of FMN shortened the change.
     """
 
-    margins: Tensor = field(repr=False)
-    adversarial: Tensor = field(repr=False)
-    found_by: Tensor = field(repr=False)
+    margins: Tensor
+    adversarial: Tensor
+    found_by: Tensor
     norm: Norm
     attacks: tuple[str, ...] = ATTACKS
 
