@@ -141,12 +141,8 @@ def fab(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of images (n, ...) in [0, 1].
-    images : Tensor or array, shape (N, ...)
-        Images in [0, 1], float32 or float64 as the model's parameters.
-    labels : Tensor or array, shape (N,), optional
-        True classes, integers from 0 to K - 1; the model's predictions by default.
+    model, images, labels
+        As for :func:`fmn`.
     steps : int, default 100
         Projections.
     targets, bisections, norm, batch_size, seed, progress, device : optional

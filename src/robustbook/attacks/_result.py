@@ -98,16 +98,12 @@ def smallest(*results: AttackResult) -> AttackResult:
     if not results:
         raise ValueError("results: expected at least one AttackResult, got none")
     first = results[0]
-    for other in results[1:]:
-        for name, a, b in (
-            ("norm", first.norm, other.norm),
-            ("shape", *(tuple(x.adversarial.shape) for x in (first, other))),
-        ):
-            if a != b:
-                raise ValueError(f"results: expected one {name}, got {a} and {b}")
     adversarial, norms = first.adversarial.clone(), first.norms.clone()
     success = first.success.clone()
     for other in results[1:]:
+        a, b = ((x.norm, tuple(x.adversarial.shape)) for x in (first, other))
+        if a != b:
+            raise ValueError(f"results: expected one norm and shape, got {a} and {b}")
         better = other.success & (other.norms < norms)
         adversarial[better] = other.adversarial[better].to(adversarial.dtype)
         norms[better] = other.norms[better]

@@ -124,12 +124,8 @@ def mmse(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of inputs (n, ...), with a gradient.
-    images : Tensor or array, shape (N, ...)
-        Inputs of any range, float32 or float64 as the model's parameters.
-    sigma : float or sequence
-        Standard deviations of the noise in every coordinate, in units of the input.
+    model, images, sigma
+        As for :func:`taylor`.
     samples : int, default 10
         Noisy inputs to average over. Of an odd number, the last has no partner.
     antithetic : bool, default True

@@ -164,12 +164,8 @@ def control_variate(
 
     Parameters
     ----------
-    model : callable
-        Returns logits (n, K) of inputs (n, ...).
-    images : Tensor or array, shape (N, ...)
-        Inputs of any range, float32 or float64 as the model's parameters.
-    sigma : float or sequence
-        Standard deviations of the noise in every coordinate, in units of the input.
+    model, images, sigma
+        As for :func:`taylor`.
     samples : int, default 1024
         Noisy inputs for each input and sigma, at least 4.
     linearization : {"taylor", "mmse"}, default "taylor"
