@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import stdtrit
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from robustbook._intervals import normal_quantile, student_quantile
 from robustbook.average_case._problem import spans
 
 #: Numbers in a batch: as many as the cache holds for each thread of a CPU, and enough
@@ -55,7 +55,7 @@ def standard_error_of_means(values: Tensor) -> Tensor:
     """
     count = values.shape[-1]
     error = values.std(dim=-1, correction=1) / math.sqrt(count)
-    return error * (float(stdtrit(count - 1, 0.975)) / 1.959963984540054)
+    return error * (student_quantile(0.95, count - 1) / normal_quantile(0.95))
 
 
 class Factor(NamedTuple):

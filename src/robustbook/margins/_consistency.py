@@ -9,6 +9,7 @@ import numpy as np
 from scipy import stats
 
 from robustbook._checks.arguments import ArrayLike, check_level
+from robustbook._intervals import student_quantile
 from robustbook.margins._arrays import Indices, Vector, check_vector
 
 #: Fewer samples do not show how often two margins disagree.
@@ -105,7 +106,7 @@ def _interval(
     if abs(tau) == 1 or error == 0:
         pairs_left = (0.5 - level / 2) ** (2 / count)
         return max(-1.0, tau - 1 + pairs_left), min(1.0, tau + 1 - pairs_left)
-    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * error / (1 - tau**2)
+    half = student_quantile(level, count - 1) * error / (1 - tau**2)
     return math.tanh(math.atanh(tau) - half), math.tanh(math.atanh(tau) + half)
 
 
