@@ -158,8 +158,9 @@ fuzz: env ## Certify 100 000 hostile problems; resumes, takes an hour
 	$(BIN)/python tests/agreement/fuzz.py --jobs $(JOBS) --rows build/fuzz.csv \
 	  --store data/reported/hostile_problems.json
 
-bench: env ## What a certified optimum costs, beside a bare pass and Adam
+bench: env ## What agreement and average case cost, beside their floors and rivals
 	$(BIN)/python tests/benchmarks/agreement_cost.py
+	$(BIN)/python tests/benchmarks/average_case_cost.py
 
 clean: ## Remove what `make` made; .venv too
 	rm -rf _build $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

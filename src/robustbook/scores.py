@@ -16,44 +16,27 @@ from robustbook._checks.arguments import (
     check_logit_pair,
     check_logits,
 )
-from robustbook._docs import SharedDocs
 
 __all__ = ["accuracy", "predictions", "rank_concordance", "same_answer_rate"]
 
 
-class _Shared:
-    """Entries of the docstrings.
-
-    logits : Tensor or ndarray, shape (N, K)
-        Logits of the samples, or an increasing function of them.
-    shifted_logits : Tensor or ndarray, shape (N, K)
-        Logits of the shifted inputs, row by row the same pairs.
-    labels : Tensor or ndarray, shape (N,)
-        True classes, integers from 0 to K - 1.
-    TypeError
-        If the logits are not floating-point numbers or the labels not integers.
-    ValueError
-        If shapes do not match, a logit is not finite or a label is out of range.
-    """
-
-
-_SHARED = SharedDocs(_Shared.__doc__)
-
-
-@_SHARED.fill
 def predictions(logits: ArrayLike) -> Tensor:
     """Return the predicted classes, the first of the largest logits.
 
     Parameters
     ----------
-    {logits}
+    logits : Tensor or array, shape (N, K)
+        Logits of the samples, or an increasing function of them.
 
     Returns
     -------
     Tensor, shape (N,)
         Predicted classes, int64.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes do not match, a logit is not finite or a label is out of range.
 
     Examples
     --------
@@ -64,7 +47,6 @@ def predictions(logits: ArrayLike) -> Tensor:
     return check_logits("logits", logits).argmax(dim=1)
 
 
-@_SHARED.fill
 def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
     """Return the share of samples that are classified correctly, in [0, 1].
 
@@ -73,9 +55,15 @@ def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
 
     Parameters
     ----------
-    {logits} {labels}
+    logits : Tensor or array, shape (N, K)
+        Logits of the samples, or an increasing function of them.
+    labels : Tensor or array, shape (N,)
+        True classes, integers from 0 to K - 1.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes do not match, a logit is not finite or a label is out of range.
 
     Examples
     --------
@@ -92,7 +80,6 @@ def accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
     return float((checked.argmax(dim=1) == truth).double().mean())
 
 
-@_SHARED.fill
 def same_answer_rate(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
     r"""Return the share of pairs with the same prediction: the papers' AFR_P.
 
@@ -103,9 +90,15 @@ def same_answer_rate(logits: ArrayLike, shifted_logits: ArrayLike) -> float:
 
     Parameters
     ----------
-    {logits} {shifted_logits}
+    logits : Tensor or array, shape (N, K)
+        Logits of the samples, or an increasing function of them.
+    shifted_logits : Tensor or array, shape (N, K)
+        Logits of the shifted inputs, row by row the same pairs.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes do not match, a logit is not finite or a label is out of range.
 
     Examples
     --------

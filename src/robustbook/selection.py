@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from robustbook._checks.arguments import as_tensor, check_count
+from robustbook._checks.arguments import ArrayLike, as_tensor, check_count
 from robustbook.agreement import pair_nearest, posterior_agreement
 from robustbook.datasets import Dataset
 from robustbook.models import features_of
@@ -12,7 +12,9 @@ from robustbook.scores import accuracy, same_answer_rate
 __all__ = ["pair_by_features", "pair_scores"]
 
 
-def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
+def pair_scores(
+    logits: ArrayLike, shifted_logits: ArrayLike, labels: ArrayLike
+) -> dict[str, float]:
     """Return the criteria by which an epoch may be selected, for a validation pair.
 
     It serves as argument `measure` of :func:`robustbook.training.train_domains`. The
@@ -20,9 +22,9 @@ def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, fl
 
     Parameters
     ----------
-    logits, shifted : Tensor, shape (N, K)
+    logits, shifted_logits : Tensor or array, shape (N, K)
         Logits of the two samples; row i of both is one pair.
-    labels : Tensor, shape (N,)
+    labels : Tensor or array, shape (N,)
         The classes of the pairs.
 
     Returns
@@ -41,8 +43,8 @@ def pair_scores(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, fl
     >>> round(scores["accuracy"], 3), round(scores["same_answer_rate"], 3)
     (0.833, 0.667)
     """
-    logits, shifted = as_tensor("logits", logits), as_tensor("shifted", shifted)
-    result = posterior_agreement(logits, shifted, tol=1e-6)
+    result = posterior_agreement(logits, shifted_logits, tol=1e-6)
+    shifted = as_tensor("shifted_logits", shifted_logits)
     return {
         "accuracy": (accuracy(logits, labels) + accuracy(shifted, labels)) / 2,
         "same_answer_rate": same_answer_rate(logits, shifted),

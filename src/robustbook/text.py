@@ -18,6 +18,7 @@ from torch.nn import functional as F  # noqa: N812 - torch's own name for it
 from torch.utils.data import BatchSampler, RandomSampler
 
 from robustbook._checks.arguments import (
+    ArrayLike,
     check_choice,
     check_count,
     check_labels,
@@ -109,7 +110,7 @@ def _edited(text: str, draws: npt.NDArray[np.float64]) -> str:
 
 def amplify(
     texts: Sequence[str],
-    labels: Tensor | npt.NDArray[Any],
+    labels: ArrayLike,
     words: int,
     *,
     how: How = "insert",
@@ -151,7 +152,7 @@ def amplify(
 
 def contradict(
     texts: Sequence[str],
-    labels: Tensor | npt.NDArray[Any],
+    labels: ArrayLike,
     words: int,
     *,
     how: How = "insert",
@@ -171,7 +172,13 @@ def contradict(
 
 
 def _with_adjectives(
-    texts: Sequence[str], labels: Any, words: int, how: How, seed: int, *, agree: bool
+    texts: Sequence[str],
+    labels: ArrayLike,
+    words: int,
+    how: How,
+    seed: int,
+    *,
+    agree: bool,
 ) -> tuple[str, ...]:
     checked = _check_texts(texts)
     check_count("words", words, minimum=0)
@@ -358,7 +365,7 @@ def train_sentence_classifier(
     generator = torch.Generator().manual_seed(seed)
     features, held_out = (sentence_features(part.texts) for part in (train, validation))
     labels = train.labels.to(target)
-    optimizers: tuple[Any, ...] = (
+    optimizers: tuple[torch.optim.Optimizer, ...] = (
         torch.optim.SparseAdam(list(model.embedding.parameters()), lr=lr),
         torch.optim.Adam(model.head.parameters(), lr=lr),
     )

@@ -350,7 +350,9 @@ def test_order_and_batches_do_not_matter():
     assert orthant_probability(mean, covariance[0]).probability.shape == (7,)
 
 
-def test_float32_numpy_and_seeds():
+def test_float32_numpy_integers_and_seeds():
+    whole = orthant_probability([0, 0, 0], torch.eye(3).long())
+    assert float(whole.probability) == pytest.approx(1 / 8, abs=1e-6)
     mean, covariance = problems(3, 5, seed=2)
     single = orthant_probability(mean.float(), covariance.float())
     double = orthant_probability(mean.numpy(), covariance.numpy())
@@ -379,7 +381,7 @@ EYES = torch.eye(3).expand(3, 3, 3)
         ({"covariance": torch.ones(3, 3).triu()}, ValueError, "symmetric"),
         ({"covariance": -torch.eye(3)}, ValueError, "variances"),
         ({"covariance": matrix(3, -0.9)}, ValueError, "semidefinite"),
-        ({"covariance": torch.eye(3).long()}, TypeError, "floating"),
+        ({"covariance": torch.eye(3).bool()}, TypeError, "real numbers"),
     ],
 )
 def test_bad_input(change, error, message):

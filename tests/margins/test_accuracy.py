@@ -172,7 +172,7 @@ def test_stratified_sample_measures_right_predictions_once():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"correct": [2, 0, 1, 1]}, TypeError, "booleans or integers 0 and 1"),
+        ({"correct": [2, 0, 1, 1]}, TypeError, "expected booleans, or 0 and 1"),
         ({"correct": np.ones(3, bool)}, ValueError, r"correct: expected shape \(4,\)"),
         ({"indices": [0, 0]}, ValueError, "indices: expected different"),
         ({"indices": [0, 4]}, ValueError, "indices from 0 to 3, got 4"),
@@ -200,14 +200,14 @@ def test_bad_input(change, error, message):
         estimate_robust_accuracy(**(arguments | change))
 
 
-def test_correct_may_be_integers_0_and_1():
+def test_correct_may_be_numbers_0_and_1():
     scores, right, margins, eps, _ = population(100, noise=0.5, share=0.4)
     rows = np.arange(0, 100, 3)
-    by_flags, by_integers = (
-        estimate_robust_accuracy(scores, correct, rows, margins[rows], eps)
-        for correct in (right, right.astype(int))
-    )
-    assert by_flags == by_integers
+    results = [
+        estimate_robust_accuracy(scores, right.astype(kind), rows, margins[rows], eps)
+        for kind in (bool, int, float)
+    ]
+    assert results[0] == results[1] == results[2]
 
 
 def test_bad_sizes():

@@ -327,18 +327,13 @@ def check_feature_sets(features: Any, shifted_features: Any) -> tuple[Tensor, Te
     """Return two sets of features in one space, not necessarily paired, as float64."""
     sets = []
     for name, value in (("features", features), ("shifted_features", shifted_features)):
-        values = as_tensor(name, value)
-        if not values.is_floating_point():
-            raise TypeError(
-                f"{name}: expected floating-point features, got dtype {values.dtype}"
-            )
+        values = as_real(name, value)
         if values.ndim != 2 or 0 in values.shape:
             raise ValueError(
                 f"{name}: expected shape (N, D), samples by features, both at least 1, "
                 f"got {tuple(values.shape)}; flatten feature maps first: "
                 f"`{name}.flatten(1)`"
             )
-        values = values.double()
         if not bool(torch.isfinite(values).all()):
             raise ValueError(_first_not_finite(name, values))
         sets.append(values)

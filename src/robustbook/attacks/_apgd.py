@@ -9,13 +9,12 @@ from torch import Tensor
 from robustbook._checks.arguments import check_bound, check_choice, check_count
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
-from robustbook.attacks.engine import DOCS, ArrayLike, Batch, Norm, Settings, run_attack
+from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
 
 #: Each loss, with the number of classes that it needs.
 LOSSES: Final = {"ce": 2, "dlr": 3, "targeted": 4}
 
 
-@DOCS.fill
 def apgd(
     model: Model,
     images: ArrayLike,
@@ -42,7 +41,14 @@ def apgd(
 
     Parameters
     ----------
-    {model} {images} {labels} {eps}
+    model : callable
+        Returns logits (n, K) of images (n, ...) in [0, 1].
+    images : Tensor or array, shape (N, ...)
+        Images in [0, 1], float32 or float64 as the model's parameters.
+    labels : Tensor or array, shape (N,), optional
+        True classes, integers from 0 to K - 1; the model's predictions by default.
+    eps : float
+        Largest size of the perturbation, in [0, 1] pixel units, such as 8/255.
     loss : {"ce", "dlr", "targeted"}, default "ce"
         What to maximize. "dlr" needs three classes, "targeted" four.
     steps : int, default 100
@@ -50,10 +56,10 @@ def apgd(
     targets : int, default 9
         Number of the likeliest other classes that "targeted" tries; all of them if
         there are fewer.
-    {norm} {batch_size}
     seed : int, default 0
         Seed of the random starts; each image has its own.
-    {progress} {device}
+    norm, batch_size, progress, device : optional
+        As for :func:`pgd`.
 
     Returns
     -------
@@ -61,7 +67,12 @@ def apgd(
         Images within `eps`: where the attack failed, those of the highest loss; where
         the model is wrong already, the clean ones.
 
-    {TypeError} {ValueError} {ModuleNotFoundError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or a logit is NaN or infinite.
+    ModuleNotFoundError
+        If pyautoattack is not installed: ``robustbook[attacks]`` has it.
 
     Warns
     -----
@@ -102,8 +113,10 @@ def apgd(
         for number, goal in enumerate(goals):
             part = batch[left]
             target = None if goal is None else goal[left]
-            start = _start(part, number, norm, eps)
-            images, fooled, value = run(part, target, start=start)
+            direction = part.random_points(norm, number, surface=True)
+            images, fooled, value = run(
+                part, target, start=part.images + eps * direction
+            )
             better = fooled | (value > highest[left])
             best[left[better]] = images[better]
             highest[left] = torch.maximum(highest[left], value)
@@ -116,14 +129,3 @@ def apgd(
     result = run_attack(perturb, model, images, labels, settings)
     log.report()
     return result
-
-
-def _start(batch: Batch, number: int, norm: Norm, eps: float) -> Tensor:
-    """Draw a random point on the surface of the ball, as APGD does."""
-    if norm == "linf":
-        direction = batch.uniform(number).flatten(1)
-        size = direction.abs().amax(dim=1, keepdim=True)
-    else:
-        direction = batch.normal(number)
-        size = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
-    return batch.images + eps * (direction / size).reshape(batch.images.shape)

@@ -40,7 +40,6 @@ def closest(
     return perturb
 
 
-@engine.DOCS.fill
 def fmn(
     model: Model,
     images: engine.ArrayLike,
@@ -63,13 +62,26 @@ def fmn(
 
     Parameters
     ----------
-    {model} {images} {labels}
+    model : callable
+        Returns logits (n, K) of images (n, ...) in [0, 1].
+    images : Tensor or array, shape (N, ...)
+        Images in [0, 1], float32 or float64 as the model's parameters.
+    labels : Tensor or array, shape (N,), optional
+        True classes, integers from 0 to K - 1; the model's predictions by default.
     steps : int, default 100
         Gradient steps.
     step_size : float, default 1.0
         First step size α, the L2 length of a step; it decreases to a hundredth of it.
         With 10, the attack gets closer on some networks.
-    {targets} {bisections} {norm} {batch_size} {seed} {progress} {device}
+    targets : int, optional
+        Go for this many of the likeliest other classes, one after the other, and keep
+        the smallest perturbation. Untargeted by default.
+    bisections : int, default 0
+        Halvings of the way back to the clean image, after the attack.
+    seed : int, default 0
+        Seed for models that draw random numbers; the search itself draws none.
+    norm, batch_size, progress, device : optional
+        As for :func:`pgd`.
 
     Returns
     -------
@@ -77,7 +89,12 @@ def fmn(
         The closest images that fool the model; where there is none, the clean image
         with a norm of ``inf``.
 
-    {TypeError} {ValueError} {ModuleNotFoundError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or a logit is NaN or infinite.
+    ModuleNotFoundError
+        If foolbox is not installed: ``robustbook[attacks]`` has it.
 
     Examples
     --------
@@ -101,7 +118,6 @@ def fmn(
     return engine.run_attack(perturb, model, images, labels, settings)
 
 
-@engine.DOCS.fill
 def fab(
     model: Model,
     images: engine.ArrayLike,
@@ -125,10 +141,12 @@ def fab(
 
     Parameters
     ----------
-    {model} {images} {labels}
+    model, images, labels
+        As for :func:`fmn`.
     steps : int, default 100
         Projections.
-    {targets} {bisections} {norm} {batch_size} {seed} {progress} {device}
+    targets, bisections, norm, batch_size, seed, progress, device : optional
+        As for :func:`fmn`.
 
     Returns
     -------
@@ -136,7 +154,12 @@ def fab(
         The closest images that fool the model; where there is none, the clean image
         with a norm of ``inf``.
 
-    {TypeError} {ValueError} {ModuleNotFoundError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or a logit is NaN or infinite.
+    ModuleNotFoundError
+        If pyautoattack is not installed: ``robustbook[attacks]`` has it.
 
     Examples
     --------

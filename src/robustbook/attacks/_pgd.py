@@ -9,10 +9,9 @@ from torch import Tensor
 from robustbook._checks.arguments import check_bound, check_count, check_positive
 from robustbook._checks.models import Model
 from robustbook.attacks._result import AttackResult
-from robustbook.attacks.engine import DOCS, ArrayLike, Batch, Norm, Settings, run_attack
+from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
 
 
-@DOCS.fill
 def fgsm(
     model: Model,
     images: ArrayLike,
@@ -33,15 +32,22 @@ def fgsm(
 
     Parameters
     ----------
-    {model} {images} {labels} {eps} {norm} {skip_errors} {batch_size} {seed}
-    {progress} {device}
+    model, images, labels, eps
+        As for :func:`pgd`.
+    norm, skip_errors, batch_size, seed, progress, device : optional
+        As for :func:`pgd`.
 
     Returns
     -------
     AttackResult
         The images after the step, also where it failed.
 
-    {TypeError} {ValueError} {ModuleNotFoundError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or a logit is NaN or infinite.
+    ModuleNotFoundError
+        If foolbox is not installed: ``robustbook[attacks]`` has it.
 
     Examples
     --------
@@ -61,7 +67,6 @@ def fgsm(
     return run_attack(perturb, model, images, labels, settings)
 
 
-@DOCS.fill
 def pgd(
     model: Model,
     images: ArrayLike,
@@ -88,26 +93,49 @@ def pgd(
 
     Parameters
     ----------
-    {model} {images} {labels} {eps}
+    model : callable
+        Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in
+        evaluation mode. Its parameters and their gradients are left alone.
+    images : Tensor or array, shape (N, ...)
+        Images in [0, 1], float32 or float64 as the model's parameters.
+    labels : Tensor or array, shape (N,), optional
+        True classes, integers from 0 to K - 1; the model's predictions by default.
+    eps : float
+        Largest size of the perturbation, in [0, 1] pixel units, such as 8/255.
     steps : int, default 40
         Gradient steps.
     step_size : float, optional
         Size of a step, in [0, 1] pixel units; 2.5 eps / steps by default.
         Steps that are too short for their number find less.
-    {norm} {skip_errors} {batch_size}
+    norm : {"linf", "l2"}, default "linf"
+        The largest change of a pixel, or the root of the sum of squared changes.
+    skip_errors : bool, default True
+        Leave an input as it is if the model is wrong on it already.
+    batch_size : int, default 256
+        Images in a batch; apart from rounding, the result does not depend on it.
     seed : int, default 0
         Seed of the random starts; each image has its own.
     offset : int, default 0
         Index of the first image in a larger set of which these are a part: each image
         then has the random start that it has there.
-    {progress} {device}
+    progress : bool, default True
+        Show a progress bar, on a terminal.
+    device : str or torch.device, optional
+        Where to run, "auto" for a CUDA device if there is one; by default where the
+        model is. The result is where the images are.
 
     Returns
     -------
     AttackResult
         The last images, also where the attack failed.
 
-    {TypeError} {ValueError} {ModuleNotFoundError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, model and images differ in dtype, or a logit
+        is NaN or infinite on a clean or attacked image.
+    ModuleNotFoundError
+        If foolbox is not installed: ``robustbook[attacks]`` has it.
 
     Examples
     --------
@@ -127,17 +155,8 @@ def pgd(
     run = partial(run_pgd, norm=norm, eps=eps, steps=steps, step_size=size)
 
     def perturb(batch: Batch) -> Tensor:
-        return run(batch, start=_start(batch, norm))
+        return run(batch, start=batch.random_points(norm))
 
     settings = Settings("pgd", norm, batch_size, seed, progress, device)
     settings = replace(settings, skip_errors=skip_errors, offset=offset)
     return run_attack(perturb, model, images, labels, settings)
-
-
-def _start(batch: Batch, norm: Norm) -> Tensor:
-    """Draw a random point of the unit ball for each image."""
-    if norm == "linf":
-        return batch.uniform()
-    # The first n of n + 2 coordinates of a point on the sphere are uniform in the ball.
-    points = torch.nn.functional.normalize(batch.normal(extra=2), dim=1)
-    return points[:, :-2].reshape(batch.images.shape)

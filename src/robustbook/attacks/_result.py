@@ -1,7 +1,7 @@
 """The result of an attack, and the best of several results."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import torch
@@ -17,7 +17,7 @@ NORMS: Final = ("linf", "l2")
 ROUNDING: Final = 2.0**-23
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AttackResult:
     """The images that an attack made, and whether they fool the model.
 
@@ -39,9 +39,9 @@ class AttackResult:
         Name of the attack.
     """
 
-    adversarial: Tensor = field(repr=False)
-    norms: Tensor = field(repr=False)
-    success: Tensor = field(repr=False)
+    adversarial: Tensor
+    norms: Tensor
+    success: Tensor
     norm: Norm
     attack: str
 
@@ -98,16 +98,12 @@ def smallest(*results: AttackResult) -> AttackResult:
     if not results:
         raise ValueError("results: expected at least one AttackResult, got none")
     first = results[0]
-    for other in results[1:]:
-        for name, a, b in (
-            ("norm", first.norm, other.norm),
-            ("shape", *(tuple(x.adversarial.shape) for x in (first, other))),
-        ):
-            if a != b:
-                raise ValueError(f"results: expected one {name}, got {a} and {b}")
     adversarial, norms = first.adversarial.clone(), first.norms.clone()
     success = first.success.clone()
     for other in results[1:]:
+        a, b = ((x.norm, tuple(x.adversarial.shape)) for x in (first, other))
+        if a != b:
+            raise ValueError(f"results: expected one norm and shape, got {a} and {b}")
         better = other.success & (other.norms < norms)
         adversarial[better] = other.adversarial[better].to(adversarial.dtype)
         norms[better] = other.norms[better]

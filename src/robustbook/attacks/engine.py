@@ -1,46 +1,6 @@
 """The parts that attacks share: checks, batches, seeds and the verdict of the model.
 
 They serve those who write an attack, or an ensemble as :mod:`robustbook.margins` does.
-The docstrings of attacks, margins and lenses share these entries:
-
-model : callable
-    Returns logits (n, K) of images (n, ...) in [0, 1]; usually a module in evaluation
-    mode (in training mode, with a warning). It gets copies, so it may work in place;
-    its parameters and their gradients are left alone.
-images : Tensor or ndarray, shape (N, ...)
-    Images in [0, 1] (of others, with a warning), float32 or float64, the dtype of the
-    model's parameters.
-labels : Tensor or ndarray, shape (N,), optional
-    True classes, integers from 0 to K - 1; the model's predictions by default.
-eps : float
-    Largest size of the perturbation, in [0, 1] pixel units.
-targets : int, optional
-    Go for this many of the likeliest other classes, one after the other, and keep
-    the smallest perturbation; all of them if there are fewer. Untargeted by default.
-bisections : int, default 0
-    Halvings of the way back to the clean image, after the attack.
-norm : {"linf", "l2"}, default "linf"
-    Measure of size and distance: the largest change of a pixel, or the root of the
-    sum of squares.
-skip_errors : bool, default True
-    Leave an input as it is if the model is wrong on it already.
-batch_size : int, default 256
-    Images in a batch; apart from rounding, the result does not depend on it.
-seed : int, default 0
-    Seed for models that draw random numbers; the search itself draws none.
-progress : bool, default True
-    Show a progress bar, on a terminal.
-device : str or torch.device, optional
-    Where to run, "auto" for a CUDA device if there is one; by default where the model
-    is. The result is where the images are.
-TypeError
-    If images or logits are not floating-point numbers, the model and the images
-    differ in dtype, or the labels are not integers.
-ValueError
-    If shapes do not match, a label is no class, a logit is NaN or infinite on a
-    clean or attacked image, or an option is out of range.
-ModuleNotFoundError
-    If foolbox or pyautoattack is not installed: ``robustbook[attacks]`` has them.
 """
 
 from __future__ import annotations
@@ -64,12 +24,9 @@ from robustbook._checks.arguments import (
     check_logits,
 )
 from robustbook._checks.images import check_images
-from robustbook._docs import SharedDocs
 from robustbook.attacks._result import NORMS, AttackResult, Norm, distances
 
-__all__ = ["DOCS", "ArrayLike", "Batch", "Norm", "Settings", "distances", "run_attack"]
-
-DOCS = SharedDocs(__doc__)
+__all__ = ["ArrayLike", "Batch", "Norm", "Settings", "distances", "run_attack"]
 
 
 class _Isolated(torch.autograd.Function):
@@ -207,6 +164,21 @@ class Batch:
         return self._drawn(
             run, lambda random, size: random.standard_normal(size + extra, np.float32)
         )
+
+    def random_points(
+        self, norm: Norm, run: int = 0, *, surface: bool = False
+    ) -> Tensor:
+        """Draw a point of the unit ball, or of its surface, for each image."""
+        if norm == "linf":
+            points = self.uniform(run).flatten(1)
+            if surface:
+                points = points / points.abs().amax(dim=1, keepdim=True)
+        else:
+            # The first n of n + 2 coordinates of a point on the sphere are uniform in
+            # the ball.
+            drawn = self.normal(run, extra=0 if surface else 2)
+            points = nn.functional.normalize(drawn, dim=1)
+        return points[:, : self.images[0].numel()].reshape(self.images.shape)
 
     def _drawn(self, run: int, draw: Callable[..., npt.NDArray[np.float32]]) -> Tensor:
         size = self.images[0].numel()

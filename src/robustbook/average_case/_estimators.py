@@ -1,6 +1,7 @@
 """Estimates without sampling: linear models and linearized models."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final, Literal
 
 import torch
@@ -17,7 +18,6 @@ from robustbook._checks.arguments import (
 from robustbook._checks.images import check_inputs
 from robustbook._checks.models import Model, keeping_generators
 from robustbook.average_case import _problem
-from robustbook.average_case._docs import SHARED
 from robustbook.average_case._linearize import (
     Linearization,
     break_ties,
@@ -26,6 +26,7 @@ from robustbook.average_case._linearize import (
     margins_of,
     other_classes,
 )
+from robustbook.average_case._normal import check_covariance
 from robustbook.average_case._result import Robustness, make_result
 from robustbook.average_case._sigmoid import mv_sigmoid
 
@@ -34,7 +35,6 @@ Cdf = Literal["mvn", "mv_sigmoid"]
 _SMALLEST: Final = 1e-150
 
 
-@SHARED.fill
 @keeping_generators()
 def taylor(
     model: Model,
@@ -56,16 +56,31 @@ def taylor(
 
     Parameters
     ----------
-    {model} {images} {sigma} {cdf} {labels} {points} {seed} {batch_size} {device}
+    model : callable
+        Returns logits (n, K) of inputs (n, ...), with a gradient.
+    images : Tensor or array, shape (N, ...)
+        Inputs of any range, float32 or float64 as the model's parameters.
+    sigma : float or sequence
+        Standard deviations of the noise in every coordinate, in units of the input.
+    cdf : {"mvn", "mv_sigmoid"}, default "mvn"
+        The normal distribution function, or the paper's substitute for it.
+    points : int, default 128
+        Points in each of 8 scrambles, which are used for four classes or more: the
+        standard errors are about 1e-4.
+    seed : int, default 0
+        Seed of what is drawn.
+    labels, batch_size, device : optional
+        As for :func:`monte_carlo`.
 
     Returns
     -------
     Robustness
         The standard error is that of the integration.
 
-    {UserWarning}
-
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or logits or gradients are not finite.
 
     Examples
     --------
@@ -76,14 +91,14 @@ def taylor(
     """
     _check_integration(cdf, points, seed)
     problem = _problem.set_up(model, images, sigma, labels, batch_size, device)
-    rows = together(
+    estimates = join(
         _apply_cdf(cdf, part.margins, part.gram, problem.sigmas, points, seed)
         for part in linearize(problem)
     )
-    return _summarize("taylor", problem, cdf, 1, rows)
+    name = "taylor" if cdf == "mvn" else f"taylor_{cdf}"
+    return problem.summarize(name, problem.num_classes, **estimates)
 
 
-@SHARED.fill
 @keeping_generators()
 def mmse(
     model: Model,
@@ -109,23 +124,26 @@ def mmse(
 
     Parameters
     ----------
-    {model} {images} {sigma}
+    model, images, sigma
+        As for :func:`taylor`.
     samples : int, default 10
         Noisy inputs to average over. Of an odd number, the last has no partner.
     antithetic : bool, default True
         Draw noise in pairs, η and -η, so that linear terms cancel and a linear model is
         fitted exactly. If False, the noise is independent, as in the paper, and the
         sampling error of the mean logits dominates.
-    {cdf} {labels} {points} {seed} {batch_size} {device}
+    cdf, labels, points, seed, batch_size, device : optional
+        As for :func:`taylor`.
 
     Returns
     -------
     Robustness
         The standard error is that of the integration, not of the averages.
 
-    {UserWarning}
-
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or logits or gradients are not finite.
 
     Examples
     --------
@@ -138,37 +156,22 @@ def mmse(
     if not isinstance(antithetic, bool):
         raise TypeError(f"antithetic: expected True or False, got {antithetic!r}")
     problem = _problem.set_up(model, images, sigma, labels, batch_size, device)
-
-    rows = []
-    for size in problem.sigmas[:, None]:
-        fits = mmse_linearizations(
-            problem, float(size), samples, seed, antithetic=antithetic
+    fits = partial(mmse_linearizations, problem, antithetic=antithetic)
+    rows = (
+        join(
+            _apply_cdf(cdf, part.margins, part.gram, sigma, points, seed)
+            for part in fits(float(sigma), samples, seed)
         )
-        rows.append(
-            together(
-                _apply_cdf(cdf, part.margins, part.gram, size, points, seed)
-                for part in fits
-            )
-        )
-    estimates = [torch.cat(values) for values in zip(*rows, strict=True)]
-    return _summarize("mmse", problem, cdf, samples, estimates)
+        for sigma in problem.sigmas[:, None]
+    )
+    name = "mmse" if cdf == "mvn" else f"mmse_{cdf}"
+    return problem.summarize(name, samples * problem.num_classes, **join(rows, dim=0))
 
 
-def together(parts: Iterable[tuple[Tensor, ...]]) -> list[Tensor]:
-    """Join the estimates (S, n) of batches of inputs: (S, N)."""
-    return [torch.cat(values, dim=1) for values in zip(*parts, strict=True)]
-
-
-def _summarize(
-    method: str, problem: _problem.Problem, cdf: Cdf, samples: int, rows: list[Tensor]
-) -> Robustness:
-    name = method if cdf == "mvn" else f"{method}_{cdf}"
-    calls = samples * problem.num_classes
-    return problem.summarize(name, calls, **_named(rows))
-
-
-def _named(rows: Iterable[Tensor]) -> dict[str, Tensor]:
-    return dict(zip(("probability", "standard_error", "failure"), rows, strict=True))
+def join(parts: Iterable[dict[str, Tensor]], dim: int = 1) -> dict[str, Tensor]:
+    """Concatenate the estimates (S, n) of several inputs, or of several sigmas."""
+    listed = list(parts)
+    return {key: torch.cat([part[key] for part in listed], dim) for key in listed[0]}
 
 
 def mmse_linearizations(
@@ -194,7 +197,6 @@ def mmse_linearizations(
     return linearize(problem, noise=noise, samples=samples, keep=keep)
 
 
-@SHARED.fill
 def linear_exact(
     weights: ArrayLike,
     bias: ArrayLike,
@@ -226,17 +228,24 @@ def linear_exact(
         Standard deviations of isotropic noise, in units of the input.
     covariance : Tensor or array, shape (D,) or (D, D), optional
         Variances or covariance matrix of the noise, instead of `sigma`.
-    {labels} {cdf}
+    labels : Tensor or array, shape (N,), optional
+        The classes whose probability to estimate; the predictions by default.
+    cdf : {"mvn", "mv_sigmoid"}, default "mvn"
+        The normal distribution function, or the paper's substitute for it.
     points : int, default 1024
         Points in each of 8 scrambles, which are used for four classes or more.
-    {seed}
+    seed : int, default 0
+        Seed of what is drawn.
 
     Returns
     -------
     Robustness
         ``calls`` are 0.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or shapes do not fit together.
 
     Examples
     --------
@@ -261,60 +270,50 @@ def linear_exact(
     logits = check_logits("logits", flat @ matrix.T + offset)
     if (sigma is None) == (covariance is None):
         raise ValueError("sigma, covariance: expected exactly one of them")
-    spread = None if covariance is None else _check_covariance(covariance, flat)
     sigmas = _problem.check_positives("sigma", 1.0 if sigma is None else sigma)
     classes = _problem.labels_or_predictions(labels, logits)
     _check_integration(cdf, points, seed)
     others = other_classes(classes, logits.shape[1])
+    if covariance is not None:
+        root = _noise_root(covariance, flat)
+        matrix = matrix * root if root.ndim == 1 else matrix @ root
     # In these units, squares of the weights do not underflow.
     unit = matrix.abs().amax().clamp_min(_SMALLEST)
     matrix, logits = matrix / unit, logits / unit
     margins = margins_of(logits, classes)
-    gram = torch.empty(*margins.shape, margins.shape[1], dtype=torch.float64)
-    gram = gram.to(margins.device)
-    for chosen in sorted(set(classes.tolist())):
-        rows = classes == chosen
-        steps = matrix[chosen] - matrix[others[rows.nonzero()[0, 0]]]
-        if spread is None:
-            gram[rows] = steps @ steps.T
-        elif spread.ndim == 1:
-            gram[rows] = (steps * spread) @ steps.T
-        else:
-            product = steps @ spread @ steps.T
-            gram[rows] = (product + product.T) / 2
+    gram = margins.new_empty(*margins.shape, margins.shape[1])
+    for label in torch.unique(classes):
+        rows = classes == label
+        steps = matrix[label] - matrix[others[rows][0]]
+        gram[rows] = steps @ steps.T
     margins = break_ties(margins, gram.diagonal(dim1=1, dim2=2), classes)
-    estimates = _named(_apply_cdf(cdf, margins, gram, sigmas.reshape(-1), points, seed))
-    exact = estimates["probability"]
-    estimates["calls"] = torch.zeros_like(exact, dtype=torch.int64)
+    estimates = _apply_cdf(cdf, margins, gram, sigmas.reshape(-1), points, seed)
+    no_calls = torch.zeros_like(estimates["probability"], dtype=torch.int64)
     shown = sigmas if covariance is None else torch.full_like(sigmas, torch.nan)
-    return make_result("linear_exact", classes, shown, inputs.device, **estimates)
+    return make_result(
+        "linear_exact", classes, shown, inputs.device, calls=no_calls, **estimates
+    )
 
 
-def _check_covariance(value: ArrayLike, flat: Tensor) -> Tensor:
-    spread = as_real("covariance", value).to(flat)
+def _noise_root(covariance: ArrayLike, flat: Tensor) -> Tensor:
+    """Return the root of variances (D,) or of a covariance matrix (D, D)."""
+    spread = as_real("covariance", covariance).to(flat)
     size = flat.shape[1]
     if spread.shape not in ((size,), (size, size)):
         raise ValueError(
             f"covariance: expected shape ({size},) or ({size}, {size}), got "
             f"{tuple(spread.shape)}"
         )
-    if not bool(torch.isfinite(spread).all()):
-        raise ValueError("covariance: expected finite numbers, got NaN or infinity")
+    check_covariance(spread[:, None, None] if spread.ndim == 1 else spread)
     if spread.ndim == 1:
-        if bool((spread < 0).any()):
-            raise ValueError("covariance: expected variances of at least 0")
-        return spread
-    if not torch.allclose(spread, spread.T, rtol=1e-6, atol=1e-12):
-        raise ValueError(
-            "covariance: expected a symmetric matrix; symmetrize it: (C + C.T) / 2"
-        )
-    values = torch.linalg.eigvalsh(spread)
+        return spread.sqrt()
+    values, vectors = torch.linalg.eigh(spread)
     if float(values[0]) < -1e-8 * float(values[-1].abs()):
         raise ValueError(
             "covariance: expected a positive semidefinite matrix, got an eigenvalue "
             f"of {float(values[0]):g}"
         )
-    return spread
+    return vectors * values.clamp_min(0).sqrt()
 
 
 def _check_integration(cdf: str, points: int, seed: int) -> None:
@@ -325,13 +324,13 @@ def _check_integration(cdf: str, points: int, seed: int) -> None:
 
 def _apply_cdf(
     cdf: Cdf, margins: Tensor, gram: Tensor, sigmas: Tensor, points: int, seed: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> dict[str, Tensor]:
     """Return probabilities (S, n), standard errors, and probabilities of failure."""
     if cdf == "mv_sigmoid":
         # Margins that no noise moves are infinite.
         norms = gram.diagonal(dim1=1, dim2=2).sqrt()
         scale = sigmas.to(margins.device)[:, None, None] * norms
         probability = mv_sigmoid(margins / scale)
-        return probability, torch.zeros_like(probability), 1 - probability
-    exact = linear_probability(margins, gram, sigmas, seed=seed, points=points)
-    return exact.probability, exact.standard_error, exact.failure
+        error = torch.zeros_like(probability)
+        return {"probability": probability, "standard_error": error}
+    return vars(linear_probability(margins, gram, sigmas, seed=seed, points=points))

@@ -1,6 +1,7 @@
 """Jacobians of the class differences, and the probability that they imply."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -140,17 +141,18 @@ def _differentiate(
 
 
 def _products(outputs: Tensor, leaf: Tensor, cotangents: Tensor) -> Tensor:
-    """Return vector-Jacobian products, batched where the model's layers allow it."""
+    """Return vector-Jacobian products, batched if several and the layers allow it."""
 
-    def product(cotangent: Tensor, batched: bool) -> Tensor:
+    def product(cotangent: Tensor, batched: bool = False) -> Tensor:
         options = {"retain_graph": True, "materialize_grads": True}
         (gradient,) = torch.autograd.grad(
             outputs, leaf, cotangent, is_grads_batched=batched, **options
         )
         return gradient.detach()
 
-    try:
-        return product(cotangents, True)
-    except RuntimeError:
+    # A batch of one takes twice the time of a plain product.
+    if len(cotangents) > 1:
         # Some layers, such as one with a custom backward pass, cannot be batched.
-        return torch.stack([product(cotangent, False) for cotangent in cotangents])
+        with suppress(RuntimeError):
+            return product(cotangents, batched=True)
+    return torch.stack([product(cotangent) for cotangent in cotangents])

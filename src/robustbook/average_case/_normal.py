@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from robustbook._checks.arguments import (
-    DTYPES,
     ArrayLike,
+    as_real,
     as_tensor,
     check_count,
     check_power_of_two,
@@ -49,7 +49,7 @@ class OrthantProbability:
 
 
 def orthant_probability(
-    mean: ArrayLike, covariance: Any, *, points: int = 1024, seed: int = 0
+    mean: ArrayLike, covariance: ArrayLike, *, points: int = 1024, seed: int = 0
 ) -> OrthantProbability:
     """Compute the probability that every coordinate of a normal vector is at least 0.
 
@@ -84,7 +84,7 @@ def orthant_probability(
     Raises
     ------
     TypeError
-        If an array does not hold floating-point numbers.
+        If an array does not hold real numbers.
     ValueError
         If shapes do not match, an entry is NaN, or a covariance is not symmetric,
         or not positive semidefinite as far as the result depends on it.
@@ -159,11 +159,10 @@ def joint_probability(
 
 def _check_problem(mean: ArrayLike, covariance: ArrayLike) -> tuple[Tensor, Tensor]:
     means, covariances = as_tensor("mean", mean), as_tensor("covariance", covariance)
-    for name, values in (("mean", means), ("covariance", covariances)):
-        if values.dtype not in DTYPES:
-            raise TypeError(
-                f"{name}: expected floating-point numbers, got dtype {values.dtype}"
-            )
+    if not means.is_floating_point():
+        means = as_real("mean", means)
+    if not covariances.is_floating_point():
+        covariances = as_real("covariance", covariances)
     check_together(("mean", "covariance"), means, covariances)
     dimension = means.shape[-1] if means.ndim else 0
     try:
@@ -178,29 +177,38 @@ def _check_problem(mean: ArrayLike, covariance: ArrayLike) -> tuple[Tensor, Tens
         )
     if bool(means.isnan().any()):
         raise ValueError("mean: expected numbers, got NaN; remove such problems")
-    if not bool(torch.isfinite(covariances).all()):
+    check_covariance(covariances)
+    wide = covariances.expand(*shape, dimension, dimension)
+    return means.expand(*shape, dimension), wide
+
+
+def check_covariance(matrices: Tensor) -> None:
+    """Refuse matrices (..., D, D) that are not symmetric, or for D = 2 semidefinite.
+
+    For larger D, the factorization finds negative eigenvalues.
+    """
+    if not bool(torch.isfinite(matrices).all()):
         raise ValueError("covariance: expected finite numbers, got NaN or infinity")
-    diagonal = covariances.diagonal(dim1=-2, dim2=-1)
+    diagonal = matrices.diagonal(dim1=-2, dim2=-1)
     low = float(diagonal.min()) if diagonal.numel() else 0.0
     if low < 0:
-        raise ValueError(f"covariance: expected variances of at least 0, got {low:g}")
-    scale = diagonal.double().sqrt()
-    slack = 64 * torch.finfo(covariances.dtype).eps
+        raise ValueError(
+            "covariance: expected a positive semidefinite matrix, with variances of at "
+            f"least 0, got a variance of {low:g}"
+        )
     # A product of roots, so that large variances do not overflow.
-    bound = slack * scale[..., :, None] * scale[..., None, :]
-    if bool(((covariances - covariances.mT).abs() > bound).any()):
+    scale = diagonal.double().sqrt()
+    largest = scale[..., :, None] * scale[..., None, :]
+    slack = 64 * torch.finfo(matrices.dtype).eps
+    if bool(((matrices - matrices.mT).abs() > slack * largest).any()):
         raise ValueError(
             "covariance: expected a symmetric matrix; symmetrize it: (C + C.mT) / 2"
         )
-    # In two dimensions that suffices; in more, the factorization finds the rest.
-    limit = (1 + 1e-6) * scale[..., :, None] * scale[..., None, :]
-    if bool((covariances.abs() > limit).any()):
+    if bool((matrices.abs() > (1 + 1e-6) * largest).any()):
         raise ValueError(
             "covariance: expected a positive semidefinite matrix, got a covariance "
             "larger than its two variances allow"
         )
-    wide = covariances.expand(*shape, dimension, dimension)
-    return means.expand(*shape, dimension), wide
 
 
 def _standardize(mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -24,8 +24,6 @@ from robustbook.average_case._result import Robustness, make_result
 #: Default number of inputs in a batch.
 BATCH: Final = 256
 
-#: Takes the place of sigma where no noise is wanted.
-NO_NOISE: Final = object()
 #: Streams of random numbers, one for each use.
 MEASURE: Final = 0
 LINEARIZE: Final = 2
@@ -88,10 +86,12 @@ class Problem:
 def set_up(
     model: models.Model,
     images: ArrayLike,
-    sigma: Any = NO_NOISE,
+    sigma: ArrayLike | None = None,
     labels: ArrayLike | None = None,
     batch_size: int = BATCH,
     device: str | torch.device | None = None,
+    *,
+    noisy: bool = True,
 ) -> Problem:
     """Check everything that can be checked before the work begins.
 
@@ -99,7 +99,7 @@ def set_up(
     """
     models.check_model(model)
     original = check_inputs("images", images)
-    sigmas = torch.ones(0) if sigma is NO_NOISE else check_positives("sigma", sigma)
+    sigmas = check_positives("sigma", sigma) if noisy else torch.ones(0)
     check_count("batch_size", batch_size)
     if labels is not None:
         labels = check_labels("labels", labels, length=len(original))
@@ -131,7 +131,7 @@ def _logits(model: models.Model, inputs: Tensor, size: int, kind: str) -> Tensor
     )
 
 
-def check_positives(name: str, value: Any) -> Tensor:
+def check_positives(name: str, value: ArrayLike | None) -> Tensor:
     """Return one number or several as float64, () or (S,): positive and finite."""
     if value is None or isinstance(value, (bool, str)):
         raise TypeError(f"{name}: expected a positive number or several, got {value!r}")

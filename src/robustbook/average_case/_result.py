@@ -15,7 +15,7 @@ from robustbook._intervals import normal_quantile, wilson
 ADDED: Final = 4
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Robustness:
     """Probabilities that the prediction is kept under Gaussian noise.
 
@@ -50,15 +50,15 @@ class Robustness:
         where few failures were seen, and at most about their number.
     """
 
-    probability: Tensor = field(repr=False)
-    standard_error: Tensor = field(repr=False)
-    labels: Tensor = field(repr=False)
-    sigma: Tensor = field(repr=False)
+    probability: Tensor
+    standard_error: Tensor
+    labels: Tensor
+    sigma: Tensor
     method: str
-    calls: Tensor = field(repr=False)
-    trials: Tensor | None = field(default=None, repr=False)
-    variance_reduction: Tensor | None = field(default=None, repr=False)
-    failure: Tensor = field(default_factory=lambda: torch.empty(0), repr=False)
+    calls: Tensor
+    trials: Tensor | None = None
+    variance_reduction: Tensor | None = None
+    failure: Tensor = field(default_factory=lambda: torch.empty(0))
 
     def __post_init__(self) -> None:
         if self.failure.shape != self.probability.shape:  # The caller gave none.

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Literal
 
 import numpy as np
@@ -12,8 +12,7 @@ from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, check_choice, check_count
 from robustbook._checks.models import Model, keeping_generators
-from robustbook.average_case._docs import SHARED
-from robustbook.average_case._estimators import mmse_linearizations, together
+from robustbook.average_case._estimators import join, mmse_linearizations
 from robustbook.average_case._linearize import (
     Linearization,
     linear_probability,
@@ -44,7 +43,6 @@ Kind = Literal["random", "sobol"]
 Linear = Literal["taylor", "mmse"]
 
 
-@SHARED.fill
 @keeping_generators()
 def monte_carlo(
     model: Model,
@@ -66,14 +64,26 @@ def monte_carlo(
 
     Parameters
     ----------
-    {model} {images} {sigma}
+    model : callable
+        Returns logits (n, K) of inputs (n, ...).
+    images : Tensor or array, shape (N, ...)
+        Inputs of any range, float32 or float64 as the model's parameters.
+    sigma : float or sequence
+        Standard deviations of the noise in every coordinate, in units of the input.
     samples : int, default 10000
         Noisy inputs for each input and sigma.
-    {labels} {seed}
+    labels : Tensor or array, shape (N,), optional
+        The classes whose probability to estimate; the predictions by default.
+    seed : int, default 0
+        Seed of the noise.
     offset : int, default 0
         Index of the first input in a larger set of which these are a part: each input
         then has the noise that it has there.
-    {batch_size} {device}
+    batch_size : int, default 256
+        Inputs in a batch, where each gradient counts as an input. Apart from rounding,
+        the result does not depend on it.
+    device : str or torch.device, optional
+        Where to run; by default where the model is. Noise differs between devices.
 
     Returns
     -------
@@ -81,9 +91,17 @@ def monte_carlo(
         The standard error is never 0, as two kept and two lost predictions are added
         to compute it (Agresti and Coull). ``interval`` is Wilson's.
 
-    {UserWarning}
+    Warns
+    -----
+    UserWarning
+        If the model is in training mode or does not separate classes, or `sigma` is
+        lost in rounding.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, model and inputs differ in dtype, or logits
+        or gradients are not finite real numbers.
 
     Examples
     --------
@@ -120,7 +138,6 @@ def _count_kept(problem: Problem, samples: int, seed: int, offset: int) -> Tenso
     return kept
 
 
-@SHARED.fill
 @keeping_generators()
 def control_variate(
     model: Model,
@@ -147,7 +164,8 @@ def control_variate(
 
     Parameters
     ----------
-    {model} {images} {sigma}
+    model, images, sigma
+        As for :func:`taylor`.
     samples : int, default 1024
         Noisy inputs for each input and sigma, at least 4.
     linearization : {"taylor", "mmse"}, default "taylor"
@@ -158,7 +176,8 @@ def control_variate(
     noise : {"random", "sobol"}, default "random"
         "sobol" takes 8 scrambles of Sobol points in the span of the gradients, and
         independent numbers across it; `samples` must then be 8 times a power of 2.
-    {labels} {points} {seed} {batch_size} {device}
+    labels, points, seed, batch_size, device : optional
+        As for :func:`taylor`.
 
     Returns
     -------
@@ -168,9 +187,10 @@ def control_variate(
         compares with plain Monte Carlo; it is about 1 where the linearization does not
         help.
 
-    {UserWarning}
-
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or logits or gradients are not finite.
 
     Examples
     --------
@@ -193,28 +213,17 @@ def control_variate(
     options = _Options(samples, noise, points, seed)
     problem = set_up(model, images, sigma, labels, batch_size, device)
     shared = linearization == "taylor"
-
+    noisy_fits = partial(mmse_linearizations, problem, antithetic=True, keep=True)
     rows = []
     for sigmas in problem.sigmas[None] if shared else problem.sigmas[:, None]:
         fits = (
             linearize(problem, keep=True)
             if shared
-            else mmse_linearizations(
-                problem,
-                float(sigmas),
-                linearization_samples,
-                seed,
-                antithetic=True,
-                keep=True,
-            )
+            else noisy_fits(float(sigmas), linearization_samples, seed)
         )
-        rows.append(together(_measure(problem, part, sigmas, options) for part in fits))
-    names = "probability", "standard_error", "variance_reduction"
-    estimates = [torch.cat(values) for values in zip(*rows, strict=True)]
+        rows.append(join(_measure(problem, part, sigmas, options) for part in fits))
     calls = samples + problem.num_classes * (1 if shared else linearization_samples)
-    return problem.summarize(
-        "control_variate", calls, **dict(zip(names, estimates, strict=True))
-    )
+    return problem.summarize("control_variate", calls, **join(rows, dim=0))
 
 
 @dataclass(frozen=True)
@@ -234,7 +243,7 @@ class _Options:
 
 def _measure(
     problem: Problem, part: Linearization, sigmas: Tensor, options: _Options
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> dict[str, Tensor]:
     """Return estimate, standard error and variance reduction, each (S, n)."""
     exact = linear_probability(
         part.margins, part.gram, sigmas, seed=options.seed, points=options.points
@@ -262,7 +271,11 @@ def _measure(
     variance = variance + ADDED / 2 / total**2
     weight = (coefficient * sizes).sum(dim=-1) / total
     integration = weight * exact.standard_error.cpu()
-    return estimate, (variance + integration.square()).sqrt(), reduction
+    return {
+        "probability": estimate,
+        "standard_error": (variance + integration.square()).sqrt(),
+        "variance_reduction": reduction,
+    }
 
 
 def _coefficients(counts: Tensor, sizes: Tensor) -> Tensor:

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import torch
-from scipy.special import stdtrit
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from robustbook._intervals import normal_quantile, student_quantile
 from robustbook.average_case._problem import spans
 
 #: Numbers in a batch: as many as the cache holds for each thread of a CPU, and enough
@@ -40,7 +40,7 @@ _SINGLE_ROUNDING: Final = 1e-7
 _SINGLE_ROUNDING_LARGE: Final = 5e-7
 #: Largest absolute limit for which single precision is used: no failure is rare there.
 _MODERATE: Final = 3.0
-_SMALLEST: Final = 1e-300
+SMALLEST: Final = 1e-300
 #: Half the distance of Sobol points, which keeps all of them away from 0.
 _HALF_CELL: Final = 2.0**-31
 
@@ -55,7 +55,7 @@ def standard_error_of_means(values: Tensor) -> Tensor:
     """
     count = values.shape[-1]
     error = values.std(dim=-1, correction=1) / math.sqrt(count)
-    return error * (float(stdtrit(count - 1, 0.975)) / 1.959963984540054)
+    return error * (student_quantile(0.95, count - 1) / normal_quantile(0.95))
 
 
 class Factor(NamedTuple):
@@ -292,7 +292,7 @@ def _rare(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
         below = torch.special.ndtr(limits[:, 0]).expand(count, width)
         product = below.clone()
         for step in range(1, size):
-            mass = (uniform[step - 1, part] * below).clamp_(min=_SMALLEST)
+            mass = (uniform[step - 1, part] * below).clamp_(min=SMALLEST)
             torch.special.ndtri(mass, out=variables[:, step - 1])
             bound = torch.baddbmm(
                 limits[:, step : step + 1],
@@ -330,7 +330,7 @@ def _singular(factor: Factor, nodes: tuple[Tensor, ...]) -> _Integrand:
             width = (torch.special.ndtr(right) - start).clamp_min(0)
             product *= width
             if step < len(points):
-                mass = (start + points[step] * width).clamp(_SMALLEST, 1 - 2.0**-53)
+                mass = (start + points[step] * width).clamp(SMALLEST, 1 - 2.0**-53)
                 drawn = torch.special.ndtri(mass)
                 drawn = torch.where(flip, -drawn, drawn)
                 slack -= column * drawn[:, None]

@@ -5,9 +5,8 @@ from torch import Tensor
 
 from robustbook._checks.arguments import ArrayLike, as_real, check_positive
 from robustbook._checks.models import Model, keeping_generators
-from robustbook.average_case._docs import SHARED
 from robustbook.average_case._linearize import margins_of
-from robustbook.average_case._problem import BATCH, NO_NOISE, set_up
+from robustbook.average_case._problem import BATCH, set_up
 
 
 def mv_sigmoid(values: ArrayLike, *, scale: float = 1.0) -> Tensor:
@@ -54,7 +53,6 @@ def mv_sigmoid(values: ArrayLike, *, scale: float = 1.0) -> Tensor:
     return torch.exp(-torch.logsumexp(torch.cat([zero, -margins], dim=-1), dim=-1))
 
 
-@SHARED.fill
 @keeping_generators()
 def softmax_proxy(
     model: Model,
@@ -72,20 +70,28 @@ def softmax_proxy(
 
     Parameters
     ----------
-    {model} {images} {labels} {batch_size} {device}
+    model : callable
+        Returns logits (n, K) of inputs (n, ...).
+    images : Tensor or array, shape (N, ...)
+        Inputs of any range, float32 or float64 as the model's parameters.
+    labels, batch_size, device : optional
+        As for :func:`monte_carlo`.
 
     Returns
     -------
     Tensor, shape (N,)
         Probabilities, float64.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or logits or gradients are not finite.
 
     Examples
     --------
     >>> softmax_proxy(lambda x: x, torch.tensor([[0.0, 0.0, 2.0]])).round(decimals=3)
     tensor([0.7870], dtype=torch.float64)
     """
-    problem = set_up(model, images, NO_NOISE, labels, batch_size, device)
+    problem = set_up(model, images, None, labels, batch_size, device, noisy=False)
     margins = margins_of(problem.logits, problem.labels)
     return mv_sigmoid(margins).to(problem.caller_device)

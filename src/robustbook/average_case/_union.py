@@ -19,7 +19,11 @@ from scipy.special import owens_t
 from torch import Tensor
 
 from robustbook.average_case import _separation
-from robustbook.average_case._separation import SCRAMBLES, standard_error_of_means
+from robustbook.average_case._separation import (
+    SCRAMBLES,
+    SMALLEST,
+    standard_error_of_means,
+)
 
 #: Failures more likely than this are integrated together.
 COMMON: Final = 0.2
@@ -34,7 +38,6 @@ _SHARE: Final = 4
 #: 1 / points, and scrambles that all miss it agree. This share of its probability is
 #: added to the error, a heuristic whose size gave all problems in the tests coverage.
 _MISSED: Final = 1 / 8
-_SMALLEST: Final = 1e-300
 
 
 def failure_probability(
@@ -107,7 +110,7 @@ def bivariate(limits: Tensor, correlation: Tensor) -> Tensor:
     """Return P[Z_1 ≤ h, Z_2 ≤ k], by Owen's T function."""
     # The formula divides by both limits, so 0 is replaced by a tiny number.
     near = limits.cpu()
-    h, k = torch.where(near == 0, _SMALLEST, near).unbind(dim=1)
+    h, k = torch.where(near == 0, SMALLEST, near).unbind(dim=1)
     rho = correlation.cpu().clamp(-1, 1)
     root = ((1 - rho) * (1 + rho)).sqrt()
     parts = torch.zeros_like(h)

@@ -16,15 +16,14 @@ from robustbook._checks.arguments import (
     check_positive,
     check_together,
 )
-from robustbook.discrepancies._docs import SHARED, Reduction, reduced
+from robustbook.discrepancies._posteriors import Reduction, reduced
 
-#: Rows of a block of kernel values: 1024 x 1024 numbers are 8 MB.
-_BLOCK: Final = 1024
+#: Entries of a block of kernel values, 8 MB.
+_BLOCK: Final = 1 << 20
 #: Features of each side from which the median distance is taken.
 _MEDIAN_SAMPLE: Final = 500
 
 
-@SHARED.fill
 def cosine_similarity(
     features: ArrayLike, shifted_features: ArrayLike, *, reduction: Reduction = "mean"
 ) -> float | Tensor:
@@ -35,7 +34,10 @@ def cosine_similarity(
 
     Parameters
     ----------
-    {features, shifted_features} {reduction}
+    features, shifted_features : Tensor or array, shape (N, D)
+        Paired features.
+    reduction : {"mean", "none"}, default "mean"
+        The mean, a float, or the term of every sample: Tensor of shape (N,).
 
     Returns
     -------
@@ -43,7 +45,10 @@ def cosine_similarity(
         In [-1, 1]. It is a similarity: unlike all others in this module, it is larger
         the more alike the features are.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes differ, a number is not finite, or an option is out of range.
 
     Examples
     --------
@@ -65,7 +70,6 @@ def cosine_similarity(
     return reduced(cosines, reduction)
 
 
-@SHARED.fill
 def centroid_distance(
     features: ArrayLike, shifted_features: ArrayLike, *, relative: bool = False
 ) -> float:
@@ -75,14 +79,23 @@ def centroid_distance(
 
     Parameters
     ----------
-    {features} {shifted_features} {relative}
+    features : Tensor or array, shape (N, D)
+        Features of the clean inputs.
+    shifted_features : Tensor or array, shape (M, D)
+        Features of the shifted inputs.
+    relative : bool, default False
+        Divide by the root of the total variance of the clean features, the trace of
+        their covariance, so that the unit cancels, as comparisons of networks need.
 
     Returns
     -------
     float
         At least 0, in the unit of the features; without a unit if relative.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes differ, a number is not finite, or an option is out of range.
 
     Examples
     --------
@@ -95,7 +108,6 @@ def centroid_distance(
     return distance / math.sqrt(_total_variance(clean)) if relative else distance
 
 
-@SHARED.fill
 def mmd(
     features: ArrayLike,
     shifted_features: ArrayLike,
@@ -112,9 +124,8 @@ def mmd(
 
     The two members of a pair are never compared with each other, so the estimate is
     unbiased although they depend on each other. Time grows with N², memory does not.
-    Source: the thesis, end
-    of section 4.2; Gretton et al., "A kernel two-sample test", JMLR 13 (2012), Lemma 6;
-    Chapter 11.
+    Source: the thesis, end of section 4.2; Gretton et al., "A kernel two-sample test",
+    JMLR 13 (2012), Lemma 6; Chapter 11.
 
     Parameters
     ----------
@@ -135,7 +146,10 @@ def mmd(
         The square, in [-2, 2]. The true value is in [0, 2], but where distributions are
         equal, an unbiased estimate falls below 0 about half of the time.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes differ, a number is not finite, or an option is out of range.
 
     Examples
     --------
@@ -160,28 +174,16 @@ def mmd(
             f"bandwidth: expected a number on the scale of the features, got {width:g}"
         )
     sums = torch.zeros(count, dtype=torch.float64, device=clean.device)
-    for start in range(0, count, _BLOCK):
-        rows = slice(start, start + _BLOCK)
-        for other in range(0, count, _BLOCK):
-            columns = slice(other, other + _BLOCK)
-            cross = _kernel(clean[rows], shifted[columns])
-            if start == other:
-                cross.fill_diagonal_(0.0)
-            sums[rows] -= cross.sum(1)
-            sums[columns] -= cross.sum(0)
-            if other < start:
-                continue  # the kernel within a set is symmetric
-            inner = _kernel(clean[rows], clean[columns])
-            inner += _kernel(shifted[rows], shifted[columns])
-            if start == other:
-                inner.fill_diagonal_(0.0)
-            else:
-                sums[columns] += inner.sum(0)
-            sums[rows] += inner.sum(1)
+    for rows in torch.split(torch.arange(count), max(1, _BLOCK // count)):
+        cross = _kernel(clean[rows], shifted)
+        within = _kernel(clean[rows], clean) + _kernel(shifted[rows], shifted)
+        for values in (cross, within):  # No point is compared with its own pair.
+            values[torch.arange(len(rows)), rows] = 0.0
+        sums[rows] += within.sum(1) - cross.sum(1)
+        sums -= cross.sum(0)
     return reduced(sums / (count - 1), reduction)
 
 
-@SHARED.fill
 def frechet_distance(
     features: ArrayLike, shifted_features: ArrayLike, *, relative: bool = False
 ) -> float:
@@ -203,7 +205,9 @@ def frechet_distance(
         Features of the clean inputs, N > D.
     shifted_features : Tensor or array, shape (M, D)
         Features of the shifted inputs, M > D.
-    {relative}
+    relative : bool, default False
+        Divide by the total variance of the clean features, the trace of their
+        covariance, so that the unit cancels, as comparisons of networks need.
 
     Returns
     -------
@@ -211,7 +215,10 @@ def frechet_distance(
         The squared 2-Wasserstein distance of the two Gaussians, in the squared unit of
         the features; without a unit if relative.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes differ, a number is not finite, or an option is out of range.
 
     Examples
     --------

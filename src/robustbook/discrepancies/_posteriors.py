@@ -15,12 +15,17 @@ from robustbook._checks.arguments import (
     check_non_negative,
 )
 from robustbook.agreement import gibbs_posterior
-from robustbook.discrepancies._docs import SHARED, Reduction, reduced
 
 Ground = Literal["discrete", "index", "confidence"]
+Reduction = Literal["mean", "none"]
 
 
-@SHARED.fill
+def reduced(terms: Tensor, reduction: Reduction) -> float | Tensor:
+    """Return the mean of the terms, or the terms."""
+    check_choice("reduction", reduction, ("mean", "none"))
+    return float(terms.mean()) if reduction == "mean" else terms
+
+
 def kl_divergence(
     logits: ArrayLike,
     shifted_logits: ArrayLike,
@@ -38,7 +43,12 @@ def kl_divergence(
 
     Parameters
     ----------
-    {logits, shifted_logits} {beta} {reduction}
+    logits, shifted_logits : Tensor or array, shape (N, K)
+        Paired logits.
+    beta : float, default 1
+        Inverse temperature, at least 0; may be ``inf``.
+    reduction : {"mean", "none"}, default "mean"
+        The mean, a float, or the term of every sample: Tensor of shape (N,).
 
     Returns
     -------
@@ -47,7 +57,10 @@ def kl_divergence(
         :func:`total_variation`. With ``beta=inf``, it is ``inf`` where the shifted
         posterior excludes a class that the clean one does not.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes differ, a number is not finite, or an option is out of range.
 
     Examples
     --------
@@ -59,7 +72,6 @@ def kl_divergence(
     return reduced(_kl(clean, shifted), reduction)
 
 
-@SHARED.fill
 def jensen_shannon(
     logits: ArrayLike,
     shifted_logits: ArrayLike,
@@ -78,14 +90,18 @@ def jensen_shannon(
 
     Parameters
     ----------
-    {logits, shifted_logits} {beta} {reduction}
+    logits, shifted_logits, beta, reduction
+        As for :func:`kl_divergence`.
 
     Returns
     -------
     float, or Tensor of shape (N,)
         Nats, in [0, log 2]: at most log 2 times the :func:`total_variation`.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes differ, a number is not finite, or an option is out of range.
 
     Examples
     --------
@@ -99,7 +115,6 @@ def jensen_shannon(
     return reduced(terms.clamp(0.0, math.log(2.0)), reduction)
 
 
-@SHARED.fill
 def total_variation(
     logits: ArrayLike,
     shifted_logits: ArrayLike,
@@ -113,14 +128,18 @@ def total_variation(
 
     Parameters
     ----------
-    {logits, shifted_logits} {beta} {reduction}
+    logits, shifted_logits, beta, reduction
+        As for :func:`kl_divergence`.
 
     Returns
     -------
     float, or Tensor of shape (N,)
         In [0, 1]. With ``beta=inf``, and without ties, the mean is the mismatch rate.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes differ, a number is not finite, or an option is out of range.
 
     Examples
     --------
@@ -132,7 +151,6 @@ def total_variation(
     return reduced(_variation(clean, shifted), reduction)
 
 
-@SHARED.fill
 def wasserstein(
     logits: ArrayLike,
     shifted_logits: ArrayLike,
@@ -157,7 +175,8 @@ def wasserstein(
 
     Parameters
     ----------
-    {logits, shifted_logits} {beta}
+    logits, shifted_logits, beta
+        As for :func:`kl_divergence`.
     ground : {"discrete", "index", "confidence"}, default "discrete"
         Distance between outcomes.
     reduction : {"mean", "none"}, default "mean"
@@ -169,7 +188,10 @@ def wasserstein(
     float, or Tensor of shape (N,)
         In [0, 1]; for ``ground="index"`` in [0, K - 1].
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes differ, a number is not finite, or an option is out of range.
 
     Examples
     --------

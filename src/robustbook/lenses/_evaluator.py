@@ -137,30 +137,17 @@ class Evaluator:
         return {name: getattr(margins, name) for name in _MARGINS}
 
     @cached_property
-    def _attacked_model(self) -> nn.Module:
+    def _attacked_model(self) -> Model:
         lead = float(logit_margin(self.logits).max())
         if lead <= LARGEST_LEAD:
             return self.model
-        return _Divided(self.model, lead / LARGEST_LEAD)
+        return lambda images: self.model(images) / (lead / LARGEST_LEAD)
 
     @cached_property
     def _noisy_images(self) -> Tensor:
         random = np.random.default_rng([self.settings.seed, 0])
         noise = as_tensor("noise", random.standard_normal(self.images.shape))
         return self.images + self.settings.sigma * noise.to(self.images)
-
-
-class _Divided(nn.Module):
-    """A model with the same predictions and smaller logits."""
-
-    def __init__(self, model: nn.Module, divisor: float) -> None:
-        super().__init__()
-        self.model, self.divisor = model, divisor
-        self.eval()
-
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.model(images)
-        return logits / self.divisor
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -206,7 +206,7 @@ def measure_lenses(
                 disable=None if progress else True,  # None: only on a terminal
             ) as bar:
                 tensors[name], passes[name] = _in_batches(
-                    evaluator, name, rows, measure, store, bar
+                    evaluator, name, rows, measure, store, bar.update
                 )
     return _assembled(evaluator, true, drawn, tensors, passes)
 
@@ -220,7 +220,7 @@ def _in_batches(
     rows: Tensor,
     measure: Callable[[Tensor], Tensors],
     store: Store | None,
-    bar: Any,
+    update: Callable[[int], object],
 ) -> tuple[Tensors, Passes]:
     """Measure batch by batch; return the joined tensors, and the passes per image."""
 
@@ -233,7 +233,7 @@ def _in_batches(
     for batch in torch.split(rows, evaluator.batch_size):
         compute = partial(counted, batch)
         results.append(store(name, batch, compute) if store else compute())
-        bar.update(len(batch))
+        update(len(batch))
     joined = {key: torch.cat([one[key] for one in results]) for key in results[0]}
     forward, backward = (joined.pop(_PASSES).sum(dim=0) / len(rows)).tolist()
     return joined, Passes(forward, backward)

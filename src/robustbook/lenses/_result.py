@@ -17,7 +17,7 @@ from robustbook._checks.arguments import (
     check_count,
     check_positive,
 )
-from robustbook._intervals import wilson
+from robustbook._intervals import Estimate, wilson
 from robustbook.agreement import Agreement
 from robustbook.average_case import Robustness
 from robustbook.corruptions import CORRUPTIONS
@@ -43,17 +43,20 @@ class Passes:
 
 
 @dataclass(frozen=True)
-class Share:
+class Share(Estimate):
     """A share of the images, with a 95 % interval for the population."""
-
-    value: float
-    interval: tuple[float, float]
 
     @classmethod
     def of(cls, hits: Tensor) -> Share:
         """Return the share of true entries (N,), with Wilson's interval."""
         count, total = int(hits.sum()), len(hits)
-        return cls(count / total, wilson(count, total))
+        return cls.of_trials(count / total, total)
+
+    @classmethod
+    def of_trials(cls, value: float, trials: int) -> Share:
+        """Return a share with the error and the interval of so many trials."""
+        error = math.sqrt(value * (1 - value) / trials)
+        return cls(value, error, wilson(round(value * trials), trials))
 
 
 @dataclass(frozen=True)
@@ -269,7 +272,7 @@ class ThreeLenses:
 _AGREEMENT_FIELDS: Final = ("pa", "standard_error", "beta", "mismatch", "hard_part")
 
 
-def _check_corruptions(kinds: Any) -> tuple[str, ...]:
+def _check_corruptions(kinds: Iterable[str]) -> tuple[str, ...]:
     named = isinstance(kinds, Iterable) and not isinstance(kinds, str | bytes)
     listed = [*kinds] if named else []
     if not listed or not all(kind in [*CORRUPTIONS] for kind in listed):
@@ -281,7 +284,9 @@ def _check_corruptions(kinds: Any) -> tuple[str, ...]:
 
 
 def _plain(share: Share | None) -> dict[str, Any] | None:
-    return None if share is None else {**vars(share), "interval": [*share.interval]}
+    if share is None:
+        return None
+    return {"value": share.value, "interval": [*share.interval]}
 
 
 def _named(estimate: tuple[float, float] | None, name: str) -> dict[str, float] | None:
@@ -343,4 +348,4 @@ def robust_share(
         effective = max(1, round(spread / (spread / count + missed_variance)))
     elif drawn < count and bool(unchanged.any()):
         effective = drawn
-    return Share(value, wilson(round(value * effective), effective))
+    return Share.of_trials(value, effective)

@@ -5,8 +5,8 @@ margin is free. Chapter 21 asks when one predicts the other, Chapters 22 and 23 
 prediction, Chapter 28 learns a better one.
 """
 
+from robustbook._intervals import Estimate
 from robustbook.margins._accuracy import (
-    Estimate,
     RobustAccuracy,
     StratifiedSample,
     estimate_robust_accuracy,

@@ -1,6 +1,6 @@
 """Robust accuracy of a large test set from a few measured margins."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,9 +15,8 @@ from robustbook._checks.arguments import (
     check_level,
     check_non_negative,
 )
-from robustbook._intervals import normal_quantile
+from robustbook._intervals import Estimate, normal_quantile
 from robustbook.margins._arrays import (
-    DOCS,
     Flags,
     Indices,
     Vector,
@@ -27,23 +26,30 @@ from robustbook.margins._arrays import (
 )
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """An unbiased estimate with a confidence interval.
+def _design_estimate(
+    value: float,
+    squares: ArrayLike,
+    drawn: ArrayLike,
+    sizes: ArrayLike,
+    population: int,
+    ends: tuple[float, float],
+    level: float,
+) -> Estimate:
+    """Return the estimate of a random sample, stratified or not, with an interval.
 
-    Attributes
-    ----------
-    value : float
-        The estimate. Unbiased estimates may lie slightly outside [0, 1].
-    standard_error : float
-        Estimated with the correction for a finite population.
-    interval : tuple of float
-        Confidence interval, cut to the values that the sample leaves possible.
+    Each stratum has a sum of squared residuals, a number of samples drawn and a size.
+    The interval is normal, at least as wide as Wilson's, also where no residual was
+    seen, and cut to the ends that the sample leaves possible.
     """
-
-    value: float
-    standard_error: float
-    interval: tuple[float, float]
+    squares, drawn, sizes = (np.array(x, dtype=float) for x in (squares, drawn, sizes))
+    z = normal_quantile(level)
+    # A stratum of one sample is known completely.
+    weights = (sizes / population) ** 2 * (1 - drawn / sizes) / drawn
+    weights /= np.maximum(drawn - 1, 1)
+    error = np.sqrt((weights * squares).sum())
+    half = z * np.sqrt((weights * (squares + z**2 * drawn / drawn.sum())).sum())
+    low, high = np.clip([value - half, value + half], *ends).tolist()
+    return Estimate(value, float(error), (low, high))
 
 
 def _random_sample_estimate(
@@ -54,21 +60,12 @@ def _random_sample_estimate(
     rows: Indices,
     level: float,
 ) -> Estimate:
-    """Return the estimate of a simple random sample, with a normal interval.
-
-    The interval is at least as wide as Wilson's, also where no residual was seen, and
-    cut to the values that measured outcomes and wrong predictions leave possible.
-    """
+    """Return the estimate of a simple random sample of all predictions."""
     size, count = len(rows), len(right)
-    correction = 1 - size / count
-    squares = float(np.square(residuals).sum())
-    error = np.sqrt(correction * squares / (size - 1) / size)
-    z = normal_quantile(level)
-    half = z * np.sqrt(correction * (squares + z**2) / (size - 1) / size)
-    least = float(outcome.sum()) / count
-    most = (right.sum() - (right[rows] & ~outcome).sum()) / count
-    low, high = np.clip([value - half, value + half], least, most).tolist()
-    return Estimate(value, float(error), (low, high))
+    failed = (right[rows] & ~outcome).sum()
+    ends = float(outcome.sum()) / count, float(right.sum() - failed) / count
+    squares = np.square(residuals).sum()
+    return _design_estimate(value, squares, size, count, count, ends, level)
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,6 @@ class RobustAccuracy:
     design_based: Estimate
 
 
-@DOCS.fill
 def estimate_robust_accuracy(
     logit_margin: ArrayLike,
     correct: ArrayLike,
@@ -123,24 +119,32 @@ def estimate_robust_accuracy(
 
     Parameters
     ----------
-    {logit_margin} {correct}
+    logit_margin : Tensor or array, shape (N,)
+        Margins of logits, or any score that is large where decisions are robust.
+    correct : Tensor or array, shape (N,)
+        Whether predictions are right: booleans, or 0 and 1.
     indices : Tensor or array, shape (n,)
         The samples whose input margins were measured: drawn uniformly at random,
         without replacement, in the order drawn. If they are sorted, the difference
         estimator is unbiased only on average over `seed`.
     input_margin : Tensor or array, shape (n,)
         Their input margins in the same order; any number where predictions are wrong.
-    {eps}
+    eps : float
+        In the units of `input_margin`: a decision is robust if its margin is larger.
     alpha : float, default 0.8
         The smallest share of the sample's brittle decisions that the threshold of
         Algorithm 1 may flag.
     folds : int, default 10
         Parts of the sample for cross-fitting.
-    {level} {seed}
+    level : float, default 0.95
+        Coverage of each interval, in (0, 1).
+    seed : int, default 0
+        Seed of everything that is drawn at random.
 
     Raises
     ------
-    {TypeError, ValueError}
+    TypeError, ValueError
+        If shapes or types do not match, an entry is NaN, or an option is out of range.
         Also if an index occurs twice, or there are fewer than two.
 
     Examples
@@ -251,7 +255,7 @@ def _predict(order: Vector, right: Flags, rows: Indices, outcome: Flags) -> Vect
     return predicted
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StratifiedSample:
     """The samples to measure, and the strata that they represent.
 
@@ -267,16 +271,21 @@ class StratifiedSample:
         Number of all samples, N, wrong predictions among them.
     """
 
-    indices: Tensor = field(repr=False)
-    strata: Tensor = field(repr=False)
-    sizes: Tensor = field(repr=False)
+    indices: Tensor
+    strata: Tensor
+    sizes: Tensor
     num_samples: int
 
     def __len__(self) -> int:
         """Return n, the number of samples to measure."""
         return len(self.indices)
 
-    @DOCS.fill
+    def __repr__(self) -> str:
+        return (
+            f"StratifiedSample({len(self)} of {self.num_samples} samples, "
+            f"{len(self.sizes)} strata)"
+        )
+
     def robust_accuracy(
         self, input_margin: ArrayLike, eps: float, *, level: float = 0.95
     ) -> Estimate:
@@ -286,33 +295,31 @@ class StratifiedSample:
         ----------
         input_margin : Tensor or array, shape (n,)
             Measured margins in the order of `indices`.
-        {eps} {level}
+        eps : float
+            In the units of `input_margin`: a decision is robust if its margin is
+            larger.
+        level : float, default 0.95
+            Coverage of each interval, in (0, 1).
 
-        {TypeError, ValueError}
+        Raises
+        ------
+        TypeError, ValueError
+            If shapes or types do not match, or an entry is NaN.
         """
         margins = check_vector("input_margin", input_margin, length=len(self), low=0.0)
         limit = check_non_negative("eps", eps)
-        z = normal_quantile(check_level(level))
+        check_level(level)
         robust, strata = margins > limit, self.strata.numpy()
-        totals = self.sizes.double().numpy()
-        drawn = np.bincount(strata, minlength=len(totals)).astype(np.float64)
-        hits = np.bincount(strata, weights=robust, minlength=len(totals))
-        shares = hits / drawn
-        value = float((totals * shares).sum() / self.num_samples)
-        # Squared residuals within strata. A stratum of one sample is known completely.
-        squares = drawn * shares * (1 - shares)
-        weights = (totals / self.num_samples) ** 2 * (1 - drawn / totals) / drawn
-        error = np.sqrt((weights * squares / np.maximum(drawn - 1, 1)).sum())
-        # Where no residual was seen, the interval is as wide as Wilson's.
-        squares = squares + z**2 * drawn / drawn.sum()
-        half = z * np.sqrt((weights * squares / np.maximum(drawn - 1, 1)).sum())
-        least = hits.sum() / self.num_samples
-        most = (totals.sum() - (drawn - hits).sum()) / self.num_samples
-        low, high = np.clip([value - half, value + half], least, most).tolist()
-        return Estimate(value, float(error), (low, high))
+        sizes, count = self.sizes.double().numpy(), self.num_samples
+        drawn = np.bincount(strata, minlength=len(sizes))
+        hits = np.bincount(strata, weights=robust, minlength=len(sizes))
+        value = float((sizes * hits / drawn).sum() / count)
+        squares = hits * (1 - hits / drawn)
+        most = (sizes.sum() - (drawn - hits).sum()) / count
+        ends = float(hits.sum() / count), float(most)
+        return _design_estimate(value, squares, drawn, sizes, count, ends, level)
 
 
-@DOCS.fill
 def stratified_sample(
     logit_margin: ArrayLike,
     correct: ArrayLike,
@@ -329,14 +336,21 @@ def stratified_sample(
 
     Parameters
     ----------
-    {logit_margin} {correct}
+    logit_margin : Tensor or array, shape (N,)
+        Margins of logits, or any score that is large where decisions are robust.
+    correct : Tensor or array, shape (N,)
+        Whether predictions are right: booleans, or 0 and 1.
     size : int
         Number of samples to measure, from 2 to the number of right predictions.
     strata : int, default 10
         Number of strata; fewer if they would get fewer than two samples each.
-    {seed}
+    seed : int, default 0
+        Seed of everything that is drawn at random.
 
-    {TypeError, ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes or types do not match, an entry is NaN, or an option is out of range.
 
     Examples
     --------

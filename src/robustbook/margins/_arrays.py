@@ -1,41 +1,11 @@
-"""Checks of one-dimensional arrays, and entries that docstrings of margins share.
-
-logit_margin : Tensor or array, shape (N,)
-    Margins of logits, or any score that is large where decisions are robust.
-input_margin : Tensor or array, shape (N,)
-    Measured margins, at least 0; ``inf`` where no attack found another class.
-correct : Tensor or array, shape (N,)
-    Whether predictions are right: booleans, or integers 0 and 1.
-features : Tensor or array, shape (N, D)
-    Features, for example of the penultimate layer.
-weight : Tensor or array, shape (K, D)
-    Weights of the linear head.
-eps : float
-    Size of perturbations in the units of `input_margin`: a decision is robust if its
-    margin is larger.
-level : float, default 0.95
-    Coverage of each interval, in (0, 1).
-resamples : int, default 1000
-    Number of bootstrap resamples.
-seed : int, default 0
-    Seed of everything that is drawn at random.
-TypeError, ValueError
-    If shapes or types do not match, an entry is NaN, or an option is out of range.
-"""
-
-from typing import Any
+"""Checks of one-dimensional arrays and features."""
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import as_real, as_tensor, check_logits
-from robustbook._docs import SharedDocs
-from robustbook.attacks.engine import DOCS as ATTACKS
-
-DOCS = SharedDocs(__doc__)
-DOCS.entries = {**ATTACKS.entries, **DOCS.entries}
+from robustbook._checks.arguments import ArrayLike, as_real, as_tensor, check_logits
 
 Vector = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -43,7 +13,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def check_vector(
-    name: str, value: Any, *, length: int | None = None, low: float = -np.inf
+    name: str, value: ArrayLike, *, length: int | None = None, low: float = -np.inf
 ) -> Vector:
     """Return ``value`` as float64 of shape (N,), without NaN; ``inf`` is allowed."""
     tensor = as_real(name, value)
@@ -67,7 +37,7 @@ def check_vector(
     return vector
 
 
-def check_features(value: Any) -> Tensor:
+def check_features(value: ArrayLike) -> Tensor:
     """Return ``value`` as finite float64 features of shape (N, D), on the CPU."""
     tensor = as_tensor("features", value)
     if tensor.ndim != 2 or tensor.numel() == 0:
@@ -78,12 +48,12 @@ def check_features(value: Any) -> Tensor:
     return check_logits("features", tensor, min_classes=1).cpu().double()
 
 
-def check_flags(name: str, value: Any, *, length: int) -> Flags:
+def check_flags(name: str, value: ArrayLike, *, length: int) -> Flags:
     """Return ``value``, booleans or 0 and 1, as booleans of shape (length,)."""
     tensor = as_tensor(name, value)
-    if tensor.is_floating_point() or bool((tensor != tensor.bool()).any()):
+    if bool((tensor != tensor.bool()).any()):
         raise TypeError(
-            f"{name}: expected booleans or integers 0 and 1, got dtype {tensor.dtype}; "
+            f"{name}: expected booleans, or 0 and 1, got dtype {tensor.dtype}; "
             f"compare predictions with labels: {name}=(predictions == labels)"
         )
     if tuple(tensor.shape) != (length,):
@@ -94,7 +64,7 @@ def check_flags(name: str, value: Any, *, length: int) -> Flags:
     return flags
 
 
-def check_indices(name: str, value: Any, *, population: int) -> Indices:
+def check_indices(name: str, value: ArrayLike, *, population: int) -> Indices:
     """Return ``value`` as distinct indices of a population, int64 of shape (n,)."""
     tensor = as_tensor(name, value)
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:

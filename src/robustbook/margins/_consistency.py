@@ -9,7 +9,8 @@ import numpy as np
 from scipy import stats
 
 from robustbook._checks.arguments import ArrayLike, check_level
-from robustbook.margins._arrays import DOCS, Indices, Vector, check_vector
+from robustbook._intervals import student_quantile
+from robustbook.margins._arrays import Indices, Vector, check_vector
 
 #: Fewer samples do not show how often two margins disagree.
 FEWEST: Final = 10
@@ -41,7 +42,6 @@ class Consistency:
     num_samples: int
 
 
-@DOCS.fill
 def margin_consistency(
     logit_margin: ArrayLike, input_margin: ArrayLike, *, level: float = 0.95
 ) -> Consistency:
@@ -55,11 +55,17 @@ def margin_consistency(
 
     Parameters
     ----------
-    {logit_margin} {input_margin} {level}
+    logit_margin : Tensor or array, shape (N,)
+        Margins of logits, or any score that is large where decisions are robust.
+    input_margin : Tensor or array, shape (N,)
+        Measured margins, at least 0; ``inf`` where no attack found another class.
+    level : float, default 0.95
+        Coverage of each interval, in (0, 1).
 
     Raises
     ------
-    {TypeError, ValueError}
+    TypeError, ValueError
+        If shapes or types do not match, an entry is NaN, or an option is out of range.
         Among them: fewer than three samples, or a margin that is constant.
 
     Examples
@@ -100,7 +106,7 @@ def _interval(
     if abs(tau) == 1 or error == 0:
         pairs_left = (0.5 - level / 2) ** (2 / count)
         return max(-1.0, tau - 1 + pairs_left), min(1.0, tau + 1 - pairs_left)
-    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * error / (1 - tau**2)
+    half = student_quantile(level, count - 1) * error / (1 - tau**2)
     return math.tanh(math.atanh(tau) - half), math.tanh(math.atanh(tau) + half)
 
 

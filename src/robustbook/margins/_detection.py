@@ -15,7 +15,7 @@ from robustbook._checks.arguments import (
     check_non_negative,
 )
 from robustbook._intervals import normal_quantile, wilson
-from robustbook.margins._arrays import DOCS, Flags, Indices, Vector, check_vector
+from robustbook.margins._arrays import Flags, Indices, Vector, check_vector
 
 #: Share of brittle decisions that the threshold of the false positive rate flags.
 TPR = 0.95
@@ -64,7 +64,6 @@ class Detection:
         return self.num_brittle / self.num_samples
 
 
-@DOCS.fill
 def detection_scores(
     scores: ArrayLike,
     input_margin: ArrayLike,
@@ -85,14 +84,21 @@ def detection_scores(
     ----------
     scores : Tensor or array, shape (N,)
         A margin that needs no attack, or any score that is small for brittle decisions.
-    {input_margin}
+    input_margin : Tensor or array, shape (N,)
+        Measured margins, at least 0; ``inf`` where no attack found another class.
     eps : float
         Decisions with margins up to `eps` are brittle.
-    {level} {resamples} {seed}
+    level : float, default 0.95
+        Coverage of each interval, in (0, 1).
+    resamples : int, default 1000
+        Number of bootstrap resamples.
+    seed : int, default 0
+        Seed of everything that is drawn at random.
 
     Raises
     ------
-    {TypeError, ValueError}
+    TypeError, ValueError
+        If shapes or types do not match, an entry is NaN, or an option is out of range.
         Among them: all decisions are brittle, or none is.
 
     Examples

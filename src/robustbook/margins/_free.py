@@ -16,13 +16,11 @@ from robustbook._checks.arguments import (
 )
 from robustbook._checks.images import check_inputs
 from robustbook.attacks.engine import Norm
-from robustbook.margins._arrays import DOCS
 
 #: The order of the dual norm, in which weights and gradients are measured.
 DUAL: Final = {"linf": 1, "l2": 2}
 
 
-@DOCS.fill
 def logit_margin(logits: ArrayLike) -> Tensor:
     """Return the largest logit minus the second largest: the margin paper's equation 4.
 
@@ -35,7 +33,10 @@ def logit_margin(logits: ArrayLike) -> Tensor:
     Tensor, shape (N,)
         Margins of at least 0, float64, in units of the logits; 0 where two classes tie.
 
-    {TypeError, ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes or types do not match, an entry is NaN, or an option is out of range.
 
     Examples
     --------
@@ -46,7 +47,6 @@ def logit_margin(logits: ArrayLike) -> Tensor:
     return top[:, 0] - top[:, 1]
 
 
-@DOCS.fill
 def feature_margin(
     features: ArrayLike,
     weight: ArrayLike,
@@ -61,7 +61,10 @@ def feature_margin(
 
     Parameters
     ----------
-    {features} {weight}
+    features : Tensor or array, shape (N, D)
+        Features, for example of the penultimate layer.
+    weight : Tensor or array, shape (K, D)
+        Weights of the linear head.
     bias : Tensor or array, shape (K,), optional
         Biases of the head; 0 by default.
     norm : {"l2", "linf"}, default "l2"
@@ -73,7 +76,10 @@ def feature_margin(
         Distances, float64, in units of the features; ``inf`` where no boundary can be
         reached, as all other classes have the weights of the predicted one.
 
-    {TypeError, ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes or types do not match, an entry is NaN, or an option is out of range.
 
     Examples
     --------
@@ -126,7 +132,6 @@ class ClassDistances:
     variation: float
 
 
-@DOCS.fill
 def class_distances(weight: ArrayLike, *, norm: Norm = "l2") -> ClassDistances:
     """Measure how far from equidistant the classes of a linear head are.
 
@@ -136,11 +141,15 @@ def class_distances(weight: ArrayLike, *, norm: Norm = "l2") -> ClassDistances:
 
     Parameters
     ----------
-    {weight}
+    weight : Tensor or array, shape (K, D)
+        Weights of the linear head.
     norm : {"l2", "linf"}, default "l2"
         The norm of distances in feature space; weights are compared in its dual.
 
-    {TypeError, ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If shapes or types do not match, an entry is NaN, or an option is out of range.
 
     Examples
     --------
@@ -163,9 +172,8 @@ def class_distances(weight: ArrayLike, *, norm: Norm = "l2") -> ClassDistances:
 
 def _pairwise(rows: Tensor, norm: Norm) -> Tensor:
     # The expanded square would lose half of the digits.
-    return torch.stack(
-        [torch.linalg.vector_norm(rows - row, ord=DUAL[norm], dim=1) for row in rows]
-    )
+    exact = "donot_use_mm_for_euclid_dist"
+    return torch.cdist(rows, rows, p=DUAL[norm], compute_mode=exact)
 
 
 def _check_weight(weight: ArrayLike) -> Tensor:
@@ -178,7 +186,6 @@ def _check_weight(weight: ArrayLike) -> Tensor:
     return rows
 
 
-@DOCS.fill
 @models.keeping_generators()
 def gradient_normalized_margin(
     model: models.Model,
@@ -197,14 +204,20 @@ def gradient_normalized_margin(
 
     Parameters
     ----------
-    {model}
+    model : callable
+        Returns logits (n, K) of images (n, ...) in [0, 1].
     images : Tensor or ndarray, shape (N, ...)
         Inputs of any range, float32 or float64.
-    {norm}
+    norm : {"linf", "l2"}, default "linf"
+        The largest change of a pixel, or the root of the sum of squared changes.
     nearest : bool, default False
         Take the smallest distance over all other classes, with K - 1 backward passes,
         which is exact for every linear model.
-    {batch_size} {device}
+    batch_size : int, default 256
+        Images in a batch; apart from rounding, the result does not depend on it.
+    device : str or torch.device, optional
+        Where to run, "auto" for a CUDA device if there is one; by default where the
+        model is. The result is where the images are.
 
     Returns
     -------
@@ -212,7 +225,10 @@ def gradient_normalized_margin(
         Distances, float64, on the device of the images; ``inf`` where the gradient is
         zero.
 
-    {TypeError} {ValueError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or a logit is NaN or infinite.
 
     Examples
     --------

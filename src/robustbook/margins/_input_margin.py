@@ -1,6 +1,6 @@
 """Input margins: upper bounds from an ensemble of attacks, batch by batch."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -8,11 +8,10 @@ from torch import Tensor
 from robustbook._checks.arguments import as_tensor, check_count
 from robustbook._checks.models import Model
 from robustbook.attacks.engine import ArrayLike, Batch, Norm, Settings, run_attack
-from robustbook.margins._arrays import DOCS
 from robustbook.margins._recipe import ATTACKS, Search
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class InputMargins:
     """Input margins: upper bounds by an ensemble of attacks.
 
@@ -35,9 +34,9 @@ class InputMargins:
         "fab+fmn", "line+fmn" where a last run of FMN shortened the change.
     """
 
-    margins: Tensor = field(repr=False)
-    adversarial: Tensor = field(repr=False)
-    found_by: Tensor = field(repr=False)
+    margins: Tensor
+    adversarial: Tensor
+    found_by: Tensor
     norm: Norm
     attacks: tuple[str, ...] = ATTACKS
 
@@ -62,7 +61,6 @@ class InputMargins:
         return torch.isinf(self.margins)
 
 
-@DOCS.fill
 def input_margin(
     model: Model,
     images: ArrayLike,
@@ -88,11 +86,15 @@ def input_margin(
 
     Parameters
     ----------
-    {model} {images}
+    model : callable
+        Returns logits (n, K) of images (n, ...) in [0, 1].
+    images : Tensor or array, shape (N, ...)
+        Images in [0, 1], float32 or float64 as the model's parameters.
     labels : Tensor or ndarray, shape (N,), optional
         True classes. With them, the margin is 0 where the prediction is wrong. Without
         them, as in the paper, it is that of the prediction, right or wrong.
-    {norm}
+    norm : {"linf", "l2"}, default "linf"
+        The largest change of a pixel, or the root of the sum of squared changes.
     targets : int, default 3
         Number of classes that the first pass goes for; all if there are fewer.
     steps : int, default 20
@@ -103,12 +105,22 @@ def input_margin(
         Halvings of the way back to the clean input. After them, the change is stretched
         by 1/10 000 where that does not make it longer than it was before, so that the
         rounding of another batch size does not undo it.
-    {batch_size}
+    batch_size : int, default 256
+        Images in a batch; apart from rounding, the result does not depend on it.
     seed : int, default 0
         Seed for models that draw random numbers; the search itself draws none.
-    {progress} {device}
+    progress : bool, default True
+        Show a progress bar, on a terminal.
+    device : str or torch.device, optional
+        Where to run, "auto" for a CUDA device if there is one; by default where the
+        model is. The result is where the images are.
 
-    {TypeError} {ValueError} {ModuleNotFoundError}
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described, or a logit is NaN or infinite.
+    ModuleNotFoundError
+        If foolbox or pyautoattack is not installed: ``robustbook[attacks]`` has them.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from robustbook._checks.arguments import ArrayLike, check_count
-from robustbook.margins._arrays import DOCS, check_features, check_vector
+from robustbook.margins._arrays import check_features, check_vector
 
 LAYERS: Final = 5
 #: Share of the samples that is held out.
@@ -57,13 +57,15 @@ class PseudoMargin(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self.seed = seed
 
     @torch.inference_mode(False)
-    @DOCS.fill
     def fit(self, features: ArrayLike, input_margin: ArrayLike) -> PseudoMargin:
         """Learn from measured margins; return the estimator itself.
 
         Parameters
         ----------
-        {features} {input_margin}
+        features : Tensor or array, shape (N, D)
+            Features, for example of the penultimate layer.
+        input_margin : Tensor or array, shape (N,)
+            Measured margins, at least 0; ``inf`` where no attack found another class.
 
         Raises
         ------
