@@ -267,7 +267,7 @@ def test_cifar10_archive_with_code_is_refused_before_it_runs(monkeypatch, tmp_pa
 
     batch = Code(), np.zeros(1, int)
     use_archive(monkeypatch, tmp_path, {"test_batch": batch})
-    with pytest.raises(pickle.UnpicklingError, match=r"expected arrays .* mkdir"):
+    with pytest.raises(pickle.UnpicklingError, match=r"mkdir"):
         load_dataset("cifar10", "test")
     assert not (tmp_path / "ran").exists()
 
