@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import os
 import pickle
 import struct
 import tarfile
@@ -251,6 +252,24 @@ def test_cifar10_archive_is_read_in_order(monkeypatch, tmp_path):
     np.testing.assert_array_equal(data.labels, np.concatenate([b[1] for b in ordered]))
     whole, first = load_dataset("cifar10", "test"), load_dataset("cifar10", "test1000")
     assert torch.equal(whole.images[:3], first.images)
+
+
+def test_cifar10_archive_with_code_is_refused_before_it_runs(monkeypatch, tmp_path):
+    class Code:
+        def __len__(self):
+            return 1
+
+        def reshape(self, *shape):
+            return self
+
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "ran"),)
+
+    batch = Code(), np.zeros(1, int)
+    use_archive(monkeypatch, tmp_path, {"test_batch": batch})
+    with pytest.raises(pickle.UnpicklingError, match=r"mkdir"):
+        load_dataset("cifar10", "test")
+    assert not (tmp_path / "ran").exists()
 
 
 @needs_folder("cifar10")
