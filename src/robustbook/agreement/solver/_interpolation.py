@@ -39,8 +39,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from scipy.interpolate import KroghInterpolator
 
-from robustbook.agreement.solver._evaluation import Evaluation
-from robustbook.agreement.solver._kernel import Kernel
+from robustbook.agreement.solver._kernel import Evaluation, Kernel
 
 #: Sums of absolute values are at most so many times the absolute value of the sum.
 TAME = 4.0

@@ -9,86 +9,125 @@ pass proves that J is concave, and one evaluation in double precision does the r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from robustbook.agreement.solver._columns import SUMMED, multiples_of
-from robustbook.agreement.solver._evaluation import Evaluation
-from robustbook.agreement.solver._kernel import Kernel
-from robustbook.agreement.solver._sums import spread_bounds
+from robustbook.agreement.solver._bounds import spread_bounds
+from robustbook.agreement.solver._intervals import SearchTrace
+from robustbook.agreement.solver._kernel import SUMS, Evaluation, Kernel
 
+#: A survey evaluates at multiples of the likely maximizer over PEAK, with moments at
+#: those NEAR it.
+PEAK: Final = 16
+NEAR: Final = 7
+MARGIN: Final = 0.02
+LARGEST_MULTIPLE: Final = 2000
 #: Unit roundoff of float32.
 ROUNDOFF: Final = 2.0**-24
 #: Logits, in units of 1 / step, are cut off here: their squares must not overflow.
 LOWEST: Final = -1e15
 #: With fewer classes than this, a sample is a column.
 FEW_CLASSES: Final = 64
+#: Powers of one exponential that are kept while others are made of them.
+POWERS: Final = (8, 4, 2, 1)
+#: More products than this cost as much as an exponential, and round more.
+MOST_PRODUCTS: Final = 8
+
+
+def places(found: SearchTrace) -> tuple[float, list[int]]:
+    """A step and its multiples, where the solution for some samples proves most."""
+    step = found.beta / PEAK
+    # All samples differ from some: what these barely prove is cut in two.
+    barely = found.value - MARGIN * (found.value - found.value_at_zero)
+    cuts = [cut.beta for cut in found.steps]
+    cuts += [
+        math.sqrt(left * right) if left else 0.25 * right
+        for left, right, bound in found.intervals
+        if bound > barely and right < math.inf
+    ]
+    multiples = {max(1, round(cut / step)) for cut in cuts}
+    multiples = {place for place in multiples if abs(place - PEAK) > 1}
+    multiples |= {PEAK - 1, PEAK, PEAK + 1}
+    return step, sorted(place for place in multiples if place < LARGEST_MULTIPLE)
+
+
+def concave_run(curvatures: Sequence[float], place: int) -> tuple[int, int]:
+    """First and last evaluation of the neighbouring intervals with J'' < 0."""
+    low, high = place, place + 1
+    while curvatures[place] < 0.0 and low > 0 and curvatures[low - 1] < 0.0:
+        low -= 1
+    while curvatures[place] < 0.0 and curvatures[high] < 0.0:
+        high += 1
+    return low, high
 
 
 def survey(
-    kernel: Kernel, step: float, multiples: Sequence[int], near: Sequence[bool]
+    kernel: Kernel, step: float, multiples: Sequence[int]
 ) -> tuple[list[Evaluation], list[float]]:
     """Evaluations at rising multiples of a step, and what bounds J'' between them.
 
-    Between neighbours that are both `near`, J'' is at most that number; elsewhere it is
-    infinite.
+    Between neighbours that are both near the peak, J'' is at most that number;
+    elsewhere it is infinite.
     """
-    close = near.index(True)
+    near = [abs(place - PEAK) <= NEAR for place in multiples]
+    first = near.index(True)
+    close = slice(first, first + sum(near))
     gaps = sum(near) - 1
-    numbers = kernel.shards.reduce(
-        lambda: _sums(kernel, step, multiples, near),
-        [math.fsum] * (SUMMED * len(multiples) + 2 * gaps),
-    )
+    at = torch.tensor(multiples, dtype=torch.float64, device=kernel.device)
+
+    def numbers_of(rows: slice, x: Tensor) -> Tensor:
+        powers = _power_sums(kernel, step, multiples, near, rows, x)
+        return _chunk_sums(kernel, step, at, close, rows, powers)
+
+    how = SUMS * len(multiples) + SUMS[:2] * gaps
+    numbers = kernel.reduce_chunks(kernel.stacks, numbers_of, how)
+    kernel.passes += 1
     error = relative_error(kernel.num_views, kernel.num_classes, multiples[-1])
     points = [
-        _evaluation(
-            kernel, step, multiple, error, numbers[SUMMED * place :], near=near[place]
-        )
+        _evaluation(kernel, step, multiple, error, numbers[len(SUMS) * place :])
         for place, multiple in enumerate(multiples)
     ]
     curvatures = [math.inf] * (len(multiples) - 1)
-    bounds = numbers[SUMMED * len(multiples) :]
-    for gap in range(gaps):
-        size, total = bounds[2 * gap : 2 * gap + 2]
+    bounds = iter(numbers[len(SUMS) * len(multiples) :])
+    for gap, (size, total) in enumerate(zip(bounds, bounds, strict=True)):
         most = (total + 8.0 * error * size) / kernel.num_samples / step / step
-        curvatures[close + gap] = most
+        curvatures[first + gap] = most
     return points, curvatures
 
 
-def _sums(
-    kernel: Kernel, step: float, multiples: Sequence[int], near: Sequence[bool]
-) -> list[float]:
-    """Of the samples of this process: sums for each evaluation, and between them."""
-    at = torch.tensor(multiples, dtype=torch.float64, device=kernel.device)
-    close = slice(near.index(True), len(near) - near[::-1].index(True))
-    totals = torch.zeros(SUMMED, len(multiples), dtype=torch.float64)
-    bends = torch.zeros(2, close.stop - close.start - 1, dtype=torch.float64)
-    for rows, x in kernel.stacks():
-        powers = _power_sums(kernel, step, multiples, near, rows, x)
-        powers[1:].div_(powers[0])
-        logs, means, squares = powers
-        logs.log_()
-        if kernel.uniform:
-            logs[:, -1] += kernel.cap
-        depth = kernel.first.depth[rows] * step
-        if kernel.first.active is not None:
-            powers *= kernel.first.active[rows]
-            depth = depth * kernel.first.active[rows]
-        spread = squares[close] - means[close].square()
-        depths = depth.sum()
-        totals[0] += _total(logs[:, -1:]) - at * depths
-        totals[1] += _total(logs[:, :-1])
-        totals[2] += _total(means[:, -1:]) - depths
-        totals[3] += _total(means[:, :-1])
-        totals[4, close] += _total(spread[:, -1:]) - _total(spread[:, :-1])
-        near_powers = powers[:, close]
-        bounds = spread_bounds(near_powers[:, :-1], near_powers[:, 1:])
-        bends += torch.stack([bound.sum(-1, dtype=torch.float64) for bound in bounds])
-    kernel.passes += 1
-    return [*totals.T.flatten().tolist(), *bends.T.flatten().tolist()]
+def _chunk_sums(
+    kernel: Kernel, step: float, at: Tensor, close: slice, rows: slice, powers: Tensor
+) -> Tensor:
+    """Of one chunk the sums for each evaluation, and those that bound J'' between."""
+    powers[1:].div_(powers[0])
+    logs, means, squares = powers
+    logs.log_()
+    if kernel.uniform:
+        logs[:, -1] += kernel.cap
+    depths = kernel.depths[rows] * step
+    if kernel.active is not None:
+        powers *= kernel.active[rows]
+        depths = depths * kernel.active[rows]
+    depth = depths.sum()
+    spread = squares[close] - means[close].square()
+    curvature = torch.full_like(at, math.nan)
+    curvature[close] = _total(spread[:, -1:]) - _total(spread[:, :-1])
+    table = torch.stack(
+        [
+            _total(logs[:, -1:]) - at * depth,
+            _total(logs[:, :-1]),
+            _total(means[:, -1:]) - depth,
+            _total(means[:, :-1]),
+            curvature,
+        ]
+    )
+    ends = powers[:, close]
+    bounds = spread_bounds(ends[:, :-1], ends[:, 1:])
+    bends = torch.stack([bound.sum(-1, dtype=torch.float64) for bound in bounds])
+    return torch.cat([table.T.flatten(), bends.T.flatten()])
 
 
 def _total(numbers: Tensor) -> Tensor:
@@ -113,12 +152,12 @@ def _power_sums(
     x = x.transpose(1, 2) if down else x
     samples = rows.stop - rows.start
     z, term = (
-        kernel.room(place, samples, torch.float32).view(x.shape) for place in (8, 2)
+        kernel.room(place, samples, torch.float32).view(x.shape) for place in (3, 2)
     )
     torch.mul(x, step, out=z).clamp_min_(LOWEST)
     ones = z.new_ones(0 if down else kernel.num_classes)
     sums = z.new_zeros(3, len(multiples), len(z), samples)
-    weights = multiples_of(kernel, rows, z, multiples, down=down)
+    weights = _multiples(kernel, rows, z, multiples, down=down)
     for place, weight in enumerate(weights):
         views = slice(None if near[place] else -1)
         _add_up_classes(weight, sums[0, place], ones)
@@ -137,33 +176,64 @@ def _add_up_classes(term: Tensor, out: Tensor, ones: Tensor) -> None:
         torch.sum(term, 1, out=out)
 
 
+def _multiples(
+    kernel: Kernel, rows: slice, z: Tensor, multiples: Sequence[int], *, down: bool
+) -> Iterator[Tensor]:
+    """Yield exp(k z), the sum of all views weighted, for rising whole numbers k.
+
+    All are products of powers of exp(z): a product costs a tenth of an exponential. The
+    classes are the rows of z if they run `down`.
+    """
+    samples = rows.stop - rows.start
+    weight, *rooms = (
+        kernel.room(place, samples, z.dtype).view_as(z) for place in (1, 4, 5, 6, 7)
+    )
+    powers, reached = {1: torch.exp(z, out=rooms[0])}, 0
+    for power, room in zip((2, 4, 8), rooms[1:], strict=True):
+        half = powers[power // 2]
+        powers[power] = torch.mul(half, half, out=room)
+    for multiple in multiples:
+        factors, gap = list[int](), multiple - reached
+        for power in POWERS:
+            count, gap = divmod(gap, power)
+            factors += [power] * count
+        if reached and len(factors) <= MOST_PRODUCTS:
+            for factor in factors:
+                weight.mul_(powers[factor])
+        else:
+            if multiple in powers:
+                weight.copy_(powers[multiple])
+            else:
+                torch.mul(z, multiple, out=weight).exp_()
+            kernel.weigh(weight[-1].T if down else weight[-1], rows)
+        reached = multiple
+        yield weight
+
+
 def _evaluation(
-    kernel: Kernel,
-    step: float,
-    multiple: int,
-    error: float,
-    numbers: Sequence[float],
-    *,
-    near: bool,
+    kernel: Kernel, step: float, multiple: int, error: float, numbers: Sequence[float]
 ) -> Evaluation:
-    """J in double precision from sums of numbers in single precision."""
-    c, d, rise, fall, bend = (total / kernel.num_samples for total in numbers[:SUMMED])
+    """J in double precision from sums of numbers in single precision.
+
+    Where the curvature is not a number, what was left out is part of the slope.
+    """
+    c, d, rise, fall, bend = (
+        total / kernel.num_samples for total in numbers[: len(SUMS)]
+    )
     # What is added up is of the size of |C| and D; each number rounded a few times.
     size = 1.0 + kernel.cap + kernel.largest_log + multiple * step * kernel.depth + d
+    near = not math.isnan(bend)
     rise, fall = rise / step if near else math.nan, fall / step
     return Evaluation(
         beta=multiple * step,
         value=c - d,
         slope=rise - fall,
-        curvature=bend / step / step if near else math.nan,
+        curvature=bend / step / step,
         convex=c,
         concave=d,
         concave_slope=fall,
         rounding=error + 16.0 * ROUNDOFF * size,
         slope_rounding=error * (abs(rise) + abs(fall) if near else abs(fall)),
-        moments=None,
-        per_sample=None,
-        columns=None,
         rough=True,
     )
 
