@@ -33,9 +33,7 @@ from robustbook.agreement.solver._sums import (
     sum_without,
 )
 
-#: How the numbers of a pass go together: C, D, their slopes and the curvature of J;
-#: and those of :class:`Moments`.
-SUMS: Final[tuple[Reduction, ...]] = (math.fsum,) * 5
+#: How the numbers of :class:`Moments` of chunks go together.
 MOMENTS: Final[tuple[Reduction, ...]] = (math.fsum, math.fsum, max, max)
 
 
@@ -89,17 +87,19 @@ class Kernel(Problem):
 
     def __init__(self, *views: Tensor, **options: Any) -> None:
         super().__init__(*views, **options)
-        per_sample, sums = self.new(len(self.depths)), self.sums
+        sums = self.sums
         del self.sums
-
-        def numbers_at(rows: slice) -> Tensor:
-            return self._columns(0.0, rows, sums[..., rows], per_sample[rows])
-
-        #: The evaluation at beta = 0, which needs no other pass.
-        self.start = self._evaluation(
-            0.0, self.reduce_chunks(self.rows, numbers_at, SUMS)
+        numbers = self.reduce_chunks(
+            self.rows, lambda rows: self._totals(rows, sums[..., rows]), self.how
         )
-        self.start.per_sample, self.start.columns = per_sample, sums
+        #: The evaluation at beta = 0, which needs no other pass.
+        self.start = self.evaluation(0.0, numbers)
+        self.start.columns = sums
+
+    @property
+    def how(self) -> tuple[Reduction, ...]:
+        """How the numbers of :meth:`evaluation` go together: all are added."""
+        return (math.fsum,) * (3 * (self.num_views + 1))
 
     @cached_property
     def ranges(self) -> Tensor:
@@ -144,28 +144,30 @@ class Kernel(Problem):
     ) -> list[Evaluation]:
         """The same at several inverse temperatures in one pass.
 
-        With `moments` of all samples, with `columns` those of each; without `samples`
-        no contributions.
+        With `columns` those of each sample are kept, or with `samples` only what each
+        contributes; with `moments` those of all together.
         """
         if not betas:
             return []
-        size = len(self.depths)
-        height, width = self.num_views + 1, size if columns else self.chunk
+        size, height = len(self.depths), self.num_views + 1
         # Rows of columns that are not kept are overwritten by the next ones.
-        kept = [self.new(3, height, width) for _ in (betas if columns else betas[:1])]
-        sums = kept if columns else kept * len(betas)
-        per_sample = [self.new(size) if samples else None for _ in betas]
-        how = SUMS + MOMENTS if moments else SUMS
+        sums = [
+            self.new(3, height, size if columns else self.chunk)
+            for _ in (betas if columns else betas[:1])
+        ] * (1 if columns else len(betas))
+        per_sample = [self.new(size if samples and not columns else 0) for _ in betas]
+        how = self.how + (MOMENTS if moments else ())
         if moments:
             _ = self.narrow  # a pass of its own, before this one
 
         def numbers_at(rows: slice, x: Tensor) -> Tensor:
-            numbers, kept_rows = [], rows if columns else slice(rows.stop - rows.start)
+            numbers, place = [], rows if columns else slice(rows.stop - rows.start)
             for beta, table, values in zip(betas, sums, per_sample, strict=True):
-                part = table[..., kept_rows]
+                part = table[..., place]
                 self.power_sums(x, self._exponential(rows, x, beta), part)
-                value = None if values is None else values[rows]
-                numbers.append(self._columns(beta, rows, part, value))
+                numbers.append(self._totals(rows, part))
+                if len(values):
+                    values[rows] = self._contributions(beta, rows, part)
                 if moments:
                     numbers.append(self._spreads(rows, part))
             return torch.cat(numbers)
@@ -174,38 +176,54 @@ class Kernel(Problem):
         self.passes += 1
         points = []
         for place, beta in enumerate(betas):
-            step = len(how)
-            point = self._evaluation(beta, numbers[step * place : step * (place + 1)])
-            point.per_sample = per_sample[place]
-            point.columns = sums[place] if columns else None
+            point = self.evaluation(beta, numbers[len(how) * place :])
+            if moments:
+                rest = numbers[len(how) * place + len(self.how) :]
+                point.moments = self._moments(rest[: len(MOMENTS)])
+            if columns:
+                point.columns = sums[place]
+            elif samples:
+                point.per_sample = per_sample[place]
             points.append(point)
         return points
 
-    def _evaluation(self, beta: float, numbers: Numbers) -> Evaluation:
-        """What the sums over all samples say."""
-        c, d, slope_of_c, slope_of_d, curvature = (
-            total / self.num_samples for total in numbers[: len(SUMS)]
-        )
+    def evaluation(
+        self, beta: float, numbers: Numbers, unit: float = 1.0
+    ) -> Evaluation:
+        """What the sums over all samples say, with logits in units of 1 / `unit`."""
+        height = self.num_views + 1
+        means = [total / self.num_samples for total in numbers[: 3 * height]]
+        logs, slopes, spreads = (means[i * height : (i + 1) * height] for i in range(3))
+        c, d = logs[-1] - beta * self.depth, math.fsum(logs[:-1])
         if math.isnan(c) or math.isnan(d):
             raise ValueError(
                 "logits: expected the same finite numbers in every pass, got NaN "
                 "in a later one; measure again when nobody changes them"
             )
-        moments = numbers[len(SUMS) :]
+        rise, fall = slopes[-1] / unit - self.depth, math.fsum(slopes[:-1]) / unit
         # |C| of a sample is at most this, on average.
         size = self.largest_log + beta * self.depth
         return Evaluation(
             beta=beta,
             value=c - d,
-            slope=slope_of_c - slope_of_d,
-            curvature=curvature,
+            slope=rise - fall,
+            curvature=(spreads[-1] - math.fsum(spreads[:-1])) / unit / unit,
             convex=c,
             concave=d,
-            concave_slope=slope_of_d,
+            concave_slope=fall,
             rounding=self.rounding(size + d),
-            slope_rounding=self.relative_error * (abs(slope_of_c) + abs(slope_of_d)),
-            moments=self._moments(moments) if moments else None,
+            slope_rounding=self.relative_error * (abs(rise) + abs(fall)),
         )
+
+    def contributions(self, point: Evaluation) -> Tensor | None:
+        """What each sample contributes to the value, if that is known."""
+        if point.per_sample is None and point.columns is not None:
+            return self._contributions(point.beta, slice(None), point.columns)
+        return point.per_sample
+
+    def _contributions(self, beta: float, rows: slice, columns: Tensor) -> Tensor:
+        logs = columns[0]
+        return logs[-1] - self.depths[rows] * beta - logs[:-1].sum(0)
 
     def rounding(self, size: float) -> float:
         """Bound on the rounding error of a value of J; `size` is mean |C| + D.
@@ -221,7 +239,7 @@ class Kernel(Problem):
         """exp(beta x) of each view and, weighted, of the sum of all."""
         out = self.room(1, x.shape[1])
         shallow = self.deepest * beta <= self.largest_exponent
-        if self.kept is None and self.labels is None and shallow:
+        if self.labels is None and shallow:
             # The exponential of a sum is a product, which does not underflow here.
             torch.mul(x[:-1], beta, out=out[:-1]).exp_()
             torch.mul(out[0], out[1], out=out[-1])
@@ -233,31 +251,21 @@ class Kernel(Problem):
         self.weigh(out[-1], rows)
         return out
 
-    def _columns(
-        self, beta: float, rows: slice, sums: Tensor, per_sample: Tensor | None
-    ) -> Tensor:
-        """Turn power sums into logarithms and moments; return what they add up to."""
+    def to_columns(self, rows: slice, sums: Tensor) -> None:
+        """Turn power sums (3, ..., m + 1, n) into logarithms and means."""
         sums[1:].div_(sums[0])
-        logs, means, squares = sums
-        logs.log_()
+        sums[0].log_()
         if self.uniform:
-            logs[-1] += self.cap
-        depths = self.depths[rows]
-        lift = depths * beta
+            sums[0, ..., -1, :] += self.cap
         if self.active is not None:
             # Moments of a point mass: no spread, nothing to bound.
-            keep = self.active[rows]
-            sums *= keep
-            depths, lift = depths * keep, lift * keep
-        table = sums.new_empty(len(SUMS), sums.shape[2])
-        torch.sub(logs[-1], lift, out=table[0])
-        torch.sum(logs[:-1], 0, out=table[1])
-        torch.sub(means[-1], depths, out=table[2])
-        torch.sum(means[:-1], 0, out=table[3])
-        spreads = torch.addcmul(squares, means, means, value=-1.0)
-        torch.sub(spreads[-1], spreads[:-1].sum(0), out=table[4])
-        if per_sample is not None:
-            torch.sub(table[0], table[1], out=per_sample)
+            sums *= self.active[rows]
+
+    def _totals(self, rows: slice, sums: Tensor) -> Tensor:
+        """Turn power sums into columns; return sums of these, and of variances."""
+        self.to_columns(rows, sums)
+        variances = torch.addcmul(sums[2], sums[1], sums[1], value=-1.0)
+        table = torch.cat((sums[0], sums[1], variances))
         if self.counts is not None:
             table *= self.counts[rows]
         return add_up(table)

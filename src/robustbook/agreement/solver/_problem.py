@@ -96,6 +96,7 @@ class Problem:
         needless = known is not None and known <= 8 * some
         needless = needless or labels is not None or counts is not None
         kept = 0 if needless else math.ceil(some / shards.size)
+        self.passes = 0
         summaries = shards.gather(lambda: self._first_pass(kept))
         self.passes = 1
         sizes, longest, batches, idle, votes = zip(*summaries, strict=True)

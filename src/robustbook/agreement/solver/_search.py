@@ -193,8 +193,10 @@ class _Search:
         """Offer evaluations as the best one; keep what bounds need of them."""
         self.fresh += [point for point in points if point.complete]
         for point in points:
-            if point.per_sample is not None:
-                self._offer(point.beta, point.value, point.per_sample, point.rounding)
+            if min(point.value, self.kernel.cap) > self.best_value:
+                values = self.kernel.contributions(point)
+                assert values is not None
+                self._offer(point.beta, point.value, values, point.rounding)
             # Of the best evaluation they are kept; what is left is a few numbers.
             point.per_sample = None
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from robustbook.agreement.solver._bounds import spread_bounds
 from robustbook.agreement.solver._intervals import SearchTrace
-from robustbook.agreement.solver._kernel import SUMS, Evaluation, Kernel
+from robustbook.agreement.solver._kernel import Evaluation, Kernel
 
 #: A survey evaluates at multiples of the likely maximizer over PEAK, with moments at
 #: those NEAR it.
@@ -73,66 +73,42 @@ def survey(
     elsewhere it is infinite.
     """
     near = [abs(place - PEAK) <= NEAR for place in multiples]
-    first = near.index(True)
-    close = slice(first, first + sum(near))
-    gaps = sum(near) - 1
-    at = torch.tensor(multiples, dtype=torch.float64, device=kernel.device)
+    first, gaps = near.index(True), sum(near) - 1
+    close = slice(first, first + gaps + 1)
 
     def numbers_of(rows: slice, x: Tensor) -> Tensor:
-        powers = _power_sums(kernel, step, multiples, near, rows, x)
-        return _chunk_sums(kernel, step, at, close, rows, powers)
+        columns = _power_sums(kernel, step, multiples, near, rows, x)
+        kernel.to_columns(rows, columns)
+        logs, means, squares = columns
+        table = torch.stack((logs, means, squares - means.square()), 1)
+        ends = columns[:, close]
+        bounds = torch.stack(spread_bounds(ends[:, :-1], ends[:, 1:]), 1)
+        totals = (
+            part.sum(-1, dtype=torch.float64).flatten() for part in (table, bounds)
+        )
+        return torch.cat(list(totals))
 
-    how = SUMS * len(multiples) + SUMS[:2] * gaps
+    how = kernel.how * len(multiples) + kernel.how[:2] * gaps
     numbers = kernel.reduce_chunks(kernel.stacks, numbers_of, how)
     kernel.passes += 1
     error = relative_error(kernel.num_views, kernel.num_classes, multiples[-1])
-    points = [
-        _evaluation(kernel, step, multiple, error, numbers[len(SUMS) * place :])
-        for place, multiple in enumerate(multiples)
-    ]
+    points, width = [], len(kernel.how)
+    for place, multiple in enumerate(multiples):
+        point = kernel.evaluation(multiple * step, numbers[width * place :], step)
+        if not near[place]:
+            point.slope = point.curvature = math.nan
+        # What is added up is of the size of |C| and D.
+        size = 1.0 + kernel.cap + kernel.largest_log + point.beta * kernel.depth
+        point.rounding = error + 16.0 * ROUNDOFF * (size + point.concave)
+        point.slope_rounding *= error / kernel.relative_error
+        point.rough = True
+        points.append(point)
     curvatures = [math.inf] * (len(multiples) - 1)
-    bounds = iter(numbers[len(SUMS) * len(multiples) :])
+    bounds = iter(numbers[width * len(multiples) :])
     for gap, (size, total) in enumerate(zip(bounds, bounds, strict=True)):
         most = (total + 8.0 * error * size) / kernel.num_samples / step / step
         curvatures[first + gap] = most
     return points, curvatures
-
-
-def _chunk_sums(
-    kernel: Kernel, step: float, at: Tensor, close: slice, rows: slice, powers: Tensor
-) -> Tensor:
-    """Of one chunk the sums for each evaluation, and those that bound J'' between."""
-    powers[1:].div_(powers[0])
-    logs, means, squares = powers
-    logs.log_()
-    if kernel.uniform:
-        logs[:, -1] += kernel.cap
-    depths = kernel.depths[rows] * step
-    if kernel.active is not None:
-        powers *= kernel.active[rows]
-        depths = depths * kernel.active[rows]
-    depth = depths.sum()
-    spread = squares[close] - means[close].square()
-    curvature = torch.full_like(at, math.nan)
-    curvature[close] = _total(spread[:, -1:]) - _total(spread[:, :-1])
-    table = torch.stack(
-        [
-            _total(logs[:, -1:]) - at * depth,
-            _total(logs[:, :-1]),
-            _total(means[:, -1:]) - depth,
-            _total(means[:, :-1]),
-            curvature,
-        ]
-    )
-    ends = powers[:, close]
-    bounds = spread_bounds(ends[:, :-1], ends[:, 1:])
-    bends = torch.stack([bound.sum(-1, dtype=torch.float64) for bound in bounds])
-    return torch.cat([table.T.flatten(), bends.T.flatten()])
-
-
-def _total(numbers: Tensor) -> Tensor:
-    """Sums over views and samples for each evaluation, in double precision."""
-    return numbers.sum((1, 2), dtype=torch.float64)
 
 
 def _power_sums(
@@ -208,34 +184,6 @@ def _multiples(
             kernel.weigh(weight[-1].T if down else weight[-1], rows)
         reached = multiple
         yield weight
-
-
-def _evaluation(
-    kernel: Kernel, step: float, multiple: int, error: float, numbers: Sequence[float]
-) -> Evaluation:
-    """J in double precision from sums of numbers in single precision.
-
-    Where the curvature is not a number, what was left out is part of the slope.
-    """
-    c, d, rise, fall, bend = (
-        total / kernel.num_samples for total in numbers[: len(SUMS)]
-    )
-    # What is added up is of the size of |C| and D; each number rounded a few times.
-    size = 1.0 + kernel.cap + kernel.largest_log + multiple * step * kernel.depth + d
-    near = not math.isnan(bend)
-    rise, fall = rise / step if near else math.nan, fall / step
-    return Evaluation(
-        beta=multiple * step,
-        value=c - d,
-        slope=rise - fall,
-        curvature=bend / step / step,
-        convex=c,
-        concave=d,
-        concave_slope=fall,
-        rounding=error + 16.0 * ROUNDOFF * size,
-        slope_rounding=error * (abs(rise) + abs(fall) if near else abs(fall)),
-        rough=True,
-    )
 
 
 def relative_error(views: int, classes: int, largest: int) -> float:
