@@ -265,8 +265,8 @@ def test_what_is_wrong_on_one_rank_is_the_same_clear_error_on_all():
     assert errors["metric"] == pytest.approx(pa, abs=1e-12)
     assert errors["counted"] == 60
     assert errors["three"] == pytest.approx(three, abs=1e-12)
-    # No logits: a few numbers an evaluation.
-    assert errors["largest message"] <= 12
+    # No logits: of three views and their sum three numbers an evaluation.
+    assert errors["largest message"] <= 17
 
 
 DEATH = """

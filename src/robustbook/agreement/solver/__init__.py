@@ -18,7 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_non_negative, check_positive, check_prior
+from robustbook._checks.arguments import (
+    as_real,
+    check_non_negative,
+    check_positive,
+    check_prior,
+)
 from robustbook.agreement._docs import SHARED
 from robustbook.agreement.solver._bounds import (
     chord_tangent_bound,
@@ -67,41 +72,32 @@ def open_kernel(
     shards = shards_of(group)
     sources: list[Source] = []
 
-    def look() -> tuple[tuple[int, int] | None, Any]:
-        own = settings()
+    def look() -> tuple[tuple[int, int] | None, Any, list[float] | None]:
+        accepted = settings()
         source = open_views(*views, empty=shards.size > 1)
         sources.append(source)
         # A rank without samples need not know the number of classes, nor of views.
         some = source.num_samples != 0 and source.num_classes
-        return (source.num_views, source.num_classes) if some else None, own
+        shape = (source.num_views, source.num_classes) if some else None
+        weights = None if prior is None else as_real("prior", prior).tolist()
+        return shape, accepted, weights
 
-    shapes, others = zip(*shards.gather(look), strict=True)
-    _check_same("settings", "the same tol, betas or other settings", others)
+    shapes, accepted, weights = zip(*shards.gather(look), strict=True)
+    _check_same("settings", "the same tol, betas or other settings", accepted)
+    _check_same("prior", "the same prior", weights)
     shape = next((shape for shape in shapes if shape), None)
     if shape is None:
         raise ValueError("logits: expected at least one sample, got none on any rank")
     for part, name, what in ((0, "views", "views"), (1, "logits", "classes")):
-        told = [(own or shape)[part] for own in shapes]
-        _check_same(name, f"the same number of {what}", told)
+        numbers = [(shape_there or shape)[part] for shape_there in shapes]
+        _check_same(name, f"the same number of {what}", numbers)
     (source,) = sources
     if shapes[shards.rank] is None:
         nothing = torch.empty((0, shape[1]), device=source.device)
         source = Source((nothing,) * shape[0])
-    weights = _common_prior(prior, source, shards)
-    return Kernel(source=source, prior=weights, shards=shards)
-
-
-def _common_prior(prior: Any, source: Source, shards: Shards) -> Tensor | None:
-    checked: list[Tensor | None] = []
-
-    def look() -> list[float] | None:
-        weights = check_prior(prior, source.num_classes, source.device)
-        _check_weights(source.num_views, source.num_classes, weights)
-        checked.append(weights)
-        return None if weights is None else weights.tolist()
-
-    _check_same("prior", "the same prior", shards.gather(look))
-    return checked[0]
+    checked = check_prior(prior, source.num_classes, source.device)
+    _check_weights(source.num_views, source.num_classes, checked)
+    return Kernel(source=source, prior=checked, shards=shards)
 
 
 def _check_weights(num_views: int, num_classes: int, prior: Tensor | None) -> None:
@@ -115,12 +111,12 @@ def _check_weights(num_views: int, num_classes: int, prior: Tensor | None) -> No
         )
 
 
-def _check_same(name: str, expected: str, told: Sequence[Any]) -> None:
+def _check_same(name: str, expected: str, values: Sequence[Any]) -> None:
     """Refuse ranks that differ, by the first one that does."""
-    for rank, value in enumerate(told):
-        if value != told[0]:
+    for rank, value in enumerate(values):
+        if value != values[0]:
             raise ValueError(
-                f"{name}: expected {expected} on every rank, got {told[0]} on rank 0 "
+                f"{name}: expected {expected} on every rank, got {values[0]} on rank 0 "
                 f"and {value} on rank {rank}"
             )
 

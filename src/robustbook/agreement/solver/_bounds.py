@@ -133,8 +133,10 @@ def spread_bounds(columns: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
 
     Columns are logarithms of power sums S_0 and means of x and x^2 under the weights;
     the zeroth and second power sum fall in beta and the first rises, so each is bounded
-    by its value at one end. Returns the largest mean square of the sum of all views,
-    and its largest variance minus the least variances of the views.
+    by its value at one end. Returns the largest mean square of the sum of all views and
+    those of the views at the left end, added: no number here is larger, so rounding is
+    bounded by it; and the largest variance of the sum minus the least variances of the
+    views.
     """
     logs, means, squares = columns
     later_logs, later_means, later_squares = later
@@ -145,7 +147,7 @@ def spread_bounds(columns: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
     fall = fall[..., :-1, :]
     means = (means[..., :-1, :] * fall).square_()
     spread -= (later_squares[..., :-1, :] / fall - means).clamp_min_(0.0).sum(-2)
-    return highest, spread
+    return highest + squares[..., :-1, :].sum(-2), spread
 
 
 def tail_bound(kernel: Kernel, last: Evaluation) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field
 
@@ -82,7 +83,6 @@ class Interval:
 
     left: Evaluation
     right: Evaluation | None
-    order: int = 0
     #: An upper bound on the curvature of J inside, if one is known.
     most: float = math.inf
     growth: float = FIRST_GROWTH
@@ -94,6 +94,7 @@ class Interval:
     #: interpolation could use.
     tried: int = 0
     near: list[Node] = field(default_factory=list)
+    order: int = field(default_factory=itertools.count().__next__)
 
     def __lt__(self, other: Interval) -> bool:
         """Largest bound first; among equals, the older one."""

@@ -159,8 +159,7 @@ class Problem:
         views, votes = self.num_views, Counter[Pattern]()
         shapes = (views,), (views,), (), (), (3, views + 1)
         parts = [tuple(self.new(*shape, 0) for shape in shapes)]
-        empty = (self.new(0, self.num_classes),) * views
-        kept = EvenRows(empty, some)
+        kept = EvenRows((self.new(0, self.num_classes),) * views, some)
         self.slices: list[slice] = []
         for rows, chunk in self._chunks():
             part, patterns = self._look(rows, chunk)
@@ -169,10 +168,9 @@ class Problem:
             self.slices.append(rows)
             kept.add(rows.start, chunk)
         self.some = kept.rows
-        columns = zip(*parts, strict=True)
         self.tops, ties, self.depths, limits, self.sums = (
             column[1] if len(column) == 2 else torch.cat(column, -1)
-            for column in columns
+            for column in zip(*parts, strict=True)
         )
         # A sample with constant logits in all views but one contributes exactly 0 at
         # every beta when the prior is uniform: its convex parts are equal. Leave it
@@ -180,13 +178,12 @@ class Problem:
         idle = (ties == self.num_classes).sum(0) >= views - 1
         self.active = ~idle if self.uniform and bool(idle.any()) else None
         self.concave_limits = ties.prod(0).log_()
-        if self.active is not None:
-            self.concave_limits *= self.active
         self.limits = limits.log() - self.concave_limits
         if self.active is not None:
+            self.concave_limits *= self.active
             self.limits = torch.where(self.active, self.limits, 0.0)
         size = len(self.depths)
-        silent = not size or (self.active is not None and not bool(self.active.any()))
+        silent = size == 0 or (self.uniform and bool(idle.all()))
         longest = max((rows.stop - rows.start for rows in self.slices), default=1)
         total = size if self.counts is None else int(self.counts.sum())
         batch = 1 if self.source.views else STREAMED_BATCH
@@ -210,14 +207,14 @@ class Problem:
         self.weigh(tied[-1], rows)
         counted = tied @ self.ones
         ties, limits = counted[:-1], counted[-1]
-        # The weights at beta = 0; None where all are 1.
-        weight = None if self.uniform else tied.fill_(1.0)
-        if weight is not None:
-            self.weigh(weight[-1], rows)
+        # At beta = 0 the weights are those of the classes, 1 if they are alike.
         sums = self.new(3, self.num_views + 1, samples)
-        self.power_sums(x, weight, sums)
         if self.uniform:
             limits = limits * self.weights[0]
+            self.power_sums(x, None, sums)
+        else:
+            self.weigh(tied.fill_(1.0)[-1], rows)
+            self.power_sums(x, tied, sums)
         votes = Counter[Pattern]()
         if self.num_views > 1:
             by_class = self.prior is not None
@@ -289,10 +286,8 @@ class Problem:
             length = len(block[0])
             for low in range(0, length, self.chunk):
                 high = min(low + self.chunk, length)
-                yield (
-                    slice(start + low, start + high),
-                    [view[low:high] for view in block],
-                )
+                rows = slice(start + low, start + high)
+                yield rows, [view[low:high] for view in block]
             start += length
 
     def _shift(self, chunk: Sequence[Tensor], tops: Tensor, x: Tensor) -> None:
@@ -345,10 +340,8 @@ class Problem:
     def mean(self, column: Tensor) -> float:
         """Mean over all samples of a per-sample column."""
         column = column if self.counts is None else column * self.counts
-        return (
-            self.reduce_chunks(self.rows, lambda rows: add_up(column[None, rows]))[0]
-            / self.num_samples
-        )
+        parts = self.reduce_chunks(self.rows, lambda rows: add_up(column[None, rows]))
+        return parts[0] / self.num_samples
 
     def totals(self, *columns: Tensor) -> Numbers:
         """Sums over all samples of per-sample columns."""

@@ -59,7 +59,6 @@ class _Search:
         self.kernel, self.tol = kernel, tol
         self.on_step, self.batch = on_step, batch
         self.count = 0
-        self.order = itertools.count()
         #: Open intervals, and those that are done: their evaluations are not kept.
         self.queue: list[Interval] = []
         self.closed: list[tuple[float, float, float]] = []
@@ -106,8 +105,6 @@ class _Search:
             intervals=sorted(self.closed + still_open),
         )
 
-    # --- where to begin -----------------------------------------------------------
-
     def _start(self) -> None:
         """Evaluate at 0, and a large problem where its maximum is likely to be."""
         kernel, points, curvatures = self.kernel, [self.kernel.start], [math.inf]
@@ -146,7 +143,7 @@ class _Search:
         self.queue, self.closed, self.closed_bound = [], [], -math.inf
         ends = [*points[1:], None]
         for left, right, most in zip(points, ends, curvatures, strict=True):
-            self._push(left, right, most)
+            self._push(Interval(left, right, most))
 
     def _refine(self, points: list[Evaluation], curvatures: list[float]) -> None:
         """Evaluate a survey's likely maximum, then all rough ends that still matter.
@@ -174,8 +171,6 @@ class _Search:
             for point in precise.values():
                 self._step(point, (point.beta, point.beta))
             self._push_all(points, curvatures)
-
-    # --- what is known ------------------------------------------------------------
 
     def _evaluate(
         self, betas: list[float], *, moments: bool = True
@@ -224,25 +219,16 @@ class _Search:
     def _proven(self, bound: float) -> bool:
         return bound <= self.best_value + self.tol
 
-    # --- bound --------------------------------------------------------------------
-
-    def _push(
-        self,
-        left: Evaluation,
-        right: Evaluation | None,
-        most: float = math.inf,
-        growth: float = FIRST_GROWTH,
-        stride: float = math.inf,
-    ) -> None:
-        if right is None:
-            bound = tail_bound(self.kernel, left)
+    def _push(self, item: Interval) -> None:
+        """Bound J over an interval from its ends."""
+        kernel, enough = self.kernel, self.best_value + self.tol
+        if item.right is None:
+            bound = tail_bound(kernel, item.left)
         else:
-            enough = self.best_value + self.tol
-            bound = interval_bound(self.kernel, left, right, enough, most)
+            bound = interval_bound(kernel, item.left, item.right, enough, item.most)
         # A bound that is not a number proves nothing.
-        bound = self.kernel.cap if math.isnan(bound) else bound
-        order = next(self.order)
-        self._file(Interval(left, right, order, most, growth, stride, bound))
+        item.bound = kernel.cap if math.isnan(bound) else bound
+        self._file(item)
 
     def _file(self, item: Interval) -> None:
         """Keep an interval open, or close it for good: the best value only rises."""
@@ -289,8 +275,6 @@ class _Search:
                 bounds += [] if top is None else [top.top]
         item.bound = min(bound for bound in bounds if not math.isnan(bound))
 
-    # --- branch -------------------------------------------------------------------
-
     def _split(self, items: list[Interval]) -> None:
         """Evaluate inside intervals, all in one pass, and bound the parts."""
         splits = []
@@ -307,8 +291,8 @@ class _Search:
         for item, point, (_, stride) in zip(items, points, splits, strict=True):
             growth = min(item.growth**2, LARGEST_GROWTH)
             outward = growth if item.right is None else FIRST_GROWTH
-            self._push(item.left, point, item.most, growth, stride)
-            self._push(point, item.right, item.most, outward, stride)
+            self._push(Interval(item.left, point, item.most, growth, stride))
+            self._push(Interval(point, item.right, item.most, outward, stride))
         for item, point in zip(items, points, strict=True):
             self._step(point, item.ends)
 

@@ -97,16 +97,19 @@ def survey(
         point = kernel.evaluation(multiple * step, numbers[width * place :], step)
         if not near[place]:
             point.slope = point.curvature = math.nan
-        # What is added up is of the size of |C| and D.
+        # What is added up is of the size of |C| and D. A logarithm rounds by 2 u of
+        # it, the weight of all classes and the sum over the views less often than 16.
         size = 1.0 + kernel.cap + kernel.largest_log + point.beta * kernel.depth
         point.rounding = error + 16.0 * ROUNDOFF * (size + point.concave)
         point.slope_rounding *= error / kernel.relative_error
+        point.slope_rounding += (kernel.num_views + 1) * ROUNDOFF / step
         point.rough = True
         points.append(point)
     curvatures = [math.inf] * (len(multiples) - 1)
     bounds = iter(numbers[width * len(multiples) :])
     for gap, (size, total) in enumerate(zip(bounds, bounds, strict=True)):
-        most = (total + 8.0 * error * size) / kernel.num_samples / step / step
+        most = (total + 8.0 * error * size) / kernel.num_samples
+        most = (most + (kernel.num_views + 1) * ROUNDOFF) / step / step
         curvatures[first + gap] = most
     return points, curvatures
 
@@ -187,12 +190,31 @@ def _multiples(
 
 
 def relative_error(views: int, classes: int, largest: int) -> float:
-    """Bound on the relative rounding error of a sum over classes, in float32.
+    """Bound on the error of the m + 1 logarithms of one sample, in float32.
 
-    A term z^k exp(multiple z) that does not underflow has multiple |z| <= 104. The
-    argument is rounded once, and z before: 208 u for all powers of one exponential
-    together. An exponential errs by 2 u, and so often as it is multiplied; each product
-    by u more: 3 u for each multiple. Adding K terms in any order costs K u. Sums of the
-    views and of their product meet. Here u = 2^-24.
+    Let u = 2^-24 and z = step x <= 0. The claim is about sums S_n over the classes of
+    w_j z_j^n exp(k z_j), n = 0, 1, 2, for whole numbers k up to `largest`, as
+    :func:`_power_sums` computes them. All terms of a sum have one sign.
+
+    1. *Argument.* z is rounded once, to z (1 + d) with |d| <= u: exp(k z) changes by
+       the factor exp(k z d). Where the product k z is made anew it is rounded again.
+       For terms with k |z| <= 104 both cost at most 208 u.
+    2. *Powers.* An exponential errs by 2 u (1 ulp). exp(k z) is a product of k
+       of them, made by k - 1 multiplications of u each, however it is cut into powers:
+       at most 3 k u.
+    3. *Factors.* The weight and n factors z, rounded themselves, cost 5 u.
+    4. *Sum.* Adding K terms of one sign, in any order, costs (K - 1) u.
+    5. *Smaller terms.* Those with k |z| > 86 may underflow on the way. As w_j >= 1 and
+       the sum of all weights is at most exp(60) (LARGEST_LOG_WEIGHT), together they are
+       less than exp(60 - 86) < u/10^4 of S_0, and change S_n / S_0 by less than
+       86^n exp(-26) < u: :func:`survey` adds u to slopes and curvatures.
+
+    Together t = K + 3 k + 214 roundings, so S_n is exact up to t u / (1 - t u). The
+    logarithm of S_0 then has this absolute error, and J has m + 1 of them. A quotient
+    S_n / S_0 has twice the relative error, less than the m + 1 >= 3 that slopes get;
+    and in :func:`~robustbook.agreement.solver._bounds.spread_bounds` a mean square has
+    at most four times the relative error of a sum, a squared mean at most eight
+    times, of at most the size that is returned: 12 <= 8 (m + 1).
     """
-    return ROUNDOFF * (views + 1) * (classes + 3.0 * largest + 230.0)
+    terms = (classes + 3.0 * largest + 230.0) * ROUNDOFF
+    return (views + 1) * terms / (1.0 - terms)
