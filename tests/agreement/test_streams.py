@@ -1,6 +1,5 @@
 """Logits that are not in memory: the same numbers, and errors that say what is."""
 
-import itertools
 import json
 import os
 import subprocess
@@ -22,7 +21,6 @@ from robustbook.agreement.solver import (
     _sources,
     agreement_search,
 )
-from robustbook.agreement.solver._sources import EvenRows
 
 SAMPLES, CLASSES = 900, 7
 
@@ -144,17 +142,6 @@ def test_some_samples_that_hardly_differ_prove_nothing_and_spoil_nothing(
         posterior_agreement(*v) for v in (views, mapped(tmp_path, views))
     )
     assert streamed.pa == pytest.approx(whole.pa, abs=1e-9)
-
-
-@pytest.mark.parametrize("most", [1, 7, 100, 900])
-def test_some_rows_are_spread_evenly_over_chunks(most):
-    rows, kept = torch.arange(900.0)[:, None], EvenRows((torch.empty(0, 1),), most)
-    ends = [0, 3, 3, 500, 501, 502, 800, 900]
-    for start, stop in itertools.pairwise(ends):
-        kept.add(start, [rows[start:stop]])
-    (some,) = (view[:, 0].tolist() for view in kept.rows)
-    assert min(most + 1, 900) <= len(some) <= 2 * most
-    assert some == list(range(0, 900, round(some[1] - some[0])))
 
 
 def test_rows_of_a_mapped_file_are_found_in_it(tmp_path):

@@ -30,6 +30,7 @@ from robustbook.agreement.solver._sums import (
     Reduction,
     add_up,
     place_of_largest,
+    share_of_split,
     sum_without,
 )
 
@@ -100,6 +101,11 @@ class Kernel(Problem):
     def how(self) -> tuple[Reduction, ...]:
         """How the numbers of :meth:`evaluation` go together: all are added."""
         return (math.fsum,) * (3 * (self.num_views + 1))
+
+    @property
+    def mismatch(self) -> float:
+        """Share of samples on which not all predictions (first argmax) coincide."""
+        return share_of_split(self.votes, by_class=self.prior is not None)
 
     @cached_property
     def ranges(self) -> Tensor:

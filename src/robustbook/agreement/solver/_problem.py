@@ -29,7 +29,6 @@ from robustbook.agreement.solver._sums import (
     count_votes,
     median,
     relative_error,
-    share_of_split,
     terms,
     together,
 )
@@ -56,7 +55,7 @@ SAMPLE_ROWS = 256
 
 
 class Problem:
-    """J for checked arrays: statistics once, then :meth:`evaluate`.
+    """Checked arrays of logits, and what one pass over them says.
 
     `counts` says how often each sample counts. With soft `labels` (N, K), rows that sum
     to 1, one view is measured against them: C_i = log sum_j K q_ij exp(beta x_ij). The
@@ -98,7 +97,7 @@ class Problem:
         kept = 0 if needless else math.ceil(some / shards.size)
         self.passes = 0
         summaries = shards.gather(lambda: self._first_pass(kept))
-        self.passes = 1
+        self.passes += 1
         sizes, longest, batches, idle, votes = zip(*summaries, strict=True)
         #: N, all shards together.
         self.num_samples = round(math.fsum(sizes))
@@ -173,8 +172,7 @@ class Problem:
             for column in zip(*parts, strict=True)
         )
         # A sample with constant logits in all views but one contributes exactly 0 at
-        # every beta when the prior is uniform: its convex parts are equal. Leave it
-        # out.
+        # every beta when the prior is uniform, as its convex parts are equal.
         idle = (ties == self.num_classes).sum(0) >= views - 1
         self.active = ~idle if self.uniform and bool(idle.any()) else None
         self.concave_limits = ties.prod(0).log_()
@@ -241,11 +239,6 @@ class Problem:
                 f"typical sample, got {self.scale:g}; multiply all logits by one "
                 f"constant first (posterior agreement does not change)"
             )
-
-    @property
-    def mismatch(self) -> float:
-        """Share of samples on which not all predictions (first argmax) coincide."""
-        return share_of_split(self.votes, by_class=self.prior is not None)
 
     def power_sums(self, x: Tensor, weight: Tensor | None, sums: Tensor) -> None:
         """Sums of x^k times the weights, k = 0, 1 and 2. Without weights, all are 1."""
@@ -326,7 +319,7 @@ class Problem:
         self,
         chunks: Callable[[], Iterable[Any]],
         numbers: Callable[..., Tensor],
-        how: Sequence[Reduction] = (math.fsum,),
+        how: Sequence[Reduction],
     ) -> Numbers:
         """Numbers of each chunk, added up (or their maxima) over chunks and shards."""
         return self.shards.reduce(
@@ -339,17 +332,14 @@ class Problem:
 
     def mean(self, column: Tensor) -> float:
         """Mean over all samples of a per-sample column."""
-        column = column if self.counts is None else column * self.counts
-        parts = self.reduce_chunks(self.rows, lambda rows: add_up(column[None, rows]))
-        return parts[0] / self.num_samples
+        return self.totals(column)[0] / self.num_samples
 
     def totals(self, *columns: Tensor) -> Numbers:
         """Sums over all samples of per-sample columns."""
-        if self.counts is not None:
-            columns = tuple(column * self.counts for column in columns)
-        return self.shards.reduce(
-            lambda: [float(column.sum()) for column in columns],
-            [math.fsum] * len(columns),
+        table = torch.stack(columns)
+        table = table if self.counts is None else table * self.counts
+        return self.reduce_chunks(
+            self.rows, lambda rows: add_up(table[:, rows]), (math.fsum,) * len(columns)
         )
 
     def largest(self, *columns: Tensor) -> Numbers:
