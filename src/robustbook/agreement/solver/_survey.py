@@ -31,10 +31,6 @@ ROUNDOFF: Final = 2.0**-24
 LOWEST: Final = -1e15
 #: With fewer classes than this, a sample is a column.
 FEW_CLASSES: Final = 64
-#: Powers of one exponential that are kept while others are made of them.
-POWERS: Final = (8, 4, 2, 1)
-#: More products than this cost as much as an exponential, and round more.
-MOST_PRODUCTS: Final = 8
 
 
 def places(found: SearchTrace) -> tuple[float, list[int]]:
@@ -160,31 +156,23 @@ def _multiples(
 ) -> Iterator[Tensor]:
     """Yield exp(k z), the sum of all views weighted, for rising whole numbers k.
 
-    All are products of powers of exp(z): a product costs a tenth of an exponential. The
-    classes are the rows of z if they run `down`.
+    All are products of exp(z), exp(2 z), exp(4 z) and so on: a product costs a tenth of
+    an exponential. The classes are the rows of z if they run `down`.
     """
     samples = rows.stop - rows.start
-    weight, *rooms = (
-        kernel.room(place, samples, z.dtype).view_as(z) for place in (1, 4, 5, 6, 7)
-    )
-    powers, reached = {1: torch.exp(z, out=rooms[0])}, 0
-    for power, room in zip((2, 4, 8), rooms[1:], strict=True):
-        half = powers[power // 2]
-        powers[power] = torch.mul(half, half, out=room)
+    weight = kernel.room(1, samples, z.dtype).view_as(z).fill_(1.0)
+    kernel.weigh(weight[-1].T if down else weight[-1], rows)
+    powers, reached = list[Tensor](), 0
     for multiple in multiples:
-        factors, gap = list[int](), multiple - reached
-        for power in POWERS:
-            count, gap = divmod(gap, power)
-            factors += [power] * count
-        if reached and len(factors) <= MOST_PRODUCTS:
-            for factor in factors:
-                weight.mul_(powers[factor])
-        else:
-            if multiple in powers:
-                weight.copy_(powers[multiple])
-            else:
-                torch.mul(z, multiple, out=weight).exp_()
-            kernel.weigh(weight[-1].T if down else weight[-1], rows)
+        gap = multiple - reached
+        for bit in range(gap.bit_length()):
+            if bit == len(powers):
+                room = kernel.room(4 + bit, samples, z.dtype).view_as(z)
+                half = powers[-1] if powers else None
+                torch.exp(z, out=room) if half is None else torch.square(half, out=room)
+                powers.append(room)
+            if gap >> bit & 1:
+                weight.mul_(powers[bit])
         reached = multiple
         yield weight
 
@@ -197,8 +185,7 @@ def relative_error(views: int, classes: int, largest: int) -> float:
     :func:`_power_sums` computes them. All terms of a sum have one sign.
 
     1. *Argument.* z is rounded once, to z (1 + d) with |d| <= u: exp(k z) changes by
-       the factor exp(k z d). Where the product k z is made anew it is rounded again.
-       For terms with k |z| <= 104 both cost at most 208 u.
+       the factor exp(k z d). For terms with k |z| <= 104 it costs at most 104 u.
     2. *Powers.* An exponential errs by 2 u (1 ulp). exp(k z) is a product of k
        of them, made by k - 1 multiplications of u each, however it is cut into powers:
        at most 3 k u.
@@ -209,12 +196,12 @@ def relative_error(views: int, classes: int, largest: int) -> float:
        less than exp(60 - 86) < u/10^4 of S_0, and change S_n / S_0 by less than
        86^n exp(-26) < u: :func:`survey` adds u to slopes and curvatures.
 
-    Together t = K + 3 k + 214 roundings, so S_n is exact up to t u / (1 - t u). The
+    Together t = K + 3 k + 110 roundings, so S_n is exact up to t u / (1 - t u). The
     logarithm of S_0 then has this absolute error, and J has m + 1 of them. A quotient
     S_n / S_0 has twice the relative error, less than the m + 1 >= 3 that slopes get;
     and in :func:`~robustbook.agreement.solver._bounds.spread_bounds` a mean square has
     at most four times the relative error of a sum, a squared mean at most eight
     times, of at most the size that is returned: 12 <= 8 (m + 1).
     """
-    terms = (classes + 3.0 * largest + 230.0) * ROUNDOFF
+    terms = (classes + 3.0 * largest + 130.0) * ROUNDOFF
     return (views + 1) * terms / (1.0 - terms)
