@@ -195,8 +195,11 @@ class MappedFile:
     short there is an error and no crash.
     """
 
-    def __init__(self, name: str, array: np.memmap[Any, Any], start: int) -> None:
-        self.name, self.path = name, Path(str(array.filename))
+    #: For messages.
+    name = "logits"
+
+    def __init__(self, array: np.memmap[Any, Any], start: int) -> None:
+        self.path = Path(str(array.filename))
         self.shape, self.dtype = array.shape, array.dtype
         self._start = start
 
@@ -225,17 +228,18 @@ def open_views(*views: Any, empty: bool = False) -> Source:
     """Return the source of arrays, of files and the like, or of a stream of chunks."""
     if len(views) == 1 and not isinstance(views[0], (Tensor, np.ndarray)):
         return Stream(views[0])
-    names = view_names(len(views))
-    arrays = list(map(_sliced, names, views))
+    arrays = list(map(_sliced, views))
     if all(array is None for array in arrays):
         return Source(check_views(*views, empty=empty))
-    for place, name in enumerate(names):
+    for place, name in enumerate(view_names(len(views))):
         if arrays[place] is None:
             arrays[place] = as_tensor(name, views[place])
+        elif isinstance(arrays[place], MappedFile):
+            arrays[place].name = name
     return Rows(arrays)
 
 
-def _sliced(name: str, view: Any) -> Any:
+def _sliced(view: Any) -> Any:
     """Return what reads rows of an array; None for one that is in memory, or small."""
     if not all(hasattr(view, part) for part in ("shape", "dtype", "__getitem__")):
         return None
@@ -248,7 +252,7 @@ def _sliced(name: str, view: Any) -> Any:
     if view.mode == "c":
         return None  # what was written to it is not in the file
     start = _place_in_file(view)
-    return None if start is None else MappedFile(name, view, start)
+    return None if start is None else MappedFile(view, start)
 
 
 def _place_in_file(array: np.memmap[Any, Any]) -> int | None:
