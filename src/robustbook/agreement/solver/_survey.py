@@ -75,14 +75,17 @@ def survey(
     def numbers_of(rows: slice, x: Tensor) -> Tensor:
         columns = _power_sums(kernel, step, multiples, near, rows, x)
         kernel.to_columns(rows, columns)
-        logs, means, squares = columns
-        table = torch.stack((logs, means, squares - means.square()), 1)
         ends = columns[:, close]
-        bounds = torch.stack(spread_bounds(ends[:, :-1], ends[:, 1:]), 1)
-        totals = (
-            part.sum(-1, dtype=torch.float64).flatten() for part in (table, bounds)
-        )
-        return torch.cat(list(totals))
+        variances = torch.addcmul(ends[2], ends[1], ends[1], value=-1.0)
+        totals = torch.zeros(columns.shape[:-1], dtype=torch.float64, device=x.device)
+        # A sum at a time: of so many numbers torch takes another, slow way.
+        for out, part in zip(totals[:2], columns[:2], strict=True):
+            torch.sum(part, -1, dtype=torch.float64, out=out)
+        totals[2, close] = variances.sum(-1, dtype=torch.float64)
+        bounds = spread_bounds(ends[:, :-1], ends[:, 1:])
+        bends = [bound.sum(-1, dtype=torch.float64) for bound in bounds]
+        parts = totals.transpose(0, 1), torch.stack(bends, 1)
+        return torch.cat([part.flatten() for part in parts])
 
     how = kernel.how * len(multiples) + kernel.how[:2] * gaps
     numbers = kernel.reduce_chunks(kernel.stacks, numbers_of, how)
