@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.polynomial import chebyshev
 
 from robustbook.agreement import posterior_agreement
+from robustbook.agreement.solver import Kernel, Step, _problem, maximize
 from robustbook.agreement.solver._bounds import (
     StartBound,
     chord_tangent_bound,
@@ -22,9 +23,6 @@ from robustbook.agreement.solver._bounds import (
     tail_bound,
 )
 from robustbook.agreement.solver._interpolation import Ceiling, Interpolation, sector
-from robustbook.agreement.solver._kernel import Kernel
-from robustbook.agreement.solver._search import maximize
-from robustbook.agreement.solver._trace import Step
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 INSIDE = np.linspace(-0.9, 0.9, 7)
@@ -184,12 +182,10 @@ def test_differences_far_below_the_others_are_solved():
 
 
 def test_without_power_sums_the_result_is_the_same(monkeypatch):
-    from robustbook.agreement.solver import _kernel
-
     for family in ("ordinary", "chance", "humps", "near_constant"):
         pair = problem(family, 3)
         with_sums = posterior_agreement(*pair)
-        monkeypatch.setattr(_kernel, "SMALL_ENTRIES", 0)
+        monkeypatch.setattr(_problem, "SMALL_ENTRIES", 0)
         without = posterior_agreement(*pair)
         monkeypatch.undo()
         assert without.pa == pytest.approx(with_sums.pa, abs=2e-9)

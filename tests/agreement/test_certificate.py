@@ -18,7 +18,7 @@ from robustbook.agreement import (
     agreement_curve,
     posterior_agreement,
 )
-from robustbook.agreement.solver import _kernel, agreement_search
+from robustbook.agreement.solver import Kernel, _problem, agreement_search
 
 TOL = 1e-9
 SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
@@ -181,8 +181,8 @@ def test_half_precision_is_summed_in_double(dtype):
 def test_large_problems_are_shifted_chunk_by_chunk(monkeypatch, views):
     problem = noisy(7, views, 3000, 11)
     kept = posterior_agreement(*problem)
-    monkeypatch.setattr(_kernel, "KEPT_ENTRIES", 0)
-    monkeypatch.setattr(_kernel, "CHUNK_ENTRIES", {"cpu": 1000, "cuda": 1000})
+    monkeypatch.setattr(_problem, "KEPT_ENTRIES", 0)
+    monkeypatch.setattr(_problem, "CHUNK_ENTRIES", {"cpu": 1000, "cuda": 1000})
     streamed = posterior_agreement(*problem)
     assert streamed.pa == pytest.approx(kept.pa, abs=1e-12)
     assert streamed.beta == pytest.approx(kept.beta, rel=1e-6)
@@ -275,7 +275,7 @@ def test_a_large_ordinary_problem_is_certified_in_a_few_passes(
     # The first look, the survey in single precision, and few evaluations in double.
     assert result.trace.passes <= (9 if noise > 2 else 3)
     # Without a survey, the search proves the same.
-    monkeypatch.setattr(_kernel, "LARGEST_LOG_WEIGHT", 0.0)
+    monkeypatch.setattr(_problem, "LARGEST_LOG_WEIGHT", 0.0)
     slow = posterior_agreement(*pair)
     assert result.pa == pytest.approx(slow.pa, abs=2e-9)
     assert result.upper_bound >= slow.pa
@@ -283,10 +283,10 @@ def test_a_large_ordinary_problem_is_certified_in_a_few_passes(
 
 
 def test_the_samples_that_are_solved_first_are_not_surveyed_in_turn(monkeypatch):
-    monkeypatch.setattr(_kernel, "SMALL_ENTRIES", 0)
-    monkeypatch.setattr(_kernel, "SAMPLE_ENTRIES", 0)
-    monkeypatch.setattr(_kernel, "SAMPLE_ROWS", 1)
-    kernel = _kernel.Kernel(*noisy(7, 2, 300, 4))
+    monkeypatch.setattr(_problem, "SMALL_ENTRIES", 0)
+    monkeypatch.setattr(_problem, "SAMPLE_ENTRIES", 0)
+    monkeypatch.setattr(_problem, "SAMPLE_ROWS", 1)
+    kernel = Kernel(*noisy(7, 2, 300, 4))
     assert kernel.surveyed
     assert not kernel.of_some().surveyed
 
@@ -301,9 +301,9 @@ def test_a_survey_of_a_hostile_problem_proves_the_same(family, monkeypatch):
         pair = [view[order] for view in pair]
         plain = posterior_agreement(*pair)
         with monkeypatch.context() as patch:
-            patch.setattr(_kernel, "SMALL_ENTRIES", 0)
-            patch.setattr(_kernel, "SAMPLE_ENTRIES", 0)
-            patch.setattr(_kernel, "SAMPLE_ROWS", len(order) // 9)
+            patch.setattr(_problem, "SMALL_ENTRIES", 0)
+            patch.setattr(_problem, "SAMPLE_ENTRIES", 0)
+            patch.setattr(_problem, "SAMPLE_ROWS", len(order) // 9)
             surveyed = posterior_agreement(*pair)
         assert surveyed.pa == pytest.approx(plain.pa, abs=1e-9)
         assert surveyed.gap <= 1e-9

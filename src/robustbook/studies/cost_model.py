@@ -35,9 +35,8 @@ __all__ = ["COUNTS", "SETTINGS", "over_ranks", "predicted_parts", "rows"]
 #: exponentials, sweeps (an operation of all entries of a buffer with another's), and
 #: products with a vector; operations on a column of a number a sample; calls a chunk.
 COUNTS: Final = {"exp": 2, "sweep": 16, "product": 9, "column": 38, "call": 105}
-#: Of small problems the shifted logits and their sum are kept, which saves sweeps; the
-#: exponential of the sum is taken anew.
-KEPT_COUNTS: Final = COUNTS | {"exp": 3, "sweep": 9, "call": 70}
+#: Of small problems the shifted logits and their sum are kept, which saves sweeps.
+KEPT_COUNTS: Final = COUNTS | {"sweep": 10, "call": 76}
 #: Entries of a chunk, and of the largest problem that is kept.
 CHUNK: Final = 2**17
 KEPT: Final = 2**18

@@ -1,24 +1,41 @@
 """The solver of Chapter 7: the kernel, bounds on it, and the search for its maximum.
 
 :func:`agreement_search` is :func:`robustbook.agreement.posterior_agreement` with all
-its steps. To read it: a search (``_search``) cuts the inverse temperatures into
-intervals, bounds J over each (``_bounds``, ``_interpolation``) from evaluations
-(``_kernel``) of logits that are in memory or not (``_streams``), on one process or
-several (``_shards``).
+its steps. To read it, from the bottom to the top: a source gives the samples
+(``_sources``), whose sums are bounded in rounding and added over processes (``_sums``);
+what is known before any inverse temperature (``_problem``); J at one (``_kernel``);
+bounds on J between two (``_bounds``) and more (``_interpolation``); intervals and where
+to cut them (``_intervals``); one pass that brackets the maximum of a large problem
+(``_survey``); the search (``_search``).
 """
 
-from robustbook.agreement.solver._bounds import IntervalBounds
-from robustbook.agreement.solver._kernel import Kernel
-from robustbook.agreement.solver._problem import (
-    agreement_bounds,
-    agreement_search,
-    as_views,
-    open_kernel,
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from robustbook._checks.arguments import (
+    as_real,
+    check_non_negative,
+    check_positive,
+    check_prior,
 )
+from robustbook.agreement._docs import SHARED
+from robustbook.agreement.solver._bounds import (
+    chord_tangent_bound,
+    curvature_bound,
+    largest_curvature,
+    tail_bound,
+)
+from robustbook.agreement.solver._intervals import CertificateError, SearchTrace, Step
+from robustbook.agreement.solver._kernel import Kernel
 from robustbook.agreement.solver._search import maximize
-from robustbook.agreement.solver._shards import ALONE, Shards, shards_of
-from robustbook.agreement.solver._trace import CertificateError, SearchTrace, Step
-from robustbook.agreement.solver._votes import one_hot_views
+from robustbook.agreement.solver._sources import Source, open_views
+from robustbook.agreement.solver._sums import ALONE, Shards, one_hot_views, shards_of
 
 __all__ = [
     "ALONE",
@@ -36,3 +53,169 @@ __all__ = [
     "open_kernel",
     "shards_of",
 ]
+
+#: Weights of classes, pi_j^(1-m), beyond this are refused: their sums could overflow.
+LARGEST_WEIGHT = 1e100
+
+
+def open_kernel(
+    *views: Any,
+    prior: Any = None,
+    group: Any = None,
+    settings: Callable[[], Any] = lambda: None,
+) -> Kernel:
+    """The kernel of two or more arrays, or of their shards on the ranks of a group.
+
+    `settings` checks and returns what else has to be the same on all ranks. Whatever is
+    wrong on one of them is an error on all.
+    """
+    shards = shards_of(group)
+    sources: list[Source] = []
+
+    def look() -> tuple[tuple[int, int] | None, Any, list[float] | None]:
+        accepted = settings()
+        source = open_views(*views, empty=shards.size > 1)
+        sources.append(source)
+        # A rank without samples need not know the number of classes, nor of views.
+        some = source.num_samples != 0 and source.num_classes
+        shape = (source.num_views, source.num_classes) if some else None
+        weights = None if prior is None else as_real("prior", prior).tolist()
+        return shape, accepted, weights
+
+    shapes, accepted, weights = zip(*shards.gather(look), strict=True)
+    _check_same("settings", "the same tol, betas or other settings", accepted)
+    _check_same("prior", "the same prior", weights)
+    shape = next((shape for shape in shapes if shape), None)
+    if shape is None:
+        raise ValueError("logits: expected at least one sample, got none on any rank")
+    for part, name, what in ((0, "views", "views"), (1, "logits", "classes")):
+        numbers = [(shape_there or shape)[part] for shape_there in shapes]
+        _check_same(name, f"the same number of {what}", numbers)
+    (source,) = sources
+    if shapes[shards.rank] is None:
+        nothing = torch.empty((0, shape[1]), device=source.device)
+        source = Source((nothing,) * shape[0])
+    checked = check_prior(prior, source.num_classes, source.device)
+    _check_weights(source.num_views, source.num_classes, checked)
+    return Kernel(source=source, prior=checked, shards=shards)
+
+
+def _check_weights(num_views: int, num_classes: int, prior: Tensor | None) -> None:
+    """Refuse more views than the weights of the classes, pi^(1-m), allow."""
+    rarest = 1.0 / num_classes if prior is None else float(prior.min())
+    most = int((math.log(LARGEST_WEIGHT) + 1e-9) / -math.log(rarest))
+    if num_views - 1 > most:
+        raise ValueError(
+            f"views: expected at most {most + 1}, with classes as rare as {rarest:g}, "
+            f"got {num_views}"
+        )
+
+
+def _check_same(name: str, expected: str, values: Sequence[Any]) -> None:
+    """Refuse ranks that differ, by the first one that does."""
+    for rank, value in enumerate(values):
+        if value != values[0]:
+            raise ValueError(
+                f"{name}: expected {expected} on every rank, got {values[0]} on rank 0 "
+                f"and {value} on rank {rank}"
+            )
+
+
+def as_views(logits: Any, *others: Any) -> tuple[Any, ...]:
+    """Two or more arrays, or one stream."""
+    alone = len(others) == 1 and others[0] is None
+    return (logits,) if alone else (logits, *others)
+
+
+@SHARED.fill
+def agreement_search(
+    logits: Any,
+    shifted_logits: Any = None,
+    *more: Any,
+    prior: Any = None,
+    tol: float = 1e-9,
+    group: Any = None,
+) -> SearchTrace:
+    """Solve as :func:`~robustbook.agreement.posterior_agreement` does, step by step.
+
+    Parameters
+    ----------
+    {logits, shifted_logits} {*more} {prior} {tol} {group}
+
+    {TypeError} {ValueError} {ConnectionError} {CertificateError}
+
+    Examples
+    --------
+    >>> import torch
+    >>> trace = agreement_search(torch.eye(3), torch.eye(3)[[0, 1, 1]])
+    >>> trace.upper_bound - trace.value <= 1e-9
+    True
+    """
+    accepted = partial(check_positive, "tol", tol)
+    views = as_views(logits, shifted_logits, *more)
+    kernel = open_kernel(*views, prior=prior, group=group, settings=accepted)
+    return maximize(kernel, accepted(), batch=kernel.batch)
+
+
+@dataclass(frozen=True)
+class IntervalBounds:
+    """Upper bounds on J over one interval, in nats per sample; see Chapter 7.
+
+    Attributes
+    ----------
+    chord_tangent, curvature : float
+        For a bounded interval; ``inf`` where the bound says nothing.
+    tail : float
+        For an interval without end.
+    """
+
+    chord_tangent: float = math.inf
+    curvature: float = math.inf
+    tail: float = math.inf
+
+    @property
+    def best(self) -> float:
+        """The smallest of them."""
+        return min(self.chord_tangent, self.curvature, self.tail)
+
+
+@SHARED.fill
+def agreement_bounds(
+    logits: Any, shifted_logits: Any, left: float, right: float, *, prior: Any = None
+) -> IntervalBounds:
+    """Proven upper bounds on the agreement kernel J over an interval; Chapter 7.
+
+    Parameters
+    ----------
+    {logits, shifted_logits}
+    left, right : float
+        Ends of the interval of inverse temperatures, 0 <= left < right; `right`
+        may be ``inf``.
+    {prior}
+
+    Returns
+    -------
+    IntervalBounds
+        ``chord_tangent`` and ``curvature`` (nats per sample); for an unbounded
+        interval ``tail`` instead. Bounds that do not apply are ``inf``.
+
+    {TypeError} {ValueError}
+
+    Examples
+    --------
+    >>> agreement_bounds(torch.eye(2), torch.eye(2), 0.0, 1.0).chord_tangent < 0.7
+    True
+    """
+    low = check_non_negative("left", left)
+    high = check_non_negative("right", right, infinite=True)
+    if not low < high:
+        raise ValueError(f"right: expected more than left={low:g}, got {high:g}")
+    kernel = open_kernel(logits, shifted_logits, prior=prior)
+    start = kernel.evaluate(low)
+    if math.isinf(high):
+        return IntervalBounds(tail=tail_bound(kernel, start))
+    stop = kernel.evaluate(high)
+    return IntervalBounds(
+        chord_tangent=chord_tangent_bound(start, stop),
+        curvature=curvature_bound(start, stop, largest_curvature(kernel, start, stop)),
+    )

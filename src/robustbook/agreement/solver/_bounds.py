@@ -21,45 +21,18 @@ A fifth one needs more evaluations than two:
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from robustbook.agreement.solver._evaluation import Evaluation
-from robustbook.agreement.solver._kernel import Kernel
-from robustbook.agreement.solver._sums import (
-    place_of_largest,
-    spread_bounds,
-    sum_without,
-)
+from robustbook.agreement.solver._kernel import Evaluation, Kernel
+from robustbook.agreement.solver._sums import place_of_largest, sum_without
 
 #: Beyond this inverse temperature only values and slopes count: there, logits matter
 #: whose squares underflow.
 LARGEST_CURVED = 1e140
 #: Ends of an interval that is not too wide for the curvature bound are within a factor.
 WIDEST_CURVED = 2.0
-
-
-@dataclass(frozen=True)
-class IntervalBounds:
-    """Upper bounds on J over one interval, in nats per sample; see Chapter 7.
-
-    Attributes
-    ----------
-    chord_tangent, curvature : float
-        For a bounded interval; ``inf`` where the bound says nothing.
-    tail : float
-        For an interval without end.
-    """
-
-    chord_tangent: float = math.inf
-    curvature: float = math.inf
-    tail: float = math.inf
-
-    @property
-    def best(self) -> float:
-        """The smallest of them."""
-        return min(self.chord_tangent, self.curvature, self.tail)
 
 
 def interval_bound(
@@ -153,6 +126,28 @@ def largest_curvature(kernel: Kernel, left: Evaluation, right: Evaluation) -> fl
     assert right.columns is not None
     size, total = kernel.totals(*spread_bounds(left.columns, right.columns))
     return (total + 8.0 * kernel.relative_error * size) / kernel.num_samples
+
+
+def spread_bounds(columns: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
+    """Bounds on moments of each sample between two inverse temperatures.
+
+    Columns are logarithms of power sums S_0 and means of x and x^2 under the weights;
+    the zeroth and second power sum fall in beta and the first rises, so each is bounded
+    by its value at one end. Returns the largest mean square of the sum of all views and
+    those of the views at the left end, added: no number here is larger, so rounding is
+    bounded by it; and the largest variance of the sum minus the least variances of the
+    views.
+    """
+    logs, means, squares = columns
+    later_logs, later_means, later_squares = later
+    # S_0 at the left end over S_0 at the right one.
+    fall = (logs - later_logs).exp_()
+    highest = squares[..., -1, :] * fall[..., -1, :]
+    spread = highest - (later_means[..., -1, :] / fall[..., -1, :]).square_()
+    fall = fall[..., :-1, :]
+    means = (means[..., :-1, :] * fall).square_()
+    spread -= (later_squares[..., :-1, :] / fall - means).clamp_min_(0.0).sum(-2)
+    return highest + squares[..., :-1, :].sum(-2), spread
 
 
 def tail_bound(kernel: Kernel, last: Evaluation) -> float:

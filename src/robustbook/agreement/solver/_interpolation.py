@@ -39,8 +39,7 @@ import numpy as np
 from numpy.polynomial import chebyshev
 from scipy.interpolate import KroghInterpolator
 
-from robustbook.agreement.solver._evaluation import Evaluation
-from robustbook.agreement.solver._kernel import Kernel
+from robustbook.agreement.solver._kernel import Evaluation, Kernel
 
 #: Sums of absolute values are at most so many times the absolute value of the sum.
 TAME = 4.0
@@ -104,14 +103,14 @@ class Interpolation:
             blend=max(moments.blend, 0.0) + error * self._narrow_mean,
         )
         self.nodes.insert(self._place(point.beta), node)
-        self._betas = np.array([node.beta for node in self.nodes])
-        self._moments = np.array([node.moment for node in self.nodes])
-        self._squares = np.array([node.square for node in self.nodes])
-        self._blends = np.array([node.blend for node in self.nodes])
+        table = [(n.beta, n.moment, n.square, n.blend, n.mixed) for n in self.nodes]
+        self._betas, self._moments, self._squares, self._blends, mixed = np.array(
+            table
+        ).T
         # Before the next node, small views change weights by at most this factor.
         ends = np.append(self._betas[1:], 1e300)
         with np.errstate(all="ignore"):
-            self._mixed = np.exp(ends * self._narrowest) * [n.mixed for n in self.nodes]
+            self._mixed = np.exp(ends * self._narrowest) * mixed
 
     def _place(self, beta: float) -> int:
         return bisect_left(self.nodes, beta, key=lambda node: node.beta)

@@ -1,174 +1,350 @@
-"""From what callers pass, each on its process, to one kernel; and looks at a search."""
+"""What is known of a problem before any inverse temperature.
+
+One pass over the data without exponentials: the logits of each sample are shifted so
+that the largest is 0, maxima and ties are counted, and what J tends to for beta to
+infinity is known. All later passes go over the same chunks.
+"""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from robustbook._checks.arguments import check_non_negative, check_positive, check_prior
-from robustbook.agreement._docs import SHARED
-from robustbook.agreement.solver._bounds import (
-    IntervalBounds,
-    chord_tangent_bound,
-    curvature_bound,
-    largest_curvature,
-    tail_bound,
+from robustbook._checks.arguments import LARGEST_LOGIT
+from robustbook.agreement.solver._sources import EvenRows, Source
+from robustbook.agreement.solver._sums import (
+    ALONE,
+    Numbers,
+    Pattern,
+    Reduction,
+    Shards,
+    add_up,
+    count_votes,
+    median,
+    relative_error,
+    terms,
+    together,
 )
-from robustbook.agreement.solver._kernel import LARGEST_WEIGHT, Kernel
-from robustbook.agreement.solver._search import maximize
-from robustbook.agreement.solver._shards import Shards, shards_of
-from robustbook.agreement.solver._streams import InMemory, Source, open_views
-from robustbook.agreement.solver._trace import SearchTrace
+
+#: Entries of one view in a chunk: on a CPU, the buffers fit into a core's cache.
+CHUNK_ENTRIES = {"cpu": 2**17, "cuda": 2**22}
+#: Problems of at most this many entries keep their shifted logits in float64.
+KEPT_ENTRIES = 2**18
+#: Problems of at most this many entries keep power sums of each sample.
+SMALL_ENTRIES = 2**18
+#: A product of exponentials of at least exp(-this) has kept its leading terms:
+#: what underflows (below exp(-745)) is smaller by exp(-170) at least.
+LARGEST_EXPONENT = 575.0
+#: Logits of a typical sample must differ by this: their squares must not underflow.
+SMALLEST_SCALE = 1e-130
+#: Logarithms of weights beyond this may overflow in single precision.
+LARGEST_LOG_WEIGHT = 60.0
+#: Evaluations in one pass over logits that are not in memory.
+STREAMED_BATCH = 6
+#: About so many entries, and at least so many samples, make a smaller problem whose
+#: solution says where to evaluate a large one.
+SAMPLE_ENTRIES = 2**14
+SAMPLE_ROWS = 256
 
 
-def open_kernel(
-    *views: Any,
-    prior: Any = None,
-    group: Any = None,
-    settings: Callable[[], Any] = lambda: None,
-) -> Kernel:
-    """The kernel of two or more arrays, or of their shards on the ranks of a group.
+class Problem:
+    """Checked arrays of logits, and what one pass over them says.
 
-    `settings` checks and returns what else has to be the same on all ranks. Whatever is
-    wrong on one of them is an error on all.
+    `counts` says how often each sample counts. With soft `labels` (N, K), rows that sum
+    to 1, one view is measured against them: C_i = log sum_j K q_ij exp(beta x_ij). The
+    samples may come from a `source` instead of arrays, and be those of one of several
+    `shards`: then every number here is that of all of them, and every tensor holds the
+    samples of this process.
     """
-    shards = shards_of(group)
-    sources: list[Source] = []
 
-    def look() -> tuple[tuple[int, int] | None, Any]:
-        own = settings()
-        source = open_views(*views, empty=shards.size > 1)
-        sources.append(source)
-        # A rank without samples need not know the number of classes, nor of views.
-        some = source.num_samples != 0 and source.num_classes
-        return (source.num_views, source.num_classes) if some else None, own
-
-    shapes, others = zip(*shards.gather(look), strict=True)
-    _check_same("settings", "the same tol, betas or other settings", others)
-    shape = next((shape for shape in shapes if shape), None)
-    if shape is None:
-        raise ValueError("logits: expected at least one sample, got none on any rank")
-    for part, name, what in ((0, "views", "views"), (1, "logits", "classes")):
-        told = [(own or shape)[part] for own in shapes]
-        _check_same(name, f"the same number of {what}", told)
-    (source,) = sources
-    if shapes[shards.rank] is None:
-        nothing = torch.empty((0, shape[1]), device=source.device)
-        source = InMemory((nothing,) * shape[0])
-    weights = _common_prior(prior, source, shards)
-    return Kernel(source=source, prior=weights, shards=shards)
-
-
-def _common_prior(prior: Any, source: Source, shards: Shards) -> Tensor | None:
-    checked: list[Tensor | None] = []
-
-    def look() -> list[float] | None:
-        weights = check_prior(prior, source.num_classes, source.device)
-        _check_weights(source.num_views, source.num_classes, weights)
-        checked.append(weights)
-        return None if weights is None else weights.tolist()
-
-    _check_same("prior", "the same prior", shards.gather(look))
-    return checked[0]
-
-
-def _check_weights(num_views: int, num_classes: int, prior: Tensor | None) -> None:
-    """Refuse more views than the weights of the classes, pi^(1-m), allow."""
-    rarest = 1.0 / num_classes if prior is None else float(prior.min())
-    most = int((math.log(LARGEST_WEIGHT) + 1e-9) / -math.log(rarest))
-    if num_views - 1 > most:
-        raise ValueError(
-            f"views: expected at most {most + 1}, with classes as rare as {rarest:g}, "
-            f"got {num_views}"
+    def __init__(
+        self,
+        *views: Tensor,
+        prior: Tensor | None = None,
+        counts: Tensor | None = None,
+        labels: Tensor | None = None,
+        source: Source | None = None,
+        shards: Shards = ALONE,
+    ) -> None:
+        self.source = Source(views) if source is None else source
+        self.shards, self.prior, self.counts = shards, prior, counts
+        self.num_views = self.source.num_views
+        self.num_classes = self.source.num_classes
+        self.device = self.source.device
+        self._weigh_classes(labels)
+        entries = CHUNK_ENTRIES.get(self.device.type, CHUNK_ENTRIES["cuda"])
+        self.chunk = max(1, entries // self.num_classes)
+        size = self.source.num_samples
+        if size is not None:
+            self.chunk = min(max(1, size), self.chunk)
+        #: The shifted logits of all samples, where they are few.
+        self.kept: Tensor | None = None
+        if self.source.views and self.source.views[0].numel() <= KEPT_ENTRIES:
+            self.kept = self.new(self.num_views + 1, *self.source.views[0].shape)
+        self._rooms: dict[tuple[int, torch.dtype], Tensor] = {}
+        some = max(SAMPLE_ROWS, SAMPLE_ENTRIES // self.num_classes)
+        # Of a problem that is small, or not surveyed anyway, none need be kept.
+        known = size if shards is ALONE else None
+        needless = known is not None and known <= 8 * some
+        needless = needless or labels is not None or counts is not None
+        kept = 0 if needless else math.ceil(some / shards.size)
+        self.passes = 0
+        summaries = shards.gather(lambda: self._first_pass(kept))
+        self.passes += 1
+        sizes, longest, batches, idle, votes = zip(*summaries, strict=True)
+        #: N, all shards together.
+        self.num_samples = round(math.fsum(sizes))
+        #: Whether power sums of each sample are kept between evaluations.
+        self.small = self.num_samples * self.num_classes <= SMALL_ENTRIES
+        self.small = self.small or counts is not None
+        #: Whether a few samples cost little beside all, and float32 holds the weights.
+        self.surveyed = not (self.small or needless) and self.num_samples > 8 * some
+        self.surveyed = self.surveyed and self.largest_log <= LARGEST_LOG_WEIGHT
+        #: How many evaluations a pass is worth.
+        self.batch = max(batches)
+        self.everything_idle = all(idle)
+        #: How often each pattern of predictions occurs.
+        self.votes: Counter[Pattern] = sum(votes, Counter())
+        # Bounds on rounding depend on it, and must be the same everywhere.
+        self.row_terms = terms(max(longest))
+        self.relative_error = relative_error(
+            self.num_views, self.num_classes, self.row_terms
         )
+        self._summarize()
 
+    def _weigh_classes(self, labels: Tensor | None) -> None:
+        """Set the weights of the classes in C, and what is known of J by them."""
+        classes, others = self.num_classes, self.num_views - 1
+        self.ones = self.new(classes).fill_(1.0)
+        #: K q, where answers of one view are compared with soft labels q.
+        self.labels = None if labels is None else labels * classes
+        if self.prior is None:
+            self.uniform = labels is None
+            self.weights = self.ones * classes**others
+        else:
+            self.uniform = bool((self.prior == self.prior[0]).all())
+            self.weights = reduce(operator.mul, [1.0 / self.prior] * others)
+        # A rare class may lead by its weight where its product is far smaller.
+        low, high = float(self.weights.min()), float(self.weights.max())
+        #: J never exceeds this, nor, without labels, does a sample's contribution.
+        self.cap = math.log(high)
+        if self.labels is not None:
+            low, high = float(self.labels[self.labels > 0].min()), classes
+            self.cap = float(self.labels.amax(1).log().mean())
+        self.largest_exponent = LARGEST_EXPONENT - math.log(high / low)
+        self.largest_log = max(abs(math.log(low)), math.log(high * classes))
+        total = math.fsum(self.weights.tolist())
+        #: The sum of all weights over the least, less 1.
+        self.surplus = total / low - 1.0
+        #: J(0): all posteriors are uniform. Zero without a prior, never below.
+        self.value_at_zero = math.log(total / classes**self.num_views)
 
-def _check_same(name: str, expected: str, told: Sequence[Any]) -> None:
-    """Refuse ranks that differ, by the first one that does."""
-    for rank, value in enumerate(told):
-        if value != told[0]:
+    def _first_pass(self, some: int) -> tuple[int, int, int, bool, Counter[Pattern]]:
+        """Look at all samples of this process once, and keep about `some` of them.
+
+        Columns of the samples are set: ``tops`` (m, N), the largest logits; ``depths``,
+        how far the largest sum of all shifted logits is below 0; ``limits`` and
+        ``concave_limits``, J and D at infinity; ``active``, which samples are not idle,
+        or None if none is. ``sums``, shape (3, m + 1, N), has the sums over the classes
+        of 1, x and x^2.
+        """
+        views, votes = self.num_views, Counter[Pattern]()
+        shapes = (views,), (views,), (), (), (3, views + 1)
+        parts = [tuple(self.new(*shape, 0) for shape in shapes)]
+        kept = EvenRows((self.new(0, self.num_classes),) * views, some)
+        self.slices: list[slice] = []
+        for rows, chunk in self._chunks():
+            part, patterns = self._look(rows, chunk)
+            parts.append(part)
+            votes += patterns
+            self.slices.append(rows)
+            kept.add(rows.start, chunk)
+        self.some = kept.rows
+        self.tops, ties, self.depths, limits, self.sums = (
+            column[1] if len(column) == 2 else torch.cat(column, -1)
+            for column in zip(*parts, strict=True)
+        )
+        # A sample with constant logits in all views but one contributes exactly 0 at
+        # every beta when the prior is uniform, as its convex parts are equal.
+        idle = (ties == self.num_classes).sum(0) >= views - 1
+        self.active = ~idle if self.uniform and bool(idle.any()) else None
+        self.concave_limits = ties.prod(0).log_()
+        self.limits = limits.log() - self.concave_limits
+        if self.active is not None:
+            self.concave_limits *= self.active
+            self.limits = torch.where(self.active, self.limits, 0.0)
+        size = len(self.depths)
+        silent = size == 0 or (self.uniform and bool(idle.all()))
+        longest = max((rows.stop - rows.start for rows in self.slices), default=1)
+        total = size if self.counts is None else int(self.counts.sum())
+        batch = 1 if self.source.views else STREAMED_BATCH
+        return total, longest, batch, silent, votes
+
+    def _look(
+        self, rows: slice, chunk: Sequence[Tensor]
+    ) -> tuple[tuple[Tensor, ...], Counter[Pattern]]:
+        """Columns of one chunk: tops, ties, depths, limits, sums at beta = 0."""
+        samples = rows.stop - rows.start
+        tops = torch.stack([view.amax(1) for view in chunk]).double()
+        x = self.room(0, samples) if self.kept is None else self.kept[:, rows]
+        self._shift(chunk, tops, x)
+        # Only entries that equal the maximum exactly are 0 after the shift, and the sum
+        # of all views where all are.
+        tied, joint = torch.eq(x, 0.0, out=self.room(1, samples)), x[-1]
+        if self.labels is not None:
+            joint[self.labels[rows] == 0.0] = -torch.inf
+        depths = joint.amax(1).neg_()
+        self._lift(joint, depths)
+        self.weigh(tied[-1], rows)
+        counted = tied @ self.ones
+        ties, limits = counted[:-1], counted[-1]
+        # At beta = 0 the weights are those of the classes, 1 if they are alike.
+        sums = self.new(3, self.num_views + 1, samples)
+        if self.uniform:
+            limits = limits * self.weights[0]
+            self.power_sums(x, None, sums)
+        else:
+            self.weigh(tied.fill_(1.0)[-1], rows)
+            self.power_sums(x, tied, sums)
+        votes = Counter[Pattern]()
+        if self.num_views > 1:
+            by_class = self.prior is not None
+            votes = count_votes(chunk, ties, depths, by_class=by_class)
+        return (tops, ties, depths, limits, sums), votes
+
+    def _summarize(self) -> None:
+        """Turn columns of the first pass into numbers of all samples."""
+        #: The slope of C, and so of J, for beta to infinity is minus this.
+        self.depth = self.mean(self.depths)
+        (self.deepest,) = self.largest(self.depths)
+        #: The floor that D falls to for beta to infinity.
+        self.concave_limit = self.mean(self.concave_limits)
+        #: J at infinity, per sample; None where the supremum is not there.
+        self.limit = self.limits if self.depth == 0.0 else None
+        distances = -self.sums[1, :-1].sum(0)
+        typical = median(distances[distances > 0.0], self.shards)
+        #: Mean distance of a logit from the largest, in a typical sample: a first
+        #: guess of where things happen.
+        self.scale = typical / self.num_classes or 1.0
+        if self.scale < SMALLEST_SCALE:
             raise ValueError(
-                f"{name}: expected {expected} on every rank, got {told[0]} on rank 0 "
-                f"and {value} on rank {rank}"
+                f"logits: expected differences of at least {SMALLEST_SCALE:g} within a "
+                f"typical sample, got {self.scale:g}; multiply all logits by one "
+                f"constant first (posterior agreement does not change)"
             )
 
+    def power_sums(self, x: Tensor, weight: Tensor | None, sums: Tensor) -> None:
+        """Sums of x^k times the weights, k = 0, 1 and 2. Without weights, all are 1."""
+        views, samples, classes = x.shape
+        room, orders = self.room(2, samples), [*enumerate(sums)]
+        if weight is None:
+            sums[0], sums[1] = classes, x @ self.ones
+            weight, orders = x, orders[2:]
+        for order, out in orders:
+            if order:
+                weight = torch.mul(weight, x, out=room)
+            rows = weight.view(-1, classes)
+            out.copy_(torch.mv(rows, self.ones).view(views, samples))
 
-def as_views(logits: Any, *others: Any) -> tuple[Any, ...]:
-    """Two or more arrays, or one stream."""
-    alone = len(others) == 1 and others[0] is None
-    return (logits,) if alone else (logits, *others)
+    def weigh(self, joint: Tensor, rows: slice) -> None:
+        """Multiply terms of the sum of all views by the weights of their classes."""
+        if self.labels is not None:
+            joint.mul_(self.labels[rows])
+        elif not self.uniform:
+            joint.mul_(self.weights)
 
+    def stacks(self) -> Iterator[tuple[slice, Tensor]]:
+        """The shifted logits of each chunk: of all views, and of their sum."""
+        if self.kept is not None:
+            for rows in self.slices:
+                yield rows, self.kept[:, rows]
+            return
+        for rows, chunk in self._chunks():
+            x = self.room(0, rows.stop - rows.start)
+            self._shift(chunk, self.tops[:, rows], x)
+            self._lift(x[-1], self.depths[rows])
+            yield rows, x
 
-@SHARED.fill
-def agreement_search(
-    logits: Any,
-    shifted_logits: Any = None,
-    *more: Any,
-    prior: Any = None,
-    tol: float = 1e-9,
-    group: Any = None,
-) -> SearchTrace:
-    """Solve as :func:`~robustbook.agreement.posterior_agreement` does, step by step.
+    def _chunks(self) -> Iterator[tuple[slice, Sequence[Tensor]]]:
+        """Slices of the samples, and their logits."""
+        start = 0
+        for block in self.source.blocks():
+            length = len(block[0])
+            for low in range(0, length, self.chunk):
+                high = min(low + self.chunk, length)
+                rows = slice(start + low, start + high)
+                yield rows, [view[low:high] for view in block]
+            start += length
 
-    Parameters
-    ----------
-    {logits, shifted_logits} {*more} {prior} {tol} {group}
+    def _shift(self, chunk: Sequence[Tensor], tops: Tensor, x: Tensor) -> None:
+        """Fill x with the views of a chunk, of largest logit 0, and with their sum."""
+        for place, view in enumerate(chunk):
+            x[place].copy_(view).sub_(tops[place, :, None])
+        if len(chunk) == 1:
+            x[1] = x[0]
+            return
+        torch.add(x[0], x[1], out=x[-1])
+        for view in x[2:-1]:
+            x[-1].add_(view)
 
-    {TypeError} {ValueError} {ConnectionError} {CertificateError}
+    def _lift(self, joint: Tensor, depths: Tensor) -> None:
+        """Add the depth to the sum of the views: of each sample the largest is 0."""
+        joint.add_(depths[:, None])
+        if self.labels is not None:
+            # Classes without a label do not count; nothing may overflow there.
+            joint.clamp_(-LARGEST_LOGIT, 0.0)
 
-    Examples
-    --------
-    >>> import torch
-    >>> trace = agreement_search(torch.eye(3), torch.eye(3)[[0, 1, 1]])
-    >>> trace.upper_bound - trace.value <= 1e-9
-    True
-    """
-    accepted = partial(check_positive, "tol", tol)
-    views = as_views(logits, shifted_logits, *more)
-    kernel = open_kernel(*views, prior=prior, group=group, settings=accepted)
-    return maximize(kernel, accepted(), batch=kernel.batch)
+    def room(
+        self, place: int, samples: int, dtype: torch.dtype = torch.float64
+    ) -> Tensor:
+        """A buffer for numbers of each view and of their sum, (m + 1, n, K)."""
+        shape = self.num_views + 1, samples, self.num_classes
+        key = place, dtype
+        if key not in self._rooms:
+            size = shape[0] * self.chunk * shape[2]
+            self._rooms[key] = torch.empty(size, dtype=dtype, device=self.device)
+        return self._rooms[key][: math.prod(shape)].view(shape)
 
+    def new(self, *shape: int) -> Tensor:
+        return torch.empty(shape, dtype=torch.float64, device=self.device)
 
-@SHARED.fill
-def agreement_bounds(
-    logits: Any, shifted_logits: Any, left: float, right: float, *, prior: Any = None
-) -> IntervalBounds:
-    """Proven upper bounds on the agreement kernel J over an interval; Chapter 7.
+    def reduce_chunks(
+        self,
+        chunks: Callable[[], Iterable[Any]],
+        numbers: Callable[..., Tensor],
+        how: Sequence[Reduction],
+    ) -> Numbers:
+        """Numbers of each chunk, added up (or their maxima) over chunks and shards."""
+        return self.shards.reduce(
+            lambda: together([numbers(*chunk) for chunk in chunks()], how), how
+        )
 
-    Parameters
-    ----------
-    {logits, shifted_logits}
-    left, right : float
-        Ends of the interval of inverse temperatures, 0 <= left < right; `right`
-        may be ``inf``.
-    {prior}
+    def rows(self) -> Iterator[tuple[slice]]:
+        """The chunks of a pass over columns of the samples alone."""
+        return ((rows,) for rows in self.slices)
 
-    Returns
-    -------
-    IntervalBounds
-        ``chord_tangent`` and ``curvature`` (nats per sample); for an unbounded
-        interval ``tail`` instead. Bounds that do not apply are ``inf``.
+    def mean(self, column: Tensor) -> float:
+        """Mean over all samples of a per-sample column."""
+        return self.totals(column)[0] / self.num_samples
 
-    {TypeError} {ValueError}
+    def totals(self, *columns: Tensor) -> Numbers:
+        """Sums over all samples of per-sample columns."""
+        table = torch.stack(columns)
+        table = table if self.counts is None else table * self.counts
+        return self.reduce_chunks(
+            self.rows, lambda rows: add_up(table[:, rows]), (math.fsum,) * len(columns)
+        )
 
-    Examples
-    --------
-    >>> agreement_bounds(torch.eye(2), torch.eye(2), 0.0, 1.0).chord_tangent < 0.7
-    True
-    """
-    low = check_non_negative("left", left)
-    high = check_non_negative("right", right, infinite=True)
-    if not low < high:
-        raise ValueError(f"right: expected more than left={low:g}, got {high:g}")
-    kernel = open_kernel(logits, shifted_logits, prior=prior)
-    start = kernel.evaluate(low)
-    if math.isinf(high):
-        return IntervalBounds(tail=tail_bound(kernel, start))
-    stop = kernel.evaluate(high)
-    return IntervalBounds(
-        chord_tangent=chord_tangent_bound(start, stop),
-        curvature=curvature_bound(start, stop, largest_curvature(kernel, start, stop)),
-    )
+    def largest(self, *columns: Tensor) -> Numbers:
+        """Maxima over all samples of per-sample columns."""
+        return self.shards.reduce(
+            lambda: [float(c.max()) if len(c) else -math.inf for c in columns],
+            [max] * len(columns),
+        )

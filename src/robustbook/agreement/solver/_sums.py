@@ -1,39 +1,35 @@
-"""Sums over classes, samples and chunks whose rounding is bounded."""
+"""Sums over classes, samples, chunks and processes, and counts of predictions.
+
+Inside a chunk sums are rounded, by a bounded amount; those of chunks and of processes
+are added exactly. A reduction is the identity for one process. In a group it is an
+all-gather, so that all processes add the same numbers in the same order and go on with
+equal bits. An error of one is an error of all.
+"""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
-
-from robustbook.agreement.solver._shards import ALONE, Reduction, Shards
 
 #: Unit roundoff of float64: every operation is exact up to this relative error.
 UNIT_ROUNDOFF: Final = 2.0**-53
 #: Samples that are added up in one go.
 GROUP: Final = 128
 
-
-def spread_bounds(columns: Tensor, later: Tensor) -> tuple[Tensor, Tensor]:
-    """Bounds on moments of each sample between two inverse temperatures.
-
-    Columns are logarithms of power sums S_0 and means of x and x^2 under the weights;
-    the zeroth and second power sum fall in beta and the first rises, so each is bounded
-    by its value at one end. Returns the largest mean square of the sum of all views,
-    and its largest variance minus the least variances of the views.
-    """
-    logs, means, squares = columns
-    later_logs, later_means, later_squares = later
-    # S_0 at the left end over S_0 at the right one.
-    fall = (logs - later_logs).exp_()
-    highest = squares[..., -1, :] * fall[..., -1, :]
-    spread = highest - (later_means[..., -1, :] / fall[..., -1, :]).square_()
-    fall = fall[..., :-1, :]
-    means = (means[..., :-1, :] * fall).square_()
-    spread -= (later_squares[..., :-1, :] / fall - means).clamp_min_(0.0).sum(-2)
-    return highest, spread
+T = TypeVar("T")
+Numbers = Sequence[float]
+Reduction = Callable[[Iterable[float]], float]
+#: Predictions of several views. With a prior, a pattern is the classes predicted by
+#: each view. Without, classes are alike and so are views: then it says for each view
+#: how many predict what it does.
+Pattern = tuple[int, ...]
 
 
 def add_up(table: Tensor) -> Tensor:
@@ -49,10 +45,6 @@ def add_up(table: Tensor) -> Tensor:
 def terms(size: int) -> int:
     """How often :func:`add_up` rounds a number of a row, at most."""
     return size if size <= GROUP else GROUP + terms(size // GROUP + GROUP - 1)
-
-
-def below(values: Tensor, cuts: Sequence[int]) -> list[float]:
-    return [float((values < cut).sum()) for cut in cuts]
 
 
 def together(parts: Sequence[Tensor], how: Sequence[Reduction]) -> list[float]:
@@ -93,6 +85,10 @@ def sum_without(rows: Tensor, place: Tensor) -> Tensor:
     return rows.scatter(0, place, 0.0).sum(0)
 
 
+def _below(values: Tensor, cuts: Sequence[int]) -> list[float]:
+    return [float((values < cut).sum()) for cut in cuts]
+
+
 def median(values: Tensor, shards: Shards) -> float:
     """Upper median of positive numbers over all shards, 0 of none.
 
@@ -106,6 +102,175 @@ def median(values: Tensor, shards: Shards) -> float:
     low = 0
     for place in range(60, -1, -3):
         cuts = [low + (digit << place) for digit in range(1, 8)]
-        numbers = shards.reduce(partial(below, bits, cuts), how)
+        numbers = shards.reduce(partial(_below, bits, cuts), how)
         low += sum(number <= count // 2 for number in numbers) << place
     return float(torch.tensor(low).view(torch.float64)) if count else 0.0
+
+
+class Shards:
+    """One process, which has all samples; or, as a :class:`Group`, several."""
+
+    size = 1
+    rank = 0
+
+    def gather(self, compute: Callable[[], T]) -> list[T]:
+        """Return what `compute` returns on each rank: small objects."""
+        return [compute()]
+
+    def reduce(
+        self, compute: Callable[[], Numbers], how: Sequence[Reduction] = (math.fsum,)
+    ) -> Numbers:
+        """Sums (or maxima) over the ranks of the numbers that each computes."""
+        return compute()
+
+
+ALONE: Final = Shards()
+
+
+class Group(Shards):
+    """The ranks of a group of torch.distributed."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.group = group
+        self.rank = dist.get_rank(group)
+        self.size = dist.get_world_size(group)
+        # NCCL takes tensors of a GPU only.
+        on_cpu = "cpu" in dist.get_backend_config(group)
+        self.device = "cpu" if on_cpu else f"cuda:{torch.cuda.current_device()}"
+
+    def gather(self, compute: Callable[[], T]) -> list[T]:
+        value, error = _attempt(compute)
+        answers = self._exchange((value, _message(error)))
+        _raise_first([failure for _, failure in answers], error)
+        return [value for value, _ in answers]
+
+    def reduce(
+        self, compute: Callable[[], Numbers], how: Sequence[Reduction] = (math.fsum,)
+    ) -> Numbers:
+        numbers, error = _attempt(compute)
+        row = [float(error is not None), *(numbers or [0.0] * len(how))]
+        sent = torch.tensor(row, dtype=torch.float64, device=self.device)
+        rows = [torch.empty_like(sent) for _ in range(self.size)]
+        self._collect(dist.all_gather, rows, sent)
+        failed, *columns = zip(*(row.tolist() for row in rows), strict=True)
+        if any(failed):
+            _raise_first(self._exchange(_message(error)), error)
+        return [add(column) for add, column in zip(how, columns, strict=True)]
+
+    def _exchange(self, thing: Any) -> list[Any]:
+        answers = [None] * self.size
+        self._collect(dist.all_gather_object, answers, thing)
+        return answers
+
+    def _collect(self, collective: Callable[..., Any], *tensors: Any) -> None:
+        try:
+            collective(*tensors, group=self.group)
+        except RuntimeError as error:
+            raise ConnectionError(
+                f"group: expected all {self.size} ranks to answer, got none from one "
+                f"or more of them; see why it ended (the group's timeout bounds the "
+                f"waiting for one that hangs): {error}"
+            ) from error
+
+
+def shards_of(group: Any) -> Shards:
+    """Return the shards of a caller's group: None stands for this process alone."""
+    if group is None:
+        return ALONE
+    if not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
+        raise TypeError(
+            f"group: expected a group of torch.distributed, such as "
+            f"torch.distributed.group.WORLD, or None, got {group!r}"
+        )
+    if dist.get_rank(group) < 0:
+        raise ValueError(
+            "group: expected a group that this process is in; call the function on its "
+            "members only"
+        )
+    return Group(group)
+
+
+def _attempt(compute: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return compute(), None
+    except Exception as error:
+        return None, error
+
+
+#: Errors that keep their kind on the other ranks.
+_KINDS: Final = (TypeError, ValueError, OSError, MemoryError, ArithmeticError)
+
+
+def _message(error: Exception | None) -> tuple[type[Exception], str] | None:
+    if error is None:
+        return None
+    kind = next((kind for kind in _KINDS if isinstance(error, kind)), RuntimeError)
+    return kind, str(error) or type(error).__name__
+
+
+def _raise_first(
+    failures: Sequence[tuple[type[Exception], str] | None], raised: Exception | None
+) -> None:
+    """Raise the error of the first rank that has one."""
+    for rank, failure in enumerate(failures):
+        if failure is not None:
+            kind, text = failure
+            raise kind(f"rank {rank}: {text}") from raised
+
+
+def count_votes(
+    chunk: Sequence[Tensor], ties: Tensor, depth: Tensor, *, by_class: bool
+) -> Counter[Pattern]:
+    """How often the predictions (first argmax) of a chunk form each pattern.
+
+    `ties` (m, n) counts the best classes of each view; `depth` (n,) is 0 where the
+    views have one in common.
+    """
+    if len(chunk) == 2 and not by_class:
+        # Without ties, predictions agree exactly if the joint maximum is 0.
+        tied = (ties > 1.0).any(0)
+        differ = depth > 0.0
+        if bool(tied.any()):
+            first, second = (view[tied].argmax(1) for view in chunk)
+            differ[tied] = first != second
+        many = int(differ.sum())
+        return Counter({(2, 2): len(differ) - many, (1, 1): many})
+    patterns = torch.stack([view.argmax(1) for view in chunk], 1)
+    if not by_class:
+        shared = (patterns[:, :, None] == patterns[:, None]).sum(2)
+        patterns = shared.sort(1, descending=True).values
+    patterns, counts = torch.unique(patterns, dim=0, return_counts=True)
+    rows = map(tuple, patterns.tolist())
+    return Counter(dict(zip(rows, counts.tolist(), strict=True)))
+
+
+def share_of_split(votes: Counter[Pattern], *, by_class: bool) -> float:
+    """Share of the samples on which not all predictions coincide."""
+    united = sum(
+        count
+        for pattern, count in votes.items()
+        if len(set(pattern)) == 1 and (by_class or pattern[0] > 1)
+    )
+    return (votes.total() - united) / votes.total()
+
+
+def one_hot_views(
+    votes: Counter[Pattern], num_classes: int, *, by_class: bool
+) -> tuple[list[Tensor], Tensor]:
+    """One sample a pattern, one-hot in every view, and how often it occurs."""
+    items = sorted(votes.items())
+    counts = torch.tensor([count for _, count in items], dtype=torch.float64)
+    patterns = [list(pattern) for pattern, _ in items]
+    if not by_class:
+        patterns = [_classes(pattern) for pattern in patterns]
+    classes = torch.tensor(patterns).T
+    views = [torch.nn.functional.one_hot(own, num_classes) for own in classes]
+    return [view.double() for view in views], counts
+
+
+def _classes(shared: Sequence[int]) -> list[int]:
+    """Classes of views, of which view v shares its own with shared[v]; these fall."""
+    classes: list[int] = []
+    while len(classes) < len(shared):
+        classes += [max(classes, default=-1) + 1] * shared[len(classes)]
+    return classes

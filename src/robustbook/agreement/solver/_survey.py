@@ -9,17 +9,22 @@ pass proves that J is concave, and one evaluation in double precision does the r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from robustbook.agreement.solver._columns import SUMMED, multiples_of
-from robustbook.agreement.solver._evaluation import Evaluation
-from robustbook.agreement.solver._kernel import Kernel
-from robustbook.agreement.solver._sums import spread_bounds
+from robustbook.agreement.solver._bounds import spread_bounds
+from robustbook.agreement.solver._intervals import SearchTrace
+from robustbook.agreement.solver._kernel import Evaluation, Kernel
 
+#: A survey evaluates at multiples of the likely maximizer over PEAK, with moments at
+#: those NEAR it.
+PEAK: Final = 16
+NEAR: Final = 7
+MARGIN: Final = 0.02
+LARGEST_MULTIPLE: Final = 2000
 #: Unit roundoff of float32.
 ROUNDOFF: Final = 2.0**-24
 #: Logits, in units of 1 / step, are cut off here: their squares must not overflow.
@@ -28,72 +33,84 @@ LOWEST: Final = -1e15
 FEW_CLASSES: Final = 64
 
 
+def places(found: SearchTrace) -> tuple[float, list[int]]:
+    """A step and its multiples, where the solution for some samples proves most."""
+    step = found.beta / PEAK
+    # All samples differ from some: what these barely prove is cut in two.
+    barely = found.value - MARGIN * (found.value - found.value_at_zero)
+    cuts = [cut.beta for cut in found.steps]
+    cuts += [
+        math.sqrt(left * right) if left else 0.25 * right
+        for left, right, bound in found.intervals
+        if bound > barely and right < math.inf
+    ]
+    multiples = {max(1, round(cut / step)) for cut in cuts}
+    multiples = {place for place in multiples if abs(place - PEAK) > 1}
+    multiples |= {PEAK - 1, PEAK, PEAK + 1}
+    return step, sorted(place for place in multiples if place < LARGEST_MULTIPLE)
+
+
+def concave_run(curvatures: Sequence[float], place: int) -> tuple[int, int]:
+    """First and last evaluation of the neighbouring intervals with J'' < 0."""
+    low, high = place, place + 1
+    while curvatures[place] < 0.0 and low > 0 and curvatures[low - 1] < 0.0:
+        low -= 1
+    while curvatures[place] < 0.0 and curvatures[high] < 0.0:
+        high += 1
+    return low, high
+
+
 def survey(
-    kernel: Kernel, step: float, multiples: Sequence[int], near: Sequence[bool]
+    kernel: Kernel, step: float, multiples: Sequence[int]
 ) -> tuple[list[Evaluation], list[float]]:
     """Evaluations at rising multiples of a step, and what bounds J'' between them.
 
-    Between neighbours that are both `near`, J'' is at most that number; elsewhere it is
-    infinite.
+    Between neighbours that are both near the peak, J'' is at most that number;
+    elsewhere it is infinite.
     """
-    close = near.index(True)
-    gaps = sum(near) - 1
-    numbers = kernel.shards.reduce(
-        lambda: _sums(kernel, step, multiples, near),
-        [math.fsum] * (SUMMED * len(multiples) + 2 * gaps),
-    )
-    error = relative_error(kernel.num_views, kernel.num_classes, multiples[-1])
-    points = [
-        _evaluation(
-            kernel, step, multiple, error, numbers[SUMMED * place :], near=near[place]
-        )
-        for place, multiple in enumerate(multiples)
-    ]
-    curvatures = [math.inf] * (len(multiples) - 1)
-    bounds = numbers[SUMMED * len(multiples) :]
-    for gap in range(gaps):
-        size, total = bounds[2 * gap : 2 * gap + 2]
-        most = (total + 8.0 * error * size) / kernel.num_samples / step / step
-        curvatures[close + gap] = most
-    return points, curvatures
+    near = [abs(place - PEAK) <= NEAR for place in multiples]
+    first, gaps = near.index(True), sum(near) - 1
+    close = slice(first, first + gaps + 1)
 
+    def numbers_of(rows: slice, x: Tensor) -> Tensor:
+        columns = _power_sums(kernel, step, multiples, near, rows, x)
+        kernel.to_columns(rows, columns)
+        ends = columns[:, close]
+        variances = torch.addcmul(ends[2], ends[1], ends[1], value=-1.0)
+        totals = torch.zeros(columns.shape[:-1], dtype=torch.float64, device=x.device)
+        # A sum at a time: of so many numbers torch takes another, slow way.
+        for out, part in zip(totals[:2], columns[:2], strict=True):
+            torch.sum(part, -1, dtype=torch.float64, out=out)
+        totals[2, close] = variances.sum(-1, dtype=torch.float64)
+        bounds = spread_bounds(ends[:, :-1], ends[:, 1:])
+        bends = [bound.sum(-1, dtype=torch.float64) for bound in bounds]
+        parts = totals.transpose(0, 1), torch.stack(bends, 1)
+        return torch.cat([part.flatten() for part in parts])
 
-def _sums(
-    kernel: Kernel, step: float, multiples: Sequence[int], near: Sequence[bool]
-) -> list[float]:
-    """Of the samples of this process: sums for each evaluation, and between them."""
-    at = torch.tensor(multiples, dtype=torch.float64, device=kernel.device)
-    close = slice(near.index(True), len(near) - near[::-1].index(True))
-    totals = torch.zeros(SUMMED, len(multiples), dtype=torch.float64)
-    bends = torch.zeros(2, close.stop - close.start - 1, dtype=torch.float64)
-    for rows, x in kernel.stacks():
-        powers = _power_sums(kernel, step, multiples, near, rows, x)
-        powers[1:].div_(powers[0])
-        logs, means, squares = powers
-        logs.log_()
-        if kernel.uniform:
-            logs[:, -1] += kernel.cap
-        depth = kernel.first.depth[rows] * step
-        if kernel.first.active is not None:
-            powers *= kernel.first.active[rows]
-            depth = depth * kernel.first.active[rows]
-        spread = squares[close] - means[close].square()
-        depths = depth.sum()
-        totals[0] += _total(logs[:, -1:]) - at * depths
-        totals[1] += _total(logs[:, :-1])
-        totals[2] += _total(means[:, -1:]) - depths
-        totals[3] += _total(means[:, :-1])
-        totals[4, close] += _total(spread[:, -1:]) - _total(spread[:, :-1])
-        near_powers = powers[:, close]
-        bounds = spread_bounds(near_powers[:, :-1], near_powers[:, 1:])
-        bends += torch.stack([bound.sum(-1, dtype=torch.float64) for bound in bounds])
+    how = kernel.how * len(multiples) + kernel.how[:2] * gaps
+    numbers = kernel.reduce_chunks(kernel.stacks, numbers_of, how)
     kernel.passes += 1
-    return [*totals.T.flatten().tolist(), *bends.T.flatten().tolist()]
-
-
-def _total(numbers: Tensor) -> Tensor:
-    """Sums over views and samples for each evaluation, in double precision."""
-    return numbers.sum((1, 2), dtype=torch.float64)
+    error = relative_error(kernel.num_views, kernel.num_classes, multiples[-1])
+    points, width = [], len(kernel.how)
+    for place, multiple in enumerate(multiples):
+        point = kernel.evaluation(multiple * step, numbers[width * place :], step)
+        if not near[place]:
+            point.slope = point.curvature = math.nan
+        # What is added up is of the size of |C| and D. A logarithm rounds by 2 u of
+        # it, the weight of all classes and the sum over the views less often than 16.
+        size = 1.0 + kernel.cap + kernel.largest_log + point.beta * kernel.depth
+        point.rounding = error + 16.0 * ROUNDOFF * (size + point.concave)
+        point.slope_rounding *= error / kernel.relative_error
+        point.slope_rounding += (kernel.num_views + 1) * ROUNDOFF / step
+        point.rough = True
+        points.append(point)
+    curvatures = [math.inf] * (len(multiples) - 1)
+    bounds = iter(numbers[width * len(multiples) :])
+    for gap, (size, total) in enumerate(zip(bounds, bounds, strict=True)):
+        most = (total + 8.0 * error * size) / kernel.num_samples
+        most = (most + (kernel.num_views + 1) * ROUNDOFF) / step / step
+        curvatures[first + gap] = most
+    return points, curvatures
 
 
 def _power_sums(
@@ -113,12 +130,12 @@ def _power_sums(
     x = x.transpose(1, 2) if down else x
     samples = rows.stop - rows.start
     z, term = (
-        kernel.room(place, samples, torch.float32).view(x.shape) for place in (8, 2)
+        kernel.room(place, samples, torch.float32).view(x.shape) for place in (3, 2)
     )
     torch.mul(x, step, out=z).clamp_min_(LOWEST)
     ones = z.new_ones(0 if down else kernel.num_classes)
     sums = z.new_zeros(3, len(multiples), len(z), samples)
-    weights = multiples_of(kernel, rows, z, multiples, down=down)
+    weights = _multiples(kernel, rows, z, multiples, down=down)
     for place, weight in enumerate(weights):
         views = slice(None if near[place] else -1)
         _add_up_classes(weight, sums[0, place], ones)
@@ -137,44 +154,57 @@ def _add_up_classes(term: Tensor, out: Tensor, ones: Tensor) -> None:
         torch.sum(term, 1, out=out)
 
 
-def _evaluation(
-    kernel: Kernel,
-    step: float,
-    multiple: int,
-    error: float,
-    numbers: Sequence[float],
-    *,
-    near: bool,
-) -> Evaluation:
-    """J in double precision from sums of numbers in single precision."""
-    c, d, rise, fall, bend = (total / kernel.num_samples for total in numbers[:SUMMED])
-    # What is added up is of the size of |C| and D; each number rounded a few times.
-    size = 1.0 + kernel.cap + kernel.largest_log + multiple * step * kernel.depth + d
-    rise, fall = rise / step if near else math.nan, fall / step
-    return Evaluation(
-        beta=multiple * step,
-        value=c - d,
-        slope=rise - fall,
-        curvature=bend / step / step if near else math.nan,
-        convex=c,
-        concave=d,
-        concave_slope=fall,
-        rounding=error + 16.0 * ROUNDOFF * size,
-        slope_rounding=error * (abs(rise) + abs(fall) if near else abs(fall)),
-        moments=None,
-        per_sample=None,
-        columns=None,
-        rough=True,
-    )
+def _multiples(
+    kernel: Kernel, rows: slice, z: Tensor, multiples: Sequence[int], *, down: bool
+) -> Iterator[Tensor]:
+    """Yield exp(k z), the sum of all views weighted, for rising whole numbers k.
+
+    All are products of exp(z), exp(2 z), exp(4 z) and so on: a product costs a tenth of
+    an exponential. The classes are the rows of z if they run `down`.
+    """
+    samples = rows.stop - rows.start
+    weight = kernel.room(1, samples, z.dtype).view_as(z).fill_(1.0)
+    kernel.weigh(weight[-1].T if down else weight[-1], rows)
+    powers, reached = list[Tensor](), 0
+    for multiple in multiples:
+        gap = multiple - reached
+        for bit in range(gap.bit_length()):
+            if bit == len(powers):
+                room = kernel.room(4 + bit, samples, z.dtype).view_as(z)
+                half = powers[-1] if powers else None
+                torch.exp(z, out=room) if half is None else torch.square(half, out=room)
+                powers.append(room)
+            if gap >> bit & 1:
+                weight.mul_(powers[bit])
+        reached = multiple
+        yield weight
 
 
 def relative_error(views: int, classes: int, largest: int) -> float:
-    """Bound on the relative rounding error of a sum over classes, in float32.
+    """Bound on the error of the m + 1 logarithms of one sample, in float32.
 
-    A term z^k exp(multiple z) that does not underflow has multiple |z| <= 104. The
-    argument is rounded once, and z before: 208 u for all powers of one exponential
-    together. An exponential errs by 2 u, and so often as it is multiplied; each product
-    by u more: 3 u for each multiple. Adding K terms in any order costs K u. Sums of the
-    views and of their product meet. Here u = 2^-24.
+    Let u = 2^-24 and z = step x <= 0. The claim is about sums S_n over the classes of
+    w_j z_j^n exp(k z_j), n = 0, 1, 2, for whole numbers k up to `largest`, as
+    :func:`_power_sums` computes them. All terms of a sum have one sign.
+
+    1. *Argument.* z is rounded once, to z (1 + d) with |d| <= u: exp(k z) changes by
+       the factor exp(k z d). For terms with k |z| <= 104 it costs at most 104 u.
+    2. *Powers.* An exponential errs by 2 u (1 ulp). exp(k z) is a product of k
+       of them, made by k - 1 multiplications of u each, however it is cut into powers:
+       at most 3 k u.
+    3. *Factors.* The weight and n factors z, rounded themselves, cost 5 u.
+    4. *Sum.* Adding K terms of one sign, in any order, costs (K - 1) u.
+    5. *Smaller terms.* Those with k |z| > 86 may underflow on the way. As w_j >= 1 and
+       the sum of all weights is at most exp(60) (LARGEST_LOG_WEIGHT), together they are
+       less than exp(60 - 86) < u/10^4 of S_0, and change S_n / S_0 by less than
+       86^n exp(-26) < u: :func:`survey` adds u to slopes and curvatures.
+
+    Together t = K + 3 k + 110 roundings, so S_n is exact up to t u / (1 - t u). The
+    logarithm of S_0 then has this absolute error, and J has m + 1 of them. A quotient
+    S_n / S_0 has twice the relative error, less than the m + 1 >= 3 that slopes get;
+    and in :func:`~robustbook.agreement.solver._bounds.spread_bounds` a mean square has
+    at most four times the relative error of a sum, a squared mean at most eight
+    times, of at most the size that is returned: 12 <= 8 (m + 1).
     """
-    return ROUNDOFF * (views + 1) * (classes + 3.0 * largest + 230.0)
+    terms = (classes + 3.0 * largest + 130.0) * ROUNDOFF
+    return (views + 1) * terms / (1.0 - terms)
