@@ -47,7 +47,7 @@ def show_versions() -> dict[str, str]:
 
 
 def _try(name: str, remedy: str, *words: str) -> Finding:
-    """Run Python, which can neither ask nor hang; say how long it took or what failed."""
+    """Run Python, which can neither ask nor hang; say what failed, or the time."""
     started = time.perf_counter()
     try:
         done = subprocess.run(

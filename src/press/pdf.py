@@ -135,7 +135,9 @@ def print_book(
     book.add_metadata({f"/{key}": value for key, value in about.items()})
     book.page_mode = "/UseOutlines"
     # Chromium writes a title twice that stands at the top of a page.
-    for item, title in zip(_outline(book.root_object["/Outlines"]), titles, strict=True):
+    for item, title in zip(
+        _outline(book.root_object["/Outlines"]), titles, strict=True
+    ):
         item[NameObject("/Title")] = TextStringObject(title)
     content = io.BytesIO()
     book.write(content)
@@ -220,7 +222,9 @@ def join(parts: Sequence[Part], site: Path, config: Mapping[str, Any]) -> str:
             article["id"] = leaf.anchor
             article["style"] = f"page: {leaf.anchor}; break-before: page;"
             head = title.replace("\\", "").replace('"', "")
-            styles.append(f'@page {leaf.anchor} {{ @top-left {{ content: "{head}"; }} }}')
+            styles.append(
+                f'@page {leaf.anchor} {{ @top-left {{ content: "{head}"; }} }}'
+            )
             articles.append(article.extract())
     assert frame is not None
     style = frame.new_tag("style")
