@@ -9,21 +9,26 @@ async () => {
   for (const claim of document.querySelectorAll(".claim details")) claim.open = true;
   for (const image of document.images) image.loading = "eager";
   await Promise.all([...document.images].map((image) => image.decode().catch(() => 0)));
+  // All is measured before anything is changed: each change lays out all pages anew.
+  const measured = (selector, change) => {
+    const found = [...document.querySelectorAll(`article :is(${selector})`)];
+    const changes = found.map((element) => change(element));
+    found.forEach((element, n) => Object.assign(element.style, changes[n]));
+  };
   // A short cell stays on one line, a short block on one page.
-  for (const cell of document.querySelectorAll("article :is(td, th)")) {
-    if (cell.textContent.trim().length <= 20) cell.style.whiteSpace = "nowrap";
-  }
+  measured("td, th", (cell) =>
+    cell.textContent.trim().length <= 20 ? { whiteSpace: "nowrap" } : {}
+  );
   const blocks = "div.proof, div.exercise, div.admonition, div.claim, div.highlight";
-  for (const block of document.querySelectorAll(`article :is(${blocks})`)) {
-    if (block.offsetHeight < 330) block.style.breakInside = "avoid";
-  }
+  measured(blocks, (block) =>
+    block.offsetHeight < 330 ? { breakInside: "avoid" } : {}
+  );
   const wide = "div.math, .pst-scrollable-table-container, .text_html, pre";
-  for (const box of document.querySelectorAll(`article :is(${wide})`)) {
+  measured(wide, (box) => {
     const room = box.getBoundingClientRect().width;
-    if (box.scrollWidth > room + 1) {
-      box.style.zoom = Math.max(0.5, room / (box.scrollWidth + 2));
-    }
-  }
+    const share = Math.max(0.5, room / (box.scrollWidth + 2));
+    return box.scrollWidth > room + 1 ? { zoom: share } : {};
+  });
   const heads = [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")];
   return heads
     .filter((head) => head.role !== "presentation" && head.checkVisibility())

@@ -259,7 +259,7 @@ def _joinable(leaf: Leaf, leaves: Mapping[str, Leaf], site: Path, base: str) -> 
             if name and element.name != "meta" and "interactive" not in name:
                 element[attribute] = f"{leaf.anchor}.{name}"
         for attribute in ("src", "href"):
-            address = element.get(attribute)
+            address: Any = element.get(attribute)
             if address is None or urlsplit(address).scheme:
                 continue
             path, anchor = urldefrag(address)

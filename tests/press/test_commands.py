@@ -9,8 +9,6 @@ from typer.testing import CliRunner
 
 from press import commands
 
-pytestmark = pytest.mark.usefixtures("fast_kernels")
-
 
 def command(folder, *words):
     with contextlib.chdir(folder):
