@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from nbformat import NotebookNode
 from pydantic import (
@@ -27,6 +27,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    model_validator,
 )
 
 from press.layout import BookError, Chapter, list_chapters
@@ -63,6 +64,15 @@ BLOCK = re.compile(
     re.MULTILINE,
 )
 _ANCHOR = re.compile(r"^\((?P<label>\S+)\)=\s*$", re.MULTILINE)
+
+#: How many words of a document may be quoted for a claim.
+WORDS: Final = 25
+
+_NUMBERED_PLACE = re.compile(
+    r"(?:Section|Table|Figure|Theorem|Lemma|Equation|Example|Proposition|Part|Chapter)"
+    r"s?\s+[\w.]+(?:(?:,| and| to) [\d.]*\d)*"
+)
+_MEASURED = re.compile(r"\d+\.\d+|\d+(?=\s*\\?%)")
 
 _GLUE = re.compile(r"\{glue:text\}`(?P<key>[\w-]+)(?::(?P<spec>[^`]*))?`")
 _CLAIM = re.compile(r"^\s*claim\(", re.MULTILINE)
@@ -117,6 +127,33 @@ class Claim(_Row):
     also: tuple[Place, ...] = ()
     evidence: Labels = ()
 
+    @model_validator(mode="after")
+    def _check_answer(self) -> Self:
+        """A verdict comes with its evidence, and a finding with measured numbers."""
+        for key, verdict in (("by", "refuted"), ("differs", "not reproduced here")):
+            if bool(getattr(self, key)) != (self.verdict == verdict):
+                how = "with" if getattr(self, key) else "without"
+                raise ValueError(
+                    f"{self.verdict}, {how} {key}; {key} goes with {verdict} only"
+                )
+        for key in ("evidence", "finding") if self.tested else ():
+            if not getattr(self, key):
+                raise ValueError(
+                    f"{self.verdict}, without {key}; add it, or say {VERDICTS[-1]}"
+                )
+        # A formula is one word.
+        quoted = re.sub(r"\$[^$]*\$", "x", self.quote).replace("…", " ").split()
+        if len(quoted) > WORDS:
+            raise ValueError(f"a quotation of {len(quoted)} words; at most {WORDS}")
+        known = set(_MEASURED.findall(f"{self.claim} {self.quote}"))
+        text = _NUMBERED_PLACE.sub("", re.sub(r"\{[\w:]+\}`[^`]*`", "", self.finding))
+        if typed := [n for n in _MEASURED.findall(text) if n not in known]:
+            raise ValueError(
+                f"the finding has typed numbers: {', '.join(typed)}; take them from a "
+                "chapter: {glue:text}`name:.3f`"
+            )
+        return self
+
     @property
     def anchor(self) -> str:
         """The page's anchor, which chapters link to."""
@@ -140,6 +177,27 @@ class Ledger(_Row):
     claims: tuple[Claim, ...] = Field((), alias="claim")
     #: The ids of the claims with the largest consequence.
     first: Labels = ()
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        """Names are given once, and name what is there."""
+        documents = [document.id for document in self.documents]
+        claims = [claim.id for claim in self.claims]
+        for kind, names in (("document", documents), ("claim", claims)):
+            for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"a second {kind} {name}; give it another id")
+        for claim in self.claims:
+            for document in (claim.document, *(other.document for other in claim.also)):
+                if document not in documents:
+                    raise ValueError(
+                        f"claim {claim.id}: unknown document {document!r}; expected "
+                        f"one of {', '.join(documents)}"
+                    )
+        for name in self.first:
+            if name not in claims:
+                raise ValueError(f"first: no claim {name}{nearest(name, claims)}")
+        return self
 
     @property
     def cited_documents(self) -> list[Document]:
@@ -186,8 +244,9 @@ def read_ledger(root: Path) -> Ledger:
         if len(words) > 1 and isinstance(row := content[words[0]][words[1]], dict):
             words[1] = row.get("id", words[1])
         place = " ".join(map(str, words))
-        got = fault["input"]
-        raise BookError(f"{file}: {place}: {fault['msg']}, got {got!r:.60}") from error
+        got = "" if fault["type"] == "value_error" else f", got {fault['input']!r:.60}"
+        reason = fault["msg"].removeprefix("Value error, ") + got
+        raise BookError(": ".join(filter(None, (file, place, reason)))) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BookError(f"{file}: not a TOML file: {error}") from error
 

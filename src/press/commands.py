@@ -184,7 +184,7 @@ def check() -> None:
 
 @app.command()
 def site() -> None:
-    """Build the site strictly into _build/html, unless it is fresh; its notebooks."""
+    """Build the site strictly into _build/html, and from it the notebooks."""
     from press.pairs import sync
     from press.site import build_site
     from press.status import write_status

@@ -5,22 +5,17 @@ It needs the standard library only, and runs where nothing could be installed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
 TRIAL = "02"
-REMAKE = "rm -rf .venv; make env"
-
 # `pip check` knows what these need in turn.
 PACKAGES = (
     *("robustbook", "torch", "torchvision", "numpy", "scipy", "matplotlib"),
@@ -39,9 +34,10 @@ Finding = tuple[str, str, str]
 
 def show_versions() -> dict[str, str]:
     """Return the system and the version of each package, empty if missing."""
-    system = f"{platform.platform()}, {os.cpu_count()} cores"
-    python = f"{platform.python_version()}, {sys.executable}"
-    versions = {"system": system, "python": python}
+    versions = {
+        "system": f"{platform.platform()}, {os.cpu_count()} cores",
+        "python": f"{platform.python_version()}, {sys.executable}",
+    }
     for name in PACKAGES:
         try:
             versions[name] = version(name) or ""
@@ -50,12 +46,13 @@ def show_versions() -> dict[str, str]:
     return versions
 
 
-def _run(*words: str) -> tuple[int, str]:
-    """Run Python, which can neither ask nor hang; return its status and its output."""
+def _try(name: str, remedy: str, *words: str) -> Finding:
+    """Run Python, which can neither ask nor hang; say what failed, or the time."""
+    started = time.perf_counter()
     try:
         done = subprocess.run(
-            [sys.executable, *words],
-            cwd=ROOT,
+            [sys.executable, "-m", *words],
+            cwd=Path(__file__).resolve().parents[2],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -63,8 +60,10 @@ def _run(*words: str) -> tuple[int, str]:
             timeout=900,
         )
     except subprocess.TimeoutExpired:
-        return 124, "no answer in 900 s"
-    return done.returncode, done.stdout.strip()
+        return name, "no answer in 900 s", remedy
+    if done.returncode:
+        return name, done.stdout.strip().rpartition("\n")[2], remedy
+    return name, f"{time.perf_counter() - started:.0f} s", ""
 
 
 def diagnose(*, run: bool = True) -> Iterator[Finding]:
@@ -75,51 +74,35 @@ def diagnose(*, run: bool = True) -> Iterator[Finding]:
     fits = (3, 11) <= sys.version_info[:2] <= (3, 13)
     mend = "" if fits else "rm -rf .venv; make env PYTHON=python3.12"
     yield "Python", f"{platform.python_version()}; 3.11, 3.12 and 3.13 will do", mend
-    missing = [name for name, known in show_versions().items() if not known]
+    missing = ", ".join(name for name, known in show_versions().items() if not known)
+    remake = "rm -rf .venv; make env"
     if missing:
-        yield "packages", f"missing: {', '.join(missing)}", REMAKE
+        yield "packages", f"missing: {missing}", remake
     else:
         yield "packages", f"{len(PACKAGES)} installed", ""
-        status, output = _run("-m", "pip", "--disable-pip-version-check", "check")
-        found = "; ".join(output.splitlines()[:5])
-        yield "pip check", found, REMAKE if status else ""
+        yield _try("pip check", remake, "pip", "--disable-pip-version-check", "check")
     data = os.environ.get("ROBUSTBOOK_DATA", "").strip()
-    if data and not Path(data).is_dir():
-        found = f"ROBUSTBOOK_DATA={data}, not a folder"
-        yield "data sets", found, "unset ROBUSTBOOK_DATA"
-    else:
-        yield "data sets", data or "in the cache", ""
+    lost = data and not Path(data).is_dir()
+    where = f"{data}, not a folder" if lost else data or "in the cache"
+    yield "data sets", where, "unset ROBUSTBOOK_DATA" if lost else ""
     yield "cache", os.environ.get("ROBUSTBOOK_CACHE", "") or "the user's", ""
     for name, use in PROGRAMS.items():
         program = shutil.which(os.environ.get(f"ROBUSTBOOK_{name.upper()}", name))
         yield name, program or f"none; it is for {use}", ""
     if run and not missing:
-        yield _run_chapter()
-
-
-def _run_chapter() -> Finding:
-    """Run a chapter in its quick profile."""
-    started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
+        remedy = f"make rerun CHAPTER={TRIAL}"
         words = ("press", "run", TRIAL, "--profile", "quick", "--device", "cpu")
-        status, output = _run("-m", *words, "--output", str(Path(folder, "run.ipynb")))
-    if status:
-        why = (output or f"status {status}").splitlines()[-1]
-        return f"chapter {TRIAL}", why, f"make rerun CHAPTER={TRIAL}"
-    return f"chapter {TRIAL}", f"{time.perf_counter() - started:.0f} s in quick", ""
+        yield _try(f"chapter {TRIAL} in quick", remedy, *words)
 
 
-def main(words: list[str] | None = None) -> int:
+def main(words: list[str]) -> int:
     """Print the findings; return the exit status, 0 if nothing needs mending."""
-    parser = argparse.ArgumentParser(description="Say what this machine lacks.")
-    parser.add_argument("--no-run", action="store_true", help="run no chapter")
-    run = not parser.parse_args(words).no_run
     for name, known in show_versions().items():
         print(f"{name:>14}: {known or 'missing'}")
     faults = 0
-    for name, found, mend in diagnose(run=run):
+    for name, finding, mend in diagnose(run="--no-run" not in words):
         faults += bool(mend)
-        print(f"{'to mend' if mend else 'ok':<8}{name:<18}{found}", flush=True)
+        print(f"{'to mend' if mend else 'ok':<8}{name:<20}{finding}", flush=True)
         if mend:
             print(f"{'':8}-> {mend}")
     print(f"\n{faults} to mend; start at the top" if faults else "\nready")
@@ -127,4 +110,4 @@ def main(words: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,14 +1,11 @@
-"""A throwaway book of one or two small chapters, and kernels that start at once."""
+"""A throwaway book of one or two small chapters."""
 
-import os
 import textwrap
 from collections.abc import Callable
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
-from press import execute
 from press.layout import Chapter
 from press.pairs import pair_text
 from press.source import read_source, write_whole
@@ -135,20 +132,3 @@ def write_pair(chapter):
 def make_book(tmp_path):
     """A book in a folder of its own."""
     return book_in(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def fork_server():
-    """The server that forks the processes of chapters; it can fork kernels, too."""
-    folders = [ROOT / "src", Path(__file__).parent]
-    forkserver.set_forkserver_preload([execute.__name__, "quick_kernels"])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONHASHSEED", "0")
-        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
-        forkserver.ensure_running()
-
-
-@pytest.fixture
-def fast_kernels(fork_server, monkeypatch):
-    """Fork kernels, but not in tests of what a new kernel is given."""
-    monkeypatch.setenv("QUICK_KERNELS", "1")

@@ -30,12 +30,6 @@ def ends_of(text):
     return {name: [v[0], v[-1]] for name, (_, v) in stated_ranges(text).items()}
 
 
-@pytest.fixture(autouse=True)
-def measured_once(fast_kernels, rows_once, monkeypatch):
-    """What chapters and tests of studies both look at is measured by the first."""
-    monkeypatch.setenv("KERNEL_FIRST", str(rows_once))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("chapter", "end"),

@@ -9,8 +9,6 @@ from typer.testing import CliRunner
 
 from press import commands
 
-pytestmark = pytest.mark.usefixtures("fast_kernels")
-
 
 def command(folder, *words):
     with contextlib.chdir(folder):
@@ -99,8 +97,3 @@ def test_no_book(tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr.startswith("press: no book at or above ")
-
-
-@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1"])
-def test_devices(device):
-    assert commands._parse(None, device=device) == {"device": device}

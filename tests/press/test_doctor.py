@@ -8,9 +8,20 @@ import pytest
 
 from press import doctor
 
+REMAKE = "rm -rf .venv; make env"
 
-def findings(run=False):
-    return {name: (found, mend) for name, found, mend in doctor.diagnose(run=run)}
+
+@pytest.fixture
+def findings(monkeypatch):
+    """What it finds, by name, if a program ends with a status and an output."""
+
+    def findings(status=0, output="", **options):
+        done = SimpleNamespace(returncode=status, stdout=output)
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "run", lambda *_, **__: done)
+            return {name: row for name, *row in doctor.diagnose(**options)}
+
+    return findings
 
 
 def test_it_runs_where_nothing_is_installed():
@@ -22,77 +33,45 @@ def test_it_runs_where_nothing_is_installed():
         check=False,
     )
     assert (done.returncode, done.stderr) == (1, "")
-    assert "         torch: missing\n" in done.stdout
-    assert "to mend packages          missing: robustbook, torch, " in done.stdout
-    assert "        -> rm -rf .venv; make env\n" in done.stdout
+    assert "missing: robustbook, torch, " in done.stdout
+    assert f"        -> {REMAKE}\n" in done.stdout
     assert done.stdout.endswith("1 to mend; start at the top\n")
 
 
-def test_versions_are_those_of_this_python():
-    versions = doctor.show_versions()
-    assert versions["python"].endswith(sys.executable)
-    assert all(versions[name][0].isdigit() for name in doctor.PACKAGES)
-
-
-@pytest.fixture
-def no_conflict(monkeypatch):
-    """Pip, which takes seconds, finds none."""
-    monkeypatch.setattr(doctor, "_run", lambda *words: (0, "No conflict."))
-
-
-@pytest.mark.usefixtures("no_conflict")
+@pytest.mark.slow
 def test_a_good_set_up_is_ready(capsys):
-    assert doctor.main([]) == 0
+    status = doctor.main([])
     output = capsys.readouterr().out
+    assert (status, output.endswith("\nready\n")) == (0, True), output
     assert "chapter 02" in output
-    assert output.endswith("\nready\n")
 
 
-@pytest.mark.usefixtures("no_conflict")
-def test_the_remedy_on_windows_is_wsl(monkeypatch):
+def test_what_fails_is_named_with_its_remedy(findings, monkeypatch):
     monkeypatch.setattr(doctor.platform, "system", lambda: "Windows")
-    assert "wsl --install" in findings()["Windows"][1]
+    monkeypatch.setenv("ROBUSTBOOK_DATA", "no/such/folder")
+    rows = findings(1, "Look:\ntorch needs numpy<2.\n")
+    assert rows["pip check"] == ["torch needs numpy<2.", REMAKE]
+    assert rows["chapter 02 in quick"][1] == "make rerun CHAPTER=02"
+    assert rows["data sets"][1] == "unset ROBUSTBOOK_DATA"
+    assert "wsl --install" in rows["Windows"][1]
 
 
-def test_packages_that_do_not_fit_are_named(monkeypatch):
-    why = "torch 2.0 has requirement numpy<2, but you have numpy 2.4.6."
-    monkeypatch.setattr(doctor, "_run", lambda *words: (1, why))
-    assert findings()["pip check"] == (why, "rm -rf .venv; make env")
-
-
-@pytest.mark.usefixtures("no_conflict")
 @pytest.mark.parametrize(
-    ("python", "mend"),
-    [((3, 9), True), ((3, 11), False), ((3, 13), False), ((3, 20), True)],
+    ("python", "fits"),
+    [((3, 9), False), ((3, 11), True), ((3, 13), True), ((3, 20), False)],
 )
-def test_a_python_that_the_book_cannot_use_is_replaced(monkeypatch, python, mend):
+def test_a_python_that_the_book_cannot_use_is_replaced(
+    monkeypatch, findings, python, fits
+):
     here = SimpleNamespace(version_info=(*python, 1), executable=sys.executable)
     monkeypatch.setattr(doctor, "sys", here)
-    assert findings()["Python"][1] == (
-        "rm -rf .venv; make env PYTHON=python3.12" if mend else ""
-    )
-
-
-@pytest.mark.usefixtures("no_conflict")
-def test_a_folder_of_data_that_is_none(monkeypatch):
-    monkeypatch.setenv("ROBUSTBOOK_DATA", "no/such/folder")
-    assert findings()["data sets"] == (
-        "ROBUSTBOOK_DATA=no/such/folder, not a folder",
-        "unset ROBUSTBOOK_DATA",
-    )
-
-
-@pytest.mark.slow
-def test_a_chapter_that_does_not_run(monkeypatch):
-    monkeypatch.setattr(doctor, "TRIAL", "99")
-    why, mend = findings(run=True)["chapter 99"]
-    assert why.startswith("press: no chapter '99'")
-    assert mend == "make rerun CHAPTER=99"
+    assert (findings()["Python"][1] == "") == fits
 
 
 def test_a_program_that_hangs_is_given_up(monkeypatch):
     def hang(*_, **__):
         raise subprocess.TimeoutExpired("python", 900)
 
-    monkeypatch.setattr(doctor.subprocess, "run", hang)
-    assert findings()["pip check"] == ("no answer in 900 s", "rm -rf .venv; make env")
+    monkeypatch.setattr(subprocess, "run", hang)
+    rows = {name: row for name, *row in doctor.diagnose()}
+    assert rows["pip check"] == ["no answer in 900 s", REMAKE]

@@ -19,8 +19,7 @@ from press.status import read_timings, record_timing, render_status, status_page
 
 from .conftest import book_in, complete
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fork_server")]
-fast = pytest.mark.usefixtures("fast_kernels")
+pytestmark = pytest.mark.slow
 
 # Everything that varies from run to run, and from one user to another, if nothing is
 # done about it; and a picture that can be lighter.
@@ -132,7 +131,6 @@ def test_it_runs_in_this_python_in_the_root_and_with_the_package_of_the_book(mak
     assert text_of(output).split() == [sys.executable, str(chapter.root), str(package)]
 
 
-@fast
 def test_a_failure_leaves_the_published_chapter(make_book):
     chapter = make_book("print('good')")
     assert publish([chapter]) == []
@@ -156,7 +154,6 @@ claim(f"Four is {4 - seed}.", 4 - seed == 4)
 """
 
 
-@fast
 def test_a_false_claim_is_said_and_not_published(make_book):
     chapter = make_book(CLAIM)
     assert publish([chapter]) == []
@@ -170,7 +167,6 @@ def test_a_false_claim_is_said_and_not_published(make_book):
     assert "Does not hold in this run." in text_of(output)
 
 
-@fast
 def test_a_warning_fails(make_book):
     chapter = make_book("import warnings\nwarnings.warn('look out')")
     (failure,) = publish([chapter])
@@ -182,7 +178,6 @@ def test_a_warning_fails(make_book):
     assert rerun(chapter, parameters={}).is_file()
 
 
-@fast
 def test_a_kernel_that_dies_is_a_failure(make_book):
     chapter = make_book("import os\nos.write(2, b'out of luck')\nos._exit(1)")
     (failure,) = publish([chapter])
@@ -191,7 +186,6 @@ def test_a_kernel_that_dies_is_a_failure(make_book):
     assert not chapter.published.exists()
 
 
-@fast
 def test_a_chapter_whose_process_is_killed_is_a_failure(make_book):
     kill = "os.kill(os.getppid(), signal.SIGKILL)"
     chapter = make_book(f"import os, signal\n{kill}\nos._exit(1)")
@@ -200,7 +194,6 @@ def test_a_chapter_whose_process_is_killed_is_a_failure(make_book):
     assert not chapter.published.exists()
 
 
-@fast
 def test_a_rerun_reads_as_the_notebook_does_and_leaves_the_book_alone(make_book):
     chapter = make_book()
     resolved = chapter.pair.read_text().replace("We add.", "We add, as ever.")
@@ -234,7 +227,6 @@ print("{name}")
 """
 
 
-@fast
 def test_chapters_run_side_by_side(make_book, tmp_path):
     """Each waits until the other one runs."""
     first = make_book(MEETS.format(name="one", other="two"))

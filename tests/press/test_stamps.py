@@ -203,7 +203,6 @@ reads.write_text(json.dumps([str(path)]) if "data" in path.parts else "")
 """
 
 
-@pytest.mark.usefixtures("fast_kernels")
 @pytest.mark.parametrize("path", ["data/x.json", "notebooks/01_small.md"])
 def test_what_changes_during_the_run_is_not_stamped(make_book, path):
     chapter = make_book(WRITES.format(path=path))
@@ -222,7 +221,7 @@ def test_code_that_changes_during_the_run_is_not_stamped(original, tmp_path):
     assert "its inputs changed while it ran" in str(failure)
 
 
-def test_words_that_change_during_the_run_are_published(make_book, fast_kernels):
+def test_words_that_change_during_the_run_are_published(make_book):
     chapter = make_book(
         "import pathlib\n"
         'path = pathlib.Path("notebooks/01_small.md")\n'

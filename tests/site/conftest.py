@@ -7,7 +7,6 @@ built here, in the time in which other workers run other tests.
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import posixpath
 import subprocess
@@ -156,15 +155,7 @@ def site(build):
     return Site(root, pages)
 
 
-# What scripts do a while after a change of the page, they do ten times as soon, and in
-# the same order.
-HASTE = """
-const later = window.setTimeout;
-window.setTimeout = (what, wait = 0, ...given) => later(what, wait / 10, ...given);
-"""
-
-
-def open_tab(browser, *, formulas=True, haste=False, viewport=DESKTOP, **options):
+def open_tab(browser, *, formulas=True, viewport=DESKTOP, **options):
     """Open an empty tab; without formulas, pages do not wait for them.
 
     What goes wrong is in ``tab.foreign``, the addresses beyond the disk, and
@@ -173,8 +164,6 @@ def open_tab(browser, *, formulas=True, haste=False, viewport=DESKTOP, **options
     context = browser.new_context(viewport=viewport, **options)
     if not formulas:
         context.route("**/mathjax/**", lambda route: route.abort())
-    if haste:
-        context.add_init_script(HASTE)
     tab = context.new_page()
     tab.foreign, tab.complaints = [], []
 
@@ -220,14 +209,3 @@ def settle(tab):
     """Wait until what was begun is there, and typeset."""
     tab.wait_for_load_state("load")
     tab.evaluate("() => window.MathJax?.startup?.promise")
-
-
-def in_turn(site, pages, *tabs):
-    """Yield pages with their tabs, while the next one is loaded in another tab."""
-    turns = list(zip(pages, itertools.cycle(tabs), strict=False))
-    start(turns[0][1], site, turns[0][0])
-    for (page, tab), following in itertools.zip_longest(turns, turns[1:]):
-        settle(tab)
-        if following:
-            start(following[1], site, following[0])
-        yield page, tab

@@ -80,19 +80,6 @@ def test_tab_reaches_everything_and_shows_where_it_is(visit, site):
     assert any(stop["scrolls"] and stop["inArticle"] for stop in stops)
 
 
-def test_skip_link_leads_to_the_text(visit):
-    tab = visit("book/intro.html", formulas=False)
-    tab.keyboard.press("Tab")
-    # It slides in.
-    shown = "document.querySelector('#pst-skip-link a').getBoundingClientRect().y >= 0"
-    tab.wait_for_function(shown, timeout=10000)
-    tab.keyboard.press("Enter")
-    tab.wait_for_url("**#main-content", timeout=10000)
-    tab.keyboard.press("Tab")
-    after = "() => document.activeElement.closest('#main-content') !== null"
-    tab.wait_for_function(after, timeout=10000)
-
-
 def test_search_opens_from_the_keyboard(visit):
     tab = visit("book/intro.html", formulas=False)
     tab.keyboard.press("Control+k")
@@ -114,9 +101,6 @@ def test_solutions_unfold_from_the_keyboard(visit, site):
         button.page.wait_for_timeout(50)
         assert button.get_attribute("aria-expanded") == state
         assert body.is_visible() == (state == "true")
-
-
-# --- the page for pages that are not there ------------------------------------------
 
 
 ADDRESS = f"https://book.example{PREFIX}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from . import axe
-from .conftest import DESKTOP, PHONE, in_turn, require
+from .conftest import DESKTOP, PHONE, require
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
@@ -105,17 +105,14 @@ def faults_on_a_phone(tab, page):
 def test_every_page_shows_as_it_should(visit, site):
     """No request beyond the disk, no error, no raw TeX, nothing too wide."""
     faults = {}
-    for page, tab in in_turn(site, site.content, *(visit(haste=True) for _ in "ab")):
+    for page in site.content:
+        tab = visit(page)
         here = faults_on_a_desktop(tab, page)
         axe.turn(tab, PHONE)
         here |= faults_on_a_phone(tab, page)
         if any(here.values()):
             faults[page.address] = {k: str(v) for k, v in here.items() if v}
-        # An empty page is laid out again in no time.
-        tab.goto("about:blank")
-        tab.set_viewport_size(DESKTOP)
-        tab.foreign.clear()
-        tab.complaints.clear()
+        tab.context.close()
     assert len(site.content) > 60
     assert faults == {}
 
@@ -192,12 +189,3 @@ def test_links_to_theorems_and_equations_show_them(visit, site):
     chapter.keyboard.press("Escape")
     assert preview.count() == 0
     assert chapter.foreign == []
-
-
-def test_phone_menu_opens(visit):
-    tab = visit("book/intro.html", formulas=False, viewport=PHONE)
-    margin = tab.locator(".bd-sidebar-primary").first
-    assert not margin.is_visible() or margin.bounding_box()["x"] < 0
-    tab.locator("button.primary-toggle:visible").click()
-    tab.wait_for_timeout(500)
-    assert tab.locator("a[href*='chapters/']:visible").count() >= 8

@@ -60,14 +60,6 @@ def test_the_kernel_in_the_hands_is_the_packages(opened):
     assert tab.foreign == []
 
 
-def test_two_hills_are_two(opened):
-    tab = opened(KERNEL)
-    tab.get_by_label("Start from").select_option("two hills")
-    curve = [row["J"] for row in signal(tab, KERNEL, "data('curve')")]
-    inner = zip(curve, curve[1:], curve[2:], strict=False)
-    assert sum(a < b > c for a, b, c in inner) == 2
-
-
 def test_a_logit_moves_by_mouse_and_keyboard(opened):
     tab = opened(KERNEL)
     dot = tab.locator(f"{KERNEL} .mark-symbol.role-mark path").nth(10)

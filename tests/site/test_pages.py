@@ -12,7 +12,7 @@ import pytest
 
 from press.pairs import revision
 
-from .conftest import CONFIG, PREFIX, REPOSITORY, ROOT, TOC, documents
+from .conftest import CONFIG, REPOSITORY, ROOT
 
 # What a browser loads to show a page: (element, attribute).
 SOURCES = ("script", "img", "iframe", "source", "video", "audio", "embed")
@@ -25,9 +25,6 @@ LOADING_LINKS = {"stylesheet", "icon", "preload", "prefetch", "preconnect", "man
 
 def is_external(address):
     return urlsplit(address).scheme not in ("", "data") or address.startswith("//")
-
-
-Loads = dict[str, set[str]]
 
 
 @pytest.fixture(scope="module")
@@ -50,45 +47,6 @@ def loads(site):
 
 def test_the_site_is_built_strictly(build):
     assert build[1] == ""
-
-
-def test_every_document_of_the_contents_has_a_page(site):
-    assert {f"{name}.html" for name in documents(TOC)} <= set(site.pages)
-
-
-def test_parts_stand_in_the_left_margin(site):
-    captions = [part["caption"] for part in TOC["parts"]]
-    for page in site.content:
-        margin = page.soup.select_one(".bd-sidebar-primary")
-        shown = [p.get_text(strip=True) for p in margin.select("p.caption")]
-        assert shown == captions, page.address
-
-
-def test_no_page_loads_an_external_address(loads):
-    assert any(loads.values())
-    external = {page: set(filter(is_external, own)) for page, own in loads.items()}
-    assert {page: own for page, own in external.items() if own} == {}
-
-
-def test_no_page_knows_a_content_delivery_network(site):
-    pattern = re.compile(r"unpkg|jsdelivr|cdnjs|googleapis|gstatic|polyfill\.io")
-    found = [
-        (page.address, match.group())
-        for page in site.pages.values()
-        for script in page.soup.find_all(["script", "style"])
-        if (match := pattern.search(script.get_text()))
-    ]
-    assert found == []
-
-
-def test_no_style_sheet_loads_an_external_address(site):
-    pattern = re.compile(r"""(?:@import\s+|url\()\s*["']?((?:https?:)?//[^"')\s]+)""")
-    found = [
-        (path.name, match)
-        for path in site.root.rglob("*.css")
-        for match in pattern.findall(path.read_text(encoding="utf-8"))
-    ]
-    assert found == []
 
 
 def test_every_internal_link_and_anchor_resolves(site):
@@ -148,22 +106,6 @@ def test_headings_skip_no_level(site):
             if after > before + 1:
                 jumps.append((page.address, before, after))
     assert jumps == []
-
-
-def test_pages_are_chained_by_previous_and_next(site):
-    order = [f"{name}.html" for name in documents(TOC)]
-    for position, address in enumerate(order):
-        page = site.pages[address]
-        for side, neighbor in (
-            ("left-prev", position - 1),
-            ("right-next", position + 1),
-        ):
-            link = page.soup.select_one(f".prev-next-area a.{side}")
-            if 0 <= neighbor < len(order):
-                assert link is not None, (address, side)
-                assert page.target(link["href"])[0] == order[neighbor]
-            else:
-                assert link is None, (address, side)
 
 
 def test_launch_buttons_open_the_source_notebook(site):
@@ -331,23 +273,6 @@ def test_previews_cover_theorems_equations_terms_and_works(site):
         page, _, anchor = key.partition("#")
         assert anchor in site.pages[page].anchors, key
     assert not re.search(r"""(?<!-)(?:src|href)=\\"(?!data:)""", text)
-
-
-def test_not_found_page_works_from_any_depth(site):
-    page = site.pages["404.html"]
-    local = [
-        link["href"]
-        for link in page.soup.find_all("a", href=True)
-        if not is_external(link["href"]) and not link["href"].startswith("#")
-    ]
-    assert local
-    assert [href for href in local if not href.startswith(PREFIX)] == []
-    assert urlsplit(CONFIG["html"]["baseurl"]).path == PREFIX
-
-
-def test_first_page_leads_to_the_preface(site):
-    refresh = site.pages["index.html"].soup.find("meta", attrs={"http-equiv": True})
-    assert refresh["content"].endswith("url=book/intro.html")
 
 
 @pytest.mark.parametrize("folder", ["book", "_static"])

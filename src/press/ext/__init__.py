@@ -23,7 +23,7 @@ _PARTS = (
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Set up all parts."""
-    for part in _PARTS:
-        import_module(f"press.ext.{part}").setup(app)
+    """Set up all parts, once all are imported: their code makes the pages."""
+    for part in [import_module(f"press.ext.{part}") for part in _PARTS]:
+        part.setup(app)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,9 +1,10 @@
 """Build on all cores, do once what libraries repeat, and never build on what is stale.
 
 Sphinx reads again only the pages that changed: after a change of what all pages are
-made by, others would keep their old links and looks, and a page that was read with a
-warning passes the next strict build without a word. So a clean build notes what made
-its pages, and a build that finds no such note, or another one, reads everything.
+made by, others would keep their old links and looks, so that is a value of the
+configuration here, whose change makes Sphinx read everything. A page that was read with
+a warning would pass the next strict build without a word, so no build keeps what one
+with a warning has read.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import time
 from collections.abc import Iterable
 from copy import deepcopy
 from functools import cache, partial
@@ -20,12 +20,9 @@ from typing import Any
 
 import pybtex.plugin
 from sphinx.application import ENV_PICKLE_FILENAME, Sphinx
-from sphinx.config import Config
 from sphinx.domains.std import StandardDomain
 from sphinx.environment import BuildEnvironment
 from sphinx_proof.domain import ProofDomain
-
-from press.site import note_of_clean_build
 
 # What every page is made by, beside the modules of the press that run here.
 _EVERY_PAGE = (
@@ -88,17 +85,6 @@ def shown_elsewhere(env: BuildEnvironment) -> dict[str, Any]:
     }
 
 
-def forget_what_is_stale(app: Sphinx, config: Config) -> None:
-    """Make the build read everything unless its pages were made cleanly by the same."""
-    app.book_started = time.time()
-    doctrees, app.book_makers = Path(app.doctreedir), makers_of(Path(app.srcdir))
-    note = note_of_clean_build(doctrees)
-    if not note.is_file() or note.read_text() != app.book_makers:
-        (doctrees / ENV_PICKLE_FILENAME).unlink(missing_ok=True)
-    for old in doctrees.glob("makers*"):
-        old.unlink()
-
-
 def remember_what_is_shown(app: Sphinx) -> None:
     """Keep what pages showed of others before this build."""
     app.book_shown = deepcopy(shown_elsewhere(app.env))
@@ -110,23 +96,20 @@ def pages_that_show_others(app: Sphinx, env: BuildEnvironment) -> Iterable[str]:
 
 
 def end(app: Sphinx, exception: Exception | None) -> None:
-    """Remove the pages of documents that are gone; note a build without a warning."""
-    if app._warncount or exception is not None or app.builder.format != "html":
+    """Remove the pages of documents that are gone; forget pages with warnings."""
+    if app._warncount or exception is not None:
+        Path(app.doctreedir, ENV_PICKLE_FILENAME).unlink(missing_ok=True)
         return
     kept = {*app.env.found_docs, *app.config.redirects}
     for page in Path(app.outdir).glob("book/**/*.html"):
         if page.relative_to(app.outdir).with_suffix("").as_posix() not in kept:
             page.unlink()
-    note = note_of_clean_build(Path(app.doctreedir))
-    note.write_text(app.book_makers)
-    # What is edited while the site is built is newer.
-    os.utime(note, (app.book_started, app.book_started))
 
 
 def setup(app: Sphinx) -> None:
     """Read and write pages side by side, on up to four cores."""
     app.parallel = max(app.parallel, min(os.cpu_count() or 1, 4))
-    app.connect("config-inited", forget_what_is_stale)
+    app.add_config_value("book_makers", makers_of(Path(app.srcdir)), "env")
     app.connect("env-before-read-docs", allow_parallel_reading)
     load_pages_once()
     app.connect("builder-inited", remember_what_is_shown)

@@ -25,7 +25,11 @@ def write_previews(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.format != "html":
         return
     root = Path(app.outdir)
-    addresses = map(app.builder.get_target_uri, sorted(app.env.found_docs))
+    addresses = [*map(app.builder.get_target_uri, sorted(app.env.found_docs))]
+    script = root / "_static" / "previews-data.js"
+    times = [path.stat().st_mtime for a in addresses if (path := root / a).is_file()]
+    if script.is_file() and script.stat().st_mtime > max(times, default=0):
+        return  # no page was written
     gc.disable()  # a collection would look through millions of elements each time
     links: set[str] = set()
     targets: dict[str, Tag] = {}
@@ -46,8 +50,7 @@ def write_previews(app: Sphinx, exception: Exception | None) -> None:
     }
     gc.enable()
     data = json.dumps(previews, ensure_ascii=False, indent=0).replace("</", "<\\/")
-    script = f"window.bookPreviews = {data};\n"
-    (root / "_static" / "previews-data.js").write_text(script, "utf-8")
+    script.write_text(f"window.bookPreviews = {data};\n", "utf-8")
 
 
 def _resolve(address: str, href: str) -> str | None:
