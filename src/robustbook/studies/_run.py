@@ -65,6 +65,10 @@ class Setting:
         """Names of the networks that are loaded rather than trained by the study."""
         return list(self.models)
 
+    def datasets(self) -> list[str]:
+        """Names of the data sets whose files are read."""
+        return [] if self.kind == "made up" else [self.dataset]
+
     def only(self, *names: str) -> Self:
         """The same setting, restricted to those of its networks that are named."""
         if isinstance(self.models, Mapping):
@@ -190,7 +194,7 @@ class Run(Generic[S]):
         """
         named = [n for n in part if isinstance(n, str) and n in self.setting.models]
         setting = self.setting.only(*named) if named else self.setting
-        data = () if setting.kind == "made up" else setting.dataset
+        data = [_data_text(name) for name in setting.datasets()]
         run = replace(self, settings=(setting,))
         return self.rows(
             "rows of a part", partial(measure, run, *part), networks=setting.models,
