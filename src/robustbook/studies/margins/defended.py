@@ -267,7 +267,7 @@ def measure(
     return margins_of(run, model, data, recipe)
 
 
-def jobs(run: Run[DefendedSetting]) -> Iterator[tuple[DefendedSetting, str, int]]:
+def parts(run: Run[DefendedSetting]) -> Iterator[tuple[DefendedSetting, str, int]]:
     """Each training of each method."""
     for setting in run.settings:
         for method in (PLAIN, *setting.methods):

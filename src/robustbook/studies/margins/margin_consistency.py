@@ -22,11 +22,11 @@ from robustbook.studies.margins.columns import (
     tau_row,
 )
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
-from robustbook.studies.margins.measured import margin_blocks as jobs
+from robustbook.studies.margins.measured import margin_blocks as parts
 from robustbook.studies.margins.measured import measure_block as measure
 from robustbook.studies.margins.settings import MarginSetting
 
-__all__ = ["jobs", "measure", "rows"]
+__all__ = ["measure", "parts", "rows"]
 
 #: Quantiles of distances that rows give.
 QUANTILES: Final = (0.25, 0.5, 0.75)
