@@ -21,7 +21,6 @@ from robustbook.agreement import (
 )
 from robustbook.datasets import load_dataset
 from robustbook.models import features_of, load_model, logits_of
-from robustbook.studies._run import Run
 from robustbook.studies.adversarial import _attack
 from robustbook.studies.adversarial import rank_stability as ranks
 from robustbook.studies.adversarial import text_edits as texts
@@ -31,6 +30,7 @@ from robustbook.studies.adversarial.boundary import _at_the_boundary
 from robustbook.studies.adversarial.noise import FOCUS, RATIOS
 from robustbook.studies.adversarial.norm_quantiles import _quantiles
 from robustbook.studies.adversarial.settings import SETTINGS
+from robustbook.studies.run import Run
 
 from ..conftest import SEED
 

@@ -35,10 +35,10 @@ from robustbook.models import (
     public_model,
     resolve_device,
 )
-from robustbook.studies._run import SEEDS_A_RUN, Row, Run, Setting
 from robustbook.studies._stored import validate_rows
 from robustbook.studies._study import PROFILES, Study
 from robustbook.studies.results import Results
+from robustbook.studies.run import SEEDS_A_RUN, Row, Run, Setting
 
 
 def compute(

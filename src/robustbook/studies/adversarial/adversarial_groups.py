@@ -21,7 +21,6 @@ from robustbook.agreement import (
     shift_by_ratio,
 )
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import agreement_row, failure_rates
 from robustbook.studies._statistics import (
     Integers,
@@ -39,6 +38,7 @@ from robustbook.studies.adversarial.attacked import (
     attacks_on,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run, with_keys
 
 BINS: Final = 20
 BOOTSTRAPS: Final = {"quick": 20, "full": 300}

@@ -10,7 +10,6 @@ from typing import Final
 from torch import Tensor
 
 from robustbook.agreement import shift_by_ratio
-from robustbook.studies._run import Row, Run
 from robustbook.studies._scores import measure_pair
 from robustbook.studies.adversarial.attacked import (
     Attack,
@@ -19,6 +18,7 @@ from robustbook.studies.adversarial.attacked import (
     attacks_on,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run
 
 KINDS: Final = ("pgd", "pgd-surrogate")
 #: Adversarial ratios of the PA paper.

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from robustbook.agreement import posterior_agreement
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.attacked import Attack, attacked
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run
 
 
 def parts(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:

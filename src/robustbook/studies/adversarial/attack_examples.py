@@ -8,9 +8,9 @@ from typing import Final
 from torch import Tensor
 
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, png
 from robustbook.studies.adversarial._attack import Attack
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run, png
 
 #: Images for each model.
 IMAGES: Final = 4

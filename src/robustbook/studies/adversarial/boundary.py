@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement
-from robustbook.studies._run import Row, Run
 from robustbook.studies.adversarial.attacked import (
     Attack,
     AttackedLogits,
@@ -17,6 +16,7 @@ from robustbook.studies.adversarial.attacked import (
     unbounded_attacks,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run
 
 parts = unbounded_attacks
 

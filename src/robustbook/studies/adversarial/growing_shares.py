@@ -15,7 +15,6 @@ from robustbook.agreement import (
     shift_by_ratio,
 )
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial.attacked import (
     Attack,
@@ -24,6 +23,7 @@ from robustbook.studies.adversarial.attacked import (
     unbounded_attacks,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run, with_keys
 from robustbook.training import add_gaussian_noise
 
 #: Three times 32 gray levels, as the thesis prints it.

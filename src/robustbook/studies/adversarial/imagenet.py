@@ -20,7 +20,6 @@ from robustbook.agreement import (
     shift_by_ratio,
 )
 from robustbook.models import load_model
-from robustbook.studies._run import Row, Run, Setting, one_thread
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial._thousand import (
     BATCH,
@@ -28,6 +27,7 @@ from robustbook.studies.adversarial._thousand import (
     folded,
     shifted_logits,
 )
+from robustbook.studies.run import Row, Run, Setting, one_thread
 
 #: Pictures per cache file.
 _PART = 20

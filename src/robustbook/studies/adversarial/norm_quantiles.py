@@ -10,10 +10,10 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._statistics import interval_row
 from robustbook.studies.adversarial.attacked import attacked, unbounded_attacks
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run, with_keys
 
 #: Shares of the samples, in hundredths.
 PERCENTS: Final = tuple(range(2, 100, 2))

@@ -9,7 +9,6 @@ from typing import Final
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import sample_terms
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial.attacked import (
@@ -18,6 +17,7 @@ from robustbook.studies.adversarial.attacked import (
     pgd_attacks,
 )
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run, with_keys
 
 #: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))

@@ -9,9 +9,9 @@ from typing import Any, Final
 from robustbook.agreement import adam_agreement, posterior_agreement
 from robustbook.models import logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run
 
 #: The papers' settings, and others that are no less reasonable.
 RUNS: tuple[dict[str, Any], ...] = (

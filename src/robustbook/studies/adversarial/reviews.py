@@ -19,7 +19,6 @@ from robustbook.agreement import pair_by_label, posterior_agreement
 from robustbook.datasets import Sentences, load_sentences
 from robustbook.models import Encoder, load_encoder, resolve_device
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, decimals
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.text_edits import (
@@ -27,6 +26,7 @@ from robustbook.studies.adversarial.text_edits import (
     edited,
     trained_classifier,
 )
+from robustbook.studies.run import Row, Run, Setting, decimals
 from robustbook.text import sentence_features
 
 N_GRAMS: Final = "n-grams"

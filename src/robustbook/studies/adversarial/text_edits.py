@@ -14,9 +14,9 @@ from torch import Tensor
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import Sentences, load_sentences
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
+from robustbook.studies.run import Row, Run, Setting
 from robustbook.text import (
     SentenceClassifier,
     amplify,

@@ -14,11 +14,11 @@ from sklearn.isotonic import IsotonicRegression
 
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
 from robustbook.margins.parts import tune_threshold
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
 from robustbook.studies.margins.measured import margin_blocks as parts
 from robustbook.studies.margins.measured import measure_block as measure
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row, Run, with_keys
 
 __all__ = ["measure", "parts", "rows"]
 

@@ -10,11 +10,11 @@ import torch
 from robustbook._checks.extras import extra
 from robustbook.datasets import Dataset
 from robustbook.models import logits_of, resolve_device
-from robustbook.studies._run import Row, Run
 from robustbook.studies.margins.columns import exact_share
 from robustbook.studies.margins.measured import margins_of
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row, Run
 
 with extra("attacks"):
     from pyautoattack import AutoAttack

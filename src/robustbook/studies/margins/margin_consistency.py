@@ -12,7 +12,6 @@ from torch import Tensor
 
 from robustbook.margins import class_distances
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, significant, with_keys
 from robustbook.studies._statistics import mean_error
 from robustbook.studies.margins.columns import (
     detections,
@@ -25,6 +24,7 @@ from robustbook.studies.margins.measured import MeasuredMargins, margins_in, sco
 from robustbook.studies.margins.measured import margin_blocks as parts
 from robustbook.studies.margins.measured import measure_block as measure
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row, Run, significant, with_keys
 
 __all__ = ["measure", "parts", "rows"]
 

@@ -18,7 +18,6 @@ from torch import Tensor
 from robustbook.datasets import load_dataset
 from robustbook.margins import PseudoMargin
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins.columns import (
     detections,
     difference_row,
@@ -28,6 +27,7 @@ from robustbook.studies.margins.columns import (
 from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row, Run, with_keys
 
 #: Penalties that ridge regression chooses from.
 PENALTIES: Final = np.logspace(-3, 5, 17)

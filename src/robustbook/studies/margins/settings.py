@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from robustbook.datasets import Dataset
-from robustbook.studies._run import Setting
 from robustbook.studies.margins._search import Recipe
+from robustbook.studies.run import Setting
 
 
 @dataclass(frozen=True, kw_only=True)
