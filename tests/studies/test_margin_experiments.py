@@ -17,9 +17,9 @@ from robustbook.studies.margins import _search, measured
 from robustbook.studies.margins._defended_nets import (
     Method,
     StandardizedImages,
+    plain,
     trained,
 )
-from robustbook.studies.margins._starts import plain
 from robustbook.studies.margins.columns import (
     detection_row,
     exact_share,

@@ -26,9 +26,8 @@ from robustbook.studies._statistics import (
     middle_95,
     weighted_auroc,
 )
-from robustbook.studies.lenses._models import LensedModel
+from robustbook.studies.lenses._models import SETTINGS, LensedModel, LensSetting
 from robustbook.studies.lenses._models import measure_model as measure
-from robustbook.studies.lenses.settings import LensSetting
 from robustbook.studies.margins.columns import (
     difference_row,
     exact_share,
@@ -37,6 +36,8 @@ from robustbook.studies.margins.columns import (
 )
 from robustbook.studies.margins.measured import measure_bounds
 from robustbook.studies.run import Row, Run
+
+__all__ = ["SETTINGS", "measure", "rows"]
 
 #: Resamples of the images for intervals.
 _DRAWS: Final = {"full": 1000, "quick": 100}
