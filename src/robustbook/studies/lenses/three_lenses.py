@@ -19,7 +19,6 @@ from robustbook.margins import (
     margin_consistency,
 )
 from robustbook.models import load_model, logits_of
-from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import (
     Values,
     interval_row,
@@ -27,9 +26,8 @@ from robustbook.studies._statistics import (
     middle_95,
     weighted_auroc,
 )
-from robustbook.studies.lenses._models import LensedModel
+from robustbook.studies.lenses._models import SETTINGS, LensedModel, LensSetting
 from robustbook.studies.lenses._models import measure_model as measure
-from robustbook.studies.lenses.settings import LensSetting
 from robustbook.studies.margins.columns import (
     difference_row,
     exact_share,
@@ -37,6 +35,9 @@ from robustbook.studies.margins.columns import (
     tau_row,
 )
 from robustbook.studies.margins.measured import measure_bounds
+from robustbook.studies.run import Row, Run
+
+__all__ = ["SETTINGS", "measure", "rows"]
 
 #: Resamples of the images for intervals.
 _DRAWS: Final = {"full": 1000, "quick": 100}

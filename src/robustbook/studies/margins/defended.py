@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, with_keys
-from robustbook.studies.margins import _starts
+from robustbook.studies._statistics import mean_error
+from robustbook.studies.margins import _defended_nets as nets
 from robustbook.studies.margins._defended_nets import Budget, Method, trained
 from robustbook.studies.margins.columns import (
     detections,
@@ -32,6 +32,7 @@ from robustbook.studies.margins.measured import (
     scores_of,
 )
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row, Run, with_keys
 from robustbook.training import Loss
 
 #: The name of the plain network, from which every training starts.
@@ -60,10 +61,6 @@ class DefendedSetting(MarginSetting):
     def start_indices(self, method: str) -> tuple[int, ...]:
         """Indices of the networks that a method's trainings start from, by seed."""
         return self.starts.get(method, (0, 1))
-
-    def start(self, method: str, seed: int) -> str:
-        """The name of that network."""
-        return [*self.models][self.start_indices(method)[seed]]
 
     def checkpoints(self) -> list[str]:
         """Those that are stored: others are trained by a recipe."""
@@ -98,7 +95,7 @@ _MNIST: Final = Recipe(targets=2, steps=10, refine_steps=30, rounds=3)
 
 _PLAIN_MNIST: Final = (
     "mnist-cnn-s0", "mnist-cnn-s1",
-    *(f"{_starts.__name__}:mnist_s{seed}" for seed in (2, 3, 4)),
+    *(f"{nets.__name__}:mnist_s{seed}" for seed in (2, 3, 4)),
 )  # fmt: skip
 
 SETTINGS: Final = {
@@ -129,7 +126,17 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def rows(run: Run[DefendedSetting]) -> Iterator[Row]:
+def parts(run: Run[DefendedSetting]) -> Iterator[tuple[str, int, int, str]]:
+    """Each training of each method, with the number and name of the network before."""
+    names = [*run.setting.models]
+    for method in (PLAIN, *run.setting.methods):
+        for seed, start in enumerate(run.setting.start_indices(method)):
+            yield method, seed, start, names[start]
+
+
+def measure(
+    run: Run[DefendedSetting], method: str, seed: int, start: int, name: str
+) -> Iterator[Row]:
     """Train with each method, from the same plain networks, and measure margins.
 
     Every training has the same images, epochs, rates and steps of its attack, and goes
@@ -157,44 +164,45 @@ def rows(run: Run[DefendedSetting]) -> Iterator[Row]:
     Margin paper, sections 3 and 5, Tables 1 and 2 and Figure 9. Every input margin is
     an upper bound.
     """
-    for setting in run.settings:
-        keys: Row = {"dataset": setting.dataset}
-        by_method: dict[str, list[Row]] = {}
-        for method in run.progress((PLAIN, *setting.methods)):
-            by_method[method] = []
-            for seed, start in enumerate(setting.start_indices(method)):
-                measured = measure(run, setting, method, seed)
-                network_rows = [*_of_network(measured, setting)]
-                if method != PLAIN and (classes := setting.methods[method].classes):
-                    network_rows += _groups(measured, classes)
-                if setting.compared:
-                    network_rows.append(_objective(run, setting, method, seed))
-                network_keys: Row = {"method": method, "seed": seed, "start": start}
-                by_method[method] += with_keys({**keys, **network_keys}, network_rows)
-            yield from by_method[method]
-            mean = _mean(by_method[method])
-            yield {"what": "method", **keys, "method": method, **mean}
-        if setting.learning is not None:
-            learned = _learned(run, setting, setting.learning, _weakest(by_method))
-            yield from with_keys(keys, learned)
+    setting, images = run.setting, run.setting.images_of(name)
+    measured = _measured(run, method, seed, name, images)
+    rows = [*_of_network(measured, setting)]
+    if method != PLAIN and (classes := setting.methods[method].classes):
+        rows += _groups(measured, classes)
+    if setting.compared:
+        rows.append(_objective(run, method, seed, name))
+    keys = {"dataset": setting.dataset, "method": method, "seed": seed, "start": start}
+    yield from with_keys(keys, rows)
 
 
-def _learned(
-    run: Run[DefendedSetting], setting: DefendedSetting, learning: Learning, weak: str
-) -> Iterator[Row]:
+def summary(run: Run[DefendedSetting]) -> Iterator[Row]:
+    """Means over the starts, and what can be learned about the weakest network."""
+    setting, by_method = run.setting, dict[str, list[Row]]()
+    for part in parts(run):
+        by_method.setdefault(part[0], []).extend(run.measured(measure, *part))
+    keys: Row = {"dataset": setting.dataset}
+    for method, rows in by_method.items():
+        yield {"what": "method", **keys, "method": method, **_mean(rows)}
+    if setting.learning is not None:
+        learned = _learned(run, setting.learning, _weakest(by_method))
+        yield from with_keys(keys, learned)
+
+
+def _learned(run: Run[DefendedSetting], learning: Learning, weak: str) -> Iterator[Row]:
     """Learn margins of a method's networks, and test on images that did not choose it.
 
     One network from each start.
     """
-    places, most = setting.start_indices(weak), max(learning.sizes)
+    setting = run.setting
+    train_images = setting.training_images().subset(slice(max(learning.sizes)))
+    # Of several trainings from a start the first.
+    first = {part[2]: part for part in reversed([*parts(run)]) if part[0] == weak}
     by_score: dict[tuple[str, int], list[Row]] = {}
-    for start in dict.fromkeys(places):
-        seed = places.index(start)
-        tested = setting.models[setting.start(weak, seed)][1]
+    for start, (_, seed, _, name) in sorted(first.items()):
+        tested = setting.models[name][1]
         later = setting.data().subset(slice(tested, 2 * tested))
         train, test = (
-            measure(run, setting, weak, seed, data)
-            for data in (setting.training_images().subset(slice(most)), later)
+            _measured(run, weak, seed, name, data) for data in (train_images, later)
         )
         network_keys: Row = {"method": weak, "seed": seed, "start": start}
         for row in _learned_from(run, train, test, setting, learning):
@@ -248,56 +256,33 @@ def _weakest(by_method: dict[str, list[Row]]) -> str:
     return min(taus)[1]
 
 
-def _network(
-    run: Run[DefendedSetting], setting: DefendedSetting, method: str, seed: int
-) -> nn.Module:
-    how, data = setting.methods.get(method), setting.training_images()
-    start = setting.start(method, seed)
-    return trained(run, start, how, data, setting.budget, number=seed)
+def _network(run: Run[DefendedSetting], method: str, seed: int, name: str) -> nn.Module:
+    how, data = run.setting.methods.get(method), run.setting.training_images()
+    return trained(run, name, how, data, run.setting.budget, number=seed)
 
 
-def measure(
-    run: Run[DefendedSetting], setting: DefendedSetting, method: str, seed: int,
-    data: Dataset | None = None,
-) -> MeasuredMargins:  # fmt: skip
-    """Train a network, and measure its margins on its images or on others."""
-    model, start = _network(run, setting, method, seed), setting.start(method, seed)
-    data = setting.images_of(start) if data is None else data
-    recipe, _ = setting.models[start]
-    return margins_of(run, model, data, recipe)
+def _measured(
+    run: Run[DefendedSetting], method: str, seed: int, name: str, data: Dataset
+) -> MeasuredMargins:
+    """Train a network, and measure its margins on images."""
+    recipe, _ = run.setting.models[name]
+    return margins_of(run, _network(run, method, seed, name), data, recipe)
 
 
-def jobs(run: Run[DefendedSetting]) -> Iterator[tuple[DefendedSetting, str, int]]:
-    """Each training of each method."""
-    for setting in run.settings:
-        for method in (PLAIN, *setting.methods):
-            for seed in range(len(setting.start_indices(method))):
-                yield setting, method, seed
-
-
-def _objective(
-    run: Run[DefendedSetting], setting: DefendedSetting, method: str, seed: int
-) -> Row:
+def _objective(run: Run[DefendedSetting], method: str, seed: int, name: str) -> Row:
     """The objective of MART for a network on training images: mean and error."""
-    model, data = _network(run, setting, method, seed), setting.training_images()
-    data, mart = data.subset(slice(setting.compared)), setting.methods["mart"]
+    model, data = _network(run, method, seed, name), run.setting.training_images()
+    data, mart = data.subset(slice(run.setting.compared)), run.setting.methods["mart"]
     loss = cast(Loss, mart.loss)
 
-    def values() -> Iterator[Row]:
-        draws = torch.Generator().manual_seed(run.seed)
-        place = next(model.parameters()).device
-        parts = (part.to(place).tensor_split(40) for part in (data.images, data.labels))
-        for images, labels in zip(*parts, strict=True):
-            yield {"value": float(loss(model, images, labels, draws))}
-
-    batches = run.rows(
-        "what MART minimizes", values,
-        networks=model, data=data, method=mart, code=__name__,
-    )  # fmt: skip
-    value = np.array([batch["value"] for batch in batches])
+    draws = torch.Generator().manual_seed(run.seed)
+    place = next(model.parameters()).device
+    batches = (part.to(place).tensor_split(40) for part in (data.images, data.labels))
+    pairs = zip(*batches, strict=True)
+    value = np.array([float(loss(model, x, y, draws)) for x, y in pairs])
     return {
         "what": "objective", "images": len(data), "value": float(value.mean()),
-        "value_se": float(value.std(ddof=1)) / math.sqrt(len(value)),
+        "value_se": mean_error(value),
     }  # fmt: skip
 
 
