@@ -42,58 +42,50 @@ PAIRS: Final = 128
 
 
 def scored_epochs(
-    run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
+    run: Run[Any],
+    setting: TrainingSetting,
+    setup: str,
+    learner: str,
+    training_seed: int,
+    *,
+    digits: int = 6,
 ) -> list[Row]:
     """Train and score every epoch, or read the scores from the cache.
 
     One row for each epoch: "epoch", "loss", "risk"; for each validation pair, and for
     the pair "tests" of the first two test environments, "NAME/accuracy" and so on as
-    :func:`criteria` has them; "test/0" ... the accuracies.
+    :func:`criteria` has them; "test/0" ... the accuracies. In a :class:`Regime`, the
+    training seed draws the validation and test images, too, and rows have "seconds" of
+    the processor instead of "risk".
     """
-    epochs, _ = _scored(run, run.setting, setup, learner, training_seed, run.seed)
-    return [{name: decimals(value) for name, value in row.items()} for row in epochs]
-
-
-def regime_epochs(
-    run: Run[Any], regime: Regime, setup: str, training_seed: int, *, digits: int = 6
-) -> list[Row]:
-    """The same in a regime, without "risk", but with "seconds" of the processor.
-
-    The training seed draws the validation and test images, too.
-    """
-    epochs, arrays = _scored(
-        run, regime, setup, regime.learner, training_seed, training_seed,
-        # An interrupted training would not know its time.
-        checkpoint=None,
-    )  # fmt: skip
-    seconds = float(arrays["processor seconds"])
-    return [
-        {name: round(value, digits) for name, value in row.items() if name != "risk"}
-        | {"seconds": seconds}
-        for row in epochs
-    ]
-
-
-def _scored(
-    run: Run[Any], setting: TrainingSetting, setup: str, learner: str,
-    training_seed: int, seed: int, **options: Any,
-) -> tuple[list[dict[str, float]], Arrays]:  # fmt: skip
+    timed = isinstance(setting, Regime)
     training = Training(run, setting, setup, learner, training_seed, "scored epochs")
+    # An interrupted training would not know its time.
+    options: dict[str, Any] = {"checkpoint": None} if timed else {}
 
     def compute() -> tuple[History, Arrays]:
         shown = setting.of_pictures
         sources = training_pictures(setup, shown, training_seed)
+        seed = training_seed if timed else run.seed
         pairs, tests = held_out_pictures(setup, shown, seed)
         start = time.process_time()
         _, history = training.train(
-            sources, pairs={**pairs, "tests": (tests[0], tests[1])},
-            tests={str(k): test for k, test in enumerate(tests)}, measure=criteria,
+            sources,
+            pairs={**pairs, "tests": (tests[0], tests[1])},
+            tests={str(k): test for k, test in enumerate(tests)},
+            measure=criteria,
             **options,
-        )  # fmt: skip
+        )
         seconds = decimals(time.process_time() - start, 1)
         return history, {"processor seconds": np.array(seconds)}
 
-    return training.recorded(compute)
+    epochs, arrays = training.recorded(compute)
+    rows = [{name: round(row[name], digits) for name in row} for row in epochs]
+    if timed:
+        for row in rows:
+            del row["risk"]
+            row["seconds"] = float(arrays["processor seconds"])
+    return rows
 
 
 def criteria(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -171,6 +172,15 @@ class Training:
             precision=setting.precision, progress=False, **how,
         )  # fmt: skip
         return model, history
+
+
+def trainings(
+    run: Run[Any], setups: Iterable[str], learners: Iterable[str]
+) -> Iterator[tuple[str, str, int]]:
+    """Setups, learners and seeds: seed after seed, so that a stopped run has some."""
+    seeds = range(run.seed, run.seed + run.setting.seeds)
+    for training_seed, setup, learner in product(seeds, setups, learners):
+        yield setup, learner, training_seed
 
 
 def new_network(setting: TrainingSetting, num_classes: int, seed: int) -> nn.Module:

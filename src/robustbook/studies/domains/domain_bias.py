@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
 from typing import Final
 
 from robustbook.studies._run import Row, Run, decimals, with_keys
 from robustbook.studies.domains._pictures import PRINTED_AND_CONFIGURED
 from robustbook.studies.domains._recorded import Watched
 from robustbook.studies.domains._recorded import watch_training as measure
-from robustbook.studies.domains._training import FULL, QUICK, TrainingSetting
+from robustbook.studies.domains._training import (
+    FULL,
+    QUICK,
+    TrainingSetting,
+    trainings,
+)
 from robustbook.studies.domains.components import picture_numbers, principal_component
 
 #: The two learners of the experiment, and one with a much larger penalty.
@@ -52,10 +56,7 @@ def rows(run: Run[TrainingSetting]) -> Iterator[Row]:
 
 def jobs(run: Run[TrainingSetting]) -> Iterator[tuple[str, str, int]]:
     """The trainings that the rows are computed from."""
-    seeds = range(run.seed, run.seed + run.setting.seeds)
-    for training_seed, *names in product(seeds, PRINTED_AND_CONFIGURED, LEARNERS):
-        setup, learner = names
-        yield setup, learner, training_seed
+    return trainings(run, PRINTED_AND_CONFIGURED, LEARNERS)
 
 
 def _of_training(watched: Watched, shown: set[int]) -> Iterator[Row]:

@@ -15,6 +15,7 @@ from robustbook.studies.domains._training import (
     FULL,
     QUICK,
     TrainingSetting,
+    trainings,
 )
 
 #: Experiment 6, where source domains differ in a factor; Experiment 7, where that
@@ -52,8 +53,8 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
     15 of this book.
     """
     of_tests = ("same_answer_rate", "pa", "beta") if shortcuts else ()
-    for setup, learner, training_seed in run.progress(jobs(run, shortcuts=shortcuts)):
-        epochs = measure(run, setup, learner, training_seed)
+    for job in run.progress(jobs(run, shortcuts=shortcuts)):
+        epochs, (_, setup, learner, training_seed) = measure(run, *job), job
         shifted = zip(("factor", "setting"), setup.split(), strict=False)
         keys = {**dict(shifted), "learner": learner, "training_seed": training_seed}
         yield from with_keys(keys, (_chosen(epoch, of_tests) for epoch in epochs))
@@ -61,16 +62,14 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
 
 def jobs(
     run: Run[TrainingSetting], *, shortcuts: bool = False
-) -> Iterator[tuple[str, str, int]]:
+) -> Iterator[tuple[TrainingSetting, str, str, int]]:
     """The trainings that the rows are computed from."""
     setups, learners = [*FACTORS], [*COMPARED_LEARNERS]
     if shortcuts:
         setups = [" ".join(both) for both in product(FACTORS, OPPORTUNITIES)]
         learners = ["ERM", "IRM"]
-    # Seed after seed, so that a stopped run has complete seeds.
-    seeds = range(run.seed, run.seed + run.setting.seeds)
-    for training_seed, setup, learner in product(seeds, setups, learners):
-        yield setup, learner, training_seed
+    for training in trainings(run, setups, learners):
+        yield run.setting, *training
 
 
 def _chosen(epoch: dict[str, float], of_tests: tuple[str, ...]) -> Row:

@@ -39,6 +39,8 @@ LEARNERS: Final[Mapping[str, Learner]] = {
     "ERM": ERM(), "IRM": IRM(weight=100.0, warmup_epochs=2), "LISA": LISA(),
     "IRM-1": IRM(), "CutMix": LISA(mix="cutmix"),
 }  # fmt: skip
+#: Probabilities with which LISA mixes a batch across domains, instead of one half.
+ACROSS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Units between the features and the logits: none, or a hidden layer.
 _HIDDEN: Final = {"linear": 0, "hidden": 128}
 
@@ -55,7 +57,8 @@ class WorldSetting(Setting):
     epochs: int
     seeds: int
     precision: str = "auto"
-    learners: tuple[Any, ...] = ("ERM", "IRM", "LISA")
+    #: Keys of `LEARNERS`, or probabilities of mixing across domains.
+    learners: tuple[str | float, ...] = ("ERM", "IRM", "LISA")
     #: Heads, each with rates of Adam.
     heads: tuple[tuple[str, float], ...] = (
         ("linear", 1e-2), ("linear", 1e-3), ("hidden", 1e-3)
@@ -209,7 +212,6 @@ def measured(
     seen: Mapping[str, Samples] | None,
     target: str,
     seed: int,
-    learners: Mapping[Any, Learner] = LEARNERS,
 ) -> Iterator[Row]:
     """Train each learner of the setting for one target and seed, and score it."""
     random = np.random.default_rng([seed, list(domains).index(target)])
@@ -247,7 +249,7 @@ def measured(
     for (head, lr), learner in product(setting.heads, setting.learners):
         model = setting.network(head, sources[0], seed)
         history = train_domains(
-            model, learners[learner], sources, epochs=setting.epochs, lr=lr, seed=seed,
+            model, _learner(learner), sources, epochs=setting.epochs, lr=lr, seed=seed,
             precision=setting.precision, progress=False,
             watch={
                 "own": lambda model: model(validated.features),
@@ -261,6 +263,10 @@ def measured(
             yield {"what": "epoch", **keys, "epoch": epoch, **scores}
         for row in _shift(*logits[-1], across):
             yield {**row, **keys}
+
+
+def _learner(named: str | float) -> Learner:
+    return LEARNERS[named] if isinstance(named, str) else LISA(across_domains=named)
 
 
 def _taken(
