@@ -28,11 +28,8 @@ BARE = {"pairs": None, "tests": None, "measure": None}
 
 def test_every_epoch_has_every_criterion(learn, data):
     model, history = learn(keep=["ID/pa", "ID/accuracy"])
-    assert history.finished
     assert not model.training
     assert [row["epoch"] for row in history.rows] == [1, 2, 3, 4]
-    for seconds in history.seconds:
-        assert set(seconds) == {"train", "logits", "measure"}
     first, second = data["pairs"]["ID"]
     logits, shifted = logits_of(model, first.images), logits_of(model, second.images)
     last = history.rows[-1]

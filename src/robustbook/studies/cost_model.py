@@ -178,7 +178,7 @@ def _passes(noise: float, seed: int, *, samples: int, classes: int) -> Row:
     clean, other = (part.double() for part in ordinary_problem(samples, classes, seed))
     pair: tuple[Tensor, Tensor] = clean, clean + 0.5 * noise * (other - clean)
     search = agreement_search(*pair)
-    chunks = list(zip(*(view.split(999) for view in pair), strict=True))
+    chunks = list(zip(*(torch.split(view, 999) for view in pair), strict=True))
     kernel = Kernel(*pair)
     kernel.surveyed = False
     blind = maximize(kernel, 1e-9)
