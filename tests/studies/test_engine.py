@@ -1,7 +1,6 @@
 """Studies over processes and clusters: equal rows, nothing lost, nothing done twice."""
 
 import _thread
-import importlib
 import os
 import signal
 import subprocess
@@ -10,7 +9,6 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,9 +18,7 @@ import torch
 from robustbook._engine import Engine, LostWorkerError, run_on_worker
 from robustbook._store import cache
 from robustbook._store.cache import cached_arrays
-from robustbook.studies import STUDIES, Study, _compute, run_study
-from robustbook.studies._run import Run
-from robustbook.studies.adversarial import attacked
+from robustbook.studies import Study, _compute, run_study
 
 from ..conftest import RUN_SEED
 
@@ -80,35 +76,6 @@ def test_workers_with_another_cache_or_other_code_are_refused(tmp_path):
         raise error
     with pytest.raises(RuntimeError, match="start the workers anew"):
         _compute._with_code("robustbook.scores", "0" * 64, int)
-
-
-@pytest.mark.parametrize("name", ["attack_steps", "boundary", "growing_shares"])
-def test_the_parts_of_a_study_are_the_attacks_that_its_rows_start_from(
-    name, monkeypatch
-):
-    asked = []
-    both = torch.randn(2, 20, 10, generator=torch.Generator().manual_seed(0))
-
-    def made_up(run, model, attack, data):
-        asked.append((model, attack, len(data), run.seed, run.device))
-        size, labels = torch.linspace(0, 1, len(data)), data.labels
-        logits, other = both[:, : len(data)]
-        return attacked.AttackedLogits(logits, other, labels, size, logits, other)
-
-    monkeypatch.setattr(attacked, "attack_model", made_up)
-    study = STUDIES[name]
-    module = importlib.import_module(study.code)
-    settings = tuple(
-        replace(one, samples=count)
-        for count, one in enumerate(study.settings("quick"), start=12)
-    )
-    run = Run(name, "quick", 1, "cpu", settings)
-    assert [*module.rows(run, **study.options)]
-    of_rows, asked[:] = {*asked}, []
-    for job in module.jobs(run, **study.options):
-        module.measure(run, *job)
-    assert {*asked} == of_rows
-    assert len(asked) == len({*asked})
 
 
 def test_two_runs_on_one_cache_do_no_part_twice(tmp_path, monkeypatch):

@@ -228,6 +228,38 @@ def test_a_part_is_computed_once_for_its_arguments_and_network(tmp_path, monkeyp
     assert calls[-1] == (network, (1, 2))
 
 
+def test_rows_of_a_part_depend_on_what_its_key_holds(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROBUSTBOOK_CACHE", str(tmp_path))
+    names = ("digits-cnn-s0", "digits-linear-s0")
+    run = Run("toy", "quick", 0, "cpu", (Setting(dataset="digits", models=names),))
+    calls = []
+
+    def measure(run, *part):
+        calls.append((part, run.setting.models))
+        yield {"seed": run.seed}
+
+    measure.__module__ = "robustbook.scores"
+    for _ in range(2):
+        assert run.measured(measure, names[0], 0.5) == [{"seed": 0}]
+    # The networks that a part does not name are not there.
+    assert calls == [((names[0], 0.5), names[:1])]
+    other = {
+        "part": (run, names[1], 0.5), "all": (run, 0.5), "number": (run, names[0], 0.1),
+        "seed": (replace(run, seed=1), names[0], 0.5),
+        "profile": (replace(run, profile="full"), names[0], 0.5),
+        "data": (
+            replace(run, settings=(replace(run.setting, samples=9),)), names[0], 0.5
+        ),
+    }  # fmt: skip
+    for one, *part in other.values():
+        one.measured(measure, *part)
+    assert len(calls) == 1 + len(other)
+    run.measured(measure, names[0], 0.5, option=1)
+    monkeypatch.setattr("robustbook.studies._run.model_sum", lambda _: "other weights")
+    replace(run, _sums={}).measured(measure, names[0], 0.5)
+    assert len(calls) == 3 + len(other)
+
+
 class Asked(Exception):  # noqa: N818 - no error
     """A part of a study was asked for."""
 
@@ -248,7 +280,7 @@ def test_other_weights_and_seeds_are_other_keys_of_a_study(name, monkeypatch):
     def first(seed=RUN_SEED):
         run = Run(name, "quick", seed, "cpu", settings)
         with pytest.raises(Asked) as asked:
-            list(importlib.import_module(study.code).rows(run, **study.options))
+            list(_compute.rows_of(study, run))
         return asked.value.args[0]
 
     monkeypatch.setattr("robustbook.studies._run.cached_arrays", ask)

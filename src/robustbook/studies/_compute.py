@@ -35,7 +35,7 @@ from robustbook.models import (
     public_model,
     resolve_device,
 )
-from robustbook.studies._run import SEEDS_A_RUN, Run, Setting
+from robustbook.studies._run import SEEDS_A_RUN, Row, Run, Setting
 from robustbook.studies._stored import validate_rows
 from robustbook.studies._study import PROFILES, Study
 from robustbook.studies.results import Results
@@ -70,12 +70,10 @@ def compute(
             (results,) = _on_workers(study, [whole], chosen)
             return replace(results, stamp=stamp)
     started, begin = datetime.now(UTC), perf_counter()
-    module = importlib.import_module(study.code)
     # At least one part is computed, unless the engine has had time for parts.
-    spare = int(chosen.here or not hasattr(module, "measure"))
+    spare = int(chosen.here or not parts_of(study, run))
     with earlier_work() as earlier, deadline(until, spare=spare):
-        rows = module.rows(run, **study.options)
-        table = validate_rows(rows)
+        table = validate_rows(rows_of(study, run))
     seconds = perf_counter() - begin + earlier.seconds
     provenance = {
         "device": place, "cpu_count": os.cpu_count(), "versions": _versions(),
@@ -93,16 +91,41 @@ def _compute_parts(
     study: Study, run: Run[Any], engine: Engine, until: float | None = None
 ) -> None:
     """Have the engine, or other runs, leave all parts of a study in the cache."""
-    module = importlib.import_module(study.code)
-    if not hasattr(module, "measure"):
-        return
-    has_jobs = hasattr(module, "jobs")
-    jobs = module.jobs(run, **study.options) if has_jobs else run.models()
-    parts = [partial(module.measure, run, *job) for job in jobs]
+    parts = parts_of(study, run)
     for wait in (False, True):
         calls = [partial(_leave_in_cache, part, until, wait) for part in parts]
         kept = [*_on_workers(study, calls, engine)]
         parts = [part for part, done in zip(parts, kept, strict=True) if not done]
+
+
+def rows_of(study: Study, run: Run[Any]) -> Iterator[Row]:
+    """Yield the rows of a study, part after part, or as its module assembles them."""
+    module = importlib.import_module(study.code)
+    if hasattr(module, "rows"):
+        yield from module.rows(run, **study.options)
+        return
+    for part in run.progress(parts_of(study, run)):
+        yield from part()
+    if hasattr(module, "summary"):
+        for one in run.by_setting():
+            yield from module.summary(one, **study.options)
+
+
+def parts_of(study: Study, run: Run[Any]) -> list[Callable[[], list[Row]]]:
+    """List calls that leave a part in the cache each; none if there is nothing to."""
+    module = importlib.import_module(study.code)
+    if not hasattr(module, "measure"):
+        return []
+    list_parts = getattr(module, "parts", getattr(module, "jobs", None))
+    if hasattr(module, "rows"):
+        parts = list_parts(run, **study.options) if list_parts else run.models()
+        return [partial(module.measure, run, *part) for part in parts]
+    calls: list[Callable[[], list[Row]]] = []
+    for one in run.by_setting():
+        networks = ((name,) for name in one.setting.models)
+        for part in list_parts(one, **study.options) if list_parts else networks:
+            calls.append(partial(one.measured, module.measure, *part, **study.options))
+    return calls
 
 
 def _leave_in_cache(part: Callable[[], Any], until: float | None, wait: bool) -> bool:

@@ -8,9 +8,9 @@ import io
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +20,13 @@ from tqdm import tqdm
 from robustbook._checks.extras import extra
 from robustbook._store.cache import Arrays, Configuration, cached_arrays
 from robustbook._store.sums import model_sum, tensor_sum, tensors_sum
-from robustbook.datasets import Dataset, Sentences, dataset_spec, load_dataset
+from robustbook.datasets import (
+    Dataset,
+    Sentences,
+    dataset_spec,
+    load_dataset,
+    load_sentences,
+)
 from robustbook.models import load_model, resolve_device
 
 Row = dict[str, Any]
@@ -58,6 +64,13 @@ class Setting:
     def checkpoints(self) -> list[str]:
         """Names of the networks that are loaded rather than trained by the study."""
         return list(self.models)
+
+    def only(self, *names: str) -> Self:
+        """The same setting, restricted to those of its networks that are named."""
+        if isinstance(self.models, Mapping):
+            options = {n: self.models[n] for n in names if n in self.models}
+            return replace(self, models=options)
+        return replace(self, models=tuple(n for n in names if n in self.models))
 
 
 S = TypeVar("S", bound=Setting)
@@ -158,12 +171,32 @@ class Run(Generic[S]):
         """Read the rows that a function yields from the cache, or keep them there."""
 
         def texts(*args: Any) -> Arrays:
-            return {"rows": np.array(json.dumps([*measure(*args)]))}
+            return {"rows": np.array(json.dumps([*measure(*args)], default=_refuse))}
 
         code = code or measure.__module__
         kept = self.arrays(part, texts, *args, code=code, **depends)
         rows: list[Row] = json.loads(str(kept["rows"]))
         return rows
+
+    def measured(
+        self, measure: Callable[..., Iterable[Row]], *part: Any, **options: Any
+    ) -> list[Row]:
+        """Rows of a part of the only setting, from the cache or kept there.
+
+        Whatever they may depend on is in the key: the part, the setting with its data
+        set, the weights of the networks that the part names, or else of all, the
+        options of the study, the profile, seed, device, and code. `measure` is given no
+        other networks.
+        """
+        named = [n for n in part if isinstance(n, str) and n in self.setting.models]
+        setting = self.setting.only(*named) if named else self.setting
+        data = () if setting.kind == "made up" else setting.dataset
+        run = replace(self, settings=(setting,))
+        return self.rows(
+            "rows of a part", partial(measure, run, *part), networks=setting.models,
+            data=data, setting=setting, arguments_of_part=part, options=options,
+            profile=self.profile, code=measure.__module__,
+        )  # fmt: skip
 
     def trained(
         self, part: str, network: nn.Module, train: Callable[[], object], *,
@@ -186,6 +219,10 @@ class Run(Generic[S]):
             yield part
             self.units += 1
 
+    def by_setting(self) -> Iterator[Self]:
+        """Runs with one of the settings each."""
+        return (replace(self, settings=(setting,)) for setting in self.settings)
+
     def models(self) -> Iterator[tuple[S, str]]:
         """The networks of all settings."""
         return ((setting, m) for setting in self.settings for m in setting.models)
@@ -193,6 +230,13 @@ class Run(Generic[S]):
     def each_model(self) -> Iterator[tuple[S, str]]:
         """Iterate over these under a progress bar."""
         return self.progress(self.models())
+
+
+def _refuse(value: Any) -> None:
+    raise TypeError(
+        "rows: expected plain bool, int, float, str or None, got "
+        f"{type(value).__name__}; convert with float() or int()"
+    )
 
 
 def data_sum(data: Dataset) -> str:
@@ -204,8 +248,9 @@ def _data_text(data: Any) -> str:
     """Describe data for a key; a name by the checksums of its files."""
     if not isinstance(data, str):
         return _text(data)
-    files = dataset_spec(data).files
-    return _text(files or [load_dataset(data, split) for split in ("train", "test")])
+    spec = dataset_spec(data)
+    load = load_dataset if spec.image_shape else load_sentences
+    return _text(spec.files or [load(data, split) for split in spec.split_sizes])
 
 
 def _text(value: Any) -> str:

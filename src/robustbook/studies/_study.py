@@ -27,18 +27,23 @@ class Study:
     """A module that measures, under a name and with options.
 
     The module, or ``settings`` beside it, holds ``SETTINGS``, one or more for each
-    profile. Its function ``rows`` takes a run and yields tidy rows. Long computations
-    are kept in the cache, from which a stopped study goes on. The optional function
-    ``measure`` leaves one part in the cache, for the processes of an engine: it takes a
-    run, a setting and a network, or a run and what ``jobs`` yields, which takes the
-    arguments of ``rows``. Without it, the study is a single part.
+    profile. Its function ``measure(run, *part)`` yields the tidy rows of a part: of a
+    network of the setting by default, otherwise of what ``parts(run, **options)``
+    yields. These rows are kept in the cache, from which a stopped study goes on, and
+    the processes of an engine share the parts. They may depend on the part, on the only
+    setting of that run, its profile, seed and device, and on nothing else.
+    ``summary(run, **options)``, if there is one, yields what needs several parts,
+    behind these.
+
+    Where rows are not those of one part after the other, ``rows(run, **options)``
+    yields them from what ``measure`` leaves in the cache.
 
     Attributes
     ----------
     name, module : str
         Name of the study and its stored result; path below ``robustbook.studies``.
     options : dict
-        Arguments of ``rows`` that distinguish studies of one module.
+        Arguments of ``parts`` or ``rows`` that distinguish studies of one module.
     keys : (str, str)
         Keys of the settings for the quick and the full profile.
     device : str, optional

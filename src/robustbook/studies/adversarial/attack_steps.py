@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Final
 
 from robustbook.agreement import compare_agreement
 from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import mean_row
-from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacked
+from robustbook.studies.adversarial.attacked import Attack, attacked
 from robustbook.studies.adversarial.settings import SETTINGS as ALL
 from robustbook.studies.adversarial.settings import AttackSetting
 
@@ -53,7 +54,9 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+def measure(
+    run: Run[AttackSetting], model: str, attack: Attack, longer: Attack
+) -> Iterator[Row]:
     """Attack images as in other studies, and with three times as many steps.
 
     Networks that get fewer steps than others elsewhere get no fewer here. What the
@@ -71,47 +74,33 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     PA paper, section 4.1: 1000 steps of FMN, AutoAttack's numbers of the others.
     Chapter 30.
     """
-    for setting, model, attack, longer in run.progress(_pairs(run)):
-        few, many = (measure(run, setting, model, pair) for pair in (attack, longer))
-        before, after = ((pair.logits, pair.shifted_logits) for pair in (few, many))
-        fall = compare_agreement(*before, *after)
-        # A bound is met up to rounding.
-        bound = setting.focus * (1 + 1e-4)
-        robust, left = ((pair.norms > bound).double() for pair in (few, many))
-        both = (few.norms > 0) & few.norms.isfinite() & many.norms.isfinite()
-        sizes = few.norms[both], many.norms[both]
-        shorter = None
-        if attack.unbounded and bool(both.any()):
-            shorter = 1 - float(sizes[1].median() / sizes[0].median())
-        yield {
-            "model": model, **attack.keys, "more": longer.steps, "samples": len(robust),
-            "pa": fall.a.pa, "pa_se": fall.a.standard_error,
-            "pa_more": fall.b.pa, "pa_more_se": fall.b.standard_error,
-            "pa_fall": fall.difference, "pa_fall_se": fall.standard_error,
-            **mean_row("robust", robust), **mean_row("robust_fall", robust - left),
-            "shorter": shorter,
-        }  # fmt: skip
+    few, many = (attacked(run, model, pair) for pair in (attack, longer))
+    before, after = ((pair.logits, pair.shifted_logits) for pair in (few, many))
+    fall = compare_agreement(*before, *after)
+    # A bound is met up to rounding.
+    bound = run.setting.focus * (1 + 1e-4)
+    robust, left = ((pair.norms > bound).double() for pair in (few, many))
+    both = (few.norms > 0) & few.norms.isfinite() & many.norms.isfinite()
+    sizes = few.norms[both], many.norms[both]
+    shorter = None
+    if attack.unbounded and bool(both.any()):
+        shorter = 1 - float(sizes[1].median() / sizes[0].median())
+    yield {
+        "model": model, **attack.keys, "more": longer.steps, "samples": len(robust),
+        "pa": fall.a.pa, "pa_se": fall.a.standard_error,
+        "pa_more": fall.b.pa, "pa_more_se": fall.b.standard_error,
+        "pa_fall": fall.difference, "pa_fall_se": fall.standard_error,
+        **mean_row("robust", robust), **mean_row("robust_fall", robust - left),
+        "shorter": shorter,
+    }  # fmt: skip
 
 
-def jobs(run: Run[AttackSetting]) -> Iterator[tuple[AttackSetting, str, Attack]]:
-    """The attacks that the rows are computed from."""
-    for setting, model, *both in _pairs(run):
-        yield from ((setting, model, attack) for attack in both)
-
-
-def measure(
-    run: Run[AttackSetting], setting: AttackSetting, model: str, attack: Attack
-) -> AttackedLogits:
-    """The images of a setting under an attack."""
-    return attacked(replace(run, settings=(setting,)), model, attack)
-
-
-def _pairs(
-    run: Run[AttackSetting],
-) -> Iterator[tuple[AttackSetting, str, Attack, Attack]]:
-    for setting, model in run.models():
-        for kind in [known for known in KINDS if known in setting.steps]:
+def parts(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack, Attack]]:
+    """Each network with an attack, and the same with more steps."""
+    setting = run.setting
+    for model, kind in product(setting.models, KINDS):
+        if kind in setting.steps:
             steps = setting.steps_on(model, kind)
             more = max(TIMES * steps, setting.steps[kind])
             bound = None if kind in ("fmn", "fab") else setting.focus
-            yield setting, model, Attack(kind, bound, steps), Attack(kind, bound, more)
+            yield model, Attack(kind, bound, steps), Attack(kind, bound, more)

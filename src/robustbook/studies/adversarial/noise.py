@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import partial
-from itertools import product
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from robustbook.agreement import (
     adam_agreement,
@@ -67,7 +65,16 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def rows(run: Run[NoiseSetting]) -> Iterator[Row]:
+def parts(run: Run[NoiseSetting]) -> Iterator[tuple[str, int, tuple[float, ...]]]:
+    """Each network with each draw of the noise; curves of the first network alone."""
+    for place, model in enumerate(run.setting.models):
+        for draw in range(run.setting.draws):
+            yield model, draw, CURVES if (place, draw) == (0, 0) else ()
+
+
+def measure(
+    run: Run[NoiseSetting], model: str, draw: int, curves: tuple[float, ...]
+) -> Iterator[Row]:
     """Measure every network under Gaussian noise, clipped to [0, 1].
 
     Rows with ``what`` =
@@ -81,69 +88,37 @@ def rows(run: Run[NoiseSetting]) -> Iterator[Row]:
     Experiment 2 of the PA thesis (section 4.1, Figures 4.3 and 4.4). Chapter 13 of this
     book.
     """
-    for place, name in enumerate(run.progress(run.setting.models)):
-        keys = {"dataset": run.data.name, "model": name, "samples": len(run.data)}
-        yield from with_keys(keys, _of_model(run, name, first=place == 0))
+    keys = {"dataset": run.data.name, "model": model, "samples": len(run.data)}
+    return with_keys(keys, _of_draw(run, model, draw, curves))
 
 
-def _of_model(run: Run[NoiseSetting], name: str, *, first: bool) -> Iterator[Row]:
-    data, model = run.data, run.model(name)
-    clean = logits_of(model, data.images)
-    known = share_row("accuracy", accuracy(clean, data.labels), len(data))
-    yield {"what": "model", **known, "confidence": confidence(clean)}
-    for draw in range(run.setting.draws):
-        scores = measure(run, name, draw)
-        for sigma in run.setting.sigmas:
-            yield from (row for row in scores if row["sigma"] == sigma)
-            if first and draw == 0 and sigma in FOCUS.values():
-                yield from _kernels(run, clean, _noisy(run, model, sigma, draw), sigma)
-
-
-def jobs(run: Run[NoiseSetting]) -> Iterator[tuple[str, int]]:
-    """Each network with each draw of the noise."""
-    return product(run.setting.models, range(run.setting.draws))
-
-
-def measure(run: Run[NoiseSetting], name: str, draw: int) -> list[Row]:
-    """Scores under one draw, at all strengths and ratios."""
-    return run.rows(
-        "scores in noise", partial(_scores, run, name, draw),
-        networks=name, data=run.data, sigmas=run.setting.sigmas, draw=draw,
-        code=__name__,
-    )  # fmt: skip
-
-
-def _scores(run: Run[NoiseSetting], name: str, draw: int) -> Iterator[Row]:
-    data, seed, model = run.data, run.seed + draw, run.model(name)
-    clean = logits_of(model, data.images)
+def _of_draw(
+    run: Run[NoiseSetting], name: str, draw: int, curves: tuple[float, ...]
+) -> Iterator[Row]:
+    data, seed, network = run.data, run.seed + draw, run.model(name)
+    clean = logits_of(network, data.images)
+    if draw == 0:
+        correct = share_row("accuracy", accuracy(clean, data.labels), len(data))
+        yield {"what": "model", **correct, "confidence": confidence(clean)}
     for sigma in run.setting.sigmas:
-        shifted = _noisy(run, model, sigma, draw)
+        # The noise is the same for all strengths but for its scale.
+        generator = torch.Generator().manual_seed(seed)
+        noisy = add_gaussian_noise(data.images, sigma, generator=generator)
+        shifted = logits_of(network, noisy)
         scores = measure_pair(clean, shifted, data.labels)
         yield {"what": "strength", "sigma": sigma, "draw": draw, **scores}
-        for ratio in RATIOS if sigma in FOCUS.values() else ():
+        if sigma not in FOCUS.values():
+            continue
+        for ratio in RATIOS:
             mixed = shift_by_ratio(clean, shifted, ratio, seed=seed)
-            scores = measure_pair(clean, mixed, data.labels)
             keys = {"sigma": sigma, "draw": draw, "ratio": ratio}
+            scores = measure_pair(clean, mixed, data.labels)
             yield {"what": "ratio", **keys, **scores}
-
-
-def _noisy(run: Run[NoiseSetting], model: nn.Module, sigma: float, draw: int) -> Tensor:
-    """Logits under noise, which is the same for all strengths but for its scale."""
-    generator = torch.Generator().manual_seed(run.seed + draw)
-    return logits_of(
-        model, add_gaussian_noise(run.data.images, sigma, generator=generator)
-    )
-
-
-def _kernels(
-    run: Run[NoiseSetting], clean: Tensor, shifted: Tensor, sigma: float
-) -> Iterator[Row]:
-    """The kernel over beta, its certified maximum, and where Adam goes."""
-    for ratio in CURVES:
-        mixed = shift_by_ratio(clean, shifted, ratio, seed=run.seed)
-        epochs = run.setting.epochs if ratio in OPTIMIZED else 0
-        rows = run.rows("kernel", _kernel, clean, mixed, epochs)
-        yield from with_keys({"sigma": sigma, "draw": 0, "ratio": ratio}, rows)
+        for ratio in curves:
+            mixed = shift_by_ratio(clean, shifted, ratio, seed=seed)
+            keys = {"sigma": sigma, "draw": draw, "ratio": ratio}
+            epochs = run.setting.epochs if ratio in OPTIMIZED else 0
+            yield from with_keys(keys, _kernel(clean, mixed, epochs))
 
 
 def _kernel(clean: Tensor, mixed: Tensor, epochs: int) -> Iterator[Row]:
