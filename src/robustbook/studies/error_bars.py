@@ -72,38 +72,28 @@ class Cell(NamedTuple):
     draw: Draw
 
 
-def jobs(run: Run[CoverageSetting]) -> list[tuple[str]]:
+def parts(run: Run[CoverageSetting]) -> list[tuple[str]]:
     """The families of intervals, by name."""
     return [(name,) for name in ("hard answers", *_FAMILIES, "integration")]
 
 
-def measure(run: Run[CoverageSetting], name: str) -> list[Row]:
-    """Measure one family, or read it from the cache."""
-    setting = run.setting
-
-    def found() -> Iterator[Row]:
-        if name == "hard answers":
-            yield from _counted(setting)
-        elif name == "integration":
-            draws = max(5, setting.draws // 4)  # they take a tenth of a second
-            yield from integration_cells(run.seed, draws, setting.full)
-        else:
-            for cell in _FAMILIES[name](setting.full):
-                yield _simulated(cell, setting.draws, run.seed)
-
-    return run.rows(f"coverage of {name}", found, code=__name__, setting=setting)
-
-
-def rows(run: Run[CoverageSetting]) -> Iterator[Row]:
-    """Yield a row for each cell.
+def measure(run: Run[CoverageSetting], name: str) -> Iterator[Row]:
+    """Yield a row for each cell of a family.
 
     Columns ``measure``, ``regime``, ``n`` (samples), ``nominal``, ``coverage``, its
     Monte Carlo ``error``, 0 where it is counted, and ``before``: the coverage of
     ± 1.96 standard errors, of the integration that of all constraints together; with
     ``width_ratio``, the mean width over that one's. Both None where there is none.
     """
-    for job in run.progress(jobs(run)):
-        yield from measure(run, *job)
+    setting = run.setting
+    if name == "hard answers":
+        yield from _counted(setting)
+    elif name == "integration":
+        draws = max(5, setting.draws // 4)  # they take a tenth of a second
+        yield from integration_cells(run.seed, draws, setting.full)
+    else:
+        for cell in _FAMILIES[name](setting.full):
+            yield _simulated(cell, setting.draws, run.seed)
 
 
 def _counted(setting: CoverageSetting) -> Iterator[Row]:

@@ -153,7 +153,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
+def measure(run: Run[EstimateSetting], name: str) -> Iterator[Row]:
     """Compare every estimate with Monte Carlo, image by image.
 
     Rows with ``what`` =
@@ -180,49 +180,28 @@ def rows(run: Run[EstimateSetting]) -> Iterator[Row]:
 
     Average-case paper, Figures 1, 2, 5 to 10. Chapters 18 and 32 of this book.
     """
-    for setting, name in run.each_model():
-        arrays = measure(run, setting, name)
-        images, counts = len(setting.data()), _counts(setting, name)
-        keys = {"dataset": setting.dataset, "model": name, "images": images}
-        yield {"what": "network", **keys, **_accuracy(run, setting, name)}
-        sharper = name in setting.sharper
-        yield from with_keys(keys, _of_model(setting, counts, sharper, arrays))
-
-
-def _counts(setting: EstimateSetting, name: str) -> tuple[int, ...]:
-    return setting.counts if name in setting.shown else ()
-
-
-def measure(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> Arrays:
-    """The estimates of a network."""
-    data = setting.data()
-    model = _model(run, name)
-    options: dict[str, Any] = {
-        "sigmas": setting.sigmas, "estimators": setting.estimators,
-        "fits": setting.fits, "counts": _counts(setting, name), "focus": setting.focus,
-        "few": setting.few, "budget": setting.budget, "plain": "linear" in name,
-    }  # fmt: skip
-    arrays = run.arrays(
-        "estimates", partial(estimated_arrays, model, data, **options, seed=run.seed),
-        networks=model, data=data, **options, code=estimated_arrays.__module__,
+    setting, data, model = run.setting, run.data, _model(run, name)
+    counts = setting.counts if name in setting.shown else ()
+    arrays = estimated_arrays(
+        model, data, sigmas=setting.sigmas, estimators=setting.estimators,
+        fits=setting.fits, counts=counts, focus=setting.focus, few=setting.few,
+        budget=setting.budget, plain="linear" in name, seed=run.seed,
     )  # fmt: skip
-    if name not in setting.sharper:
-        return arrays
-    options = {
-        "sigmas": setting.sigmas, "fits": setting.fits, "share": setting.share,
-        "most": setting.added,
-    }  # fmt: skip
-    return arrays | run.arrays(
-        "sharper reference",
-        partial(sharpened, model, data, arrays, **options, seed=run.seed),
-        networks=model, data=[data, arrays], **options, code=sharpened.__module__,
-    )  # fmt: skip
+    sharper = name in setting.sharper
+    if sharper:
+        arrays |= sharpened(
+            model, data, arrays, sigmas=setting.sigmas, fits=setting.fits,
+            share=setting.share, most=setting.added, seed=run.seed,
+        )  # fmt: skip
+    keys = {"dataset": setting.dataset, "model": name, "images": len(data)}
+    yield {"what": "network", **keys, **_accuracy(setting, model)}
+    yield from with_keys(keys, _of_model(setting, counts, sharper, arrays))
 
 
-def _accuracy(run: Run[EstimateSetting], setting: EstimateSetting, name: str) -> Row:
+def _accuracy(setting: EstimateSetting, model: nn.Module) -> Row:
     """Of the test part, not only of the images that are shown with noise."""
     data = load_dataset(setting.dataset, setting.split)
-    right = logits_of(_model(run, name), data.images).argmax(1).cpu() == data.labels
+    right = logits_of(model, data.images).argmax(1).cpu() == data.labels
     return {"accuracy": decimals(right.double().mean()), "tested": len(data)}
 
 
