@@ -91,7 +91,7 @@ def test_every_training_has_every_epoch(domain_regime):
 
 
 def test_regimes_are_the_same_on_every_kind_of_device():
-    here, there = ([*study.jobs(Run("", "full", 0, kind, FULL))] for kind in KINDS)
+    here, there = ([*study.parts(Run("", "full", 0, kind, FULL))] for kind in KINDS)
     assert here == there
     assert {regime for regime, *_ in here} == set(FULL)
     # Those that only a GPU can train are another study, with rows of its own.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from torch import nn
@@ -63,6 +63,10 @@ class EstimateSetting(Setting):
     def checkpoints(self) -> list[str]:
         """Those that are not trained here."""
         return [name for name in self.models if name not in _TRAINED]
+
+    def only(self, *names: str) -> Self:
+        """The same setting, restricted to networks that are not trained here."""
+        return super().only(*(name for name in names if name not in _TRAINED))
 
 
 _MNIST: Final = EstimateSetting(

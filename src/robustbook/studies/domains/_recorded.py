@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +28,6 @@ from robustbook.studies.domains._pictures import (
     validation_pair,
 )
 from robustbook.studies.domains._training import Regime, Training, TrainingSetting
-from robustbook.training import History
 
 #: Whether the two samples of a pair show the same digits (Experiment 5a) or share
 #: none (5b).
@@ -50,20 +50,20 @@ def scored_epochs(
     *,
     digits: int = 6,
 ) -> list[Row]:
-    """Train and score every epoch, or read the scores from the cache.
+    """Train and score every epoch.
 
     One row for each epoch: "epoch", "loss", "risk"; for each validation pair, and for
     the pair "tests" of the first two test environments, "NAME/accuracy" and so on as
     :func:`criteria` has them; "test/0" ... the accuracies. In a :class:`Regime`, the
     training seed draws the validation and test images, too, and rows have "seconds" of
-    the processor instead of "risk".
+    the processor instead of "risk"; they are kept in the cache.
     """
     timed = isinstance(setting, Regime)
     training = Training(run, setting, setup, learner, training_seed, "scored epochs")
     # An interrupted training would not know its time.
     options: dict[str, Any] = {"checkpoint": None} if timed else {}
 
-    def compute() -> tuple[History, Arrays]:
+    def compute() -> list[Row]:
         shown = setting.of_pictures
         sources = training_pictures(setup, shown, training_seed)
         seed = training_seed if timed else run.seed
@@ -77,15 +77,14 @@ def scored_epochs(
             **options,
         )
         seconds = decimals(time.process_time() - start, 1)
-        return history, {"processor seconds": np.array(seconds)}
+        return [{**row, "seconds": seconds} for row in history.rows]
 
-    epochs, arrays = training.recorded(compute)
-    rows = [{name: round(row[name], digits) for name in row} for row in epochs]
-    if timed:
-        for row in rows:
-            del row["risk"]
-            row["seconds"] = float(arrays["processor seconds"])
-    return rows
+    kept = run.rows(training.part, compute, **training.depends) if timed else compute()
+    left_out = "risk" if timed else "seconds"
+    return [
+        {name: round(row[name], digits) for name in row if name != left_out}
+        for row in kept
+    ]
 
 
 def criteria(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
@@ -146,7 +145,7 @@ def train_pair(
     setting = run.setting
     training = Training(run, setting, setup, learner, training_seed, "trained pair")
 
-    def compute() -> tuple[History, Arrays]:
+    def compute() -> Arrays:
         model, history = training.train(
             training_pictures(setup, setting.of_pictures, training_seed),
             pairs={"same": validation_pair(setup, setting, run.seed)},
@@ -155,20 +154,19 @@ def train_pair(
         )
         model.load_state_dict(history.weights[SELECTED_BY])
         model.to(resolve_device(run.device)).eval()
-        return history, {
-            f"{digits}/{name}": value.numpy()
-            for digits in DIGITS
-            for name, value in _evaluated(
-                model, *tested_samples(setup, digits, setting, run.seed)
-            ).items()
-        }
+        arrays = {"epochs": np.array(json.dumps(history.rows))}
+        for digits in DIGITS:
+            samples = tested_samples(setup, digits, setting, run.seed)
+            for name, value in _evaluated(model, *samples).items():
+                arrays[f"{digits}/{name}"] = value.numpy()
+        return arrays
 
-    epochs, arrays = training.recorded(compute)
+    arrays = run.arrays(training.part, compute, **training.depends)
     by_digits = {
         name: {key: torch.from_numpy(arrays[f"{key}/{name}"]) for key in DIGITS}
         for name in ("first", "second", "cosine", "labels", "clusters")
     }
-    return TrainedPair(epochs, **by_digits)
+    return TrainedPair(json.loads(str(arrays["epochs"])), **by_digits)
 
 
 def tested_scenes(
@@ -228,27 +226,20 @@ class Watched:
 def watch_training(
     run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
 ) -> Watched:
-    """Train and record the features, or read them from the cache."""
+    """Train and record the features."""
     setting = run.setting
     training = Training(run, setting, setup, learner, training_seed, "features")
+    pair = validation_pair(setup, setting, run.seed)
+    few = [sample.subset(slice(PAIRS)) for sample in pair]
 
-    def compute() -> tuple[History, Arrays]:
-        pair = validation_pair(setup, setting, run.seed)
-        few = [sample.subset(slice(PAIRS)) for sample in pair]
-        _, history = training.train(
-            training_pictures(setup, setting.of_pictures, training_seed),
-            pairs={"same": pair},
-            measure=pair_scores,
-            watch={
-                "features": lambda model: torch.stack(
-                    [_evaluate(features_of, model, sample) for sample in few]
-                )
-            },
-        )
-        return history, {
-            "features": torch.stack(history.watched["features"]).numpy(),
-            "labels": few[0].labels.numpy(),
-        }
+    def look(model: nn.Module) -> Tensor:
+        return torch.stack([_evaluate(features_of, model, sample) for sample in few])
 
-    epochs, arrays = training.recorded(compute)
-    return Watched(epochs, arrays["features"].astype(np.float64), arrays["labels"])
+    _, history = training.train(
+        training_pictures(setup, setting.of_pictures, training_seed),
+        pairs={"same": pair},
+        measure=pair_scores,
+        watch={"features": look},
+    )
+    features = torch.stack(history.watched["features"]).double().numpy()
+    return Watched(history.rows, features, few[0].labels.numpy())

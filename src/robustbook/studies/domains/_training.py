@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import product
@@ -16,11 +16,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
 import torch
 from torch import nn
 
-from robustbook._store.cache import Arrays, cache_directory
+from robustbook._store.cache import cache_directory
 from robustbook._store.provenance import fingerprint
 from robustbook.datasets import Dataset
 from robustbook.models import build_model, load_model
@@ -39,7 +38,7 @@ LEARNERS: Final[Mapping[str, Learner]] = MappingProxyType(
     }
 )  # fmt: skip
 #: The module that records trainings: with all that it imports, it is in their keys.
-_RECORDED: Final = "robustbook.studies.domains._recorded"
+RECORDED: Final = "robustbook.studies.domains._recorded"
 #: The learners that the sources compare.
 COMPARED_LEARNERS: Final = ("ERM", "IRM", "LISA")
 
@@ -72,6 +71,9 @@ class TrainingSetting(Setting):
     repeats_per_digit: int = 1
     validated: int | None = None
     tested: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "models", tuple(self.loaded))
 
     def checkpoints(self) -> list[str]:
         """Those that this project or others publish; packages have their own sums."""
@@ -126,13 +128,14 @@ class Training:
     part: str
 
     @property
-    def _depends(self) -> dict[str, Any]:
+    def depends(self) -> dict[str, Any]:
         # Neither the number of other trainings nor a name changes this one.
         setting = replace(self.setting, seeds=0, network=SMALL)
         if isinstance(setting, Regime):
             setting = replace(setting, setups=())
         return {
             "networks": self.setting.loaded, "data": self.setting.dataset,
+            "code": RECORDED,
             "setting": setting, "setup": self.setup, "learner": LEARNERS[self.learner],
             "training_seed": self.training_seed,
         }  # fmt: skip
@@ -140,23 +143,11 @@ class Training:
     @property
     def checkpoint(self) -> Path:
         """The file that lets a stopped training go on."""
-        key = self.run.key(self.part, **self._depends)
-        text = json.dumps([key, fingerprint(_RECORDED)], sort_keys=True)
+        key = self.run.key(self.part, **self.depends)
+        text = json.dumps([key, fingerprint(RECORDED)], sort_keys=True)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         name = f"{self.setup}-{self.learner}-s{self.training_seed}-{digest}.pt"
         return cache_directory() / "domains" / name.replace(" ", "-")
-
-    def recorded(
-        self, compute: Callable[[], tuple[History, Arrays]]
-    ) -> tuple[list[dict[str, float]], Arrays]:
-        """Scores of each epoch and further arrays, from the cache if they are there."""
-
-        def arrays() -> Arrays:
-            history, further = compute()
-            return {"epochs": np.array(json.dumps(history.rows)), **further}
-
-        kept = self.run.arrays(self.part, arrays, code=_RECORDED, **self._depends)
-        return json.loads(str(kept["epochs"])), kept
 
     def train(
         self, domains: Sequence[Dataset], **options: Any

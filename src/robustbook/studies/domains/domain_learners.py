@@ -63,7 +63,7 @@ def rows(
     stored in the cache after every epoch. Chapter 14 of this book.
     """
     trained: dict[tuple[str, str], list[TrainedPair]] = {}
-    for setup, learner, training_seed in run.progress(jobs(run, setups=setups)):
+    for setup, learner, training_seed in run.progress(parts(run, setups=setups)):
         pair = measure(run, setup, learner, training_seed)
         trained.setdefault((setup, learner), []).append(pair)
         keys = {"setup": setup, "learner": learner, "training_seed": training_seed}
@@ -77,7 +77,7 @@ def rows(
         yield from with_keys({"what": "difference", **keys}, differences)
 
 
-def jobs(
+def parts(
     run: Run[TrainingSetting], *, setups: Sequence[str] = PRINTED_AND_CONFIGURED
 ) -> Iterator[tuple[str, str, int]]:
     """The trainings that the rows are computed from."""

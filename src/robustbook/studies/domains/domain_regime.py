@@ -67,7 +67,7 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     PA thesis, Experiments 6 and 7, Tables 5.3 and B.3; PA paper, Table 1. The book's
     audit of domain shift.
     """
-    for job in run.progress(jobs(run)):
+    for job in run.progress(parts(run)):
         regime, setting, _, training_seed = job
         classes = len(SETUPS[setting].shapes)
         network = new_network(regime, classes, training_seed)
@@ -85,7 +85,7 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
             }  # fmt: skip
 
 
-def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, str, int]]:
+def parts(run: Run[Regime]) -> Iterator[tuple[Regime, str, str, int]]:
     """The trainings that the rows are computed from."""
     seeds = range(run.seed, run.seed + run.settings[0].seeds)
     for setting, training_seed, regime in product(HUES, seeds, run.settings):

@@ -9,7 +9,7 @@ from typing import Final
 from robustbook.datasets.diagvib import OPPORTUNITIES
 from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.domains._pictures import FACTORS
-from robustbook.studies.domains._recorded import scored_epochs as measure
+from robustbook.studies.domains._recorded import scored_epochs
 from robustbook.studies.domains._training import (
     COMPARED_LEARNERS,
     FULL,
@@ -32,7 +32,19 @@ SETTINGS: Final = {
 }
 
 
-def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]:
+def parts(
+    run: Run[TrainingSetting], *, shortcuts: bool = False
+) -> Iterator[tuple[str, str, int]]:
+    """The trainings that the rows are computed from."""
+    if not shortcuts:
+        return trainings(run, FACTORS, COMPARED_LEARNERS)
+    setups = [" ".join(both) for both in product(FACTORS, OPPORTUNITIES)]
+    return trainings(run, setups, ["ERM", "IRM"])
+
+
+def measure(
+    run: Run[TrainingSetting], setup: str, learner: str, training_seed: int
+) -> Iterator[Row]:
     """Train where two source domains differ in a factor; score every epoch.
 
     One row for each ``factor`` ("hue" or "position"), ``learner``, ``training_seed``
@@ -52,24 +64,11 @@ def rows(run: Run[TrainingSetting], *, shortcuts: bool = False) -> Iterator[Row]
     B.4; PA paper, Table 1. Training is stored in the cache after every epoch. Chapter
     15 of this book.
     """
-    of_tests = ("same_answer_rate", "pa", "beta") if shortcuts else ()
-    for job in run.progress(jobs(run, shortcuts=shortcuts)):
-        epochs, (_, setup, learner, training_seed) = measure(run, *job), job
-        shifted = zip(("factor", "setting"), setup.split(), strict=False)
-        keys = {**dict(shifted), "learner": learner, "training_seed": training_seed}
-        yield from with_keys(keys, (_chosen(epoch, of_tests) for epoch in epochs))
-
-
-def jobs(
-    run: Run[TrainingSetting], *, shortcuts: bool = False
-) -> Iterator[tuple[TrainingSetting, str, str, int]]:
-    """The trainings that the rows are computed from."""
-    setups, learners = [*FACTORS], [*COMPARED_LEARNERS]
-    if shortcuts:
-        setups = [" ".join(both) for both in product(FACTORS, OPPORTUNITIES)]
-        learners = ["ERM", "IRM"]
-    for training in trainings(run, setups, learners):
-        yield run.setting, *training
+    epochs = scored_epochs(run, run.setting, setup, learner, training_seed)
+    shifted = dict(zip(("factor", "setting"), setup.split(), strict=False))
+    of_tests = ("same_answer_rate", "pa", "beta") if "setting" in shifted else ()
+    keys = {**shifted, "learner": learner, "training_seed": training_seed}
+    return with_keys(keys, (_chosen(epoch, of_tests) for epoch in epochs))
 
 
 def _chosen(epoch: dict[str, float], of_tests: tuple[str, ...]) -> Row:

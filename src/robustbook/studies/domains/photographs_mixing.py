@@ -11,6 +11,7 @@ from robustbook.studies.domains.photographs import (
     ACROSS,
     WorldSetting,
     left_out,
+    targets,
     world_domains,
 )
 from robustbook.studies.domains.photographs import SETTINGS as ALL
@@ -30,7 +31,12 @@ def _mixed(setting: Any) -> WorldSetting:
 SETTINGS: Final = {profile: (_mixed(ALL[profile][0]),) for profile in ("quick", "full")}
 
 
-def rows(run: Run[WorldSetting]) -> Iterator[Row]:
+def parts(run: Run[WorldSetting]) -> Iterator[tuple[str, int]]:
+    """Each domain as target, with each seed."""
+    return targets(run)
+
+
+def measure(run: Run[WorldSetting], target: str, seed: int) -> Iterator[Row]:
     """Train heads by LISA with mixup, for several probabilities of its two ways.
 
     For each ``target`` left out, ``training_seed``, ``head``, ``lr``, ``epoch`` and
@@ -41,7 +47,7 @@ def rows(run: Run[WorldSetting]) -> Iterator[Row]:
 
     PA thesis, sections 3.5 and 4.3. The book's audit of domain shift.
     """
-    setting = run.setting
-    for row in left_out(run, setting, world_domains(setting), code=__name__):
+    domains = world_domains(run.setting.world)
+    for row in left_out(run.setting, domains, domains, target, seed):
         if row["what"] == "epoch":
             yield {name: row[_RENAMED.get(name, name)] for name in _COLUMNS}

@@ -69,14 +69,14 @@ def rows(run: Run[Regime]) -> Iterator[Row]:
     PA thesis, Experiments 6 and 7, Tables 5.3, 5.4 and B.3; PA paper, Table 1. The
     book's audit of domain shift.
     """
-    for job in run.progress(jobs(run)):
+    for job in run.progress(parts(run)):
         process, setting, _, training_seed = job
         process_keys = {name: getattr(process, name) for name in COLUMNS}
         keys = {"setting": setting, **process_keys, "training_seed": training_seed}
         yield from with_keys(keys, measure(run, *job))
 
 
-def jobs(run: Run[Regime]) -> Iterator[tuple[Regime, str, str, int]]:
+def parts(run: Run[Regime]) -> Iterator[tuple[Regime, str, str, int]]:
     """The trainings that the rows are computed from."""
     # Seed after seed, so that a stopped run has complete seeds.
     for number in range(max(process.seeds for process in run.settings)):
