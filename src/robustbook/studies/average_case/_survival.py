@@ -81,10 +81,9 @@ def measure_survival(
     run: Run[Any], name: str, data: Dataset, *, sigmas: tuple[float, ...], draws: int,
     fits: int = 0,
 ) -> Survival:  # fmt: skip
-    """Measure all that needs the model, or read it from the cache."""
+    """Measure all that needs the model."""
     problem = data.images, list(sigmas), draws, fits, run.seed
-    arrays = run.arrays("kept predictions", _measure, *problem, network=name)
-    return Survival(data, sigmas, draws, run.seed, arrays)
+    return Survival(data, sigmas, draws, run.seed, _measure(run.model(name), *problem))
 
 
 def _measure(
