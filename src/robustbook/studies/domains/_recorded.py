@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from robustbook.studies.domains._pictures import (
     training_pictures,
     validation_pair,
 )
-from robustbook.studies.domains._training import Regime, Training, TrainingSetting
+from robustbook.studies.domains._training import Regime, TrainingSetting, train
 
 #: Whether the two samples of a pair show the same digits (Experiment 5a) or share
 #: none (5b).
@@ -59,32 +59,44 @@ def scored_epochs(
     the processor instead of "risk"; they are kept in the cache.
     """
     timed = isinstance(setting, Regime)
-    training = Training(run, setting, setup, learner, training_seed, "scored epochs")
-    # An interrupted training would not know its time.
-    options: dict[str, Any] = {"checkpoint": None} if timed else {}
 
     def compute() -> list[Row]:
         shown = setting.of_pictures
         sources = training_pictures(setup, shown, training_seed)
         seed = training_seed if timed else run.seed
         pairs, tests = held_out_pictures(setup, shown, seed)
+        measured = {
+            "pairs": {**pairs, "tests": (tests[0], tests[1])},
+            "tests": {str(k): test for k, test in enumerate(tests)},
+        }
+        how = setting, learner, training_seed, sources, run.device
         start = time.process_time()
-        _, history = training.train(
-            sources,
-            pairs={**pairs, "tests": (tests[0], tests[1])},
-            tests={str(k): test for k, test in enumerate(tests)},
-            measure=criteria,
-            **options,
-        )
+        _, history = train(*how, **measured, measure=criteria)
         seconds = decimals(time.process_time() - start, 1)
         return [{**row, "seconds": seconds} for row in history.rows]
 
-    kept = run.rows(training.part, compute, **training.depends) if timed else compute()
+    key = _key(setting, setup, learner, training_seed)
+    kept = run.rows("scored epochs", compute, **key) if timed else compute()
     left_out = "risk" if timed else "seconds"
     return [
         {name: round(row[name], digits) for name in row if name != left_out}
         for row in kept
     ]
+
+
+def _key(
+    setting: TrainingSetting, setup: str, learner: str, training_seed: int
+) -> dict[str, Any]:
+    # The number of other trainings does not change this one.
+    alone: dict[str, Any] = {"seeds": 0}
+    if isinstance(setting, Regime):
+        alone["setups"] = ()
+    return {
+        "networks": setting.models,
+        "data": setting.dataset,
+        "training": (replace(setting, **alone), setup, learner, training_seed),
+        "code": __name__,
+    }
 
 
 def criteria(logits: Tensor, shifted: Tensor, labels: Tensor) -> dict[str, float]:
@@ -143,15 +155,13 @@ def train_pair(
     Logits are those at the best epoch by :data:`SELECTED_BY`, the first of several.
     """
     setting = run.setting
-    training = Training(run, setting, setup, learner, training_seed, "trained pair")
 
     def compute() -> Arrays:
-        model, history = training.train(
-            training_pictures(setup, setting.of_pictures, training_seed),
-            pairs={"same": validation_pair(setup, setting, run.seed)},
-            measure=pair_scores,
-            keep=(SELECTED_BY,),
-        )
+        sources = training_pictures(setup, setting.of_pictures, training_seed)
+        pairs = {"same": validation_pair(setup, setting, run.seed)}
+        measured: Any = {"measure": pair_scores, "keep": (SELECTED_BY,)}
+        how = setting, learner, training_seed, sources, run.device
+        model, history = train(*how, pairs=pairs, **measured)
         model.load_state_dict(history.weights[SELECTED_BY])
         model.to(resolve_device(run.device)).eval()
         arrays = {"epochs": np.array(json.dumps(history.rows))}
@@ -161,7 +171,8 @@ def train_pair(
                 arrays[f"{digits}/{name}"] = value.numpy()
         return arrays
 
-    arrays = run.arrays(training.part, compute, **training.depends)
+    key = _key(setting, setup, learner, training_seed)
+    arrays = run.arrays("trained pair", compute, **key)
     by_digits = {
         name: {key: torch.from_numpy(arrays[f"{key}/{name}"]) for key in DIGITS}
         for name in ("first", "second", "cosine", "labels", "clusters")
@@ -228,18 +239,15 @@ def watch_training(
 ) -> Watched:
     """Train and record the features."""
     setting = run.setting
-    training = Training(run, setting, setup, learner, training_seed, "features")
+    sources = training_pictures(setup, setting.of_pictures, training_seed)
     pair = validation_pair(setup, setting, run.seed)
     few = [sample.subset(slice(PAIRS)) for sample in pair]
 
     def look(model: nn.Module) -> Tensor:
         return torch.stack([_evaluate(features_of, model, sample) for sample in few])
 
-    _, history = training.train(
-        training_pictures(setup, setting.of_pictures, training_seed),
-        pairs={"same": pair},
-        measure=pair_scores,
-        watch={"features": look},
-    )
+    how = setting, learner, training_seed, sources, run.device
+    measured: Any = {"measure": pair_scores, "watch": {"features": look}}
+    _, history = train(*how, pairs={"same": pair}, **measured)
     features = torch.stack(history.watched["features"]).double().numpy()
     return Watched(history.rows, features, few[0].labels.numpy())

@@ -49,8 +49,8 @@ def measure(
     where the two samples of each pair are along the first principal component of their
     own sample, in standard deviations. Each is a string of decimals.
 
-    PA thesis, section 4.3, Experiment 5c; PA paper, appendix D. Training is stored in
-    the cache after every epoch. The book's audit of domain shift.
+    PA thesis, section 4.3, Experiment 5c; PA paper, appendix D. The book's audit of
+    domain shift.
     """
     watched = watch_training(run, setup, learner, training_seed)
     keys = {"setup": setup, "learner": learner, "training_seed": training_seed}

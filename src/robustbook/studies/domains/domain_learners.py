@@ -59,8 +59,8 @@ def rows(
     second sample shifted, on average over the seeds, with errors over the images
     (``_se_images``) and over the trainings (``_se_seeds``).
 
-    PA thesis, section 4.3, Experiments 5a and 5b; PA paper, section 4.2. Training is
-    stored in the cache after every epoch. Chapter 14 of this book.
+    PA thesis, section 4.3, Experiments 5a and 5b; PA paper, section 4.2. Chapter 14 of
+    this book.
     """
     trained: dict[tuple[str, str], list[TrainedPair]] = {}
     for setup, learner, training_seed in run.progress(parts(run, setups=setups)):
