@@ -113,11 +113,6 @@ def test_scenes_instead_of_pictures_are_told(learn):
         learn(domains=[scenes, scenes])
 
 
-def test_equal_learners_look_the_same():
-    assert repr(IRM(weight=1)) == repr(IRM(weight=1.0))
-    assert repr(LISA(alpha=2)) == repr(LISA(alpha=2.0))
-
-
 def test_the_best_epoch_is_the_first_of_the_best():
     rows = [{"epoch": k, "x": v} for k, v in enumerate([0.2, 0.9, 0.9, 0.1], start=1)]
     history = History(rows=rows)

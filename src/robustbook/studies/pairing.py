@@ -144,28 +144,19 @@ def _scores(model: nn.Module, pairs: Callable[[nn.Module], dict[str, Pair]]) -> 
 # ------------------------------------------------------------------------ the tasks
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """Gaussian noise."""
-
-    std: float
-
-    def __call__(
-        self, model: nn.Module, images: Tensor, labels: Tensor, draws: torch.Generator
-    ) -> Tensor:
-        return add_gaussian_noise(images, self.std, generator=draws)
-
-
 def _of_one_domain(setting: PairingSetting, seed: int) -> Task:
     def noisy(images: Tensor) -> Tensor:
         draws = torch.Generator().manual_seed(seed)
         return add_gaussian_noise(images, 0.3, generator=draws)
 
-    shift: Any = _Noise(setting.size)
+    def shift(_: nn.Module, images: Tensor, __: Tensor, draws: Any) -> Tensor:
+        return add_gaussian_noise(images, setting.size, generator=draws)
+
+    view: Any = shift
     model = small_network(64, 10, hidden=64, seed=seed)
     unseen: Any = partial(corrupt, kind="rotation", severity=3)
     if setting.view == "attack":
-        shift, unseen = AttackedView(eps=setting.size, steps=5), noisy
+        view, unseen = AttackedView(eps=setting.size, steps=5), noisy
     elif setting.view == "photographs":
         options = {"width": 8, "norm": "group"}
         model = build_model("strided-cnn", seed=seed, options=options)
@@ -183,11 +174,11 @@ def _of_one_domain(setting: PairingSetting, seed: int) -> Task:
         for place, (name, data) in enumerate(sets.items()):
             draws = torch.Generator().manual_seed(1000 * (place + 1) + seed)
             batch = (part[None].to(device) for part in (data.images, data.labels))
-            moved = shift(trained, *batch, draws)[0]
+            moved = view(trained, *batch, draws)[0]
             views[name] = data.images, moved.detach().cpu(), data.labels
         return {**views, "unseen": (test.images, unseen(test.images), test.labels)}
 
-    return Task(model, [train_set], shift, pairs)
+    return Task(model, [train_set], view, pairs)
 
 
 def _domains(setting: PairingSetting, seed: int) -> Task:

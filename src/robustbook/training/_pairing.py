@@ -168,11 +168,9 @@ class Pairing:
                 f"{self.shift!r}"
             )
         for name in ("weight", "noise_std"):
-            object.__setattr__(
-                self, name, check_non_negative(name, getattr(self, name))
-            )
+            check_non_negative(name, getattr(self, name))
         for name in ("share", "memory"):
-            object.__setattr__(self, name, check_fraction(name, getattr(self, name)))
+            check_fraction(name, getattr(self, name))
 
     @property
     def name(self) -> str:
