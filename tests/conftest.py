@@ -20,7 +20,7 @@ RUNTIME = "tests/press/test_clean_runtime.py"
 STUDIES = "tests/studies/"
 #: Of chapters and of studies, so that both look at the same rows. The published: 0.
 RUN_SEED = 1
-#: What a study draws with in that run, as `robustbook.studies._run` has it.
+#: What a study draws with in that run, as `robustbook.studies.run` has it.
 SEED = 10_000 * RUN_SEED
 
 

@@ -1,4 +1,4 @@
-"""The three recipes, followed to the letter in a copy of the book."""
+"""The four recipes, followed to the letter in a copy of the book."""
 
 import os
 import re
@@ -36,12 +36,13 @@ def copy(tmp_path_factory):
     for folder in ("src", "notebooks", "tests/attacks", "book", ".mypy_cache"):
         if (ROOT / folder).is_dir():
             shutil.copytree(ROOT / folder, copy / folder, ignore=ignore)
+    (copy / "tests" / "studies").mkdir()
     for file in ("pyproject.toml", "_toc.yml", "_config.yml"):
         shutil.copy(ROOT / file, copy / file)
     for folder in ("data", "book/_static"):
         (copy / folder).symlink_to(ROOT / folder)
     blocks = list(_BLOCK.finditer((ROOT / "book" / "contributing.md").read_text()))
-    assert len(blocks) >= 13
+    assert len(blocks) >= 16
     for block in blocks:
         path = copy / block["path"]
         if block["kind"] == "diff":
@@ -71,10 +72,10 @@ def run(copy, *command, status=0):
     return done.stdout
 
 
-def test_there_are_exactly_three_recipes():
+def test_there_are_exactly_four_recipes():
     text = (ROOT / "book" / "contributing.md").read_text()
     headings = re.findall(r"^## (.+)$", _BLOCK.sub("", text), re.MULTILINE)
-    assert headings == ["A new measure", "A new attack", "A new chapter"]
+    assert headings == ["A new measure", "A new attack", "A new study", "A new chapter"]
 
 
 @pytest.mark.slow
@@ -83,27 +84,31 @@ def test_the_code_is_clean(copy):
         "src/robustbook/top_k.py",
         "src/robustbook/attacks/_corners.py",
         "src/robustbook/attacks/__init__.py",
+        "src/robustbook/studies/adversarial/top_two.py",
+        "src/robustbook/studies/_registry.py",
+        "tests/studies/test_top_two.py",
         "tests/test_top_k.py",
         "tests/attacks/test_corners.py",
         "tests/attacks/test_calls.py",
     ]
     run(copy, "ruff", "check", *new)
     run(copy, "ruff", "format", "--check", *new)
-    run(copy, "mypy", *new[:3])
+    run(copy, "mypy", *new[:5])
     run(copy, "-c", "from importlinter.cli import *; lint_imports_command()")
 
 
 @pytest.mark.slow
-def test_the_measure_and_the_attack_pass_their_tests(copy):
+def test_the_measure_the_attack_and_the_study_pass_their_tests(copy):
     out = run(
         copy, "pytest", "-q", "-p", "no:cacheprovider",
         "tests/test_top_k.py", "tests/attacks/test_corners.py",
+        "tests/studies/test_top_two.py",
         "src/robustbook/top_k.py", "src/robustbook/attacks/_corners.py",
-        "tests/attacks/test_calls.py", "-k", "corners or top_k or test_top_k",
+        "tests/attacks/test_calls.py", "-k", "corners or top_k or top_two",
     )  # fmt: skip
     passed = re.search(r"(\d+) passed", out)
     assert passed is not None
-    assert int(passed[1]) >= 12
+    assert int(passed[1]) >= 13
 
 
 def test_nothing_else_becomes_stale(copy):
@@ -118,7 +123,12 @@ def test_nothing_else_becomes_stale(copy):
     names = {".".join(path.parts).removesuffix(".__init__") for path in paths}
     modules = names - {"robustbook"}
     changed = {m for m in modules if before.fingerprint(m) != after.fingerprint(m)}
-    assert changed == {"robustbook.attacks"}, "all of it, as it is more now"
+    studies = {"__main__", "_all", "_registry", "adversarial"}
+    assert changed == {
+        "robustbook.attacks",
+        "robustbook.studies",
+        *(f"robustbook.studies.{name}" for name in studies),
+    }, "what lists them, as there are more now"
     for chapter in list_chapters(ROOT):
         assert staleness(replace(chapter, root=copy)) == staleness(chapter)
 

@@ -219,19 +219,27 @@ def test_a_reader_learns_the_time_of_the_earlier_run(tmp_path, monkeypatch):
     assert (nothing.files, nothing.seconds, nothing.ended) == (0, 0.0, None)
 
 
-def test_time_of_earlier_work_counts_for_a_computation_that_reads_it(
+def test_time_of_earlier_work_counts_once_for_computations_that_read_it(
     tmp_path, monkeypatch
 ):
     def compute():
         return cached_arrays({"part": 1}, Counting(), directory=tmp_path)
 
-    clock = iter([0.0, 100.0, 0.0, 1.0])
+    # The first of two files computes the part that the second one reads.
+    clock = iter([0.0, 1.0, 101.0, 103.0, 0.0, 7.0])
     monkeypatch.setattr(cache, "perf_counter", lambda: next(clock))
-    compute()
-    cached_arrays({"whole": 1}, compute, directory=tmp_path)
+    with earlier_work() as present:
+        for number in range(2):
+            cached_arrays({"whole": number}, compute, directory=tmp_path)
+    assert (present.files, present.seconds, present.ended) == (0, 0.0, None)
+    for number, seconds in enumerate((103.0, 107.0)):
+        with earlier_work() as earlier:
+            cached_arrays({"whole": number}, Counting(), directory=tmp_path)
+        assert (earlier.files, earlier.seconds) == (2, seconds)
     with earlier_work() as earlier:
-        cached_arrays({"whole": 1}, Counting(), directory=tmp_path)
-    assert earlier.seconds == 101.0
+        for number in (0, 1, 0):
+            cached_arrays({"whole": number}, Counting(), directory=tmp_path)
+    assert (earlier.files, earlier.seconds) == (3, 110.0)
 
 
 def test_a_full_disk_does_not_lose_the_result(tmp_path, monkeypatch):

@@ -12,7 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from robustbook._store import cache
-from robustbook.studies import Study, _run
+from robustbook.studies import Study
+from robustbook.studies import run as studies_run
 from robustbook.studies.results import Results
 
 measure = Study.compute
@@ -27,13 +28,13 @@ class Watch:
         self.asked, self.computed, self.inside, self.depth = [], [], 0.0, 0
 
     def __enter__(self):
-        self.kept = _run.cached_arrays, cache._computed
-        _run.cached_arrays, cache._computed = self.ask, self.compute
+        self.kept = studies_run.cached_arrays, cache._computed
+        studies_run.cached_arrays, cache._computed = self.ask, self.compute
         self.began = time.process_time()
         return self
 
     def __exit__(self, *_):
-        _run.cached_arrays, cache._computed = self.kept
+        studies_run.cached_arrays, cache._computed = self.kept
         self.total = time.process_time() - self.began
 
     def ask(self, key, *given, **options):
@@ -68,7 +69,7 @@ def in_two_slices(study, **how):
         assert not {*first.computed} & {*rest.computed}, "computed again"
         beside = rest.total - rest.inside
         assert beside < max(BESIDE[0], BESIDE[1] * rest.total), f"{beside} s not kept"
-    seed = _run.SEEDS_A_RUN * how["seed"]
+    seed = studies_run.SEEDS_A_RUN * how["seed"]
     for key in (key for watch in watches for key in watch.asked):
         kind = results.provenance["device"].partition(":")[0]
         assert (key["seed"], key["device"]) == (seed, kind)

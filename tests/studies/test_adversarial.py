@@ -21,7 +21,8 @@ from robustbook.agreement import (
 )
 from robustbook.datasets import load_dataset
 from robustbook.models import features_of, load_model, logits_of
-from robustbook.studies._run import Run
+from robustbook.studies import STUDIES
+from robustbook.studies._compute import rows_of
 from robustbook.studies.adversarial import _attack
 from robustbook.studies.adversarial import rank_stability as ranks
 from robustbook.studies.adversarial import text_edits as texts
@@ -31,6 +32,7 @@ from robustbook.studies.adversarial.boundary import _at_the_boundary
 from robustbook.studies.adversarial.noise import FOCUS, RATIOS
 from robustbook.studies.adversarial.norm_quantiles import _quantiles
 from robustbook.studies.adversarial.settings import SETTINGS
+from robustbook.studies.run import Run
 
 from ..conftest import SEED
 
@@ -188,7 +190,7 @@ def test_some_rows_measured_again_are_the_same(rank_stability, text_edits):
     assert {row["bootstrap"] for row in again} == {-1, 0}
     assert again == list(rank_stability.rows[:36])
     once = replace(texts.SETTINGS["quick"][0], training_seeds=1)
-    again = [*texts.rows(Run("text_edits", "quick", SEED, "cpu", (once,)))]
+    again = [*rows_of(STUDIES["text_edits"], Run("x", "quick", SEED, "cpu", (once,)))]
     assert again == text_edits.select(training_seed=SEED)
 
 

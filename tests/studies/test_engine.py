@@ -173,5 +173,6 @@ def test_a_study_on_a_cluster_survives_a_worker(cluster, quick, tmp_path, monkey
     # whole of it, the file of a lock that the system has taken back.
     assert kinds.keys() <= {".npz", ".writing", ".lock"}
     assert all(lock.with_suffix(".npz").is_file() for lock in cache.glob("*.lock"))
-    assert kinds[".npz"] == len(results.rows)
-    assert results.provenance["from_cache"]["files"] == len(results.rows)
+    # For each row the attack, and the row.
+    assert kinds[".npz"] == 2 * len(results.rows)
+    assert results.provenance["from_cache"]["files"] == kinds[".npz"]

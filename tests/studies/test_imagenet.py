@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from robustbook.models import load_model, logits_of
-from robustbook.studies._run import Run
 from robustbook.studies.adversarial import _thousand as study
 from robustbook.studies.adversarial.imagenet import NONE, SETTINGS
+from robustbook.studies.run import Run
 
 
 def test_a_defended_network_is_attacked_through_its_surrogate(monkeypatch):

@@ -13,7 +13,6 @@ from scipy.stats import kendalltau
 from robustbook._store.sums import tensors_sum
 from robustbook.datasets import load_dataset
 from robustbook.models import load_model, logits_of
-from robustbook.studies._run import Run
 from robustbook.studies.margins import _search, measured
 from robustbook.studies.margins._defended_nets import (
     Method,
@@ -36,6 +35,7 @@ from robustbook.studies.margins.measured import (
     scores_of,
 )
 from robustbook.studies.margins.settings import SETTINGS
+from robustbook.studies.run import Run
 from robustbook.training import AttackedView
 
 from ..conftest import SEED

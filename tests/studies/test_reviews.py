@@ -9,9 +9,9 @@ import torch
 from robustbook.agreement import pair_by_label, posterior_agreement
 from robustbook.datasets import load_sentences
 from robustbook.models import Encoder
-from robustbook.studies._run import Run
 from robustbook.studies.adversarial import reviews as study
 from robustbook.studies.adversarial.reviews import SETTINGS, THIRDS
+from robustbook.studies.run import Run
 from robustbook.text import levenshtein_edits, train_sentence_classifier
 
 from ..conftest import SEED

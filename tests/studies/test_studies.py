@@ -28,9 +28,9 @@ from robustbook.studies import (
     results_for,
     run_study,
 )
-from robustbook.studies._run import Run, Setting, with_keys
 from robustbook.studies._statistics import clustered_error, mean_error
 from robustbook.studies.results import Results, read_results
+from robustbook.studies.run import Run, Setting, with_keys
 
 from ..conftest import RUN_SEED
 
@@ -255,7 +255,7 @@ def test_rows_of_a_part_depend_on_what_its_key_holds(tmp_path, monkeypatch):
         one.measured(measure, *part)
     assert len(calls) == 1 + len(other)
     run.measured(measure, names[0], 0.5, option=1)
-    monkeypatch.setattr("robustbook.studies._run.model_sum", lambda _: "other weights")
+    monkeypatch.setattr("robustbook.studies.run.model_sum", lambda _: "other weights")
     replace(run, _sums={}).measured(measure, names[0], 0.5)
     assert len(calls) == 3 + len(other)
 
@@ -283,7 +283,7 @@ def test_other_weights_and_seeds_are_other_keys_of_a_study(name, monkeypatch):
             list(_compute.rows_of(study, run))
         return asked.value.args[0]
 
-    monkeypatch.setattr("robustbook.studies._run.cached_arrays", ask)
+    monkeypatch.setattr("robustbook.studies.run.cached_arrays", ask)
     before = first()
     assert before == first() != first(RUN_SEED + 100)
     load = torch.nn.Module.load_state_dict

@@ -14,11 +14,11 @@ from robustbook.agreement import posterior_agreement
 from robustbook.average_case import mmse
 from robustbook.corruptions import CORRUPTIONS
 from robustbook.models import load_model
-from robustbook.studies._run import Run
 from robustbook.studies._statistics import weighted_auroc
 from robustbook.studies.lenses._models import measure_model
 from robustbook.studies.lenses._survival import log_failure
 from robustbook.studies.lenses.settings import SETTINGS
+from robustbook.studies.run import Run
 
 from ..conftest import SEED
 

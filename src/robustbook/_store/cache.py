@@ -9,6 +9,7 @@ the system releases if the process dies.
 
 import hashlib
 import json
+import math
 import os
 import struct
 import warnings
@@ -17,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -99,10 +100,15 @@ def _computed(path: Path, key: str, compute: Callable[[], Arrays]) -> Arrays:
     for name in (_KEY, _RUN):
         if name in arrays:
             raise ValueError(f"compute: expected no array named {name!r}")
+    elapsed = perf_counter() - start
     run = {
-        "seconds": perf_counter() - start + earlier.seconds,
-        "ended": earlier.ended or datetime.now(UTC).isoformat(timespec="seconds"),
+        # The time of files that were computed meanwhile is theirs.
+        "seconds": elapsed - sum(earlier.times[name][0] for name in earlier.computed),
+        "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+        "files": earlier.times,
     }
+    for listener in _listeners:
+        listener.add(path.name, run, computed=True)
     content = {_KEY: np.array(key), _RUN: np.array(json.dumps(run)), **arrays}
     try:
         with atomic_write(path) as file:
@@ -126,13 +132,13 @@ def _read(path: Path, key: str) -> Arrays | None:
                 return None
             run = json.loads(str(stored[_RUN]))
             arrays = {name: stored[name] for name in stored if name not in (_KEY, _RUN)}
-            seconds, ended = float(run["seconds"]), str(run["ended"])
+            run = {"files": {}, **run, "seconds": float(run["seconds"])}
     except PermissionError:
         raise  # the file exists and may be intact
     except (*_DAMAGED, *_DAMAGED_ARCHIVE):
         return None
     for listener in _listeners:
-        listener.add(seconds, ended)
+        listener.add(path.name, run)
     return arrays
 
 
@@ -205,17 +211,39 @@ def _locked(path: Path) -> Iterator[None]:
 
 @dataclass
 class EarlierWork:
-    """Files read from the cache, the seconds of their runs, and the earliest end."""
+    """Files read from the cache and those that they were computed from, each once.
 
-    files: int = 0
-    seconds: float = 0.0
-    ended: str | None = None
+    ``times`` holds the seconds and the end of each, by name, and those of the files
+    that are computed in the block, ``computed``, which are not earlier work.
+    """
 
-    def add(self, seconds: float, ended: str) -> None:
-        """Count one file."""
-        self.files += 1
-        self.seconds += seconds
-        self.ended = min(self.ended or ended, ended)
+    times: dict[str, tuple[float, str]] = field(default_factory=dict)
+    computed: set[str] = field(default_factory=set)
+
+    def add(self, name: str, run: Mapping[str, Any], *, computed: bool = False) -> None:
+        """Count a file that is read or computed."""
+        self.times |= {name: (run["seconds"], run["ended"]), **run["files"]}
+        if computed:
+            self.computed.add(name)
+
+    @property
+    def _earlier(self) -> list[tuple[float, str]]:
+        return [run for name, run in self.times.items() if name not in self.computed]
+
+    @property
+    def files(self) -> int:
+        """Number of files."""
+        return len(self._earlier)
+
+    @property
+    def seconds(self) -> float:
+        """How long they took to compute."""
+        return math.fsum(seconds for seconds, _ in self._earlier)
+
+    @property
+    def ended(self) -> str | None:
+        """When the first of them was computed."""
+        return min((ended for _, ended in self._earlier), default=None)
 
 
 _listeners: list[EarlierWork] = []

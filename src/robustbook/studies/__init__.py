@@ -1,8 +1,8 @@
 """The book's expensive experiments: each yields tidy rows, which are stored.
 
 ``python -m robustbook.studies NAME`` runs one and writes ``data/results/NAME.json``
-with its provenance; :func:`results_for` is what chapters call. A new study is a module
-with ``SETTINGS`` and ``rows``, and a name in :data:`STUDIES`.
+with its provenance; :func:`results_for` is what chapters call. ``STUDIES`` holds all
+studies by name; "Four recipes" in the book shows how to add one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import time
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any
 
 from robustbook._store import DataUnavailableError
 from robustbook.studies._study import Study
@@ -19,78 +19,15 @@ from robustbook.studies.results import Results, read_results
 __all__ = ["STUDIES", "Study", "results_for", "run_study"]
 
 
-def _in(folder: str, *names: str, device: str | None = None) -> list[Study]:
-    return [Study(name, f"{folder}{name}", device=device) for name in names]
+if TYPE_CHECKING:
+    from robustbook.studies._registry import STUDIES
 
 
-_ALL: Final = (
-    *_in("", "agreement_speed", "cost_model", "choosing", device="cpu"),
-    *_in(
-        "adversarial.", "pseudo_agreement", "adversarial_groups", "adversarial_sweep",
-        "attack_convergence", "attack_examples", "attack_steps", "boundary",
-        "growing_shares", "noise", "imagenet", "norm_quantiles", "paired_differences",
-        "rank_stability", "text_edits", "reviews",
-    ),
-    Study(
-        "stronger_sweep", "adversarial.adversarial_sweep",
-        {"kinds": ("fmn", "fab", "apgd-ce", "apgd-dlr")},
-    ),
-    Study(
-        "mnist_sweep", "adversarial.adversarial_sweep",
-        {"kinds": ("pgd", "fmn")}, ("quick", "mnist"),
-    ),
-    Study(
-        "mnist_rank_stability", "adversarial.rank_stability",
-        {"bootstraps": 50}, ("quick", "mnist"),
-    ),
-    *_in("domains.", "domain_bias", "domain_learners", "domain_selection"),
-    Study(
-        "domain_shortcuts", "domains.domain_selection",
-        {"shortcuts": True}, ("quick shortcuts", "full shortcuts"),
-    ),
-    *_in("domains.", "domain_regime", "regime_selection"),
-    Study(
-        "domain_regime_large", "domains.domain_regime",
-        {}, ("quick large", "full large"), "cuda",
-    ),
-    *_in(
-        "domains.", "photographs", "photographs_mixing", "photographs_pixels",
-        device="cpu",
-    ),
-    Study(
-        "regime_learners", "domains.domain_learners",
-        {"setups": ("printed",)}, ("quick borrowed", "full borrowed"),
-    ),
-    Study(
-        "regime_positions", "domains.regime_selection",
-        {}, ("quick positions", "full positions"),
-    ),
-    *_in(
-        "average_case.", "average_case_bias", "average_case_classes",
-        "average_case_errors", "control_variate_gain",
-    ),
-    Study(
-        "average_case_ends", "average_case.average_case_bias",
-        {}, ("quick ends", "full ends"),
-    ),
-    Study(
-        "average_case_penalty", "average_case.average_case_errors",
-        {}, ("quick penalty", "full penalty"),
-    ),
-    *_in("average_case.", "average_case_speed", device="cpu"),
-    *_in(
-        "margins.", "defended", "margin_accuracy", "margin_autoattack",
-        "margin_consistency", "margin_convergence", "margin_pseudo",
-    ),
-    Study("margin_samples", "margins.margin_consistency", {"samples": True}),
-    *_in("lenses.", "three_lenses"),
-    *_in("", "people", "pairing"),
-    Study("pairing_heads", "pairing", {}, ("quick heads", "full heads")),
-    *_in("", "error_bars", "deployed", device="cpu"),
-)  # fmt: skip
-
-#: Studies by name.
-STUDIES: Final[dict[str, Study]] = {study.name: study for study in _ALL}
+def __getattr__(name: str) -> Any:
+    # By name: rows that are read do not depend on which studies there are.
+    if name == "STUDIES":
+        return importlib.import_module("robustbook.studies._registry").STUDIES
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def run_study(
@@ -108,7 +45,7 @@ def run_study(
     Parameters
     ----------
     name : str
-        A key of :data:`STUDIES`.
+        A key of ``STUDIES``.
     profile : {"quick", "full"}, default "full"
         "quick" needs only what the package carries.
     seed : int, default 0
@@ -196,7 +133,8 @@ def results_for(
 
 
 def _named(name: str) -> Study:
-    if name not in STUDIES:
-        known = ", ".join(sorted(STUDIES))
+    studies: dict[str, Study] = __getattr__("STUDIES")
+    if name not in studies:
+        known = ", ".join(sorted(studies))
         raise ValueError(f"name: expected one of {known}; got {name!r}")
-    return STUDIES[name]
+    return studies[name]

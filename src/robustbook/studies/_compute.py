@@ -35,10 +35,10 @@ from robustbook.models import (
     public_model,
     resolve_device,
 )
-from robustbook.studies._run import SEEDS_A_RUN, Row, Run, Setting
 from robustbook.studies._stored import validate_rows
 from robustbook.studies._study import PROFILES, Study
 from robustbook.studies.results import Results
+from robustbook.studies.run import SEEDS_A_RUN, Row, Run, Setting
 
 
 def compute(
@@ -104,10 +104,10 @@ def rows_of(study: Study, run: Run[Any]) -> Iterator[Row]:
     if hasattr(module, "rows"):
         yield from module.rows(run, **study.options)
         return
-    for part in run.progress(parts_of(study, run)):
-        yield from part()
-    if hasattr(module, "summary"):
-        for one in run.by_setting():
+    for one in run.by_setting():
+        for part in run.progress(parts_of(study, one)):
+            yield from part()
+        if hasattr(module, "summary"):
             yield from module.summary(one, **study.options)
 
 
@@ -169,8 +169,8 @@ def inputs_of(settings: Iterable[Setting]) -> dict[str, str]:
     for setting in settings:
         for name in setting.checkpoints():
             sums |= _checkpoint(name.partition("+")[0])
-        if setting.kind in ("images", "sentences"):
-            sums |= dataset_spec(setting.dataset).files
+        for name in setting.datasets():
+            sums |= dataset_spec(name).files
     return sums
 
 

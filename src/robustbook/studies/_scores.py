@@ -6,8 +6,8 @@ from torch import Tensor
 
 from robustbook.agreement import Agreement, posterior_agreement
 from robustbook.scores import accuracy, same_answer_rate
-from robustbook.studies._run import Row
 from robustbook.studies._statistics import share_row
+from robustbook.studies.run import Row
 
 
 def confidence(logits: Tensor) -> float:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.stats import bootstrap, permutation_test, sem, spearmanr
 from torch import Tensor
 
-from robustbook.studies._run import Row, significant
+from robustbook.studies.run import Row, significant
 
 Values = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -15,7 +15,7 @@ from robustbook._store.provenance import fingerprint
 from robustbook.studies.results import Results, read_results
 
 if TYPE_CHECKING:
-    from robustbook.studies._run import Setting
+    from robustbook.studies.run import Setting
 
 PROFILES: Final = ("quick", "full")
 #: Status with which the command ends when there is more to measure.

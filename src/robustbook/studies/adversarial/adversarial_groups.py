@@ -21,7 +21,6 @@ from robustbook.agreement import (
     shift_by_ratio,
 )
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import agreement_row, failure_rates
 from robustbook.studies._statistics import (
     Integers,
@@ -32,9 +31,14 @@ from robustbook.studies._statistics import (
     middle_95,
     weighted_auroc,
 )
-from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacks_on
-from robustbook.studies.adversarial.attacked import attacked as measure
+from robustbook.studies.adversarial.attacked import (
+    Attack,
+    AttackedLogits,
+    attacked,
+    attacks_on,
+)
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run, with_keys
 
 BINS: Final = 20
 BOOTSTRAPS: Final = {"quick": 20, "full": 300}
@@ -47,7 +51,16 @@ POSTERIOR: Final = ("kl_divergence", "jensen_shannon", "total_variation")
 FEATURE: Final = ("centroid_distance", "frechet_distance")
 
 
-def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+def parts(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
+    """Each network with PGD at every bound, and with the attacks in focus."""
+    setting = run.setting
+    for model in setting.models:
+        for attack in attacks_on(setting, model):
+            if attack.kind in ("pgd", "fmn") or _in_focus(attack, setting):
+                yield model, attack
+
+
+def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row]:
     """Measure who loses agreement: all samples attacked (adversarial ratio 1).
 
     Confidence is the largest posterior probability, at inverse temperature 1
@@ -64,39 +77,37 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     ``table="rank"``: Kendall's tau of each measure with PA over the models, attacks in
     focus; ``p`` is its exact two-sided level if the ranking had nothing to do with PA.
     """
-    setting, dataset, count = run.setting, run.data.name, len(run.data)
+    keys = {"dataset": run.data.name, "model": model, **attack.keys}
+    pair = attacked(run, model, attack)
+    row = _of_attack(pair, _draws(run))
+    yield {"table": "summary", **keys, **row}
+    if not _in_focus(attack, run.setting):
+        return
+    yield from with_keys({"table": "histogram", **keys}, _histograms(pair))
+    if attack.kind != "apgd-dlr":
+        shares = _over_shares(pair, row["beta"], attack.unbounded, run.seed)
+        yield from with_keys({"table": "share", **keys}, shares)
+
+
+def summary(run: Run[AttackSetting]) -> Iterator[Row]:
+    """Ranks of the networks, which need all of them."""
+    by_attack: dict[tuple[str, float | None], list[dict[str, Values]]] = {}
+    for model, attack in parts(run):
+        if _in_focus(attack, run.setting):
+            row, *_ = run.measured(measure, model, attack)
+            arguments = attacked(run, model, attack), row, _draws(run)
+            values = run.arrays("resampled measures", _resampled, *arguments)
+            by_attack.setdefault((attack.kind, attack.eps), []).append(values)
+    for (kind, eps), networks in by_attack.items():
+        keys = {"table": "rank", "dataset": run.data.name, "attack": kind, "eps": eps}
+        yield from with_keys(keys, _ranks(networks))
+
+
+def _draws(run: Run[AttackSetting]) -> Integers:
+    """Images that a bootstrap draws, the same for all networks."""
+    count = len(run.data)
     random = np.random.default_rng([run.seed, count])
-    draws = random.integers(count, size=(BOOTSTRAPS[run.profile], count))
-    measured: dict[tuple[str, float | None], list[dict[str, Values]]] = {}
-    for model, attack in run.progress(jobs(run)):
-        logits = measure(run, model, attack)
-        keys = {"dataset": dataset, "model": model, **attack.keys}
-        (summary,) = run.rows("groups of samples", _summary, logits, draws)
-        yield {"table": "summary", **keys, **summary}
-        if _in_focus(attack, setting):
-            yield from with_keys({"table": "histogram", **keys}, _histograms(logits))
-            several = measured.setdefault((attack.kind, attack.eps), [])
-            arguments = logits, summary, draws
-            several.append(run.arrays("resampled measures", _resampled, *arguments))
-            if attack.kind != "apgd-dlr":
-                by_size = attack.unbounded
-                shares = run.rows(
-                    "shares of the samples",
-                    *(_over_shares, logits, summary["beta"], by_size, run.seed),
-                )
-                yield from with_keys({"table": "share", **keys}, shares)
-    for (kind, eps), models in measured.items():
-        keys = {"table": "rank", "dataset": dataset, "attack": kind, "eps": eps}
-        yield from with_keys(keys, _ranks(models))
-
-
-def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
-    """The attacks that the rows are computed from."""
-    setting = run.setting
-    for model in setting.models:
-        for attack in attacks_on(setting, model):
-            if attack.kind in ("pgd", "fmn") or _in_focus(attack, setting):
-                yield model, attack
+    return random.integers(count, size=(BOOTSTRAPS[run.profile], count))
 
 
 def _in_focus(attack: Attack, setting: AttackSetting) -> bool:
@@ -107,11 +118,11 @@ def _in_focus(attack: Attack, setting: AttackSetting) -> bool:
 # -------------------------------------------------------------- one model, one attack
 
 
-def _summary(pair: AttackedLogits, draws: Integers) -> Iterator[Row]:
+def _of_attack(pair: AttackedLogits, draws: Integers) -> Row:
     logits = clean, shifted, labels = pair.logits, pair.shifted_logits, pair.labels
     result = posterior_agreement(clean, shifted)
     gaps = clean.double().topk(2, dim=1).values
-    yield {
+    return {
         "samples": result.num_samples, "classes": result.num_classes,
         "accuracy": accuracy(clean, labels), **failure_rates(*logits),
         **agreement_row(result), "margin": float((gaps[:, 0] - gaps[:, 1]).mean()),

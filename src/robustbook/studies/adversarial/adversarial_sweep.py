@@ -10,11 +10,15 @@ from typing import Final
 from torch import Tensor
 
 from robustbook.agreement import shift_by_ratio
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import measure_pair
-from robustbook.studies.adversarial.attacked import Attack, AttackedLogits, attacks_on
-from robustbook.studies.adversarial.attacked import attacked as measure
+from robustbook.studies.adversarial.attacked import (
+    Attack,
+    AttackedLogits,
+    attacked,
+    attacks_on,
+)
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run
 
 KINDS: Final = ("pgd", "pgd-surrogate")
 #: Adversarial ratios of the PA paper.
@@ -23,7 +27,17 @@ RATIOS: Final = tuple(tenth / 10 for tenth in range(11))
 ORDERS: Final = {"quick": 2, "full": 5}
 
 
-def rows(run: Run[AttackSetting], kinds: Collection[str] = KINDS) -> Iterator[Row]:
+def parts(
+    run: Run[AttackSetting], kinds: Collection[str] = KINDS
+) -> Iterator[tuple[str, Attack]]:
+    """Each network with each attack of some kinds."""
+    for model in run.setting.models:
+        for attack in attacks_on(run.setting, model):
+            if attack.kind in kinds:
+                yield model, attack
+
+
+def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row]:
     """Measure every network under every attack, for growing shares of attacked samples.
 
     Fixed-norm attacks reach the samples in random orders, the same for all networks;
@@ -33,38 +47,23 @@ def rows(run: Run[AttackSetting], kinds: Collection[str] = KINDS) -> Iterator[Ro
     its standard error over samples (``pa_se``), in nats; ``beta`` of the first order;
     ``hard_part``, ``confidence_part``, ``shifted_accuracy`` and ``same_answer_rate``.
     """
-    for model, attack in run.progress(jobs(run, kinds)):
-        pair, orders = measure(run, model, attack), ORDERS[run.profile]
-        arguments = pair, attack, orders, run.seed
-        rows = run.rows("scores over ratios", _over_ratios, *arguments)
-        keys = {"dataset": run.data.name, "model": model, **attack.keys}
-        yield from with_keys(keys, rows)
-
-
-def jobs(
-    run: Run[AttackSetting], kinds: Collection[str] = KINDS
-) -> Iterator[tuple[str, Attack]]:
-    """The attacks that the rows are computed from."""
-    for model in run.setting.models:
-        for attack in attacks_on(run.setting, model):
-            if attack.kind in kinds:
-                yield model, attack
-
-
-def _over_ratios(
-    pair: AttackedLogits, attack: Attack, most: int, seed: int
-) -> Iterator[Row]:
+    pair = attacked(run, model, attack)
     norms = pair.norms if attack.unbounded else None
     for ratio in RATIOS:
-        several = norms is None and 0 < ratio < 1
-        logits = pair.logits, pair.shifted_logits
         orders = [
-            _at_ratio(pair, shift_by_ratio(*logits, ratio, norms=norms, seed=seed + k))
-            for k in range(most if several else 1)
+            _at_ratio(
+                pair,
+                shift_by_ratio(
+                    pair.logits, pair.shifted_logits, ratio, norms=norms, seed=seed
+                ),
+            )
+            for seed in range(run.seed, run.seed + ORDERS[run.profile])
+            if seed == run.seed or (norms is None and 0 < ratio < 1)
         ]
         row = {key: fmean(order[key] for order in orders) for key in orders[0]}
         row["beta"] = orders[0]["beta"]
         yield {
+            "dataset": run.data.name, "model": model, **attack.keys,
             "ratio": ratio, "order": "random" if norms is None else "norm",
             "orders": len(orders), "samples": len(pair.labels), **row,
         }  # fmt: skip

@@ -8,26 +8,26 @@ from typing import Final
 from torch import Tensor
 
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, png
 from robustbook.studies.adversarial._attack import Attack
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run, png
 
 #: Images for each model.
 IMAGES: Final = 4
 
 
-def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+def parts(run: Run[AttackSetting]) -> list[tuple[str]]:
+    """The undefended and a defended network."""
+    return [(model,) for model in [*run.setting.models][:2]]
+
+
+def measure(run: Run[AttackSetting], name: str) -> Iterator[Row]:
     """Attack the first images that the undefended and a defended network get right.
 
     One row for each model, image and attack ("clean" among them): ``png``, the image in
     base64; ``label``, ``predicted``, ``confidence``; ``norm``, the ℓ∞ size of the
     perturbation.
     """
-    for model in list(run.setting.models)[:2]:
-        yield from _examples(run, model)
-
-
-def _examples(run: Run[AttackSetting], name: str) -> Iterator[Row]:
     setting = run.setting
     model, data = run.model(name), run.data.subset(slice(100))
     right = logits_of(model, data.images).argmax(1) == data.labels

@@ -8,11 +8,11 @@ from itertools import product
 from typing import Final
 
 from robustbook.agreement import compare_agreement
-from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial.attacked import Attack, attacked
 from robustbook.studies.adversarial.settings import SETTINGS as ALL
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run
 
 #: The least factor by which steps are increased, and the attacks.
 TIMES: Final = 3

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from robustbook.datasets import Dataset
-from robustbook.studies._run import Run
 from robustbook.studies.adversarial._attack import Attack, attacked_arrays
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Run
 
 __all__ = [
     "Attack", "AttackedLogits", "attack_model", "attacked", "attacks_on",

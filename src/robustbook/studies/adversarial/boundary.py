@@ -9,14 +9,19 @@ import torch
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement
-from robustbook.studies._run import Row, Run
-from robustbook.studies.adversarial.attacked import AttackedLogits
-from robustbook.studies.adversarial.attacked import attacked as measure
-from robustbook.studies.adversarial.attacked import unbounded_attacks as jobs
+from robustbook.studies.adversarial.attacked import (
+    Attack,
+    AttackedLogits,
+    attacked,
+    unbounded_attacks,
+)
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run
+
+parts = unbounded_attacks
 
 
-def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+def measure(run: Run[AttackSetting], model: str, attack: Attack) -> Iterator[Row]:
     """Measure by how much FMN and FAB overshoot, and the effect on agreement.
 
     One row for each model and attack, all samples attacked: ``wrong`` and ``found``,
@@ -28,10 +33,9 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     their mean; ``before`` and ``after``, the mean confidence in the prediction on the
     misled, at inverse temperature 1.
     """
-    for model, attack in run.progress(jobs(run)):
-        keys = {"dataset": run.data.name, "model": model, "attack": attack.kind}
-        row = _at_the_boundary(measure(run, model, attack))
-        yield {**keys, "steps": attack.steps, **row}
+    row = _at_the_boundary(attacked(run, model, attack))
+    keys = {"dataset": run.data.name, "model": model, "attack": attack.kind}
+    yield {**keys, "steps": attack.steps, **row}
 
 
 def _at_the_boundary(pair: AttackedLogits) -> Row:

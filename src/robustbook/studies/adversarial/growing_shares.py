@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import torch
-from torch import Tensor
+from torch import nn
 
 from robustbook.agreement import (
     adam_agreement,
@@ -15,15 +15,15 @@ from robustbook.agreement import (
     shift_by_ratio,
 )
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial.attacked import (
     Attack,
     AttackedLogits,
+    attacked,
     unbounded_attacks,
 )
-from robustbook.studies.adversarial.attacked import attacked as measure
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run, with_keys
 from robustbook.training import add_gaussian_noise
 
 #: Three times 32 gray levels, as the thesis prints it.
@@ -33,7 +33,18 @@ NOISY: Final = tuple(tenth / 10 for tenth in range(11))
 ATTACKED: Final = (0.5, 1.0)
 
 
-def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+def parts(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack | None, float]]:
+    """Noise on the first network, and FMN on each, for growing shares."""
+    for ratio in NOISY:
+        yield next(iter(run.setting.models)), None, ratio
+    for model, attack in unbounded_attacks(run):
+        if attack.kind == "fmn":
+            yield from ((model, attack, ratio) for ratio in ATTACKED)
+
+
+def measure(
+    run: Run[AttackSetting], model: str, attack: Attack | None, ratio: float
+) -> Iterator[Row]:
     """Shift a growing share of the images, and measure β and confidence.
 
     Rows with ``what`` =
@@ -50,38 +61,26 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
 
     PA thesis, Figure 4.4; PA paper, Figure 6. Chapter 30.
     """
-    first = next(iter(run.setting.models))
-    yield from with_keys({"what": "adam", "model": first}, _paths(run, first))
-    for model, attack in run.progress(jobs(run)):
-        pair = measure(run, model, attack)
-        for ratio in ATTACKED:
-            keys = {"what": "confidence", "model": model, "ratio": ratio}
-            yield {**keys, "steps": attack.steps, **_confidence(pair, ratio, run.seed)}
+    if attack is None:
+        keys = {"what": "adam", "model": model, "ratio": ratio}
+        yield from with_keys(keys, _path(run, run.model(model), ratio))
+    else:
+        keys = {"what": "confidence", "model": model, "ratio": ratio}
+        row = _confidence(attacked(run, model, attack), ratio, run.seed)
+        yield {**keys, "steps": attack.steps, **row}
 
 
-def jobs(run: Run[AttackSetting]) -> Iterator[tuple[str, Attack]]:
-    """FMN on each network."""
-    return ((m, a) for m, a in unbounded_attacks(run) if a.kind == "fmn")
-
-
-def _paths(run: Run[AttackSetting], name: str) -> Iterator[Row]:
-    model, images = run.model(name), run.data.images
+def _path(run: Run[AttackSetting], model: nn.Module, ratio: float) -> Iterator[Row]:
+    images, epochs = run.data.images, EPOCHS[run.profile]
     generator = torch.Generator().manual_seed(run.seed)
     noisy = add_gaussian_noise(images, SIGMA, generator=generator)
     clean, shifted = logits_of(model, images), logits_of(model, noisy)
-    epochs = EPOCHS[run.profile]
-    for ratio in NOISY:
-        mixed = shift_by_ratio(clean, shifted, ratio, seed=run.seed)
-        path = run.rows("path of Adam", _path, clean, mixed, epochs)
-        yield from with_keys({"ratio": ratio, "samples": len(images)}, path)
-
-
-def _path(clean: Tensor, mixed: Tensor, epochs: Collection[int]) -> Iterator[Row]:
+    mixed = shift_by_ratio(clean, shifted, ratio, seed=run.seed)
     best = posterior_agreement(clean, mixed)
     path = adam_agreement(clean, mixed, epochs=max(epochs), batch_size=16)
     for epoch in epochs:
         yield {
-            "epoch": epoch,
+            "samples": len(images), "epoch": epoch,
             "beta": float(path.beta[epoch]), "pa": float(path.pa[epoch]),
             "reported_beta": path.best_beta, "reported_pa": path.best_pa,
             "best_beta": best.beta, "best_pa": best.pa,

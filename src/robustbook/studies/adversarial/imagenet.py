@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -13,15 +12,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from robustbook._store.cache import Arrays
 from robustbook.agreement import (
     adam_agreement,
     compare_agreement,
     posterior_agreement,
     shift_by_ratio,
 )
-from robustbook.datasets import Dataset
 from robustbook.models import load_model
-from robustbook.studies._run import Row, Run, Setting, one_thread
 from robustbook.studies._statistics import mean_row
 from robustbook.studies.adversarial._thousand import (
     BATCH,
@@ -29,6 +27,7 @@ from robustbook.studies.adversarial._thousand import (
     folded,
     shifted_logits,
 )
+from robustbook.studies.run import Row, Run, Setting, one_thread
 
 #: Pictures per cache file.
 _PART = 20
@@ -87,7 +86,12 @@ SETTINGS: Final[dict[str, tuple[LargeSetting, ...]]] = {
 }  # fmt: skip
 
 
-def rows(run: Run[LargeSetting]) -> Iterator[Row]:
+def parts(run: Run[LargeSetting]) -> Iterator[tuple[str, Shift]]:
+    """Each network under each shift, none first."""
+    return product(run.setting.models, (NONE, *run.setting.shifts))
+
+
+def measure(run: Run[LargeSetting], model: str, shift: Shift) -> Iterator[Row]:
     """Put pictures through shifts; attack a defended network by its surrogate.
 
     Rows told apart by ``what``: "shift", for each ``model``, ``kind`` of shift and
@@ -101,55 +105,54 @@ def rows(run: Run[LargeSetting]) -> Iterator[Row]:
 
     PA paper, Figures 17 and 18, with 10 000 pictures.
     """
-    network = cache(lambda name: folded(run.model(name)))
-    for setting in run.settings:
-        data, by_shift = setting.data(), defaultdict(list)
-        # Part after part, so that a stopped run has all shifts of its first pictures.
-        starts = range(0, len(data), _PART)
-        every = product(starts, setting.models, (NONE, *setting.shifts))
-        for start, model, shift in run.progress(every):
-            part = data.subset(slice(start, min(start + _PART, len(data))))
-            shown = _logits(run, network, model, shift, part, start)
-            by_shift[model, shift].append(shown)
-        logits = {key: torch.cat(parts) for key, parts in by_shift.items()}
-        for (model, shift), shifted in logits.items():
-            clean, (kind, size, steps) = logits[model, NONE], shift
-            keys = {"model": model, "kind": kind, "size": size, "steps": steps}
-            yield {"what": "shift", **keys, **_scores(clean, shifted, data.labels)}
-            for share in _SHARES if kind.startswith("apgd") else ():
-                mixed = shift_by_ratio(clean, shifted, share, seed=run.seed)
-                yield {"what": "ratio", **keys, "ratio": share, **_pa(clean, mixed)}
-        for model, few, many in _longer(setting):
-            clean = logits[model, NONE]
-            fall = compare_agreement(
-                clean, logits[model, few], clean, logits[model, many]
-            )
+    clean, shifted = _logits(run, model, NONE), _logits(run, model, shift)
+    kind, size, steps = shift
+    keys: Row = {"model": model, "kind": kind, "size": size, "steps": steps}
+    yield {"what": "shift", **keys, **_scores(clean, shifted, run.data.labels)}
+    for share in _SHARES if kind.startswith("apgd") else ():
+        mixed = shift_by_ratio(clean, shifted, share, seed=run.seed)
+        yield {"what": "ratio", **keys, "ratio": share, **_pa(clean, mixed)}
+
+
+def summary(run: Run[LargeSetting]) -> Iterator[Row]:
+    """What more steps would do, and times."""
+    for model, few, many in _longer(run.setting):
+        clean = _logits(run, model, NONE)
+        fewer, more = (_logits(run, model, shift) for shift in (few, many))
+        fall = compare_agreement(clean, fewer, clean, more)
+        yield {
+            "what": "longer", "model": model, "kind": few[0], "size": few[1],
+            "steps": few[2], "more": many[2], "samples": len(clean),
+            "pa_fall": fall.difference, "pa_fall_se": fall.standard_error,
+        }  # fmt: skip
+    last = run.setting.shifts[-1]
+    for model in run.setting.models if last[0] == "apgd-targeted" else ():
+        pair = _logits(run, model, NONE), _logits(run, model, last)
+        with one_thread():
+            network = folded(load_model(model))
             yield {
-                "what": "longer", "model": model, "kind": few[0], "size": few[1],
-                "steps": few[2], "more": many[2], "samples": len(clean),
-                "pa_fall": fall.difference, "pa_fall_se": fall.standard_error,
+                "what": "cost", "model": model,
+                **_cost(network, run.data.images[:BATCH], *pair),
             }  # fmt: skip
-        last = setting.shifts[-1]
-        for model in setting.models if last[0] == "apgd-targeted" else ():
-            pair = logits[model, NONE], logits[model, last]
-            with one_thread():
-                cost = _cost(folded(load_model(model)), data.images[:BATCH], *pair)
-            yield {"what": "cost", "model": model, **cost}
 
 
-def _logits(
-    run: Run[LargeSetting], network: Callable[[str], nn.Module], model: str,
-    shift: Shift, part: Dataset, start: int,
-) -> Tensor:  # fmt: skip
-    """Logits of shifted pictures, from the cache if possible."""
-    seed = run.seed + start
-    arrays = run.arrays(
-        "logits of shifted pictures",
-        lambda: {"logits": shifted_logits(network(model), shift, part, seed)},
-        networks=model, data=part, shift=shift, start=start,
-        code=shifted_logits.__module__,
-    )  # fmt: skip
-    return torch.from_numpy(arrays["logits"])
+def _logits(run: Run[LargeSetting], model: str, shift: Shift) -> Tensor:
+    """Logits of shifted pictures, from the cache if possible, a few at a time."""
+    network = cache(lambda: folded(run.model(model)))
+    logits = []
+    for start in range(0, len(run.data), _PART):
+        block = run.data.subset(slice(start, start + _PART))
+        arrays = run.arrays(
+            "logits of shifted pictures", partial(_shifted, network),
+            shift, block, run.seed + start, networks=model,
+            code=shifted_logits.__module__,
+        )  # fmt: skip
+        logits.append(torch.from_numpy(arrays["logits"]))
+    return torch.cat(logits)
+
+
+def _shifted(network: Callable[[], nn.Module], *arguments: Any) -> Arrays:
+    return {"logits": shifted_logits(network(), *arguments)}
 
 
 def _longer(setting: LargeSetting) -> Iterator[tuple[str, Shift, Shift]]:

@@ -17,11 +17,11 @@ from robustbook.agreement import (
 )
 from robustbook.models import logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, with_keys
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.settings import LEVELS
 from robustbook.studies.adversarial.settings import SETTINGS as ATTACKED
+from robustbook.studies.run import Row, Run, Setting, with_keys
 from robustbook.training import add_gaussian_noise
 
 #: Standard deviations that fit a bound of 32 gray levels: as the thesis explains

@@ -10,17 +10,16 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._statistics import interval_row
-from robustbook.studies.adversarial.attacked import attacked as measure
-from robustbook.studies.adversarial.attacked import unbounded_attacks as jobs
+from robustbook.studies.adversarial.attacked import attacked, unbounded_attacks
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run, with_keys
 
 #: Shares of the samples, in hundredths.
 PERCENTS: Final = tuple(range(2, 100, 2))
 
 
-def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+def measure(run: Run[AttackSetting], model: str) -> Iterator[Row]:
     """Measure how large the smallest perturbations are that FMN and FAB find.
 
     The share of samples whose norm is above ε is the robust accuracy at ε: a quantile
@@ -33,17 +32,15 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     wrong before; ``found``, that with a perturbation that misleads. Where nothing was
     found, the norm is infinite.
     """
-    for model in run.progress(run.setting.models):
-        norms = {
-            attack.kind: measure(run, model, attack).norms.double()
-            for name, attack in jobs(run)
-            if name == model
-        }
-        if len(norms) > 1:
-            norms["closest"] = torch.stack(list(norms.values())).amin(0)
-        for name, values in norms.items():
-            keys = {"dataset": run.data.name, "model": model, "attack": name}
-            yield from with_keys(keys, _quantiles(values))
+    norms = {
+        attack.kind: attacked(run, model, attack).norms.double()
+        for _, attack in unbounded_attacks(run)
+    }
+    if len(norms) > 1:
+        norms["closest"] = torch.stack(list(norms.values())).amin(0)
+    for name, values in norms.items():
+        keys = {"dataset": run.data.name, "model": model, "attack": name}
+        yield from with_keys(keys, _quantiles(values))
 
 
 def _quantiles(norms: Tensor) -> Iterator[Row]:

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import combinations
 from typing import Final
 
 from torch import Tensor
 
 from robustbook.agreement import posterior_agreement, shift_by_ratio
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._scores import sample_terms
 from robustbook.studies._statistics import mean_row
-from robustbook.studies.adversarial.attacked import AttackedLogits
-from robustbook.studies.adversarial.attacked import attacked as measure
-from robustbook.studies.adversarial.attacked import pgd_attacks as jobs
+from robustbook.studies.adversarial.attacked import (
+    AttackedLogits,
+    attacked,
+    pgd_attacks,
+)
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run, with_keys
 
 #: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
 RATIOS: Final = tuple(tenth / 10 for tenth in range(1, 11))
 
 
-def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+def parts(run: Run[AttackSetting]) -> list[tuple[float]]:
+    """Each bound."""
+    return [(eps,) for eps in run.setting.eps]
+
+
+def measure(run: Run[AttackSetting], eps: float) -> Iterator[Row]:
     """Differences between any two networks under PGD, with paired standard errors.
 
     All networks are attacked on the same images, in the same random order. Every
@@ -33,13 +40,13 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     ``shifted_accuracy`` and ``same_answer_rate`` of the first minus that of the second,
     and their standard errors, ``pa_se`` and so on.
     """
-    pairs: dict[float | None, dict[str, AttackedLogits]] = {}
-    for model, attack in jobs(run):
-        pairs.setdefault(attack.eps, {})[model] = measure(run, model, attack)
-    for eps, ratio in run.progress(product(pairs, RATIOS)):
-        terms = {
-            model: _terms(pair, ratio, run.seed) for model, pair in pairs[eps].items()
-        }
+    pairs = {
+        model: attacked(run, model, attack)
+        for model, attack in pgd_attacks(run)
+        if attack.eps == eps
+    }
+    for ratio in RATIOS:
+        terms = {model: _terms(pair, ratio, run.seed) for model, pair in pairs.items()}
         keys = {"dataset": run.data.name, "eps": eps, "ratio": ratio}
         yield from with_keys(keys, _differences(terms))
 

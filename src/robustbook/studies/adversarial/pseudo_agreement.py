@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, Final
 
-from torch import Tensor
-
 from robustbook.agreement import adam_agreement, posterior_agreement
 from robustbook.models import logits_of
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run
 
 #: The papers' settings, and others that are no less reasonable.
 RUNS: tuple[dict[str, Any], ...] = (
@@ -26,7 +24,7 @@ RUNS: tuple[dict[str, Any], ...] = (
 QUICK_RUNS: Final = tuple({**options, "epochs": 20} for options in RUNS[1:])
 
 
-def rows(run: Run[AttackSetting]) -> Iterator[Row]:
+def measure(run: Run[AttackSetting], model: str) -> Iterator[Row]:
     """Run the papers' optimization on identical logits, where PA is log K.
 
     One row for each model, setting of Adam, and scale of the logits: where it stops
@@ -34,25 +32,17 @@ def rows(run: Run[AttackSetting]) -> Iterator[Row]:
     and mean confidence of the model. Nothing here is random.
     """
     data, samples = run.data, len(run.data)
-    runs = RUNS if run.profile == "full" else QUICK_RUNS
-    for name in run.progress(run.setting.models):
-        logits = logits_of(run.model(name), data.images)
-        exact = posterior_agreement(logits, logits)
-        for scale, steps in product((1.0, 0.1), runs):
-            scaled = scale * logits
-            (reported,) = run.rows(
-                "Adam on identical logits", _reported, scaled, steps,
-                code=adam_agreement.__module__,
-            )  # fmt: skip
-            yield {
-                "dataset": data.name, "model": name, "samples": samples, "scale": scale,
-                **steps, **reported, "log_pa": samples * (reported["pa"] - exact.pa),
-                "exact_pa": exact.pa, "exact_beta": exact.beta,
-                **share_row("accuracy", accuracy(logits, data.labels), samples),
-                "mean_confidence": float(scaled.softmax(1).amax(1).mean()),
-            }  # fmt: skip
-
-
-def _reported(logits: Tensor, steps: dict[str, Any]) -> Iterator[Row]:
-    trace = adam_agreement(logits, logits, batch_size=16, seed=None, **steps)
-    yield {"beta": trace.best_beta, "pa": trace.best_pa}
+    logits = logits_of(run.model(model), data.images)
+    exact = posterior_agreement(logits, logits)
+    every = RUNS if run.profile == "full" else QUICK_RUNS
+    for scale, steps in product((1.0, 0.1), every):
+        scaled = scale * logits
+        path = adam_agreement(scaled, scaled, batch_size=16, seed=None, **steps)
+        yield {
+            "dataset": data.name, "model": model, "samples": samples, "scale": scale,
+            **steps, "beta": path.best_beta, "pa": path.best_pa,
+            "log_pa": samples * (path.best_pa - exact.pa),
+            "exact_pa": exact.pa, "exact_beta": exact.beta,
+            **share_row("accuracy", accuracy(logits, data.labels), samples),
+            "mean_confidence": float(scaled.softmax(1).amax(1).mean()),
+        }  # fmt: skip

@@ -11,12 +11,12 @@ import numpy as np
 from robustbook._store.cache import Arrays
 from robustbook.agreement import posterior_agreement, shift_by_ratio
 from robustbook.scores import accuracy, rank_concordance, same_answer_rate
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies._statistics import Integers, Values
 from robustbook.studies.adversarial.attacked import AttackedLogits
 from robustbook.studies.adversarial.attacked import attacked as measure
-from robustbook.studies.adversarial.attacked import pgd_attacks as jobs
+from robustbook.studies.adversarial.attacked import pgd_attacks as parts
 from robustbook.studies.adversarial.settings import AttackSetting
+from robustbook.studies.run import Row, Run, with_keys
 
 MEASURES: Final = ("pa", "shifted_accuracy", "same_answer_rate")
 #: At ratio 0 nothing is shifted: for every model PA is log K and all answers stay.
@@ -41,7 +41,7 @@ def rows(run: Run[AttackSetting], bootstraps: int = 200) -> Iterator[Row]:
     conditions = list(product(setting.eps, RATIOS))
     # By bound, the networks in their order: keys of the cache hold no names.
     pairs: dict[float | None, list[AttackedLogits]] = {}
-    for model, attack in jobs(run):
+    for model, attack in parts(run):
         pairs.setdefault(attack.eps, []).append(measure(run, model, attack))
     random = np.random.default_rng([run.seed, count])
     for draw in run.progress(

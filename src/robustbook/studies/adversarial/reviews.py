@@ -19,7 +19,6 @@ from robustbook.agreement import pair_by_label, posterior_agreement
 from robustbook.datasets import Sentences, load_sentences
 from robustbook.models import Encoder, load_encoder, resolve_device
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting, decimals
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
 from robustbook.studies.adversarial.text_edits import (
@@ -27,6 +26,7 @@ from robustbook.studies.adversarial.text_edits import (
     edited,
     trained_classifier,
 )
+from robustbook.studies.run import Row, Run, Setting, decimals
 from robustbook.text import sentence_features
 
 N_GRAMS: Final = "n-grams"
@@ -34,15 +34,11 @@ THIRDS: Final = ("short", "middle", "long")
 _BATCH: Final = 16
 
 
-class Texts(Setting):
-    """A collection of texts."""
+@dataclass(frozen=True, kw_only=True)
+class ReviewSetting(Setting):
+    """Reviews, sentences to compare them with, classifiers, and edits."""
 
     kind = "sentences"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReviewSetting(Texts):
-    """Reviews, sentences to compare them with, classifiers, and edits."""
 
     sentences: str
     encoder: str | None
@@ -61,20 +57,23 @@ class ReviewSetting(Texts):
     layers: int = 2
     lr: float = 1e-4
 
+    def datasets(self) -> list[str]:
+        """Reviews and sentences."""
+        return [self.dataset, self.sentences]
+
     @property
     def readers(self) -> list[str]:
         """Kinds of classifiers."""
         return [N_GRAMS] if self.encoder is None else [N_GRAMS, self.encoder]
 
 
-SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
+SETTINGS: Final = {
     "full": (
         ReviewSetting(
             dataset="imdb", sentences="sentence-polarity", encoder="minilm-l6",
             trained=800, tested=240, epochs=2, n_gram_epochs=6, seeds=3,
             edits=(1, 4, 16, 64, 512), words=(1, 4, 16, 64),
         ),
-        Texts(dataset="sentence-polarity"),
     ),
     "quick": (
         ReviewSetting(
@@ -89,7 +88,7 @@ SETTINGS: Final[dict[str, tuple[Setting, ...]]] = {
 _COLLECTIONS: Final = ("reviews", "further", "sentences")
 
 
-def rows(run: Run[Setting]) -> Iterator[Row]:
+def rows(run: Run[ReviewSetting]) -> Iterator[Row]:
     """Train on reviews, and measure edits of reviews, by length, and sentences.
 
     Readers: "n-grams" (:func:`train_sentence_classifier`), and a transformer
@@ -109,7 +108,7 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
 
     PA thesis, section 4.1, Experiment 3; PA paper, appendix C. Chapter 13.
     """
-    setting = _chosen(run)
+    setting = run.setting
     texts = {name: _texts(setting, name) for name in _COLLECTIONS}
     for name, data in texts.items():
         yield {
@@ -139,18 +138,13 @@ def rows(run: Run[Setting]) -> Iterator[Row]:
             yield {"what": "pairs", **keys, "to": to, **_pairs(clean, texts, to, seed)}
 
 
-def _chosen(run: Run[Setting]) -> ReviewSetting:
-    (setting,) = [part for part in run.settings if isinstance(part, ReviewSetting)]
-    return setting
+def _seeds(run: Run[ReviewSetting]) -> range:
+    return range(run.seed, run.seed + run.setting.seeds)
 
 
-def _seeds(run: Run[Setting]) -> range:
-    return range(run.seed, run.seed + _chosen(run).seeds)
-
-
-def _conditions(run: Run[Setting]) -> list[tuple[str, str, int]]:
+def _conditions(run: Run[ReviewSetting]) -> list[tuple[str, str, int]]:
     """The unchanged collections, and the reviews under each edit."""
-    setting = _chosen(run)
+    setting = run.setting
     changed = [
         *product(["levenshtein"], setting.edits),
         *product(["amplify", "contradict"], setting.words),
@@ -217,14 +211,14 @@ def _lower(setting: ReviewSetting, encoder: Encoder, batch: Any) -> Tensor:
     return states
 
 
-def _encoders(run: Run[Setting]) -> list[Encoder]:
-    name = _chosen(run).encoder
+def _encoders(run: Run[ReviewSetting]) -> list[Encoder]:
+    name = run.setting.encoder
     return [_encoder(name, run.device)] if name else []
 
 
-def _reader(run: Run[Setting], seed: int) -> Reader:
+def _reader(run: Run[ReviewSetting], seed: int) -> Reader:
     """Train a transformer, or read its weights from the cache."""
-    setting = _chosen(run)
+    setting = run.setting
     weights = run.arrays(
         "reader", partial(_trained, run, seed),
         networks=_encoders(run), data=_texts(setting, "train"),
@@ -238,9 +232,9 @@ def _reader(run: Run[Setting], seed: int) -> Reader:
     return model.eval()
 
 
-def _trained(run: Run[Setting], seed: int) -> Arrays:
+def _trained(run: Run[ReviewSetting], seed: int) -> Arrays:
     """Train the last layers by AdamW, with a rate that rises and then falls to 0."""
-    setting = _chosen(run)
+    setting = run.setting
     encoder = _encoder(setting.encoder, run.device)
     data, states = _texts(setting, "train"), _states(setting, run.device)
     device = encoder.norm.weight.device
@@ -290,10 +284,10 @@ def _states(setting: ReviewSetting, device: str) -> list[Tensor]:
 
 
 def _logits(
-    run: Run[Setting], readers: dict[int, Reader], *condition: Any
+    run: Run[ReviewSetting], readers: dict[int, Reader], *condition: Any
 ) -> dict[str, Tensor]:
     """Logits (n, 2) of texts for every reader and seed, from the cache if possible."""
-    setting = _chosen(run)
+    setting = run.setting
     every = ("train", "validation", condition[0])
     arrays = run.arrays(
         "logits of texts", partial(_read, run, readers, *condition),
@@ -305,10 +299,10 @@ def _logits(
 
 
 def _read(
-    run: Run[Setting], readers: dict[int, Reader],
+    run: Run[ReviewSetting], readers: dict[int, Reader],
     collection: str, kind: str, power: int,
 ) -> Arrays:  # fmt: skip
-    setting = _chosen(run)
+    setting = run.setting
     data = _texts(setting, collection)
     texts = data.texts if kind == "none" else edited(data, kind, power, run.seed)
     features = sentence_features(texts)

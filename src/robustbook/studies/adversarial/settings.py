@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from robustbook.studies._run import Setting
+from robustbook.studies.run import Setting
 
 #: ℓ∞ bounds of the PA papers, in gray levels of 255.
 LEVELS: Final = (2, 4, 8, 16, 32)

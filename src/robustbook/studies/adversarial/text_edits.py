@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final
@@ -14,9 +14,9 @@ from torch import Tensor
 from robustbook.agreement import posterior_agreement
 from robustbook.datasets import Sentences, load_sentences
 from robustbook.scores import accuracy
-from robustbook.studies._run import Row, Run, Setting
 from robustbook.studies._scores import confidence, measure_pair
 from robustbook.studies._statistics import share_row
+from robustbook.studies.run import Row, Run, Setting
 from robustbook.text import (
     SentenceClassifier,
     amplify,
@@ -61,6 +61,9 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
+#: Kind of an edit, how words are changed, edits or words, and a seed.
+Edit = tuple[str, str, int, int]
+
 _WORDS: Final = {"amplify": amplify, "contradict": contradict}
 _SHIFTS: Final = (
     ("levenshtein", "characters"), *product(_WORDS, ("insert", "replace"))
@@ -76,7 +79,18 @@ def edited(
     return _WORDS[kind](data.texts, data.labels, power, how=how, seed=seed)
 
 
-def rows(run: Run[TextSetting]) -> Iterator[Row]:
+def parts(run: Run[TextSetting]) -> Iterator[tuple[Edit | None]]:
+    """The clean sentences, then each edit of them."""
+    yield (None,)
+    setting = run.setting
+    seeds = range(run.seed, run.seed + setting.edit_seeds)
+    most = {"insert": setting.most_words, "replace": LONGEST}
+    for (kind, how), power, seed in product(_SHIFTS, setting.powers, seeds):
+        if power <= most.get(how, math.inf):
+            yield ((kind, how, power, seed),)
+
+
+def measure(run: Run[TextSetting], edit: Edit | None) -> Iterator[Row]:
     """Train sentence classifiers, and measure them under three shifts.
 
     Rows with ``what`` = "model", one for each training seed: accuracy, sizes, mean
@@ -89,29 +103,30 @@ def rows(run: Run[TextSetting]) -> Iterator[Row]:
     (appendix C), with a small n-gram classifier and sentences instead of DistilBERT
     and IMDB reviews. Chapter 13 of this book.
     """
-    setting, seed = run.setting, run.seed
-    parts = {
-        split: load_sentences(setting.dataset, split)
+    setting = run.setting
+    train, validation, data = (
+        load_sentences(setting.dataset, split)
         for split in ("train", "validation", "test")
-    }
-    data = parts["test"]
-    models = {
-        training_seed: trained_classifier(
-            run, parts["train"], parts["validation"], epochs=setting.epochs,
-            seed=training_seed,
+    )
+    features = sentence_features(data.texts)
+    if edit is not None:
+        kind, how, power, edit_seed = edit
+        after = sentence_features(edited(data, kind, power, edit_seed, how=how))
+    for seed in range(run.seed, run.seed + setting.training_seeds):
+        model = trained_classifier(
+            run, train, validation, epochs=setting.epochs, seed=seed
         )
-        for training_seed in run.progress(range(seed, seed + setting.training_seeds))
-    }  # fmt: skip
-    clean = {number: model.logits(data.texts) for number, model in models.items()}
-    for number, logits in clean.items():
-        yield _model_row(number, logits, data)
-    edits = product(_SHIFTS, setting.powers, range(seed, seed + setting.edit_seeds))
-    for (kind, how), power, edit_seed in run.progress(edits):
-        most = {"insert": setting.most_words, "replace": LONGEST}
-        if power <= most.get(how, math.inf):
-            edit = {"kind": kind, "how": how, "power": power, "edit_seed": edit_seed}
-            arguments = models, clean, data, edit
-            yield from run.rows("edited sentences", _shift_rows, *arguments)
+        clean = model.logits(features)
+        keys: Row = {"dataset": data.name, "training_seed": seed}
+        if edit is None:
+            yield {"what": "model", **keys, **_model_row(clean, data)}
+            continue
+        yield {
+            "what": "shift", **keys,
+            "kind": kind, "how": how, "power": power, "edit_seed": edit_seed,
+            "samples": len(data),
+            **measure_pair(clean, model.logits(after), data.labels),
+        }  # fmt: skip
 
 
 def trained_classifier(
@@ -135,25 +150,10 @@ def trained_classifier(
     return model
 
 
-def _shift_rows(
-    models: Mapping[int, SentenceClassifier], clean: Mapping[int, Tensor],
-    data: Sentences, edit: Row,
-) -> Iterator[Row]:  # fmt: skip
-    kind, how, power, edit_seed = edit.values()
-    features = sentence_features(edited(data, kind, power, edit_seed, how=how))
-    for number, model in models.items():
-        yield {
-            "what": "shift", "dataset": data.name, "training_seed": number, **edit,
-            "samples": len(data),
-            **measure_pair(clean[number], model.logits(features), data.labels),
-        }  # fmt: skip
-
-
-def _model_row(training_seed: int, logits: Tensor, test: Sentences) -> Row:
+def _model_row(logits: Tensor, test: Sentences) -> Row:
     certain = CERTAIN * torch.nn.functional.one_hot(test.labels, 2).double()
     known = posterior_agreement(logits.double(), certain)
     return {
-        "what": "model", "dataset": test.name, "training_seed": training_seed,
         "samples": len(test),
         "characters": math.fsum(map(len, test.texts)) / len(test),
         "words": math.fsum(len(text.split()) for text in test.texts) / len(test),

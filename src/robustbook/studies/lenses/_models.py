@@ -17,11 +17,11 @@ from robustbook.corruptions import CORRUPTIONS, corrupt
 from robustbook.datasets import Dataset
 from robustbook.margins import gradient_normalized_margin
 from robustbook.models import logits_of
-from robustbook.studies._run import Run
 from robustbook.studies.adversarial.attacked import Attack, attack_model
 from robustbook.studies.lenses._survival import counted, linearized
 from robustbook.studies.lenses.settings import LensSetting
 from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
+from robustbook.studies.run import Run
 
 #: Images per cache file.
 _BLOCK: Final = 200

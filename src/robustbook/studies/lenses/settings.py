@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from robustbook.studies._run import Setting
 from robustbook.studies.margins.measured import Recipe
 from robustbook.studies.margins.settings import SETTINGS as MARGINS
+from robustbook.studies.run import Setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,6 @@ from robustbook.margins import (
     margin_consistency,
 )
 from robustbook.models import load_model, logits_of
-from robustbook.studies._run import Row, Run
 from robustbook.studies._statistics import (
     Values,
     interval_row,
@@ -37,6 +36,7 @@ from robustbook.studies.margins.columns import (
     tau_row,
 )
 from robustbook.studies.margins.measured import measure_bounds
+from robustbook.studies.run import Row, Run
 
 #: Resamples of the images for intervals.
 _DRAWS: Final = {"full": 1000, "quick": 100}

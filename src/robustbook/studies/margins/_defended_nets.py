@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from robustbook.datasets import Dataset
 from robustbook.models import load_model
-from robustbook.studies._run import Run
+from robustbook.studies.run import Run
 from robustbook.training import (
     AttackedView,
     Learner,

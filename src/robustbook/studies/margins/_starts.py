@@ -9,7 +9,7 @@ from torch import nn
 
 from robustbook.datasets import load_dataset
 from robustbook.models import build_model
-from robustbook.studies._run import Run
+from robustbook.studies.run import Run
 from robustbook.training import RECIPES, train_classifier
 
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from robustbook.margins import Consistency, detection_scores
 from robustbook.margins.parts import concordance, ranks
-from robustbook.studies._run import Row
 from robustbook.studies._statistics import interval_row
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row
 
 #: With fewer brittle or fewer other decisions, detection is not measured.
 FEWEST: Final = 5

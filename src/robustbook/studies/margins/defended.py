@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from robustbook.datasets import Dataset, load_dataset
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins import _starts
 from robustbook.studies.margins._defended_nets import Budget, Method, trained
 from robustbook.studies.margins.columns import (
@@ -32,6 +31,7 @@ from robustbook.studies.margins.measured import (
     scores_of,
 )
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row, Run, with_keys
 from robustbook.training import Loss
 
 #: The name of the plain network, from which every training starts.
@@ -267,7 +267,7 @@ def measure(
     return margins_of(run, model, data, recipe)
 
 
-def jobs(run: Run[DefendedSetting]) -> Iterator[tuple[DefendedSetting, str, int]]:
+def parts(run: Run[DefendedSetting]) -> Iterator[tuple[DefendedSetting, str, int]]:
     """Each training of each method."""
     for setting in run.settings:
         for method in (PLAIN, *setting.methods):

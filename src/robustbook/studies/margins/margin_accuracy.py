@@ -14,13 +14,13 @@ from sklearn.isotonic import IsotonicRegression
 
 from robustbook.margins import estimate_robust_accuracy, stratified_sample
 from robustbook.margins.parts import tune_threshold
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
-from robustbook.studies.margins.measured import margin_blocks as jobs
+from robustbook.studies.margins.measured import margin_blocks as parts
 from robustbook.studies.margins.measured import measure_block as measure
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row, Run, with_keys
 
-__all__ = ["jobs", "measure", "rows"]
+__all__ = ["measure", "parts", "rows"]
 
 #: The lower bound of Algorithm 1 on the share of brittle decisions that it finds.
 _ALPHA: Final = 0.8

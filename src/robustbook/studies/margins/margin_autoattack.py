@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 import torch
-from torch import nn
 
 from robustbook._checks.extras import extra
-from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
-from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run
+from robustbook.models import logits_of, resolve_device
 from robustbook.studies.margins.columns import exact_share
 from robustbook.studies.margins.measured import margins_of
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row, Run
 
 with extra("attacks"):
     from pyautoattack import AutoAttack
@@ -32,7 +30,7 @@ SETTINGS: Final = {
 }
 
 
-def rows(run: Run[MarginSetting]) -> Iterator[Row]:
+def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     """Attack every decision at the usual ε with AutoAttack, the standard ensemble.
 
     It is APGD on the cross-entropy, targeted APGD on the DLR loss and targeted FAB, of
@@ -44,35 +42,28 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
 
     Margin paper, Appendix B.1, Figure 8.
     """
-    for setting, name in run.each_model():
-        data = setting.images_of(name).subset(slice(IMAGES[run.profile]))
-        turned = _turned(run, name, data, setting.focus)
-        recipe, _ = setting.models[name]
-        ours = margins_of(run, name, data, recipe)
-        near = ours.bounds <= setting.focus
-        yield {
-            "dataset": setting.dataset, "model": name, "eps": setting.focus,
-            "samples": len(data),
-            **exact_share("robust_accuracy", ours.correct & ~near),
-            **exact_share("ensemble_accuracy", ours.correct & ~turned),
-            **exact_share("missed", turned & ~near),
-            **exact_share("added", near & ~turned),
-        }  # fmt: skip
+    setting, (recipe, count) = run.setting, run.setting.models[model]
+    data = run.data.subset(slice(min(count, IMAGES[run.profile])))
+    margins = margins_of(run, model, data, recipe)
+    # Which decisions, right or wrong, each of the two turns.
+    ours, turned = margins.bounds <= setting.focus, _turned(run, model, data)
+    yield {
+        "dataset": setting.dataset, "model": model, "eps": setting.focus,
+        "samples": len(data),
+        **exact_share("robust_accuracy", margins.correct & ~ours),
+        **exact_share("ensemble_accuracy", margins.correct & ~turned),
+        **exact_share("missed", turned & ~ours),
+        **exact_share("added", ours & ~turned),
+    }  # fmt: skip
 
 
-def _turned(
-    run: Run[MarginSetting], name: str, data: Dataset, eps: float
-) -> torch.Tensor:
-    """Which decisions, right or wrong, the ensemble turns: from the cache, (N,)."""
-    arguments = data, eps, run.seed
-    kept = run.arrays("turned by AutoAttack", _attacked, *arguments, network=name)
-    return torch.from_numpy(kept["turned"])
-
-
-def _attacked(model: nn.Module, data: Dataset, eps: float, seed: int) -> Arrays:
-    place = next(model.parameters()).device
-    decisions = logits_of(model, data.images).argmax(dim=1).to(place)
+def _turned(run: Run[MarginSetting], name: str, data: Dataset) -> torch.Tensor:
+    """Which decisions the ensemble turns, (N,)."""
+    model, device = run.model(name), resolve_device(run.device)
+    decisions = logits_of(model, data.images).argmax(dim=1).to(device)
     with torch.random.fork_rng():
-        ensemble = AutoAttack(model, eps=eps, seed=seed, device=place)
-        _, after = ensemble.run_standard_evaluation(data.images.to(place), decisions)
-    return {"turned": (after != decisions).cpu().numpy()}
+        ensemble = AutoAttack(
+            model, eps=run.setting.focus, seed=run.seed, device=device
+        )
+        _, after = ensemble.run_standard_evaluation(data.images.to(device), decisions)
+    return (after != decisions).cpu()

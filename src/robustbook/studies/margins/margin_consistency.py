@@ -12,7 +12,6 @@ from torch import Tensor
 
 from robustbook.margins import class_distances
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, significant, with_keys
 from robustbook.studies._statistics import mean_error
 from robustbook.studies.margins.columns import (
     detections,
@@ -22,11 +21,12 @@ from robustbook.studies.margins.columns import (
     tau_row,
 )
 from robustbook.studies.margins.measured import MeasuredMargins, margins_in, scores_of
-from robustbook.studies.margins.measured import margin_blocks as jobs
+from robustbook.studies.margins.measured import margin_blocks as parts
 from robustbook.studies.margins.measured import measure_block as measure
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row, Run, significant, with_keys
 
-__all__ = ["jobs", "measure", "rows"]
+__all__ = ["measure", "parts", "rows"]
 
 #: Quantiles of distances that rows give.
 QUANTILES: Final = (0.25, 0.5, 0.75)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from robustbook._store.cache import Arrays
 from robustbook.attacks import fab, fmn
 from robustbook.margins import input_margin, logit_margin
 from robustbook.margins import margin_consistency as consistency_of
 from robustbook.models import logits_of
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins._search import Recipe, measure_bounds
 from robustbook.studies.margins.columns import exact_share, tau_row
 from robustbook.studies.margins.measured import linear_head
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row, Run
 
 #: What the bounds are compared with.
 LONG: Final = {
@@ -42,7 +40,7 @@ SETTINGS: Final = {
 }  # fmt: skip
 
 
-def rows(run: Run[MarginSetting]) -> Iterator[Row]:
+def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     """Compare searches for the input margin, from a single attack to a long one.
 
     One row for each model and ``search``: "fmn" and "fab", 100 steps and untargeted
@@ -57,56 +55,35 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
     Margin paper, Appendix B.1, where the check is robust accuracy alone. Chapter 21 of
     this book. The quick profile has a linear model whose margins are known.
     """
-    for setting, name in run.each_model():
-        keys = {"dataset": setting.dataset, "model": name}
-        yield from with_keys(keys, _compared(run, setting, name))
-
-
-def _compared(
-    run: Run[MarginSetting], setting: MarginSetting, name: str
-) -> Iterator[Row]:
-    data = setting.images_of(name).subset(slice(IMAGES[run.profile]))
-    model = run.model(name)
-    images, eps, seed = data.images, setting.focus, run.seed
-    recipe, long = setting.models[name][0], LONG[run.profile]
-    searches: dict[str, Callable[[], Tensor]] = {
-        "fmn": lambda: fmn(model, images, steps=100, progress=False).norms,
-        "fab": lambda: fab(model, images, steps=100, progress=False).norms,
-        "input_margin": lambda: (
-            input_margin(model, images, seed=seed, progress=False).margins
-        ),
-        "recipe": lambda: measure_bounds(model, images, recipe, seed=seed)[0],
+    setting, (recipe, count) = run.setting, run.setting.models[model]
+    data = run.data.subset(slice(min(count, IMAGES[run.profile])))
+    network, images, seed = run.model(model), data.images, run.seed
+    quiet: Any = {"progress": False}
+    bounds_by = {
+        "fmn": fmn(network, images, steps=100, **quiet).norms,
+        "fab": fab(network, images, steps=100, **quiet).norms,
+        "input_margin": input_margin(network, images, seed=seed, **quiet).margins,
+        "recipe": measure_bounds(network, images, recipe, seed=seed)[0],
         # Other random starts than the recipe's.
-        "long": lambda: measure_bounds(model, images, long, seed=seed + 100)[0],
+        "long": measure_bounds(network, images, LONG[run.profile], seed=seed + 100)[0],
     }
-    recipes = {"recipe": recipe, "long": long}
-    bounds_by = {}
-    for search, measure in searches.items():
-        arrays = run.arrays(
-            f"bounds by {search}", partial(_arrays, measure),
-            networks=name, data=data, recipe=recipes.get(search), code=__name__,
-        )  # fmt: skip
-        bounds_by[search] = torch.from_numpy(arrays["bounds"])
-    logits = logits_of(model, images)
+    logits, exact = logits_of(network, images), model == EXACT
     best = torch.stack(list(bounds_by.values())).amin(dim=0)
-    if name == EXACT:
-        best = linear_margins(model, images)
-    scores = logit_margin(logits)
+    if exact:
+        best = linear_margins(network, images)
     correct = logits.argmax(dim=1) == data.labels
     for search, bounds in bounds_by.items():
         excess = (bounds / best - 1).clamp(max=1.0)
+        order = consistency_of(logit_margin(logits), bounds)
         yield {
-            "search": search, "samples": len(images), "exact": name == EXACT,
+            "dataset": setting.dataset, "model": model,
+            "search": search, "samples": len(images), "exact": exact,
             "excess_mean": float(excess.mean()), "excess_max": float(excess.max()),
             "excess_q50": float(excess.quantile(0.5)),
             "failed": float(bounds.isinf().double().mean()),
-            **tau_row("tau", consistency_of(scores, bounds)), "eps": eps,
-            **exact_share("robust_accuracy", correct & (bounds > eps)),
+            **tau_row("tau", order), "eps": setting.focus,
+            **exact_share("robust_accuracy", correct & (bounds > setting.focus)),
         }  # fmt: skip
-
-
-def _arrays(measure: Callable[[], Tensor]) -> Arrays:
-    return {"bounds": measure().numpy()}
 
 
 def linear_margins(model: nn.Module, images: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from torch import Tensor
 from robustbook.datasets import load_dataset
 from robustbook.margins import PseudoMargin
 from robustbook.margins import margin_consistency as consistency_of
-from robustbook.studies._run import Row, Run, with_keys
 from robustbook.studies.margins.columns import (
     detections,
     difference_row,
@@ -28,6 +27,7 @@ from robustbook.studies.margins.columns import (
 from robustbook.studies.margins.measured import MeasuredMargins, margins_of, scores_of
 from robustbook.studies.margins.settings import SETTINGS as ALL
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Row, Run, with_keys
 
 #: Penalties that ridge regression chooses from.
 PENALTIES: Final = np.logspace(-3, 5, 17)
@@ -57,12 +57,12 @@ _LEARNING: Final = {
 }  # fmt: skip
 #: In full the networks whose logit margins order their samples worst.
 SETTINGS: Final = {
-    profile: tuple(one.only(*_LEARNING[profile].images) for one in ALL[profile])
+    profile: tuple(setting.only(*_LEARNING[profile].images) for setting in ALL[profile])
     for profile in _LEARNING
 }
 
 
-def rows(run: Run[MarginSetting]) -> Iterator[Row]:
+def measure(run: Run[MarginSetting], model: str) -> Iterator[Row]:
     """Learn input margins from training images, and test on test images.
 
     Rows with ``what`` =
@@ -80,17 +80,16 @@ def rows(run: Run[MarginSetting]) -> Iterator[Row]:
 
     Margin paper, section 3.3, Figure 7 and Table 2. Chapter 28 of this book.
     """
-    learning = _LEARNING[run.profile]
-    for setting, model in run.each_model():
-        learned_from = load_dataset(setting.dataset, "train")
-        splits = (
-            learned_from.subset(slice(learning.images[model])),
-            setting.images_of(model).subset(slice(TESTED)),
-        )
-        recipe, _ = setting.models[model]
-        train, test = (margins_of(run, model, data, recipe) for data in splits)
-        keys = {"dataset": setting.dataset, "model": model}
-        yield from with_keys(keys, learned_rows(run, train, test, setting, learning))
+    setting, learning = run.setting, _LEARNING[run.profile]
+    data = load_dataset(setting.dataset, "train")
+    splits = (
+        data.subset(slice(learning.images[model])),
+        setting.images_of(model).subset(slice(TESTED)),
+    )
+    recipe, _ = setting.models[model]
+    train, test = (margins_of(run, model, images, recipe) for images in splits)
+    keys = {"dataset": setting.dataset, "model": model}
+    yield from with_keys(keys, learned_rows(run, train, test, setting, learning))
 
 
 def learned_rows(

@@ -14,7 +14,6 @@ from robustbook._store.cache import Arrays
 from robustbook.datasets import Dataset
 from robustbook.margins import feature_margin, logit_margin
 from robustbook.models import features_of
-from robustbook.studies._run import Run
 from robustbook.studies.margins._search import (
     Recipe,
     first_order_arrays,
@@ -22,6 +21,7 @@ from robustbook.studies.margins._search import (
     searched_arrays,
 )
 from robustbook.studies.margins.settings import MarginSetting
+from robustbook.studies.run import Run
 
 __all__ = [
     "MeasuredMargins", "Recipe", "linear_head", "margin_blocks", "margins_in",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from robustbook.datasets import Dataset
-from robustbook.studies._run import Setting
 from robustbook.studies.margins._search import Recipe
+from robustbook.studies.run import Setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +19,6 @@ class MarginSetting(Setting):
     #: Bounds at which decisions are called brittle, and the usual one of them.
     eps: tuple[float, ...]
     focus: float
-
-    def only(self, *models: str) -> MarginSetting:
-        """The same setting, restricted to the named networks."""
-        return replace(
-            self, models={one: self.models[one] for one in models if one in self.models}
-        )
 
     def images_of(self, model: str) -> Dataset:
         """Load the images on which a network is measured."""
